@@ -16,11 +16,11 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         source = str(Path(self.root) / "src")
         sys.path.insert(0, source)
         try:
-            from gpuready.extensions import OURS, ahead
+            from gpuready.extensions import BUNDLED_EXTENSIONS, prebuild
 
-            if self.target_name != "wheel" or not ahead.asked(os.environ):
+            if self.target_name != "wheel" or not prebuild.is_build_requested(os.environ):
                 return
-            made, left = ahead.build(OURS, ahead.INSIDE)
+            made, left = prebuild.build_extensions(BUNDLED_EXTENSIONS, prebuild.PREBUILT_FOLDER)
         finally:
             sys.path.remove(source)
         for name, why in left.items():

@@ -118,7 +118,7 @@ def patient(given: str) -> str:
     log = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     # As tests/patient.py does: what the index has, else the build for the CPU from where the catalogue knows it.
     if subprocess.run([*pip, *TORCH], **log).returncode:  # type: ignore[call-overload]
-        words = [*pip, "--extra-index-url", indexes.url("cpu"), *TORCH]
+        words = [*pip, "--extra-index-url", indexes.index_url("cpu"), *TORCH]
         if subprocess.run(words, **log).returncode:  # type: ignore[call-overload]
             return ""
     for one in RIVALS:  # each by itself: a rival that cannot be had is left out of the table

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from gpuready import CPUAdam, FusedAdamW, extensions  # noqa: E402
-from gpuready.extensions import jit, ours  # noqa: E402
+from gpuready.extensions import adamw_kernels, loader  # noqa: E402
 
 BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 WRAPPER = """
@@ -74,7 +74,7 @@ def builds() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as empty:
         os.environ["GPUREADY_EXTENSIONS_DIR"] = f"{empty}/ours"
         begun = time.perf_counter()
-        kernel = extensions.adamw("cuda", torch)
+        kernel = extensions.load_adamw("cuda", torch)
         mine = time.perf_counter() - begun
         assert kernel.loaded.how == "built"
         cached = [cached_load() for _ in range(5)]
@@ -103,7 +103,7 @@ def inline(folder: str) -> float | None:
     from torch.utils.cpp_extension import load_inline
 
     os.makedirs(folder)
-    source = Path(ours.HERE, "adamw.cu").read_text()
+    source = Path(adamw_kernels.SOURCES_FOLDER, "adamw.cu").read_text()
     begun = time.perf_counter()
     four = ", ".join(["std::vector<torch::Tensor>"] * 4)
     try:
@@ -112,7 +112,7 @@ def inline(folder: str) -> float | None:
             cpp_sources=f"#include <vector>\nvoid adamw_step({four}, std::vector<double>, int64_t);",
             cuda_sources=source + WRAPPER,
             functions=["adamw_step"],
-            extra_include_paths=[ours.HERE],
+            extra_include_paths=[adamw_kernels.SOURCES_FOLDER],
             build_directory=folder,
         )
     except Exception as error:
@@ -210,7 +210,7 @@ def traffic(kind: Any, states: Any) -> int:
 def tune(count: int, rounds: int) -> list[dict[str, Any]]:
     """Variants of the kernel on one large tensor in fp32: what the defaults in adamw.cu are chosen from."""
     p, g, m, v = (torch.rand(count, device="cuda") for _ in range(4))
-    rows = ours.Rows(*([one.data_ptr()] for one in (p, g, m, v)), [count], ("float32",) * 3)
+    rows = adamw_kernels.AdamWTensors(*([one.data_ptr()] for one in (p, g, m, v)), [count], ("float32",) * 3)
     stream = torch.cuda.current_stream().cuda_stream
     found = []
     for threads in (256, 512, 1024):
@@ -220,9 +220,11 @@ def tune(count: int, rounds: int) -> list[dict[str, Any]]:
                     flags = [f"-DGPUREADY_{k}={x}" for k, x in
                              (("THREADS", threads), ("UNROLL", unroll), ("PASSES", passes), ("STREAM", hint))]  # fmt: skip
                     name = f"tune_{threads}_{unroll}_{passes}_{hint}"
-                    variant = ours.ADAMW_CUDA.but(name=name, cuda_flags=tuple(flags))
-                    kernel = ours.AdamW(jit.load(variant, torch, prebuilt=False), "cuda")
-                    step = ours.Settings(1e-3)
+                    variant = adamw_kernels.ADAMW_CUDA.replace(name=name, cuda_flags=tuple(flags))
+                    kernel = adamw_kernels.AdamWKernel(
+                        loader.load_extension(variant, torch, prebuilt=False), "cuda"
+                    )
+                    step = adamw_kernels.AdamWSettings(1e-3)
                     times = timed(lambda k=kernel, s=step: k.step(rows, s, 0, stream), rounds)
                     found.append({"variant": name, "bytes_per_s": 28 * count / statistics.median(times)})
                     print(f"  {name:24} {found[-1]['bytes_per_s'] / 1e12:.3f} TB/s", flush=True)

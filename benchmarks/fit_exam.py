@@ -20,15 +20,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from gpuready.fit import H200, Job, Undecided, predict
+from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
 
 HERE = Path(__file__).resolve().parent
 GIB = 2**30
 
 
-def jobs() -> dict[str, Job]:
+def jobs() -> dict[str, FitJob]:
     whole = json.loads((HERE / "fit_cases.json").read_text(encoding="utf-8"))
-    return {c["id"]: Job(model=whole["models"][c["model"]], **c["job"]) for c in whole["cases"]}
+    return {c["id"]: FitJob(model=whole["models"][c["model"]], **c["job"]) for c in whole["cases"]}
 
 
 def freeze(path: str, pattern: str = "") -> None:
@@ -53,13 +53,13 @@ def predictions(only: set[str] | None = None) -> dict[str, Any]:
         if only is not None and name not in only:
             continue
         try:
-            fit = predict(job, H200)
-        except Undecided as why:
+            fit = predict_memory(job, H200)
+        except FitUndecided as why:
             found[name] = {"undecided": str(why)}
             continue
         found[name] = {
             "allocated": fit.peak_allocated, "reserved": fit.peak_reserved, "minimum": fit.minimum,
-            "overhead": list(fit.overhead), "phases": dict(fit.phases), "verdict": fit.verdict(H200),
+            "overhead": list(fit.overhead), "phases": dict(fit.phases), "verdict": fit.verdict_on(H200),
         }  # fmt: skip
     return found
 
@@ -166,11 +166,11 @@ def worst(said: dict[str, Any], row: dict[str, Any]) -> str:
 
 def tape(path: str, name: str) -> None:
     """Births of the second step, by size: what only one of the two tapes has."""
-    from gpuready.fit.prediction import record
+    from gpuready.fit.search.prediction import record_job_tape
 
     with gzip.open(path, "rt", encoding="utf-8") as file:
         theirs = next(found["events"] for found in map(json.loads, file) if found["id"] == name)
-    ours = record(jobs()[name].checked(), H200)
+    ours = record_job_tape(jobs()[name].validate_fields(), H200)
     for phase in [e for e in ours.events if isinstance(e, str)]:
         a, b = _births(ours.events, phase, 512), _births(theirs, phase, 512)
         more, less = a - b, b - a

@@ -4,7 +4,7 @@
                                      [--beside 5 --room 95] [--dry]
 
 It runs in the interpreter that is measured: torch, transformers and peft, and bitsandbytes where it is there; the package
-itself is not needed. The cases are those of fit_cases.json, in the words of ``gpuready.fit.Job``. Every case is a process of its
+itself is not needed. The cases are those of fit_cases.json, in the words of ``gpuready.fit.FitJob``. Every case is a process of its
 own. Written are ``exam.jsonl``, one line a case as soon as it ends (bytes: ``allocated``, ``reserved``, ``device``, ``phases``),
 and ``exam-tapes.jsonl.gz``, what the allocator was asked (a number is an allocation, its complement frees the n-th one, text
 ends a phase) and where its segments lay (``segments``: after how many events, size, address; a size below zero is given back).

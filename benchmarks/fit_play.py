@@ -101,7 +101,9 @@ def quantised(model: Any, job: Any, device: str) -> None:
                     child.in_features, child.out_features, bias, compute_dtype=torch.bfloat16, device="meta"
                 )
                 kinds = {"compress_statistics": job.double_quant, "quant_type": job.quant}
-                made.weight = bnb.nn.Params4bit(child.weight.data, requires_grad=False, **kinds).to(device)
+                made.weight = bnb.nn.Params4bit(child.weight.data, requires_grad=False, **kinds).to(
+                    device
+                )
             if bias:
                 made.bias = child.bias
             setattr(parent, name, made)

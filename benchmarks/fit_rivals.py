@@ -69,7 +69,7 @@ def job(case: dict) -> dict | None:
         return None if case.get("cap") else {"precision": "bf16"} | case["job"]
     if case["kind"] not in ("train", "infer", "peft") or "config" not in case:
         return None
-    made = job_of(case).checked()
+    made = job_of(case).validate_fields()
     told = {name: getattr(made, name) for name in made._fields if name != "model"}
     return {
         name: value for name, value in told.items() if name == "precision" or value != made._defaults[name]
@@ -77,10 +77,10 @@ def job(case: dict) -> dict | None:
 
 
 def predicted(case: dict, fields: dict) -> dict:
-    from gpuready.fit import Job, predict
+    from gpuready.fit import FitJob, predict_memory
 
     begun = time.process_time()
-    fit = predict(Job(case["config"], **fields))
+    fit = predict_memory(FitJob(case["config"], **fields))
     return {
         "allocated": fit.peak_allocated,
         "reserved": fit.peak_reserved,
@@ -120,10 +120,10 @@ def truth(case: dict) -> tuple[int, int]:
 
 def traced(cases: list[tuple[dict, dict]], python: str, path: str, budget: float) -> dict[str, dict]:
     """``gpuready fit --trace``: by the case's name what it says, or why not."""
-    from gpuready.fit import H200, Job
-    from gpuready.workflow import tracing
+    from gpuready.fit import H200, FitJob
+    from gpuready.workflow import fit_trace
 
-    tracing.QUIET["PYTHONPATH"] = path or None  # peft may lie there
+    fit_trace.TRACE_ENVIRONMENT["PYTHONPATH"] = path or None  # peft may lie there
     found: dict[str, dict] = {}
     end = time.monotonic() + budget
     for case, fields in cases:
@@ -131,7 +131,7 @@ def traced(cases: list[tuple[dict, dict]], python: str, path: str, budget: float
             break
         begun = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:
-            fit = tracing.Tracer(python)(Job(case["config"], **_plain(fields)), H200, False)
+            fit = fit_trace.Tracer(python)(FitJob(case["config"], **_plain(fields)), H200, False)
         except ValueError as wrong:
             found[case["id"]] = {"wrong": str(wrong)[:200]}
             continue

@@ -33,7 +33,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import transformers
 
-from gpuready.fit.job import Job
+from gpuready.fit.job.records import FitJob
 
 CONFIG: dict[str, Any] = {
     "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4,
@@ -93,12 +93,12 @@ MODES |= {
 }
 
 
-def job_of(fields: dict[str, Any]) -> Job:
+def job_of(fields: dict[str, Any]) -> FitJob:
     fields = {"precision": "fp32", "optimizer": "adamw", "clip": False, "attention": "eager", **fields}
-    return Job(model={"model_type": "llama", **CONFIG}, micro_batch=BATCH, seq=SEQ, **fields)
+    return FitJob(model={"model_type": "llama", **CONFIG}, micro_batch=BATCH, seq=SEQ, **fields)
 
 
-def spread(model: Any, job: Job) -> tuple[Any, Any, Any]:
+def spread(model: Any, job: FitJob) -> tuple[Any, Any, Any]:
     """The model as the framework shards it, its optimizer, and how a backward is called."""
     told = {"lr": 1e-4, "foreach": job.tensor_parallel == 1}  # which does not mix plain tensors and DTensors
     if job.zero:
@@ -133,7 +133,7 @@ def trained(model: Any) -> list[Any]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def by_deepspeed(model: Any, job: Job) -> tuple[Any, Any, Any]:
+def by_deepspeed(model: Any, job: FitJob) -> tuple[Any, Any, Any]:
     """The engine of DeepSpeed. Its collectives in shared memory are left out: a kernel that is built on the spot."""
     import deepspeed
 
@@ -197,7 +197,7 @@ def work(rank: int, name: str, port: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def steps(model: Any, job: Job, recorder: fit_sharded_recorder.Recorder) -> dict[str, Any]:
+def steps(model: Any, job: FitJob, recorder: fit_sharded_recorder.Recorder) -> dict[str, Any]:
     model, optimizer, engine = spread(model, job)
     for tensor in (*model.parameters(), *model.buffers()):
         recorder.add(tensor)

@@ -32,11 +32,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from gpuready.fit import attention, layers, training
-from gpuready.fit import tensor as tensors
-from gpuready.fit.generation import Generation
-from gpuready.fit.job import H200, Job
-from gpuready.fit.training import Training
+from gpuready.fit.job.records import H200, FitJob
+from gpuready.fit.tape import attention, decoder, training
+from gpuready.fit.tape import autograd as tensors
+from gpuready.fit.tape.generation import GenerationRun
+from gpuready.fit.tape.training import TrainingRun
 
 COMMON = {
     "hidden_size": 128, "num_attention_heads": 8, "num_hidden_layers": 3, "intermediate_size": 320, "vocab_size": 1000,
@@ -216,7 +216,7 @@ class Recorder(TorchDispatchMode):
         self.peak, self.births = self.now, Counter()
 
 
-def real(job: Job, config: dict[str, Any]) -> dict[str, tuple[int, int, Counter[int]]]:
+def real(job: FitJob, config: dict[str, Any]) -> dict[str, tuple[int, int, Counter[int]]]:
     """The phases as real modules play them."""
     told = argparse.Namespace(**{name: getattr(job, name) for name in fit_measure.DEFAULTS})
     recorder = Recorder()
@@ -237,12 +237,12 @@ def real(job: Job, config: dict[str, Any]) -> dict[str, tuple[int, int, Counter[
     return recorder.phases
 
 
-def played(job: Job, rank: int | None = None) -> dict[str, tuple[int, int, Counter[int]]]:
+def played(job: FitJob, rank: int | None = None) -> dict[str, tuple[int, int, Counter[int]]]:
     """The phases as the engine plays them, on a CPU."""
-    job = job.checked()
-    run = Generation(job, H200, 0) if job.task == "generate" else Training(job, H200, rank)
-    run.ops.workspace = run.ops.processors = 0
-    tape = run.record()
+    job = job.validate_fields()
+    run = GenerationRun(job, H200, 0) if job.task == "generate" else TrainingRun(job, H200, rank)
+    run.ops.workspace_size = run.ops.processors = 0
+    tape = run.record_tape()
     sizes: list[int] = []
     now = peak = 0
     births: Counter[int] = Counter()
@@ -268,15 +268,17 @@ def on_a_cpu() -> None:
     in place, since under a recorder torch does not; an fp32 softmax of fp16 copies beforehand. Theirs: dropout keeps a mask of
     bytes, attention drops nothing, the log-softmax of autocast is in fp32, inference is recorded operation by operation.
     """
-    pick = layers.pick
-    layers.pick = lambda query: "cpu" if query.implementation == "sdpa" else pick(query)
-    fused = attention._fused
-    attention._fused = lambda ops, kernel, *rest: fused(ops, "cudnn" if kernel == "cpu" else kernel, *rest)
-    spelled = layers.eager
-    layers.eager = lambda *given, widens: spelled(*given[:-1], widens, widens=widens)
+    pick = decoder.pick_attention_kernel
+    decoder.pick_attention_kernel = lambda query: "cpu" if query.implementation == "sdpa" else pick(query)
+    fused = attention._fused_attention
+    attention._fused_attention = lambda ops, kernel, *rest: fused(
+        ops, "cudnn" if kernel == "cpu" else kernel, *rest
+    )
+    spelled = decoder.eager_attention
+    decoder.eager_attention = lambda *given, widens: spelled(*given[:-1], widens, widens=widens)
     attention.backward_scratch = lambda kernel, *rest: []
     tensors.getrefcount = lambda memory: 3
-    training.workspace_of = lambda card: 0
+    training.cublas_workspace_size = lambda card: 0
     functional = torch.nn.functional
     attend, softmax = functional.scaled_dot_product_attention, functional.log_softmax
     norm, power = functional.layer_norm, torch.pow
@@ -301,7 +303,7 @@ def _wide(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(t.float() for t in tensors) if torch.is_autocast_enabled("cpu") else tensors
 
 
-def compared(job: Job, config: dict[str, Any], worst: float) -> list[dict[str, Any]]:
+def compared(job: FitJob, config: dict[str, Any], worst: float) -> list[dict[str, Any]]:
     theirs, ours = real(job, config), played(job)
     rows = []
     for phase, (peak, now, births) in theirs.items():
@@ -379,7 +381,7 @@ def main() -> int:
     whole, count = {}, 0
     for family, name, setup in wanted(told):
         config, fields = configs(family, setup)
-        job = Job(model=config, **{"optimizer": "sgd", "micro_batch": 2, "seq": 48, **fields})
+        job = FitJob(model=config, **{"optimizer": "sgd", "micro_batch": 2, "seq": 48, **fields})
         count += 1
         try:
             rows = compared(job, config, told.worst)

@@ -163,12 +163,12 @@ def measured(out: Path, only: str, device: str) -> int:
 
 def frozen(path: str) -> int:
     """The predictions, without torch."""
-    from gpuready.fit.job import H200, Job
-    from gpuready.fit.prediction import predict
+    from gpuready.fit.job.records import H200, FitJob
+    from gpuready.fit.search.prediction import predict_job
 
     rows = {}
     for name, fields in CASES.items():
-        fit = predict(Job(model=CONFIG, **(JOB | fields)).checked(), H200)
+        fit = predict_job(FitJob(model=CONFIG, **(JOB | fields)).validate_fields(), H200)
         rows[name] = {
             "allocated": fit.peak_allocated,
             "reserved": fit.peak_reserved,

@@ -79,13 +79,13 @@ def run(
 
     tries = {"gemm": {entity: {1: own[entity] * noise()} for entity in entities}}
     measured = nodes
-    for attempt in range(2, outliers.TRIES + 1):
-        weighed = outliers.weigh(tries, strata)
-        for entity in entities if weighed.again else ():
-            if entity[0] in weighed.again:
+    for attempt in range(2, outliers.MAX_TRIES + 1):
+        weighed = outliers.find_outliers(tries, strata)
+        for entity in entities if weighed.measure_again else ():
+            if entity[0] in weighed.measure_again:
                 tries["gemm"][entity][attempt] = own[entity] * noise()
-        measured += len(weighed.again)
-    accused = {(one.node, one.gpu) for one in outliers.weigh(tries, strata).outliers}
+        measured += len(weighed.measure_again)
+    accused = {(one.node, one.gpu) for one in outliers.find_outliers(tries, strata).outliers}
     found = bool(slow) and bad in accused
     return {
         "slow": int(slow > 0),

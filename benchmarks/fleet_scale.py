@@ -27,22 +27,22 @@ LIMITS = {1_000: 30, 10_000: 60, 100_000: 180}
 def one(count: int) -> dict[str, object]:
     """One fleet, from asking to the text of the report."""
     from gpuready.fleet import drift, verdict
-    from gpuready.fleet.gather import Gather
-    from gpuready.fleet.simulated import Simulated
-    from gpuready.fleet.strata import strata
+    from gpuready.fleet.answer_collector import AnswerCollector
+    from gpuready.fleet.simulated import SimulatedTransport
+    from gpuready.fleet.strata import assign_strata
     from gpuready.model import Fact, Facts
     from gpuready.render import fleet as render
     from gpuready.render.layout import Screen
-    from gpuready.workflow.comparing import judged
+    from gpuready.workflow.fleet_report import judge_fleet
 
     recorded = json.loads((HERE.parent / "tests" / "machines" / "h200.json").read_text())
-    facts = Facts([Fact.from_json(row) for row in recorded["facts"]], "h200").also(Fact("gpu.count", 8))
+    facts = Facts([Fact.from_json(row) for row in recorded["facts"]], "h200").with_facts(Fact("gpu.count", 8))
     names = [f"n{at:06d}" for at in range(1, count + 1)]
     odd: dict[str, dict[str, object]] = {name: {"driver.version": "550.54.15"} for name in names[5::200]}
     odd[names[7]] = {"gpu.count": 7}
     odd[names[11]] = {"system.shm": 64 << 20}
-    transport = Simulated(names, facts, odd, dead=names[::100], hung=names[50::100])
-    own, make = [0.0], transport._body
+    transport = SimulatedTransport(names, facts, odd, dead=names[::100], hung=names[50::100])
+    own, make = [0.0], transport._answer_body
 
     def timed(name: str, request: dict[str, object]) -> str:
         at = time.thread_time()
@@ -50,19 +50,23 @@ def one(count: int) -> dict[str, object]:
         own[0] += time.thread_time() - at
         return body
 
-    transport._body = timed  # type: ignore[method-assign]
+    transport._answer_body = timed  # type: ignore[method-assign]
     begun, cpu = time.perf_counter(), time.process_time()
-    gather = Gather(transport.nodes(), "bench")
-    transport.ask(gather.missing(), {"do": "check", "token": "bench"}, 10, gather.heard)
+    gather = AnswerCollector(transport.list_nodes(), "bench")
+    transport.ask_nodes(gather.list_unanswered(), {"do": "check", "token": "bench"}, 10, gather.add_answer)
     heard = time.perf_counter()
-    stratum_of = strata(gather.nodes, gather.records)
-    differ = drift.differing(gather.records, stratum_of)
-    for node, keys in drift.questions(differ, gather.details).items():
+    stratum_of = assign_strata(gather.nodes, gather.records)
+    differ = drift.find_facet_differences(gather.records, stratum_of)
+    for node, keys in drift.plan_detail_requests(differ, gather.details).items():
         request = {"do": "details", "token": "bench", "keys": keys}
-        transport.ask([gather.nodes[node]], request, 10, gather.heard)
-    pieces = verdict.Pieces(gather, stratum_of, differ, drift.explain(differ, gather.details))
-    report = verdict.report(pieces, lambda known: judged(known, False), did="check", transport="simulated")
-    text = render.page(report, Screen(80))
+        transport.ask_nodes([gather.nodes[node]], request, 10, gather.add_answer)
+    pieces = verdict.FleetEvidence(
+        gather, stratum_of, differ, drift.explain_differences(differ, gather.details)
+    )
+    report = verdict.build_fleet_report(
+        pieces, lambda known: judge_fleet(known, False), did="check", transport="simulated"
+    )
+    text = render.render_fleet_screen(report, Screen(80))
     ended = time.perf_counter()
     assert "550.54.15" in text and report.verdict == "not-ready"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -74,7 +78,7 @@ def one(count: int) -> dict[str, object]:
         "cpu_seconds_of_the_nodes": round(own[0], 2),
         "peak_mib": round(peak, 1),
         "bytes_a_node": len(make(names[1], {"do": "check", "token": "bench"})),
-        "asked_for_details": transport.asked - count,
+        "asked_for_details": transport.asked_count - count,
         "codes": [finding.code for finding in report.findings],
     }
 

@@ -19,8 +19,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
-from gpuready.fleet.pairs import Search  # noqa: E402
-from gpuready.fleeted import FAILED, PASSED, Pair  # noqa: E402
+from gpuready.fleet.pair_search import PairSearch  # noqa: E402
+from gpuready.model.fleet import FAILED, PASSED, NodePair  # noqa: E402
 
 CASES = {
     "hard, 1 bad, after 2 rounds": (100, {"bad": 1, "after": 2}),
@@ -81,18 +81,18 @@ def run(
 ) -> dict[str, int]:
     """One search. How many of each were found, and how many were accused that are not bad."""
     world = World(start, nodes, bad, shows, link_shows, leaf, chance)
-    search = Search(
+    search = PairSearch(
         world.names, world.switches, start=random.Random(f"the search of {start}").getrandbits(32)
     )
-    while pairs := search.round():
+    while pairs := search.next_round():
         if links and not world.links:
             sound = [tuple(sorted(pair)) for pair in pairs if not world.bad.intersection(pair)]
             world.links = {(a, b) for a, b in sound[:links]}
         for one, other in pairs:
-            search.heard(Pair(one, other, search.number, world.outcome(one, other)))
-        if search.number == after:
+            search.add_outcome(NodePair(one, other, search.round_number, world.outcome(one, other)))
+        if search.round_number == after:
             break
-    found = [one for one in search.suspects() if one.confirmed]
+    found = [one for one in search.list_suspects() if one.confirmed]
     accused = {one.names[0] for one in found if one.kind == "node"}
     linked = {one.names for one in found if one.kind == "link"}
     switched = {one.names for one in found if one.kind == "switch"}
@@ -101,7 +101,7 @@ def run(
         "bad": bad, "found": len(accused & world.bad), "false_nodes": len(accused - world.bad),
         "links": len(world.links), "found_links": len(linked & world.links), "false_links": len(linked - world.links),
         "leaves": len(leaves), "found_leaves": len(switched & leaves), "false_leaves": len(switched - leaves),
-        "rounds": search.number,
+        "rounds": search.round_number,
     }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.apply.wheels import Bench, lock, wheel  # noqa: E402
 
-from gpuready.apply.audit import Inventory, describe  # noqa: E402
+from gpuready.apply.audit import DistributionInventory, describe_generation  # noqa: E402
 
 PACKAGES, FILES = ("alpha", "beta", "gamma", "delta"), 1000
 
@@ -49,9 +49,9 @@ def found(root: Path) -> str:
     """The version that a whole environment is of; empty: nothing stands there; broken: half."""
     if not (root / "bin" / "python").exists():
         return ""
-    packages = Inventory(str(root)).packages
+    packages = DistributionInventory(str(root)).packages
     versions = {packages.get(name, "missing") for name in PACKAGES}
-    faults = [fault for fault in describe(str(root))[1] if fault.kind != "overlap"]
+    faults = [fault for fault in describe_generation(str(root))[1] if fault.kind != "overlap"]
     return versions.pop() if len(versions) == 1 and not faults else "broken"
 
 

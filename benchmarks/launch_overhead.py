@@ -92,11 +92,11 @@ def attended(rank: int, size: int, port: int, ready: object, go: object, told: o
     from gpuready.rollcall import hello
 
     rendezvous = Rendezvous(rank, size, rank, size, address="127.0.0.1", port=port)
-    mine = hello.of(rendezvous, dict(os.environ))
+    mine = hello.make_hello(rendezvous, dict(os.environ))
     ready.release()
     go.wait()
     used = time.process_time()
-    told.put((rollcall.attend(rendezvous, mine).seconds, time.process_time() - used))
+    told.put((rollcall.attend_rollcall(rendezvous, mine).seconds, time.process_time() - used))
     time.sleep(0.5)
 
 
@@ -107,8 +107,8 @@ def alone(size: int, count: int) -> dict[str, object]:
         "json",
         "resource",
         "threading",
-        "gpuready.rollcall.dial",
-        "gpuready.rollcall.host",
+        "gpuready.rollcall.trial_connections",
+        "gpuready.rollcall.server",
         "gpuready.cluster",
     ):
         __import__(name)
@@ -168,7 +168,7 @@ def many(size: int) -> dict[str, object]:
         versions={"torch": "2.13.0", "python": "3.11"},
     )
     other.start()
-    found = rollcall.attend(rendezvous, mine, window=120)
+    found = rollcall.attend_rollcall(rendezvous, mine, window=120)
     other.join()
     found.listener.close()
     return {"clients": size, "seconds": round(found.seconds, 3), "all_told": other.exitcode == 0}

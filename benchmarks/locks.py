@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT.parent / "src")]
 
 from gpuready import contracts  # noqa: E402
-from gpuready.apply.bundle import lock_text  # noqa: E402
-from gpuready.apply.resolve import resolve  # noqa: E402
-from gpuready.catalog import as_of  # noqa: E402
+from gpuready.apply.bundle import format_lock_file  # noqa: E402
+from gpuready.apply.resolve import resolve_plan  # noqa: E402
+from gpuready.catalog import catalog_date  # noqa: E402
 from gpuready.catalog import torch as builds  # noqa: E402
-from gpuready.planned import Plan  # noqa: E402
-from gpuready.system import Live  # noqa: E402
+from gpuready.model.plan import Plan  # noqa: E402
+from gpuready.system import LiveHost  # noqa: E402
 
 # name: framework, version, variant, Python, torch. All take the build that the default index serves.
 LOCKS = {
@@ -35,9 +35,9 @@ LOCKS = {
 
 def locked(name: str) -> Plan:
     framework, version, variant, python, torch = LOCKS[name]
-    build = builds.build(torch)
+    build = builds.find_torch_build(torch)
     assert build is not None and build.pypi
-    contract = contracts.load(framework, version, variant or None)
+    contract = contracts.load_contract(framework, version, variant or None)
     plan = Plan(
         framework,
         version,
@@ -49,9 +49,11 @@ def locked(name: str) -> Plan:
         cuda=build.cuda,
         index="pypi",
         platform="x86_64-manylinux_2_28",
-        catalog=as_of(),
+        catalog=catalog_date(),
     )
-    return resolve(Live(), plan, contract, note=lambda line: print(f"  {name}: {line}", file=sys.stderr))
+    return resolve_plan(
+        LiveHost(), plan, contract, note=lambda line: print(f"  {name}: {line}", file=sys.stderr)
+    )
 
 
 def main(names: list[str]) -> int:
@@ -65,7 +67,7 @@ def main(names: list[str]) -> int:
             print(f"{name}: {plan.resolved} {[c.says for c in plan.conflicts]}", file=sys.stderr)
             failed = 1
             continue
-        (out / f"{name}.lock").write_text(lock_text(plan), encoding="utf-8")
+        (out / f"{name}.lock").write_text(format_lock_file(plan), encoding="utf-8")
         print(f"{name}: {len(plan.lock)} packages, {time.monotonic() - begun:.1f} s")
     return failed
 

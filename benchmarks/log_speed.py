@@ -76,7 +76,7 @@ def timed(words: list[str], env: dict[str, str] | None = None, runs: int = 3) ->
 
 def readers(log: Path, folder: Path, python: str) -> dict[str, tuple[list[str], dict[str, str]]]:
     env = os.environ | {"PYTHONPATH": str(SRC)}
-    code = "import sys; sys.path[:0] = [sys.argv[1]]; from gpuready.workflow.diagnosing import wording; print('\\n'.join(wording('find').literals))"
+    code = "import sys; sys.path[:0] = [sys.argv[1]]; from gpuready.workflow.diagnose import wording; print('\\n'.join(wording('find').literals))"
     literals = subprocess.run(
         [python, "-c", code, str(SRC)], capture_output=True, text=True, check=True
     ).stdout
@@ -100,7 +100,7 @@ def readers(log: Path, folder: Path, python: str) -> dict[str, tuple[list[str], 
 WITHOUT = """
 import sys; sys.path[:0] = [sys.argv[1]]
 sys.modules["hyperscan"] = None
-from gpuready.workflow.diagnosing import diagnose
+from gpuready.workflow.diagnose import diagnose
 found = diagnose([sys.argv[2]], look=False)
 """
 

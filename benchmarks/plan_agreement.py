@@ -28,7 +28,7 @@ def cases():
     """Every contract on one GPU of each capability and host, with every driver, system and Python."""
     cards = {}
     for card in tried.cards():
-        row = tried.gpus.find(card)
+        row = tried.gpus.find_gpu(card)
         cards.setdefault((row["compute_capability"], row.get("host", "x86_64")), card)
     return list(itertools.product(tried.CONTRACTS, cards.values(), tried.DRIVERS, tried.SYSTEMS, PYTHONS))
 
@@ -37,16 +37,16 @@ def disagreement(case) -> tuple[str, str]:
     """The verdict, and what the rules hold against it."""
     contract, card, driver, system, python = case
     facts = tried.machine(card, driver, system, python)
-    found = tried.choose(facts, [contract], tried.Asked(python=python or ""))
+    found = tried.choose_plan(facts, [contract], tried.PlanRequest(python=python or ""))
     if found.verdict == "plan":
         version, _, variant = found.torch.partition("+")
-        build = tried.torch.build(version, variant, facts.known("os.arch"))
+        build = tried.torch.find_torch_build(version, variant, facts.known("os.arch"))
         return "plan", " ".join(
             tried.errors(tried.environment(facts, build, found.python, contract), contract)
         )
     if any("which no version is" in c.says or "catalogue has no torch" in c.says for c in found.conflicts):
         return "impossible by its own pins", ""
-    return "impossible", tried.possible(facts, contract, (python,) if python else tried.PYTHONS) or ""
+    return "impossible", tried.is_possible(facts, contract, (python,) if python else tried.PYTHONS) or ""
 
 
 def main() -> int:

@@ -30,16 +30,23 @@ def question(folder: Path) -> list[str]:
     sys.path[:0] = [str(ROOT / "src")]
     from gpuready import contracts
     from gpuready.apply import uv
-    from gpuready.apply.question import ask
-    from gpuready.planned import Plan
-    from gpuready.system import Live
+    from gpuready.apply.resolution_request import make_resolution_request
+    from gpuready.model.plan import Plan
+    from gpuready.system import LiveHost
 
     ran = subprocess.run([*PLAN, "--no-resolve", "--json"], capture_output=True, text=True, env=env())
     plan = Plan.from_json(json.loads(ran.stdout))
-    asked = ask(plan, contracts.load("transformers"))
-    (folder / "pyproject.toml").write_text(asked.project())
-    (folder / "overrides.txt").write_text(asked.overrides())
-    words = [uv.find(Live()), "pip", "compile", "-q", str(folder / "pyproject.toml"), *asked.flags()]
+    asked = make_resolution_request(plan, contracts.load_contract("transformers"))
+    (folder / "pyproject.toml").write_text(asked.format_project())
+    (folder / "overrides.txt").write_text(asked.format_overrides())
+    words = [
+        uv.find_uv(LiveHost()),
+        "pip",
+        "compile",
+        "-q",
+        str(folder / "pyproject.toml"),
+        *asked.uv_flags(),
+    ]
     return [*words, "--overrides", str(folder / "overrides.txt"), "--python", sys.executable]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
-from gpuready.logs import places, recorder  # noqa: E402
+from gpuready.logs import flight_recorder, log_paths  # noqa: E402
 
 
 def judged(folder: Path) -> tuple[set[int], set[int]]:
@@ -21,11 +21,11 @@ def judged(folder: Path) -> tuple[set[int], set[int]]:
     truth = (folder / "fault_injection.log").read_text().splitlines()[0].partition("[")[2].rstrip("]")
     hurt = {int(rank) for rank in truth.split(",")}
     dumps = [
-        recorder.dump(path.read_bytes(), places.rank_of(path.name))
+        flight_recorder.parse_recorder_dump(path.read_bytes(), log_paths.rank_from_path(path.name))
         for path in sorted(folder.iterdir())
-        if recorder.is_dump(path.read_bytes()[:4096])
+        if flight_recorder.is_recorder_dump(path.read_bytes()[:4096])
     ]
-    return hurt, {one.rank for one in recorder.standstill(dumps)}
+    return hurt, {one.rank for one in flight_recorder.find_standstills(dumps)}
 
 
 def main() -> int:

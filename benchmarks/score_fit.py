@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from gpuready.fit import H200, Job, predict
+from gpuready.fit import H200, FitJob, predict_memory
 
 OPTIMIZERS = {
     "fused": "adamw_fused", "forloop": "adamw_forloop", "sgdm": "sgd_momentum", "adafactor_t": "adafactor_torch",
@@ -40,14 +40,14 @@ def cases(paths: list[str]) -> list[dict[str, Any]]:
     return [dict(row, config=row.get("config") or configs[row["model"]]) for row in found]
 
 
-def job_of(row: dict[str, Any]) -> Job:
+def job_of(row: dict[str, Any]) -> FitJob:
     """The job that a measured case is."""
-    job = Job(model=row["config"], micro_batch=row["mb"], seq=row["seq"])
+    job = FitJob(model=row["config"], micro_batch=row["mb"], seq=row["seq"])
     precision = row.get("prec") or row.get("wdtype") or "bf16"
-    job = job.but(precision=PRECISIONS.get(precision, precision))
+    job = job.replace(precision=PRECISIONS.get(precision, precision))
     if row["kind"] == "infer":
-        return job.but(task="generate", new_tokens=row["new"], cache=row.get("cache") or "dynamic")
-    job = job.but(
+        return job.replace(task="generate", new_tokens=row["new"], cache=row.get("cache") or "dynamic")
+    job = job.replace(
         optimizer=OPTIMIZERS.get(row["opt"], row["opt"]),
         checkpointing=CHECKPOINTING[row.get("gc") or 0],
         attention=row.get("attn") or "sdpa",
@@ -61,34 +61,34 @@ def job_of(row: dict[str, Any]) -> Job:
     return of_peft(job, row) if row["kind"] == "peft" else of_loop(job, row)
 
 
-def of_loop(job: Job, row: dict[str, Any]) -> Job:
+def of_loop(job: FitJob, row: dict[str, Any]) -> FitJob:
     if row.get("loss") == "liger":
-        job = job.but(loss="fused")
+        job = job.replace(loss="fused")
     if row.get("autocast"):
-        job = job.but(autocast="bf16")
+        job = job.replace(autocast="bf16")
     lora = row.get("lora")
     if lora:
-        job = job.but(
+        job = job.replace(
             method="qlora" if row.get("q4") else "lora", lora_r=lora["r"], lora_targets=lora["targets"],
             lora_dtype=lora["dtype"], lora_dropout=lora["dropout"],
         )  # fmt: skip
     return job
 
 
-def of_peft(job: Job, row: dict[str, Any]) -> Job:
+def of_peft(job: FitJob, row: dict[str, Any]) -> FitJob:
     """A case with the real peft, bitsandbytes, Liger or Trainer."""
-    job = job.but(
+    job = job.replace(
         autocast="bf16" if row["amp"] else "", loop="trainer" if row["via"] == "trainer" else "plain"
     )
     if row.get("liger"):
-        job = job.but(loss="liger")
+        job = job.replace(loss="liger")
     quant, lora = row.get("quant"), row.get("lora")
     if quant:
         double = bool(quant.get("double"))
-        job = job.but(quant=quant["kind"], double_quant=double, kbit=row["prep"] == "kbit")
+        job = job.replace(quant=quant["kind"], double_quant=double, kbit=row["prep"] == "kbit")
     if lora:
         targets = "all" if lora["targets"] == "all-linear" else tuple(lora["targets"])
-        job = job.but(
+        job = job.replace(
             method="qlora" if quant else "lora", lora_r=lora["r"], lora_targets=targets, lora_dropout=lora["dropout"],
             lora_dtype="fp32" if lora["autocast_adapter_dtype"] else "bf16",
         )  # fmt: skip
@@ -127,9 +127,9 @@ def main() -> None:
     )
     for row in cases(sys.argv[1:]):
         start = time.process_time()
-        fit = predict(job_of(row), H200)
+        fit = predict_memory(job_of(row), H200)
         seconds = time.process_time() - start
-        verdict = fit.verdict(H200)
+        verdict = fit.verdict_on(H200)
         wrong += false_fits(row, fit.minimum, verdict)
         if died(row):
             missed += verdict != "does not fit"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
-from gpuready.logs.story import Wording  # noqa: E402
-from gpuready.workflow import diagnosing  # noqa: E402
-from gpuready.workflow.diagnosing import diagnose  # noqa: E402
+from gpuready.logs.log_summary import PatternIndex  # noqa: E402
+from gpuready.workflow import diagnose  # noqa: E402
+from gpuready.workflow.diagnose import diagnose_logs  # noqa: E402
 
 NEGATIVE = ("healthy", "not-environment")
 
@@ -28,11 +28,13 @@ def main() -> int:
     told = parser.parse_args()
     texts = [Path(name).read_text(encoding="utf-8") for name in told.file]
     rows = [json.loads(line) for text in texts for line in text.splitlines() if line.strip()]
-    diagnosing._WORDING["auto"] = Wording(diagnosing.signs_of_rules())  # the rules as they are written now
+    diagnose._PATTERN_TABLES["auto"] = PatternIndex(
+        diagnose.collect_rule_patterns()
+    )  # the rules as they are written now
     right = rank_right = ranked = negative = false = 0
     started = time.perf_counter()
     for row in rows:
-        found = diagnose([[row["log"].encode()]])
+        found = diagnose_logs([[row["log"].encode()]])
         wanted, got = row.get("root_cause") or row["cause"], found.cause or found.verdict
         right += wanted == got
         if wanted in NEGATIVE:

@@ -41,12 +41,12 @@ def ordinary_log() -> str:
 
 
 def milliseconds(text: str) -> float:
-    from gpuready.system import redact
+    from gpuready.system import redact_text
 
     taken = []
     for _ in range(3):
         begun = time.process_time()
-        redact(text)
+        redact_text(text)
         taken.append(time.process_time() - begun)
     return round(min(taken) * 1000, 1)
 
@@ -58,19 +58,19 @@ def main() -> None:
     from tests.secrets.test_everywhere import FORMS
     from tests.secrets.test_places import samples
 
-    from gpuready.system import redact
+    from gpuready.system import redact_text
 
     secrets, corpus = seeds(), values()
     passed = {
-        form: sum(bool(leaked(redact(write(s)), [s])) for s in secrets) for form, write in FORMS.items()
+        form: sum(bool(leaked(redact_text(write(s)), [s])) for s in secrets) for form, write in FORMS.items()
     }
     passed["in further places"] = sum(
-        any(secret in redact(text) for secret in secrets_)
+        any(secret in redact_text(text) for secret in secrets_)
         for where in LEAKS
         for text, secrets_ in samples(where)
     )
     corpus = [*corpus, *HARMLESS]
-    hidden = sum(redact(value) != value for value in corpus)
+    hidden = sum(redact_text(value) != value for value in corpus)
     ordinary = "\n".join(corpus)
     one_line = " ".join(corpus)
     result = {

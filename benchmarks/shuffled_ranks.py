@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 
-from gpuready.workflow.diagnosing import diagnose  # noqa: E402
+from gpuready.workflow.diagnose import diagnose_logs  # noqa: E402
 
 LIB = "/venv/lib/python3.12/site-packages"
 HEAD = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 88, in <module>\n    main()\n'
@@ -223,7 +223,7 @@ def main() -> int:
         runs = simulated(told.runs, told.seed)
     total = right = causes = 0
     for cause, first, style, said, launcher, rng in runs:
-        found = diagnose(streams(style, said, launcher, rng), look=False)
+        found = diagnose_logs(streams(style, said, launcher, rng), look=False)
         total, right, causes = total + 1, right + (found.rank == first), causes + (found.cause == cause)
         if told.v and (found.rank != first or found.cause != cause):
             print(

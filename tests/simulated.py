@@ -45,7 +45,7 @@ class Crowd:
             and not mine["heard"]
             and self.selector.get_key(conn).events == selectors.EVENT_WRITE
         ):
-            conn.send(wire.WORD + b"simulated\n")
+            conn.send(wire.GREETING + b"simulated\n")
             self.selector.modify(conn, selectors.EVENT_READ, mine)
             return
         try:
@@ -61,14 +61,14 @@ class Crowd:
 
     def _line(self, conn: socket.socket, mine: dict, line: bytes) -> None:
         if mine["salt"] is None:
-            mine["salt"] = wire.opened(line[len(wire.WORD) :], "", "")["salt"]
+            mine["salt"] = wire.decode_message(line[len(wire.GREETING) :], "", "")["salt"]
             rank = mine["rank"]
             hello = Hello(rank, self.world_size, rank % 8, f"node-{rank // 8}", 1000 + rank, f"machine-{rank // 8}",
                           clock=time.time(), versions={"torch": "2.13.0", "python": "3.11"})  # fmt: skip
-            conn.send(wire.packed(hello.to_json(), self.token, mine["salt"]))
+            conn.send(wire.encode_message(hello.to_json(), self.token, mine["salt"]))
             self.open -= 1
         else:
-            self._done(conn, mine["rank"], wire.opened(line, self.token, mine["salt"]))
+            self._done(conn, mine["rank"], wire.decode_message(line, self.token, mine["salt"]))
 
     def _done(self, conn: socket.socket, rank: int, said: dict) -> None:
         self.told[rank] = said

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from gpuready.changes import Flip, changes
-from gpuready.check import judge
+from gpuready.check.changes import RuleFlip, compare_reports
+from gpuready.check.evaluate import judge
 from gpuready.model import Contract, Fact, Facts, Finding
 
 CONTRACT = Contract("demo", "1.0")
@@ -31,40 +31,44 @@ def report(**values):
 def test_what_got_worse_comes_first_with_the_rule_that_it_flips():
     before = report(driver_version=580, system_shm=10, os_kernel="6.1")
     after = report(driver_version=550, system_shm=128, os_kernel="6.8")
-    found = changes(before, after)
-    assert [(c.key, c.worse) for c in found] == [
+    found = compare_reports(before, after)
+    assert [(c.key, c.is_worse) for c in found] == [
         ("driver.version", True),
         ("system.shm", False),
         ("os.kernel", False),
     ]
-    assert found[0].flips == (Flip("DRV001", "holds", "error"),)
-    assert found[1].flips == (Flip("SYS001", "warning", "holds"),)
+    assert found[0].flips == (RuleFlip("DRV001", "holds", "error"),)
+    assert found[1].flips == (RuleFlip("SYS001", "warning", "holds"),)
     assert not found[2].flips and found[2].was.value == "6.1" and found[2].now.value == "6.8"
 
 
 def test_nothing_changed():
     same = report(driver_version=580, system_shm=10)
-    assert changes(same, same) == []
+    assert compare_reports(same, same) == []
 
 
 def test_what_can_no_longer_be_seen_is_worse():
     blind = judge(
         RULES, Facts([Fact("driver.version", None, gap="denied"), Fact("system.shm", 64)]), CONTRACT
     )
-    (change,) = changes(report(driver_version=580, system_shm=64), blind)
-    assert change.worse and change.flips[0].now == "undecided"
+    (change,) = compare_reports(report(driver_version=580, system_shm=64), blind)
+    assert change.is_worse and change.flips[0].now == "undecided"
 
 
 def test_what_always_moves_counts_only_where_it_flips_a_rule():
     def moves(key):
         return key == "system.shm"
 
-    quiet = changes(report(driver_version=1, system_shm=100), report(driver_version=1, system_shm=101), moves)
+    quiet = compare_reports(
+        report(driver_version=1, system_shm=100), report(driver_version=1, system_shm=101), moves
+    )
     assert quiet == []
-    loud = changes(report(driver_version=1, system_shm=100), report(driver_version=1, system_shm=1), moves)
-    assert [c.key for c in loud] == ["system.shm"] and loud[0].worse
+    loud = compare_reports(
+        report(driver_version=1, system_shm=100), report(driver_version=1, system_shm=1), moves
+    )
+    assert [c.key for c in loud] == ["system.shm"] and loud[0].is_worse
 
 
 def test_the_job_is_not_the_machine():
     before = judge([], Facts([Fact("job.wants", ("bf16",))]), CONTRACT)
-    assert changes(before, judge([], Facts([Fact("job.wants", ())]), CONTRACT)) == []
+    assert compare_reports(before, judge([], Facts([Fact("job.wants", ())]), CONTRACT)) == []

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuready.check import judge, title
+from gpuready.check.evaluate import judge, rule_title
 from gpuready.model import NOT_STATED, Contract, Fact, Facts, Finding
 
 CONTRACT = Contract("demo", "1.0")
@@ -121,4 +121,4 @@ def test_a_gap_of_the_machine_is_not_a_gap_of_the_statement():
 
 
 def test_title_is_the_first_line():
-    assert title(rule()) == "The count is zero"
+    assert rule_title(rule()) == "The count is zero"

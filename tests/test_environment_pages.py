@@ -16,9 +16,9 @@ import pytest
 from gpuready import contracts, rules
 from gpuready.catalog import facts as catalogue
 from gpuready.catalog import features
-from gpuready.logs.sign import compiled, fold
+from gpuready.logs.log_patterns import compile_patterns, fold_whitespace
 from gpuready.model import Finding
-from gpuready.render.contract import show
+from gpuready.render.contract import render_contract_screen
 from gpuready.render.layout import Screen
 from tests.pages import reading
 from tests.pages.reading import PAGES, STATEMENTS, contract, judged, rows, says, world
@@ -113,7 +113,7 @@ def test_the_rule_fires_on_the_broken_machine(statement):
     for code in codes(statement):
         found = judged(code, known, agreed(statement))
         assert isinstance(found, Finding), f"{code} is silent"
-        assert found.severity == statement.get("severity", rules.rule(code).SEVERITY)
+        assert found.severity == statement.get("severity", rules.load_rule(code).SEVERITY)
         assert found.code == code and found.found and found.fix
 
 
@@ -150,7 +150,7 @@ def test_the_function_decides_as_the_page_says(statement):
     path = functions(statement)[0]
     assert statement["cases"] and all(callable(reading.function(name)) for name in functions(statement))
     for case in statement["cases"]:
-        result = reading.called(path, case)
+        result = reading.engine_name(path, case)
         assert ("gives" in case) != ("has" in case)
         if "gives" in case:
             assert reading.gives(result, case["gives"]), (case, result)
@@ -162,8 +162,8 @@ def test_the_function_decides_as_the_page_says(statement):
 def test_the_capability_can_be_proved(statement):
     for name in proofs(statement):
         listed = [row for row in agreed(statement).capabilities if row.name == name]
-        assert listed and catalogue.declared(f"can.{name}")
-        assert all(not row.gate or features.feature(row.gate) for row in listed)
+        assert listed and catalogue.find_declaration(f"can.{name}")
+        assert all(not row.gate or features.find_feature(row.gate) for row in listed)
 
 
 @each(lambda one: "step" in one["handled"])
@@ -181,7 +181,7 @@ def test_what_is_done_by_hand_is_described(statement):
 @each(lambda one: "gpuready contract show" in one["handled"])
 def test_what_is_only_told_is_told(statement):
     table = statement["row"].partition(":")[0]
-    screen = " ".join(show(agreed(statement), Screen()).split())
+    screen = " ".join(render_contract_screen(agreed(statement), Screen()).split())
     row = rows(agreed(statement), statement["row"])[0]
     told = row if table == "notes" else getattr(row, reading.WORDS[table])
     assert " ".join(told.split()) in screen
@@ -199,16 +199,16 @@ def test_the_variable_is_read_or_set(statement):
 def test_the_error_has_a_cause_a_fix_and_the_code_of_the_rule_that_knows_it(statement):
     for error in rows(agreed(statement), statement["row"]):
         assert len(error.cause) > 10 and len(error.fix) > 10
-        assert not error.code or error.code in rules.LEDGER
+        assert not error.code or error.code in rules.RULE_MODULES
 
 
-@pytest.mark.parametrize("row", contracts.available(), ids=lambda row: row["file"])
+@pytest.mark.parametrize("row", contracts.list_contract_rows(), ids=lambda row: row["file"])
 def test_an_error_that_a_rule_has_a_sign_for_carries_its_code(row):
-    one = contracts.load(row["framework"], row["version"], row["variant"] or None)
-    signs = [sign for rule in rules.every() for sign in compiled(rule.CODE, rule.SIGNS)]
+    one = contracts.load_contract(row["framework"], row["version"], row["variant"] or None)
+    signs = [sign for rule in rules.load_all_rules() for sign in compile_patterns(rule.CODE, rule.PATTERNS)]
     sure = [sign for sign in signs if sign.strength == "root" and not (sign.near or sign.also or sign.place)]
     for error in one.errors:
-        knowing = {sign.code for sign in sure if sign.match(fold(error.message)) is not None}
+        knowing = {sign.code for sign in sure if sign.match_text(fold_whitespace(error.message)) is not None}
         # The rule that predicts it may be another than the one that reads it in a log.
         assert not knowing or error.code, f"{error.message!r} is a sign of {knowing}"
 

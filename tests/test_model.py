@@ -8,19 +8,19 @@ import pickle
 import pytest
 
 from gpuready.model import (
-    EXIT,
+    EXIT_CODES,
     NOT_STATED,
     Capability,
     Contract,
     Fact,
     Facts,
     Finding,
-    Need,
+    FixStep,
     Report,
-    Step,
-    Undecided,
-    Unknown,
-    worst,
+    Requirement,
+    UndecidedRule,
+    UnknownFactError,
+    worst_verdict,
 )
 
 FACT = Fact("driver.version", "550.54.15", "/sys/module/nvidia/version")
@@ -29,7 +29,13 @@ CONTRACT = Contract("demo", "1.0", capabilities=(Capability("matmul", "required"
 
 def finding(severity: str) -> Finding:
     return Finding(
-        "DRV001", severity, "it is old", (FACT,), (Need("driver.version", ">=580"),), "so", (Step("do"),)
+        "DRV001",
+        severity,
+        "it is old",
+        (FACT,),
+        (Requirement("driver.version", ">=580"),),
+        "so",
+        (FixStep("do"),),
     )
 
 
@@ -39,9 +45,9 @@ def report(**fields) -> Report:
 
 def test_a_noun_is_frozen_slotted_and_equal_by_value():
     assert Fact("driver.version", "550.54.15", "/sys/module/nvidia/version") == FACT
-    assert FACT.but(value="580") != FACT
+    assert FACT.replace(value="580") != FACT
     assert FACT != "driver.version"
-    assert len({FACT, FACT.but()}) == 1
+    assert len({FACT, FACT.replace()}) == 1
     with pytest.raises(AttributeError, match="frozen"):
         FACT.value = "580"
     with pytest.raises(AttributeError):
@@ -95,10 +101,10 @@ def test_unknown_absent_and_false_are_three_things():
     )
     assert facts.value("a.absent") is None
     assert facts.value("a.false") is False
-    assert facts.known("a.unknown") is None
-    with pytest.raises(Unknown, match="permission denied"):
+    assert facts.value_if_known("a.unknown") is None
+    with pytest.raises(UnknownFactError, match="permission denied"):
         facts.value("a.unknown")
-    with pytest.raises(Unknown, match="nothing looked"):
+    with pytest.raises(UnknownFactError, match="nothing looked"):
         facts.value("b.never")
 
 
@@ -107,12 +113,14 @@ def test_a_listing_decides_what_is_absent():
     assert seen.value("package.torch") is None
     assert seen.fact("package.torch").source == "/venv"
     blind = Facts([Fact("python.packages", None, "/venv", gap="permission denied")])
-    with pytest.raises(Unknown, match="permission denied"):
+    with pytest.raises(UnknownFactError, match="permission denied"):
         blind.value("package.torch")
 
 
 def test_facts_can_be_added_and_stated():
-    facts = Facts([FACT], "h", otherwise=NOT_STATED).also(Fact("gpu.count", 8), FACT.but(value="580.1"))
+    facts = Facts([FACT], "h", otherwise=NOT_STATED).with_facts(
+        Fact("gpu.count", 8), FACT.replace(value="580.1")
+    )
     assert facts.value("driver.version") == "580.1"
     assert facts.fact("os.name").gap == NOT_STATED
     assert len(facts) == 2 and "gpu.count" in facts and facts.host == "h"
@@ -121,10 +129,13 @@ def test_facts_can_be_added_and_stated():
 
 def test_wants_of_a_contract():
     contract = Contract(
-        "f", "1", needs=(Need("package.torch", ">=2"), Need("python.version", ">=3.10")), variant="v"
+        "f",
+        "1",
+        needs=(Requirement("package.torch", ">=2"), Requirement("python.version", ">=3.10")),
+        variant="v",
     )
-    assert [n.key for n in contract.wants("package.*")] == ["package.torch"]
-    assert contract.wants("python.version")[0].want == ">=3.10"
+    assert [n.key for n in contract.requirements_for("package.*")] == ["package.torch"]
+    assert contract.requirements_for("python.version")[0].want == ">=3.10"
     assert contract.name == "f 1:v"
 
 
@@ -139,11 +150,11 @@ def ran(name: str, value: object = True, how: str = "run", gap: str = "") -> Fac
         ({"findings": (finding("warning"), finding("info"))}, "clear"),
         ({"findings": (finding("error"),)}, "not-ready"),
         ({"findings": (finding("warning"),), "strict": True}, "not-ready"),
-        ({"undecided": (Undecided("A", "error", "x"),)}, "undecided"),
-        ({"undecided": (Undecided("A", "warning", "x"),)}, "clear"),
-        ({"undecided": (Undecided("A", "warning", "x"),), "strict": True}, "undecided"),
-        ({"unstated": (Undecided("A", "error", "x"),)}, "clear"),
-        ({"findings": (finding("error"),), "undecided": (Undecided("A", "error", "x"),)}, "not-ready"),
+        ({"undecided": (UndecidedRule("A", "error", "x"),)}, "undecided"),
+        ({"undecided": (UndecidedRule("A", "warning", "x"),)}, "clear"),
+        ({"undecided": (UndecidedRule("A", "warning", "x"),), "strict": True}, "undecided"),
+        ({"unstated": (UndecidedRule("A", "error", "x"),)}, "clear"),
+        ({"findings": (finding("error"),), "undecided": (UndecidedRule("A", "error", "x"),)}, "not-ready"),
         ({"facts": Facts([ran("matmul")])}, "ready"),
         ({"facts": Facts([ran("matmul", how="read")])}, "clear"),
         ({"facts": Facts([ran("matmul", False)])}, "clear"),
@@ -153,7 +164,7 @@ def ran(name: str, value: object = True, how: str = "run", gap: str = "") -> Fac
 )
 def test_the_fold(fields, verdict):
     assert report(**fields).verdict == verdict
-    assert report(**fields).exit == EXIT[verdict]
+    assert report(**fields).exit == EXIT_CODES[verdict]
 
 
 def test_nothing_is_ready_when_the_contract_requires_nothing_executed():
@@ -161,9 +172,9 @@ def test_nothing_is_ready_when_the_contract_requires_nothing_executed():
 
 
 def test_the_worst_of_several():
-    assert worst(["clear", "undecided", "ready"]) == "undecided"
-    assert worst(["ready", "clear", "not-ready"]) == "not-ready"
-    assert worst([]) == "undecided"
+    assert worst_verdict(["clear", "undecided", "ready"]) == "undecided"
+    assert worst_verdict(["ready", "clear", "not-ready"]) == "not-ready"
+    assert worst_verdict([]) == "undecided"
 
 
 @pytest.mark.parametrize("field", ["key", "source", "how", "gap"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuready import versions
+from gpuready.model import versions
 
 releases = st.lists(st.integers(0, 700), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 suffixes = st.sampled_from(["", "", "rc1", ".post1", ".dev3", "a0", "+cu128", ".post2+cu126"])
@@ -23,14 +23,14 @@ def public(text: str) -> Version:
 @given(anything, anything)
 def test_compare_agrees_with_packaging(a, b):
     left, right = public(a), public(b)
-    assert versions.compare(a, b) == (left > right) - (left < right)
+    assert versions.compare_versions(a, b) == (left > right) - (left < right)
 
 
 @given(anything, operators, releases, suffixes.filter(lambda s: "+" not in s))
 def test_satisfies_agrees_with_packaging(version, operator, release, suffix):
     clause = operator + release + suffix
     expected = SpecifierSet(clause).contains(public(version), prereleases=True)
-    assert versions.satisfies(version, clause) == expected
+    assert versions.satisfies_specifier(version, clause) == expected
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_satisfies_agrees_with_packaging(version, operator, release, suffix):
     ],
 )
 def test_satisfies(version, specifier, inside):
-    assert versions.satisfies(version, specifier) is inside
+    assert versions.satisfies_specifier(version, specifier) is inside
 
 
 @pytest.mark.parametrize("clause", ["2.0", "latest", ">=abc", "=>1.0"])
 def test_a_bad_specifier_is_a_sentence(clause):
     with pytest.raises(ValueError, match="not a version"):
-        versions.satisfies("1.0", clause)
+        versions.satisfies_specifier("1.0", clause)
 
 
 def test_not_a_version():
@@ -65,16 +65,16 @@ def test_not_a_version():
     assert not versions.is_version(2.5)
     assert versions.is_version("2.5.1+cu124")
     with pytest.raises(ValueError, match="is not a version"):
-        versions.compare("next", "1.0")
+        versions.compare_versions("next", "1.0")
 
 
 def test_parts():
-    assert versions.major("13.0") == 13
-    assert versions.minor("12.4.127") == (12, 4)
-    assert versions.minor("13") == (13, 0)
-    assert versions.major("2.9.0rc1") == 2
-    assert versions.first("gcc (Debian 12.2.0-14) 12.2.0") == "12.2.0"
-    assert versions.first("none") is None
+    assert versions.major_version("13.0") == 13
+    assert versions.major_minor("12.4.127") == (12, 4)
+    assert versions.major_minor("13") == (13, 0)
+    assert versions.major_version("2.9.0rc1") == 2
+    assert versions.find_version("gcc (Debian 12.2.0-14) 12.2.0") == "12.2.0"
+    assert versions.find_version("none") is None
 
 
 texts = st.text(st.sampled_from("0123456789.+-_abcruv "), max_size=12)
@@ -88,8 +88,8 @@ def test_what_is_plain_here_is_a_version_there(text):
         there = Version(text)
     except InvalidVersion:
         assert not versions.is_version(text)
-        assert versions.plain(text) is None
+        assert versions.parse_plain_release(text) is None
         return
     assert versions.is_version(text)
-    if versions.plain(text) is not None:
-        assert versions.plain(text) == there.release
+    if versions.parse_plain_release(text) is not None:
+        assert versions.parse_plain_release(text) == there.release

@@ -85,10 +85,10 @@ def resolved(path: Path) -> dict[str, Any]:
     """A contract as gpuready itself reads it: checked, and whole where it extends another."""
     sys.path[:0] = [str(ROOT.parent)]  # gpuready need not be installed to be built
     from gpuready.contracts import BadContract
-    from gpuready.contracts.source import contract_data
+    from gpuready.contracts.contract_file import read_contract_data
 
     try:
-        return contract_data(str(path))
+        return read_contract_data(str(path))
     except BadContract as bad:
         raise SystemExit(str(bad)) from None
     finally:
@@ -98,10 +98,10 @@ def resolved(path: Path) -> dict[str, Any]:
 def signs() -> dict[str, Any]:
     """The signs of all rules, and by which literals they are found: no rule is imported to read a log."""
     sys.path[:0] = [str(ROOT.parent)]
-    from gpuready.workflow.diagnosing import signs_of_rules
+    from gpuready.workflow.diagnose import collect_rule_patterns
 
     try:
-        return signs_of_rules()
+        return collect_rule_patterns()
     except ValueError as bad:
         raise SystemExit(str(bad)) from None
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready import contracts, rules
-from gpuready.model import Contract, Need
+from gpuready.model import Contract, Requirement
 
 SYSTEM = {
     "os": "system", "python": "Python", "gpu": "GPU", "driver": "driver", "toolkit": "CUDA toolkit", "compiler": "compiler",
@@ -14,8 +14,8 @@ SYSTEM = {
 def page(framework: str) -> str:
     """Every version and variant of a framework."""
     every = [
-        contracts.load(framework, row["version"], row.get("variant") or None)
-        for row in contracts.available()
+        contracts.load_contract(framework, row["version"], row.get("variant") or None)
+        for row in contracts.list_contract_rows()
         if row["framework"] == framework
     ]
     lines = [
@@ -33,7 +33,7 @@ def page(framework: str) -> str:
 
 
 def _wanted(contract: Contract, key: str) -> str:
-    return ", ".join(n.want for n in contract.wants(key) if n.level == "required" and not n.when)
+    return ", ".join(n.want for n in contract.requirements_for(key) if n.level == "required" and not n.when)
 
 
 def anchor(text: str) -> str:
@@ -74,11 +74,11 @@ def _subject(key: str) -> str:
 
 
 def _dependencies(contract: Contract) -> list[str]:
-    rows = contract.wants("package.*")
+    rows = contract.requirements_for("package.*")
     return [_head(contract, "dependencies"), *_table(list(rows), lambda n: f"`{n.key[8:]}`")] if rows else []
 
 
-def _table(rows: list[Need], name) -> list[str]:  # type: ignore[no-untyped-def]
+def _table(rows: list[Requirement], name) -> list[str]:  # type: ignore[no-untyped-def]
     lines = ["| requirement | value | when | level | source |", "|---|---|---|---|---|"]
     return lines + [
         f"| {name(n)} | {cell(n.want) if n.want != '*' else 'any'} | {cell(n.when)} | {n.level} | {cell(n.cite)} |"
@@ -153,7 +153,7 @@ def _errors(contract: Contract) -> list[str]:
 
 
 def rule_link(code: str, above: str = "../") -> str:
-    if code not in rules.LEDGER:
+    if code not in rules.RULE_MODULES:
         return code
     return f"[{code}]({above}rules/{code[:3].lower()}.md#{code.lower()})"
 

@@ -6,8 +6,9 @@ import inspect
 import re
 from types import ModuleType
 
-from gpuready import benched, diagnosed, fitted, fleeted, model, planned, proven, reported
-from gpuready.noun import Noun
+from gpuready import model
+from gpuready.model import bench, diagnosis, fit, fleet, plan, proof, report_document
+from gpuready.model.record import Record
 
 COMMANDS = """\
 | command | document |
@@ -46,24 +47,24 @@ WORDS = {"str": "text", "int": "number", "float": "number", "bool": "true or fal
 
 def page() -> str:
     parts = [INTRODUCTION]
-    for module in (model, planned, fitted, diagnosed, proven, benched, fleeted, reported):
+    for module in (model, plan, fit, diagnosis, proof, bench, fleet, report_document):
         parts += [of_noun(cls, module) for cls in nouns(module)]
     return "\n".join(parts)
 
 
-def nouns(module: ModuleType) -> list[type[Noun]]:
+def nouns(module: ModuleType) -> list[type[Record]]:
     found = [
-        c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Noun) and c is not Noun
+        c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Record) and c is not Record
     ]
     return [c for c in found if c.__module__ == module.__name__]
 
 
-def title(cls: type[Noun]) -> str:
+def title(cls: type[Record]) -> str:
     """Two nouns are called Evidence: that of a log and that of the proofs."""
-    return "proven.Evidence" if cls is proven.Evidence else cls.__name__
+    return "proven.Evidence" if cls is proof.ProofRecord else cls.__name__
 
 
-def of_noun(cls: type[Noun], module: ModuleType) -> str:
+def of_noun(cls: type[Record], module: ModuleType) -> str:
     story = " ".join((cls.__doc__ or "").split())
     lines = [
         f"## {title(cls)}\n",
@@ -85,7 +86,7 @@ def of_noun(cls: type[Noun], module: ModuleType) -> str:
     return "\n".join(lines) + "\n"
 
 
-def kind_of(annotation: str, nested: type[Noun] | None, cls: type[Noun]) -> str:
+def kind_of(annotation: str, nested: type[Record] | None, cls: type[Record]) -> str:
     if nested is not None:
         link = f"[{title(nested)}](#{title(nested).lower().replace('.', '')})"
         return f"list of {link}" if annotation.startswith(("tuple", "list")) else link

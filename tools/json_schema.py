@@ -18,12 +18,14 @@ from typing import Any
 
 from json_page import FIELD, nouns, title
 
-from gpuready import benched, changes, diagnosed, fitted, fleeted, model, planned, proven, reported
+from gpuready import model
+from gpuready.check import changes
 from gpuready.launcher import job
-from gpuready.noun import Noun
+from gpuready.model import bench, diagnosis, fit, fleet, plan, proof, report_document
+from gpuready.model.record import Record
 
 PATH = Path(__file__).parent.parent / "docs" / "reference" / "documents.schema.json"
-MODULES = (model, planned, fitted, diagnosed, proven, benched, fleeted, reported, changes, job)
+MODULES = (model, plan, fit, diagnosis, proof, bench, fleet, report_document, changes, job)
 WORDS: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
@@ -39,7 +41,7 @@ OPTIONAL = {"Fitted": ("largest",)}
 """Fields that a document leaves out where they do not apply."""
 
 
-def called(cls: type[Noun]) -> str:
+def called(cls: type[Record]) -> str:
     """A run has nouns of its own, some of which bear the name of another."""
     return f"run.{cls.__name__}" if cls.__module__ == job.__name__ else title(cls)
 
@@ -156,7 +158,7 @@ def thing(fields: dict[str, Any], also: dict[str, Any] | None = None) -> dict[st
     }
 
 
-def of_noun(cls: type[Noun]) -> dict[str, Any]:
+def of_noun(cls: type[Record]) -> dict[str, Any]:
     """Every field of a noun with its type, and its first sentence."""
     lines = (FIELD.match(line) for line in inspect.getsource(cls).splitlines())
     told = {match[1]: match[2].strip() for match in lines if match and match[1] in cls._fields}
@@ -167,7 +169,7 @@ def of_noun(cls: type[Noun]) -> dict[str, Any]:
     return made | {"required": []} if "to_json" in vars(cls) else made  # it leaves out what does not apply
 
 
-def of_field(cls: type[Noun], name: str, annotation: str) -> dict[str, Any]:
+def of_field(cls: type[Record], name: str, annotation: str) -> dict[str, Any]:
     nested = cls._nested.get(name)
     if nested is not None:
         listed = annotation.startswith(("tuple", "list"))

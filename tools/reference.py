@@ -20,8 +20,8 @@ import json_page
 
 from gpuready import contracts, rules, workflow
 from gpuready.catalog import facts
-from gpuready.cli import grammar
-from gpuready.cli.help import page
+from gpuready.cli import parser
+from gpuready.cli.help import format_help
 from gpuready.render.layout import Screen
 
 HERE = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -36,14 +36,14 @@ FAMILIES = {
 
 def rules_page() -> str:
     """All codes in one table; each family has a page of its own."""
-    families = list(dict.fromkeys(code[:3] for code in rules.LEDGER))
+    families = list(dict.fromkeys(code[:3] for code in rules.RULE_MODULES))
     listed = ", ".join(f"[{FAMILIES[family]}](rules/{family.lower()}.md)" for family in families)
     lines = [
         "# Rules\n",
-        f"{len(rules.LEDGER)} rules. A code is for ever. `gpuready explain CODE` prints the same text. By family: {listed}.\n",
+        f"{len(rules.RULE_MODULES)} rules. A code is for ever. `gpuready explain CODE` prints the same text. By family: {listed}.\n",
         "| code | name | severity | the wrong thing |\n|---|---|---|---|",
     ]
-    for s in (workflow.explain(code) for code in rules.LEDGER):
+    for s in (workflow.explain_rule(code) for code in rules.RULE_MODULES):
         link = framework_pages.rule_link(s["code"], "")
         lines.append(f"| {link} | {s['name']} | {s['severity']} | {text(s['title'])} |")
     return "\n".join(lines) + "\n"
@@ -51,9 +51,9 @@ def rules_page() -> str:
 
 def family_page(family: str) -> str:
     lines = [f"# {family}: {FAMILIES[family]}\n"]
-    for code in rules.LEDGER:
+    for code in rules.RULE_MODULES:
         if code.startswith(family):
-            lines += rule_section(workflow.explain(code))
+            lines += rule_section(workflow.explain_rule(code))
     return "\n".join(lines) + "\n"
 
 
@@ -80,9 +80,9 @@ def text(words: str) -> str:
 def facts_page() -> str:
     lines = ["# Facts\n", "Every key that a fact can have. A `*` stands for a name.\n"]
     lines.append("| key | type | unit | meaning |\n|---|---|---|---|")
-    every = facts.keys()
+    every = facts.list_fact_keys()
     for key in every:
-        row = facts.declared(key)
+        row = facts.find_declaration(key)
         assert row is not None
         lines.append(f"| `{key}` | {row['type']} | {row.get('unit', '')} | {text(row['meaning'])} |")
     return "\n".join(lines) + "\n"
@@ -93,9 +93,11 @@ def commands_page() -> str:
     parts = [
         "# Commands\n",
         "What `gpuready COMMAND --help` prints.\n",
-        f"```text\n{page('help', screen)}```\n",
+        f"```text\n{format_help('help', screen)}```\n",
     ]
-    parts += [f"## gpuready {name}\n\n```text\n{page(name, screen)}```\n" for name in grammar.MODULES]
+    parts += [
+        f"## gpuready {name}\n\n```text\n{format_help(name, screen)}```\n" for name in parser.COMMAND_MODULES
+    ]
     return "\n".join(parts)
 
 
@@ -105,8 +107,8 @@ def frameworks_page() -> str:
         "What gpuready has a contract for; anything else is judged by its own metadata.\n",
     ]
     lines.append("| framework | versions |\n|---|---|")
-    for framework in contracts.frameworks():
-        rows = [row for row in contracts.available() if row["framework"] == framework]
+    for framework in contracts.list_frameworks():
+        rows = [row for row in contracts.list_contract_rows() if row["framework"] == framework]
         versions = ", ".join(
             row["version"] + (f":{row['variant']}" if row.get("variant") else "") for row in rows
         )
@@ -122,9 +124,9 @@ def pages() -> dict[Path, str]:
         HERE / "json.md": json_page.page(),
         HERE / "frameworks" / "index.md": frameworks_page(),
     }
-    for family in dict.fromkeys(code[:3] for code in rules.LEDGER):
+    for family in dict.fromkeys(code[:3] for code in rules.RULE_MODULES):
         made[HERE / "rules" / f"{family.lower()}.md"] = family_page(family)
-    for framework in contracts.frameworks():
+    for framework in contracts.list_frameworks():
         made[HERE / "frameworks" / f"{framework}.md"] = framework_pages.page(framework)
     return {path: NOTE + text for path, text in made.items()}
 

@@ -25,7 +25,7 @@ from refresh.index import Index  # noqa: E402
 from refresh.text import Document, loads  # noqa: E402
 from refresh.web import Trouble, Web  # noqa: E402
 
-from gpuready.render.escape import visible  # noqa: E402
+from gpuready.render.escape import escape_unprintable  # noqa: E402
 
 CATALOG = HERE.parent / "src" / "gpuready" / "catalog"
 FILES = ("torch", "packages", "cuda")
@@ -43,7 +43,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         return run(told)
     except Trouble as bad:
-        print(f"refresh_catalog: {visible(str(bad))}; nothing was written", file=sys.stderr)
+        print(f"refresh_catalog: {escape_unprintable(str(bad))}; nothing was written", file=sys.stderr)
         return 2
 
 
@@ -80,9 +80,9 @@ def run(told: argparse.Namespace) -> int:
     index = Index(Web(told.index or configured()), _progress)
     found, troubles = gather({n: loads(t) for n, t in texts.items()}, index, told)
     for line in _listed(found):
-        print(visible(line))
+        print(escape_unprintable(line))
     for line in troubles:
-        print(f"refresh_catalog: {visible(line)}", file=sys.stderr)
+        print(f"refresh_catalog: {escape_unprintable(line)}", file=sys.stderr)
     print(_cost(index, time.perf_counter() - began))
     unknown = [key for key in told.accept if not any(change.under(key) and change.edit for change in found)]
     if unknown:
@@ -90,7 +90,7 @@ def run(told: argparse.Namespace) -> int:
     if troubles:
         raise Trouble(f"{len(troubles)} answer{'s' if len(troubles) > 1 else ''} could not be used")
     if told.write:
-        _write(room, texts, [c for c in found if c.applies(told.accept)], told.only)
+        _write(room, texts, [c for c in found if c.condition_holds(told.accept)], told.only)
     return 1 if told.check and found else 0
 
 
@@ -117,7 +117,7 @@ def gather(
 
 def _progress(name: str) -> None:
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{visible(name)[:100]}\r", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{escape_unprintable(name)[:100]}\r", end="", file=sys.stderr, flush=True)
 
 
 def _asked(only: list[str]) -> list[str]:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from gpuready.catalog import indexes
-from gpuready.model import Contract, Need
-from gpuready.planned import Plan
+from gpuready.model import Contract, Requirement
+from gpuready.model.plan import Plan
 
 TARGET = "x86_64-manylinux_2_28"
 
 
 def _places(monkeypatch, **at: str) -> None:
-    real = indexes.url
-    monkeypatch.setattr(indexes, "url", lambda name: at.get(name) or real(name))
+    real = indexes.index_url
+    monkeypatch.setattr(indexes, "index_url", lambda name: at.get(name) or real(name))
 
 
-def contract(*needs: Need, **fields) -> Contract:
+def contract(*needs: Requirement, **fields) -> Contract:
     return Contract("sparrow", "1.2", distribution="sparrow", needs=needs, **fields)
 
 
-def need(name: str, want: str, level: str = "required", **fields) -> Need:
-    return Need(f"package.{name}", want, level=level, **fields)
+def need(name: str, want: str, level: str = "required", **fields) -> Requirement:
+    return Requirement(f"package.{name}", want, level=level, **fields)
 
 
 def plan(**fields) -> Plan:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.system import Live
+from gpuready.system import LiveHost
 from tests.apply.asking import _places
 from tests.apply.local_index import Index
 from tests.apply.wheels import Bench
@@ -56,4 +56,4 @@ def world(tmp_path, index, monkeypatch):
     index.add("torch", "2.13.0+cu126", ["triton==3.7"], on="cu126")
     index.add("filelock", "66.0", on="cu126")
     index.add("triton", "3.7")
-    return Live(environ=environ)
+    return LiveHost(environ=environ)

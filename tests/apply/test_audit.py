@@ -15,7 +15,7 @@ from tests.apply.wheels import lock, wheel
 
 @pytest.fixture
 def standing(bench):
-    assert bench.install("1.0").code == 0
+    assert bench.install_plan("1.0").code == 0
     return bench
 
 
@@ -29,7 +29,7 @@ def faults(bench) -> list[tuple[str, str]]:
 
 
 def test_a_new_one_is_intact_and_stays_so_when_used(standing):
-    assert standing.version() == "1.0"
+    assert standing.uv_version() == "1.0"
     subprocess.run([standing.home / "bin/python", "-m", "compileall", "-q", standing.site()], check=True)
     assert faults(standing) == []
 
@@ -106,7 +106,7 @@ def test_f17_two_packages_bring_one_file(bench):
         ),
     ]
     bench.locks["7.0"] = lock(bench.folder / "7.0.lock", *twins)
-    ran = json.loads(bench.install("7.0", "--json").out)
+    ran = json.loads(bench.install_plan("7.0", "--json").out)
     assert ran["verdict"] == "installed" and "alpha and beta both bring it" in ran["notes"][0]
     assert faults(bench) == [("overlap", "__init__.py")]
 

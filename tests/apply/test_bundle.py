@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from gpuready.apply import uv
-from gpuready.apply.bundle import bundle, lock_text, requirements, target_tags
-from gpuready.apply.resolve import resolve
+from gpuready.apply.bundle import format_lock_file, format_requirements_file, rank_target_tags, write_bundle
+from gpuready.apply.resolve import resolve_plan
 from gpuready.plan.lock import read_lock
 from tests.apply.asking import contract, default, need, plan
 from tests.apply.wheels import wheel
@@ -23,7 +23,7 @@ def locked(world, index):
     index.add("kestrel", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64")
     index.add("kestrel", "1.0", tag="cp311-cp311-manylinux_2_28_x86_64")
     index.add("kestrel", "1.0", tag="cp312-cp312-manylinux_2_28_aarch64")
-    found = resolve(world, plan(), contract(need("kestrel", "*")))
+    found = resolve_plan(world, plan(), contract(need("kestrel", "*")))
     assert found.lock
     return found
 
@@ -33,7 +33,7 @@ def names(folder) -> set[str]:
 
 
 def test_the_bundle_has_the_file_for_the_target_and_no_other(world, locked, tmp_path):
-    bundle(world, locked, str(tmp_path / "out"))
+    write_bundle(world, locked, str(tmp_path / "out"))
     assert names(tmp_path / "out") == {
         "README.txt", "requirements.txt", "gpuready.lock", "filelock-4.0-py3-none-any.whl", "sparrow-1.2.3-py3-none-any.whl",
         "torch-2.13.0+cu126-py3-none-any.whl", "triton-3.7-py3-none-any.whl", "kestrel-1.0-cp312-cp312-manylinux_2_28_x86_64.whl",
@@ -42,12 +42,12 @@ def test_the_bundle_has_the_file_for_the_target_and_no_other(world, locked, tmp_
 
 
 def test_uv_installs_the_bundle_with_hashes_and_without_network(world, index, tmp_path):
-    found = resolve(world, default(python="3.11"), contract())
-    bundle(world, found, str(tmp_path / "out"))
+    found = resolve_plan(world, default(python="3.11"), contract())
+    write_bundle(world, found, str(tmp_path / "out"))
     index.close()
     env = {"PATH": os.environ["PATH"], "UV_CACHE_DIR": str(tmp_path / "other-cache"), "HOME": str(tmp_path)}
     asked = [
-        uv.find(world),
+        uv.find_uv(world),
         "pip",
         "install",
         "--offline",
@@ -74,55 +74,55 @@ def test_a_file_with_another_hash_is_refused_and_nothing_appears(world, index, l
     index.hashes[path.name] = index.hash(path)
     wheel(index.folder / "main", "filelock", "4.0", {"filelock/__init__.py": "raise SystemExit('stolen')"})
     with pytest.raises(ValueError, match="another hash than the lock"):
-        bundle(world, locked, str(tmp_path / "out"))
+        write_bundle(world, locked, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_second_call_keeps_what_is_there_and_finishes(world, index, locked, tmp_path, monkeypatch):
     from gpuready.apply import bundle as room
-    from gpuready.system import Blind
+    from gpuready.system import AccessError
 
-    real, count = room.fetch, []
+    real, count = room.download_file, []
 
     def breaks(*words):
         count.append(1)
         if len(count) > 2:
-            raise Blind("broke off")
+            raise AccessError("broke off")
         return real(*words)
 
-    monkeypatch.setattr(room, "fetch", breaks)
+    monkeypatch.setattr(room, "download_file", breaks)
     with pytest.raises(ValueError, match="run it again"):
-        bundle(world, locked, str(tmp_path / "out"))
+        write_bundle(world, locked, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     count.clear()
-    monkeypatch.setattr(room, "fetch", lambda *words: count.append(1) or real(*words))
-    bundle(world, locked, str(tmp_path / "out"))
+    monkeypatch.setattr(room, "download_file", lambda *words: count.append(1) or real(*words))
+    write_bundle(world, locked, str(tmp_path / "out"))
     assert len(count) == len(locked.lock) - 2
-    assert bundle(world, locked, str(tmp_path / "out")) == (f"{tmp_path}/out has this bundle already",)
+    assert write_bundle(world, locked, str(tmp_path / "out")) == (f"{tmp_path}/out has this bundle already",)
 
 
 def test_a_folder_with_something_else_is_left_alone(world, locked, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").write_text("x")
     with pytest.raises(ValueError, match="holds something else"):
-        bundle(world, locked, str(tmp_path / "out"))
+        write_bundle(world, locked, str(tmp_path / "out"))
     assert names(tmp_path / "out") == {"mine"}
 
 
 def test_a_plan_that_is_not_resolved_has_no_bundle(world, tmp_path):
     with pytest.raises(ValueError, match="nothing to bundle"):
-        bundle(world, plan(resolved="not resolved here: x"), str(tmp_path / "out"))
+        write_bundle(world, plan(resolved="not resolved here: x"), str(tmp_path / "out"))
 
 
 def test_a_full_disk_is_seen_before(world, locked, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpuready.system.fetch.MARGIN", 1 << 60)
+    monkeypatch.setattr("gpuready.system.download.FREE_SPACE_MARGIN", 1 << 60)
     with pytest.raises(ValueError, match="no space left"):
-        bundle(world, locked, str(tmp_path / "out"))
+        write_bundle(world, locked, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_the_tags_of_a_target_are_ranked():
-    ranks = target_tags("3.12.4", "x86_64-manylinux_2_28")
+    ranks = rank_target_tags("3.12.4", "x86_64-manylinux_2_28")
     assert ranks["cp312-cp312-manylinux_2_28_x86_64"] < ranks["cp312-cp312-manylinux2014_x86_64"]
     assert ranks["cp312-abi3-manylinux_2_17_x86_64"] < ranks["py3-none-any"]
     assert not {"cp312-cp312-manylinux_2_34_x86_64", "cp311-cp311-manylinux_2_28_x86_64"} & set(ranks)
@@ -132,15 +132,20 @@ def test_the_tags_of_a_target_are_ranked():
 
 
 def test_a_lock_comes_back_as_it_was(locked):
-    assert read_lock(lock_text(locked), "x.lock") == locked
-    assert "127.0.0.1" not in lock_text(locked)
-    assert all(f"--hash={one}" in requirements(locked.lock) for row in locked.lock for one in row.hashes)
+    assert read_lock(format_lock_file(locked), "x.lock") == locked
+    assert "127.0.0.1" not in format_lock_file(locked)
+    assert all(
+        f"--hash={one}" in format_requirements_file(locked.lock) for row in locked.lock for one in row.hashes
+    )
 
 
 def test_resolving_a_lock_again_gives_the_same_rows(world, locked):
-    again = read_lock(lock_text(locked), "x.lock")
+    again = read_lock(format_lock_file(locked), "x.lock")
     world.variables["XDG_CACHE_HOME"] = "/nonexistent-on-purpose/x"  # no answer of ours to fall back on
-    assert resolve(world, again.but(lock=(), resolved=""), contract(need("kestrel", "*"))).lock == locked.lock
+    assert (
+        resolve_plan(world, again.replace(lock=(), resolved=""), contract(need("kestrel", "*"))).lock
+        == locked.lock
+    )
 
 
 def tampered(change) -> str:

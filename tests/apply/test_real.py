@@ -14,7 +14,7 @@ from tests import patient
 
 def test_transformers_is_installed_and_trains():
     """In the environment that other tests use for its torch: made here or by the first of them, by the same command."""
-    ran = patient.install()
+    ran = patient.install_plan()
     if ran.returncode == 2 and "no lock to install" in ran.stderr:
         pytest.skip(f"NO INDEX: nothing of the real install is tested ({ran.stderr.strip()})")
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr
@@ -26,7 +26,7 @@ def test_transformers_is_installed_and_trains():
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     home = str(patient.HOME / "bin" / "python")
-    trained = runner.run(proofs.named("trainer"), home, "cpu", env, deadline=600)
+    trained = runner.run_single_proof(proofs.find_proof("trainer"), home, "cpu", env, deadline=600)
     assert trained.verdict == "passed" and trained.device == "cpu", trained
     assert trained.numbers["steps"]["value"] == 30
     assert trained.numbers["last_loss"]["value"] < trained.numbers["first_loss"]["value"] / 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.apply.resolve import resolve
+from gpuready.apply.resolve import resolve_plan
 from gpuready.model import Contract
 from tests.apply.asking import contract, need, plan, row
 
@@ -27,9 +27,9 @@ def checkout(tmp_path):
 
 
 def roll(**fields) -> Contract:
-    from gpuready.model import Step
+    from gpuready.model import FixStep
 
-    step = Step("install", ("pip", "install", "-r", "requirements_x.txt"))
+    step = FixStep("install", ("pip", "install", "-r", "requirements_x.txt"))
     return Contract("roll", "0.3.0", distribution="roll", steps=(step,), **fields)
 
 
@@ -37,7 +37,7 @@ def test_the_requirement_files_of_a_checkout_are_read_and_never_run(world, index
     for version in ("1.0", "2.5", "3.5"):
         index.add("kestrel", version)
     index.add("wren", "2.0")
-    found = resolve(world, plan().but(framework="roll"), roll(), source=str(checkout))
+    found = resolve_plan(world, plan().replace(framework="roll"), roll(), source=str(checkout))
     assert {(one.name, one.version) for one in found.lock} >= {("kestrel", "2.5"), ("wren", "2.0")}
     assert not [one for one in found.lock if one.name in ("roll", "old")]
     assert any("./mine" in note for note in found.notes)
@@ -56,30 +56,30 @@ def test_requirement_files_that_lead_astray_are_refused(world, checkout, file, t
     (checkout / file).write_text(text)
     (checkout.parent / "secret.txt").write_text("wren\n")
     with pytest.raises(ValueError, match=r"requirements_x|secret"):
-        resolve(world, plan(), roll(), source=str(checkout))
+        resolve_plan(world, plan(), roll(), source=str(checkout))
 
 
 def test_a_folder_without_requirements_is_refused(world, tmp_path):
     with pytest.raises(ValueError, match=r"requirements_x\.txt"):
-        resolve(world, plan(), roll(), source=str(tmp_path / "home"))
+        resolve_plan(world, plan(), roll(), source=str(tmp_path / "home"))
 
 
 # -- the same again -------------------------------------------------------------------------------------------
 
 
 def test_the_same_question_is_answered_from_the_cache_and_gives_the_same_rows(world, index):
-    first = resolve(world, plan(), contract())
-    asked = len(index.asked)
-    assert resolve(world, plan(), contract()).lock == first.lock
-    assert len(index.asked) == asked
+    first = resolve_plan(world, plan(), contract())
+    asked = len(index.ask_uv)
+    assert resolve_plan(world, plan(), contract()).lock == first.lock
+    assert len(index.ask_uv) == asked
 
 
 def test_another_question_is_another_answer(world, index, tmp_path):
-    resolve(world, plan(), contract())
-    asked = len(index.asked)
+    resolve_plan(world, plan(), contract())
+    asked = len(index.ask_uv)
     index.add("kestrel", "1.0")
-    assert row(resolve(world, plan(), contract(need("kestrel", "*"))), "kestrel")
-    assert len(index.asked) > asked
+    assert row(resolve_plan(world, plan(), contract(need("kestrel", "*"))), "kestrel")
+    assert len(index.ask_uv) > asked
 
 
 def answers(tmp_path: Path) -> list[Path]:
@@ -90,39 +90,39 @@ def answers(tmp_path: Path) -> list[Path]:
     "damage", ["", "{", "[1]", '{"schema": 1, "digest": "0", "at": 1, "answer": {"rows": []}}']
 )
 def test_a_damaged_answer_is_dropped_and_asked_again(world, tmp_path, damage):
-    first = resolve(world, plan(), contract())
+    first = resolve_plan(world, plan(), contract())
     (kept,) = answers(tmp_path)
     kept.write_text(damage)
-    assert resolve(world, plan(), contract()).lock == first.lock
+    assert resolve_plan(world, plan(), contract()).lock == first.lock
     assert json.loads(answers(tmp_path)[0].read_text())["answer"]["rows"]
 
 
 def test_an_answer_of_yesterday_is_asked_again(world, index, tmp_path):
-    resolve(world, plan(), contract())
+    resolve_plan(world, plan(), contract())
     (kept,) = answers(tmp_path)
     body = json.loads(kept.read_text())
     kept.write_text(json.dumps(body | {"at": body["at"] - 25 * 3600}))
     index.add("filelock", "5.0")
     world.variables["UV_NO_CACHE"] = "1"
-    assert row(resolve(world, plan(), contract()), "filelock").version == "5.0"
+    assert row(resolve_plan(world, plan(), contract()), "filelock").uv_version == "5.0"
 
 
 def test_without_a_home_it_works_and_keeps_nothing(world, tmp_path):
     world.variables.pop("HOME")
-    assert resolve(world, plan(), contract()).lock
+    assert resolve_plan(world, plan(), contract()).lock
     assert not answers(tmp_path)
 
 
 def test_the_answers_are_the_users_alone(world, tmp_path):
-    resolve(world, plan(), contract())
+    resolve_plan(world, plan(), contract())
     assert (tmp_path / "home/.cache/gpuready/answers").stat().st_mode & 0o777 == 0o700
 
 
 def test_nothing_is_left_behind(world, tmp_path):
-    resolve(world, plan(), contract())
+    resolve_plan(world, plan(), contract())
     assert not list(tmp_path.glob("gpuready-*"))
 
 
 def test_an_impossible_plan_is_not_asked_about(world, index):
-    before = plan().but(verdict="impossible")
-    assert resolve(world, before, contract()) is before and not index.asked
+    before = plan().replace(verdict="impossible")
+    assert resolve_plan(world, before, contract()) is before and not index.ask_uv

@@ -43,8 +43,8 @@ def nvidia_says_it_runs(driver: str, release: str) -> bool:
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_every_driver_with_every_release(driver):
-    for release in cuda.releases():
-        assert cuda.runs(driver, release) is nvidia_says_it_runs(driver, release), release
+    for release in cuda.list_cuda_releases():
+        assert cuda.driver_runs_cuda(driver, release) is nvidia_says_it_runs(driver, release), release
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -52,19 +52,19 @@ def test_the_newest_cuda_of_a_driver(driver):
     if numbers(driver) >= numbers("596.0"):
         return  # newer than the table
     whole = [release for release, full in RELEASE_DRIVER.items() if numbers(driver) >= numbers(full)]
-    assert cuda.driver_cuda(driver) == (whole[-1] if whole else None)
+    assert cuda.newest_cuda_for_driver(driver) == (whole[-1] if whole else None)
 
 
 @pytest.mark.parametrize(
     ("driver", "release"), [("610.10.01", "13.3"), ("615.30.02", "13.4"), ("700.1", "13.4")]
 )
 def test_the_newest_cuda_where_nvidia_names_a_branch_only(driver, release):
-    assert cuda.driver_cuda(driver) == release
+    assert cuda.newest_cuda_for_driver(driver) == release
 
 
 @pytest.mark.parametrize("release", RELEASE_DRIVER)
 def test_the_driver_of_a_release(release):
-    driver, cite = cuda.driver_full(release)
+    driver, cite = cuda.release_driver(release)
     assert driver == RELEASE_DRIVER[release] and "release notes" in cite
 
 
@@ -87,51 +87,55 @@ def test_the_driver_of_a_release(release):
     ],
 )
 def test_known_truths(driver, release, runs):
-    assert cuda.runs(driver, release) is runs
+    assert cuda.driver_runs_cuda(driver, release) is runs
 
 
 def test_a_driver_never_loses_what_an_older_one_runs():
     ordered = sorted(DRIVERS, key=numbers)
-    for release in cuda.releases():
-        answers = [cuda.runs(driver, release) for driver in ordered]
+    for release in cuda.list_cuda_releases():
+        answers = [cuda.driver_runs_cuda(driver, release) for driver in ordered]
         assert answers == sorted(answers), release
 
 
 def test_a_floor_and_its_source():
-    assert cuda.driver_floor("12.8") == (
+    assert cuda.minimum_driver("12.8") == (
         "525.60.13",
         "CUDA Toolkit 13.4 Update 1 release notes, sections 2.2 and 2.6",
     )
-    assert cuda.driver_floor("13.0")[0] == "580.65.06"
-    assert cuda.driver_floor("11.8")[0] == "450.80.02"
-    assert cuda.driver_floor("11.0")[0] == "450.36.06"
+    assert cuda.minimum_driver("13.0")[0] == "580.65.06"
+    assert cuda.minimum_driver("11.8")[0] == "450.80.02"
+    assert cuda.minimum_driver("11.0")[0] == "450.36.06"
 
 
 def test_a_release_is_found_by_its_updates():
-    assert cuda.release("12.4.127") == cuda.release("12.4.1") == cuda.release("12.4")
-    assert cuda.release("12.40") is None
-    assert cuda.driver_floor("12.4.127")[0] == "525.60.13"
+    assert (
+        cuda.find_cuda_release("12.4.127")
+        == cuda.find_cuda_release("12.4.1")
+        == cuda.find_cuda_release("12.4")
+    )
+    assert cuda.find_cuda_release("12.40") is None
+    assert cuda.minimum_driver("12.4.127")[0] == "525.60.13"
 
 
 def test_a_minor_that_the_catalogue_lacks_has_the_floor_of_its_major():
-    assert cuda.release("13.9") is None
-    assert cuda.driver_floor("13.9")[0] == "580.65.06"
-    assert cuda.driver_floor("12.7")[0] == "525.60.13"
-    assert cuda.runs("570.26", "13.9") is False
+    assert cuda.find_cuda_release("13.9") is None
+    assert cuda.minimum_driver("13.9")[0] == "580.65.06"
+    assert cuda.minimum_driver("12.7")[0] == "525.60.13"
+    assert cuda.driver_runs_cuda("570.26", "13.9") is False
 
 
 def test_a_major_that_the_catalogue_lacks_is_unknown_and_not_false():
-    assert cuda.driver_floor("14.0") == (None, "")
-    assert cuda.driver_full("14.0") == (None, "")
-    assert cuda.runs("700.1", "14.0") is None
-    assert cuda.runs("700.1", "10.2") is None
-    assert cuda.targets("14.0") is None and cuda.gcc_range("14.0") is None
+    assert cuda.minimum_driver("14.0") == (None, "")
+    assert cuda.release_driver("14.0") == (None, "")
+    assert cuda.driver_runs_cuda("700.1", "14.0") is None
+    assert cuda.driver_runs_cuda("700.1", "10.2") is None
+    assert cuda.list_nvcc_targets("14.0") is None and cuda.supported_gcc_range("14.0") is None
     assert cuda.compat_branches("14.0") is None
 
 
 def test_what_is_no_version_is_refused():
     with pytest.raises(ValueError, match="not a version"):
-        cuda.runs("580.65.06", "twelve")
+        cuda.driver_runs_cuda("580.65.06", "twelve")
 
 
 # -- forward compatibility ----------------------------------------------------------------------------
@@ -139,25 +143,25 @@ def test_what_is_no_version_is_refused():
 
 @pytest.mark.parametrize("driver", ["535.54.03", "550.144.03", "565.57.01", "570.211.01", "575.51.03", "550"])
 def test_cuda_compat_lifts_the_listed_branches(driver):
-    assert cuda.runs(driver, "13.0") is False
-    assert cuda.runs(driver, "13.0", compat=True) is True
+    assert cuda.driver_runs_cuda(driver, "13.0") is False
+    assert cuda.driver_runs_cuda(driver, "13.0", compat=True) is True
 
 
 @pytest.mark.parametrize("driver", ["470.256.02", "525.147.05", "545.29.06", "555.58.02", "560.35.05"])
 def test_cuda_compat_lifts_no_other_branch(driver):
-    assert cuda.runs(driver, "13.0", compat=True) is False
+    assert cuda.driver_runs_cuda(driver, "13.0", compat=True) is False
 
 
 def test_cuda_compat_is_for_data_centre_gpus():
-    assert cuda.runs("550.144.03", "13.0", compat=True, datacentre=False) is False
-    assert cuda.runs("580.65.06", "13.0", compat=True, datacentre=False) is True
+    assert cuda.driver_runs_cuda("550.144.03", "13.0", compat=True, datacentre=False) is False
+    assert cuda.driver_runs_cuda("580.65.06", "13.0", compat=True, datacentre=False) is True
 
 
 def test_cuda_compat_within_cuda_12():
-    assert cuda.runs("470.256.02", "12.8") is False
-    assert cuda.runs("470.256.02", "12.8", compat=True) is True
-    assert cuda.runs("450.248.02", "12.1", compat=True) is True
-    assert cuda.runs("450.248.02", "12.4", compat=True) is False
+    assert cuda.driver_runs_cuda("470.256.02", "12.8") is False
+    assert cuda.driver_runs_cuda("470.256.02", "12.8", compat=True) is True
+    assert cuda.driver_runs_cuda("450.248.02", "12.1", compat=True) is True
+    assert cuda.driver_runs_cuda("450.248.02", "12.4", compat=True) is False
 
 
 def test_the_compat_branches_of_a_release_may_be_unknown():
@@ -166,9 +170,11 @@ def test_the_compat_branches_of_a_release_may_be_unknown():
 
 
 def test_compat_never_takes_anything_away():
-    for release in cuda.releases():
+    for release in cuda.list_cuda_releases():
         for driver in DRIVERS:
-            assert cuda.runs(driver, release, compat=True) >= cuda.runs(driver, release)
+            assert cuda.driver_runs_cuda(driver, release, compat=True) >= cuda.driver_runs_cuda(
+                driver, release
+            )
 
 
 # -- targets, compilers, branches ---------------------------------------------------------------------
@@ -195,41 +201,41 @@ def test_compat_never_takes_anything_away():
     ],
 )
 def test_what_nvcc_can_build_for(release, capability, can):
-    assert (capability in cuda.targets(release)) is can
+    assert (capability in cuda.list_nvcc_targets(release)) is can
 
 
 @pytest.mark.parametrize(
     ("release", "newest"), [("11.4", 11), ("11.8", 11), ("12.1", 12), ("12.4", 13), ("13.0", 15)]
 )
 def test_the_newest_gcc(release, newest):
-    oldest, found, cite = cuda.gcc_range(release)
+    oldest, found, cite = cuda.supported_gcc_range(release)
     assert found == newest and oldest <= 6 and cite
 
 
 @pytest.mark.parametrize("capability", ["5.0", "5.2", "6.0", "6.1", "6.2", "7.0"])
 def test_the_last_branch_of_old_gpus(capability):
-    branch, cite = cuda.driver_branch_max_for(capability)
+    branch, cite = cuda.last_driver_branch(capability)
     assert branch == 580 and cite
 
 
 @pytest.mark.parametrize("capability", ["7.5", "8.0", "8.9", "9.0", "10.0", "12.1"])
 def test_newer_gpus_have_no_last_branch(capability):
-    assert cuda.driver_branch_max_for(capability) == (None, "")
+    assert cuda.last_driver_branch(capability) == (None, "")
 
 
 @pytest.mark.parametrize(
     ("capability", "branch"), [("10.0", 570), ("10.3", 570), ("12.0", 570), ("9.0", None), ("7.0", None)]
 )
 def test_the_first_branch(capability, branch):
-    assert cuda.driver_branch_min_for(capability)[0] == branch
+    assert cuda.first_driver_branch(capability)[0] == branch
 
 
 def test_drivers_are_in_order():
-    found = cuda.drivers()
+    found = cuda.list_release_drivers()
     assert [numbers(d) for d in found] == sorted(numbers(d) for d in found)
     assert "580.65.06" in found and found[-1] == "615"
 
 
 def test_a_rule_can_be_read():
-    assert cuda.rule("cudnn_volta")["last"] == "9.10.2"
-    assert cuda.rule("open_kernel_modules")["open_from"] == "7.5"
+    assert cuda.find_cuda_rule("cudnn_volta")["last"] == "9.10.2"
+    assert cuda.find_cuda_rule("open_kernel_modules")["open_from"] == "7.5"

@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.catalog import gpus, load
+from gpuready.catalog import gpus, load_catalog
 
-ROWS = load("gpus")["gpu"]
+ROWS = load_catalog("gpus")["gpu"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r['name']}-{r['vram_gib']}")
 def test_every_gpu_is_found_by_what_nvidia_smi_prints(row):
-    assert gpus.find(row["name"], memory=row["vram_gib"] * 2**30) is row
+    assert gpus.find_gpu(row["name"], memory=row["vram_gib"] * 2**30) is row
     for alias in row.get("aliases", ()):
-        assert gpus.find(alias)["name"] == row["name"]
+        assert gpus.find_gpu(alias)["name"] == row["name"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r['name']}-{r['vram_gib']}")
 def test_every_gpu_is_found_by_its_short_names(row):
     for name in [*row.get("short", ()), *row.get("default_for", ())]:
         for spelling in (name, name.upper(), name.replace("-", " "), f"NVIDIA {name}"):
-            assert gpus.find(spelling) is row, spelling
+            assert gpus.find_gpu(spelling) is row, spelling
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_every_gpu_is_found_by_its_short_names(row):
     ],
 )
 def test_how_people_write_them(name, found):
-    assert gpus.find(name)["name"] == found
+    assert gpus.find_gpu(name)["name"] == found
 
 
 @pytest.mark.parametrize(
@@ -77,18 +77,18 @@ def test_how_people_write_them(name, found):
      "NVIDIA GeForce RTX 4090 Laptop GPU", "../../etc/passwd", "h100; rm -rf /", "\x00", "ä" * 10_000],
 )  # fmt: skip
 def test_what_is_no_gpu_of_the_catalogue_is_none(name):
-    assert gpus.find(name) is None
+    assert gpus.find_gpu(name) is None
 
 
 def test_a_mig_instance_is_found_by_its_gpu():
-    assert gpus.find("NVIDIA A100-SXM4-80GB MIG 1g.10gb")["name"] == "NVIDIA A100-SXM4-80GB"
+    assert gpus.find_gpu("NVIDIA A100-SXM4-80GB MIG 1g.10gb")["name"] == "NVIDIA A100-SXM4-80GB"
 
 
 def test_memory_tells_cards_of_one_name_apart():
-    assert gpus.find("NVIDIA GeForce RTX 3060")["vram_gib"] == 12
-    assert gpus.find("NVIDIA GeForce RTX 3060", memory=8188 * 2**20)["vram_gib"] == 8
-    assert gpus.find("rtx4060ti-16gb")["vram_gib"] == 16
-    assert gpus.find("rtx 4060 ti")["vram_gib"] == 8
+    assert gpus.find_gpu("NVIDIA GeForce RTX 3060")["vram_gib"] == 12
+    assert gpus.find_gpu("NVIDIA GeForce RTX 3060", memory=8188 * 2**20)["vram_gib"] == 8
+    assert gpus.find_gpu("rtx4060ti-16gb")["vram_gib"] == 16
+    assert gpus.find_gpu("rtx 4060 ti")["vram_gib"] == 8
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_is_no_machine_is_none(text):
 def test_no_text_is_too_strange(text):
     found = gpus.parse_machine(text)
     assert found is None or (found[0] in ROWS and found[1] >= 0)
-    gpus.suggest(text)
+    gpus.suggest_gpu_names(text)
 
 
 @pytest.mark.parametrize(
@@ -136,18 +136,21 @@ def test_no_text_is_too_strange(text):
     [("h10", "h100"), ("rtx409", "rtx4090"), ("a100-80g", "a100-80gb"), ("rtx6000", "rtx6000ada")],
 )
 def test_the_nearest_names(wrong, right):
-    near = gpus.suggest(wrong)
-    assert gpus.find(right) in [gpus.find(n) for n in near]
-    assert len(near) <= 3 and all(gpus.find(n) is not None for n in near)
-    assert len({gpus.find(n)["name"] for n in near}) == len(near)
+    near = gpus.suggest_gpu_names(wrong)
+    assert gpus.find_gpu(right) in [gpus.find_gpu(n) for n in near]
+    assert len(near) <= 3 and all(gpus.find_gpu(n) is not None for n in near)
+    assert len({gpus.find_gpu(n)["name"] for n in near}) == len(near)
 
 
 def test_nothing_is_near_to_nonsense():
-    assert gpus.suggest("qqqqqqqqqq") == []
+    assert gpus.suggest_gpu_names("qqqqqqqqqq") == []
 
 
 def test_names_are_given_once():
-    assert len(gpus.names()) == len(set(gpus.names())) and "NVIDIA H200" in gpus.names()
+    assert (
+        len(gpus.list_gpu_names()) == len(set(gpus.list_gpu_names()))
+        and "NVIDIA H200" in gpus.list_gpu_names()
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,4 +168,4 @@ def test_names_are_given_once():
     ],
 )
 def test_some_figures(name, field, value):
-    assert gpus.find(name)[field] == value
+    assert gpus.find_gpu(name)[field] == value

@@ -10,7 +10,7 @@ from gpuready.model import Facts
 
 
 def test_the_day_of_the_catalogue():
-    assert catalog.as_of() == "2026-11-15"
+    assert catalog.catalog_date() == "2026-11-15"
 
 
 # -- features -----------------------------------------------------------------------------------------
@@ -47,30 +47,34 @@ def test_the_day_of_the_catalogue():
     ],
 )
 def test_a_gate(gpu, feature, has):
-    answer, cite = features.gate(feature, gpus.find(gpu)["compute_capability"])
+    answer, cite = features.check_feature_support(feature, gpus.find_gpu(gpu)["compute_capability"])
     assert answer is has and cite
 
 
 @pytest.mark.parametrize(("low", "high"), [("7.9", "8.0"), ("8.9", "10.0")])
 def test_capabilities_are_versions_and_not_text(low, high):
-    assert features.gate("bf16", high)[0] is True
-    assert features.gate("bf16", low)[0] is (low == "8.9")
+    assert features.check_feature_support("bf16", high)[0] is True
+    assert features.check_feature_support("bf16", low)[0] is (low == "8.9")
 
 
 def test_a_feature_is_found_by_its_aliases():
-    assert features.feature("flash-attn") is features.feature("flash_attention_2") is features.feature("FA2")
-    assert features.feature("warp drive") is None
-    assert features.feature("mxfp8")["cuda"] == ">=12.8"
+    assert (
+        features.find_feature("flash-attn")
+        is features.find_feature("flash_attention_2")
+        is features.find_feature("FA2")
+    )
+    assert features.find_feature("warp drive") is None
+    assert features.find_feature("mxfp8")["cuda"] == ">=12.8"
 
 
 def test_a_gate_that_nobody_knows_is_an_error_and_not_a_no():
     with pytest.raises(ValueError, match="no feature is called 'warp'"):
-        features.gate("warp", "9.0")
+        features.check_feature_support("warp", "9.0")
 
 
 def test_every_feature_has_a_gate():
-    for name in features.names():
-        assert isinstance(features.gate(name, "9.0")[0], bool)
+    for name in features.list_features():
+        assert isinstance(features.check_feature_support(name, "9.0")[0], bool)
 
 
 # -- packages -----------------------------------------------------------------------------------------
@@ -78,15 +82,15 @@ def test_every_feature_has_a_gate():
 
 @pytest.mark.parametrize("name", ["flash-attn", "flash_attn", "Flash.Attn", "FLASH__ATTN"])
 def test_a_package_by_any_spelling(name):
-    assert packages.package(name)["kind"] == "cuda-extension"
+    assert packages.find_package(name)["kind"] == "cuda-extension"
 
 
 def test_a_package_that_the_catalogue_lacks():
-    assert packages.package("left-pad") is None
-    assert packages.release("left-pad", "1.0") is None
-    assert packages.release("vllm", "99.0") is None
-    assert packages.cuda_linked({}) is None
-    assert packages.torch_for("left-pad", "1.0") is None
+    assert packages.find_package("left-pad") is None
+    assert packages.find_package_release("left-pad", "1.0") is None
+    assert packages.find_package_release("vllm", "99.0") is None
+    assert packages.linked_cuda_major({}) is None
+    assert packages.required_torch("left-pad", "1.0") is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_a_package_that_the_catalogue_lacks():
     ],
 )
 def test_what_a_wheel_is_linked_to(name, version, major):
-    assert packages.cuda_linked(packages.release(name, version) or {}) == major
+    assert packages.linked_cuda_major(packages.find_package_release(name, version) or {}) == major
 
 
 @pytest.mark.parametrize(
@@ -117,11 +121,17 @@ def test_what_a_wheel_is_linked_to(name, version, major):
     ],
 )
 def test_the_torch_of_a_release(name, version, torch):
-    assert packages.torch_for(name, version) == torch
+    assert packages.required_torch(name, version) == torch
 
 
 def test_the_wheels_of_flash_attn():
-    assert packages.release("flash-attn", "2.8.3")["wheels"] == ["2.4.0", "2.5.1", "2.6.0", "2.7.1", "2.8.0"]
+    assert packages.find_package_release("flash-attn", "2.8.3")["wheels"] == [
+        "2.4.0",
+        "2.5.1",
+        "2.6.0",
+        "2.7.1",
+        "2.8.0",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -142,24 +152,24 @@ def test_the_wheels_of_flash_attn():
     ],
 )
 def test_conflicts(installed, count):
-    assert len(packages.conflicts(installed)) == count
+    assert len(packages.find_conflicts(installed)) == count
 
 
 def test_a_conflict_may_hold_only_at_times():
-    (row,) = packages.conflicts({"xformers": "0.0.35", "torch": "2.12.1"})
+    (row,) = packages.find_conflicts({"xformers": "0.0.35", "torch": "2.12.1"})
     assert row["when"] == "both come from PyPI" and row["why"]
 
 
 def test_lookalikes():
-    assert packages.lookalike("roll")["wanted"] == "ROLL by Alibaba"
-    assert packages.lookalike("mcore_adapter") is not None
-    assert packages.lookalike("torch") is None
+    assert packages.find_lookalike("roll")["wanted"] == "ROLL by Alibaba"
+    assert packages.find_lookalike("mcore_adapter") is not None
+    assert packages.find_lookalike("torch") is None
 
 
 def test_frameworks():
-    assert packages.framework("axolotl")["torch"] == "<2.15.0,>=2.13.0"
-    assert "vllm>=0.30.0" in packages.framework("axolotl")["extras"]
-    assert packages.framework("nothing") is None
+    assert packages.find_framework("axolotl")["torch"] == "<2.15.0,>=2.13.0"
+    assert "vllm>=0.30.0" in packages.find_framework("axolotl")["extras"]
+    assert packages.find_framework("nothing") is None
 
 
 @pytest.mark.parametrize(
@@ -171,7 +181,7 @@ def test_frameworks():
     ],
 )
 def test_split(requirement, parts):
-    assert packages.split(requirement) == parts
+    assert packages.split_requirement(requirement) == parts
 
 
 # -- facts --------------------------------------------------------------------------------------------
@@ -194,14 +204,14 @@ def test_split(requirement, parts):
     ],
 )
 def test_a_declared_fact(key, kind):
-    assert facts.declared(key)["type"] == kind
+    assert facts.find_declaration(key)["type"] == kind
 
 
 @pytest.mark.parametrize(
     "key", ["gpu.colour", "gpu", "", "package", "package.", "nothing.at.all", "*", "gpu.*"]
 )
 def test_an_undeclared_fact(key):
-    assert facts.declared(key) is None
+    assert facts.find_declaration(key) is None
 
 
 KNOWN = """
@@ -221,13 +231,13 @@ net.interface net.ib fabric.manager hub.cache hub.offline hub.token
 
 @pytest.mark.parametrize("key", KNOWN.split())
 def test_the_house_knows_this_fact(key):
-    assert key in facts.keys()  # noqa: SIM118
+    assert key in facts.list_fact_keys()
 
 
 def test_the_families_that_are_read_whole_have_their_listing():
     listed = Facts([])
     for family, listing in (("package", "python.packages"), ("env", "env.names")):
-        assert facts.declared(listing) is not None
+        assert facts.find_declaration(listing) is not None
         assert listed.fact(f"{family}.x").gap
 
 
@@ -235,9 +245,9 @@ def test_the_families_that_are_read_whole_have_their_listing():
 
 
 def test_vendors_and_backends():
-    assert accelerators.vendor("NVIDIA")["select_env"] == ["CUDA_VISIBLE_DEVICES"]
-    assert accelerators.vendor("amd")["select_env"][0] == "ROCR_VISIBLE_DEVICES"
-    assert accelerators.vendor("nobody") is None
+    assert accelerators.find_accelerator_vendor("NVIDIA")["select_env"] == ["CUDA_VISIBLE_DEVICES"]
+    assert accelerators.find_accelerator_vendor("amd")["select_env"][0] == "ROCR_VISIBLE_DEVICES"
+    assert accelerators.find_accelerator_vendor("nobody") is None
     for backend, name in {
         "cuda": "nvidia",
         "rocm": "amd",
@@ -245,25 +255,33 @@ def test_vendors_and_backends():
         "hpu": "habana",
         "mps": "apple",
     }.items():
-        assert accelerators.by_backend(backend)["id"] == name
-    assert accelerators.by_backend("cpu") is None
+        assert accelerators.find_vendor_by_backend(backend)["id"] == name
+    assert accelerators.find_vendor_by_backend("cpu") is None
 
 
 def test_rocm():
-    assert accelerators.rocm_for("gfx942")[0] == "7.2" and "6.0" in accelerators.rocm_for("gfx942")
-    assert accelerators.rocm_for("gfx1151") == ["7.2"]
-    assert accelerators.rocm_for("gfx1") == []
-    assert "MI300X" in accelerators.products("gfx942")
-    assert accelerators.products("gfx1") is None
+    assert accelerators.list_rocm_versions("gfx942")[0] == "7.2" and "6.0" in accelerators.list_rocm_versions(
+        "gfx942"
+    )
+    assert accelerators.list_rocm_versions("gfx1151") == ["7.2"]
+    assert accelerators.list_rocm_versions("gfx1") == []
+    assert "MI300X" in accelerators.find_gfx_products("gfx942")
+    assert accelerators.find_gfx_products("gfx1") is None
 
 
 def test_systems_and_their_c_libraries():
     from gpuready.catalog import systems
 
-    assert systems.glibc("centos", "7") == systems.glibc("centos", "7.9") == "2.17"
-    assert systems.glibc("ubuntu", "22.04") == "2.35" and systems.glibc("ubuntu", "99.04") is None
-    assert systems.glibc("arch", "") is None and systems.system("amiga") is None
-    assert {row["kind"] for row in map(systems.system, systems.names())} == {"linux", "windows", "darwin"}
+    assert systems.system_glibc("centos", "7") == systems.system_glibc("centos", "7.9") == "2.17"
+    assert (
+        systems.system_glibc("ubuntu", "22.04") == "2.35" and systems.system_glibc("ubuntu", "99.04") is None
+    )
+    assert systems.system_glibc("arch", "") is None and systems.find_system("amiga") is None
+    assert {row["kind"] for row in map(systems.find_system, systems.list_systems())} == {
+        "linux",
+        "windows",
+        "darwin",
+    }
 
 
 def test_every_declared_fact_has_a_probe_that_gives_it():
@@ -276,5 +294,5 @@ def test_every_declared_fact_has_a_probe_that_gives_it():
     source = Path(gpuready.__file__).parent
     rooms = ("probe", "workflow", "fleet")
     text = "".join(p.read_text() for room in rooms for p in (source / room).rglob("*.py"))
-    declared = [key for key in list(facts.keys()) if not key.endswith("*")]
+    declared = [key for key in list(facts.list_fact_keys()) if not key.endswith("*")]
     assert [key for key in declared if f'"{key}"' not in text] == []

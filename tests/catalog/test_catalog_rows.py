@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import gpuready.catalog
-from gpuready import versions
 from gpuready.catalog.facts import TYPES
+from gpuready.model import versions
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -106,7 +106,7 @@ def test_unconfirmed_fields_are_fields(name):
 
 
 def test_cuda_releases_are_in_order_and_unique():
-    found = [versions.minor(row["version"]) for row in rows("cuda", "cuda")]
+    found = [versions.major_minor(row["version"]) for row in rows("cuda", "cuda")]
     assert found == sorted(set(found))
     assert found[0] == (11, 0) and found[-1] == (13, 4)
 
@@ -116,23 +116,23 @@ def test_a_cuda_row(row):
     assert DATE.fullmatch(row["date"])
     assert versions.is_version(row["driver_floor"])
     full = row.get("driver_full") or str(row["driver_branch"])
-    assert versions.major(full) >= versions.major(row["driver_floor"])
+    assert versions.major_version(full) >= versions.major_version(row["driver_floor"])
     if "driver_full" in row:
-        assert versions.compare(full, row["driver_floor"]) >= 0
+        assert versions.compare_versions(full, row["driver_floor"]) >= 0
     assert all(CAPABILITY.fullmatch(c) for c in row["targets"]) and row["targets"]
-    assert row["targets"] == sorted(row["targets"], key=versions.minor)
+    assert row["targets"] == sorted(row["targets"], key=versions.major_minor)
     assert all(MACHINE_CODE.fullmatch(a) and a[-1] in "af" for a in row.get("specific", ()))
     assert 4 < row["gcc_min"] <= row["gcc_max"] < 30
     assert {"driver", "targets", "gcc"} <= set(row["source"])
     assert ("forward" in row) == ("forward" in row["source"])
-    assert all(isinstance(b, int) and b < versions.major(full) for b in row.get("forward", ()))
+    assert all(isinstance(b, int) and b < versions.major_version(full) for b in row.get("forward", ()))
 
 
 @pytest.mark.parametrize("row", rows("cuda", "cuda"), ids=lambda r: r["version"])
 def test_the_updates_of_a_cuda_row_belong_to_it(row):
     assert row["updates"]
     for update in row["updates"]:
-        assert versions.minor(update["version"]) == versions.minor(row["version"])
+        assert versions.major_minor(update["version"]) == versions.major_minor(row["version"])
         assert all(versions.is_version(update[k]) for k in ("driver", "windows", "nvcc") if k in update)
 
 
@@ -152,7 +152,7 @@ def test_the_rules_and_branches_of_cuda():
     rule = next(row for row in rows("cuda", "rule") if row["id"] == "cubin_compat")
     assert all(CAPABILITY.fullmatch(c) for c in [*rule["integrated"], *rule["same_chip"]])
     for row in rows("cuda", "branch"):
-        assert versions.minor(row["from"]) <= versions.minor(row["to"])
+        assert versions.major_minor(row["from"]) <= versions.major_minor(row["to"])
         assert isinstance(row.get("first", row.get("last")), int)
 
 
@@ -162,7 +162,7 @@ def test_the_rules_and_branches_of_cuda():
 def test_torch_releases_are_in_order_and_unique():
     found = [row["version"] for row in rows("torch", "torch")]
     assert len(set(found)) == len(found)
-    assert all(versions.compare(a, b) < 0 for a, b in itertools.pairwise(found))
+    assert all(versions.compare_versions(a, b) < 0 for a, b in itertools.pairwise(found))
     assert DATA["torch"]["newest"] == found[-1]
 
 
@@ -172,7 +172,7 @@ def test_a_torch_row(row):
     assert re.fullmatch(r"[0-9a-f]{40}", row["commit"])
     assert row["python"] and row["python_aarch64"]
     assert all(PYTHON.fullmatch(p) for p in [*row["python"], *row["python_aarch64"]])
-    assert all(versions.satisfies(p.rstrip("t"), row["requires_python"]) for p in row["python"])
+    assert all(versions.satisfies_specifier(p.rstrip("t"), row["requires_python"]) for p in row["python"])
     assert row["pypi_aarch64"] in ("cpu", "cuda")
     for key in ("nccl", "cudnn", "torchvision", "torchaudio"):
         assert versions.is_version(row[key]), key
@@ -246,7 +246,7 @@ def test_a_gpu_row(row):
 
 @pytest.mark.parametrize("row", rows("gpus", "gpu"), ids=lambda r: f"{r['name']}-{r['vram_gib']}")
 def test_the_features_of_a_gpu_follow_its_capability(row):
-    capability = versions.minor(row["compute_capability"])
+    capability = versions.major_minor(row["compute_capability"])
     for feature, least in {
         "bf16": (8, 0),
         "tf32": (8, 0),
@@ -279,10 +279,10 @@ def test_features():
         for field in ("min_cc", "recommended_cc", "max_cc"):
             assert CAPABILITY.fullmatch(row.get(field, "8.0")), row["id"]
         if "min_cc" in row and "max_cc" in row:
-            assert versions.minor(row["min_cc"]) <= versions.minor(row["max_cc"])
+            assert versions.major_minor(row["min_cc"]) <= versions.major_minor(row["max_cc"])
         for field in ("cuda", "torch"):
             if field in row:
-                versions.satisfies("1.0", row[field])
+                versions.satisfies_specifier("1.0", row[field])
         assert row["title"] and row["hardware"].endswith(".") and row["software"].endswith(".")
 
 
@@ -301,7 +301,7 @@ def test_the_releases_of_a_package(row):
         assert DATE.fullmatch(one["date"])
         assert one["dist"] in ("binary-wheel", "pure-wheel", "sdist-only"), one["version"]
         for field in ("torch", "for_torch", "requires_python"):
-            versions.satisfies("2.8.0", one.get(field, ""))
+            versions.satisfies_specifier("2.8.0", one.get(field, ""))
         for field in ("wheels", "python_only", "cuda_libs"):
             assert all(versions.is_version(v) for v in one.get(field, ()))
         assert all(re.fullmatch(r"libcudart\.so\.1[0-9]", so) for so in one.get("cuda_linked", ()))
@@ -311,7 +311,7 @@ def test_the_releases_of_a_package(row):
 def test_frameworks_conflicts_and_lookalikes():
     for row in rows("packages", "framework"):
         assert versions.is_version(row["version"]), row["name"]
-        versions.satisfies("2.8.0", row.get("torch", ""))
+        versions.satisfies_specifier("2.8.0", row.get("torch", ""))
     for row in rows("packages", "conflict"):
         assert row["why"] and row["b"] and isinstance(row["b"], list)
         for requirement in [row["a"], *row["b"]]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.catalog import cuda, gpus, load, torch
+from gpuready.catalog import cuda, gpus, load_catalog, torch
 
 # CUDA programming guide, binary compatibility: same major, a minor that is not older. Integrated GPUs (5.3,
 # 6.2, 7.2, 8.7, 10.1) and the others do not share code, and 10.1 was renamed 11.0. Written out, not computed.
@@ -25,7 +25,12 @@ RUNS_ON = {
     "12.0": {"12.0", "12.1"}, "12.1": {"12.1"},
 }  # fmt: skip
 CAPABILITIES = list(RUNS_ON)
-BUILDS = [b for m in ("x86_64", "aarch64") for v in torch.releases() for b in torch.builds(v, m)]
+BUILDS = [
+    b
+    for m in ("x86_64", "aarch64")
+    for v in torch.list_torch_releases()
+    for b in torch.list_torch_builds(v, m)
+]
 
 
 def sm(capability: str) -> str:
@@ -40,15 +45,15 @@ def capability(entry: str) -> str:
 @pytest.mark.parametrize("code", CAPABILITIES)
 def test_every_code_on_every_device(code):
     for device in CAPABILITIES:
-        assert torch.covers([sm(code)], device)[0] is (device in RUNS_ON[code]), (code, device)
+        assert torch.covers_capability([sm(code)], device)[0] is (device in RUNS_ON[code]), (code, device)
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda b: f"{b.version}-{b.variant}-{b.machine}")
 def test_every_gpu_with_every_build(build):
     native = set().union(*(RUNS_ON[capability(entry)] for entry in build.arch if entry.startswith("sm_")))
-    for row in load("gpus")["gpu"]:
+    for row in load_catalog("gpus")["gpu"]:
         device = row["compute_capability"]
-        covered, why = torch.covers(build.arch, device)
+        covered, why = torch.covers_capability(build.arch, device)
         assert covered is (device in native), (row["name"], why)
         assert device in why
 
@@ -80,13 +85,13 @@ def test_every_gpu_with_every_build(build):
     ],
 )
 def test_known_truths(gpu, version, variant, covered):
-    build = torch.build(version, variant)
-    assert torch.covers(build.arch, gpus.find(gpu)["compute_capability"])[0] is covered
+    build = torch.find_torch_build(version, variant)
+    assert torch.covers_capability(build.arch, gpus.find_gpu(gpu)["compute_capability"])[0] is covered
 
 
 def test_no_build_of_2_5_1_knows_the_rtx_5090():
-    assert len(torch.builds("2.5.1")) == 3
-    assert not any(torch.covers(b.arch, "12.0")[0] for b in torch.builds("2.5.1"))
+    assert len(torch.list_torch_builds("2.5.1")) == 3
+    assert not any(torch.covers_capability(b.arch, "12.0")[0] for b in torch.list_torch_builds("2.5.1"))
 
 
 @pytest.mark.parametrize(
@@ -108,20 +113,20 @@ def test_no_build_of_2_5_1_knows_the_rtx_5090():
     ],
 )
 def test_single_lists(arch, device, covered):
-    assert torch.covers(arch, device)[0] is covered
+    assert torch.covers_capability(arch, device)[0] is covered
 
 
 def test_integrated_gpus_take_common_code_from_cuda_13_2_on():
-    assert torch.covers(["sm_80"], "8.7", cuda="13.0")[0] is False
-    assert torch.covers(["sm_80"], "8.7", cuda="13.2")[0] is True
+    assert torch.covers_capability(["sm_80"], "8.7", cuda="13.0")[0] is False
+    assert torch.covers_capability(["sm_80"], "8.7", cuda="13.2")[0] is True
 
 
 @pytest.mark.parametrize(
     ("code", "device"), list(itertools.product(["9.0", "10.0", "10.3", "12.0"], CAPABILITIES))
 )
 def test_architecture_code_needs_that_very_gpu(code, device):
-    assert torch.covers([sm(code) + "a"], device)[0] is (device == code)
-    assert torch.covers([sm(code).replace("sm", "compute") + "a"], device)[0] is (device == code)
+    assert torch.covers_capability([sm(code) + "a"], device)[0] is (device == code)
+    assert torch.covers_capability([sm(code).replace("sm", "compute") + "a"], device)[0] is (device == code)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +142,12 @@ def test_architecture_code_needs_that_very_gpu(code, device):
     ],
 )
 def test_family_code_stays_in_its_major(code, device, covered):
-    assert torch.covers([code], device)[0] is covered
+    assert torch.covers_capability([code], device)[0] is covered
 
 
 @pytest.mark.parametrize(("code", "device"), list(itertools.product(CAPABILITIES, CAPABILITIES)))
 def test_ptx_compiles_for_everything_that_is_not_older(code, device):
-    covered, why = torch.covers([sm(code).replace("sm", "compute")], device)
+    covered, why = torch.covers_capability([sm(code).replace("sm", "compute")], device)
     older = [int(part) for part in device.split(".")] < [int(part) for part in code.split(".")]
     assert covered is not older
     if covered:
@@ -150,19 +155,22 @@ def test_ptx_compiles_for_everything_that_is_not_older(code, device):
 
 
 def test_machine_code_comes_before_ptx():
-    assert torch.covers(["compute_90", "sm_80"], "8.6") == (True, "sm_80 runs on 8.6")
-    assert torch.covers(["sm_80", "sm_86"], "8.9") == (True, "sm_86 runs on 8.9")
+    assert torch.covers_capability(["compute_90", "sm_80"], "8.6") == (True, "sm_80 runs on 8.6")
+    assert torch.covers_capability(["sm_80", "sm_86"], "8.9") == (True, "sm_86 runs on 8.9")
 
 
 def test_the_spellings_of_build_scripts():
-    assert torch.covers(["9.0a"], "9.0")[0] and not torch.covers(["9.0a"], "10.0")[0]
-    assert torch.covers(["8.0+PTX"], "8.6") == (True, "sm_80 runs on 8.6")
-    assert torch.covers(["8.0+PTX"], "12.0")[0] and not torch.covers(["8.0"], "12.0")[0]
+    assert torch.covers_capability(["9.0a"], "9.0")[0] and not torch.covers_capability(["9.0a"], "10.0")[0]
+    assert torch.covers_capability(["8.0+PTX"], "8.6") == (True, "sm_80 runs on 8.6")
+    assert torch.covers_capability(["8.0+PTX"], "12.0")[0] and not torch.covers_capability(["8.0"], "12.0")[0]
 
 
 def test_why_not_names_what_there_is():
-    assert torch.covers(["sm_80", "sm_90"], "12.0") == (False, "nothing in sm_80 sm_90 runs on 12.0")
-    assert torch.covers([], "12.0") == (False, "no architecture is listed")
+    assert torch.covers_capability(["sm_80", "sm_90"], "12.0") == (
+        False,
+        "nothing in sm_80 sm_90 runs on 12.0",
+    )
+    assert torch.covers_capability([], "12.0") == (False, "no architecture is listed")
 
 
 entries = st.sampled_from(
@@ -172,26 +180,29 @@ entries = st.sampled_from(
 
 @given(st.lists(entries, max_size=6), entries, st.sampled_from(CAPABILITIES))
 def test_more_code_never_covers_less(arch, more, device):
-    assert torch.covers([*arch, more], device)[0] >= torch.covers(arch, device)[0]
+    assert torch.covers_capability([*arch, more], device)[0] >= torch.covers_capability(arch, device)[0]
 
 
 @given(st.lists(entries, max_size=6), st.sampled_from(CAPABILITIES), st.randoms())
 def test_the_order_does_not_count(arch, device, random):
     mixed = arch[:]
     random.shuffle(mixed)
-    assert torch.covers(mixed, device)[0] == torch.covers(arch, device)[0]
+    assert torch.covers_capability(mixed, device)[0] == torch.covers_capability(arch, device)[0]
 
 
 # -- builds -------------------------------------------------------------------------------------------
 
 
 def test_releases_are_in_order():
-    assert torch.releases()[0] == "2.0.0" and torch.releases()[-1] == torch.newest() == "2.15.0"
-    assert torch.releases().index("2.9.1") < torch.releases().index("2.10.0")
+    assert (
+        torch.list_torch_releases()[0] == "2.0.0"
+        and torch.list_torch_releases()[-1] == torch.newest_torch() == "2.15.0"
+    )
+    assert torch.list_torch_releases().index("2.9.1") < torch.list_torch_releases().index("2.10.0")
 
 
 def test_a_build_of_pypi():
-    build = torch.build("2.12.1")
+    build = torch.find_torch_build("2.12.1")
     assert (build.version, build.cuda, build.variant, build.pypi) == ("2.12.1", "13.0", "cu130", True)
     assert build.arch == ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
     assert "3.12" in build.python and "3.9" not in build.python
@@ -201,58 +212,70 @@ def test_a_build_of_pypi():
 
 @pytest.mark.parametrize("wanted", ["cu128", "12.8", "12.8.1"])
 def test_a_build_is_found_by_its_variant_or_its_cuda(wanted):
-    assert torch.build("2.8.0", wanted).variant == "cu128"
+    assert torch.find_torch_build("2.8.0", wanted).variant == "cu128"
 
 
 def test_a_release_is_found_by_any_spelling():
-    assert torch.build("2.8", "cu128") == torch.build("2.8.0+cu126", "cu128") == torch.build("2.8.0", "cu128")
+    assert (
+        torch.find_torch_build("2.8", "cu128")
+        == torch.find_torch_build("2.8.0+cu126", "cu128")
+        == torch.find_torch_build("2.8.0", "cu128")
+    )
 
 
 @pytest.mark.parametrize(
     ("version", "variant"), [("1.13.1", None), ("2.8.0", "cu118"), ("2.8.0", "rocm6.4"), ("9.9", None)]
 )
 def test_what_the_catalogue_lacks_is_none(version, variant):
-    assert torch.build(version, variant) is None
+    assert torch.find_torch_build(version, variant) is None
 
 
 def test_the_pins_of_the_pypi_wheel_are_those_of_its_metadata():
-    assert torch.build("2.11.0", "cu130").cudnn == "9.19.0.56"
-    assert torch.build("2.11.0", "cu126").cudnn == "9.10.2.21"
+    assert torch.find_torch_build("2.11.0", "cu130").cudnn == "9.19.0.56"
+    assert torch.find_torch_build("2.11.0", "cu126").cudnn == "9.10.2.21"
 
 
 def test_the_wheel_that_carries_ptx_says_so():
-    assert "compute_120" in torch.build("2.7.1", "cu128").arch
+    assert "compute_120" in torch.find_torch_build("2.7.1", "cu128").arch
     others = [b for b in BUILDS if not b.version.startswith("2.7") and any("compute" in a for a in b.arch)]
     assert not others
 
 
 def test_aarch64_has_its_own_code_and_its_own_default():
-    assert torch.build("2.10.0", machine="aarch64") is None, "PyPI serves a CPU build"
-    assert torch.build("2.11.0", machine="aarch64").arch == ("sm_80", "sm_90", "sm_100", "sm_110", "sm_120")
-    index_only = torch.build("2.10.0", "cu130", "aarch64")
+    assert torch.find_torch_build("2.10.0", machine="aarch64") is None, "PyPI serves a CPU build"
+    assert torch.find_torch_build("2.11.0", machine="aarch64").arch == (
+        "sm_80",
+        "sm_90",
+        "sm_100",
+        "sm_110",
+        "sm_120",
+    )
+    index_only = torch.find_torch_build("2.10.0", "cu130", "aarch64")
     assert index_only.pypi is False and "sm_110" in index_only.arch
-    assert torch.build("2.6.0", "cu124", "aarch64") is None
-    assert torch.builds("2.8.0", "riscv64") == []
+    assert torch.find_torch_build("2.6.0", "cu124", "aarch64") is None
+    assert torch.list_torch_builds("2.8.0", "riscv64") == []
 
 
 def test_a_dgx_spark_has_builds():
-    row = gpus.find("gb10")
-    assert torch.covers(torch.build("2.12.0", None, row["host"]).arch, row["compute_capability"])[0]
+    row = gpus.find_gpu("gb10")
+    assert torch.covers_capability(
+        torch.find_torch_build("2.12.0", None, row["host"]).arch, row["compute_capability"]
+    )[0]
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda b: f"{b.version}-{b.variant}-{b.machine}")
 def test_a_build_is_whole(build):
     assert build.arch and build.python and build.cite
-    assert cuda.runs(build.driver_floor, build.cuda) is True
-    assert build.cuda in cuda.releases()
+    assert cuda.driver_runs_cuda(build.driver_floor, build.cuda) is True
+    assert build.cuda in cuda.list_cuda_releases()
     if build.pypi:
         assert build.nccl and build.cudnn
 
 
 def test_pypi_serves_one_build_at_most():
-    for version in torch.releases():
-        assert [b.pypi for b in torch.builds(version)].count(True) == 1
-        assert [b.pypi for b in torch.builds(version, "aarch64")].count(True) <= 1
+    for version in torch.list_torch_releases():
+        assert [b.pypi for b in torch.list_torch_builds(version)].count(True) == 1
+        assert [b.pypi for b in torch.list_torch_builds(version, "aarch64")].count(True) <= 1
 
 
 @pytest.mark.parametrize(
@@ -272,7 +295,7 @@ def test_pypi_serves_one_build_at_most():
     ],
 )
 def test_parse(text, parsed):
-    assert torch.parse(text) == parsed
+    assert torch.parse_torch_version(text) == parsed
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,17 @@ import pytest
 
 import gpuready
 from gpuready.cli import main
-from gpuready.cli import obey as run
-from gpuready.model import Contract, Fact, Facts, Finding, Report, Undecided
+from gpuready.cli import run_command_line as run
+from gpuready.model import Contract, Fact, Facts, Finding, Report, UndecidedRule
 
 FACTS = Facts([Fact("gpu.count", 0, "sysfs")], "here")
 ERROR = Finding("GPU001", "error", "there is no GPU")
 VERDICTS = {
     "not-ready": Report(Contract("demo", "1.0"), FACTS, (ERROR,)),
     "clear": Report(Contract("other", "2.0"), FACTS),
-    "undecided": Report(Contract("third", "3.0"), FACTS, undecided=(Undecided("GPU002", "error", "It is"),)),
+    "undecided": Report(
+        Contract("third", "3.0"), FACTS, undecided=(UndecidedRule("GPU002", "error", "It is"),)
+    ),
 }
 STORY = {"schema": 1, "code": "GPU001", "name": "no-gpu", "severity": "error", "title": "There is no GPU"}
 STORY |= {"text": "Long.", "reads": ["gpu.count"], "signs": []}
@@ -106,10 +108,10 @@ def test_check_alone_leaves_the_choice_to_the_workflow(told, workflow):
 
 
 def test_every_what_if_flag_reaches_the_workflow(told, workflow):
-    from gpuready.cli.words import WHAT_IF
+    from gpuready.cli.command_spec import WHAT_IF_FLAGS
 
-    told("check", *(f"{flag.name}=1" for flag in WHAT_IF))
-    assert workflow.calls[0][2]["what_if"] == {flag.name[2:]: "1" for flag in WHAT_IF}
+    told("check", *(f"{flag.name}=1" for flag in WHAT_IF_FLAGS))
+    assert workflow.calls[0][2]["what_if"] == {flag.name[2:]: "1" for flag in WHAT_IF_FLAGS}
 
 
 @pytest.mark.parametrize(

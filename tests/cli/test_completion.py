@@ -13,11 +13,11 @@ import time
 
 import pytest
 
-from gpuready.cli import grammar
+from gpuready.cli import parser
 from tests.running import SRC
 from tests.running import gpuready as command
 
-COMMANDS = grammar.commands()
+COMMANDS = parser.load_all_commands()
 HEADS = {name.partition(" ")[0] for name in COMMANDS}
 
 
@@ -79,7 +79,8 @@ def fish(place, *words: str) -> set[str]:
 ASKED = {"bash": bash, "fish": fish}
 SHELLS = [
     pytest.param(
-        shell, marks=pytest.mark.skipif(not shutil.which(shell), reason=f"{shell} is not installed here")
+        shell,
+        marks=pytest.mark.skipif(not shutil.which(shell), reason=f"{shell} is not installed here"),
     )
     for shell in ASKED
 ]

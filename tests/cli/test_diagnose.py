@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import gpuready
-from gpuready.cli import obey as run
+from gpuready.cli import run_command_line as run
 
 OOM = (
     "[rank3]: Traceback (most recent call last):\n"
@@ -91,9 +91,9 @@ def test_bad_words_are_refused_in_a_sentence(words, says, log, capsys):
 
 
 def test_a_log_that_this_python_cannot_unpack_is_refused_in_a_sentence(tmp_path, monkeypatch, capsys):
-    from gpuready.system import streams
+    from gpuready.system import log_streams
 
-    monkeypatch.setattr(streams, "_decompressor", lambda kind: None)  # as before Python 3.14
+    monkeypatch.setattr(log_streams, "_decompressor_factory", lambda kind: None)  # as before Python 3.14
     sealed = tmp_path / "run.log.zst"
     sealed.write_bytes(b"\x28\xb5\x2f\xfd" + b"x" * 64)
     assert run(["diagnose", str(sealed)]) == 2

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuready.planned import Clash, Setting, Settings
+from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
 from gpuready.render import env
 from tests.running import SRC, gpuready
 
@@ -157,7 +157,7 @@ def raw(values: list[str]) -> list[bytes]:
 @example(NASTY)
 def test_bash_reads_every_value_back(tmp_path_factory, values):
     where = tmp_path_factory.getbasetemp()
-    script = "\n".join(env.bash(f"V{i}", value) for i, value in enumerate(values)) + "\nenv -0"
+    script = "\n".join(env.bash_export_line(f"V{i}", value) for i, value in enumerate(values)) + "\nenv -0"
     assert read_back(["bash", "--norc", "-c"], script, len(values), where) == raw(values)
     assert not (where / "PWNED").exists()
 
@@ -167,7 +167,7 @@ def test_bash_reads_every_value_back(tmp_path_factory, values):
 @given(VALUES)
 @example(NASTY)
 def test_fish_reads_every_value_back(tmp_path_factory, values):
-    script = "\n".join(env.fish(f"V{i}", value) for i, value in enumerate(values)) + "\nenv -0"
+    script = "\n".join(env.fish_set_line(f"V{i}", value) for i, value in enumerate(values)) + "\nenv -0"
     argv = [str(shutil.which("fish")), "--no-config", "-c"]
     assert read_back(argv, script, len(values), tmp_path_factory.getbasetemp()) == raw(values)
 
@@ -200,7 +200,7 @@ def as_fish(line: str) -> bytes:
 @example("\x1b'")
 @example("\udcff")
 def test_fish_by_its_own_rules(value):
-    assert as_fish(env.fish("V", value)) == raw([value])[0]
+    assert as_fish(env.fish_set_line("V", value)) == raw([value])[0]
 
 
 def as_systemd(line: str) -> tuple[str, bytes]:
@@ -231,7 +231,7 @@ def as_systemd(line: str) -> tuple[str, bytes]:
 @given(HOSTILE)
 @example('%n \\ " \n $HOME')
 def test_systemd_by_its_own_rules(value):
-    assert as_systemd(env.systemd("V", value)) == ("V", raw([value])[0])
+    assert as_systemd(env.systemd_env_line("V", value)) == ("V", raw([value])[0])
 
 
 @given(HOSTILE)
@@ -239,19 +239,23 @@ def test_systemd_by_its_own_rules(value):
 def test_docker_takes_the_line_as_it_stands_or_it_is_refused(value):
     if "\n" in value or "\r" in value:
         with pytest.raises(ValueError, match="line break"):
-            env.docker("V", value)
+            env.docker_env_line("V", value)
     else:
-        assert env.docker("V", value) == f"V={value}"
+        assert env.docker_env_line("V", value) == f"V={value}"
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("name", ["A B", "1A", "A;id", "", "A=B", "É", "A\nB"])
 def test_a_name_that_is_none_is_refused(shell, name):
     with pytest.raises(ValueError, match="not the name"):
-        env.text(Settings("mine", "1", variables=(Setting(name, "x", "mine"),)), shell, WORDS)
+        env.render_env_script(
+            EnvironmentSettings("mine", "1", variables=(VariableSetting(name, "x", "mine"),)), shell, WORDS
+        )
 
 
-@pytest.mark.parametrize("write", [env.bash, env.fish, env.docker, env.systemd])
+@pytest.mark.parametrize(
+    "write", [env.bash_export_line, env.fish_set_line, env.docker_env_line, env.systemd_env_line]
+)
 def test_a_nul_is_refused(write):
     with pytest.raises(ValueError, match="NUL"):
         write("V", "a\0b")
@@ -261,14 +265,14 @@ def test_a_nul_is_refused(write):
 @given(HOSTILE, HOSTILE)
 @example("x\nexport EVIL=1\n", "\x1b]0;x\x07")
 def test_comments_never_end_early(said, have):
-    found = Settings(
+    found = EnvironmentSettings(
         "mine", "1", machine=said, torch=said,
-        variables=(Setting("V", "x", said, said, said),),
-        conflicts=(Clash("W", have, said, said, said, said, said),),
-        left=(Setting("U", "", "mine", said),),
+        variables=(VariableSetting("V", "x", said, said, said),),
+        conflicts=(VariableConflict("W", have, said, said, said, said, said),),
+        left=(VariableSetting("U", "", "mine", said),),
         notes=(said,),
     )  # fmt: skip
-    lines = env.text(found, "bash", WORDS).split("\n")
+    lines = env.render_env_script(found, "bash", WORDS).split("\n")
     assert [line for line in lines if line and not line.startswith("#")] == ["export V='x'"]
     assert all(line.isprintable() for line in lines)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.cli import grammar
-from gpuready.cli.grammar import commands, parse
-from gpuready.cli.help import page
-from gpuready.cli.words import Told, Usage
+from gpuready.cli import parser
+from gpuready.cli.command_spec import ParsedCommand, UsageError
+from gpuready.cli.help import format_help
+from gpuready.cli.parser import load_all_commands, parse_command_line
 from gpuready.render.layout import Screen
 
-COMMANDS = commands()
+COMMANDS = load_all_commands()
 
 WHAT_IF = {
     "--driver": "VERSION",
@@ -189,47 +189,56 @@ def test_the_command_line_is_frozen():
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        ([], Told("help", help=True)),
-        (["--help"], Told("help", help=True)),
-        (["help"], Told("help", help=True)),
-        (["--version"], Told("version")),
-        (["check"], Told("check")),
-        (["check", "a", "b"], Told("check", ("a", "b"))),
-        (["check", "--strict", "a", "--json"], Told("check", ("a",), {"strict": True, "json": True})),
-        (["check", "a", "--on", "h100x8", "b"], Told("check", ("a", "b"), {"on": "h100x8"})),
-        (["check", "--on=h100x8"], Told("check", (), {"on": "h100x8"})),
-        (["check", "--on=-x"], Told("check", (), {"on": "-x"})),
-        (["check", "--on="], Told("check", (), {"on": ""})),
-        (["check", "--on", "a", "--on", "b"], Told("check", (), {"on": "b"})),
-        (["check", "--", "--on"], Told("check", ("--on",))),
-        (["check", "--python-version", "3.12"], Told("check", (), {"python-version": "3.12"})),
-        (["check", "--ignore", "A=b=c", "--ignore=D=e"], Told("check", (), {"ignore": ["A=b=c", "D=e"]})),
-        (["check", "--color", "never"], Told("check", (), {"color": "never"})),
-        (["check", "a", "-h"], Told("check", help=True)),
-        (["run", "--", "a.py", "--json"], Told("run", rest=("a.py", "--json"))),
+        ([], ParsedCommand("help", help=True)),
+        (["--help"], ParsedCommand("help", help=True)),
+        (["help"], ParsedCommand("help", help=True)),
+        (["--version"], ParsedCommand("version")),
+        (["check"], ParsedCommand("check")),
+        (["check", "a", "b"], ParsedCommand("check", ("a", "b"))),
+        (
+            ["check", "--strict", "a", "--json"],
+            ParsedCommand("check", ("a",), {"strict": True, "json": True}),
+        ),
+        (["check", "a", "--on", "h100x8", "b"], ParsedCommand("check", ("a", "b"), {"on": "h100x8"})),
+        (["check", "--on=h100x8"], ParsedCommand("check", (), {"on": "h100x8"})),
+        (["check", "--on=-x"], ParsedCommand("check", (), {"on": "-x"})),
+        (["check", "--on="], ParsedCommand("check", (), {"on": ""})),
+        (["check", "--on", "a", "--on", "b"], ParsedCommand("check", (), {"on": "b"})),
+        (["check", "--", "--on"], ParsedCommand("check", ("--on",))),
+        (["check", "--python-version", "3.12"], ParsedCommand("check", (), {"python-version": "3.12"})),
+        (
+            ["check", "--ignore", "A=b=c", "--ignore=D=e"],
+            ParsedCommand("check", (), {"ignore": ["A=b=c", "D=e"]}),
+        ),
+        (["check", "--color", "never"], ParsedCommand("check", (), {"color": "never"})),
+        (["check", "a", "-h"], ParsedCommand("check", help=True)),
+        (["run", "--", "a.py", "--json"], ParsedCommand("run", rest=("a.py", "--json"))),
         (
             ["run", "trl", "--nproc", "2", "a.py", "-q"],
-            Told("run", ("trl",), {"nproc": "2"}, rest=("a.py", "-q")),
+            ParsedCommand("run", ("trl",), {"nproc": "2"}, rest=("a.py", "-q")),
         ),
-        (["run", "--", "--", "x"], Told("run", rest=("--", "x"))),
+        (["run", "--", "--", "x"], ParsedCommand("run", rest=("--", "x"))),
         (
             ["fit", "m", "--gradient-checkpointing", "--seq", "8"],
-            Told("fit", ("m",), {"gradient-checkpointing": True, "seq": "8"}),
+            ParsedCommand("fit", ("m",), {"gradient-checkpointing": True, "seq": "8"}),
         ),
-        (["fit", "--gradient-checkpointing", "m"], Told("fit", ("m",), {"gradient-checkpointing": True})),
+        (
+            ["fit", "--gradient-checkpointing", "m"],
+            ParsedCommand("fit", ("m",), {"gradient-checkpointing": True}),
+        ),
         (
             ["fit", "m", "--gradient-checkpointing=reentrant"],
-            Told("fit", ("m",), {"gradient-checkpointing": "reentrant"}),
+            ParsedCommand("fit", ("m",), {"gradient-checkpointing": "reentrant"}),
         ),
-        (["probe", "-o", "-"], Told("probe", (), {"o": "-"})),
-        (["contract", "show", "a", "--json"], Told("contract show", ("a",), {"json": True})),
-        (["contract", "diff", "a", "b"], Told("contract diff", ("a", "b"))),
-        (["contract", "--help"], Told("contract", help=True)),
-        (["contract", "diff", "--help"], Told("contract diff", help=True)),
+        (["probe", "-o", "-"], ParsedCommand("probe", (), {"o": "-"})),
+        (["contract", "show", "a", "--json"], ParsedCommand("contract show", ("a",), {"json": True})),
+        (["contract", "diff", "a", "b"], ParsedCommand("contract diff", ("a", "b"))),
+        (["contract", "--help"], ParsedCommand("contract", help=True)),
+        (["contract", "diff", "--help"], ParsedCommand("contract diff", help=True)),
     ],
 )
 def test_what_is_understood(argv, told):
-    assert parse(argv) == told
+    assert parse_command_line(argv) == told
 
 
 @pytest.mark.parametrize(
@@ -263,15 +272,15 @@ def test_what_is_understood(argv, told):
     ],
 )
 def test_what_is_not_understood_is_said_in_one_sentence(argv, sentence):
-    with pytest.raises(Usage) as refused:
-        parse(argv)
+    with pytest.raises(UsageError) as refused:
+        parse_command_line(argv)
     assert str(refused.value) == sentence
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "help", "contract", "fleet"])
 @pytest.mark.parametrize("width", [40, 80])
 def test_help_names_everything_and_fits(command, width):
-    text = page(command, Screen(width))
+    text = format_help(command, Screen(width))
     assert all(len(line) <= width for line in text.splitlines())
     if command in COMMANDS:
         assert all(flag.name in text for flag in COMMANDS[command].flags)
@@ -281,5 +290,5 @@ def test_help_names_everything_and_fits(command, width):
 
 
 def test_a_default_is_not_shared():
-    parse(["check", "--json"])
-    assert Told("x").flags == {} and grammar.parse(["check"]).flags == {}
+    parse_command_line(["check", "--json"])
+    assert ParsedCommand("x").flags == {} and parser.parse_command_line(["check"]).flags == {}

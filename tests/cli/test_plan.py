@@ -67,8 +67,8 @@ def test_the_screen_of_a_plan_in_order():
 
 
 def test_what_installs_a_plan_has_the_flags_of_the_plan():
-    from gpuready.planned import Locked, Plan
-    from gpuready.render.again import checking, installing
+    from gpuready.model.plan import LockedPackage, Plan
+    from gpuready.render.command_lines import build_check_command, build_install_command
 
     options = {
         "on": "h100",
@@ -77,11 +77,13 @@ def test_what_installs_a_plan_has_the_flags_of_the_plan():
         "capability": ("9.0",),
         "find-links": ["a", "b"],
     }
-    one = Plan("x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(Locked("x", "1"),))
+    one = Plan(
+        "x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(LockedPackage("x", "1"),)
+    )
     words = "--on h100 --driver 550 --find-links a --find-links b --offline -e .venv"
-    assert " ".join(installing(one)) == f"gpuready install x==5.17.0:v {words}"
-    mended = one.but(options={"fix": True, "python": "/venv", "wants": "fp8"})
-    assert " ".join(checking(mended)) == "gpuready check x:v --python /venv --wants fp8"
+    assert " ".join(build_install_command(one)) == f"gpuready install x==5.17.0:v {words}"
+    mended = one.replace(options={"fix": True, "python": "/venv", "wants": "fp8"})
+    assert " ".join(build_check_command(mended)) == "gpuready check x:v --python /venv --wants fp8"
 
 
 def test_quiet_is_one_line():
@@ -101,10 +103,10 @@ def test_nothing_is_written_where_nothing_fits(tmp_path):
 
 
 def test_a_catalogue_of_old_says_so():
-    from gpuready.workflow.planning import TRUSTED_DAYS, age
+    from gpuready.workflow.plan import TRUSTED_DAYS, days_since
 
-    assert age("2026-11-15", 1794787200.0 + 86400 * (TRUSTED_DAYS + 2)) > TRUSTED_DAYS
-    assert age("2026-11-15", 0.0) == 0, "a clock that is wrong is no age"
+    assert days_since("2026-11-15", 1794787200.0 + 86400 * (TRUSTED_DAYS + 2)) > TRUSTED_DAYS
+    assert days_since("2026-11-15", 0.0) == 0, "a clock that is wrong is no age"
 
 
 @pytest.mark.parametrize(

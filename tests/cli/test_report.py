@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuready.render import bench
-from gpuready.render import json as documents
-from gpuready.workflow import proving
+from gpuready.render import json_document as documents
+from gpuready.workflow import prove
 from tests.render import pages
 from tests.running import gpuready
 
@@ -20,9 +20,11 @@ H200 = str(Path(__file__).parents[1] / "machines" / "h200.json")
 def kept(tmp_path_factory):
     """Files of the other commands."""
     folder = tmp_path_factory.mktemp("kept")
-    (folder / "bench.json").write_text(documents.document(bench.fields(pages.benched())))
-    (folder / "proofs.json").write_text(proving.document(pages.evidence()))
-    (folder / "fleet.json").write_text(documents.document(pages.fleet(64).fields()))
+    (folder / "bench.json").write_text(
+        documents.format_json_document(bench.bench_json_fields(pages.benched()))
+    )
+    (folder / "proofs.json").write_text(prove.evidence_document(pages.evidence()))
+    (folder / "fleet.json").write_text(documents.format_json_document(pages.fleet(64).fields()))
     return folder
 
 
@@ -95,15 +97,17 @@ def test_a_fleet_alone_does_not_look_at_this_machine(tmp_path, kept):
 
 
 def test_proofs_of_this_machine_are_counted(tmp_path):
-    from gpuready.proven import Evidence, Proof
-    from gpuready.workflow import looking
+    from gpuready.model.proof import ProofRecord, ProofResult
+    from gpuready.workflow import machine_facts
 
-    facts = looking.recording(H200)
+    facts = machine_facts.read_recording(H200)
     keys = ("gpu.name", "gpu.uuid", "driver.version", "package.torch")
-    machine = {key: facts.known(key) for key in keys}
-    broken = Proof("training-step", "failed", "the loss is nan", "cuda:0", capability=("training-step",))
-    good = Evidence(facts.host, "/opt/python", (broken,), machine=json.loads(json.dumps(machine)))
-    (tmp_path / "e.json").write_text(proving.document(good.sealed()))
+    machine = {key: facts.value_if_known(key) for key in keys}
+    broken = ProofResult(
+        "training-step", "failed", "the loss is nan", "cuda:0", capability=("training-step",)
+    )
+    good = ProofRecord(facts.host, "/opt/python", (broken,), machine=json.loads(json.dumps(machine)))
+    (tmp_path / "e.json").write_text(prove.evidence_document(good.with_digest()))
     told = json.loads(
         gpuready("report", "transformers", "--on", H200, "--proofs", "e.json", "--json", cwd=tmp_path).out
     )
@@ -111,7 +115,7 @@ def test_proofs_of_this_machine_are_counted(tmp_path):
     known = {fact["key"]: fact for fact in told["reports"][0]["facts"]}
     assert known["can.training-step"]["value"] is False and known["can.training-step"]["how"] == "run"
     (tmp_path / "e.json").write_text(
-        proving.document(good.sealed()).replace("the loss is nan", "the loss is fine")
+        prove.evidence_document(good.with_digest()).replace("the loss is nan", "the loss is fine")
     )
     changed = gpuready("report", "transformers", "--on", H200, "--proofs", "e.json", cwd=tmp_path)
     assert changed.code == 2 and "was changed after it was made" in changed.err
@@ -122,11 +126,11 @@ BAD = ["", "{", "[]", "7", '{"schema": 99}', '{"schema": "x"}', "{}", '{"nodes":
 
 @pytest.mark.parametrize("flag", ["--fleet", "--bench", "--proofs"])
 def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, flag):
-    from gpuready.cli import obey
+    from gpuready.cli import run_command_line
 
     for text in BAD:
         (tmp_path / "x.json").write_text(text, encoding="latin-1")
-        code = obey(
+        code = run_command_line(
             [
                 "report",
                 "transformers",
@@ -140,7 +144,9 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, flag):
         )
         assert code == 2, text
     assert (
-        obey(["report", "--on", "h100", flag, str(tmp_path / "absent.json"), "-o", str(tmp_path / "p.html")])
+        run_command_line(
+            ["report", "--on", "h100", flag, str(tmp_path / "absent.json"), "-o", str(tmp_path / "p.html")]
+        )
         == 2
     )
     assert not (tmp_path / "p.html").exists()

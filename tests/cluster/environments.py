@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.cluster import Unclear, discover
+from gpuready.cluster import RendezvousUnclear, discover_rendezvous
 
 TORCH = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "gpu-0", "MASTER_PORT": "29500"}  # fmt: skip
 SLURM = {
@@ -16,6 +16,6 @@ MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRA
 
 
 def problems(environ, **options) -> str:
-    with pytest.raises(Unclear) as raised:
-        discover(environ, **options)
+    with pytest.raises(RendezvousUnclear) as raised:
+        discover_rendezvous(environ, **options)
     return str(raised.value)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.cluster import discover
+from gpuready.cluster import discover_rendezvous
 from tests.cluster.environments import OMPI, SLURM, TORCH, problems
 
 # -- arguments ----------------------------------------------------------------------------------------
 
 
 def test_arguments_win():
-    found = discover(SLURM, given={"rank": 1, "world_size": 2, "host": "[::1]", "port": 4000})
+    found = discover_rendezvous(SLURM, arguments={"rank": 1, "world_size": 2, "host": "[::1]", "port": 4000})
     assert (found.rank, found.world_size, found.address, found.port, found.launcher) == (
         1,
         2,
@@ -23,7 +23,7 @@ def test_arguments_win():
 
 
 def test_the_local_rank_of_a_launcher_that_agrees_is_taken():
-    found = discover(TORCH, given={"rank": 3, "world_size": 4, "host": "a", "port": 1})
+    found = discover_rendezvous(TORCH, arguments={"rank": 3, "world_size": 4, "host": "a", "port": 1})
     assert found.local_rank == 1
 
 
@@ -51,7 +51,7 @@ def test_arguments_that_are_wrong():
     ids=["srun torchrun on each node", "torchrun in a batch script", "one srun task", "mpirun torchrun", "they agree"],
 )  # fmt: skip
 def test_a_launcher_that_was_started_by_another(outer):
-    assert discover(TORCH | outer).rank == 3
+    assert discover_rendezvous(TORCH | outer).rank == 3
 
 
 def test_launchers_that_contradict_each_other():
@@ -66,9 +66,9 @@ def test_launchers_that_contradict_each_other():
     assert "torchrun and openmpi and slurm say different things" in first and "NET006" in first
     assert [row.split()[0] for row in table[1:4]] == ["torchrun", "openmpi", "slurm"]
     assert "would win" in said and "GPUREADY_LAUNCHER" in said
-    assert discover(TORCH | odd, "torchrun").rank == 3
-    assert discover(TORCH | odd, "slurm").rank == 2
-    assert discover(TORCH | odd | {"GPUREADY_LAUNCHER": "openmpi"}).rank == 1
+    assert discover_rendezvous(TORCH | odd, "torchrun").rank == 3
+    assert discover_rendezvous(TORCH | odd, "slurm").rank == 2
+    assert discover_rendezvous(TORCH | odd | {"GPUREADY_LAUNCHER": "openmpi"}).rank == 1
 
 
 def test_ranks_that_look_like_nodes():
@@ -80,16 +80,16 @@ def test_ranks_that_look_like_nodes():
 
 
 def test_a_size_that_was_exported_for_slurm_must_agree():
-    assert discover(SLURM | {"WORLD_SIZE": "6"}).world_size == 6
+    assert discover_rendezvous(SLURM | {"WORLD_SIZE": "6"}).world_size == 6
     assert "say different things" in problems(SLURM | {"WORLD_SIZE": "4"})
 
 
 def test_a_forced_launcher():
     assert "none of its variables is set" in problems(TORCH, launcher="slurm")
     assert "no launcher is called 'pdsh'" in problems(TORCH, launcher="pdsh")
-    assert discover(TORCH, "single").world_size == 1
+    assert discover_rendezvous(TORCH, "single").world_size == 1
     assert (
-        discover(
+        discover_rendezvous(
             {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "kubernetes"
         ).local_rank
         == 0
@@ -128,7 +128,7 @@ def test_ranks_are_below_their_sizes():
 def test_a_port_that_is_none(value):
     said = problems(TORCH | {"MASTER_PORT": value})
     assert said.startswith("this process cannot be placed in its job: MASTER_PORT is") and "NET007" in said
-    assert discover({"MASTER_PORT": value}).world_size == 1
+    assert discover_rendezvous({"MASTER_PORT": value}).world_size == 1
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_port_that_is_none(value):
     ],
 )
 def test_an_address_made_plain(text, plain):
-    found = discover(TORCH | {"MASTER_ADDR": text})
+    found = discover_rendezvous(TORCH | {"MASTER_ADDR": text})
     assert found.address == plain and bool(found.notes) == (text != text.strip())
 
 
@@ -178,7 +178,7 @@ def test_sums_of_slurm_that_do_not_agree(change, said):
 
 
 def test_a_batch_script_is_told_to_use_srun():
-    found = discover(
+    found = discover_rendezvous(
         {k: v for k, v in SLURM.items() if k != "SLURM_STEP_ID"} | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     )
     assert any("start the ranks with srun" in note for note in found.notes)

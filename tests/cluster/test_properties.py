@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.cluster import LAUNCHERS, Rendezvous, Unclear, address, discover, nodelist
+from gpuready.cluster import LAUNCHERS, Rendezvous, RendezvousUnclear, address, discover_rendezvous, nodelist
 from tests.cluster.environments import MPICH, OMPI, SLURM, TORCH
 
 # -- short forms --------------------------------------------------------------------------------------
@@ -23,19 +23,19 @@ from tests.cluster.environments import MPICH, OMPI, SLURM, TORCH
     ],
 )
 def test_a_node_list(text, hosts):
-    assert list(nodelist.expand(text)) == hosts
+    assert list(nodelist.expand_nodelist(text)) == hosts
 
 
 @pytest.mark.parametrize("text", ["n[1-2", "n1]", "n[2-1]", "n[a-b]", ",", "n[1-999999999]", "n[[1]]", "n[]"])
 def test_a_node_list_that_is_none(text):
     with pytest.raises(ValueError, match="node list"):
-        nodelist.expand(text)
+        nodelist.expand_nodelist(text)
 
 
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=20, unique=True))
 def test_every_number_comes_back(numbers):
     text = "n[" + ",".join(f"{n:03}" for n in numbers) + "]"
-    assert nodelist.expand(text) == tuple(f"n{n:03}" for n in numbers)
+    assert nodelist.expand_nodelist(text) == tuple(f"n{n:03}" for n in numbers)
 
 
 # -- properties ---------------------------------------------------------------------------------------
@@ -63,8 +63,8 @@ VALUES = st.sampled_from(
 )
 def test_whatever_is_set_there_is_an_answer_that_holds_together(environ, launcher, framework):
     try:
-        found = discover(environ, launcher, framework=framework)
-    except Unclear as unclear:
+        found = discover_rendezvous(environ, launcher, framework=framework)
+    except RendezvousUnclear as unclear:
         assert unclear.problems and unclear.code and str(unclear).split("\n")[0].isprintable()
         return
     assert 0 <= found.rank < found.world_size
@@ -73,21 +73,21 @@ def test_whatever_is_set_there_is_an_answer_that_holds_together(environ, launche
     assert found.world_size == 1 or (
         1 <= found.port <= 65535 and found.address.strip() == found.address != ""
     )
-    assert found.expected(found.rank).startswith(f"rank {found.rank}")
+    assert found.describe_expected_rank(found.rank).startswith(f"rank {found.rank}")
     assert Rendezvous.from_json(found.to_json()) == found
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.data())
 def test_every_rank_of_torchrun_finds_its_place(nodes, each, data):
-    rank = data.draw(st.integers(0, nodes * each - 1))
-    found = discover({"RANK": str(rank), "LOCAL_RANK": str(rank % each), "WORLD_SIZE": str(nodes * each), "LOCAL_WORLD_SIZE": str(each), "MASTER_ADDR": "a", "MASTER_PORT": "1"})  # fmt: skip
+    rank = data.draw_machine(st.integers(0, nodes * each - 1))
+    found = discover_rendezvous({"RANK": str(rank), "LOCAL_RANK": str(rank % each), "WORLD_SIZE": str(nodes * each), "LOCAL_WORLD_SIZE": str(each), "MASTER_ADDR": "a", "MASTER_PORT": "1"})  # fmt: skip
     assert (found.node, found.nodes) == (rank // each, nodes)
 
 
 @given(st.text(max_size=30))
 def test_a_host_is_plain_or_a_sentence(text):
     try:
-        plain, _ = address.host(text)
+        plain, _ = address.parse_host_address(text)
     except ValueError as wrong:
         assert str(wrong).isprintable()
     else:

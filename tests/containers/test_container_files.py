@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuready import workflow
 from gpuready.catalog import images
-from gpuready.probe import compose, container
+from gpuready.containers import compose, dockerfile_facts
 from gpuready.workflow.refusal import Refused
 from tests.running import gpuready
 
@@ -26,7 +26,7 @@ GOOD = "FROM python:3.12-slim\nRUN pip install torch==2.8.0\n"
 
 def written(case, folder):
     file = folder / ("compose.yml" if "compose" in case else "Dockerfile")
-    published = str((images.own("roll", "torch260-vllm") or {})["image"])
+    published = str((images.find_framework_image("roll", "torch260-vllm") or {})["image"])
     file.write_text((case.get("compose") or case["file"]).removeprefix("\n").replace("{roll}", published))
     for name, text in case.get("beside", {}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def written(case, folder):
 def checked(file, flags=(), framework="transformers"):
     named = dict(zip((f.lstrip("-") for f in flags[::2]), flags[1::2], strict=True))
     on, wants = named.pop("on", None), named.pop("wants", None)
-    return workflow.check([framework], on=on, wants=wants, what_if=named, dockerfile=str(file))[0]
+    return workflow.check_machine([framework], on=on, wants=wants, what_if=named, dockerfile=str(file))[0]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
@@ -106,11 +106,11 @@ def test_a_flag_wins_over_the_file(tmp_path):
 def test_what_gpuready_plans_is_clear(framework, tmp_path):
     """The round trip: a Dockerfile of `gpuready plan` is read back by `gpuready check --dockerfile`."""
     from gpuready.render.files import dockerfile
-    from gpuready.workflow import planning
+    from gpuready.workflow import plan
 
-    planned = planning.plan([framework], on="a100x8", what_if={"driver": "580.95.05"}, resolve=False)
+    planned = plan.plan_frameworks([framework], on="a100x8", what_if={"driver": "580.95.05"}, resolve=False)
     file = tmp_path / "Dockerfile"
-    file.write_text(dockerfile.document(planning.dressed(planned)))
+    file.write_text(dockerfile.render(plan.add_file_details(planned)))
     report = checked(file, ["--on", "a100x8", "--driver", "580.95.05"], framework)
     assert [f.code for f in report.findings if f.severity == "error"] == []
     assert report.facts.value("torch.version") == planned.plans[0].torch
@@ -193,7 +193,7 @@ def test_nothing_in_a_file_is_executed(tmp_path):
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="FROMRUNENV abc$(){}[]<>\"'\\\n=:;&|#`/-.0", max_size=200))
 def test_no_text_breaks_the_readers(text):
-    for read in (container.look, compose.look):
+    for read in (dockerfile_facts.read_dockerfile_facts, compose.read_compose_service):
         try:
             read(lambda path: None, "F", "FROM python:3.12\nRUN pip install " + text)
         except ValueError as bad:

@@ -23,7 +23,7 @@ from gpuready.contracts import UnknownContract
     ],
 )
 def test_a_name_has_three_parts(text, parsed):
-    assert contracts.parse(text) == parsed
+    assert contracts.parse_contract_spec(text) == parsed
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_name_has_three_parts(text, parsed):
 )
 def test_a_name_that_is_none_is_refused(text):
     with pytest.raises(UnknownContract) as caught:
-        contracts.parse(text)
+        contracts.parse_contract_spec(text)
     assert "\n" not in str(caught.value)
 
 
@@ -49,25 +49,25 @@ def test_the_frameworks_and_the_names_they_are_installed_under():
         "verl",
         "vllm",
     ]
-    assert contracts.frameworks() == names
-    others = {n: contracts.distribution(n) for n in names if contracts.distribution(n) != n}
+    assert contracts.list_frameworks() == names
+    others = {n: contracts.distribution_name(n) for n in names if contracts.distribution_name(n) != n}
     assert others == {"llama-factory": "llamafactory"}
-    assert all(contracts.contracted(name) for name in names) and not contracts.contracted("llamafactory")
+    assert all(contracts.has_contract(name) for name in names) and not contracts.has_contract("llamafactory")
 
 
 @pytest.mark.parametrize("text", ["llamafactory", "llama_factory", "LLaMA-Factory"])
 def test_a_framework_goes_by_the_name_of_its_distribution_as_well(text):
-    assert contracts.parse(f"{text}==0.9.5") == ("llama-factory", "0.9.5", None)
+    assert contracts.parse_contract_spec(f"{text}==0.9.5") == ("llama-factory", "0.9.5", None)
 
 
 def test_without_a_version_the_newest_is_taken():
-    assert contracts.load("transformers").version == "5.22"
-    assert contracts.load("axolotl").version == "0.21"
+    assert contracts.load_contract("transformers").version == "5.22"
+    assert contracts.load_contract("axolotl").version == "0.21"
 
 
 def test_the_installed_version_comes_before_the_newest_and_after_the_asked():
-    assert contracts.load("transformers", installed="5.0.0").version == "5.0.0"
-    assert contracts.load("transformers", "5.22.1", installed="5.0.0").version == "5.22.1"
+    assert contracts.load_contract("transformers", installed="5.0.0").version == "5.0.0"
+    assert contracts.load_contract("transformers", "5.22.1", installed="5.0.0").version == "5.22.1"
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_the_installed_version_comes_before_the_newest_and_after_the_asked():
     ],
 )
 def test_a_line_covers_its_patch_releases_without_a_word(framework, version, torch):
-    contract = contracts.load(framework, version)
+    contract = contracts.load_contract(framework, version)
     assert contract.version == version and contract.says == ""
-    assert torch in [n.want for n in contract.wants("package.torch") if not n.when]
+    assert torch in [n.want for n in contract.requirements_for("package.torch") if not n.when]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_line_covers_its_patch_releases_without_a_word(framework, version, tor
     ],
 )
 def test_other_versions_take_the_nearest_older_contract_and_say_so(framework, version, judged_by):
-    contract = contracts.load(framework, version)
-    older = contracts.load(framework, judged_by)
+    contract = contracts.load_contract(framework, version)
+    older = contracts.load_contract(framework, judged_by)
     assert contract.needs == older.needs
     assert version in contract.says and f" {judged_by}, the nearest older" in contract.says
     assert "\n" not in contract.says
@@ -114,8 +114,8 @@ def test_other_versions_take_the_nearest_older_contract_and_say_so(framework, ve
     [("transformers", "4.57.3", "5.0"), ("sglang", "0.5.22", "0.5.23"), ("verl", "0.9.0", "0.9.1")],
 )
 def test_a_version_older_than_all_takes_the_oldest_and_says_so(framework, version, oldest):
-    contract = contracts.load(framework, version)
-    assert contract.needs == contracts.load(framework, oldest).needs
+    contract = contracts.load_contract(framework, version)
+    assert contract.needs == contracts.load_contract(framework, oldest).needs
     assert "older than every contract" in contract.says
 
 
@@ -139,15 +139,15 @@ def test_a_version_older_than_all_takes_the_oldest_and_says_so(framework, versio
     ],
 )
 def test_a_line_covers_what_agrees_with_it_as_far_as_both_are_written(line, version, covered):
-    assert contracts.covers(line, version) is covered
+    assert contracts.covers_version(line, version) is covered
 
 
 def test_variants_are_taken_only_by_name():
-    plain, vllm = contracts.load("roll"), contracts.load("roll", variant="torch280-vllm")
+    plain, vllm = contracts.load_contract("roll"), contracts.load_contract("roll", variant="torch280-vllm")
     assert plain.variant == "" and vllm.variant == "torch280-vllm"
-    assert [n.want for n in vllm.wants("package.vllm") if not n.when] == ["==0.10.2"]
-    assert contracts.load("colossalai").variant == ""
-    assert contracts.load("colossalai", variant="page").variant == "page"
+    assert [n.want for n in vllm.requirements_for("package.vllm") if not n.when] == ["==0.10.2"]
+    assert contracts.load_contract("colossalai").variant == ""
+    assert contracts.load_contract("colossalai", variant="page").variant == "page"
 
 
 @pytest.mark.parametrize(
@@ -163,15 +163,15 @@ def test_variants_are_taken_only_by_name():
     ],
 )
 def test_unknown_names_get_one_sentence_with_the_nearest(arguments, told):
-    for ask in (contracts.load, contracts.known):
+    for ask in (contracts.load_contract, contracts.check_contract_exists):
         with pytest.raises(UnknownContract) as caught:
             ask(*arguments)
         assert told in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_known_is_silent_about_what_can_be_loaded():
-    contracts.known("roll", "0.3.0", "torch260-sglang")
-    contracts.known("transformers")
+    contracts.check_contract_exists("roll", "0.3.0", "torch260-sglang")
+    contracts.check_contract_exists("transformers")
 
 
 def test_loading_a_contract_imports_nothing_slow():

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuready import rules
-from gpuready.check import judge
+from gpuready.check.evaluate import judge
 from gpuready.contracts import want, when
-from gpuready.contracts.derived import SAYS, derived
-from gpuready.contracts.pins import environment, exactly
-from gpuready.model import Contract, Fact, Facts, Need
+from gpuready.contracts.metadata_contract import METADATA_ONLY_NOTE, contract_from_metadata
+from gpuready.contracts.pins import marker_environment, pin_exact_version
+from gpuready.model import Contract, Fact, Facts, Requirement
 from tests.rules.worlds import H100, facts
 
 PEFT = [
@@ -33,7 +33,7 @@ def pins(contract):
 
 
 def test_the_pins_are_those_of_the_metadata():
-    one = derived("peft", "0.19.1", PEFT, ">=3.10.0", {"sys_platform": "linux"})
+    one = contract_from_metadata("peft", "0.19.1", PEFT, ">=3.10.0", {"sys_platform": "linux"})
     assert pins(one) == {
         "python.version": ">=3.10.0",
         "package.numpy": ">=1.17",
@@ -47,34 +47,41 @@ def test_the_pins_are_those_of_the_metadata():
 
 
 def test_it_says_what_it_stands_on():
-    one = derived("peft", "0.19.1", PEFT, None)
-    assert one.says == SAYS == "no contract of its own: judged by the pins of its metadata alone"
+    one = contract_from_metadata("peft", "0.19.1", PEFT, None)
+    assert (
+        one.says == METADATA_ONLY_NOTE == "no contract of its own: judged by the pins of its metadata alone"
+    )
     assert one.name == "peft 0.19.1" and one.distribution == "peft" and "METADATA" in one.origin
 
 
 def test_only_what_stands_on_torch_is_for_gpus():
-    gpu, plain = derived("a", "1", ["torch"], None), derived("a", "1", ["requests"], None)
+    gpu, plain = (
+        contract_from_metadata("a", "1", ["torch"], None),
+        contract_from_metadata("a", "1", ["requests"], None),
+    )
     assert gpu.platforms == ("cuda",) and [c.name for c in gpu.capabilities] == ["cuda"]
     assert plain.platforms == ("cpu",) and plain.capabilities == ()
-    only_with_extra = derived("a", "1", ["torch; extra == 'gpu'"], None)
+    only_with_extra = contract_from_metadata("a", "1", ["torch; extra == 'gpu'"], None)
     assert only_with_extra.platforms == ("cpu",)
 
 
 def test_no_gpu_is_no_fault_of_a_package_that_wants_none():
     bare = {"gpu.count": 0, "gpu.visible": (), "platform.name": "cpu", "package.torch": None}
     world = facts(H100 | bare | {"package.requests": "2.32.0", "package.idna": "3.1"})
-    plain = judge(rules.every(), world, derived("requests", "2.32.0", ["idna>=2"], None))
+    plain = judge(
+        rules.load_all_rules(), world, contract_from_metadata("requests", "2.32.0", ["idna>=2"], None)
+    )
     assert [f.code for f in plain.findings if f.severity == "error"] == []
-    gpu = judge(rules.every(), world, derived("requests", "2.32.0", ["torch"], None))
+    gpu = judge(rules.load_all_rules(), world, contract_from_metadata("requests", "2.32.0", ["torch"], None))
     assert {"GPU001", "PKG002"} <= {f.code for f in gpu.findings}
 
 
 def test_a_distribution_that_requires_nothing_asks_for_nothing():
-    assert derived("a", "1", [], None).needs == ()
+    assert contract_from_metadata("a", "1", [], None).needs == ()
 
 
 def test_a_line_that_stands_there_twice_counts_once():
-    one = derived("a", "1", ["rich", "rich", "x>=1", "x<2"], None)
+    one = contract_from_metadata("a", "1", ["rich", "rich", "x>=1", "x<2"], None)
     assert [(n.key, n.want) for n in one.needs] == [
         ("package.rich", "*"),
         ("package.x", ">=1"),
@@ -84,15 +91,15 @@ def test_a_line_that_stands_there_twice_counts_once():
 
 @given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=20))
 def test_whatever_the_metadata_holds_a_contract_comes_out(lines, python):
-    one = derived("a", "1", lines, python)
-    assert isinstance(one, Contract) and one.says == SAYS
+    one = contract_from_metadata("a", "1", lines, python)
+    assert isinstance(one, Contract) and one.says == METADATA_ONLY_NOTE
     for need in one.needs:
-        want.check(need.want, "version")
+        want.check_want(need.want, "version")
 
 
 @pytest.mark.parametrize("python", ["", " ", "three", ">=3.8|", ">=", "$(id)", "*"])
 def test_a_python_that_is_no_specifier_is_passed_over(python):
-    assert derived("a", "1", ["torch"], python).wants("python.version") == ()
+    assert contract_from_metadata("a", "1", ["torch"], python).requirements_for("python.version") == ()
 
 
 # -- a version asked for by name ------------------------------------------------------------------------
@@ -110,9 +117,11 @@ def test_a_python_that_is_no_specifier_is_passed_over(python):
     ],
 )
 def test_the_version_asked_for_is_needed(version, wanted):
-    one = exactly(Contract("kite", version, distribution="kite-ml"), version, None)
-    assert one.needs[0] == Need("package.kite-ml", wanted, "", "required", f"kite=={version} was asked for")
-    want.check(wanted, "version")
+    one = pin_exact_version(Contract("kite", version, distribution="kite-ml"), version, None)
+    assert one.needs[0] == Requirement(
+        "package.kite-ml", wanted, "", "required", f"kite=={version} was asked for"
+    )
+    want.check_want(wanted, "version")
 
 
 @pytest.mark.parametrize(
@@ -126,18 +135,20 @@ def test_the_version_asked_for_is_needed(version, wanted):
     ],
 )
 def test_it_says_so_where_another_one_is_installed(installed, says):
-    assert exactly(Contract("kite", "1.2", distribution="kite-ml"), "1.2", installed).says == says
-    both = exactly(Contract("kite", "1.2", distribution="kite-ml", says="first"), "1.2", installed).says
+    assert pin_exact_version(Contract("kite", "1.2", distribution="kite-ml"), "1.2", installed).says == says
+    both = pin_exact_version(
+        Contract("kite", "1.2", distribution="kite-ml", says="first"), "1.2", installed
+    ).says
     assert both == (f"first; {says}" if says else "first")
 
 
 def test_another_installed_version_is_an_error_in_plain_words():
-    one = exactly(Contract("kite", "1.2", distribution="kite-ml"), "1.2", "1.3.0")
-    report = judge(rules.every(), facts(H100 | {"package.kite-ml": "1.3.0"}), one)
+    one = pin_exact_version(Contract("kite", "1.2", distribution="kite-ml"), "1.2", "1.3.0")
+    report = judge(rules.load_all_rules(), facts(H100 | {"package.kite-ml": "1.3.0"}), one)
     (found,) = [f for f in report.findings if f.code == "PKG003"]
     assert (found.severity, found.says) == ("error", "kite-ml 1.3.0 is installed, 1.2 was asked for")
     assert found.found[0].value == "1.3.0" and found.needs[0].want == "==1.2.*"
-    fine = judge(rules.every(), facts(H100 | {"package.kite-ml": "1.2.5"}), one)
+    fine = judge(rules.load_all_rules(), facts(H100 | {"package.kite-ml": "1.2.5"}), one)
     assert "PKG003" not in {f.code for f in fine.findings}
 
 
@@ -148,7 +159,7 @@ def test_markers_are_read_for_the_patient():
     known = Facts(
         [Fact("python.version", "3.10.14"), Fact("os.system", "linux"), Fact("os.arch", "aarch64")], "there"
     )
-    assert environment(known) == {
+    assert marker_environment(known) == {
         "python_version": "3.10",
         "python_full_version": "3.10.14",
         "platform_machine": "aarch64",
@@ -161,7 +172,7 @@ def test_markers_are_read_for_the_patient():
         "new; python_version >= '3.11'",
         "arm; platform_machine == 'aarch64'",
     ]
-    assert set(pins(derived("a", "1", lines, None, environment(known)))) == {
+    assert set(pins(contract_from_metadata("a", "1", lines, None, marker_environment(known)))) == {
         "package.old",
         "package.arm",
     }
@@ -169,17 +180,17 @@ def test_markers_are_read_for_the_patient():
 
 def test_what_is_not_known_of_the_patient_is_left_out():
     dark = Facts([Fact("python.version", None, gap="no pyvenv.cfg"), Fact("os.system", "plan9")], "there")
-    assert environment(dark) == {}
+    assert marker_environment(dark) == {}
 
 
 @pytest.mark.parametrize(
     ("system", "named"), [("darwin", "darwin"), ("windows", "win32"), ("linux", "linux")]
 )
 def test_systems_have_their_names_in_markers(system, named):
-    assert environment(Facts([Fact("os.system", system)]))["sys_platform"] == named
+    assert marker_environment(Facts([Fact("os.system", system)]))["sys_platform"] == named
 
 
 def test_the_words_of_a_condition():
-    assert when.words("wants=fp8|nvfp4,gpus>1") == ["fp8", "nvfp4"]
-    assert when.words("build") == ["build"]
-    assert when.words("wants!=fp8,torch>=2.9") == when.words("") == []
+    assert when.wanted_words("wants=fp8|nvfp4,gpus>1") == ["fp8", "nvfp4"]
+    assert when.wanted_words("build") == ["build"]
+    assert when.wanted_words("wants!=fp8,torch>=2.9") == when.wanted_words("") == []

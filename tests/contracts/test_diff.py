@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 from gpuready import contracts
-from gpuready.contracts.diff import diff
-from gpuready.model import Capability, Contract, KnownError, Need, Step, Variable
+from gpuready.contracts.diff import diff_contract_rows
+from gpuready.model import Capability, Contract, ContractVariable, FixStep, KnownError, Requirement
 
 OLD = Contract(
     framework="kite",
     version="1",
     needs=(
-        Need("package.torch", ">=2.2", cite="a"),
-        Need("package.reel", "==1"),
-        Need("gpu.memory", ">=8GB"),
-        Need("gpu.memory", ">=16GB", level="recommended"),
-        Need("gpu.memory", ">=40GB", when="model>7b"),
+        Requirement("package.torch", ">=2.2", cite="a"),
+        Requirement("package.reel", "==1"),
+        Requirement("gpu.memory", ">=8GB"),
+        Requirement("gpu.memory", ">=16GB", level="recommended"),
+        Requirement("gpu.memory", ">=40GB", when="model>7b"),
     ),
     capabilities=(Capability("bf16", gate="bf16"),),
-    variables=(Variable("KITE", "read"), Variable("TAIL", "set", "1")),
+    variables=(ContractVariable("KITE", "read"), ContractVariable("TAIL", "set", "1")),
     errors=(KnownError("snap", "wind", "rope"),),
-    steps=(Step("install", ("pip", "install", "kite")),),
+    steps=(FixStep("install", ("pip", "install", "kite")),),
 )
 
 
 def rows(a, b):
-    return {(r["change"], r["table"], r["name"]): (r["before"], r["after"]) for r in diff(a, b)}
+    return {(r["change"], r["table"], r["name"]): (r["before"], r["after"]) for r in diff_contract_rows(a, b)}
 
 
 def test_a_contract_does_not_differ_from_itself():
-    assert diff(OLD, OLD) == []
+    assert diff_contract_rows(OLD, OLD) == []
 
 
 def test_new_citations_and_versions_are_no_change():
-    moved = OLD.but(version="2", needs=(OLD.needs[0].but(cite="b"), *OLD.needs[1:]))
-    assert diff(OLD, moved) == []
+    moved = OLD.replace(version="2", needs=(OLD.needs[0].replace(cite="b"), *OLD.needs[1:]))
+    assert diff_contract_rows(OLD, moved) == []
 
 
 def test_rows_are_added_removed_and_changed():
-    new = OLD.but(
+    new = OLD.replace(
         platforms=("cuda", "rocm"),
-        needs=(Need("package.torch", ">=2.6"), *OLD.needs[2:], Need("package.sail", "*")),
+        needs=(Requirement("package.torch", ">=2.6"), *OLD.needs[2:], Requirement("package.sail", "*")),
         capabilities=(Capability("bf16", "required", "bf16"), Capability("fp8")),
-        variables=(Variable("KITE", "read", required=True),),
+        variables=(ContractVariable("KITE", "read", required=True),),
         errors=(KnownError("snap", "wind", "chain"),),
-        steps=(Step("install", ("pip", "install", "kite>=2")),),
+        steps=(FixStep("install", ("pip", "install", "kite>=2")),),
     )
     assert rows(OLD, new) == {
         ("changed", "contract", "platforms"): ("cuda", "cuda, rocm"),
@@ -60,7 +60,7 @@ def test_rows_are_added_removed_and_changed():
 
 
 def test_several_needs_on_one_fact_are_told_apart():
-    higher = OLD.but(needs=(*OLD.needs[:3], OLD.needs[3].but(want=">=24GB"), OLD.needs[4]))
+    higher = OLD.replace(needs=(*OLD.needs[:3], OLD.needs[3].replace(want=">=24GB"), OLD.needs[4]))
     assert rows(OLD, higher) == {
         ("changed", "needs", "gpu.memory (recommended)"): (">=16GB, recommended", ">=24GB, recommended")
     }
@@ -73,6 +73,8 @@ def test_turned_round_it_tells_the_opposite():
 
 
 def test_it_sees_what_changed_between_real_versions():
-    changed = rows(contracts.load("transformers", "5.0"), contracts.load("transformers", "5.22"))
+    changed = rows(
+        contracts.load_contract("transformers", "5.0"), contracts.load_contract("transformers", "5.22")
+    )
     assert changed["changed", "needs", "package.torch"] == (">=2.2, required", ">=2.6, required")
     assert changed["changed", "needs", "python.version"] == (">=3.10, required", ">=3.11, required")

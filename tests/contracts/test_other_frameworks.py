@@ -6,7 +6,7 @@ import pytest
 
 from gpuready import contracts, rules, workflow
 from gpuready.catalog import packages
-from gpuready.check import judge
+from gpuready.check.evaluate import judge
 from gpuready.contracts import when
 from gpuready.model import Fact, Facts
 from tests.rules.worlds import H100, facts
@@ -24,7 +24,7 @@ each = pytest.mark.parametrize("name", NAMES)
 
 
 def contract(name):
-    return contracts.load(name)
+    return contracts.load_contract(name)
 
 
 def asked(name, key, condition="", level="required"):
@@ -33,7 +33,7 @@ def asked(name, key, condition="", level="required"):
 
 def findings(name, **changed):
     world = H100 | {key.replace("__", "-").replace("_", ".", 1): value for key, value in changed.items()}
-    report = judge(rules.every(), facts(world), contract(name))
+    report = judge(rules.load_all_rules(), facts(world), contract(name))
     return {f.code: f for f in report.findings}
 
 
@@ -75,7 +75,7 @@ def test_the_pins_agree_with_the_catalogue(name):
 
 
 def catalogue_row(distribution):
-    return packages.framework(distribution) or packages.package(distribution)["version"][-1]
+    return packages.find_framework(distribution) or packages.find_package(distribution)["version"][-1]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_turing_gpu_is_enough_for_vllm_and_a_warning_for_sglang():
 
 
 def test_vllm_and_sglang_cannot_share_an_environment():
-    for report in workflow.check(["vllm", "sglang"], on="h100x8"):
+    for report in workflow.check_machine(["vllm", "sglang"], on="h100x8"):
         found = {f.code: f for f in report.findings}
         assert found["PKG008"].severity == "error" and "torch" in found["PKG008"].says
 
@@ -176,7 +176,7 @@ def test_an_engine_is_asked_for_only_with_its_extra():
             n.key
             for key in keys
             for n in one.wants(key)
-            if n.level == "required" and when.applies(n.when, known)
+            if n.level == "required" and when.condition_applies(n.when, known)
         }
 
     assert engines() == set()
@@ -187,5 +187,5 @@ def test_an_engine_is_asked_for_only_with_its_extra():
 
 @each
 def test_the_command_line_takes_it_as_it_stands_on_an_h100(name):
-    (report,) = workflow.check([name], on="h100x8")
+    (report,) = workflow.check_machine([name], on="h100x8")
     assert report.verdict == "clear" and report.contract.framework == name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.contracts.page import import_page
-from gpuready.contracts.validate import problems
+from gpuready.contracts.validate import find_problems
 
 PAGES = Path(__file__).resolve().parents[1] / "pages"
 
@@ -270,7 +270,7 @@ def _is_head(line):
 def test_an_imported_page_is_a_sound_contract(name):
     contract, _ = imported(name)
     data = {k: v for k, v in contract.to_json().items() if k != "says"}
-    assert problems(data, name) == []
+    assert find_problems(data, name) == []
     assert all(n.cite.startswith("environment page (") and "line " in n.cite for n in contract.needs)
 
 

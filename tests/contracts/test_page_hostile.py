@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.contracts.layout import blocks
 from gpuready.contracts.page import import_page
+from gpuready.contracts.page_layout import parse_blocks
 
 
 def test_a_page_that_is_too_large_is_refused():
@@ -123,5 +123,5 @@ def test_no_page_breaks_it(lines):
 def test_a_section_of_installing_and_of_evidence_at_once_comes_to_its_end():
     """Found by fuzzing: a caption stood where code was to begin, and the reader went no further."""
     page = "Environment:A B CUDA\n\n== Quick Install and Code Evidence ==\n\nThe guard stands here:\n\nraise SystemExit(1)\n"
-    kinds = [block.kind for block in blocks(page)]
+    kinds = [block.kind for block in parse_blocks(page)]
     assert kinds[-2:] == ["text", "code"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.contracts import with_pins
-from gpuready.model import Contract, Need
+from gpuready.contracts import with_metadata_pins
+from gpuready.model import Contract, Requirement
 
 LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
 
@@ -18,14 +18,14 @@ def contract():
         distribution="kite-ml",
         says="kite 1.9 has no contract of its own",
         needs=(
-            Need("python.version", ">=3.9"),
-            Need("python.version", ">=3.11", level="recommended"),
-            Need("gpu.capability", ">=7.0"),
-            Need("package.torch", ">=2.2"),
-            Need("package.reel", "==1.0"),
-            Need("package.gone", "==0.1"),
-            Need("package.reel", ">=1.1", when="wants=long"),
-            Need("package.tail", "*", level="recommended"),
+            Requirement("python.version", ">=3.9"),
+            Requirement("python.version", ">=3.11", level="recommended"),
+            Requirement("gpu.capability", ">=7.0"),
+            Requirement("package.torch", ">=2.2"),
+            Requirement("package.reel", "==1.0"),
+            Requirement("package.gone", "==0.1"),
+            Requirement("package.reel", ">=1.1", when="wants=long"),
+            Requirement("package.tail", "*", level="recommended"),
         ),
     )
 
@@ -35,7 +35,7 @@ def wants(contract, key):
 
 
 def test_the_metadata_replaces_the_pins_and_leaves_the_gates(contract):
-    pinned = with_pins(contract, "1.9", ["torch<2.15,>=2.13", "reel (>=2)", "New_Thing"], ">=3.12")
+    pinned = with_metadata_pins(contract, "1.9", ["torch<2.15,>=2.13", "reel (>=2)", "New_Thing"], ">=3.12")
     assert wants(pinned, "package.torch") == [(">=2.13,<2.15", "")]
     assert wants(pinned, "package.reel") == [(">=2", ""), (">=1.1", "wants=long")]
     assert wants(pinned, "package.new-thing") == [("*", "")]
@@ -46,10 +46,10 @@ def test_the_metadata_replaces_the_pins_and_leaves_the_gates(contract):
 
 
 def test_it_says_where_the_pins_come_from(contract):
-    pinned = with_pins(contract, "1.9", ["torch>=2.13"], None)
+    pinned = with_metadata_pins(contract, "1.9", ["torch>=2.13"], None)
     assert pinned.version == "1.9"
     assert "no contract of its own" in pinned.says and "own metadata" in pinned.says
-    assert {n.cite for n in pinned.wants("package.torch")} == {"METADATA of kite-ml 1.9"}
+    assert {n.cite for n in pinned.requirements_for("package.torch")} == {"METADATA of kite-ml 1.9"}
 
 
 def test_markers_are_read_for_the_patient_and_not_for_gpuready(contract):
@@ -58,15 +58,15 @@ def test_markers_are_read_for_the_patient_and_not_for_gpuready(contract):
         "sail>=2; platform_machine != 'aarch64'",
         "old; python_version<'3'",
     ]
-    assert wants(with_pins(contract, "1.9", lines, None, LINUX), "package.sail") == [(">=2", "")]
-    arm = with_pins(contract, "1.9", lines, None, LINUX | {"platform_machine": "aarch64"})
-    windows = with_pins(contract, "1.9", lines, None, LINUX | {"sys_platform": "win32"})
+    assert wants(with_metadata_pins(contract, "1.9", lines, None, LINUX), "package.sail") == [(">=2", "")]
+    arm = with_metadata_pins(contract, "1.9", lines, None, LINUX | {"platform_machine": "aarch64"})
+    windows = with_metadata_pins(contract, "1.9", lines, None, LINUX | {"sys_platform": "win32"})
     assert wants(arm, "package.sail") == [] and wants(arm, "package.old") == []
     assert wants(windows, "package.winch") == [(">=1", "")]
 
 
 def test_extras_are_not_asked_for_but_keep_the_contracts_gate(contract):
-    pinned = with_pins(
+    pinned = with_metadata_pins(
         contract, "1.9", ["torch>=2.4; extra == 'torch'", "reel==3; extra == 'reel'", "tqdm"], None
     )
     assert wants(pinned, "package.torch") == [(">=2.2", "")]
@@ -75,19 +75,21 @@ def test_extras_are_not_asked_for_but_keep_the_contracts_gate(contract):
 
 
 def test_a_distribution_without_dependencies_changes_no_package(contract):
-    pinned = with_pins(contract, "1.9", [], ">=3.10")
+    pinned = with_metadata_pins(contract, "1.9", [], ">=3.10")
     assert [n for n in pinned.needs if n.key.startswith("package.")] == list(contract.wants("package.*"))
     assert wants(pinned, "python.version") == [(">=3.10", ""), (">=3.11", "")]
 
 
 def test_extras_of_a_requirement_and_urls_are_no_obstacle(contract):
-    pinned = with_pins(contract, "1.9", ["ray[train]>=2.52.1", "wheel @ https://example.org/w.whl"], None)
+    pinned = with_metadata_pins(
+        contract, "1.9", ["ray[train]>=2.52.1", "wheel @ https://example.org/w.whl"], None
+    )
     assert wants(pinned, "package.ray") == [(">=2.52.1", "")]
     assert wants(pinned, "package.wheel") == [("*", "")]
 
 
 def test_lines_that_are_no_requirements_are_passed_over(contract):
-    pinned = with_pins(contract, "1.9", ["; rm -rf /", "torch>=2.13", "a b c", "$(id)"], None)
+    pinned = with_metadata_pins(contract, "1.9", ["; rm -rf /", "torch>=2.13", "a b c", "$(id)"], None)
     assert wants(pinned, "package.torch") == [(">=2.13", "")]
     assert not any("rm" in n.key or "$" in n.key for n in pinned.needs)
 
@@ -122,9 +124,9 @@ def test_lines_that_are_no_requirements_are_passed_over(contract):
 def test_the_short_road_agrees_with_packaging(text, monkeypatch):
     from gpuready.contracts import pins
 
-    short = pins._pin(text, {})
-    monkeypatch.setattr(pins, "_plainly", lambda text: None)
-    long = pins._pin(text, {})
+    short = pins._parse_requirement(text, {})
+    monkeypatch.setattr(pins, "_parse_plain_requirement", lambda text: None)
+    long = pins._parse_requirement(text, {})
     assert (short is None) == (long is None)
     if short and long and not short.held:
         assert (short.name, short.held) == (long.name, long.held)

@@ -10,13 +10,13 @@ import pytest
 
 import gpuready.contracts
 from gpuready import contracts, rules
-from gpuready.contracts import source, want, when
-from gpuready.model import Contract, Fact, Facts, Unknown
+from gpuready.contracts import contract_file, want, when
+from gpuready.model import Contract, Fact, Facts, UnknownFactError
 
 FOLDER = Path(gpuready.contracts.__file__).parent
 FILES = sorted(FOLDER.glob("*.toml"))
 NAMES = [path.stem for path in FILES]
-LOADED = {path.stem: Contract.from_json(source.contract_data(str(path))) for path in FILES}
+LOADED = {path.stem: Contract.from_json(contract_file.read_contract_data(str(path))) for path in FILES}
 
 
 def contract(name):
@@ -88,15 +88,15 @@ def test_conditions_can_be_asked_of_any_machine(name):
     empty = Facts([])
     one = contract(name)
     for row in (*one.needs, *one.capabilities, *one.variables):
-        with contextlib.suppress(Unknown):
-            assert when.applies(row.when, empty) in (True, False)
+        with contextlib.suppress(UnknownFactError):
+            assert when.condition_applies(row.when, empty) in (True, False)
         if hasattr(row, "want"):
-            assert want.describe(row.want)
+            assert want.describe_want(row.want)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_codes_are_codes_of_the_ledger(name):
-    assert {e.code for e in contract(name).errors} - {""} <= set(rules.LEDGER)
+    assert {e.code for e in contract(name).errors} - {""} <= set(rules.RULE_MODULES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -109,11 +109,11 @@ def test_the_gpu_is_required_and_cuda_is_to_be_proved(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_compact_form_is_the_same_contract(name):
     one = contract(name)
-    assert contracts.load(one.framework, one.version, one.variant or None) == one
+    assert contracts.load_contract(one.framework, one.version, one.variant or None) == one
 
 
 def test_the_index_has_a_row_for_each_and_knows_the_pages():
-    rows = {(r["framework"], r["version"], r["variant"]): r["page"] for r in contracts.available()}
+    rows = {(r["framework"], r["version"], r["variant"]): r["page"] for r in contracts.list_contract_rows()}
     assert set(rows) == {(one.framework, one.version, one.variant) for one in LOADED.values()}
     assert {name for name, page in rows.items() if page} == {
         ("transformers", "5.0", ""),
@@ -180,7 +180,7 @@ def test_axolotl_picks_xformers_by_torch_as_its_installer_did():
 
     def xformers(torch):
         facts = Facts([Fact("package.torch", torch), Fact("os.arch", "x86_64"), Fact("os.system", "linux")])
-        return [n.want for n in one.wants("package.xformers") if when.applies(n.when, facts)]
+        return [n.want for n in one.wants("package.xformers") if when.condition_applies(n.when, facts)]
 
     assert xformers("2.7.0+cu126") == [">=0.0.23.post1", "==0.0.30"]
     assert xformers("2.7.1") == [">=0.0.23.post1", "==0.0.31"]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gpuready import contracts
-from gpuready.contracts import BadContract, source
+from gpuready.contracts import BadContract, contract_file
 
 GOOD = """\
 framework = "kite"
@@ -69,12 +69,12 @@ def write(tmp_path):
 
 def refusal(path):
     with pytest.raises(BadContract) as caught:
-        contracts.read(path)
+        contracts.read_contract_file(path)
     return str(caught.value)
 
 
 def test_a_sound_file_becomes_a_contract(write):
-    contract = contracts.read(write(GOOD))
+    contract = contracts.read_contract_file(write(GOOD))
     assert contract.name == "kite 1.2.0"
     assert contract.platforms == ("cuda", "rocm")
     assert [n.level for n in contract.needs] == ["required", "recommended"]
@@ -87,7 +87,7 @@ def test_a_sound_file_becomes_a_contract(write):
 
 def test_inline_tables_mean_the_same(write):
     inline = 'framework = "kite"\nversion = "1"\nneeds = [{ key = "package.torch", want = ">=2.2" }]\n'
-    assert contracts.read(write(inline)).needs[0].want == ">=2.2"
+    assert contracts.read_contract_file(write(inline)).needs[0].want == ">=2.2"
 
 
 @pytest.mark.parametrize(
@@ -209,14 +209,17 @@ def test_dots_and_brackets_inside_text_are_only_text(write):
     text = GOOD.replace('"It flies."', '"' + "a.b." * 40 + "[" * 40 + '"').replace(
         '"Kite"', "'''x.y.z.x.y.z.x.y.z'''"
     )
-    assert contracts.read(write(text + "# a.b.c.d.e.f.g.h.i.j = [[[[[[[[[[ '\n")).title == "x.y.z.x.y.z.x.y.z"
+    assert (
+        contracts.read_contract_file(write(text + "# a.b.c.d.e.f.g.h.i.j = [[[[[[[[[[ '\n")).title
+        == "x.y.z.x.y.z.x.y.z"
+    )
 
 
 def test_what_is_not_a_readable_file_is_refused(tmp_path):
     assert "no-such.toml" in refusal(str(tmp_path / "no-such.toml"))
     assert "not a file" in refusal(str(tmp_path))
     with pytest.raises(BadContract):
-        contracts.read("nul\0byte.toml")
+        contracts.read_contract_file("nul\0byte.toml")
 
 
 def test_a_variant_adds_to_and_replaces_rows_of_its_base(write):
@@ -231,7 +234,7 @@ needs = [
 ]
 notes = ["It flies far."]
 """
-    data = source.contract_data(write(child, "child.toml"))
+    data = contract_file.read_contract_data(write(child, "child.toml"))
     assert (data["framework"], data["variant"], data["title"]) == ("kite", "long", "Kite")
     wants = {n["key"]: n["want"] for n in data["needs"]}
     assert wants == {"gpu.memory": ">=16GB", "package.torch": "==2.8.0", "package.reel": "*"}

@@ -54,21 +54,21 @@ WANTS = st.lists(st.lists(CLAUSES, min_size=1, max_size=3).map(",".join), min_si
     ],
 )
 def test_a_want_means_what_the_value_is(asked, value, answer):
-    assert want.holds(asked, value) is answer
+    assert want.value_meets_want(asked, value) is answer
 
 
 @pytest.mark.parametrize("asked", [">=2.2", ">=16GB", "linux", "true", "false", "*", "<1"])
 def test_what_is_absent_meets_nothing(asked):
-    assert want.holds(asked, None) is False
-    assert want.holds(asked, []) is False
-    assert want.holds(asked, ()) is False
+    assert want.value_meets_want(asked, None) is False
+    assert want.value_meets_want(asked, []) is False
+    assert want.value_meets_want(asked, ()) is False
 
 
 def test_every_element_of_a_list_must_hold():
-    assert want.holds(">=8.0", ["9.0", "8.6"])
-    assert not want.holds(">=8.0", ("9.0", "7.5"))
-    assert want.holds(">=16GB", [17179869184, 85520809984])
-    assert not want.holds("==9.0|==10.0", ["9.0", "10.0", "12.0"])
+    assert want.value_meets_want(">=8.0", ["9.0", "8.6"])
+    assert not want.value_meets_want(">=8.0", ("9.0", "7.5"))
+    assert want.value_meets_want(">=16GB", [17179869184, 85520809984])
+    assert not want.value_meets_want("==9.0|==10.0", ["9.0", "10.0", "12.0"])
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_every_element_of_a_list_must_hold():
 )
 def test_a_want_that_makes_no_sense_says_so_in_one_sentence(asked, value):
     with pytest.raises(ValueError) as caught:
-        want.holds(asked, value)
+        want.value_meets_want(asked, value)
     text = str(caught.value)
     assert text and "\n" not in text and "Traceback" not in text
 
@@ -115,7 +115,7 @@ def test_a_want_that_makes_no_sense_says_so_in_one_sentence(asked, value):
     ],
 )
 def test_check_accepts_what_fits_the_kind(asked, kind):
-    want.check(asked, kind)
+    want.check_want(asked, kind)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_check_accepts_what_fits_the_kind(asked, kind):
 )
 def test_check_refuses_what_does_not(asked, kind):
     with pytest.raises(ValueError, match=r"write|specifier"):
-        want.check(asked, kind)
+        want.check_want(asked, kind)
 
 
 @pytest.mark.parametrize(
@@ -154,33 +154,33 @@ def test_check_refuses_what_does_not(asked, kind):
     ],
 )
 def test_a_want_can_be_read_on_a_screen(asked, shown):
-    assert want.describe(asked) == shown
+    assert want.describe_want(asked) == shown
 
 
 @given(WANTS, VERSIONS)
 def test_versions_agree_with_packaging(choices, version):
     expected = any(SpecifierSet(c).contains(Version(version), prereleases=True) for c in choices)
-    assert want.holds("|".join(choices), version) is expected
+    assert want.value_meets_want("|".join(choices), version) is expected
 
 
 @given(WANTS, st.lists(VERSIONS, min_size=1, max_size=5))
 def test_a_list_holds_exactly_when_all_its_elements_do(choices, versions):
     asked = "|".join(choices)
-    assert want.holds(asked, versions) is all(want.holds(asked, v) for v in versions)
+    assert want.value_meets_want(asked, versions) is all(want.value_meets_want(asked, v) for v in versions)
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["KB", "MB", "GB", "KiB", "MiB", "GiB"]), st.integers(0, 2**52))
 def test_a_size_is_a_threshold(number, unit, value):
-    size = want.quantity(f"{number}{unit}")
-    assert want.holds(f">={number}{unit}", value) is (value >= size)
-    assert want.holds(f">={number}{unit}", size)
-    assert not want.holds(f">{number}{unit}", size)
+    size = want.parse_quantity(f"{number}{unit}")
+    assert want.value_meets_want(f">={number}{unit}", value) is (value >= size)
+    assert want.value_meets_want(f">={number}{unit}", size)
+    assert not want.value_meets_want(f">{number}{unit}", size)
 
 
 @given(st.text(max_size=40), st.one_of(st.text(max_size=20), st.integers(), st.booleans(), st.none()))
 def test_no_text_breaks_it_other_than_with_a_sentence(asked, value):
     try:
-        assert want.holds(asked, value) in (True, False)
+        assert want.value_meets_want(asked, value) in (True, False)
     except ValueError as error:
         assert str(error)
 
@@ -188,7 +188,7 @@ def test_no_text_breaks_it_other_than_with_a_sentence(asked, value):
 @given(st.text(max_size=40))
 def test_what_check_accepts_can_be_shown(asked):
     try:
-        want.check(asked)
+        want.check_want(asked)
     except ValueError:
         return
-    assert want.describe(asked)
+    assert want.describe_want(asked)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuready.contracts import when
-from gpuready.model import Fact, Facts, Unknown
+from gpuready.model import Fact, Facts, UnknownFactError
 
 
 def machine(**values):
@@ -66,27 +66,29 @@ def machine(**values):
     ],
 )
 def test_a_condition_reads_the_job_and_the_machine(condition, facts, answer):
-    assert when.applies(condition, machine(**facts)) is answer
+    assert when.condition_applies(condition, machine(**facts)) is answer
 
 
 @pytest.mark.parametrize(
     "condition", ["gpus>1", "platform=cuda", "python>=3.11", "arch=x86_64", "os.name=ubuntu"]
 )
 def test_what_nobody_could_see_is_unknown_and_not_false(condition):
-    with pytest.raises(Unknown):
-        when.applies(condition, machine())
+    with pytest.raises(UnknownFactError):
+        when.condition_applies(condition, machine())
 
 
 def test_an_unreadable_job_is_unknown_but_a_silent_one_is_not():
     unreadable = Facts([Fact("job.parameters", None, gap="config.json is not JSON")])
-    with pytest.raises(Unknown, match=r"config\.json"):
-        when.applies("model>=7b", unreadable)
-    assert when.applies("model>=7b", Facts([])) is False
+    with pytest.raises(UnknownFactError, match=r"config\.json"):
+        when.condition_applies("model>=7b", unreadable)
+    assert when.condition_applies("model>=7b", Facts([])) is False
 
 
 def test_packages_are_as_unknown_as_their_listing():
-    with pytest.raises(Unknown):
-        when.applies("torch>=2.9", Facts([Fact("python.packages", None, gap="site-packages cannot be read")]))
+    with pytest.raises(UnknownFactError):
+        when.condition_applies(
+            "torch>=2.9", Facts([Fact("python.packages", None, gap="site-packages cannot be read")])
+        )
 
 
 @pytest.mark.parametrize(
@@ -112,23 +114,23 @@ def test_packages_are_as_unknown_as_their_listing():
 )
 def test_a_malformed_condition_is_refused_in_one_sentence(condition):
     with pytest.raises(ValueError) as caught:
-        when.check(condition)
+        when.check_condition(condition)
     assert str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_condition_says_which_facts_it_reads():
-    assert when.keys("wants=fp8,torch>=2.9,gpu.capability>=9.0") == [
+    assert when.condition_keys("wants=fp8,torch>=2.9,gpu.capability>=9.0") == [
         "job.wants",
         "package.torch",
         "gpu.capability",
     ]
-    assert when.keys("") == []
+    assert when.condition_keys("") == []
 
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_check_other_than_with_a_sentence(text):
     try:
-        when.check(text)
+        when.check_condition(text)
     except ValueError as error:
         assert str(error)
 
@@ -136,7 +138,7 @@ def test_no_text_breaks_the_check_other_than_with_a_sentence(text):
 @given(st.floats(0.1, 999, allow_nan=False), st.sampled_from("kmb"))
 def test_sizes_of_models_grow_with_their_number(number, unit):
     text = f"{number:.1f}"
-    size = when.parameters(text + unit)
+    size = when.parse_model_size(text + unit)
     assert size == int(float(text) * {"k": 1e3, "m": 1e6, "b": 1e9}[unit])
-    assert when.applies(f"model>={text}{unit}", machine(job__parameters=size))
-    assert not when.applies(f"model>{text}{unit}", machine(job__parameters=size))
+    assert when.condition_applies(f"model>={text}{unit}", machine(job__parameters=size))
+    assert not when.condition_applies(f"model>{text}{unit}", machine(job__parameters=size))

@@ -9,7 +9,7 @@ sys.path.insert(0, sys.argv[1])
 import torch
 
 from gpuready import CPUAdam, extensions
-from gpuready.extensions import ours
+from gpuready.extensions import adamw_kernels
 
 torch.manual_seed(3)
 told = {}
@@ -54,7 +54,11 @@ reference, theirs = twin(mine, torch.float64), twin(mine)
 a = CPUAdam(mine, **SETTINGS)
 told["float64"] = steps(mine, reference, a, torch.optim.AdamW(reference, **SETTINGS))
 kernel = a._kernel
-told["how"], told["flavour"], told["threaded"] = kernel.loaded.how, kernel.flavour(), kernel.threaded()
+told["how"], told["flavour"], told["threaded"] = (
+    kernel.loaded.how,
+    kernel.instruction_set(),
+    kernel.has_openmp(),
+)
 mine, theirs = laid_out(torch.float32), None
 theirs = twin(mine)
 told["torch"] = steps(mine, theirs, CPUAdam(mine, **SETTINGS), torch.optim.AdamW(theirs, **SETTINGS))
@@ -94,11 +98,13 @@ for kind, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
     for flavour in (1, 2, 3):
         p, m, v = (torch.zeros(len(floats), dtype=kind) for _ in range(3))
         numbers = floats.clone()
-        rows = ours.Rows(
+        rows = adamw_kernels.AdamWTensors(
             *([t.data_ptr()] for t in (p, numbers, m, v)), [len(numbers)], (name, "float32", name)
         )
         try:
-            kernel.step(rows, ours.Settings(0.0, 0.0, 0.0), 1, flavour)  # beta1 = 0: the mean is the gradient
+            kernel.step(
+                rows, adamw_kernels.AdamWSettings(0.0, 0.0, 0.0), 1, flavour
+            )  # beta1 = 0: the mean is the gradient
         except extensions.CannotBuild:
             assert flavour > 1
             continue
@@ -108,7 +114,13 @@ for kind, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
             | (m.isnan() & right.isnan())
             | ((m == 0) & (right == 0))
         )
-        assert bool(same.all()), (name, flavour, numbers[~same][:5], m[~same][:5], right[~same][:5])
+        assert bool(same.all()), (
+            name,
+            flavour,
+            numbers[~same][:5],
+            m[~same][:5],
+            right[~same][:5],
+        )
         told["conversions"] += int(same.sum())
 
 # A checkpoint goes both ways, and states in float32 stay so.
@@ -144,7 +156,7 @@ for bad in (torch.zeros(3, dtype=torch.float64), torch.zeros(3, device="meta")):
         refused.append(str(error))
 told["refused"] = refused
 try:
-    extensions.adamw("cuda", torch)
+    extensions.load_adamw("cuda", torch)
 except extensions.CannotBuild as error:
     told["cuda"] = str(error)
 print(json.dumps(told))

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.extensions import Extension, ahead, jit, outlook, recipe, store
+from gpuready.extensions import Extension, assess_build, build_cache, loader, prebuild, recipe
 from gpuready.extensions.recipe import CannotBuild
-from gpuready.system import Live, native
+from gpuready.system import LiveHost, native_library
 from tests.extensions.test_judging import HERE
 
 SOURCE = 'extern "C" int twice(int x) { return TIMES * x; }\n'
@@ -53,11 +53,11 @@ class Desk:
         return len(self.log.read_text().split()) if self.log.exists() else 0
 
     def extension(self, **more) -> Extension:
-        return Extension("twice", (str(self.source),), flags=("-DTIMES=2",)).but(**more)
+        return Extension("twice", (str(self.source),), flags=("-DTIMES=2",)).replace(**more)
 
     def load(self, **more):
-        jit._loaded.clear()
-        return jit.load(self.extension(**more), door=Live(environ=self.environ))
+        loader._loaded_extensions.clear()
+        return loader.load_extension(self.extension(**more), host=LiveHost(environ=self.environ))
 
     def start(self) -> subprocess.Popen:
         path = ":".join(p for p in sys.path if p)
@@ -124,10 +124,10 @@ def test_everything_that_decides_is_in_the_key(tmp_path, extension, ground):
     one = Extension("k", (str(source),))
 
     def key(which, where):
-        return recipe.key(recipe.inputs(which, where, outlook("cuda", where)))
+        return recipe.build_key(recipe.build_inputs(which, where, assess_build("cuda", where)))
 
-    assert key(one, HERE) == key(one, HERE.but(memory=1 << 40, cores=2))
-    assert key(one.but(**extension), HERE.but(**ground)) != key(one, HERE)
+    assert key(one, HERE) == key(one, HERE.replace(memory=1 << 40, cores=2))
+    assert key(one.replace(**extension), HERE.replace(**ground)) != key(one, HERE)
 
 
 def test_many_at_once_are_one_build(desk):
@@ -222,18 +222,18 @@ def test_what_is_loaded_is_what_was_checked(desk):
     for mode, said in ((0o722, "others can write to it"), (0o702, "others can write to it")):
         library.chmod(mode)
         with pytest.raises(Exception, match=said):
-            native.load(entry.path, entry.digest, me)
+            native_library.load_checked_library(entry.path, entry.digest, me)
     library.chmod(0o700)
     with pytest.raises(Exception, match="belongs to uid"):
-        native.load(entry.path, entry.digest, (os.geteuid() + 1,))
+        native_library.load_checked_library(entry.path, entry.digest, (os.geteuid() + 1,))
     with pytest.raises(Exception, match="its content is not what was built"):
-        native.load(entry.path, "0" * 64, me)
+        native_library.load_checked_library(entry.path, "0" * 64, me)
     link = desk.folder / "link.so"
     link.symlink_to(entry.path)
     with pytest.raises(Exception, match="is a symbolic link"):
-        native.load(str(link), entry.digest, me)
+        native_library.load_checked_library(str(link), entry.digest, me)
     with pytest.raises(Exception, match="has no function nothing"):
-        native.load(entry.path, entry.digest, me).function("nothing", "")
+        native_library.load_checked_library(entry.path, entry.digest, me).bind_function("nothing", "")
 
 
 # -- what fails ---------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_a_source_that_is_not_there(desk):
 
 def ahead_of_time(desk) -> Path:
     into = desk.folder / "ready"
-    made, left = ahead.build([desk.extension()], str(into), door=Live(environ=desk.environ))
+    made, left = prebuild.build_extensions([desk.extension()], str(into), host=LiveHost(environ=desk.environ))
     assert not left and Path(made[0].path) == into / "twice.so"
     into.chmod(0o755)
     desk.environ["GPUREADY_EXTENSIONS_PREBUILT"] = f"/nowhere:{into}"
@@ -314,14 +314,16 @@ def test_what_is_not_trusted_or_does_not_fit_is_built_here(desk, harm):
 def test_nothing_that_can_be_built_is_an_error(desk):
     desk.environ.update(PATH=str(desk.folder / "none"), CXX="")
     with pytest.raises(CannotBuild, match="no extension can be built here: twice: there is no C"):
-        ahead.build([desk.extension()], str(desk.folder / "ready"), door=Live(environ=desk.environ))
+        prebuild.build_extensions(
+            [desk.extension()], str(desk.folder / "ready"), host=LiveHost(environ=desk.environ)
+        )
 
 
 @pytest.mark.parametrize(("value", "asked"), [("1", True), ("0", False), ("", False)])
 def test_build_ext(value, asked):
-    assert ahead.asked({"BUILD_EXT": value}) is asked
+    assert prebuild.is_build_requested({"BUILD_EXT": value}) is asked
     with pytest.raises(ValueError, match="BUILD_EXT='x'"):
-        ahead.asked({"BUILD_EXT": "x"})
+        prebuild.is_build_requested({"BUILD_EXT": "x"})
 
 
 def test_drafts_of_the_dead_are_swept(desk):
@@ -331,4 +333,4 @@ def test_drafts_of_the_dead_are_swept(desk):
         one.mkdir()
     os.utime(old, (1, 1))
     desk.load()
-    assert not old.exists() and fresh.exists() and store.ABANDONED > store.PATIENCE
+    assert not old.exists() and fresh.exists() and build_cache.DRAFT_MAX_AGE > build_cache.LOCK_TIMEOUT

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready import versions
 from gpuready.catalog import architectures
-from gpuready.extensions import arches, judging, sight
-from gpuready.extensions.judging import Ground
-from gpuready.system import Live
+from gpuready.extensions import assessment, build_environment, cuda_targets
+from gpuready.extensions.assessment import BuildEnvironment
+from gpuready.model import versions
+from gpuready.system import LiveHost
 
 TORCH = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
-HERE = Ground(
+HERE = BuildEnvironment(
     "x86_64", "2.36", "/usr/local/cuda", "CUDA_HOME", "/usr/local/cuda/bin/nvcc", "13.0.88",
     compiler=("/usr/bin/g++",), compiler_version="12.2.0", torch="2.11.0+cu130", torch_cuda="13.0", torch_arch=TORCH,
     capabilities=("9.0",), cores=16, memory=128 << 30,
@@ -41,7 +41,7 @@ HERE = Ground(
     ],
 )
 def test_a_written_list_is_taken_as_it_is_written(written, entries):
-    found = arches.choose(written, ("9.0",), "13.0", TORCH)
+    found = cuda_targets.choose_targets(written, ("9.0",), "13.0", TORCH)
     assert found.entries == entries and found.source == "TORCH_CUDA_ARCH_LIST" and not found.dropped
 
 
@@ -50,22 +50,22 @@ def test_a_written_list_is_taken_as_it_is_written(written, entries):
 )
 def test_what_is_no_architecture_is_named(written):
     with pytest.raises(ValueError, match="is no architecture"):
-        arches.choose(written, (), "13.0")
+        cuda_targets.choose_targets(written, (), "13.0")
 
 
 def test_what_nvcc_or_torch_cannot_is_left_out_with_the_reason():
-    found = arches.choose("6.0;7.0;8.0;9.0", (), "13.0", TORCH)
+    found = cuda_targets.choose_targets("6.0;7.0;8.0;9.0", (), "13.0", TORCH)
     assert found.entries == ("8.0", "9.0")
     assert [one.partition(" (")[0] for one in found.dropped] == [
         "nvcc 13.0 does not compile for 6.0",
         "nvcc 13.0 does not compile for 7.0",
     ]
-    older = arches.choose("7.0;9.0", (), "12.8", TORCH)
+    older = cuda_targets.choose_targets("7.0;9.0", (), "12.8", TORCH)
     assert older.entries == ("9.0",) and "this torch has no code for 7.0" in older.dropped[0]
     with pytest.raises(ValueError, match="no architecture is left"):
-        arches.choose("Pascal", (), "13.0", TORCH)
+        cuda_targets.choose_targets("Pascal", (), "13.0", TORCH)
     with pytest.raises(ValueError, match=r"knows no 8\.0a"):
-        arches.choose("8.0a", (), "13.0")
+        cuda_targets.choose_targets("8.0a", (), "13.0")
 
 
 @pytest.mark.parametrize(
@@ -80,38 +80,38 @@ def test_what_nvcc_or_torch_cannot_is_left_out_with_the_reason():
 )
 def test_visible_gpus_decide_where_nothing_is_written(capabilities, cuda, entries):
     for written in ("", "native"):
-        found = arches.choose(written, capabilities, cuda)
+        found = cuda_targets.choose_targets(written, capabilities, cuda)
         assert found.entries == entries and found.source == "the visible GPUs"
 
 
 def test_a_gpu_that_nvcc_has_dropped():
     with pytest.raises(ValueError, match=r"nvcc 13\.0 does not compile for 7\.0"):
-        arches.choose("", ("7.0",), "13.0")
+        cuda_targets.choose_targets("", ("7.0",), "13.0")
 
 
 def test_without_a_gpu_everything_that_both_have_is_built_with_ptx_on_the_last():
-    found = arches.choose("", (), "13.0", TORCH)
+    found = cuda_targets.choose_targets("", (), "13.0", TORCH)
     assert found.entries == ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0+PTX")
-    assert arches.choose("", (), "12.4", TORCH).entries == ("7.5", "8.0", "8.6", "9.0+PTX")
-    alone = arches.choose("", (), "13.0")
+    assert cuda_targets.choose_targets("", (), "12.4", TORCH).entries == ("7.5", "8.0", "8.6", "9.0+PTX")
+    alone = cuda_targets.choose_targets("", (), "13.0")
     assert alone.entries[0] == "7.5" and alone.entries[-1] == "12.1+PTX" and "8.7" not in alone.entries
 
 
 def test_a_release_that_the_catalogue_does_not_know():
-    assert arches.choose("9.0", (), "19.2", offered=("9.0", "10.0")).entries == ("9.0",)
+    assert cuda_targets.choose_targets("9.0", (), "19.2", offered=("9.0", "10.0")).entries == ("9.0",)
     with pytest.raises(ValueError, match=r"not known what nvcc 19\.2"):
-        arches.choose("9.0", (), "19.2")
+        cuda_targets.choose_targets("9.0", (), "19.2")
 
 
 def test_flags_and_names():
-    found = arches.Targets(("8.0", "9.0a", "12.0+PTX"), "")
-    assert found.flags() == [
+    found = cuda_targets.BuildTargets(("8.0", "9.0a", "12.0+PTX"), "")
+    assert found.nvcc_flags() == [
         "-gencode=arch=compute_80,code=sm_80",
         "-gencode=arch=compute_90a,code=sm_90a",
         "-gencode=arch=compute_120,code=sm_120",
         "-gencode=arch=compute_120,code=compute_120",
     ]
-    assert found.names() == ("sm_80", "sm_90a", "sm_120", "compute_120")
+    assert found.embedded_names() == ("sm_80", "sm_90a", "sm_120", "compute_120")
 
 
 @given(
@@ -121,19 +121,19 @@ def test_flags_and_names():
 )
 def test_any_list_is_in_order_once_each_and_buildable(words):
     try:
-        found = arches.choose(";".join(words), (), "13.0")
+        found = cuda_targets.choose_targets(";".join(words), (), "13.0")
     except ValueError:
         assert set(words) == {"7.0"}
         return
     bare = [one.removesuffix("+PTX") for one in found.entries]
     assert len(set(bare)) == len(bare) and "7.0" not in bare
-    assert bare == sorted(bare, key=lambda one: (versions.minor(one.rstrip("af")), one))
+    assert bare == sorted(bare, key=lambda one: (versions.major_minor(one.rstrip("af")), one))
 
 
 @given(st.text(max_size=12))
 def test_any_text_is_a_list_or_a_sentence(text):
     try:
-        found = architectures.entries(text)
+        found = architectures.parse_arch_list(text)
     except ValueError as bad:
         assert "is no architecture" in str(bad)
     else:
@@ -145,17 +145,17 @@ def test_any_text_is_a_list_or_a_sentence(text):
 
 @pytest.mark.parametrize("word", ["0", "", "false", "No", "off", "00", None, " 0 "])
 def test_what_is_false(word):
-    assert judging.truth("FORCE_CUDA", word) is False
+    assert assessment.parse_env_switch("FORCE_CUDA", word) is False
 
 
 @pytest.mark.parametrize("word", ["1", "true", "YES", "on", "2"])
 def test_what_is_true(word):
-    assert judging.truth("FORCE_CUDA", word) is True
+    assert assessment.parse_env_switch("FORCE_CUDA", word) is True
 
 
 def test_what_is_neither():
     with pytest.raises(ValueError, match="FORCE_CUDA='maybe' is neither yes nor no"):
-        judging.truth("FORCE_CUDA", "maybe")
+        assessment.parse_env_switch("FORCE_CUDA", "maybe")
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,16 @@ def test_what_is_neither():
     ],
 )
 def test_availability(variables, gpus, cuda, cpu):
-    ground = HERE.but(variables=variables, capabilities=gpus)
-    assert judging.available("cuda", ground)[0] is cuda
-    assert judging.available("cpu", ground)[0] is cpu
+    ground = HERE.replace(variables=variables, capabilities=gpus)
+    assert assessment.is_kind_wanted("cuda", ground)[0] is cuda
+    assert assessment.is_kind_wanted("cpu", ground)[0] is cpu
 
 
 def test_variables_that_contradict():
-    view = judging.outlook("cuda", HERE.but(variables={"FORCE_ONLY_CUDA": "1", "FORCE_ONLY_CPU": "1"}))
-    assert not view.possible and "both set" in view.errors[0]
+    view = assessment.assess_build(
+        "cuda", HERE.replace(variables={"FORCE_ONLY_CUDA": "1", "FORCE_ONLY_CPU": "1"})
+    )
+    assert not view.is_possible and "both set" in view.errors[0]
 
 
 @pytest.mark.parametrize(
@@ -192,12 +194,12 @@ def test_variables_that_contradict():
     ],
 )
 def test_nvcc_against_torch(nvcc, torch, level):
-    assert judging.match(nvcc, torch).level == level
+    assert assessment.compare_cuda_versions(nvcc, torch).level == level
 
 
 @pytest.mark.parametrize(("gcc", "cuda", "level"), [("12.2.0", "13.0", "note"), ("14.1", "12.4", "error"), ("4.8", "12.4", "error"), ("", "13.0", "note"), ("12", "19.9", "note")])  # fmt: skip
 def test_the_host_compiler(gcc, cuda, level):
-    assert judging.host_compiler(gcc, cuda).level == level
+    assert assessment.check_host_compiler(gcc, cuda).level == level
 
 
 @pytest.mark.parametrize(
@@ -211,26 +213,28 @@ def test_the_host_compiler(gcc, cuda, level):
     ],
 )
 def test_jobs(told, cores, memory, count):
-    found, why = judging.jobs(told, cores, memory)
+    found, why = assessment.choose_job_count(told, cores, memory)
     assert found == count and why
 
 
 @pytest.mark.parametrize("told", ["0", "-1", "many", "1.5"])
 def test_a_bad_number_of_jobs(told):
     with pytest.raises(ValueError, match="MAX_JOBS"):
-        judging.jobs(told, 1, 1)
-    assert not judging.outlook("cpu", HERE.but(variables={"MAX_JOBS": told})).possible
+        assessment.choose_job_count(told, 1, 1)
+    assert not assessment.assess_build("cpu", HERE.replace(variables={"MAX_JOBS": told})).is_possible
 
 
 def test_all_of_it():
-    view = judging.outlook("cuda", HERE)
-    assert view.possible and view.targets.entries == ("9.0+PTX",) and view.jobs == 16
-    assert judging.outlook("cpu", HERE).possible
-    named = judging.outlook(
-        "cuda", HERE.but(capabilities=(), variables={"TORCH_CUDA_ARCH_LIST": "8.0"}), "9.0"
+    view = assessment.assess_build("cuda", HERE)
+    assert view.is_possible and view.targets.entries == ("9.0+PTX",) and view.jobs == 16
+    assert assessment.assess_build("cpu", HERE).is_possible
+    named = assessment.assess_build(
+        "cuda", HERE.replace(capabilities=(), variables={"TORCH_CUDA_ARCH_LIST": "8.0"}), "9.0"
     )
     assert (
-        named.possible and named.targets.entries == ("9.0",) and named.targets.source == "the caller's list"
+        named.is_possible
+        and named.targets.entries == ("9.0",)
+        and named.targets.source == "the caller's list"
     )
 
 
@@ -246,13 +250,15 @@ def test_all_of_it():
     ],
 )
 def test_what_stands_in_the_way(change, said):
-    view = judging.outlook("cuda", HERE.but(**change))
-    assert not view.possible and said in " ".join(view.errors)
+    view = assessment.assess_build("cuda", HERE.replace(**change))
+    assert not view.is_possible and said in " ".join(view.errors)
 
 
 def test_a_compiler_that_the_environment_names_is_not_judged():
     for variables in ({"NVCC_CCBIN": "g++-11"}, {"NVCC_APPEND_FLAGS": "-allow-unsupported-compiler"}):
-        assert judging.outlook("cuda", HERE.but(compiler_version="16.1", variables=variables)).possible
+        assert assessment.assess_build(
+            "cuda", HERE.replace(compiler_version="16.1", variables=variables)
+        ).is_possible
 
 
 # -- CUDA_HOME, on machines made of files -------------------------------------------------------------
@@ -285,12 +291,14 @@ def machine(tmp_path, *homes):
 def test_cuda_home_in_the_order_of_torch(tmp_path, environ, home, by):
     root = machine(tmp_path, "/opt/cuda-12.4", "/opt/cuda-12.6", "/usr/local/cuda-13.0")
     (root / "usr/local/cuda").symlink_to("cuda-13.0")
-    ground = sight.look(Live(str(root), environ), "cuda")
+    ground = build_environment.read_build_environment(LiveHost(str(root), environ), "cuda")
     assert (ground.home, ground.home_by) == (home, by) and ground.nvcc == f"{home}/bin/nvcc"
     assert ground.cuda == {"/usr/local/cuda": "13.0"}.get(home, home.rpartition("-")[2])
 
 
 def test_a_cuda_home_that_leads_nowhere(tmp_path):
-    ground = sight.look(Live(str(tmp_path), {"CUDA_HOME": "/opt/gone", "PATH": ""}), "cuda")
+    ground = build_environment.read_build_environment(
+        LiveHost(str(tmp_path), {"CUDA_HOME": "/opt/gone", "PATH": ""}), "cuda"
+    )
     assert (ground.home, ground.nvcc) == ("/opt/gone", "")
-    assert "there is no /opt/gone/bin/nvcc" in " ".join(judging.outlook("cuda", ground).errors)
+    assert "there is no /opt/gone/bin/nvcc" in " ".join(assessment.assess_build("cuda", ground).errors)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.extensions import ahead, jit, ours
-from gpuready.system import Live, elf, fatbin
+from gpuready.extensions import adamw_kernels, loader, prebuild
+from gpuready.system import LiveHost, elf, fatbin
 from tests import patient
 from tests.extensions import toolkit
 
-SRC = Path(ours.HERE).parent.parent.parent
+SRC = Path(adamw_kernels.SOURCES_FOLDER).parent.parent.parent
 GPUS = ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0")
 
 
@@ -31,14 +31,14 @@ def ready(tmp_path_factory):
     ran = subprocess.run(words, env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith(f"{into}/gpuready_adamw_cpu.so")
-    return Live(
+    return LiveHost(
         environ={"PATH": os.environ["PATH"], "GPUREADY_EXTENSIONS_PREBUILT": str(into), "HOME": str(into)}
     )
 
 
 @pytest.fixture(scope="module")
 def kernel(ready):
-    return ours.AdamW(jit.load(ours.ADAMW_CPU, door=ready), "cpu")
+    return adamw_kernels.AdamWKernel(loader.load_extension(adamw_kernels.ADAMW_CPU, host=ready), "cpu")
 
 
 def expected(p, g, m, v, s):
@@ -58,9 +58,11 @@ def expected(p, g, m, v, s):
 @pytest.mark.parametrize(
     "settings",
     [
-        ours.Settings(1e-3),
-        ours.Settings(1e-2, 0.8, 0.95, 1e-6, 0.1, 7),
-        ours.Settings(1e-2, weight_decay=0.1, step=2, decoupled=False, maximize=True, scale=0.25),
+        adamw_kernels.AdamWSettings(1e-3),
+        adamw_kernels.AdamWSettings(1e-2, 0.8, 0.95, 1e-6, 0.1, 7),
+        adamw_kernels.AdamWSettings(
+            1e-2, weight_decay=0.1, step=2, decoupled=False, maximize=True, scale=0.25
+        ),
     ],
 )
 def test_against_double_precision_without_torch(kernel, flavour, settings):
@@ -69,12 +71,12 @@ def test_against_double_precision_without_torch(kernel, flavour, settings):
     columns = [[array("f", [dice.gauss(0, 1) for _ in range(n)]) for n in sizes] for _ in range(3)]
     columns.append([array("f", [abs(dice.gauss(0, 1)) for _ in range(n)]) for n in sizes])
     before = [[list(one) for one in column] for column in columns]
-    rows = ours.Rows(
+    rows = adamw_kernels.AdamWTensors(
         *([one.buffer_info()[0] for one in column] for column in columns), sizes, ("float32",) * 3
     )
     try:
         kernel.step(rows, settings, 2, flavour)
-    except ours.CannotBuild as cannot:
+    except adamw_kernels.CannotBuild as cannot:
         assert flavour > 1 and "does not have the instruction set" in str(cannot)
         pytest.skip(f"this processor: {cannot}")
     p, g, m, v = columns
@@ -88,15 +90,17 @@ def test_against_double_precision_without_torch(kernel, flavour, settings):
 
 def test_types_that_are_not_compiled_are_named(kernel):
     empty = array("f", [0.0])
-    rows = ours.Rows(*([empty.buffer_info()[0]] for _ in range(4)), [1], ("bfloat16", "float16", "float32"))
-    with pytest.raises(ours.CannotBuild, match="parameters in bfloat16, gradients in float16"):
-        kernel.step(rows, ours.Settings(1e-3))
+    rows = adamw_kernels.AdamWTensors(
+        *([empty.buffer_info()[0]] for _ in range(4)), [1], ("bfloat16", "float16", "float32")
+    )
+    with pytest.raises(adamw_kernels.CannotBuild, match="parameters in bfloat16, gradients in float16"):
+        kernel.step(rows, adamw_kernels.AdamWSettings(1e-3))
 
 
 def test_how_it_came(kernel):
-    assert kernel.loaded.how == "prebuilt" and kernel.flavour() in ("plain", "AVX2", "AVX-512")
-    assert elf.headers(kernel.loaded.entry.path)["machine"] == kernel.loaded.entry.inputs["machine"]
-    assert fatbin.targets(kernel.loaded.entry.path) == ()
+    assert kernel.loaded.how == "prebuilt" and kernel.instruction_set() in ("plain", "AVX2", "AVX-512")
+    assert elf.read_elf_headers(kernel.loaded.entry.path)["machine"] == kernel.loaded.entry.inputs["machine"]
+    assert fatbin.list_gpu_targets(kernel.loaded.entry.path) == ()
 
 
 def test_in_a_real_torch_compiled_on_first_use(tmp_path):
@@ -131,25 +135,25 @@ def crossed(tmp_path_factory):
         "TORCH_CUDA_ARCH_LIST": ";".join(GPUS) + "+PTX",
     }
     into = str(tmp_path_factory.mktemp("crossed"))
-    door = Live(environ={**environ, "FORCE_CUDA": "1"})
-    made, left = ahead.build([ours.ADAMW_CUDA], into, door=door)
+    door = LiveHost(environ={**environ, "FORCE_CUDA": "1"})
+    made, left = prebuild.build_extensions([adamw_kernels.ADAMW_CUDA], into, host=door)
     assert not left
     return made[0]
 
 
 def test_the_embedded_targets_are_read_back(crossed):
     code = tuple(f"sm_{one.replace('.', '')}" for one in GPUS)
-    assert fatbin.targets(crossed.path) == crossed.targets == (*code, "compute_120")
-    assert elf.headers(crossed.path)["machine"] == os.uname().machine
-    needed = elf.headers(crossed.path)["needed"]
+    assert fatbin.list_gpu_targets(crossed.path) == crossed.targets == (*code, "compute_120")
+    assert elf.read_elf_headers(crossed.path)["machine"] == os.uname().machine
+    needed = elf.read_elf_headers(crossed.path)["needed"]
     assert not any(name.startswith(("libtorch", "libc10", "libpython", "libcudart")) for name in needed)
 
 
 def test_force_cuda_zero_builds_nothing(tmp_path):
-    door = Live(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "0"})
-    if not jit.sight.look(door, "cuda").capabilities:
-        with pytest.raises(ours.CannotBuild, match="no GPU is visible, and FORCE_CUDA is not set"):
-            ahead.build([ours.ADAMW_CUDA], str(tmp_path), door=door)
+    door = LiveHost(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "0"})
+    if not loader.build_environment.read_build_environment(door, "cuda").capabilities:
+        with pytest.raises(adamw_kernels.CannotBuild, match="no GPU is visible, and FORCE_CUDA is not set"):
+            prebuild.build_extensions([adamw_kernels.ADAMW_CUDA], str(tmp_path), host=door)
 
 
 def test_targets_of_one_architecture_and_of_a_family(tmp_path):
@@ -157,17 +161,17 @@ def test_targets_of_one_architecture_and_of_a_family(tmp_path):
     source.write_text(
         '__global__ void k(float *x) { *x = 1; }\nextern "C" void go(float *x) { k<<<1, 1>>>(x); }\n'
     )
-    door = Live(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "1"})
-    one = ours.Extension("one", (str(source),))
-    made, _ = ahead.build([one], str(tmp_path / "made"), "9.0a;10.0f+PTX", door=door)
+    door = LiveHost(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "1"})
+    one = adamw_kernels.Extension("one", (str(source),))
+    made, _ = prebuild.build_extensions([one], str(tmp_path / "made"), "9.0a;10.0f+PTX", host=door)
     assert made[0].targets == ("sm_90a", "sm_100f", "compute_100f")
 
 
 def test_a_damaged_fat_binary_is_read_as_far_as_it_goes(crossed, tmp_path):
     data = bytearray(Path(crossed.path).read_bytes())
-    start, size = elf.place(crossed.path, fatbin.SECTION)
+    start, size = elf.locate_section(crossed.path, fatbin.SECTION)
     for at in range(start + 16, start + size, 997):
         data[at] ^= 0xFF
     damaged = tmp_path / "damaged.so"
     damaged.write_bytes(data)
-    assert isinstance(fatbin.targets(str(damaged)), tuple)
+    assert isinstance(fatbin.list_gpu_targets(str(damaged)), tuple)

@@ -8,7 +8,7 @@ import pytest
 
 import gpuready
 from gpuready.mcp import tools
-from gpuready.workflow.fencing import Yard
+from gpuready.workflow.allowed_paths import AllowedPaths
 from tests.running import gpuready as command
 
 HERE = Path(__file__).parent.parent
@@ -18,7 +18,7 @@ LOG = "oom.log"
 FACES = {
     "check one": (
         ("check", "transformers", "--on", H200),
-        lambda: gpuready.check("transformers", on=H200),
+        lambda: gpuready.evaluate("transformers", on=H200),
         ("check", {"frameworks": ["transformers"], "on": H200}),
     ),
     "check several": (
@@ -34,7 +34,7 @@ FACES = {
             "550.54",
             "--strict",
         ),
-        lambda: gpuready.check(
+        lambda: gpuready.evaluate(
             "transformers", "vllm", on="h100x8", wants="bf16", driver="550.54", strict=True
         ),
         (
@@ -45,7 +45,7 @@ FACES = {
     ),
     "check ignoring": (
         ("check", "transformers", "--on", "machines/old-driver.json", "--ignore", "DRV001=known"),
-        lambda: gpuready.check("transformers", on="machines/old-driver.json", ignore={"DRV001": "known"}),
+        lambda: gpuready.evaluate("transformers", on="machines/old-driver.json", ignore={"DRV001": "known"}),
         (
             "check",
             {"frameworks": ["transformers"], "on": "machines/old-driver.json", "ignore": {"DRV001": "known"}},
@@ -53,7 +53,7 @@ FACES = {
     ),
     "check a container": (
         ("check", "vllm", "--dockerfile", "Dockerfile", "--on", "h100", "--driver", "550.54"),
-        lambda: gpuready.check("vllm", dockerfile="Dockerfile", on="h100", driver="550.54"),
+        lambda: gpuready.evaluate("vllm", dockerfile="Dockerfile", on="h100", driver="550.54"),
         (
             "check",
             {
@@ -150,8 +150,8 @@ def test_every_face_gives_the_same_bytes(name, folder, monkeypatch):
     answer = python()
     assert answer.json() == ran.out and answer.exit == ran.code
     if tool is not None:
-        yard = Yard([str(folder), str(HERE / "machines")])
-        told = tools.called(tools.table()[tool[0]], yard, tool[1])
+        yard = AllowedPaths([str(folder), str(HERE / "machines")])
+        told = tools.call_tool(tools.build_tool_table()[tool[0]], yard, tool[1])
         assert told[0] == ran.out
 
 

@@ -20,7 +20,7 @@ HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(2)>\x1b[31m\u202e
 
 
 def test_check_answers_with_a_verdict_a_screen_and_json():
-    answer = gpuready.check("transformers", on=H200)
+    answer = gpuready.evaluate("transformers", on=H200)
     assert (answer.verdict, answer.exit) == ("clear", 0)
     assert answer.data["verdict"] == "clear" == json.loads(answer.json())["verdict"]
     assert "clear:" in str(answer) and max(map(len, str(answer).splitlines())) <= 80
@@ -29,9 +29,9 @@ def test_check_answers_with_a_verdict_a_screen_and_json():
 
 
 def test_what_is_stated_and_paths_that_are_objects():
-    assert gpuready.check("vllm", on="h100", driver="450.80.02", torch="2.9.0+cu128").exit == 1
-    assert gpuready.check("transformers", on=OLD).exit == 1
-    several = gpuready.check("transformers", "vllm", on="h100x8", wants=["bf16", "flash-attn"])
+    assert gpuready.evaluate("vllm", on="h100", driver="450.80.02", torch="2.9.0+cu128").exit == 1
+    assert gpuready.evaluate("transformers", on=OLD).exit == 1
+    several = gpuready.evaluate("transformers", "vllm", on="h100x8", wants=["bf16", "flash-attn"])
     assert len(several.data["reports"]) == 2 and str(several).count(" on h100x8") >= 2
     assert gpuready.probe("rtx4090").found.known("gpu.count") == 1
 
@@ -54,11 +54,11 @@ def test_the_other_verbs():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: gpuready.check("nosuch"),
-        lambda: gpuready.check("vllm", on="nosuchgpu"),
-        lambda: gpuready.check("vllm", on="/no/such.json"),
-        lambda: gpuready.check("vllm", on=3),
-        lambda: gpuready.check("vllm", on="h100", ram="lots"),
+        lambda: gpuready.evaluate("nosuch"),
+        lambda: gpuready.evaluate("vllm", on="nosuchgpu"),
+        lambda: gpuready.evaluate("vllm", on="/no/such.json"),
+        lambda: gpuready.evaluate("vllm", on=3),
+        lambda: gpuready.evaluate("vllm", on="h100", ram="lots"),
         lambda: gpuready.plan(),
         lambda: gpuready.fit(),
         lambda: gpuready.fit("llama-3.1-8b", micro_batch=0),
@@ -80,7 +80,7 @@ def test_bad_input_is_one_sentence(call):
 
 def test_a_keyword_that_nobody_knows_is_a_type_error():
     with pytest.raises(TypeError, match="colour"):
-        gpuready.check("vllm", on="h100", colour="red")
+        gpuready.evaluate("vllm", on="h100", colour="red")
     with pytest.raises(TypeError, match="batch"):
         gpuready.fit("llama-3.1-8b", batch=3)
 
@@ -127,7 +127,7 @@ def test_dir_tells_the_commands():
 
 
 def test_the_type_checker_knows_what_a_command_takes_and_gives(tmp_path):
-    good = "import gpuready\na: gpuready.Answer = gpuready.check('vllm', on='h100', driver='550')\nx: int = a.exit\ns: str = gpuready.fit('m').json()\n"
+    good = "import gpuready\na: gpuready.Answer = gpuready.check.evaluate('vllm', on='h100', driver='550')\nx: int = a.exit\ns: str = gpuready.fit('m').json()\n"
     bad = "import gpuready\ngpuready.check('vllm', on=3)\ngpuready.explain(4)\ngpuready.check('vllm', driver=550)\n"
     for name, text in (("good", good), ("bad", bad)):
         (tmp_path / f"{name}.py").write_text(text)
@@ -178,8 +178,10 @@ def hostile(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("drawn", [True, False])
 def test_what_a_machine_says_of_itself_is_text_in_a_notebook(tmp_path, drawn, monkeypatch):
     if not drawn:
-        monkeypatch.setattr(notebook, "reports", lambda _: (_ for _ in ()).throw(ImportError("jinja2")))
-    html = gpuready.check("transformers", on=hostile(tmp_path))._repr_html_()
+        monkeypatch.setattr(
+            notebook, "render_report_fragments", lambda _: (_ for _ in ()).throw(ImportError("jinja2"))
+        )
+    html = gpuready.evaluate("transformers", on=hostile(tmp_path))._repr_html_()
     page = Tags()
     page.feed(html)
     assert not page.tags & {"script", "img", "iframe"} and not page.events

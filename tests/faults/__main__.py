@@ -56,13 +56,13 @@ def main(argv: list[str]) -> int:
     if told["--kept"]:
         Path(told["--kept"]).write_text(json.dumps(watch.tests))
     table = rows.table(cases, watch.tests) + rows.besides(watch.tests)
-    table += "\n" + rows.sums(cases, watch.tests, found)
+    table += "\n" + rows.elements_before(cases, watch.tests, found)
     print(table)
     if told["--report"]:
         who = ", as root" if os.geteuid() == 0 else ""
         head = HEAD.format(date=date.today(), hardware=hardware(), path=told["--report"], who=who)
         Path(told["--report"]).write_text(head + table)
-    return code or (1 if rows.bad(cases, watch.tests, found) else 0)
+    return code or (1 if rows.bad_probability(cases, watch.tests, found) else 0)
 
 
 def _flags(argv: list[str]) -> dict[str, Any]:

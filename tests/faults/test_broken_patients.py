@@ -154,7 +154,7 @@ def test_d36_what_is_no_python(machine, tmp_path, body, words):
 
 
 PACED = """
-import gpuready.system.live as door
+import gpuready.system.live_host as door
 slow = door.Live._run
 door.Live._run = lambda self, argv, deadline, *more: slow(self, argv, deadline * 0.1, *more)
 """

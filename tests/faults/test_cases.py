@@ -21,7 +21,9 @@ CASES = rows.cases()
 
 @cache
 def named_in(path: Path) -> set[str]:
-    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
+    }
 
 
 def test_every_case_is_there_once():
@@ -82,8 +84,10 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
     assert rows.outcome(case, well | {"t.py::test_a": blank | {"failed": ["E broke"]}}) == "FAILED: E broke"
     skipped = {name: blank | {"skipped": ["no root"]} for name in well}
     assert rows.outcome(case, skipped) == "skipped: no root"
-    assert rows.bad([case], said, {"files": []}) and rows.bad([case], well, {"files": ["/tmp/x"]})
-    assert not rows.bad([case], well, {"files": []})
+    assert rows.bad_probability([case], said, {"files": []}) and rows.bad_probability(
+        [case], well, {"files": ["/tmp/x"]}
+    )
+    assert not rows.bad_probability([case], well, {"files": []})
     told = well | {"t.py::test_a": blank | {"told": [["A01, B02", "", "named", 0.5]]}}
     assert rows.row(case, told)[4:6] == ("named", "0.50 of 1")
     assert "| A01, B02 |  | named | 0.50 |" in rows.besides(told) and rows.besides(well) == ""

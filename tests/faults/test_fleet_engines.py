@@ -158,12 +158,12 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
     thread = threading.Thread(target=kill)
     thread.start()
     from gpuready import system
-    from gpuready.fleet.ray_cluster import Ray as Transport
+    from gpuready.fleet.ray_cluster import RayTransport as Transport
 
     began = time.monotonic()
     variables = {**os.environ, **ray.environ}
     transport = Transport(
-        system.Live(),
+        system.LiveHost(),
         "t1",
         address=ray.address,
         interpreter=ray.python,
@@ -171,8 +171,8 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
         variables=variables,
     )
     answers: dict = {}
-    transport.ask(
-        transport.nodes(),
+    transport.ask_nodes(
+        transport.list_nodes(),
         {"schema": 1, "do": "fingerprint", "token": "t1"},
         90.0,
         lambda a: answers.__setitem__(a.node, a),
@@ -193,7 +193,7 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
 
 
 def test_elastic_two_agents_of_torchrun(tmp_path, seen):
-    python, port = patient.python(), endpoint.free_port()
+    python, port = patient.python(), endpoint.find_free_port()
     env = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     began = time.monotonic()
     both = []

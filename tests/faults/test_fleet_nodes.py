@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.fleet.rounds import Rounds
-from gpuready.fleeted import ANSWERED, Answer, Node
-from gpuready.workflow import answering
+from gpuready.fleet.pair_rounds import PairRounds
+from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
+from gpuready.workflow import fleet_node
 from tests import patient
 from tests.faults.fleets import kept
 from tests.fleet.test_command import Desk
@@ -83,7 +83,7 @@ class Threads:
 
     def ask(self, nodes, request, deadline, heard):
         def work(name: str) -> None:
-            heard(Answer(name, ANSWERED, answering.line(request, name)))
+            heard(NodeAnswer(name, ANSWERED, fleet_node.answer_node_request(request, name)))
 
         threads = [threading.Thread(target=work, args=(node.name,)) for node in nodes]
         for thread in threads:
@@ -94,13 +94,15 @@ class Threads:
 
 def test_g15_a_rank_for_each_gpu_and_the_one_that_fails_is_named(seen, monkeypatch):
     """Three ranks on each of two nodes, as for three GPUs, over gloo; then one of them has a GPU that is not there."""
-    nodes = [Node("n1", address="127.0.0.1"), Node("n2", address="127.0.0.1")]
-    rounds = Rounds(Threads(), nodes, f"t{os.getpid()}", ranks=3, python=patient.python(), seconds=30.0)
+    nodes = [FleetNode("n1", address="127.0.0.1"), FleetNode("n2", address="127.0.0.1")]
+    rounds = PairRounds(Threads(), nodes, f"t{os.getpid()}", ranks=3, python=patient.python(), seconds=30.0)
     (well,) = rounds(1, [("n1", "n2")])
     assert well.outcome == "passed" and len(well.rates) == 3 and well.rate == min(well.rates) > 0, well
-    device = answering._device
+    device = fleet_node._rank_device
     monkeypatch.setattr(
-        answering, "_device", lambda part, at: "cuda:1" if (part["rank"], at) == (1, 1) else device(part, at)
+        fleet_node,
+        "_rank_device",
+        lambda part, at: "cuda:1" if (part["rank"], at) == (1, 1) else device(part, at),
     )
     began = time.monotonic()
     (bad,) = rounds(2, [("n1", "n2")])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuready import rules
-from gpuready.workflow.diagnosing import diagnose
+from gpuready.workflow.diagnose import diagnose_logs
 from tests.faults import flips
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def worded(sign: object) -> list[str]:
 
 def told(text: str) -> set[str]:
     """The codes that a log leads to: its cause, and what else it may be."""
-    found = diagnose([[(HEALTHY + text).encode()]], look=False)
+    found = diagnose_logs([[(HEALTHY + text).encode()]], look=False)
     return {
         found.code,
         *(other.code for other in found.alternatives),
@@ -73,10 +73,10 @@ def silent() -> set[str]:
     return told("")
 
 
-@pytest.mark.parametrize("code", sorted(rules.LOGGED))
+@pytest.mark.parametrize("code", sorted(rules.LOG_RULES))
 def test_a_line_in_a_log_flips_the_rule(code):
     assert code not in silent()
-    lines = [line for sign in rules.rule(code).SIGNS for line in worded(sign)]
+    lines = [line for sign in rules.load_rule(code).PATTERNS for line in worded(sign)]
     assert any(code in told(line) for line in lines[:80])
 
 
@@ -86,10 +86,10 @@ def test_a_line_in_a_log_flips_the_rule(code):
 def ways() -> dict[str, str]:
     """How each rule of the ledger is flipped."""
     found = {}
-    for code in rules.LEDGER:
+    for code in rules.RULE_MODULES:
         if code in flips.FAULTS:
             found[code] = "at the door"
-        elif code in rules.LOGGED:
+        elif code in rules.LOG_RULES:
             found[code] = "in a log"
         else:
             found[code] = flips.ELSEWHERE.get(code, "by its facts alone")
@@ -107,4 +107,4 @@ def test_every_rule_has_a_fault_that_flips_it():
 
 if __name__ == "__main__":
     for code, way in ways().items():
-        print(f"| {code} | {rules.name(code)} | {way} |")
+        print(f"| {code} | {rules.rule_name(code)} | {way} |")

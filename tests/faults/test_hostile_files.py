@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.logs.unpickled import unpickled
-from gpuready.system import redact
+from gpuready.logs.safe_pickle import safe_unpickle
+from gpuready.system import redact_text
 from tests.running import QUIET, SRC, gpuready
 from tests.secrets.seeded import leaked, seeds
 
@@ -59,10 +59,10 @@ def test_e02_forms_that_are_known_are_hidden():
     every = seeds()
     forms = {"url-encoded", "base64 of a token", "token over two lines", "option over two lines"}
     assert forms <= {seed.kind for seed in every}
-    assert [found for s in every if s.kind in forms for found in leaked(redact(s.line), [s])] == []
+    assert [found for s in every if s.kind in forms for found in leaked(redact_text(s.line), [s])] == []
     for seed in every:
         told = base64.b64encode(f"user:{seed.value}".encode()).decode()
-        assert told[:24] not in redact(f"Authorization: Basic {told}"), seed.kind
+        assert told[:24] not in redact_text(f"Authorization: Basic {told}"), seed.kind
 
 
 def test_e02_the_limits_are_written_down():
@@ -70,7 +70,7 @@ def test_e02_the_limits_are_written_down():
     guide = (Path(__file__).parents[2] / "docs/guides/recordings.md").read_text()
     assert "cut in two" in guide and "encoded again" in guide
     plain = base64.b64encode(b"correct horse battery").decode()
-    assert plain in redact(f"the worker said {plain} and went on")
+    assert plain in redact_text(f"the worker said {plain} and went on")
 
 
 # -- E03, E04: contracts and configurations with something to run ------------------------------------------
@@ -249,7 +249,7 @@ def test_e07_twenty_malicious_dumps_are_refused_and_run_nothing(tmp_path, canary
     assert len(every) > 20
     for data in every:
         with pytest.raises(ValueError, match=r"code|not|cannot|unknown"):
-            unpickled(data)
+            safe_unpickle(data)
     assert not canary.exists()
 
 

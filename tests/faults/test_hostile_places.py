@@ -20,10 +20,10 @@ def test_e25_a_cache_that_others_may_write_is_not_used(tmp_path):
     cache = tmp_path / "cache" / "gpuready"
     cache.mkdir(parents=True)
     cache.chmod(0o777)
-    from gpuready.system import Blind
-    from gpuready.system.scratch import cache as ours
+    from gpuready.system import AccessError
+    from gpuready.system.own_folders import make_cache_folder as ours
 
-    with pytest.raises(Blind, match="chmod 700"):
+    with pytest.raises(AccessError, match="chmod 700"):
         ours({"XDG_CACHE_HOME": str(tmp_path / "cache")}, "plans")
     assert list(cache.iterdir()) == []
     cache.chmod(0o700)
@@ -32,17 +32,17 @@ def test_e25_a_cache_that_others_may_write_is_not_used(tmp_path):
 
 @root_only
 def test_e25_a_cache_of_another_user_and_a_link(tmp_path):
-    from gpuready.system import Blind
-    from gpuready.system.scratch import cache as ours
+    from gpuready.system import AccessError
+    from gpuready.system.own_folders import make_cache_folder as ours
 
     (tmp_path / "gpuready").mkdir(mode=0o700)
     os.chown(tmp_path / "gpuready", 4242, 4242)
-    with pytest.raises(Blind, match="uid 4242"):
+    with pytest.raises(AccessError, match="uid 4242"):
         ours({"XDG_CACHE_HOME": str(tmp_path)})
     (tmp_path / "gpuready").rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "gpuready").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Blind, match="symbolic link"):
+    with pytest.raises(AccessError, match="symbolic link"):
         ours({"XDG_CACHE_HOME": str(tmp_path)})
 
 

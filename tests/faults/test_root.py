@@ -65,7 +65,7 @@ def real(machine: Machine, *argv: str, **options: object):
 
 
 def test_d02_nvidia_smi_cannot_be_killed(machine, tmp_path, seen):
-    with mounts.disk(tmp_path) as disk:
+    with mounts.get_disk_space(tmp_path) as disk:
         machine.program("nvidia-smi", f": > {disk}/file")
         with mounts.frozen(disk):
             process = machine.start("check", "transformers", "--json", marker="bench-frozen")
@@ -173,7 +173,7 @@ def fill(disk: Path, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["room", "inodes"])
 def test_d41_a_full_disk(machine, tmp_path, seen, what):
-    with mounts.disk(tmp_path, 2 << 20, "-O", "^has_journal", "-N", "32") as disk:
+    with mounts.get_disk_space(tmp_path, 2 << 20, "-O", "^has_journal", "-N", "32") as disk:
         old = disk / "m.json"
         old.write_text("the old one")
         fill(disk, what)

@@ -111,8 +111,8 @@ def test_a51_many_ranks_at_once(seen, count, within):
     began = time.monotonic()
     mine = Hello(0, count, 0, "node-0", 1000, "machine-0", clock=time.time())
     try:
-        found = rollcall.attend(
-            rendezvous, mine.but(versions={"torch": "2.13.0", "python": "3.11"}), window=60
+        found = rollcall.attend_rollcall(
+            rendezvous, mine.replace(versions={"torch": "2.13.0", "python": "3.11"}), window=60
         )
         taken = time.monotonic() - began - 0.2
         called = int(crowd.communicate(timeout=300)[0])

@@ -144,7 +144,7 @@ def test_real_ray(tmp_path, tmp_path_factory, seen):
 def test_a19_a_whole_node_is_missing_under_torchrun(torch_stage, seen):
     from gpuready.rollcall import endpoint
 
-    address = next((a for a in endpoint.addresses() if ":" not in a), "")
+    address = next((a for a in endpoint.list_own_addresses() if ":" not in a), "")
     if not address:
         pytest.skip("NO ADDRESS: this host has none but the loopback")
     torch_stage.script(REDUCE)
@@ -156,7 +156,7 @@ def test_a19_a_whole_node_is_missing_under_torchrun(torch_stage, seen):
         "--node-rank",
         "0",
         "--master",
-        f"{address}:{endpoint.free_port()}",
+        f"{address}:{endpoint.find_free_port()}",
         "--window",
         "5",
     )
@@ -171,11 +171,13 @@ def test_real_torchrun_on_two_nodes(torch_stage, seen):
     torch_stage.script(REDUCE + "sys.exit(9) if dist.get_rank() == 3 else dist.barrier()\n")
     from gpuready.rollcall import endpoint
 
-    address = next(iter(endpoint.addresses()), "")
+    address = next(iter(endpoint.list_own_addresses()), "")
     if not address:
         pytest.skip("NO ADDRESS: this host has none but the loopback")
     master = (
-        f"{address}:{endpoint.free_port()}" if ":" not in address else f"[{address}]:{endpoint.free_port()}"
+        f"{address}:{endpoint.find_free_port()}"
+        if ":" not in address
+        else f"[{address}]:{endpoint.find_free_port()}"
     )
     began = time.monotonic()
     both = [

@@ -6,14 +6,20 @@ import itertools
 
 import pytest
 
-from gpuready.fit.allocator import LARGE_SEGMENT, MIB, Allocator, OutOfMemory, replay
-from gpuready.fit.settings import Settings
-from gpuready.fit.tensor import Aside
+from gpuready.fit.allocator.alloc_conf import AllocatorSettings
+from gpuready.fit.allocator.caching_allocator import (
+    LARGE_SEGMENT_SIZE,
+    MIB,
+    CachingAllocator,
+    OutOfMemory,
+    replay_tape,
+)
+from gpuready.fit.tape.autograd import StreamAllocation
 
 
 def test_small_requests_share_a_segment_of_two_mib():
-    allocator = Allocator()
-    blocks = [allocator.malloc(n) for n in (1, 512, 513, 300_000)]
+    allocator = CachingAllocator()
+    blocks = [allocator.malloc_block(n) for n in (1, 512, 513, 300_000)]
     assert [b.size for b in blocks] == [512, 512, 1024, 300_032]
     assert allocator.reserved == 2 * MIB
     assert allocator.allocated == sum(b.size for b in blocks)
@@ -30,153 +36,164 @@ def test_small_requests_share_a_segment_of_two_mib():
     ],
 )
 def test_large_segments(size, segment):
-    allocator = Allocator()
-    allocator.malloc(size)
+    allocator = CachingAllocator()
+    allocator.malloc_block(size)
     assert allocator.reserved == segment
 
 
 def test_a_large_block_keeps_a_rest_of_up_to_one_mib():
     """The rest counts as allocated: torch does not split it off."""
-    allocator = Allocator()
-    block = allocator.malloc(11 * MIB + MIB // 2)
+    allocator = CachingAllocator()
+    block = allocator.malloc_block(11 * MIB + MIB // 2)
     assert block.size == 12 * MIB == allocator.allocated
 
 
 def test_best_fit_and_merging():
-    allocator = Allocator()
-    first, second, third = (allocator.malloc(n * MIB) for n in (64, 32, 16))
+    allocator = CachingAllocator()
+    first, second, third = (allocator.malloc_block(n * MIB) for n in (64, 32, 16))
     for block in (first, second, third):
-        allocator.free(block)
-    assert allocator.malloc(15 * MIB + MIB // 2) is third  # the smallest that is large enough
-    split = allocator.malloc(30 * MIB)
+        allocator.free_block(block)
+    assert allocator.malloc_block(15 * MIB + MIB // 2) is third  # the smallest that is large enough
+    split = allocator.malloc_block(30 * MIB)
     assert allocator.reserved == 112 * MIB
-    allocator.free(split)
-    assert allocator.malloc(32 * MIB).size == 32 * MIB  # the two halves are one block again
+    allocator.free_block(split)
+    assert allocator.malloc_block(32 * MIB).size == 32 * MIB  # the two halves are one block again
     assert allocator.reserved == 112 * MIB
 
 
 @pytest.mark.parametrize("expandable", [False, True])
 def test_what_one_stream_frees_no_other_takes(expandable):
-    settings = Settings(expandable=expandable)
-    events = [Aside.on(1, 60 * MIB), ~0, 60 * MIB, ~1, Aside.on(1, 60 * MIB)]
-    assert replay(events, settings, streams=2).reserved == 120 * MIB
-    assert replay([int(event) for event in events], settings).reserved == 60 * MIB
-    scarce = replay(events[:3], settings, cap=100 * MIB, streams=2)  # the device has one memory for both
+    settings = AllocatorSettings(expandable=expandable)
+    events = [
+        StreamAllocation.on_stream(1, 60 * MIB),
+        ~0,
+        60 * MIB,
+        ~1,
+        StreamAllocation.on_stream(1, 60 * MIB),
+    ]
+    assert replay_tape(events, settings, streams=2).reserved == 120 * MIB
+    assert replay_tape([int(event) for event in events], settings).reserved == 60 * MIB
+    scarce = replay_tape(events[:3], settings, cap=100 * MIB, streams=2)  # the device has one memory for both
     assert scarce.retries == 1 and scarce.reserved == 60 * MIB
 
 
 def test_scarcity_gives_whole_cached_segments_back():
     events = [64 * MIB, ~0, 96 * MIB]
-    assert replay(events).peak_reserved == 160 * MIB
-    capped = replay(events, cap=100 * MIB)
+    assert replay_tape(events).peak_reserved == 160 * MIB
+    capped = replay_tape(events, cap=100 * MIB)
     assert (capped.peak_reserved, capped.retries) == (96 * MIB, 1)
 
 
 def test_a_split_segment_cannot_go_back():
     events = [64 * MIB, ~0, 8 * MIB, 96 * MIB]  # the 8 MiB sit in the 64
     with pytest.raises(OutOfMemory):
-        replay(events, cap=120 * MIB)
-    assert replay(events, cap=160 * MIB).reserved == 160 * MIB
+        replay_tape(events, cap=120 * MIB)
+    assert replay_tape(events, cap=160 * MIB).reserved == 160 * MIB
 
 
 def test_expandable_segments_grow_and_waste_little():
     events = [64 * MIB, ~0, 96 * MIB, 8 * MIB]
-    assert replay(events, Settings(expandable=True)).peak_reserved == 120 * MIB  # in pages of 20 MiB
-    assert replay(events).peak_reserved == 160 * MIB
+    assert (
+        replay_tape(events, AllocatorSettings(expandable=True)).peak_reserved == 120 * MIB
+    )  # in pages of 20 MiB
+    assert replay_tape(events).peak_reserved == 160 * MIB
 
 
 def test_expandable_segments_unmap_under_a_cap():
     events = [200 * MIB, 8 * MIB, ~0, 300 * MIB]
-    assert replay(events, Settings(expandable=True), cap=340 * MIB).peak_reserved <= 340 * MIB
+    assert replay_tape(events, AllocatorSettings(expandable=True), cap=340 * MIB).peak_reserved <= 340 * MIB
     with pytest.raises(OutOfMemory):
-        replay(events, Settings(expandable=True), cap=300 * MIB)
+        replay_tape(events, AllocatorSettings(expandable=True), cap=300 * MIB)
 
 
 def test_within_an_expandable_segment_a_hole_is_taken_before_the_end_that_can_grow():
     """The free 40 MiB at the end fit better, but they could become any size."""
-    settings = Settings(expandable=True)
+    settings = AllocatorSettings(expandable=True)
     events = [60 * MIB, 8 * MIB, 52 * MIB, ~0, ~2, 30 * MIB]
-    allocator = Allocator(settings)
-    blocks = [allocator.malloc(e) for e in events[:3]]
-    allocator.free(blocks[0])
-    allocator.free(blocks[2])
-    assert allocator.malloc(30 * MIB).address == 0
-    assert replay(events, settings).peak_reserved == 120 * MIB
+    allocator = CachingAllocator(settings)
+    blocks = [allocator.malloc_block(e) for e in events[:3]]
+    allocator.free_block(blocks[0])
+    allocator.free_block(blocks[2])
+    assert allocator.malloc_block(30 * MIB).address == 0
+    assert replay_tape(events, settings).peak_reserved == 120 * MIB
 
 
 def test_pages_that_were_given_back_are_mapped_again_where_they_lay():
-    settings = Settings(expandable=True)
-    allocator = Allocator(settings)
-    first, second = allocator.malloc(100 * MIB), allocator.malloc(20 * MIB)
-    allocator.free(first)
-    allocator.empty()
+    settings = AllocatorSettings(expandable=True)
+    allocator = CachingAllocator(settings)
+    first, second = allocator.malloc_block(100 * MIB), allocator.malloc_block(20 * MIB)
+    allocator.free_block(first)
+    allocator.empty_cache()
     assert allocator.reserved == 20 * MIB
-    assert allocator.malloc(35 * MIB).address == 0
+    assert allocator.malloc_block(35 * MIB).address == 0
     assert (allocator.reserved, second.address) == (60 * MIB, 100 * MIB)
-    assert allocator.malloc(90 * MIB).address == 120 * MIB  # too large for the hole
+    assert allocator.malloc_block(90 * MIB).address == 120 * MIB  # too large for the hole
     assert allocator.reserved == 160 * MIB
 
 
 def test_a_limit_on_splitting_leaves_the_end_of_an_expandable_segment_open():
     """A free end over the limit is no cached block, but it is where the segment grows: nothing more is mapped."""
-    settings = Settings(expandable=True, max_split=64 * MIB)
-    assert replay([200 * MIB, ~0, 16 * MIB], settings).reserved == 200 * MIB
+    settings = AllocatorSettings(expandable=True, max_split=64 * MIB)
+    assert replay_tape([200 * MIB, ~0, 16 * MIB], settings).reserved == 200 * MIB
 
 
 def test_garbage_is_collected_above_its_threshold():
     """Only under a cap; what was free for longest goes first."""
     events = [100 * MIB, 60 * MIB, ~0, 50 * MIB, ~2, ~1, 120 * MIB]
-    assert replay(events, Settings(collect=0.5)).retries == 0
-    collected = replay(events, Settings(collect=0.5), cap=300 * MIB)
-    assert collected.reserved < replay(events, cap=300 * MIB).reserved
+    assert replay_tape(events, AllocatorSettings(collect=0.5)).retries == 0
+    collected = replay_tape(events, AllocatorSettings(collect=0.5), cap=300 * MIB)
+    assert collected.reserved < replay_tape(events, cap=300 * MIB).reserved
 
 
 def test_max_split_size_leaves_large_blocks_whole():
-    settings = Settings(max_split=64 * MIB)
+    settings = AllocatorSettings(max_split=64 * MIB)
     events = [200 * MIB, ~0, 16 * MIB]
-    assert replay(events, settings).reserved == 216 * MIB
-    assert replay(events).reserved == 200 * MIB
+    assert replay_tape(events, settings).reserved == 216 * MIB
+    assert replay_tape(events).reserved == 200 * MIB
 
 
 def test_max_split_size_reuses_only_blocks_of_nearly_the_size():
-    settings = Settings(max_split=64 * MIB)
-    assert replay([200 * MIB, ~0, 190 * MIB], settings).reserved == 200 * MIB
-    assert replay([200 * MIB, ~0, 100 * MIB], settings).reserved == 300 * MIB
+    settings = AllocatorSettings(max_split=64 * MIB)
+    assert replay_tape([200 * MIB, ~0, 190 * MIB], settings).reserved == 200 * MIB
+    assert replay_tape([200 * MIB, ~0, 100 * MIB], settings).reserved == 300 * MIB
 
 
 @pytest.mark.parametrize(
     ("size", "rounded"), [(1200, 1280), (1024, 1024), (5 * MIB + 1, 6 * MIB), (700, 1024)]
 )
 def test_roundup_power2_divisions(size, rounded):
-    allocator = Allocator(Settings(divisions=(4,) * 16))
+    allocator = CachingAllocator(AllocatorSettings(divisions=(4,) * 16))
     expected = rounded if size > 2048 else -(-size // 512) * 512  # small ones keep the ordinary rounding
-    assert allocator.rounded(size) == expected
+    assert allocator.round_size(size) == expected
 
 
 def test_empty_cache_forgets_the_peaks():
-    allocator = Allocator()
-    keep, drop = allocator.malloc(30 * MIB), allocator.malloc(50 * MIB)
-    allocator.free(drop)
-    allocator.empty()
+    allocator = CachingAllocator()
+    keep, drop = allocator.malloc_block(30 * MIB), allocator.malloc_block(50 * MIB)
+    allocator.free_block(drop)
+    allocator.empty_cache()
     assert keep.size == allocator.peak == allocator.reserved == allocator.peak_reserved == 30 * MIB
 
 
 @pytest.mark.parametrize(
     ("text", "settings"),
     [
-        ("", Settings()),
-        ("expandable_segments:True", Settings(expandable=True)),
-        ("max_split_size_mb:128, expandable_segments:False", Settings(max_split=128 * MIB)),
-        ("garbage_collection_threshold:0.8", Settings(collect=0.8)),
-        ("roundup_power2_divisions:8", Settings(divisions=(8,) * 16)),
-        ("roundup_power2_divisions:[256:1,1024:2,>:4]", Settings(divisions=(1,) * 9 + (0,) + (4,) * 6)),
-        ("roundup_power2_divisions:[2:8,8:2]", Settings(divisions=(8, 8, 0, 2) + (0,) * 12)),
-        ("max_non_split_rounding_mb:64", Settings(rounding=64 * MIB)),
-        ("backend:native", Settings()),
+        ("", AllocatorSettings()),
+        ("expandable_segments:True", AllocatorSettings(expandable=True)),
+        ("max_split_size_mb:128, expandable_segments:False", AllocatorSettings(max_split=128 * MIB)),
+        ("garbage_collection_threshold:0.8", AllocatorSettings(collect=0.8)),
+        ("roundup_power2_divisions:8", AllocatorSettings(divisions=(8,) * 16)),
+        (
+            "roundup_power2_divisions:[256:1,1024:2,>:4]",
+            AllocatorSettings(divisions=(1,) * 9 + (0,) + (4,) * 6),
+        ),
+        ("roundup_power2_divisions:[2:8,8:2]", AllocatorSettings(divisions=(8, 8, 0, 2) + (0,) * 12)),
+        ("max_non_split_rounding_mb:64", AllocatorSettings(rounding=64 * MIB)),
+        ("backend:native", AllocatorSettings()),
     ],
 )
 def test_settings_are_read(text, settings):
-    assert Settings.parse(text) == settings
+    assert AllocatorSettings.parse_alloc_conf(text) == settings
 
 
 @pytest.mark.parametrize(
@@ -191,7 +208,7 @@ def test_settings_are_read(text, settings):
 )
 def test_settings_without_meaning_are_named(text):
     with pytest.raises(ValueError, match=text.partition(":")[0]):
-        Settings.parse(text)
+        AllocatorSettings.parse_alloc_conf(text)
 
 
 def test_blocks_never_overlap():
@@ -199,24 +216,24 @@ def test_blocks_never_overlap():
     import random
 
     dice = random.Random(3)
-    allocator = Allocator()
+    allocator = CachingAllocator()
     live = []
     for _ in range(1000):
         if live and dice.random() < 0.45:
-            allocator.free(live.pop(dice.randrange(len(live))))
+            allocator.free_block(live.pop(dice.randrange(len(live))))
         else:
-            live.append(allocator.malloc(int(2 ** dice.uniform(5, 27))))
+            live.append(allocator.malloc_block(int(2 ** dice.uniform(5, 27))))
     stretches = sorted(
-        [(b.address, b.size) for b in live] + [e[:2][::-1] for pool in allocator._free for e in pool]
+        [(b.address, b.size) for b in live] + [e[:2][::-1] for pool in allocator._free_pools for e in pool]
     )
     assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(stretches))
     assert sum(size for _, size in stretches) == allocator.reserved
     assert sum(b.size for b in live) == allocator.allocated
     for block in live:
-        allocator.free(block)
-    allocator.empty()
+        allocator.free_block(block)
+    allocator.empty_cache()
     assert allocator.reserved == 0
-    assert LARGE_SEGMENT == 20 * MIB
+    assert LARGE_SEGMENT_SIZE == 20 * MIB
 
 
 @pytest.mark.parametrize("share", [0.0, 0.97, 1.0])
@@ -233,18 +250,25 @@ def test_a_tape_is_played_as_its_requests_one_by_one(seed, share):
         else:
             live.append(sum(e >= 0 for e in events))
             events.append(int(2 ** dice.uniform(0, 27)))
-    free = replay(events)
+    free = replay_tape(events)
     cap = int(free.peak + share * (free.peak_reserved - free.peak)) if share else 1 << 62
-    written_out, by_calls = Allocator(cap=cap), Allocator(cap=cap)
-    by_calls._plain = False
+    written_out, by_calls = CachingAllocator(cap=cap), CachingAllocator(cap=cap)
+    by_calls._is_default = False
     ends = []
     for allocator in (written_out, by_calls):
         try:
-            allocator.play(events, [])
+            allocator.replay_events(events, [])
         except OutOfMemory:
             ends.append("out of memory")
-        pools = [[entry[:2] for entry in pool] for pool in allocator._free]
+        pools = [[entry[:2] for entry in pool] for pool in allocator._free_pools]
         ends.append(
-            (allocator.peak, allocator.at, allocator.allocated, allocator.reserved, allocator.retries, pools)
+            (
+                allocator.peak,
+                allocator.births_at_peak,
+                allocator.allocated,
+                allocator.reserved,
+                allocator.retries,
+                pools,
+            )
         )
     assert ends[: len(ends) // 2] == ends[len(ends) // 2 :]

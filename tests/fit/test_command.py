@@ -8,7 +8,7 @@ import pytest
 
 from gpuready.render import fit as render
 from gpuready.render.layout import Screen
-from gpuready.workflow import fitting
+from gpuready.workflow import fit
 from tests.fit.asking import AXOLOTL, SMALL, document
 from tests.running import gpuready
 
@@ -48,13 +48,13 @@ def test_a_job_that_does_not_fit_is_exit_1_with_the_change_in_the_words_of_its_f
 
 def test_inside_the_band_it_is_undecided_and_exit_3(folder):
     """The box of the card is between what the job needs at least and at most."""
-    answer = fitting.fit([str(folder / "model")], {"micro_batch": 2, "seq": 512}, on="h200")
+    answer = fit.fit_job([str(folder / "model")], {"micro_batch": 2, "seq": 512}, on="h200")
     assert answer.minimum is not None
     need = answer.minimum + answer.overhead[1]
-    edge = answer.places[0].but(memory=(need - 1, need + 1), verdict="undecided")
-    undecided = answer.but(places=(edge,))
+    edge = answer.places[0].replace(memory=(need - 1, need + 1), verdict="undecided")
+    undecided = answer.replace(places=(edge,))
     assert (undecided.verdict, undecided.fits, undecided.exit) == ("undecided", None, 3)
-    assert "undecided:" in render.page(undecided, Screen())
+    assert "undecided:" in render.render_fit_screen(undecided, Screen())
 
 
 def test_without_a_gpu_it_tells_which_would_do(folder):
@@ -107,11 +107,11 @@ def test_the_screen_is_80_columns_and_in_order(folder):
 
 @pytest.mark.parametrize("width", [40, 80, 100])
 def test_every_screen_fits_and_colour_changes_no_word(folder, width):
-    answer = fitting.fit([str(folder / "axolotl.yml")], {}, on="rtx3060", every=True)
+    answer = fit.fit_job([str(folder / "axolotl.yml")], {}, on="rtx3060", every=True)
     for verbose in (False, True):
-        plain = render.page(answer, Screen(width), verbose)
+        plain = render.render_fit_screen(answer, Screen(width), verbose)
         assert all(len(line) <= width for line in plain.splitlines())
-        painted = render.page(answer, Screen(width, colour=True), verbose)
+        painted = render.render_fit_screen(answer, Screen(width, colour=True), verbose)
         import re
 
         assert re.sub(r"\x1b\[[\d;]*m", "", painted) == plain
@@ -139,7 +139,7 @@ def test_a_model_and_files_together(folder):
     )
     args = {"per_device_train_batch_size": 2, "bf16": True, "max_length": 512, "gradient_checkpointing": True}
     (folder / "args.json").write_text(json.dumps(args))
-    answer = fitting.fit(
+    answer = fit.fit_job(
         ["llama-3.2-1b", str(folder / "args.json"), str(folder / "ds.json")], {}, on="h100x8", search=False
     )
     assert (answer.kind, answer.job["zero"], answer.job["world"], answer.job["precision"]) == (
@@ -160,15 +160,15 @@ def test_what_others_hold_is_not_there(folder, tmp_path):
         return str(path)
 
     job = {"micro_batch": 4, "seq": 1024}
-    idle = fitting.fit([str(folder / "model")], job, on=machine(150109880320))
-    busy = fitting.fit([str(folder / "model")], job, on=machine(2 << 30), search=False)
+    idle = fit.fit_job([str(folder / "model")], job, on=machine(150109880320))
+    busy = fit.fit_job([str(folder / "model")], job, on=machine(2 << 30), search=False)
     assert (idle.verdict, busy.verdict) == ("fits", "does not fit")
     assert busy.places[0].held == 150754820096 - (2 << 30)
 
 
 def test_what_is_not_counted_never_fits(folder):
     (folder / "axolotl.yml").write_text(AXOLOTL + "lora_modules_to_save: [lm_head]\nadapter: lora\n")
-    answer = fitting.fit([str(folder / "axolotl.yml")], {"micro_batch": 1}, on="h200")
+    answer = fit.fit_job([str(folder / "axolotl.yml")], {"micro_batch": 1}, on="h200")
     assert answer.verdict == "undecided" and "lora_modules_to_save" in answer.unmodelled[0]
 
 
@@ -212,10 +212,10 @@ def test_diagnose_gives_the_exact_change_for_the_file(folder):
 
 
 def test_flags_without_a_bearing_are_named():
-    found = fitting.fit(["llama-3.2-1b"], {"cache": "static", "lora_r": 4}, on="h200", search=False)
+    found = fit.fit_job(["llama-3.2-1b"], {"cache": "static", "lora_r": 4}, on="h200", search=False)
     idle = {note.split()[0] for note in found.notes if note.endswith("it changes nothing")}
     assert idle == {"--lora-r", "--cache"}
-    found = fitting.fit(["llama-3.2-1b"], {"method": "lora", "lora_r": 4}, on="h200", search=False)
+    found = fit.fit_job(["llama-3.2-1b"], {"method": "lora", "lora_r": 4}, on="h200", search=False)
     assert not any("it changes nothing" in note for note in found.notes)
 
 
@@ -224,21 +224,21 @@ def test_a_named_model_comes_before_that_of_a_file_and_a_byte_order_mark_is_pass
         b"\xef\xbb\xbf"
         + json.dumps({"model_name_or_path": "gpt2", "per_device_train_batch_size": 2}).encode()
     )
-    found = fitting.fit(["llama-3.2-1b", str(folder / "args.json")], {}, on="h200", search=False)
+    found = fit.fit_job(["llama-3.2-1b", str(folder / "args.json")], {}, on="h200", search=False)
     assert (found.model, found.job["micro_batch"]) == ("llama-3.2-1b", 2)
 
 
 def test_another_allocator_is_undecided():
-    found = fitting.fit(["llama-3.2-1b"], {"alloc_conf": "backend:cudaMallocAsync"}, on="h200", search=False)
+    found = fit.fit_job(["llama-3.2-1b"], {"alloc_conf": "backend:cudaMallocAsync"}, on="h200", search=False)
     assert found.verdict == "undecided" and "cudaMallocAsync" in found.why
 
 
 def test_generation_over_several_gpus_is_shared_and_proposed():
     whole, half = (
-        fitting.fit(["llama-3.2-1b"], {"task": "generate", "tensor_parallel": n}, on="h100x2", search=False)
+        fit.fit_job(["llama-3.2-1b"], {"task": "generate", "tensor_parallel": n}, on="h100x2", search=False)
         for n in (1, 2)
     )
     assert half.parts["parameters"] < 0.75 * whole.parts["parameters"]
     assert half.parts["cache"] == whole.parts["cache"] // 2
-    found = fitting.fit(["llama-3.1-70b"], {"task": "generate"}, on="h100x8")
+    found = fit.fit_job(["llama-3.1-70b"], {"task": "generate"}, on="h100x8")
     assert found.proposals[0].changes == {"world": 2, "tensor_parallel": 2}

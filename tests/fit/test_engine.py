@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.fit import H200, Card, Job, Undecided, predict, prediction, traced
-from gpuready.fit.architecture import FAMILIES, read
-from gpuready.fit.training import Training
+from gpuready.fit import H200, FitJob, FitUndecided, GpuCard, predict_memory
+from gpuready.fit.job.model_shape import MODEL_FAMILIES, parse_model_config
+from gpuready.fit.search import prediction, traced_prediction
+from gpuready.fit.tape.training import TrainingRun
 
 DATA = json.loads(Path(__file__).with_name("measured.json").read_text(encoding="utf-8"))
 CASES = DATA["cases"]
@@ -21,18 +22,18 @@ SMALL = {
 GIB = 1 << 30
 
 
-def job_of(case: dict) -> Job:
+def job_of(case: dict) -> FitJob:
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in case["job"].items()}
-    return Job(model=DATA["models"][case["model"]], **fields)
+    return FitJob(model=DATA["models"][case["model"]], **fields)
 
 
-def small(**fields) -> Job:
-    return Job(**{"model": SMALL, "micro_batch": 2, "seq": 512, **fields})
+def small(**fields) -> FitJob:
+    return FitJob(**{"model": SMALL, "micro_batch": 2, "seq": 512, **fields})
 
 
 @pytest.fixture(scope="module")
 def fits():
-    return {case["id"]: predict(job_of(case), H200, search=False) for case in CASES}
+    return {case["id"]: predict_memory(job_of(case), H200, search=False) for case in CASES}
 
 
 def errors(fits, field):
@@ -63,7 +64,7 @@ def test_overhead_band_holds(fits, case):
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.get("caps")], ids=lambda c: c["id"])
 def test_minimum_lies_between_survival_and_death(case):
-    fit = predict(job_of(case), H200)
+    fit = predict_memory(job_of(case), H200)
     assert fit.peak_allocated <= fit.minimum <= fit.peak_reserved
     for cap, survived in case["caps"]:
         assert survived == (fit.minimum <= cap), cap
@@ -71,11 +72,11 @@ def test_minimum_lies_between_survival_and_death(case):
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["status"] == "oom"], ids=lambda c: c["id"])
 def test_deaths_are_called(case):
-    assert predict(job_of(case), H200).verdict(H200) == "does not fit"
+    assert predict_memory(job_of(case), H200).verdict_on(H200) == "does not fit"
 
 
 def test_parts_add_up_to_the_peak():
-    fit = predict(small(), H200)
+    fit = predict_memory(small(), H200)
     assert sum(fit.parts.values()) == pytest.approx(fit.peak_allocated, rel=0.02)
     assert max(fit.phases.values()) == fit.peak_allocated
     assert {"parameters", "optimizer", "activations"} <= set(fit.parts)
@@ -83,24 +84,24 @@ def test_parts_add_up_to_the_peak():
 
 
 def test_prediction_is_the_same_every_time():
-    assert predict(small(), H200) == predict(small(), H200)
+    assert predict_memory(small(), H200) == predict_memory(small(), H200)
 
 
 def test_verdict_has_a_band():
-    card = Card("NVIDIA A100", "8.0", 40 * GIB)
-    fit = predict(small(), card)
+    card = GpuCard("NVIDIA A100", "8.0", 40 * GIB)
+    fit = predict_memory(small(), card)
     low, high = fit.overhead
     assert low < high
-    assert fit.verdict(card.but(memory=fit.minimum + high)) == "fits"
-    assert fit.verdict(card.but(memory=fit.minimum + low - 1)) == "does not fit"
-    assert fit.verdict(card.but(memory=fit.minimum + low)) == "undecided"
-    assert fit.verdict(card.but(memory=fit.minimum + high, held=GIB)) == "does not fit"
+    assert fit.verdict_on(card.replace(memory=fit.minimum + high)) == "fits"
+    assert fit.verdict_on(card.replace(memory=fit.minimum + low - 1)) == "does not fit"
+    assert fit.verdict_on(card.replace(memory=fit.minimum + low)) == "undecided"
+    assert fit.verdict_on(card.replace(memory=fit.minimum + high, held=GIB)) == "does not fit"
 
 
 def test_grouped_heads_fall_to_the_slow_kernel_without_a_fused_one():
     """fp32, or a card before Ampere, with grouped heads: torch writes out every score."""
-    fused = predict(small(seq=2048), H200, search=False)
-    turing = predict(small(seq=2048, precision="fp16"), Card("T4", "7.5", 16 * GIB), search=False)
+    fused = predict_memory(small(seq=2048), H200, search=False)
+    turing = predict_memory(small(seq=2048, precision="fp16"), GpuCard("T4", "7.5", 16 * GIB), search=False)
     assert turing.peak_allocated > 1.5 * fused.peak_allocated
 
 
@@ -123,8 +124,8 @@ def test_what_saves_memory_saves_memory(change):
         "num_hidden_layers": change.pop("layers", 6),
         "vocab_size": 8192,
     }
-    before = predict(small(model=model, seq=1024), H200, search=False)
-    after = predict(small(model=model, **{"seq": 1024, **change}), H200, search=False)
+    before = predict_memory(small(model=model, seq=1024), H200, search=False)
+    after = predict_memory(small(model=model, **{"seq": 1024, **change}), H200, search=False)
     assert after.peak_allocated < before.peak_allocated
 
 
@@ -142,11 +143,11 @@ def test_what_saves_memory_saves_memory(change):
     ids=str,
 )  # fmt: skip
 def test_every_set_up_answers(change):
-    fit = predict(small(**change), H200)
+    fit = predict_memory(small(**change), H200)
     assert 0 < fit.peak_allocated <= fit.minimum <= fit.peak_reserved < fit.peak_device
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODEL_FAMILIES)
 def test_every_family_answers(family):
     config = {**SMALL, "model_type": family}
     if family == "gpt2":
@@ -156,7 +157,7 @@ def test_every_family_answers(family):
         small(model=config, method="lora", lora_targets="qv"),
         small(model=config, task="generate"),
     ):
-        assert predict(job, H200, search=False).peak_allocated > 0
+        assert predict_memory(job, H200, search=False).peak_allocated > 0
 
 
 def test_adapters_on_every_layer_reach_the_experts_as_peft_has_it():
@@ -166,15 +167,15 @@ def test_adapters_on_every_layer_reach_the_experts_as_peft_has_it():
     attention = rank * (4 * 2 * hidden + 2 * (kv - hidden))
     beside = (hidden + experts) + 2 * experts * (hidden + 2 * inner) + experts * (inner + hidden)
     told = small(model={**config, "model_type": "mixtral"}, method="lora", lora_r=rank)
-    trained = Training(told.checked(), H200).maker.trained
+    trained = TrainingRun(told.validate_fields(), H200).maker.trained
     assert sum(t.numel for t in trained) == SMALL["num_hidden_layers"] * (attention + rank * beside)
     alone = small(model={**config, "model_type": "qwen2_moe"}, method="lora")
-    assert not any(layer.adapters for layer in Training(alone.checked(), H200).model.layers)
+    assert not any(layer.adapters for layer in TrainingRun(alone.validate_fields(), H200).model.layers)
 
 
 def test_dora_on_experts_is_undecided_since_peft_refuses_it():
-    with pytest.raises(Undecided, match="refuses"):
-        predict(small(model={**SMALL, "model_type": "mixtral"}, method="lora", dora=True), H200)
+    with pytest.raises(FitUndecided, match="refuses"):
+        predict_memory(small(model={**SMALL, "model_type": "mixtral"}, method="lora", dora=True), H200)
 
 
 def test_a_window_bounds_a_growing_cache():
@@ -182,7 +183,9 @@ def test_a_window_bounds_a_growing_cache():
     narrow = {**SMALL, "model_type": "mistral", "sliding_window": 128}
     sizes = []
     for model in (narrow, {**narrow, "sliding_window": None}):
-        tape = prediction.record(small(model=model, task="generate", seq=2048, new_tokens=64).checked(), H200)
+        tape = prediction.record_job_tape(
+            small(model=model, task="generate", seq=2048, new_tokens=64).validate_fields(), H200
+        )
         sizes.append([e for e, kind in zip(births(tape), tape.kinds, strict=True) if kind == "cache"][-1])
     assert sizes == [2 * 2 * 128 * 64 * 2, 2 * 2 * (2048 + 63) * 64 * 2]
 
@@ -193,8 +196,8 @@ def births(tape):
 
 def test_what_needs_nothing_kept_runs_before_a_recomputation():
     """The fp32 gradients at the end of an adapted layer are there while the layer is recomputed (fit_tape_diff.py found it)."""
-    job = small(method="lora", checkpointing="nonreentrant", loss="fused").checked()
-    tape = prediction.record(job, H200)
+    job = small(method="lora", checkpointing="nonreentrant", loss="fused").validate_fields()
+    tape = prediction.record_job_tape(job, H200)
     ops = tape.ops
     first = next(n for n, op in enumerate(ops) if op == "fused loss")
     after = [op for op in ops[first:] if op != "fused loss"]
@@ -207,7 +210,9 @@ def trace():
 
 
 def test_a_trace_is_replayed_with_the_optimizer():
-    fit = traced.predict(small(), H200, traced.checked(trace()), search=False)
+    fit = traced_prediction.predict_traced(
+        small(), H200, traced_prediction.validate_trace(trace()), search=False
+    )
     assert {"fwd0", "bwd0", "clip0", "opt0", "zero0"} <= set(fit.phases)
     assert fit.phases["opt0"] >= fit.phases["bwd0"] - (1 << 20) + 3 * 4096  # two of state, one of passage
     assert any("torch 2.13.0" in note for note in fit.notes)
@@ -233,7 +238,7 @@ def test_a_trace_is_replayed_with_the_optimizer():
 )
 def test_a_trace_that_is_none_is_refused(wrong):
     with pytest.raises(ValueError, match="trace"):
-        traced.checked(wrong)
+        traced_prediction.validate_trace(wrong)
 
 
 @pytest.mark.parametrize(
@@ -250,18 +255,18 @@ def test_a_trace_that_is_none_is_refused(wrong):
 )
 def test_a_trace_knows_its_limits(fields, words):
     """Whatever it would count wrong it does not count, in one sentence."""
-    with pytest.raises(Undecided, match=words):
-        traced.asked(small(**fields).checked(), H200)
+    with pytest.raises(FitUndecided, match=words):
+        traced_prediction.build_trace_request(small(**fields).validate_fields(), H200)
 
 
 def test_deepspeed_turns_adapters_to_the_precision_of_the_job():
-    assert small(method="lora", world=2, zero=2).checked().lora_dtype == "bf16"
-    assert small(method="lora", world=2).checked().lora_dtype == "fp32"
+    assert small(method="lora", world=2, zero=2).validate_fields().lora_dtype == "bf16"
+    assert small(method="lora", world=2).validate_fields().lora_dtype == "fp32"
 
 
 def test_what_deepspeed_frees_while_it_sets_up_stays_cached():
     """It empties the cache before it flattens the weights, and not after: the old ones are there to be taken again."""
-    tape = prediction.record(small(world=8, zero=2).checked(), H200)
+    tape = prediction.record_job_tape(small(world=8, zero=2).validate_fields(), H200)
     marks = [e for e in tape.events if isinstance(e, str)]
     assert marks[:2] == ["load", "build"]
     begun = tape.events.index("load")
@@ -271,15 +276,17 @@ def test_what_deepspeed_frees_while_it_sets_up_stays_cached():
 
 def test_weights_that_stay_after_the_forward_cost_all_of_them():
     told = {"world": 4, "fsdp": True, "micro_batch": 1, "seq": 64}
-    kept, gone = (predict(small(**told, reshard=r), H200, search=False).phases["fwd1"] for r in (False, True))
+    kept, gone = (
+        predict_memory(small(**told, reshard=r), H200, search=False).phases["fwd1"] for r in (False, True)
+    )
     assert kept > gone
 
 
 def test_a_share_of_the_weights():
     """Under FSDP a rank holds its part of weights, gradients and state; whole layers come and go."""
     job = small(world=4, fsdp=True, optimizer="adamw_fused", micro_batch=1, seq=64)
-    parts = predict(job, H200, search=False).parts
-    alone = predict(small(optimizer="adamw_fused", micro_batch=1, seq=64), H200, search=False).parts
+    parts = predict_memory(job, H200, search=False).parts
+    alone = predict_memory(small(optimizer="adamw_fused", micro_batch=1, seq=64), H200, search=False).parts
     assert parts["parameters"] == pytest.approx(alone["parameters"] / 4, rel=0.02)
     assert parts["optimizer"] == pytest.approx(alone["optimizer"] / 4, rel=0.02)
 
@@ -287,7 +294,7 @@ def test_a_share_of_the_weights():
 def test_shares_that_wait_on_the_host_are_not_on_the_gpu():
     """FSDP with offloaded parameters: shares come for a gather alone, and gradients leave when they are reduced."""
     told = {"world": 4, "fsdp": True, "optimizer": "adamw_fused", "micro_batch": 1, "seq": 64}
-    here, there = (predict(small(**told, offload=o), H200, search=False) for o in ("", "parameters"))
+    here, there = (predict_memory(small(**told, offload=o), H200, search=False) for o in ("", "parameters"))
     assert "parameters" in here.parts and "optimizer" in here.parts
     assert not {"parameters", "optimizer", "gradients"} & set(there.parts)
     assert there.phases["zero1"] - (64 << 20) < 4096  # cuBLAS has its workspaces, and there is the batch
@@ -295,12 +302,12 @@ def test_shares_that_wait_on_the_host_are_not_on_the_gpu():
 
 def test_zero_3_steps_over_sub_groups_of_the_size_that_is_said():
     job = small(world=4, zero=3)
-    whole, cut = (births_of(job.but(sub_group=n), "master weights") for n in (10**9, 100_000))
+    whole, cut = (births_of(job.replace(sub_group=n), "master weights") for n in (10**9, 100_000))
     assert len(cut) > len(whole) and max(cut) < max(whole)
 
 
 def births_of(job, op):
-    tape = prediction.record(job.checked(), H200)
+    tape = prediction.record_job_tape(job.validate_fields(), H200)
     sizes = [event for event in tape.events if not isinstance(event, str) and event >= 0]
     return [size for size, made_by in zip(sizes, tape.ops, strict=True) if made_by == op]
 
@@ -338,13 +345,13 @@ def births_of(job, op):
 )
 def test_nonsense_is_named(fields, word):
     with pytest.raises(ValueError, match=word):
-        predict(small(**fields), H200)
+        predict_memory(small(**fields), H200)
 
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "mamba2"}, {**SMALL, "model_type": "deepseek_v3"}])
 def test_an_unknown_architecture_is_undecided(config):
-    with pytest.raises(Undecided, match=r"model_type|architecture"):
-        predict(small(model=config), H200)
+    with pytest.raises(FitUndecided, match=r"model_type|architecture"):
+        predict_memory(small(model=config), H200)
 
 
 def test_a_model_of_a_trillion_parameters_gets_an_answer():
@@ -352,18 +359,18 @@ def test_a_model_of_a_trillion_parameters_gets_an_answer():
         **SMALL, "hidden_size": 24576, "intermediate_size": 98304, "num_hidden_layers": 128, "num_attention_heads": 192,
         "num_key_value_heads": 8, "vocab_size": 256000,
     }  # fmt: skip
-    fit = predict(small(model=model, checkpointing="nonreentrant"), H200, search=False)
+    fit = predict_memory(small(model=model, checkpointing="nonreentrant"), H200, search=False)
     assert fit.parts["parameters"] > 10**12
-    assert fit.verdict(H200) == "does not fit"
+    assert fit.verdict_on(H200) == "does not fit"
 
 
 def test_defaults_of_configs_are_those_of_transformers():
     assert (
-        read(
+        parse_model_config(
             {**SMALL, "model_type": "mistral", "num_key_value_heads": None, "num_attention_heads": 32}
         ).kv_heads
         == 8
     )
-    assert read({**SMALL, "model_type": "gemma"}).tied
-    assert read({**SMALL, "model_type": "gemma2"}).windows == (4096, 0, 4096)
-    assert read({"text_config": {**SMALL, "model_type": "gemma3_text"}}).qk_norm
+    assert parse_model_config({**SMALL, "model_type": "gemma"}).tied
+    assert parse_model_config({**SMALL, "model_type": "gemma2"}).windows == (4096, 0, 4096)
+    assert parse_model_config({"text_config": {**SMALL, "model_type": "gemma3_text"}}).qk_norm

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.fit.job import H200, Job
-from gpuready.fit.training import Training
+from gpuready.fit.job.records import H200, FitJob
+from gpuready.fit.tape.training import TrainingRun
 
 ROWS = json.loads(Path(__file__).with_name("traces.json").read_text(encoding="utf-8"))
 TOLERANCE = 0.004
@@ -16,7 +16,7 @@ TOLERANCE = 0.004
 
 def played(row: dict, **fields) -> dict[str, list[int]]:
     """The peak of every phase and what lives after it, in bytes as asked for."""
-    job = Job(
+    job = FitJob(
         model=row["config"],
         micro_batch=2,
         seq=48,
@@ -25,10 +25,10 @@ def played(row: dict, **fields) -> dict[str, list[int]]:
         optimizer="sgd",
         clip=False,
         checkpointing="nonreentrant" if row["checkpointing"] else "none",
-    ).but(**fields)
-    training = Training(job, H200)
-    training.ops.workspace = training.ops.processors = 0  # a CPU has neither
-    tape = training.record()
+    ).replace(**fields)
+    training = TrainingRun(job, H200)
+    training.ops.workspace_size = training.ops.processors = 0  # a CPU has neither
+    tape = training.record_tape()
     sizes: list[int] = []
     now = peak = 0
     found = {}

@@ -9,9 +9,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuready.fit import files, models
-from gpuready.fit.job import Job
-from gpuready.fit.pipelines import devices
+from gpuready.fit.job import known_models
+from gpuready.fit.job.records import FitJob
+from gpuready.jobs import job_files
+from gpuready.jobs.roll_colossalai import parse_device_mapping
 
 AXOLOTL = """
 base_model: NousResearch/Meta-Llama-3.1-8B
@@ -86,12 +87,12 @@ plugin = HybridParallelPlugin(tp_size=2, pp_size=1, zero_stage=1, precision="bf1
 """
 
 
-def read(text: str, name: str = "a.yml") -> files.Stated:
-    return files.stated(text, name)
+def read(text: str, name: str = "a.yml") -> job_files.JobSettings:
+    return job_files.read_job_text(text, name)
 
 
 def fields(text: str, name: str = "a.yml", *keys: str) -> dict:
-    found = dict(files.merged(files.opened(name, {name: text}.get)).fields)
+    found = dict(job_files.merge_settings(job_files.read_job_files(name, {name: text}.get)).fields)
     return {key: found.get(key) for key in keys} if keys else found
 
 
@@ -110,7 +111,7 @@ def test_axolotl():
         "optimizer": "paged_adamw", "checkpointing": "reentrant", "attention": "flash",
     }  # fmt: skip
     assert one.said["seq"] == "axolotl.yml: sequence_len"
-    Job(models.known(str(one.model)), **one.fields).checked()
+    FitJob(known_models.find_model_config(str(one.model)), **one.fields).validate_fields()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_roll():
     ],
 )  # fmt: skip
 def test_a_device_mapping_is_counted_and_never_run(text, count):
-    assert len(devices(text)) == count
+    assert len(parse_device_mapping(text)) == count
 
 
 def test_training_arguments():
@@ -249,7 +250,7 @@ def test_what_is_shared_further_takes_less_and_what_is_not_counted_takes_more():
 
 
 def test_a_model():
-    config = models.known("llama-3.1-8b")
+    config = known_models.find_model_config("llama-3.1-8b")
     one = read(json.dumps(config), "config.json")
     assert one.kind == "model" and one.model == config
 
@@ -262,7 +263,7 @@ def test_a_file_that_is_named_is_looked_for_beside_and_above():
         "job/configs/a.yml": AXOLOTL + "deepspeed: ds/zero2.json",
         "job/ds/zero2.json": json.dumps(DEEPSPEED | {"zero_optimization": {"stage": 2}}),
     }
-    whole = files.merged(files.opened("job/configs/a.yml", disk.get))
+    whole = job_files.merge_settings(job_files.read_job_files("job/configs/a.yml", disk.get))
     assert (whole.kind, whole.fields["zero"], whole.said["zero"]) == (
         "axolotl",
         2,
@@ -272,11 +273,11 @@ def test_a_file_that_is_named_is_looked_for_beside_and_above():
 
 def test_a_file_that_is_not_there_may_tell_by_its_name():
     disk = {"a.yml": AXOLOTL + "deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_all.json"}
-    whole = files.merged(files.opened("a.yml", disk.get))
+    whole = job_files.merge_settings(job_files.read_job_files("a.yml", disk.get))
     assert (whole.fields["zero"], whole.fields["offload"]) == (3, "parameters")
     assert "taken from its name" in whole.notes[-1]
     with pytest.raises(ValueError, match=r"names the deepspeed file mine\.json, which is not there"):
-        files.opened("a.yml", {"a.yml": AXOLOTL + "deepspeed: mine.json"}.get)
+        job_files.read_job_files("a.yml", {"a.yml": AXOLOTL + "deepspeed: mine.json"}.get)
 
 
 # -- bad input --------------------------------------------------------------------------------------------------
@@ -347,17 +348,17 @@ KEYS = {
 def test_any_value_under_any_key_is_an_answer_or_one_sentence(kind, data):
     base, more = KEYS[kind]
     whole = dict(base)
-    for key in data.draw(st.lists(st.sampled_from([*base, *more]), min_size=1, max_size=3)):
-        whole[key] = data.draw(ANY)
+    for key in data.draw_machine(st.lists(st.sampled_from([*base, *more]), min_size=1, max_size=3)):
+        whole[key] = data.draw_machine(ANY)
     try:
-        several = files.opened("a.yml", {"a.yml": yaml.safe_dump(whole)}.get)
+        several = job_files.read_job_files("a.yml", {"a.yml": yaml.safe_dump(whole)}.get)
     except ValueError as bad:
         assert "\n" not in str(bad) and len(str(bad)) < 400
         return
-    found = files.merged(several)
+    found = job_files.merge_settings(several)
     if found.fields and not {"tensor_parallel"} & set(found.fields):
         try:
-            Job(models.known("llama-3.2-1b"), **found.fields).checked()
+            FitJob(known_models.find_model_config("llama-3.2-1b"), **found.fields).validate_fields()
         except ValueError as bad:  # two sizes that are each possible, and their sum is not
             assert "\n" not in str(bad) and len(str(bad)) < 400
 
@@ -367,7 +368,7 @@ def test_any_value_under_any_key_is_an_answer_or_one_sentence(kind, data):
 def test_any_text_is_an_answer_or_one_sentence(text):
     for name in ("a.yml", "a.json", "a.py"):
         try:
-            files.stated(text, name)
+            job_files.read_job_text(text, name)
         except ValueError as bad:
             assert str(bad)
 
@@ -387,12 +388,12 @@ def test_any_text_is_an_answer_or_one_sentence(text):
 )
 def test_a_part_of_a_deepspeed_file_that_is_of_the_wrong_kind_is_one_sentence(change, sentence):
     with pytest.raises(ValueError, match=r"^ds\.json: ") as bad:
-        files.stated(json.dumps({"train_micro_batch_size_per_gpu": 1} | change), "ds.json")
+        job_files.read_job_text(json.dumps({"train_micro_batch_size_per_gpu": 1} | change), "ds.json")
     assert sentence in str(bad.value) and "\n" not in str(bad.value)
 
 
 def test_deepspeed_says_true_for_the_first_stage():
-    found = files.stated(json.dumps({"zero_optimization": True}), "ds.json")
+    found = job_files.read_job_text(json.dumps({"zero_optimization": True}), "ds.json")
     assert found.fields["zero"] == 1
     nothing = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}}
-    assert "offload" not in files.stated(json.dumps(nothing), "ds.json").fields
+    assert "offload" not in job_files.read_job_text(json.dumps(nothing), "ds.json").fields

@@ -7,9 +7,11 @@ import json
 import pytest
 import yaml
 
-from gpuready.fit import Job, configs, files, models, places, predict
-from gpuready.fit.job import H200
-from gpuready.workflow import Refused, fitting
+from gpuready.fit import FitJob, predict_memory
+from gpuready.fit.job import gpu_candidates, known_models
+from gpuready.fit.job.records import H200
+from gpuready.jobs import job_files, model_config
+from gpuready.workflow import Refused, fit
 
 LORA = {
     "base_model": "llama-3.2-1b",
@@ -25,8 +27,8 @@ NEW = {
 }  # fmt: skip
 
 
-def read(found: dict, name: str = "a.yml") -> files.Stated:
-    return files.merged(files.opened(name, {name: yaml.safe_dump(found)}.get))
+def read(found: dict, name: str = "a.yml") -> job_files.JobSettings:
+    return job_files.merge_settings(job_files.read_job_files(name, {name: yaml.safe_dump(found)}.get))
 
 
 # -- axolotl --------------------------------------------------------------------------------------------------
@@ -118,16 +120,18 @@ def test_mixed_precision_makes_the_shares_of_fsdp_fp32(tmp_path, arguments):
     for n, found in enumerate(arguments):
         paths.append(str(tmp_path / f"{n}.yml"))
         (tmp_path / f"{n}.yml").write_text(yaml.safe_dump(found))
-    answer = fitting.fit(paths, {"seq": 512}, on="h100x4", search=False)
+    answer = fit.fit_job(paths, {"seq": 512}, on="h100x4", search=False)
     assert (answer.job["fp32_shards"], answer.job["precision"], answer.job["world"]) == (True, "bf16", 4)
-    plain = fitting.fit(["llama-3.2-1b"], {"fsdp": True, "seq": 512, "world": 4}, on="h100x4", search=False)
-    weights = models.known("llama-3.2-1b")
+    plain = fit.fit_job(["llama-3.2-1b"], {"fsdp": True, "seq": 512, "world": 4}, on="h100x4", search=False)
+    weights = known_models.find_model_config("llama-3.2-1b")
     assert weights and answer.peak_allocated > plain.peak_allocated
 
 
 def test_a_share_in_fp32_holds_twice_and_so_does_its_state():
-    job = Job(models.known("llama-3.2-1b"), seq=64, fsdp=True, world=4, optimizer="adamw_fused")
-    narrow, wide = (predict(job.but(fp32_shards=on), H200, False) for on in (False, True))
+    job = FitJob(
+        known_models.find_model_config("llama-3.2-1b"), seq=64, fsdp=True, world=4, optimizer="adamw_fused"
+    )
+    narrow, wide = (predict_memory(job.replace(fp32_shards=on), H200, False) for on in (False, True))
     parts = [fit.phases["zero1"] for fit in (narrow, wide)]
     assert parts[1] / parts[0] == pytest.approx(2, rel=0.1)
 
@@ -195,19 +199,19 @@ def test_a_student_of_roll_trains():
 
 def test_a_launcher_takes_every_gpu_and_flags_alone_do_not(tmp_path):
     (tmp_path / "a.yml").write_text(yaml.safe_dump(FULL | {"sequence_len": 256}))
-    assert fitting.fit([str(tmp_path / "a.yml")], {}, on="h100x4", search=False).job["world"] == 4
-    assert fitting.fit(["llama-3.2-1b"], {"seq": 256}, on="h100x4", search=False).job["world"] == 1
+    assert fit.fit_job([str(tmp_path / "a.yml")], {}, on="h100x4", search=False).job["world"] == 4
+    assert fit.fit_job(["llama-3.2-1b"], {"seq": 256}, on="h100x4", search=False).job["world"] == 1
 
 
 def test_what_takes_less_is_never_called_too_large(tmp_path):
     (tmp_path / "a.yml").write_text(yaml.safe_dump(FULL | {"base_model": "llama-3.1-8b", "lisa_n_layers": 4}))
-    answer = fitting.fit([str(tmp_path / "a.yml")], {}, on="rtx3060", search=False)
+    answer = fit.fit_job([str(tmp_path / "a.yml")], {}, on="rtx3060", search=False)
     assert (answer.verdict, answer.exit) == ("undecided", 3) and "lisa_n_layers" in answer.lessened[0]
 
 
 def test_an_adapter_on_layers_that_are_not_there_is_one_sentence():
     with pytest.raises(Refused, match="no layer of the model is called Wqkv"):
-        fitting.fit(["llama-3.2-1b"], {"method": "lora", "lora_targets": ("Wqkv",)}, on="h100", search=False)
+        fit.fit_job(["llama-3.2-1b"], {"method": "lora", "lora_targets": ("Wqkv",)}, on="h100", search=False)
 
 
 # -- configs of models -----------------------------------------------------------------------------------------
@@ -220,7 +224,7 @@ def test_a_language_model_inside_another_is_filled_up_and_the_rest_is_not_forgot
         "intermediate_size": 10240,
         "num_hidden_layers": 34,
     }
-    told = configs.opened(
+    told = model_config.read_model_settings(
         {"model_type": "gemma3", "text_config": inner, "vision_config": {"hidden_size": 1152}}, "c"
     )
     assert (told.model["num_attention_heads"], told.model["vocab_size"], told.model["num_hidden_layers"]) == (
@@ -229,12 +233,12 @@ def test_a_language_model_inside_another_is_filled_up_and_the_rest_is_not_forgot
         34,
     )
     assert "vision_config" in told.unmodelled[0]
-    fit = predict(Job(told.model, seq=64), H200, False)
+    fit = predict_memory(FitJob(told.model, seq=64), H200, False)
     assert fit.parts["parameters"] == pytest.approx(2 * 3.88e9, rel=0.01)
-    llava = configs.opened(
+    llava = model_config.read_model_settings(
         {"text_config": {"model_type": "llama", "vocab_size": 32064}, "vision_config": {"x": 1}}, "c"
     )
-    assert predict(Job(llava.model, seq=64), H200, False).parts["parameters"] == pytest.approx(
+    assert predict_memory(FitJob(llava.model, seq=64), H200, False).parts["parameters"] == pytest.approx(
         2 * 6.74e9, rel=0.01
     )
 
@@ -253,20 +257,22 @@ def test_a_language_model_inside_another_is_filled_up_and_the_rest_is_not_forgot
     ],
 )
 def test_a_checkpoint_that_is_stored_quantised(how, fields, less):
-    told = configs.opened(models.known("llama-3.2-1b") | {"quantization_config": how}, "c")
+    told = model_config.read_model_settings(
+        known_models.find_model_config("llama-3.2-1b") | {"quantization_config": how}, "c"
+    )
     assert fields.items() <= told.fields.items() and bool(told.lessened) == less
 
 
 def test_a_quantised_checkpoint_is_not_trained_in_full(tmp_path):
     how = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     (tmp_path / "config.json").write_text(
-        json.dumps(models.known("llama-3.2-1b") | {"quantization_config": how})
+        json.dumps(known_models.find_model_config("llama-3.2-1b") | {"quantization_config": how})
     )
     with pytest.raises(Refused, match="a quantised base cannot be trained in full"):
-        fitting.fit([str(tmp_path)], {}, on="h100", search=False)
-    assert fitting.fit([str(tmp_path)], {"method": "lora"}, on="h100", search=False).job["quant"] == "fp4"
+        fit.fit_job([str(tmp_path)], {}, on="h100", search=False)
+    assert fit.fit_job([str(tmp_path)], {"method": "lora"}, on="h100", search=False).job["quant"] == "fp4"
     assert (
-        fitting.fit(["unsloth/Llama-3.2-1B-bnb-4bit"], {"method": "lora"}, on="h100", search=False).job[
+        fit.fit_job(["unsloth/Llama-3.2-1B-bnb-4bit"], {"method": "lora"}, on="h100", search=False).job[
             "quant"
         ]
         == "nf4"
@@ -284,9 +290,9 @@ def test_a_quantised_checkpoint_is_not_trained_in_full(tmp_path):
     ],
 )  # fmt: skip
 def test_a_slice_by_its_name(name, gpu, size):
-    assert places.slice_of(name) == ((gpu, size) if size else None)
+    assert gpu_candidates.parse_mig_slice(name) == ((gpu, size) if size else None)
 
 
 def test_a_slice_has_its_own_memory_and_not_the_gpus():
-    (place,) = fitting.fit(["qwen2.5-0.5b"], {"seq": 256}, on="h100-1g.10gb", search=False).places
+    (place,) = fit.fit_job(["qwen2.5-0.5b"], {"seq": 256}, on="h100-1g.10gb", search=False).places
     assert 8 << 30 < place.memory[0] < place.memory[1] < 10 << 30 and place.capability == "9.0"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.fit import H200, Job, experts, predict
-from gpuready.fit.ops import Ops
-from gpuready.fit.prediction import record
-from gpuready.fit.tensor import Tape
-from gpuready.fit.zero import GATHERING, REDUCING
+from gpuready.fit import H200, FitJob, predict_memory
+from gpuready.fit.search.prediction import record_job_tape
+from gpuready.fit.tape import experts
+from gpuready.fit.tape.autograd import Tape
+from gpuready.fit.tape.torch_ops import TorchOps
+from gpuready.fit.tape.zero12 import GATHER_STREAM, REDUCE_STREAM
 
 EXAMS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "fit-exam"
 SHOWN = {
@@ -55,7 +56,7 @@ def measured():
 def test_every_phase_is_as_measured(measured, name):
     """Under autocast with Liger: the head is cast for each chunk and kept once; phi3's parts are copied before they are turned."""
     row = measured[name]
-    phases = predict(Job(model=row["config"], **row["job"]), H200, search=False).phases
+    phases = predict_memory(FitJob(model=row["config"], **row["job"]), H200, search=False).phases
     for phase in phases:
         assert phases[phase] == pytest.approx(row["phases"][phase][0], rel=0.001), phase
 
@@ -63,15 +64,15 @@ def test_every_phase_is_as_measured(measured, name):
 @pytest.mark.parametrize("name", SHOWN, ids=lambda name: f"{name} {SHOWN[name]}")
 def test_it_is_as_measured(measured, name):
     row = measured[name]
-    fit = predict(Job(model=row["config"], **row["job"]), H200, search=False)
+    fit = predict_memory(FitJob(model=row["config"], **row["job"]), H200, search=False)
     assert fit.peak_allocated == pytest.approx(row["allocated"], rel=0.001)
     assert fit.peak_reserved == pytest.approx(row["reserved"], rel=0.003)
 
 
-def births(job: Job, phase: str) -> list[int]:
+def births(job: FitJob, phase: str) -> list[int]:
     """What is asked for until the phase ends, from the end of the one before."""
     found: list[int] = []
-    for event in record(job.checked(), H200).events:
+    for event in record_job_tape(job.validate_fields(), H200).events:
         if event == phase:
             return found
         if isinstance(event, str):
@@ -85,7 +86,7 @@ def test_torchs_adafactor_holds_one_parameter_at_a_time():
     model = LLAMA | {"num_hidden_layers": 12, "vocab_size": 512}
     largest, rises = 2 * 512 * 256, {}
     for optimizer in ("adamw", "adafactor_torch"):
-        phases = predict(Job(model=model, seq=64, optimizer=optimizer), H200, search=False).phases
+        phases = predict_memory(FitJob(model=model, seq=64, optimizer=optimizer), H200, search=False).phases
         rises[optimizer] = phases["opt1"] - phases["clip1"]
     assert rises["adamw"] > 12 * 3 * largest
     assert rises["adafactor_torch"] < 3 * largest
@@ -93,24 +94,24 @@ def test_torchs_adafactor_holds_one_parameter_at_a_time():
 
 @pytest.mark.parametrize("loss", ["fused", "liger"])
 def test_liger_makes_no_second_gradient_of_the_head(loss):
-    job = Job(model=LLAMA, micro_batch=2, seq=512, loss=loss)
+    job = FitJob(model=LLAMA, micro_batch=2, seq=512, loss=loss)
     head = 8192 * 256
     assert births(job, "fwd0").count(2 * head) == 1
     assert 4 * head not in births(job, "fwd0")
 
 
 def test_a_checkpointed_layer_drops_values_in_both_passes():
-    job = Job(model=GPT2, micro_batch=3, seq=200)
+    job = FitJob(model=GPT2, micro_batch=3, seq=200)
     mask = 3 * 200 * 256
     plain = births(job, "fwd0").count(mask)
     assert plain == 1 + 2 * 3
-    again = job.but(checkpointing="nonreentrant")
+    again = job.replace(checkpointing="nonreentrant")
     assert births(again, "fwd0").count(mask) == plain
     assert births(again, "bwd0").count(mask) >= 3
 
 
 def test_gpt2_casts_its_attention_weights_back():
-    job = Job(model=GPT2, micro_batch=3, seq=200, precision="amp-bf16", attention="eager", optimizer="sgd")
+    job = FitJob(model=GPT2, micro_batch=3, seq=200, precision="amp-bf16", attention="eager", optimizer="sgd")
     square = 3 * 4 * 200 * 200
     found = births(job, "fwd0")
     assert found.count(4 * square) == 2 * 3  # with the mask, and after the softmax
@@ -118,18 +119,18 @@ def test_gpt2_casts_its_attention_weights_back():
 
 
 def test_small_states_of_a_paged_optimizer_stay():
-    job = Job(model=LLAMA, method="lora", micro_batch=1, seq=64, optimizer="paged_adamw_8bit", clip=False)
+    job = FitJob(model=LLAMA, method="lora", micro_batch=1, seq=64, optimizer="paged_adamw_8bit", clip=False)
     sizes = births(job, "opt0")
     assert sizes.count(16 * 256) >= 2  # r x hidden, one byte each: below 100,000 values
-    wide = job.but(lora_r=512)
+    wide = job.replace(lora_r=512)
     assert 512 * 256 not in births(wide, "opt0")
 
 
-def levels(job: Job, phase: str) -> tuple[int, int]:
+def levels(job: FitJob, phase: str) -> tuple[int, int]:
     """The most that lives in a phase, and what lives at its end."""
     sizes: list[int] = []
     now = peak = 0
-    for event in record(job.checked(), H200).events:
+    for event in record_job_tape(job.validate_fields(), H200).events:
         if event == phase:
             return peak, now
         if isinstance(event, str):
@@ -145,7 +146,7 @@ def levels(job: Job, phase: str) -> tuple[int, int]:
 
 def test_hidden_states_are_gone_when_dpo_takes_log_probabilities():
     rows, seq, vocabulary = 2, 128, 8192
-    peak, end = levels(Job(model=LLAMA, seq=seq, dpo=True, precision="amp-bf16"), "ref0")
+    peak, end = levels(FitJob(model=LLAMA, seq=seq, dpo=True, precision="amp-bf16"), "ref0")
     logits, scores = 2 * rows * seq * vocabulary, 2 * 4 * (seq - 1) * vocabulary
     hidden = 4 * rows * seq * 256
     assert logits + scores <= peak - end < logits + scores + hidden / 2
@@ -155,7 +156,7 @@ def test_embeddings_that_an_adapter_starts_from_live_as_long_as_the_graph():
     model, seq, ends = LLAMA | {"model_type": "phi", "num_key_value_heads": 4}, 64, []
     for share in (0.0, 0.1):
         dropping = model | {"embd_pdrop": share}
-        job = Job(model=dropping, seq=seq, method="lora", checkpointing="nonreentrant", optimizer="sgd")
+        job = FitJob(model=dropping, seq=seq, method="lora", checkpointing="nonreentrant", optimizer="sgd")
         ends.append(levels(job, "fwd0")[1])
     result, mask = 2 * seq * 256, seq * 256
     assert ends[1] - ends[0] == result + mask
@@ -163,7 +164,9 @@ def test_embeddings_that_an_adapter_starts_from_live_as_long_as_the_graph():
 
 def test_adamws_loop_holds_the_denominator_of_the_parameter_before():
     """Gate and up are as large and follow each other: root, quotient, and the quotient before."""
-    job = Job(model=LLAMA | {"intermediate_size": 4096, "vocab_size": 512}, seq=64, optimizer="adamw_forloop")
+    job = FitJob(
+        model=LLAMA | {"intermediate_size": 4096, "vocab_size": 512}, seq=64, optimizer="adamw_forloop"
+    )
     before, largest = levels(job, "clip1")[1], 2 * 4096 * 256
     assert levels(job, "opt1")[0] - before == 3 * largest
 
@@ -173,7 +176,7 @@ def test_adamws_loop_holds_the_denominator_of_the_parameter_before():
 )
 def test_norms_that_the_model_makes_first_come_first(model, norms):
     """What a step that goes parameter by parameter holds at once hangs on their order."""
-    made = births(Job(model=model, seq=64), "build")
+    made = births(FitJob(model=model, seq=64), "build")
     after = 2 if model is GPT2 else 1  # the tables
     assert made[after : after + norms] == [2 * 256] * norms
     assert made[after + norms] == 2 * 3 * 256 * 256
@@ -183,7 +186,7 @@ def test_norms_that_the_model_makes_first_come_first(model, norms):
 def test_attention_bias_counts_where_the_model_reads_it(family, biased):
     model = LLAMA | {"model_type": family, "pad_token_id": 0}
     plain, told = (
-        levels(Job(model=model | {"attention_bias": b}, seq=64), "build")[1] for b in (False, True)
+        levels(FitJob(model=model | {"attention_bias": b}, seq=64), "build")[1] for b in (False, True)
     )
     assert (told > plain) is biased
 
@@ -191,11 +194,11 @@ def test_attention_bias_counts_where_the_model_reads_it(family, biased):
 def product_backwards(unpacked: bool, width: int = 4) -> list[int]:
     """Events on the way back through a weight times an activation that nobody else holds; sizes, below zero when they go."""
     tape = Tape()
-    ops = Ops(tape, processors=0, workspace=0)
-    ops.unpacked = unpacked
-    weight, x = ops.parameter((1000,), width), ops.parameter((50, 1000), 4)
-    out = ops.mul(weight, ops.scale(x))
-    start, given = len(tape.events), [ops.new((50, 1000), 4)]
+    ops = TorchOps(tape, processors=0, workspace=0)
+    ops.frees_saved_early = unpacked
+    weight, x = ops.new_parameter((1000,), width), ops.new_parameter((50, 1000), 4)
+    out = ops.mul(weight, ops.scalar_op(x))
+    start, given = len(tape.events), [ops.new_empty((50, 1000), 4)]
     ops.backward(out, given)
     sizes = [event for event in tape.events if event >= 0]
     return [event if event >= 0 else -sizes[~event] for event in tape.events[start + 1 :]]
@@ -226,38 +229,38 @@ def test_a_gradient_takes_its_type_before_torch_lets_go_of_what_the_operation_ke
     ],
 )
 def test_dora_with_dropout_trains_the_turned_weight_of_a_conv1d_unasked(fields, count):
-    job = Job(
+    job = FitJob(
         model=GPT2 | {"n_layer": 3}, seq=48, method="lora", dora=True, lora_targets="qv",
         **{"precision": "fp32", "optimizer": "sgd", **fields},
     )  # fmt: skip
     weight = 4 * 256 * 3 * 256
     assert births(job, "bwd0").count(weight) == count
     if count:  # they live as long as the graph, and go with it
-        plain, dropped = (levels(job.but(lora_dropout=p), "bwd0") for p in (0.0, 0.1))
+        plain, dropped = (levels(job.replace(lora_dropout=p), "bwd0") for p in (0.0, 0.1))
         assert dropped[1] == plain[1]
 
 
 def test_phi3_cuts_its_queries_keys_and_values_out_one_by_one():
     layers, seq, size = 2, 80, 256
     model = LLAMA | {"model_type": "phi3", "num_key_value_heads": 4, "num_hidden_layers": layers}
-    found = births(Job(model=model, seq=seq, precision="bf16", optimizer="sgd"), "bwd0")
+    found = births(FitJob(model=model, seq=seq, precision="bf16", optimizer="sgd"), "bwd0")
     assert found.count(2 * seq * 3 * size) == 3 * layers  # each has a whole of zeros as its gradient
 
 
 @pytest.mark.parametrize(("family", "times"), [("gpt_neox", 1), ("llama", 0)])
 def test_a_four_bit_product_with_a_bias_has_a_workspace_of_its_own(family, times):
-    job = Job(model=LLAMA | {"model_type": family}, seq=48, method="qlora")
+    job = FitJob(model=LLAMA | {"model_type": family}, seq=48, method="qlora")
     assert births(job, "fwd0").count(1 << 20) == times
 
 
 @pytest.mark.parametrize("sharding", [{"zero": 3}, {"fsdp": True}])
 def test_gathered_weights_and_reduced_gradients_come_from_streams_of_their_own(sharding):
     """ZeRO 3 with its optimizer on the host reserved 9 % more on the H200 than one pool for all streams would have."""
-    tape = record(Job(model=LLAMA, seq=64, world=4, **sharding).checked(), H200)
+    tape = record_job_tape(FitJob(model=LLAMA, seq=64, world=4, **sharding).validate_fields(), H200)
     births = [event for event in tape.events if event.__class__ is not str and event >= 0]
     beside = {(tape.kinds[n], born.stream) for n, born in enumerate(births) if hasattr(born, "stream")}
-    assert ("gathered weights", GATHERING) in beside
-    assert {stream for _, stream in beside} == {GATHERING, REDUCING}
+    assert ("gathered weights", GATHER_STREAM) in beside
+    assert {stream for _, stream in beside} == {GATHER_STREAM, REDUCE_STREAM}
     assert not {"activations", "optimizer"} & {kind for kind, _ in beside}
 
 
@@ -266,9 +269,9 @@ MOE = LLAMA | {
 }  # fmt: skip
 
 
-def ops_of(job: Job, phase: str) -> list[str]:
+def ops_of(job: FitJob, phase: str) -> list[str]:
     """The operations that asked for memory in a phase, one by one."""
-    tape, found, number = record(job.checked(), H200), [], 0
+    tape, found, number = record_job_tape(job.validate_fields(), H200), [], 0
     for event in tape.events:
         if event == phase:
             return found
@@ -281,14 +284,14 @@ def ops_of(job: Job, phase: str) -> list[str]:
 
 
 def test_experts_zero_the_gradient_of_what_they_took_in_too():
-    found = ops_of(Job(model=MOE, seq=80), "bwd0")
+    found = ops_of(FitJob(model=MOE, seq=80), "bwd0")
     assert found.count("masked_fill") == 3 * 3  # two results and one input, in each layer
 
 
 def test_a_recomputed_layer_stops_before_its_last_rows_are_put_in_order():
     rows = 80 * 3 * 256 * 2  # of all picks, in bf16
     model = MOE | {"num_experts_per_tok": 3}
-    jobs = [Job(model=model, seq=80, checkpointing=way) for way in ("none", "nonreentrant")]
+    jobs = [FitJob(model=model, seq=80, checkpointing=way) for way in ("none", "nonreentrant")]
     plain, again = (births(job, "bwd0").count(rows) for job in jobs)
     assert (
         again == plain + 4 * 3
@@ -297,17 +300,17 @@ def test_a_recomputed_layer_stops_before_its_last_rows_are_put_in_order():
 
 def test_the_places_of_the_largest_are_kept_for_the_backward():
     tape = Tape()
-    ops = Ops(tape, processors=0, workspace=0)
-    weights, places = experts._largest(ops, ops.parameter((10, 8), 4), 2)
+    ops = TorchOps(tape, processors=0, workspace=0)
+    weights, places = experts._top_k_values(ops, ops.new_parameter((10, 8), 4), 2)
     start = len(tape.events)
     del places
     assert tape.events[start:] == []
-    ops.backward(weights, [ops.new((10, 2), 4)])
+    ops.backward(weights, [ops.new_empty((10, 2), 4)])
     assert ~2 in tape.events  # the third birth: table, values, places
 
 
 def test_an_adapter_of_experts_is_tried_out_when_it_is_registered():
-    job = Job(model=MOE, seq=80, method="lora", lora_r=4)
+    job = FitJob(model=MOE, seq=80, method="lora", lora_r=4)
     whole = 4 * (2 * 96) * 256 * 2
     assert births(job, "fwd0").count(whole) == 2 * 3
 
@@ -315,23 +318,23 @@ def test_an_adapter_of_experts_is_tried_out_when_it_is_registered():
 @pytest.mark.parametrize(("batch", "copies"), [(3, 1), (1, 0)])
 def test_written_out_attention_takes_its_gradient_head_by_head(batch, copies):
     """Of one row of a batch it can be seen so; else it is copied before both products."""
-    ops = Ops(Tape(), processors=0, workspace=0)
-    weights, values = (ops.parameter(shape, 2) for shape in ((batch, 4, 50, 50), (batch, 4, 50, 16)))
+    ops = TorchOps(Tape(), processors=0, workspace=0)
+    weights, values = (ops.new_parameter(shape, 2) for shape in ((batch, 4, 50, 50), (batch, 4, 50, 16)))
     out = ops.matmul(weights, values, (batch, 4, 50, 16))
     start = len(ops.tape.ops)
-    ops.backward(out, [ops.new((batch, 4, 50, 16), 2)])
+    ops.backward(out, [ops.new_empty((batch, 4, 50, 16), 2)])
     assert len(ops.tape.ops) - start == 1 + 2 + copies
 
 
 def test_the_norm_of_a_turned_weight_has_a_buffer():
     model = GPT2 | {"n_embd": 1280, "n_head": 20, "n_layer": 1}
-    job = Job(model=model, seq=48, method="lora", dora=True, lora_targets="qv")
+    job = FitJob(model=model, seq=48, method="lora", dora=True, lora_targets="qv")
     assert births(job, "fwd0").count(39_321_600) == 1
-    assert births(job.but(dora=False), "fwd0").count(39_321_600) == 0
+    assert births(job.replace(dora=False), "fwd0").count(39_321_600) == 0
 
 
 def test_dora_computes_a_norm_before_the_first_step():
     made = {
-        dora: births(Job(model=LLAMA, seq=48, method="lora", dora=dora), "build") for dora in (True, False)
+        dora: births(FitJob(model=LLAMA, seq=48, method="lora", dora=dora), "build") for dora in (True, False)
     }
     assert made[True].count(32 << 20) == 1 and made[False].count(32 << 20) == 0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.fit import tensor
-from gpuready.fit.job import H200, Job
-from gpuready.fit.training import Training
+from gpuready.fit.job.records import H200, FitJob
+from gpuready.fit.tape import autograd
+from gpuready.fit.tape.training import TrainingRun
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "fit-sharded.json"
 KEPT = json.loads(RECORD.read_text(encoding="utf-8"))
@@ -23,21 +23,21 @@ NOISE = 0.0005
 """By how much an error may differ from the one that was kept."""
 
 
-def job_of(name: str) -> Job:
+def job_of(name: str) -> FitJob:
     fields = {"precision": "fp32", "optimizer": "adamw", "clip": False, "attention": "eager"}
     batch, seq = KEPT["batch"]
     model = {"model_type": "llama", **KEPT["config"]}
-    return Job(model=model, micro_batch=batch, seq=seq, **{**fields, **KEPT["modes"][name]["job"]})
+    return FitJob(model=model, micro_batch=batch, seq=seq, **{**fields, **KEPT["modes"][name]["job"]})
 
 
-def played(job: Job, rank: int) -> dict[str, tuple[int, int]]:
+def played(job: FitJob, rank: int) -> dict[str, tuple[int, int]]:
     """The peak of every phase and what lives after it, as asked for, on a CPU: without workspaces."""
-    training = Training(job.checked(), H200, rank)
-    training.ops.workspace = training.ops.processors = 0
+    training = TrainingRun(job.validate_fields(), H200, rank)
+    training.ops.workspace_size = training.ops.processors = 0
     sizes: list[int] = []
     found = {}
     now = peak = 0
-    for event in training.record().events:
+    for event in training.record_tape().events:
         if isinstance(event, str):
             found[event] = (peak, now)
             peak = now
@@ -54,7 +54,7 @@ def played(job: Job, rank: int) -> dict[str, tuple[int, int]]:
 def test_a_rank_holds_what_a_real_one_held(name, rank, rows, monkeypatch):
     """Births and deaths of every phase add up to the same, with the errors that were kept and no others."""
     monkeypatch.setattr(
-        tensor, "getrefcount", lambda memory: 3
+        autograd, "getrefcount", lambda memory: 3
     )  # under a recorder torch adds nothing in place
     found = played(job_of(name), rank)
     for phase, row in rows.items():

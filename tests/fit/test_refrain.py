@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.fit import H200, Job
-from gpuready.fit.prediction import record
-from gpuready.fit.refrain import Refrain
+from gpuready.fit import H200, FitJob
+from gpuready.fit.search.prediction import record_job_tape
+from gpuready.fit.tape.repeated_stretch import RepeatedStretch
 
 MODEL = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 3, "num_attention_heads": 8,
@@ -38,10 +38,10 @@ SETUPS = (
 
 @pytest.mark.parametrize("setup", SETUPS, ids=str)
 def test_the_tape_is_the_same_as_when_every_step_is_played(setup, monkeypatch):
-    job = Job(**{"model": MODEL, "seq": 256, **setup}).checked()
-    short = record(job, H200)
-    monkeypatch.setattr(Refrain, "learned", lambda *_: False)
-    whole = record(job, H200)
+    job = FitJob(**{"model": MODEL, "seq": 256, **setup}).validate_fields()
+    short = record_job_tape(job, H200)
+    monkeypatch.setattr(RepeatedStretch, "learn_events", lambda *_: False)
+    whole = record_job_tape(job, H200)
     assert short.events == whole.events
     assert short.kinds == whole.kinds
     assert short.ops == whole.ops
@@ -49,6 +49,6 @@ def test_the_tape_is_the_same_as_when_every_step_is_played(setup, monkeypatch):
 
 def test_most_steps_are_learned(monkeypatch):
     sung = []
-    monkeypatch.setattr(Refrain, "sing", lambda self, tag: sung.append(tag))
-    record(Job(MODEL, seq=256, accumulation=2, steps=3).checked(), H200)
+    monkeypatch.setattr(RepeatedStretch, "append_to_tape", lambda self, tag: sung.append(tag))
+    record_job_tape(FitJob(MODEL, seq=256, accumulation=2, steps=3).validate_fields(), H200)
     assert sung == ["1.0", "1.1", "2.0", "2.1"]

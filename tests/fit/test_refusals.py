@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuready.fitted import Fitted
+from gpuready.model.fit import FitResult
 from gpuready.render import fit as render
 from gpuready.render.layout import Screen
-from gpuready.workflow import Refused, fitting
+from gpuready.workflow import Refused, fit
 from tests.fit.asking import SMALL, document
 from tests.running import gpuready
 
@@ -72,7 +72,7 @@ def test_bad_words_are_one_sentence_and_exit_2(words, sentence, tmp_path):
 def test_an_absurd_config_is_one_sentence(folder, change, sentence):
     (folder / "model" / "config.json").write_text(json.dumps(SMALL | change))
     with pytest.raises(Refused) as refused:
-        fitting.fit([str(folder / "model")], {}, on="h200")
+        fit.fit_job([str(folder / "model")], {}, on="h200")
     assert sentence in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -109,12 +109,12 @@ VALUES = (
 def test_any_config_is_an_answer_or_one_sentence(folder, change):
     (folder / "model" / "config.json").write_text(json.dumps(SMALL | {"num_hidden_layers": 2} | change))
     try:
-        answer = fitting.fit([str(folder / "model")], {"seq": 128}, on="h200", search=False)
+        answer = fit.fit_job([str(folder / "model")], {"seq": 128}, on="h200", search=False)
     except Refused as refused:
         assert "\n" not in str(refused) and str(refused)
         return
     assert (
-        isinstance(answer, Fitted)
-        and render.page(answer, Screen())
-        and render.fields(answer)["verdict"] == answer.verdict
+        isinstance(answer, FitResult)
+        and render.render_fit_screen(answer, Screen())
+        and render.fit_json_fields(answer)["verdict"] == answer.verdict
     )

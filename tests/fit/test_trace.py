@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.fit import H200, Job, Undecided, predict, traced
-from gpuready.workflow.tracing import Tracer
+from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
+from gpuready.fit.search import traced_prediction
+from gpuready.workflow.fit_trace import Tracer
 from tests import patient
 from tests.running import gpuready
 
@@ -29,14 +30,16 @@ KEPT = json.loads((Path(__file__).parent / "kept_traces.json").read_text())
 """What scripts/trace.py told of two small models under torch 2.13.0 and transformers 5.22.2, with the jobs that were asked."""
 
 
-def kept(name: str) -> tuple[Job, dict]:
-    return Job(KEPT[name]["model"], **KEPT[name]["job"]), traced.checked(KEPT[name]["trace"])
+def kept(name: str) -> tuple[FitJob, dict]:
+    return FitJob(KEPT[name]["model"], **KEPT[name]["job"]), traced_prediction.validate_trace(
+        KEPT[name]["trace"]
+    )
 
 
 def test_a_kept_trace_of_a_known_model_is_the_tape():
     """Needs no torch: reading and replaying a trace, with optimizer and clipping, ends where the engine's own tape does."""
     job, trace = kept("llama")
-    seen, said = traced.predict(job, H200, trace), predict(job, H200)
+    seen, said = traced_prediction.predict_traced(job, H200, trace), predict_memory(job, H200)
     assert seen.phases == pytest.approx(dict(said.phases), rel=2e-4)
     assert seen.peak_allocated == pytest.approx(said.peak_allocated, rel=1e-4)
     assert (seen.peak_reserved, seen.minimum) == pytest.approx((said.peak_reserved, said.minimum), rel=0.02)
@@ -45,9 +48,9 @@ def test_a_kept_trace_of_a_known_model_is_the_tape():
 
 def test_a_kept_trace_of_an_unknown_model_has_every_part():
     job, trace = kept("olmo2")
-    with pytest.raises(Undecided):
-        predict(job, H200)
-    fit = traced.predict(job, H200, trace)
+    with pytest.raises(FitUndecided):
+        predict_memory(job, H200)
+    fit = traced_prediction.predict_traced(job, H200, trace)
     weights = 2 * (2 * (4 * 256 * 256 + 3 * 256 * 512 + 4 * 256) + 2 * 2048 * 256 + 256)
     assert fit.parts["parameters"] == pytest.approx(weights, rel=0.001)
     assert fit.parts["optimizer"] == pytest.approx(2 * weights, rel=0.001)
@@ -98,8 +101,8 @@ def make(found: str, made: str) -> None:
 )
 def test_a_trace_agrees_with_the_tape(python, fields, card):
     """Every phase, and what lives at the peak, within a hundredth of a percent: the tape rounds what is small otherwise."""
-    job = Job(LLAMA, micro_batch=4, seq=512, **fields)
-    seen, said = Tracer(python)(job, card, False), predict(job, card, False)
+    job = FitJob(LLAMA, micro_batch=4, seq=512, **fields)
+    seen, said = Tracer(python)(job, card, False), predict_memory(job, card, False)
     assert seen.phases == pytest.approx(dict(said.phases), rel=2e-4)
     assert seen.peak_allocated == pytest.approx(said.peak_allocated, rel=1e-4)
     assert seen.peak_at[0] == said.peak_at[0]
@@ -124,5 +127,7 @@ def test_a_model_that_is_not_known_here(python, tmp_path):
 
 def test_what_is_missing_in_the_patient_is_said():
     """This Python has no torch, or no transformers: the last words of the script are the reason."""
-    with pytest.raises(Undecided, match=r"could not trace the model: ModuleNotFoundError: No module named"):
-        Tracer(sys.executable)(Job(LLAMA), H200, False)
+    with pytest.raises(
+        FitUndecided, match=r"could not trace the model: ModuleNotFoundError: No module named"
+    ):
+        Tracer(sys.executable)(FitJob(LLAMA), H200, False)

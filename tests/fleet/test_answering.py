@@ -8,34 +8,34 @@ import pytest
 from tests.fleet.worlds import judge_gathered, machine, names
 
 from gpuready import workflow
-from gpuready.benched import Measure
 from gpuready.fleet import facets
-from gpuready.fleet.gather import Gather
-from gpuready.fleet.pairs import Search
-from gpuready.fleet.rounds import Rounds
-from gpuready.fleet.simulated import Simulated
-from gpuready.fleeted import ANSWERED, Answer, Node
-from gpuready.probe import station
-from gpuready.workflow import answering
+from gpuready.fleet.answer_collector import AnswerCollector
+from gpuready.fleet.pair_rounds import PairRounds
+from gpuready.fleet.pair_search import PairSearch
+from gpuready.fleet.simulated import SimulatedTransport
+from gpuready.model.bench import BenchMeasure
+from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
+from gpuready.probe import fleet_facts
+from gpuready.workflow import fleet_node
 
 
 @pytest.fixture
 def here(monkeypatch, tmp_path):
     """A node whose packages are recorded, and whose station is read from files that a test may change."""
-    monkeypatch.setattr(workflow, "probe", lambda python=None: machine())
+    monkeypatch.setattr(workflow, "probe_machine", lambda python=None: machine())
     for name, text in {"SOURCE": "tsc", "GOVERNOR": "performance", "DMI": "2.1"}.items():
         path = tmp_path / name
         path.mkdir() if name == "DMI" else path.write_text(f"{text}\n")
-        monkeypatch.setattr(station, name, str(path))
+        monkeypatch.setattr(fleet_facts, name, str(path))
     (tmp_path / "DMI" / "bios_version").write_text("2.1\n")
-    monkeypatch.setattr(station, "MOUNTS", str(tmp_path / "mounts"))
+    monkeypatch.setattr(fleet_facts, "MOUNTS_FILE", str(tmp_path / "mounts"))
     (tmp_path / "mounts").write_text("nas:/data /data nfs4 rw,noatime 0 0\nproc /proc proc rw 0 0\n")
     return tmp_path
 
 
-def answer(name: str, **more) -> Answer:
+def answer(name: str, **more) -> NodeAnswer:
     request = {"schema": 1, "do": "fingerprint", "token": "run", "options": {}, **more}
-    return Answer(name, ANSWERED, answering.line(request, name))
+    return NodeAnswer(name, ANSWERED, fleet_node.answer_node_request(request, name))
 
 
 @pytest.mark.parametrize(
@@ -50,27 +50,27 @@ def answer(name: str, **more) -> Answer:
     ],
 )
 def test_bios_governor_mounts_and_clock_are_compared_between_nodes(here, file, text, facet, key, value):
-    gather = Gather([Node(name) for name in names(4)], "run")
+    gather = AnswerCollector([FleetNode(name) for name in names(4)], "run")
     for name in names(3):
-        gather.heard(answer(name))
-    gather.heard(answer(names(1)[0], do="details", keys=[facet]))
+        gather.add_answer(answer(name))
+    gather.add_answer(answer(names(1)[0], do="details", keys=[facet]))
     (here / file).write_text(text)
-    gather.heard(answer("n00004"))
-    gather.heard(answer("n00004", do="details", keys=[facet]))
+    gather.add_answer(answer("n00004"))
+    gather.add_answer(answer("n00004", do="details", keys=[facet]))
     rows = [(d.facet, d.key, g.value, g.nodes) for d in judge_gathered(gather, None).drift for g in d.groups]
     assert (facet, key, value, "n00004") in rows and {row[0] for row in rows} == {facet}
-    assert len(answer("n00004").body) <= facets.LIMIT
+    assert len(answer("n00004").body) <= facets.MAX_ANSWER_BYTES
 
 
 def test_a_node_that_cannot_see_its_mounts_does_not_differ(here):
-    gather = Gather([Node(name) for name in names(3)], "run")
+    gather = AnswerCollector([FleetNode(name) for name in names(3)], "run")
     for name in names(2):
-        gather.heard(answer(name))
-        gather.heard(answer(name, do="details", keys=["mounts"]))
+        gather.add_answer(answer(name))
+        gather.add_answer(answer(name, do="details", keys=["mounts"]))
     (here / "mounts").unlink()
     (here / "mounts").mkdir()  # it is there, and cannot be read
-    gather.heard(answer("n00003"))
-    gather.heard(answer("n00003", do="details", keys=["mounts"]))
+    gather.add_answer(answer("n00003"))
+    gather.add_answer(answer("n00003", do="details", keys=["mounts"]))
     assert not judge_gathered(gather, None).drift
 
 
@@ -78,46 +78,46 @@ def test_a_recording_that_tells_less_than_a_node_accuses_nobody(here):
     """`gpuready probe` looks at one machine, and not at its firmware and mounts."""
     from gpuready.fleet import drift
 
-    gather = Gather([Node("n1")], "run")
-    gather.heard(answer("n1"))
-    gather.heard(answer("n1", do="details", keys=list(facets.FACETS)))
-    rows = {facet: facets.compared(facet, machine()) for facet in facets.FACETS}
-    differ = drift.differing(gather.records, {"n1": "all"}, rows)
+    gather = AnswerCollector([FleetNode("n1")], "run")
+    gather.add_answer(answer("n1"))
+    gather.add_answer(answer("n1", do="details", keys=list(facets.FACETS)))
+    rows = {facet: facets.reference_values(facet, machine()) for facet in facets.FACETS}
+    differ = drift.find_facet_differences(gather.records, {"n1": "all"}, rows)
     assert {one.facet for one in differ} >= {"firmware", "mounts"}
-    assert drift.explain(differ, gather.details) == []
+    assert drift.explain_differences(differ, gather.details) == []
 
 
 # -- bench ---------------------------------------------------------------------------------------------------
 
 
 class Found:
-    def __init__(self, *measures: Measure):
+    def __init__(self, *measures: BenchMeasure):
         self.measures = measures
 
 
 def test_the_figure_of_a_gpu_stays_at_its_place_where_another_failed():
     found = Found(
-        Measure("matmul-bf16", "as-expected", "gpu 0", 7.0e14),
-        Measure("matmul-bf16", "crashed", "gpu 1"),
-        Measure("matmul-bf16", "as-expected", "gpu 2", 7.1234567e14),
-        Measure("matmul-fp8", "unsupported", "gpu 0"),
-        Measure("kernel-launch", "measured", "gpu 0", 4e-6),
+        BenchMeasure("matmul-bf16", "as-expected", "gpu 0", 7.0e14),
+        BenchMeasure("matmul-bf16", "crashed", "gpu 1"),
+        BenchMeasure("matmul-bf16", "as-expected", "gpu 2", 7.1234567e14),
+        BenchMeasure("matmul-fp8", "unsupported", "gpu 0"),
+        BenchMeasure("kernel-launch", "measured", "gpu 0", 4e-6),
     )
-    told = answering.figures(found)  # type: ignore[arg-type]
+    told = fleet_node.bench_figures(found)  # type: ignore[arg-type]
     assert told == {"matmul-bf16": [7.0e14, 0.0, 7.123e14], "kernel-launch_latency": [4e-6]}
 
 
 # -- pairs ---------------------------------------------------------------------------------------------------
 
 
-class Paired(Simulated):
+class Paired(SimulatedTransport):
     """Nodes whose pairs end as ``bad`` says, by the code that puts the ranks of a real node together."""
 
     def __init__(self, count: int, gpus: int, bad: dict[str, set[int]]):
         super().__init__(names(count), machine())
         self.gpus, self.bad, self.requests = gpus, bad, []
 
-    def _body(self, name, request):
+    def _answer_body(self, name, request):
         part = request["pairs"][name]
         self.requests.append((name, part))
         broken = self.bad.get(name, set()) | self.bad.get(part["peer"], set())
@@ -127,39 +127,39 @@ class Paired(Simulated):
             else {"outcome": "passed", "rate": 1e9, "seconds": 0.1}
             for at in range(part["gpus"])
         ]
-        return json.dumps({"schema": 1, "node": name, "do": "pair", "pair": answering._together(ranks)})
+        return json.dumps({"schema": 1, "node": name, "do": "pair", "pair": fleet_node._combine_ranks(ranks)})
 
 
-def bisected(transport: Paired) -> Search:
-    nodes = [Node(name, gpus=transport.gpus) for name in transport.names]
-    rounds = Rounds(transport, nodes, "t", backend="nccl")
-    search = Search(transport.names)
-    while pairs := search.round():
-        for pair in rounds(search.number, pairs):
-            search.heard(pair)
+def bisected(transport: Paired) -> PairSearch:
+    nodes = [FleetNode(name, gpus=transport.gpus) for name in transport.names]
+    rounds = PairRounds(transport, nodes, "t", backend="nccl")
+    search = PairSearch(transport.names)
+    while pairs := search.next_round():
+        for pair in rounds(search.round_number, pairs):
+            search.add_outcome(pair)
     return search
 
 
 def test_every_gpu_has_a_rank_and_the_bad_one_is_named():
     transport = Paired(20, 8, {"n00005": {6}, "n00011": set(range(8))})
-    found = {(one.kind, one.names, one.gpu) for one in bisected(transport).suspects() if one.confirmed}
+    found = {(one.kind, one.names, one.gpu) for one in bisected(transport).list_suspects() if one.confirmed}
     assert found == {("gpu", ("n00005",), 6), ("node", ("n00011",), None)}
     assert {part["gpus"] for _, part in transport.requests} == {8}
 
 
 def test_a_node_with_one_gpu_that_is_bad_is_a_node():
-    found = bisected(Paired(12, 1, {"n00003": {0}})).suspects()
+    found = bisected(Paired(12, 1, {"n00003": {0}})).list_suspects()
     assert [(one.kind, one.names) for one in found] == [("node", ("n00003",))]
 
 
 def test_pairs_on_one_host_have_ports_of_their_own_for_every_gpu():
-    nodes = [Node(name, gpus=8, address="127.0.0.1") for name in names(40)]
+    nodes = [FleetNode(name, gpus=8, address="127.0.0.1") for name in names(40)]
     pairs = [(nodes[at].name, nodes[at + 1].name) for at in range(0, 40, 2)]
-    parts = Rounds(Paired(2, 8, {}), nodes, "t", backend="nccl").parts(1, pairs)
+    parts = PairRounds(Paired(2, 8, {}), nodes, "t", backend="nccl").build_pair_requests(1, pairs)
     ports = [parts[one]["port"] + gpu for one, _ in pairs for gpu in range(8)]
     assert len(ports) == len(set(ports)) == 160 and max(ports) < 65536
 
 
 def test_one_rank_that_finds_its_port_taken_accuses_nobody():
     ranks = [{"outcome": "passed", "rate": 1.0}, {"outcome": "unclear", "why": "port in use"}]
-    assert answering._together(ranks)["outcome"] == "unclear"
+    assert fleet_node._combine_ranks(ranks)["outcome"] == "unclear"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.fleet.faked import SSH, Bin
 
-from gpuready.model import Contract, Facts, Finding, Report, Undecided
+from gpuready.model import Contract, Facts, Finding, Report, UndecidedRule
 from gpuready.render import fleet as render
 
 SRC = str(Path(__file__).parents[2] / "src")
@@ -83,7 +83,7 @@ def test_drift_names_the_odd_node_and_the_silent_ones(desk, tmp_path):
     assert found["nodes"] == 6 and any("hosts were named" in note for note in found["notes"])
     html = page.read_text()
     assert html.count('class="differs" title="good3') == 1 and "<script" not in html
-    assert len(desk.bin.asked()) == 6 + 2, "details of one node of each group, and of no other"
+    assert len(desk.bin.asked_count()) == 6 + 2, "details of one node of each group, and of no other"
 
 
 def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
@@ -116,7 +116,7 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
     asked = {
         word
         for word in ("good1", "good2", "good3", "good4", "good5")
-        if any(f"'{word}'" in line for line in desk.bin.asked())
+        if any(f"'{word}'" in line for line in desk.bin.asked_count())
     }
     assert asked == {"good4", "good5"} and any(
         "3 nodes had answered before" in note for note in found["notes"]
@@ -166,7 +166,7 @@ def test_the_prolog_says_one_line_and_its_exit_code_drains(desk):
     argv = [sys.executable, "-m", "gpuready", "fleet", "check", "--prolog", "transformers"]
     done = subprocess.run(argv, env=bare, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == code and done.stdout.startswith("gpuready: ") and not done.stderr, done.stderr
-    assert not desk.bin.asked(), "nobody else is asked"
+    assert not desk.bin.asked_count(), "nobody else is asked"
 
 
 def told(*findings, undecided=()) -> Report:
@@ -176,11 +176,11 @@ def told(*findings, undecided=()) -> Report:
 
 def test_the_prolog_drains_for_what_is_wrong_and_not_for_what_cannot_be_seen():
     wrong = [Finding(code, "error", f"{code} is wrong\x1b[2J" + "!" * 300) for code in ("GPU013", "SYS011")]
-    text, code = render.reason([told(*wrong)])
+    text, code = render.drain_reason([told(*wrong)])
     assert code == 1 and text.startswith("gpuready: GPU013 ") and "\x1b" not in text and len(text) <= 251
-    short, _ = render.reason([told(*(one.but(says="is wrong") for one in wrong))])
+    short, _ = render.drain_reason([told(*(one.replace(says="is wrong") for one in wrong))])
     assert short == "gpuready: GPU013 is wrong (also SYS011)\n"
-    unseen = Undecided("GPU001", "error", "nvidia-smi did not answer")
-    text, code = render.reason([told(undecided=(unseen,))])
+    unseen = UndecidedRule("GPU001", "error", "nvidia-smi did not answer")
+    text, code = render.drain_reason([told(undecided=(unseen,))])
     assert code == 0 and "undecided: GPU001" in text
-    assert render.reason([told()]) == ("gpuready: healthy\n", 0)
+    assert render.drain_reason([told()]) == ("gpuready: healthy\n", 0)

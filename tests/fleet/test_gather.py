@@ -11,60 +11,68 @@ from hypothesis import strategies as st
 from tests.fleet.worlds import machine
 
 from gpuready.fleet import facets
-from gpuready.fleet.gather import Gather
-from gpuready.fleet.journal import Journal
-from gpuready.fleet.record import read
-from gpuready.fleeted import ANSWERED, DEAD, SLOW, Answer, Node
+from gpuready.fleet.answer_collector import AnswerCollector
+from gpuready.fleet.journal import AnswerJournal
+from gpuready.fleet.node_report import parse_node_report
+from gpuready.model.fleet import ANSWERED, DEAD, SLOW, FleetNode, NodeAnswer
 
 FACTS = machine()
-NODES = [Node(f"n{at}") for at in range(6)]
+NODES = [FleetNode(f"n{at}") for at in range(6)]
 
 
 def body(name: str, verdict: str = "clear", **more) -> str:
-    return facets.line(name, FACTS, verdict, run="run", at=1000.0, **more)
+    return facets.format_node_answer(name, FACTS, verdict, run="run", at=1000.0, **more)
 
 
 def told(**changes) -> str:
     return json.dumps(json.loads(body("n0")) | changes)
 
 
-def gathered(answers, nodes=NODES, **more) -> Gather:
-    gather = Gather(nodes, "run", clock=lambda: 1000.0, **more)
+def gathered(answers, nodes=NODES, **more) -> AnswerCollector:
+    gather = AnswerCollector(nodes, "run", clock=lambda: 1000.0, **more)
     for answer in answers:
-        gather.heard(answer)
+        gather.add_answer(answer)
     return gather
 
 
-def summary(gather: Gather) -> object:
-    states = {name: gather.state(name) for name in gather.nodes}
-    kept = {name: record.rank for name, record in gather.records.items()}
-    return states, kept, gather.flaps(), gather.collisions(), gather.skews, gather.tries, gather.details
+def summary(gather: AnswerCollector) -> object:
+    states = {name: gather.node_state(name) for name in gather.nodes}
+    kept = {name: record.sort_precedence for name, record in gather.records.items()}
+    return (
+        states,
+        kept,
+        gather.conflicting_verdicts(),
+        gather.find_collisions(),
+        gather.skews,
+        gather.measured_tries,
+        gather.details,
+    )
 
 
 ANSWERS = [
-    Answer("n0", ANSWERED, body("n0")),
-    Answer("n1", SLOW, why="no answer in 10 s"),
-    Answer("n1", ANSWERED, body("n1")),  # late
-    Answer("n2", DEAD, why="no route"),
-    Answer("n2", SLOW, why="no answer in 10 s"),
-    Answer("n3", ANSWERED, body("n3", "clear")),
-    Answer("n3", ANSWERED, body("n3", "not-ready", codes=("GPU013",), attempt=2)),
-    Answer("n4", ANSWERED, body("n1")),  # another's name
-    Answer("n5", ANSWERED, told(node="n5", run="yesterday")),  # replayed from another run
-    Answer("n0", ANSWERED, facets.details("n0", FACTS, ["driver"], run="run")),
-    Answer("n0", ANSWERED, body("n0", figures={"gemm": 700.0}, attempt=2)),
-    Answer("n9", ANSWERED, body("n9")),  # nobody asked it
+    NodeAnswer("n0", ANSWERED, body("n0")),
+    NodeAnswer("n1", SLOW, why="no answer in 10 s"),
+    NodeAnswer("n1", ANSWERED, body("n1")),  # late
+    NodeAnswer("n2", DEAD, why="no route"),
+    NodeAnswer("n2", SLOW, why="no answer in 10 s"),
+    NodeAnswer("n3", ANSWERED, body("n3", "clear")),
+    NodeAnswer("n3", ANSWERED, body("n3", "not-ready", codes=("GPU013",), attempt=2)),
+    NodeAnswer("n4", ANSWERED, body("n1")),  # another's name
+    NodeAnswer("n5", ANSWERED, told(node="n5", run="yesterday")),  # replayed from another run
+    NodeAnswer("n0", ANSWERED, facets.format_node_details("n0", FACTS, ["driver"], run="run")),
+    NodeAnswer("n0", ANSWERED, body("n0", figures={"gemm": 700.0}, attempt=2)),
+    NodeAnswer("n9", ANSWERED, body("n9")),  # nobody asked it
 ]
 
 
 def test_late_answers_count_and_the_worst_silence_is_told():
     gather = gathered(ANSWERS)
     assert set(gather.records) == {"n0", "n1", "n3"}
-    assert gather.state("n2") == (DEAD, "no route")
-    assert gather.state("n4")[0] == "garbled" and "n1" in gather.state("n4")[1]
-    assert gather.state("n5") == ("garbled", "its answer belongs to another run")
-    assert gather.flaps() == {"n3": ("clear", "not-ready")}
-    assert [node.name for node in gather.missing()] == ["n2", "n4", "n5"]
+    assert gather.node_state("n2") == (DEAD, "no route")
+    assert gather.node_state("n4")[0] == "garbled" and "n1" in gather.node_state("n4")[1]
+    assert gather.node_state("n5") == ("garbled", "its answer belongs to another run")
+    assert gather.conflicting_verdicts() == {"n3": ("clear", "not-ready")}
+    assert [node.name for node in gather.list_unanswered()] == ["n2", "n4", "n5"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -115,8 +123,8 @@ def test_order_and_repetition_change_nothing(extra, dice):
     ids=lambda text: text[:40],
 )
 def test_hostile_answers_are_refused_with_a_reason(hostile):
-    gather = gathered([Answer("n0", ANSWERED, hostile)])
-    kind, why = gather.state("n0")
+    gather = gathered([NodeAnswer("n0", ANSWERED, hostile)])
+    kind, why = gather.node_state("n0")
     assert kind == "garbled" and why and len(why) <= 300 and not gather.records
 
 
@@ -131,12 +139,14 @@ def test_hostile_answers_are_refused_with_a_reason(hostile):
     )
 )  # fmt: skip
 def test_no_answer_breaks_the_controller(value):
-    gather = gathered([Answer("n0", ANSWERED, json.dumps(value))])
-    assert gather.state("n0")[0] in ("answered", "garbled", "refused")
+    gather = gathered([NodeAnswer("n0", ANSWERED, json.dumps(value))])
+    assert gather.node_state("n0")[0] in ("answered", "garbled", "refused")
 
 
 def test_a_refusal_in_words_is_no_garbage():
-    assert gathered([Answer("n0", ANSWERED, '{"schema":1,"node":"n0","error":"no torch"}')]).state("n0") == (
+    assert gathered([NodeAnswer("n0", ANSWERED, '{"schema":1,"node":"n0","error":"no torch"}')]).node_state(
+        "n0"
+    ) == (
         "refused",
         "no torch",
     )
@@ -147,59 +157,59 @@ def test_a_refusal_in_words_is_no_garbage():
 
 def test_older_nodes_tell_less_and_newer_ones_more_than_we_read():
     whole = json.loads(body("n0"))["print"]
-    older = read(told(schema=0, print={"driver": whole[:8]}))
-    assert older.print("driver") == whole[:8] and older.print("python") == ""
-    newer = read(told(schema=2, print=whole + "0" * 16, surprise={"deep": [1]}))
+    older = parse_node_report(told(schema=0, print={"driver": whole[:8]}))
+    assert older.fingerprint_of("driver") == whole[:8] and older.fingerprint_of("python") == ""
+    newer = parse_node_report(told(schema=2, print=whole + "0" * 16, surprise={"deep": [1]}))
     assert newer.prints == whole
-    assert gathered([Answer("n0", ANSWERED, told(schema=2))]).newer == {"n0"}
+    assert gathered([NodeAnswer("n0", ANSWERED, told(schema=2))]).newer_nodes == {"n0"}
 
 
 # -- names -------------------------------------------------------------------------------------------------
 
 
 def test_aliases_are_no_conflict_and_one_name_for_two_is():
-    nodes = [Node("10.0.0.1"), Node("10.0.0.2"), Node("gpu7")]
+    nodes = [FleetNode("10.0.0.1"), FleetNode("10.0.0.2"), FleetNode("gpu7")]
     fine = [
-        Answer("10.0.0.1", ANSWERED, told(node="alpha", ids="")),
-        Answer("gpu7", ANSWERED, told(node="gpu7.example", ids="")),
+        NodeAnswer("10.0.0.1", ANSWERED, told(node="alpha", ids="")),
+        NodeAnswer("gpu7", ANSWERED, told(node="gpu7.example", ids="")),
     ]
-    assert gathered(fine, nodes).collisions() == []
-    twice = [*fine, Answer("10.0.0.2", ANSWERED, told(node="alpha", ids=""))]
-    assert gathered(twice, nodes).collisions() == [("the name alpha", ("10.0.0.1", "10.0.0.2"))]
+    assert gathered(fine, nodes).find_collisions() == []
+    twice = [*fine, NodeAnswer("10.0.0.2", ANSWERED, told(node="alpha", ids=""))]
+    assert gathered(twice, nodes).find_collisions() == [("the name alpha", ("10.0.0.1", "10.0.0.2"))]
 
 
 def test_an_engine_that_dies_half_way_leaves_the_rest_complete():
     """Its part is unknown, and nothing is invented for it."""
-    nodes = [Node(f"n{at}") for at in range(100)]
-    gather = gathered([Answer(n.name, ANSWERED, body(n.name)) for n in nodes[:60]], nodes)
+    nodes = [FleetNode(f"n{at}") for at in range(100)]
+    gather = gathered([NodeAnswer(n.name, ANSWERED, body(n.name)) for n in nodes[:60]], nodes)
     assert len(gather.records) == 60
-    assert {gather.state(node.name) for node in nodes[60:]} == {("slow", "nothing came back")}
+    assert {gather.node_state(node.name) for node in nodes[60:]} == {("slow", "nothing came back")}
 
 
 # -- the journal -------------------------------------------------------------------------------------------
 
 
 def test_a_controller_that_died_is_resumed_and_asks_only_the_rest(tmp_path):
-    nodes = [Node(f"n{at}") for at in range(100)]
-    journal = Journal(str(tmp_path / "run"))
-    first = gathered([Answer(n.name, ANSWERED, body(n.name)) for n in nodes[:60]], nodes, journal=journal)
-    first.heard(Answer("n60", DEAD, why="no route"))
-    journal.flush()
+    nodes = [FleetNode(f"n{at}") for at in range(100)]
+    journal = AnswerJournal(str(tmp_path / "run"))
+    first = gathered([NodeAnswer(n.name, ANSWERED, body(n.name)) for n in nodes[:60]], nodes, journal=journal)
+    first.add_answer(NodeAnswer("n60", DEAD, why="no route"))
+    journal.flush_to_disk()
     with open(journal.path, "a") as file:  # the line that was being written
         file.write('{"at": 3, "node": "n6')
-    again = Gather(nodes, "run", Journal(str(tmp_path / "run")))
-    assert [node.name for node in again.missing()] == [f"n{at}" for at in range(60, 100)]
-    assert again.state("n60")[0] == DEAD
-    again.heard(Answer("n61", ANSWERED, body("n61")))
-    again.journal.flush()
-    third = Gather(nodes, "run", Journal(str(tmp_path / "run")))
+    again = AnswerCollector(nodes, "run", AnswerJournal(str(tmp_path / "run")))
+    assert [node.name for node in again.list_unanswered()] == [f"n{at}" for at in range(60, 100)]
+    assert again.node_state("n60")[0] == DEAD
+    again.add_answer(NodeAnswer("n61", ANSWERED, body("n61")))
+    again.journal.flush_to_disk()
+    third = AnswerCollector(nodes, "run", AnswerJournal(str(tmp_path / "run")))
     assert len(third.records) == 61
 
 
 def test_a_healthy_answer_is_small_whatever_the_name():
-    many = FACTS.also(FACTS.fact("gpu.uuid").but(value=tuple(f"GPU-{at}" for at in range(16))))
+    many = FACTS.with_facts(FACTS.fact("gpu.uuid").replace(value=tuple(f"GPU-{at}" for at in range(16))))
     for name in ("n1", "gpu-node-0123.cluster.datacenter.example.org", "x" * 120):
-        assert len(facets.line(name, many, "clear", run="a" * 16, at=1763.25)) <= 512
+        assert len(facets.format_node_answer(name, many, "clear", run="a" * 16, at=1763.25)) <= 512
 
 
 def test_equal_nodes_have_equal_fingerprints_whatever_is_their_own():
@@ -219,5 +229,5 @@ def test_equal_nodes_have_equal_fingerprints_whatever_is_their_own():
                                f"veth{at}": {"up": True}},
         }  # fmt: skip
         known = machine(**own)
-        prints.add(json.loads(facets.line("n", known))["print"])
+        prints.add(json.loads(facets.format_node_answer("n", known))["print"])
     assert len(prints) == 1

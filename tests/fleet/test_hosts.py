@@ -7,8 +7,8 @@ import sys
 import pytest
 from tests.fleet.faked import SSH, Bin
 
-from gpuready.fleet import hosts
-from gpuready.fleet.gather import Gather
+from gpuready.fleet import ssh_hosts
+from gpuready.fleet.answer_collector import AnswerCollector
 
 REQUEST = {"schema": 1, "do": "fingerprint", "token": "t1", "options": {}}
 
@@ -21,21 +21,23 @@ def bin_(tmp_path):
 
 
 def asked(bin_: Bin, names: str, deadline: float = 20.0, parallel: int = 8, request: dict | None = None):
-    nodes = hosts.listed(names)
-    fleet = hosts.Hosts(nodes, "t1", python=sys.executable, parallel=parallel, variables=bin_.variables)
+    nodes = ssh_hosts.parse_host_list(names)
+    fleet = ssh_hosts.SshTransport(
+        nodes, "t1", python=sys.executable, parallel=parallel, variables=bin_.variables
+    )
     answers: dict = {}
 
     def heard(answer):
         assert answer.node not in answers, "one answer for each node"
         answers[answer.node] = answer
 
-    fleet.ask(nodes, request or REQUEST, deadline, heard)
+    fleet.ask_nodes(nodes, request or REQUEST, deadline, heard)
     return answers
 
 
 def test_g17_every_way_to_fail_has_its_name_and_the_rest_is_complete(bin_, monkeypatch):
-    monkeypatch.setattr(hosts, "CONNECT", 1)
-    monkeypatch.setattr(hosts, "LATE", 0.5)
+    monkeypatch.setattr(ssh_hosts, "CONNECT", 1)
+    monkeypatch.setattr(ssh_hosts, "GRACE_SECONDS", 0.5)
     names = "good1,banner,changed,stranger,password,off,closed,nameless,stuck,dns,bare,broken,silent,old,user@good2:2222"
     found = asked(bin_, names, 5.0)
     assert len(found) == 15
@@ -64,18 +66,20 @@ def test_g17_every_way_to_fail_has_its_name_and_the_rest_is_complete(bin_, monke
 
 def test_e33_what_a_node_says_is_not_believed_at_once(bin_):
     found = asked(bin_, "endless,long,nan,deep,types,liar")
-    gather = Gather(hosts.listed("endless,long,nan,deep,types,liar,good1"))
+    gather = AnswerCollector(ssh_hosts.parse_host_list("endless,long,nan,deep,types,liar,good1"))
     for answer in found.values():
-        gather.heard(answer)
+        gather.add_answer(answer)
     assert found["endless"].kind == "garbled" and found["long"].kind == "garbled"
-    assert [gather.state(name)[0] for name in found] == ["garbled"] * 6
+    assert [gather.node_state(name)[0] for name in found] == ["garbled"] * 6
     assert not gather.records
 
 
 def test_a_node_without_a_shared_disk_gets_gpuready_as_one_file_and_keeps_nothing(bin_):
     found = asked(bin_, "lone1,lone2", 60.0)
     assert {a.kind for a in found.values()} == {"answered"}, found
-    assert len(bin_.asked()) in (3, 4), "the first is asked twice; once one needs it, the next get it at once"
+    assert len(bin_.asked_count()) in (3, 4), (
+        "the first is asked twice; once one needs it, the next get it at once"
+    )
     assert not list(bin_.lone.iterdir())
 
 
@@ -112,22 +116,22 @@ def test_no_more_at_once_than_allowed(bin_, tmp_path):
 )
 def test_e29_a_name_that_is_a_flag_or_a_word_of_the_shell_is_refused(name):
     with pytest.raises(ValueError) as refused:
-        hosts.listed(name)
+        ssh_hosts.parse_host_list(name)
     assert "\n" not in str(refused.value)
     if not set(name) & set(" \n"):
         with pytest.raises(ValueError, match=r"hosts\.txt line 2"):
-            hosts.hostfile(f"good1\n{name}\n", "hosts.txt")
+            ssh_hosts.parse_hostfile(f"good1\n{name}\n", "hosts.txt")
 
 
 def test_e29_the_host_stands_behind_two_dashes(bin_):
     asked(bin_, "user@off7")
-    words = bin_.asked()[0]
+    words = bin_.asked_count()[0]
     assert "'--', 'user@off7', \"exec " in words
 
 
 def test_a_host_file_as_colossalai_deepspeed_and_mpi_have_it():
     text = "# ours\nhost1\n\n  host2   # the second\nhost3 slots=8\nn[08-10] gpus=4\nme@host4:2222\n[fe80::1]:22\n"
-    found = hosts.hostfile(text, "hosts.txt")
+    found = ssh_hosts.parse_hostfile(text, "hosts.txt")
     assert [node.name for node in found] == [
         "host1",
         "host2",
@@ -146,21 +150,21 @@ def test_a_host_file_as_colossalai_deepspeed_and_mpi_have_it():
         ("x[1-\n", "hosts.txt line 1"),
     ):
         with pytest.raises(ValueError, match=words):
-            hosts.hostfile(bad, "hosts.txt")
+            ssh_hosts.parse_hostfile(bad, "hosts.txt")
 
 
 def test_the_parcel_is_the_same_bytes_each_time_and_runs_alone(tmp_path, monkeypatch):
     import shutil
     import subprocess
 
-    from gpuready.fleet import parcel
+    from gpuready.fleet import node_payload
 
     here = tmp_path / "gpuready"
-    shutil.copytree(parcel.PACKAGE, here, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(parcel, "PACKAGE", str(here))
-    once = parcel.pack()
-    parcel._packs.clear()
-    assert parcel.pack() == once
+    shutil.copytree(node_payload.PACKAGE, here, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(node_payload, "PACKAGE", str(here))
+    once = node_payload.pack_gpuready()
+    node_payload._packed_cache.clear()
+    assert node_payload.pack_gpuready() == once
     path = tmp_path / "gpuready.pyz"
     path.write_bytes(once)
     ran = subprocess.run(

@@ -9,10 +9,10 @@ from benchmarks.fleet_outliers import run as benched
 from tests.fleet.worlds import codes, judge_all, judge_gathered, machine, names
 
 from gpuready.fleet import facets
-from gpuready.fleet.gather import Gather
-from gpuready.fleet.nodeset import expand
-from gpuready.fleet.simulated import Simulated
-from gpuready.fleeted import ANSWERED, Answer, FleetReport, Node
+from gpuready.fleet.answer_collector import AnswerCollector
+from gpuready.fleet.nodeset import expand_node_set
+from gpuready.fleet.simulated import SimulatedTransport
+from gpuready.model.fleet import ANSWERED, FleetNode, FleetReport, NodeAnswer
 from gpuready.render import fleet as render
 from gpuready.render.layout import Screen
 
@@ -37,29 +37,31 @@ ODD = {
 
 
 def test_a_healthy_fleet_is_clear_and_small():
-    transport = Simulated(names(200), machine())
+    transport = SimulatedTransport(names(200), machine())
     report = judge_all(transport)
     assert report.verdict == "clear" and report.exit == 0 and not report.findings and not report.drift
-    assert transport.asked == 200, "nobody was asked for details"
-    assert len(transport._body("n00001", {"token": "a" * 16})) <= facets.LIMIT
+    assert transport.asked_count == 200, "nobody was asked for details"
+    assert len(transport._answer_body("n00001", {"token": "a" * 16})) <= facets.MAX_ANSWER_BYTES
 
 
 def test_g01_dead_and_hung_nodes_are_named_apart_and_the_rest_is_complete():
     every = names(600)
-    report = judge_all(Simulated(every, machine(), dead=every[:10], hung=every[500:510]))
-    assert expand(report.states["dead"]) == tuple(every[:10])
-    assert expand(report.states["slow"]) == tuple(every[500:510])
-    assert len(expand(report.states["answered"])) == 580
+    report = judge_all(SimulatedTransport(every, machine(), dead=every[:10], hung=every[500:510]))
+    assert expand_node_set(report.states["dead"]) == tuple(every[:10])
+    assert expand_node_set(report.states["slow"]) == tuple(every[500:510])
+    assert len(expand_node_set(report.states["answered"])) == 580
     assert codes(report) == ["FLT001"] and report.exit == 1
-    assert set(expand(report.exclude)) == {*every[:10], *every[500:510]}
+    assert set(expand_node_set(report.exclude)) == {*every[:10], *every[500:510]}
 
 
 @pytest.mark.parametrize("facet", sorted(ODD))
 def test_g04_drift_in_any_facet_is_found_on_exactly_the_nodes_that_have_it(facet):
     every = names(80)
     odd = random.Random(facet).sample(every, 3)
-    report = judge_all(Simulated(every, machine(), dict.fromkeys(odd, ODD[facet])))
-    found = {name for drift in report.drift for group in drift.groups for name in expand(group.nodes)}
+    report = judge_all(SimulatedTransport(every, machine(), dict.fromkeys(odd, ODD[facet])))
+    found = {
+        name for drift in report.drift for group in drift.groups for name in expand_node_set(group.nodes)
+    }
     assert found == set(odd)
     assert {drift.facet for drift in report.drift} == {facet} and not any(d.split for d in report.drift)
     assert report.findings
@@ -69,17 +71,21 @@ def test_the_sentence_of_the_drift():
     every = names(1024)
     odd = [every[16], every[411], every[997]]
     report = judge_all(
-        Simulated(every, machine(**{"driver.version": "580.95.05"}), dict.fromkeys(odd, ODD["driver"]))
+        SimulatedTransport(
+            every, machine(**{"driver.version": "580.95.05"}), dict.fromkeys(odd, ODD["driver"])
+        )
     )
     said = "3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[00017,00412,00998]"
     assert said in report.findings[0].says
-    assert "n[00017,00412,00998]" in render.page(report, Screen(80))
+    assert "n[00017,00412,00998]" in render.render_fleet_screen(report, Screen(80))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.45, 0.3])
 def test_g05_an_upgrade_half_way_is_a_split_and_nobody_is_broken(share):
     every = names(120)
-    report = judge_all(Simulated(every, machine(), dict.fromkeys(every[: int(120 * share)], ODD["driver"])))
+    report = judge_all(
+        SimulatedTransport(every, machine(), dict.fromkeys(every[: int(120 * share)], ODD["driver"]))
+    )
     assert codes(report) == ["FLT006"] and report.verdict == "clear" and report.exclude == ""
     assert [drift.split for drift in report.drift] == [True]
 
@@ -87,7 +93,7 @@ def test_g05_an_upgrade_half_way_is_a_split_and_nobody_is_broken(share):
 def test_odd_ones_beside_a_split_are_still_odd():
     every = names(400)
     odd = dict.fromkeys(every[:200], ODD["driver"]) | {every[7]: {"driver.version": "1.0"}}
-    report = judge_all(Simulated(every, machine(), odd))
+    report = judge_all(SimulatedTransport(every, machine(), odd))
     assert {"FLT002", "FLT006"} <= set(codes(report)) and report.exclude == every[7]
 
 
@@ -106,7 +112,7 @@ def test_g06_kinds_of_nodes_are_compared_among_themselves():
     slow = {name: 300.0 if at < 100 else 700.0 for at, name in enumerate(every)}
     figures = lambda name, attempt: {"gemm_bf16": slow[name] * dice.gauss(1, 0.01)}  # noqa: E731
     odd = dict.fromkeys(every[:100], a100) | dict.fromkeys(every[280:], head)
-    report = judge_all(Simulated(every, machine(), odd, figures=figures), "bench")
+    report = judge_all(SimulatedTransport(every, machine(), odd, figures=figures), "bench")
     assert report.verdict == "clear" and not report.outliers and not report.drift
     assert len(report.strata) == 3
 
@@ -114,19 +120,19 @@ def test_g06_kinds_of_nodes_are_compared_among_themselves():
 def test_a_node_that_lost_its_gpus_is_no_kind_of_its_own():
     every = names(64)
     lost = {"gpu.count": 0, "gpu.name": (), "gpu.uuid": (), "gpu.pci_count": 8}
-    report = judge_all(Simulated(every, machine(), {every[3]: lost, every[9]: {"gpu.count": 7}}))
+    report = judge_all(SimulatedTransport(every, machine(), {every[3]: lost, every[9]: {"gpu.count": 7}}))
     assert "FLT007" in codes(report)
-    assert {every[3], every[9]} <= set(expand(report.exclude))
+    assert {every[3], every[9]} <= set(expand_node_set(report.exclude))
 
 
 def test_g07_a_check_that_fails_on_a_third_of_the_nodes_is_itself_in_question():
     every = names(120)
     failing = dict.fromkeys(random.Random(1).sample(every, 36), ("SYS011",))
-    report = judge_all(Simulated(every, machine(), codes=failing))
+    report = judge_all(SimulatedTransport(every, machine(), codes=failing))
     assert codes(report) == ["FLT013"] and report.verdict == "undecided" and report.exclude == ""
-    few = judge_all(Simulated(every, machine(), codes=dict.fromkeys(every[:5], ("SYS011",))))
+    few = judge_all(SimulatedTransport(every, machine(), codes=dict.fromkeys(every[:5], ("SYS011",))))
     assert codes(few) == ["FLT015"] and few.exclude == "n[00001-00005]"
-    everywhere = judge_all(Simulated(every[:50], machine(), codes=dict.fromkeys(every, ("PKG002",))))
+    everywhere = judge_all(SimulatedTransport(every[:50], machine(), codes=dict.fromkeys(every, ("PKG002",))))
     assert codes(everywhere) == ["FLT015"] and everywhere.verdict == "not-ready" and everywhere.exclude == ""
 
 
@@ -134,7 +140,9 @@ def test_a_check_that_fails_where_the_driver_differs_is_believed():
     every = names(160)
     old = every[:60]
     report = judge_all(
-        Simulated(every, machine(), dict.fromkeys(old, ODD["driver"]), codes=dict.fromkeys(old, ("DRV001",)))
+        SimulatedTransport(
+            every, machine(), dict.fromkeys(old, ODD["driver"]), codes=dict.fromkeys(old, ("DRV001",))
+        )
     )
     assert "FLT013" not in codes(report) and "FLT015" in codes(report)
 
@@ -145,7 +153,7 @@ def test_g08_a_node_eight_percent_slower_is_found_in_noise_and_nobody_else_is():
     def figures(name: str, attempt: int) -> dict[str, float]:
         return {"gemm_bf16": 700 * dice.gauss(1, 0.03) * (0.92 if name == slow else 1)}
 
-    report = judge_all(Simulated(names(300), machine(), figures=figures), "bench")
+    report = judge_all(SimulatedTransport(names(300), machine(), figures=figures), "bench")
     assert [one.node for one in report.outliers if one.confirmed] == [slow] and report.exclude == slow
     rows = [benched(f"test {at}", scatter=0.03, slow=0.08) for at in range(3)]
     assert sum(row["found"] for row in rows) >= 2 and sum(row["false"] for row in rows) == 0
@@ -174,27 +182,29 @@ def test_the_slow_gpu_of_a_node_is_named():
             ]
         }
 
-    report = judge_all(Simulated(names(40), machine(), figures=figures), "bench")
+    report = judge_all(SimulatedTransport(names(40), machine(), figures=figures), "bench")
     assert [(one.node, one.gpu) for one in report.outliers] == [("n00007", 5)] and codes(report) == ["FLT011"]
 
 
 def test_g09_two_nodes_with_one_gpu_are_a_conflict():
     every = names(30)
     shared = {"gpu.uuid": (*(f"GPU-own-{at}" for at in range(7)), "GPU-n00001-0")}
-    report = judge_all(Simulated(every, machine(), {every[4]: shared}))
-    assert codes(report) == ["FLT012"] and set(expand(report.exclude)) == {every[0], every[4]}
+    report = judge_all(SimulatedTransport(every, machine(), {every[4]: shared}))
+    assert codes(report) == ["FLT012"] and set(expand_node_set(report.exclude)) == {every[0], every[4]}
 
 
 def test_a_clock_that_is_off_and_shared_memory_that_is_small():
     import time
 
     every = names(40)
-    transport = Simulated(every, machine(), {every[5]: {"system.shm": 64 << 20}})
-    gather = Gather(transport.nodes(), "run")
+    transport = SimulatedTransport(every, machine(), {every[5]: {"system.shm": 64 << 20}})
+    gather = AnswerCollector(transport.list_nodes(), "run")
     for name in every:
         late = 47 if name == every[8] else 0
-        body = facets.line(name, transport.of(name), "clear", run="run", at=time.time() + late)
-        gather.heard(Answer(name, ANSWERED, body, seconds=0.1))
+        body = facets.format_node_answer(
+            name, transport.facts_of_node(name), "clear", run="run", at=time.time() + late
+        )
+        gather.add_answer(NodeAnswer(name, ANSWERED, body, seconds=0.1))
     report = judge_gathered(gather, transport)
     assert set(codes(report)) == {"FLT009", "FLT010"} and report.exclude == every[5]
     assert "n00009 46 s ahead" in next(f.says for f in report.findings if f.code == "FLT009")
@@ -202,12 +212,17 @@ def test_a_clock_that_is_off_and_shared_memory_that_is_small():
 
 def test_g16_a_node_that_changes_its_mind_is_listed_and_the_worse_counts():
     every = names(240)
-    transport = Simulated(every, machine())
-    gather = Gather(transport.nodes(), "run")
-    transport.ask(gather.missing(), {"do": "check", "token": "run"}, 1, gather.heard)
+    transport = SimulatedTransport(every, machine())
+    gather = AnswerCollector(transport.list_nodes(), "run")
+    transport.ask_nodes(gather.list_unanswered(), {"do": "check", "token": "run"}, 1, gather.add_answer)
     transport.codes = {every[6]: ("GPU013",)}
-    transport.ask(transport.nodes(), {"do": "check", "token": "run", "try": 2}, 1, gather.heard)
-    assert list(gather.flaps()) == [every[6]] and 1 - len(gather.flaps()) / 240 >= 0.995
+    transport.ask_nodes(
+        transport.list_nodes(), {"do": "check", "token": "run", "try": 2}, 1, gather.add_answer
+    )
+    assert (
+        list(gather.conflicting_verdicts()) == [every[6]]
+        and 1 - len(gather.conflicting_verdicts()) / 240 >= 0.995
+    )
     report = judge_gathered(gather, transport)
     assert {"FLT014", "FLT015"} == set(codes(report)) and report.verdicts["not-ready"] == every[6]
 
@@ -216,7 +231,7 @@ def test_a_reference_decides_instead_of_the_majority():
     every = names(20)
     reference = machine(**{"driver.version": "580.95.05"})
     odd = dict.fromkeys(every[1:], ODD["driver"]) | {every[0]: {"driver.version": "580.95.05"}}
-    report = judge_all(Simulated(every, machine(), odd), reference=reference)
+    report = judge_all(SimulatedTransport(every, machine(), odd), reference=reference)
     (drift,) = report.drift
     assert (drift.want, drift.against, drift.groups[0].count, drift.split) == (
         "580.95.05",
@@ -228,15 +243,17 @@ def test_a_reference_decides_instead_of_the_majority():
 
 
 def test_what_nobody_could_see_is_not_different():
-    transport = Simulated(names(20), machine())
-    blind = transport.of("n00003")
-    gather = Gather([Node(name) for name in names(20)], "run")
+    transport = SimulatedTransport(names(20), machine())
+    blind = transport.facts_of_node("n00003")
+    gather = AnswerCollector([FleetNode(name) for name in names(20)], "run")
     for name in names(20):
-        known = transport.of(name)
+        known = transport.facts_of_node(name)
         if name == "n00003":
-            known = blind.also(blind.fact("gpu.ecc").but(value=None, gap="no permission"))
-        gather.heard(Answer(name, ANSWERED, facets.line(name, known, run="run")))
-        gather.heard(Answer(name, ANSWERED, facets.details(name, known, ["gpus"], run="run")))
+            known = blind.with_facts(blind.fact("gpu.ecc").replace(value=None, gap="no permission"))
+        gather.add_answer(NodeAnswer(name, ANSWERED, facets.format_node_answer(name, known, run="run")))
+        gather.add_answer(
+            NodeAnswer(name, ANSWERED, facets.format_node_details(name, known, ["gpus"], run="run"))
+        )
     assert judge_gathered(gather, transport).drift == ()
 
 
@@ -244,7 +261,7 @@ def test_the_report_travels_as_json():
     import json
 
     every = names(50)
-    report = judge_all(Simulated(every, machine(), {every[3]: ODD["driver"]}, dead=every[:2]))
+    report = judge_all(SimulatedTransport(every, machine(), {every[3]: ODD["driver"]}, dead=every[:2]))
     told = json.loads(json.dumps(report.fields()))
     assert FleetReport.from_json(told).to_json() == report.to_json()
     assert told["verdict"] == "not-ready" and told["states"]["dead"] == "n[00001-00002]"
@@ -252,5 +269,5 @@ def test_the_report_travels_as_json():
 
 def test_nothing_answers_and_that_is_not_clear():
     every = names(3)
-    report = judge_all(Simulated(every, machine(), dead=every))
+    report = judge_all(SimulatedTransport(every, machine(), dead=every))
     assert report.verdict == "not-ready" and codes(report) == ["FLT001"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuready.fleet.nodeset import expand, fold
+from gpuready.fleet.nodeset import expand_node_set, fold_node_names
 
 plain = st.text(string.ascii_letters + string.digits + "-._", min_size=1, max_size=24)
 
@@ -30,25 +30,25 @@ plain = st.text(string.ascii_letters + string.digits + "-._", min_size=1, max_si
     ],
 )
 def test_as_slurm_writes_them(names, folded):
-    assert fold(names) == folded
-    assert set(expand(folded)) == set(names)
+    assert fold_node_names(names) == folded
+    assert set(expand_node_set(folded)) == set(names)
 
 
 def test_only_numbers_at_the_end_for_old_slurm():
-    assert fold(["n1-ib", "n2-ib", "n1", "n2"], trailing=True) == "n[1-2],n1-ib,n2-ib"
+    assert fold_node_names(["n1-ib", "n2-ib", "n1", "n2"], trailing=True) == "n[1-2],n1-ib,n2-ib"
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(plain, max_size=60))
 def test_round_trip_of_any_names(names):
-    assert sorted(expand(fold(names))) == sorted(set(names))
+    assert sorted(expand_node_set(fold_node_names(names))) == sorted(set(names))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 120), st.booleans()), max_size=80))
 def test_round_trip_of_racks_and_numbers(rows):
     names = [f"r{rack}n{at:03d}" if padded else f"r{rack}n{at}" for rack, at, padded in rows]
-    assert sorted(expand(fold(names))) == sorted(set(names))
+    assert sorted(expand_node_set(fold_node_names(names))) == sorted(set(names))
 
 
 def unfoldable(count: int) -> list[str]:
@@ -59,8 +59,8 @@ def unfoldable(count: int) -> list[str]:
 
 def test_ten_thousand_names_that_do_not_fold_cost_no_more_each_than_a_thousand(cost):
     names = unfoldable(10_000)
-    assert sorted(expand(fold(names))) == sorted(set(names))
-    assert cost(lambda: fold(names[:3000])) < 1.5 * 10 * cost(lambda: fold(names[:300]))
+    assert sorted(expand_node_set(fold_node_names(names))) == sorted(set(names))
+    assert cost(lambda: fold_node_names(names[:3000])) < 1.5 * 10 * cost(lambda: fold_node_names(names[:300]))
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from benchmarks.fleet_search import run
 
-from gpuready.fleet.pairs import Search, graded
-from gpuready.fleeted import FAILED, PASSED, SLOW, Pair
+from gpuready.fleet.pair_search import PairSearch, mark_slow_pairs
+from gpuready.model.fleet import FAILED, PASSED, SLOW, NodePair
 
 
 def totals(starts: range, **options) -> dict[str, int]:
@@ -50,55 +50,57 @@ def test_a_pair_of_switches_is_found_as_one():
 def test_a_whole_switch_is_one_suspect():
     names = [f"n{at}" for at in range(128)]
     switches = {name: f"s{at // 16}" for at, name in enumerate(names)}
-    search = Search(names, switches)
-    while pairs := search.round():
+    search = PairSearch(names, switches)
+    while pairs := search.next_round():
         for a, b in pairs:
             cut = (switches[a] == "s3") != (switches[b] == "s3")
-            search.heard(Pair(a, b, search.number, FAILED if cut else PASSED))
-    sure = [(one.kind, one.names) for one in search.suspects() if one.confirmed]
+            search.add_outcome(NodePair(a, b, search.round_number, FAILED if cut else PASSED))
+    sure = [(one.kind, one.names) for one in search.list_suspects() if one.confirmed]
     assert sure == [("switch", ("s3",))]
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 9, 10, 33])
 def test_pairs_of_a_round_are_disjoint_and_a_healthy_fleet_is_soon_done(count):
-    search = Search([f"n{at}" for at in range(count)])
+    search = PairSearch([f"n{at}" for at in range(count)])
     met = set()
-    while pairs := search.round():
+    while pairs := search.next_round():
         flat = [name for pair in pairs for name in pair]
         assert len(flat) == len(set(flat)) and len(pairs) == count // 2
         met |= {frozenset(pair) for pair in pairs}
         for a, b in pairs:
-            search.heard(Pair(a, b, search.number, PASSED))
-    assert search.suspects() == [] and search.number <= (7 if count <= 8 else 3)
+            search.add_outcome(NodePair(a, b, search.round_number, PASSED))
+    assert search.list_suspects() == [] and search.round_number <= (7 if count <= 8 else 3)
     if count <= 8:
         assert len(met) == count * (count - 1) // 2, "everybody met everybody"
 
 
 def test_two_nodes_alone_cannot_tell_who_it_is_and_nobody_is_accused():
-    search = Search(["a", "b"])
-    while pairs := search.round():
-        search.heard(Pair(*pairs[0], search.number, FAILED))
-    assert [(one.kind, one.confirmed) for one in search.suspects()] == [("link", False)]
+    search = PairSearch(["a", "b"])
+    while pairs := search.next_round():
+        search.add_outcome(NodePair(*pairs[0], search.round_number, FAILED))
+    assert [(one.kind, one.confirmed) for one in search.list_suspects()] == [("link", False)]
 
 
 def test_nodes_that_are_lost_take_part_no_longer_and_a_pair_counts_once():
-    search = Search([f"n{at}" for at in range(12)])
-    search.round()
-    search.lost("n3")
-    assert all("n3" not in pair for pair in search.round())
+    search = PairSearch([f"n{at}" for at in range(12)])
+    search.next_round()
+    search.drop_node("n3")
+    assert all("n3" not in pair for pair in search.next_round())
     for _ in range(3):
-        search.heard(Pair("n1", "n2", 2, FAILED))
-        search.heard(Pair("n2", "n1", 2, FAILED))
+        search.add_outcome(NodePair("n1", "n2", 2, FAILED))
+        search.add_outcome(NodePair("n2", "n1", 2, FAILED))
     assert len(search.pairs) == 1
 
 
-def searched(names, outcome) -> Search:
+def searched(names, outcome) -> PairSearch:
     """A search whose pairs end as ``outcome`` says: with the GPUs that failed, or nothing."""
-    search = Search(names)
-    while pairs := search.round():
+    search = PairSearch(names)
+    while pairs := search.next_round():
         for a, b in pairs:
             gpus = outcome(a, b)
-            search.heard(Pair(a, b, search.number, PASSED if gpus is None else FAILED, gpus=gpus or ()))
+            search.add_outcome(
+                NodePair(a, b, search.round_number, PASSED if gpus is None else FAILED, gpus=gpus or ())
+            )
     return search
 
 
@@ -108,7 +110,7 @@ def test_a_bad_node_and_a_bad_link_among_eight_are_both_named():
     def outcome(a, b):
         return () if "n7" in (a, b) or {a, b} == {"n2", "n5"} else None
 
-    found = searched([f"n{at}" for at in range(8)], outcome).suspects()
+    found = searched([f"n{at}" for at in range(8)], outcome).list_suspects()
     assert {(one.kind, one.names) for one in found if one.confirmed} == {
         ("node", ("n7",)),
         ("link", ("n2", "n5")),
@@ -125,7 +127,7 @@ def test_the_bad_gpus_of_a_node_are_named_and_a_bad_node_is_a_node(count):
             return ()
         return (1, 3) if "n2" in (a, b) else None
 
-    found = searched([f"n{at}" for at in range(count)], outcome).suspects()
+    found = searched([f"n{at}" for at in range(count)], outcome).list_suspects()
     assert {(one.kind, one.names, one.gpu) for one in found if one.confirmed} == {
         ("gpu", ("n2",), 1),
         ("gpu", ("n2",), 3),
@@ -135,22 +137,22 @@ def test_the_bad_gpus_of_a_node_are_named_and_a_bad_node_is_a_node(count):
 
 def test_a_port_in_a_name_is_no_gpu():
     found = searched([f"h{at}:2222" for at in range(12)], lambda a, b: () if "h3:2222" in (a, b) else None)
-    assert [(one.kind, one.names) for one in found.suspects()] == [("node", ("h3:2222",))]
+    assert [(one.kind, one.names) for one in found.list_suspects()] == [("node", ("h3:2222",))]
 
 
 def test_one_rail_between_two_nodes_is_a_link_and_says_which():
     found = searched([f"n{at}" for at in range(8)], lambda a, b: (5,) if {a, b} == {"n1", "n6"} else None)
-    (link,) = found.suspects()
+    (link,) = found.list_suspects()
     assert (link.kind, link.names) == ("link", ("n1", "n6")) and "only GPU 5 of each" in link.evidence[0]
 
 
 def test_the_slow_gpu_of_a_pair_is_kept_with_it():
-    pairs = [Pair(f"a{at}", f"b{at}", 1, PASSED, rate=100.0, rates=(100.0, 100.0)) for at in range(5)]
-    pairs.append(Pair("a9", "b9", 1, PASSED, rate=20.0, rates=(99.0, 20.0)))
-    assert [(one.outcome, one.gpus) for one in graded(pairs)][4:] == [(PASSED, ()), (SLOW, (1,))]
+    pairs = [NodePair(f"a{at}", f"b{at}", 1, PASSED, rate=100.0, rates=(100.0, 100.0)) for at in range(5)]
+    pairs.append(NodePair("a9", "b9", 1, PASSED, rate=20.0, rates=(99.0, 20.0)))
+    assert [(one.outcome, one.gpus) for one in mark_slow_pairs(pairs)][4:] == [(PASSED, ()), (SLOW, (1,))]
 
 
 def test_pairs_far_below_the_usual_rate_are_slow():
-    pairs = [Pair(f"a{at}", f"b{at}", 1, PASSED, rate=100.0 if at else 40.0) for at in range(6)]
-    assert [pair.outcome for pair in graded(pairs)] == [SLOW] + [PASSED] * 5
-    assert graded(pairs[:2]) == pairs[:2], "with so few nothing is usual"
+    pairs = [NodePair(f"a{at}", f"b{at}", 1, PASSED, rate=100.0 if at else 40.0) for at in range(6)]
+    assert [pair.outcome for pair in mark_slow_pairs(pairs)] == [SLOW] + [PASSED] * 5
+    assert mark_slow_pairs(pairs[:2]) == pairs[:2], "with so few nothing is usual"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.fleet.worlds import judge_all, machine, names
 
-from gpuready.fleet.nodeset import fold
-from gpuready.fleet.simulated import Simulated
-from gpuready.fleeted import Drift, FleetReport, Group, Suspect
+from gpuready.fleet.nodeset import fold_node_names
+from gpuready.fleet.simulated import SimulatedTransport
+from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodeGroup
 from gpuready.render import fleet as render
 from gpuready.render.layout import Screen
 
@@ -14,7 +14,9 @@ from gpuready.render.layout import Screen
 def test_every_line_fits_and_every_difference_is_there():
     every = names(600)
     odd = {name: {"driver.version": "550.54.15"} for name in every[3::40]} | {every[8]: {"gpu.count": 7}}
-    text = render.page(judge_all(Simulated(every, machine(), odd, dead=every[::30])), Screen(80))
+    text = render.render_fleet_screen(
+        judge_all(SimulatedTransport(every, machine(), odd, dead=every[::30])), Screen(80)
+    )
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "550.54.15" in text and "No route to host" in text and "not-ready" in text
     for name in every[3::40]:
@@ -23,40 +25,44 @@ def test_every_line_fits_and_every_difference_is_there():
 
 def test_a_long_set_of_nodes_says_that_there_are_more():
     many = [f"n{at}" for at in range(0, 4000, 2)]
-    drift = Drift("driver", "driver.version", "2", (Group("1", fold(many), len(many)),), 4000)
+    drift = Drift("driver", "driver.version", "2", (NodeGroup("1", fold_node_names(many), len(many)),), 4000)
     report = FleetReport(
-        "drift", "simulated", 4000, drift=(drift,), exclude=fold(many), states={"answered": "n1"}
+        "drift", "simulated", 4000, drift=(drift,), exclude=fold_node_names(many), states={"answered": "n1"}
     )
-    text = render.page(report, Screen(80))
+    text = render.render_fleet_screen(report, Screen(80))
     assert "and more; the JSON has them all" in text and "--exclude prints the whole list" in text
     assert all(len(line) <= 80 for line in text.splitlines())
-    assert render.exclude(report).strip() == fold(many)
+    assert render.render_exclude_list(report).strip() == fold_node_names(many)
 
 
 def test_one_node_is_one_node():
     one = FleetReport("check", "simulated", 1, states={"answered": "n1"})
-    assert "fleet of 1 node: " in render.line(one) and "1 node " in render.page(one, Screen(80))
-    assert "fleet of 1,000 nodes: " in render.line(one.but(nodes=1000))
+    assert "fleet of 1 node: " in render.format_fleet_line(one) and "1 node " in render.render_fleet_screen(
+        one, Screen(80)
+    )
+    assert "fleet of 1,000 nodes: " in render.format_fleet_line(one.replace(nodes=1000))
 
 
 def test_names_that_would_move_the_cursor_are_shown():
-    drift = Drift("driver", "driver.version", "2", (Group("\x1b[2J1", "n\x1b[1", 1),), 4)
+    drift = Drift("driver", "driver.version", "2", (NodeGroup("\x1b[2J1", "n\x1b[1", 1),), 4)
     report = FleetReport("drift", "simulated", 4, drift=(drift,), exclude="n\x1b1", states={"answered": "n1"})
-    assert "\x1b" not in render.page(report, Screen(80)) + render.exclude(report)
+    assert "\x1b" not in render.render_fleet_screen(report, Screen(80)) + render.render_exclude_list(report)
 
 
 def test_ray_takes_labels_and_slurm_a_list():
     every = names(6)
     labels = {name: {"ray.io/node-id": f"id{at}"} for at, name in enumerate(every)}
-    report = judge_all(Simulated(every, machine(), dead=every[1:3], labels=labels))
-    assert render.exclude(report) == "ray.io/node-id=!in(id1,id2)\n"
-    assert render.exclude(report.but(selector={})) == "n[00002-00003]\n"
-    lines = render.page(report, Screen(80)).splitlines()
+    report = judge_all(SimulatedTransport(every, machine(), dead=every[1:3], labels=labels))
+    assert render.render_exclude_list(report) == "ray.io/node-id=!in(id1,id2)\n"
+    assert render.render_exclude_list(report.replace(selector={})) == "n[00002-00003]\n"
+    lines = render.render_fleet_screen(report, Screen(80)).splitlines()
     assert "keep jobs away: --exclude=n[00002-00003]" in lines
     assert "keep tasks away: label_selector={'ray.io/node-id': '!in(id1,id2)'}" in lines
-    narrow = render.page(report, Screen(50))
+    narrow = render.render_fleet_screen(report, Screen(50))
     assert "--exclude prints the whole list and Ray's label selector" in " ".join(narrow.split())
-    healthy = render.page(judge_all(Simulated(every, machine(), labels=labels)), Screen(80))
+    healthy = render.render_fleet_screen(
+        judge_all(SimulatedTransport(every, machine(), labels=labels)), Screen(80)
+    )
     assert "away" not in healthy
 
 
@@ -66,13 +72,13 @@ def test_a_bench_shows_what_nodes_reach():
     )
     assert (
         "  cpu-memory: 12.5 in the middle, 10 to 12.5, 2 nodes"
-        in render.page(report, Screen(80)).splitlines()
+        in render.render_fleet_screen(report, Screen(80)).splitlines()
     )
 
 
 def test_a_bad_gpu_is_named_with_its_node():
-    bad = Suspect("gpu", ("n7",), 5, 0, True, ("failed in 5 of 5 pairs",), 3)
-    text = render.page(
+    bad = FleetSuspect("gpu", ("n7",), 5, 0, True, ("failed in 5 of 5 pairs",), 3)
+    text = render.render_fleet_screen(
         FleetReport("bisect", "ssh", 8, suspects=(bad,), states={"answered": "n7"}), Screen(80)
     )
     assert "GPU 3 of n7: bad, 5 pairs failed and 0 passed" in text

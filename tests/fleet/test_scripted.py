@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from gpuready.fleet.driver import Scripted
-from gpuready.fleeted import Node
+from gpuready.fleet.script_driver import ScriptedTransport
+from gpuready.model.fleet import FleetNode
 
 
-class Stage(Scripted):
-    called, stranger, silent = "the stage", "not of this stage", "no word of it"
+class Stage(ScriptedTransport):
+    engine_name, unknown_node_reason, silent_node_reason = "the stage", "not of this stage", "no word of it"
 
     def __init__(self, says, trouble="", end=""):
         self.token, self.says, self.asked = "t", says, []
         self.trouble, self.end = trouble, end
 
-    def _knows(self, name):
+    def _knows_node(self, name):
         return name != "stranger"
 
-    def _send(self, names, orders, line):
+    def _send_orders(self, names, orders, line):
         self.asked.append((names, orders.send))
         for name in names:
             for word, text in self.says.get(name, [[], []])[orders.send]:
@@ -28,7 +28,7 @@ class Stage(Scripted):
 
 def heard(stage, *nodes):
     answers = []
-    stage.ask(nodes, {"do": "look"}, 5.0, answers.append)
+    stage.ask_nodes(nodes, {"do": "look"}, 5.0, answers.append)
     return {one.node: (one.kind, one.body or one.why) for one in answers}
 
 
@@ -41,11 +41,11 @@ def test_each_node_has_one_answer():
         }
     )
     nodes = [
-        Node("well"),
-        Node("bare"),
-        Node("mute"),
-        Node("stranger"),
-        Node("off", "down", "its plug is out"),
+        FleetNode("well"),
+        FleetNode("bare"),
+        FleetNode("mute"),
+        FleetNode("stranger"),
+        FleetNode("off", "down", "its plug is out"),
     ]
     found = heard(stage, *nodes)
     assert found["well"] == ("answered", "{}") and found["bare"] == ("answered", "[]")
@@ -56,12 +56,15 @@ def test_each_node_has_one_answer():
 
 def test_the_engines_own_trouble_is_told_of_who_is_left():
     says = {"well": [[("answer", "{}")], []]}
-    found = heard(Stage(says, "it fell over"), Node("well"), Node("other"))
+    found = heard(Stage(says, "it fell over"), FleetNode("well"), FleetNode("other"))
     assert found == {"well": ("answered", "{}"), "other": ("dead", "the stage: it fell over")}
-    late = heard(Stage({}, "no answer within 5 s", "deadline"), Node("other"))
+    late = heard(Stage({}, "no answer within 5 s", "deadline"), FleetNode("other"))
     assert late == {"other": ("slow", "the stage: no answer within 5 s")}
 
 
 def test_where_nobody_can_be_asked_the_script_is_not_started():
     stage = Stage({})
-    assert heard(stage, Node("stranger")) == {"stranger": ("dead", "not of this stage")} and stage.asked == []
+    assert (
+        heard(stage, FleetNode("stranger")) == {"stranger": ("dead", "not of this stage")}
+        and stage.asked == []
+    )

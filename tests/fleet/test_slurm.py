@@ -9,7 +9,7 @@ from tests.fleet.faked import Bin
 
 from gpuready import system
 from gpuready.fleet import slurm
-from gpuready.fleet.slurm import Slurm
+from gpuready.fleet.slurm import SlurmTransport
 
 SINFO = """
 import sys
@@ -77,23 +77,23 @@ def bin_(tmp_path, monkeypatch):
     return made
 
 
-def fleet(only: str = "", **environ: str) -> Slurm:
-    return Slurm(system.Live(), "t1", only=only, python=sys.executable, environ=environ)
+def fleet(only: str = "", **environ: str) -> SlurmTransport:
+    return SlurmTransport(system.LiveHost(), "t1", node_list=only, python=sys.executable, environ=environ)
 
 
-def asked(transport: Slurm, nodes: list, deadline: float = 20.0) -> dict:
+def asked(transport: SlurmTransport, nodes: list, deadline: float = 20.0) -> dict:
     answers: dict = {}
 
     def heard(answer):
         assert answer.node not in answers
         answers[answer.node] = answer
 
-    transport.ask(nodes, {"schema": 1, "do": "fingerprint", "token": "t1"}, deadline, heard)
+    transport.ask_nodes(nodes, {"schema": 1, "do": "fingerprint", "token": "t1"}, deadline, heard)
     return answers
 
 
 def test_g12_every_state_is_shown_with_slurms_reason(bin_):
-    found = {node.name: node for node in fleet().nodes()}
+    found = {node.name: node for node in fleet().list_nodes()}
     assert {name: node.state for name, node in found.items()} == STATES
     assert (
         found["n01"].gpus == 8
@@ -106,19 +106,19 @@ def test_g12_every_state_is_shown_with_slurms_reason(bin_):
 
 def test_g12_nodes_that_slurm_will_not_give_are_named_and_not_waited_for(bin_):
     transport = fleet()
-    answers = asked(transport, [n for n in transport.nodes() if n.name not in ("n12", "n02")])
+    answers = asked(transport, [n for n in transport.list_nodes() if n.name not in ("n12", "n02")])
     kinds = {name: answer.kind for name, answer in answers.items()}
     assert kinds.pop("n01") == "answered" and kinds.pop("n04") == "dead"
     assert set(kinds.values()) == {"refused"} and "drained" in answers["n03"].why
-    assert "--nodelist=n01" in bin_.asked()[0] and len(bin_.asked()) == 1
+    assert "--nodelist=n01" in bin_.asked_count()[0] and len(bin_.asked_count()) == 1
 
 
 def test_g12_a_sinfo_that_hangs_is_bounded(bin_, monkeypatch):
     bin_.put("sinfo", "import time\ntime.sleep(600)\n")
     monkeypatch.setattr(slurm, "SINFO", 0.5)
     with pytest.raises(ValueError, match=r"sinfo: no answer within 0.5 s; name the nodes with --nodes"):
-        fleet().nodes()
-    named = fleet("n[01-02]").nodes()
+        fleet().list_nodes()
+    named = fleet("n[01-02]").list_nodes()
     assert [node.state for node in named] == ["unknown", "unknown"]
     assert {a.kind for a in asked(fleet("n[01-02]"), named).values()} == {"answered"}
 
@@ -127,7 +127,7 @@ def test_g14_a_task_that_fails_leaves_the_others_alone(bin_, monkeypatch):
     monkeypatch.setenv("FAILING", "n02")
     monkeypatch.setenv("LOST", "n03")
     transport = fleet("n[01-04]")
-    nodes = [node.but(state="up") for node in transport.nodes()]
+    nodes = [node.replace(state="up") for node in transport.list_nodes()]
     answers = asked(transport, nodes)
     assert [answers[f"n0{i}"].kind for i in range(1, 5)] == ["answered", "dead", "dead", "answered"]
     assert "Exited with exit code 9" in answers["n02"].why or "srun" in answers["n02"].why
@@ -137,8 +137,8 @@ def test_g14_a_task_that_fails_leaves_the_others_alone(bin_, monkeypatch):
 def test_one_node_that_is_busy_does_not_spoil_it_for_all(bin_, monkeypatch):
     monkeypatch.setenv("ALL_OR_NOTHING", "1")
     transport = fleet("n[01-02]")
-    answers = asked(transport, transport.nodes())
-    assert {a.kind for a in answers.values()} == {"answered"} and len(bin_.asked()) == 3
+    answers = asked(transport, transport.list_nodes())
+    assert {a.kind for a in answers.values()} == {"answered"} and len(bin_.asked_count()) == 3
 
 
 @pytest.mark.parametrize(
@@ -146,11 +146,11 @@ def test_one_node_that_is_busy_does_not_spoil_it_for_all(bin_, monkeypatch):
 )
 def test_e30_a_node_list_that_is_no_list_of_names_is_refused(bin_, name):
     with pytest.raises(ValueError):
-        fleet(SLURM_JOB_ID="1", SLURM_JOB_NODELIST=name).nodes()
+        fleet(SLURM_JOB_ID="1", SLURM_JOB_NODELIST=name).list_nodes()
 
 
 def test_e30_the_command_has_no_shell_and_no_script(bin_):
-    words = fleet(SLURM_JOB_ID="1", SLURM_JOB_NAME="x; reboot").command(["n01", "n02"], 60.0)
+    words = fleet(SLURM_JOB_ID="1", SLURM_JOB_NAME="x; reboot").srun_command(["n01", "n02"], 60.0)
     assert words[0] == "srun" and "--nodelist=n01,n02" in words and "--overlap" in words
     assert not any("reboot" in word for word in words) and words[-3] == sys.executable
-    assert "--immediate=20" in fleet().command(["n01"], 60.0)
+    assert "--immediate=20" in fleet().srun_command(["n01"], 60.0)

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 from gpuready.fleet import drift, outliers, verdict
-from gpuready.fleet.gather import Gather
-from gpuready.fleet.simulated import Simulated
-from gpuready.fleet.strata import strata
-from gpuready.fleeted import FleetReport
+from gpuready.fleet.answer_collector import AnswerCollector
+from gpuready.fleet.simulated import SimulatedTransport
+from gpuready.fleet.strata import assign_strata
 from gpuready.model import Fact, Facts
-from gpuready.workflow.comparing import judged
+from gpuready.model.fleet import FleetReport
+from gpuready.workflow.fleet_report import judge_fleet
 
 RECORDED = Path(__file__).parent.parent / "machines" / "h200.json"
 KEPT = (
@@ -39,23 +39,27 @@ def machine(**values: object) -> Facts:
         "gpu.ecc": ("on",) * 8,
     }
     known = Facts([row for row in rows if row.key.startswith(KEPT)], "h200")
-    return known.also(*(Fact(key, value, "test") for key, value in (eight | values).items()))
+    return known.with_facts(*(Fact(key, value, "test") for key, value in (eight | values).items()))
 
 
 def names(count: int) -> list[str]:
     return [f"n{at:05d}" for at in range(1, count + 1)]
 
 
-def judge_all(transport: Simulated, did: str = "check", reference: Facts | None = None) -> FleetReport:
+def judge_all(
+    transport: SimulatedTransport, did: str = "check", reference: Facts | None = None
+) -> FleetReport:
     """One whole run: ask, compare, ask for details, measure again, judge."""
-    gather = Gather(transport.nodes(), "run")
-    transport.ask(gather.missing(), {"do": did, "token": "run"}, 1, gather.heard)
-    stratum_of = strata(gather.nodes, gather.records)
-    weighed = outliers.weigh(gather.tries, stratum_of)
-    for attempt in range(2, outliers.TRIES + 1):
-        again = [node for node in transport.nodes() if node.name in weighed.again]
-        transport.ask(again, {"do": did, "token": "run", "try": attempt}, 1, gather.heard) if again else None
-        weighed = outliers.weigh(gather.tries, stratum_of)
+    gather = AnswerCollector(transport.list_nodes(), "run")
+    transport.ask_nodes(gather.list_unanswered(), {"do": did, "token": "run"}, 1, gather.add_answer)
+    stratum_of = assign_strata(gather.nodes, gather.records)
+    weighed = outliers.find_outliers(gather.measured_tries, stratum_of)
+    for attempt in range(2, outliers.MAX_TRIES + 1):
+        again = [node for node in transport.list_nodes() if node.name in weighed.measure_again]
+        transport.ask_nodes(
+            again, {"do": did, "token": "run", "try": attempt}, 1, gather.add_answer
+        ) if again else None
+        weighed = outliers.find_outliers(gather.measured_tries, stratum_of)
     return judge_gathered(gather, transport, stratum_of, weighed, reference, did)
 
 
@@ -64,17 +68,23 @@ def judge_gathered(
 ) -> FleetReport:
     from gpuready.fleet import facets
 
-    stratum_of = stratum_of if stratum_of is not None else strata(gather.nodes, gather.records)
+    stratum_of = stratum_of if stratum_of is not None else assign_strata(gather.nodes, gather.records)
     rows = (
-        {facet: facets.values(facet, reference) for facet in facets.FACETS} if reference is not None else None
+        {facet: facets.facet_values(facet, reference) for facet in facets.FACETS}
+        if reference is not None
+        else None
     )
-    differ = drift.differing(gather.records, stratum_of, rows)
-    for node, keys in drift.questions(differ, gather.details).items():
-        transport.ask([gather.nodes[node]], {"do": "details", "token": "run", "keys": keys}, 1, gather.heard)
-    pieces = verdict.Pieces(
-        gather, stratum_of, differ, drift.explain(differ, gather.details), weighed, **more
+    differ = drift.find_facet_differences(gather.records, stratum_of, rows)
+    for node, keys in drift.plan_detail_requests(differ, gather.details).items():
+        transport.ask_nodes(
+            [gather.nodes[node]], {"do": "details", "token": "run", "keys": keys}, 1, gather.heard
+        )
+    pieces = verdict.FleetEvidence(
+        gather, stratum_of, differ, drift.explain_differences(differ, gather.details), weighed, **more
     )
-    return verdict.report(pieces, lambda known: judged(known, False), did=did, transport="simulated")
+    return verdict.build_fleet_report(
+        pieces, lambda known: judge_fleet(known, False), did=did, transport="simulated"
+    )
 
 
 def codes(report: FleetReport) -> list[str]:

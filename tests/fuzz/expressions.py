@@ -59,20 +59,22 @@ def every() -> tuple[list[Expression], list[str]]:
 
 def tables() -> Iterator[Expression]:
     """Expressions that stand in tables."""
-    from gpuready.system import announced, redact, shapes  # noqa: F401
+    from gpuready.system import named_secrets, redact_text, secret_patterns  # noqa: F401
 
     redaction: Any = sys.modules["gpuready.system.redact"]
-    for hint, source in shapes._TOKENS.items():
+    for hint, source in secret_patterns._TOKENS.items():
         yield Expression(f"shapes {hint}", source, 0, True)
-    for hint, _, sources in (*shapes.WEBHOOKS, *shapes.PHRASES):
+    for hint, _, sources in (*secret_patterns.WEBHOOKS, *secret_patterns.PHRASES):
         yield from (Expression(f"shapes {hint}", source, 0, True) for source in sources)
     yield Expression("redact _USERINFO", redaction._USERINFO, 0, False)
     names = "_BARE _ENTITY _LINE _AFTER _APART _BESIDE _ONWARDS _LIST _NEARBY _PARAMETERS"
     for name in names.split():
-        yield Expression(f"announced {name}", getattr(announced, name), 0, False)
+        yield Expression(f"announced {name}", getattr(named_secrets, name), 0, False)
     for name in ("_BEFORE", "_PAIRED"):
-        yield Expression(f"announced {name}", getattr(announced, name), 0, True)
-    yield from (Expression("announced _QUOTED", source, 0, False) for source in announced._QUOTED.values())
+        yield Expression(f"announced {name}", getattr(named_secrets, name), 0, True)
+    yield from (
+        Expression("announced _QUOTED", source, 0, False) for source in named_secrets._QUOTED_VALUES.values()
+    )
 
 
 def heard(work: Callable[[], None]) -> list[Expression]:

@@ -14,116 +14,124 @@ def lock(data: bytes) -> None:
     from gpuready.render import files
 
     plan = read_lock(text(data), "gpuready.lock")
-    for form in files.FORMS:
-        tried(lambda _, form=form: files.document(plan, form), "")  # type: ignore[misc]
+    for form in files.FILE_FORMATS:
+        tried(lambda _, form=form: files.render_plan_file(plan, form), "")  # type: ignore[misc]
 
 
 def kept(data: bytes) -> None:
     """Journals, manifests, leases, answers, evidence and stores, as they lie on the disk."""
-    from gpuready.apply import answers, generation, journal, lease
-    from gpuready.extensions import store
+    from gpuready.apply import generation, journal, lease, resolution_cache
+    from gpuready.extensions import build_cache
     from gpuready.fleet import journal as heard
     from gpuready.prove import bench
-    from gpuready.workflow import proving
+    from gpuready.workflow import prove
 
     told = text(data)
-    for name in (journal.NAME, generation.MANIFEST, generation.ORDER, heard.NAME, store.MANIFEST):
+    for name in (
+        journal.JOURNAL_FILE,
+        generation.MANIFEST_FILE,
+        generation.ORDER_FILE,
+        heard.NAME,
+        build_cache.MANIFEST_NAME,
+    ):
         path = file(data, "-kept", name)
     folder = path.rpartition("/")[0]
-    journal.entries(folder)
-    one = generation.Generation(1, "x", folder)
-    one.manifest(), one.order
-    lease._holder(told[:4096])
-    answers._read(told)
-    for answer, at in heard.Journal(folder).entries():
+    journal.read_journal(folder)
+    one = generation.EnvironmentGeneration(1, "x", folder)
+    one.read_manifest(), one.install_order
+    lease._parse_holder(told[:4096])
+    resolution_cache._decode_answer(told)
+    for answer, at in heard.AnswerJournal(folder).read_entries():
         json.dumps([answer.to_json(), at])
-    store.read(folder)
-    bench._measures(path)
-    tried(lambda _: proving.evidence_of(path), "")
+    build_cache.read_manifest(folder)
+    bench._read_measures(path)
+    tried(lambda _: prove.read_evidence(path), "")
 
 
 def run_folder(data: bytes) -> None:
     """The folder of a run of the fleet that is to be resumed."""
-    from gpuready.workflow import fleeting
+    from gpuready.workflow import fleet
 
     path = file(data, "-run", "run.json").rpartition("/")[0]
-    fleeting._folder(fleeting.Asked(do="check", frameworks=("transformers",), resume=path))
+    fleet._open_run_folder(fleet.FleetTask(do="check", frameworks=("transformers",), resume=path))
 
 
 def _told(rows: object) -> None:
     """What a leader told of its trial connections; that it is a list is all that the host knows."""
-    from gpuready.rollcall import dial
+    from gpuready.rollcall import trial_connections
 
     if isinstance(rows, list):
-        dial.slow({0: rows, 1: rows}, {0: "a", 1: "b"})
+        trial_connections.find_slow_links({0: rows, 1: rows}, {0: "a", 1: "b"})
 
 
 def wire(data: bytes) -> None:
     """Lines of the roll-call, of the launcher and of a pair of nodes, as a stranger may send them."""
-    from gpuready.fleet import rounds
-    from gpuready.fleeted import ANSWERED, Answer
-    from gpuready.launcher import hub
-    from gpuready.rollcall import hello, said
+    from gpuready.fleet import pair_rounds
+    from gpuready.launcher import agent_hub
+    from gpuready.model.fleet import ANSWERED, NodeAnswer
+    from gpuready.rollcall import hello, server_message
     from gpuready.rollcall import wire as reader
 
     for token in ("", "t"):
-        for read in (hello.read, said.read, _told):
+        for read in (hello.parse_hello, server_message.parse_server_message, _told):
             try:
-                read(reader.opened(data, token, "salt"))
+                read(reader.decode_message(data, token, "salt"))
             except (PermissionError, *REFUSALS):
                 pass
     for line in data.split(b"\n"):
-        message = hub._message(line)
+        message = agent_hub._parse_message(line)
         if message is not None:
-            hub.knows(message, "the token")
-    rounds.read(Answer("n1", ANSWERED, body=text(data)))
+            agent_hub.is_valid_hello(message, "the token")
+    pair_rounds.parse_pair_answer(NodeAnswer("n1", ANSWERED, body=text(data)))
 
 
 def trace(data: bytes) -> None:
     """The trace of a training step, as another process sends it."""
-    from gpuready.fit import traced
+    from gpuready.fit.search import traced_prediction
 
-    traced.checked(decoded(data))
+    traced_prediction.validate_trace(decoded(data))
 
 
 def query(data: bytes) -> None:
     """A query of the web service: whatever it is, no path and no flag of its own gets through."""
     from urllib.parse import parse_qsl
 
-    from gpuready.web import asked
+    from gpuready.web import query_parser
 
     pairs = parse_qsl(text(data), keep_blank_values=True)
-    for command in asked.FLAGS:
+    for command in query_parser.COMMAND_FLAGS:
         try:
-            words = asked.words(command, pairs)
-        except asked.Wrong:
+            words = query_parser.build_command_words(command, pairs)
+        except query_parser.InvalidQuery:
             continue
         assert words[: len(command.split())] == command.split()
-        known = {f"--{flag}" for flag in (*asked.FLAGS[command], "json", "no-resolve")} | {"--"}
+        known = {f"--{flag}" for flag in (*query_parser.COMMAND_FLAGS[command], "json", "no-resolve")} | {
+            "--"
+        }
         flags = words[: words.index("--")] if "--" in words else words
         assert all(w.partition("=")[0] in known for w in flags if w.startswith("-")), words
         assert not any("/" in word for word in words[len(flags) :]), words
-    for read in (asked.parts, asked.framework):
+    for read in (query_parser.build_page_commands, query_parser.parse_framework_query):
         try:
             read(pairs)
-        except asked.Wrong:
+        except query_parser.InvalidQuery:
             continue
 
 
 def arguments(data: bytes) -> None:
     """The arguments of an agent's call, against the schema of every tool; no path leads out of the yard."""
-    from gpuready.mcp import schema, tools
-    from gpuready.system.fence import Fence
+    from gpuready.mcp import argument_schema, tools
+    from gpuready.system.path_allowlist import PathAllowlist
 
     given = decoded(data)
-    for tool in tools.table(True).values():
-        tried(lambda _, tool=tool: schema.checked(tool.takes, given, tool.name), "")  # type: ignore[misc]
+    for tool in tools.build_tool_table(True).values():
+        tried(lambda _, tool=tool: argument_schema.validate_arguments(tool.takes, given, tool.name), "")  # type: ignore[misc]
     inside = FOLDER / "gpuready-fuzz-yard"
     inside.mkdir(exist_ok=True)
-    fence = Fence([str(inside)])
+    fence = PathAllowlist([str(inside)])
     for word in [w for w in given.values() if isinstance(w, str)] if isinstance(given, dict) else []:
-        tried(fence.file, word), tried(fence.log, word), tried(fence.folder, word)
-        assert not fence.allows(word) or _within(word, str(inside)), word
+        tried(fence.check_file, word), tried(fence.check_log, word), tried(fence.check_folder, word)
+        assert not fence.allows_path(word) or _within(word, str(inside)), word
 
 
 def _within(path: str, root: str) -> bool:
@@ -134,12 +142,12 @@ def _within(path: str, root: str) -> bool:
 
 def words(data: bytes) -> None:
     """A command line: words that end with a zero."""
-    from gpuready.cli import grammar
-    from gpuready.cli.words import Usage
+    from gpuready.cli import parser
+    from gpuready.cli.command_spec import UsageError
 
     try:
-        grammar.parse(text(data).split("\0"))
-    except Usage:
+        parser.parse_command_line(text(data).split("\0"))
+    except UsageError:
         return
 
 

@@ -10,29 +10,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuready.system import Blind, Door, Ran
+from gpuready.system import AccessError, HostAccess, RunResult
 from gpuready.workflow.refusal import Refused
 
-REFUSALS = (ValueError, Blind, Refused)
+REFUSALS = (ValueError, AccessError, Refused)
 """What a reader may raise: the callers turn each into one sentence."""
 
 FOLDER = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
 RECORDED = Path(__file__).parents[1] / "machines" / "h200.json"
 
 
-class Paper(Door):
+class Paper(HostAccess):
     """A machine on which every file has the same text, every program says it, and nothing else is there."""
 
     def __init__(self, text: str, **given: Any):
         self.text, self.given = text, given
 
-    def ask(self, verb: str, *args: Any) -> Any:
+    def answer_query(self, verb: str, *args: Any) -> Any:
         if verb in self.given:
             return self.given[verb]
         if verb == "read":
             return self.text
         if verb == "run":
-            return Ran(tuple(args[0]), 0, self.text).to_json()
+            return RunResult(tuple(args[0]), 0, self.text).to_json()
         if verb == "stat":
             return {"kind": "file", "mode": 0o644, "uid": 0, "size": len(self.text), "mtime": 0.0}
         return None
@@ -44,7 +44,7 @@ def _tape() -> dict[str, Any]:
     return tape
 
 
-class Doctored(Door):
+class Doctored(HostAccess):
     """A real machine in which one answer, or every answer that was not recorded, is somebody else's."""
 
     def __init__(self, which: int, text: str):
@@ -54,17 +54,17 @@ class Doctored(Door):
             sorted(tape)[which % (len(tape) + 1) - 1] if which % (len(tape) + 1) else "",
         )
 
-    def ask(self, verb: str, *args: Any) -> Any:
-        from gpuready.system.tape import key
+    def answer_query(self, verb: str, *args: Any) -> Any:
+        from gpuready.system.recording import query_key
 
-        at, tape = key(verb, *args), _tape()
+        at, tape = query_key(verb, *args), _tape()
         if at == self.key or (not self.key and at not in tape):
             return self._said(verb, args)
         if at not in tape:
-            raise Blind("not recorded")
+            raise AccessError("not recorded")
         answer = tape[at]
         if isinstance(answer, dict) and len(answer) == 1 and "blind" in answer:
-            raise Blind(str(answer["blind"]))
+            raise AccessError(str(answer["blind"]))
         return answer
 
     def _said(self, verb: str, args: tuple[Any, ...]) -> Any:
@@ -73,7 +73,7 @@ class Doctored(Door):
                 return json.loads(self.text)
             except (ValueError, RecursionError):
                 return self.text.split("\n") if verb in ("list", "lines") else None
-        return Ran(tuple(args[0]), 0, self.text, self.text).to_json() if verb == "run" else self.text
+        return RunResult(tuple(args[0]), 0, self.text, self.text).to_json() if verb == "run" else self.text
 
 
 def text(data: bytes) -> str:

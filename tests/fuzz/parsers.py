@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpuready.system import Ran
+from gpuready.system import RunResult
 from tests.fuzz import machines, ours
 from tests.fuzz.paper import REFUSALS, Paper
 from tests.fuzz.paper import file as _file
@@ -20,18 +20,18 @@ from tests.fuzz.paper import tried as _tried
 def smi(data: bytes) -> None:
     """nvidia-smi's XML and banner, up to the facts of the GPUs."""
     from gpuready.probe import gpu
-    from gpuready.probe import smi as reader
+    from gpuready.probe import nvidia_smi as reader
 
     text = _text(data)
-    reader.read(Ran(("nvidia-smi",), 9, text, text, "deadline"))
+    reader.parse_smi_run(RunResult(("nvidia-smi",), 9, text, text, "deadline"))
     silent = {"error": None, "says": "not found"}
-    _json(gpu.look(Paper(text, which="/usr/bin/nvidia-smi", nvml=silent), _seen()))
+    _json(gpu.probe_gpus(Paper(text, which="/usr/bin/nvidia-smi", nvml=silent), _seen()))
 
 
 def _seen() -> Any:
-    from gpuready.probe.presence import Presence
+    from gpuready.probe.device_detection import DetectedDevices
 
-    return Presence(signs=("PCI 0000:01:00.0",), pci=("0000:01:00.0",))
+    return DetectedDevices(signs=("PCI 0000:01:00.0",), pci=("0000:01:00.0",))
 
 
 def nvml(data: bytes) -> None:
@@ -39,32 +39,32 @@ def nvml(data: bytes) -> None:
     import json
 
     from gpuready.probe import gpu
-    from gpuready.system.nvml import gather
-    from gpuready.system.nvml_calls import words
+    from gpuready.system.nvml import combine_parts
+    from gpuready.system.nvml_calls import decode_text
 
-    words(data)
+    decode_text(data)
     try:
         told = json.loads(_text(data))
     except (ValueError, RecursionError):
         return
     gpus = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
     parts: list[dict[str, Any]] = [{"driver": "580.1", "cuda": "13.0", "library": "x", "count": 3}]
-    answer = gather(parts + [{"gpu": {"index": i, **one}} for i, one in enumerate(gpus[:3])], "hung")
-    _json(gpu.look(Paper("", nvml=answer), _seen()))
+    answer = combine_parts(parts + [{"gpu": {"index": i, **one}} for i, one in enumerate(gpus[:3])], "hung")
+    _json(gpu.probe_gpus(Paper("", nvml=answer), _seen()))
 
 
 def nvcc(data: bytes) -> None:
     """What compilers say, and the version files of a toolkit."""
     from gpuready.probe import compilers, toolchain
-    from gpuready.probe.driver import in_banner, named
+    from gpuready.probe.driver import parse_libcuda_version, parse_proc_driver_version
 
     text = _text(data)
-    toolchain.spoken(text)
-    in_banner(text)
-    named(text)
-    for _, reader in toolchain.FILES:
+    toolchain.parse_nvcc_version(text)
+    parse_proc_driver_version(text)
+    parse_libcuda_version(text)
+    for _, reader in toolchain.VERSION_FILES:
         reader(text)
-    _json(toolchain.look(Paper(text)), compilers.look(Paper(text)))
+    _json(toolchain.probe_toolchain(Paper(text)), compilers.probe_compilers(Paper(text)))
 
 
 def metadata(data: bytes) -> None:
@@ -74,31 +74,31 @@ def metadata(data: bytes) -> None:
     from gpuready.probe import packages
 
     text = _text(data)
-    packages.parsed(text)
-    read = packages._read(Paper(text), "/site/x-1.dist-info") or {}
-    contract = contracts.load("transformers")
+    packages.parse_metadata_folder(text)
+    read = packages._read_metadata(Paper(text), "/site/x-1.dist-info") or {}
+    contract = contracts.load_contract("transformers")
     pins, python = read.get("requires_dist", ()), read.get("requires_python")
-    contracts.with_pins(contract, "5.22.0", pins, python, {"python_version": "3.12"})
-    list(audit._rows(text, "lib/python3.12/site-packages", "x"))
+    contracts.with_metadata_pins(contract, "5.22.0", pins, python, {"python_version": "3.12"})
+    list(audit._parse_record_rows(text, "lib/python3.12/site-packages", "x"))
 
 
 def contract(data: bytes) -> None:
     """A contract that somebody wrote."""
     from gpuready import contracts
 
-    contracts.read(_file(data, ".toml"))
+    contracts.read_contract_file(_file(data, ".toml"))
 
 
 def recording(data: bytes) -> None:
     """A recording that somebody sent, judged and shown."""
     from gpuready import workflow
-    from gpuready.render import answers, text
+    from gpuready.render import check_report, json_results
     from gpuready.render.layout import Screen
 
-    reports = workflow.check(["transformers"], on=_file(data, ".json"))
-    answers.check(reports, True)
+    reports = workflow.check_machine(["transformers"], on=_file(data, ".json"))
+    json_results.render_check_json(reports, True)
     for report in reports:
-        text.render(report, Screen(80, False))
+        check_report.render_check_screen(report, Screen(80, False))
 
 
 def page(data: bytes) -> None:
@@ -111,49 +111,60 @@ def page(data: bytes) -> None:
 
 def log(data: bytes) -> None:
     """A log, read and judged."""
-    from gpuready.logs.derived import derived
-    from gpuready.logs.story import Source, read
-    from gpuready.workflow import diagnosing
+    from gpuready.logs.derived_lines import derive_lines
+    from gpuready.logs.log_summary import LogSource, read_logs
+    from gpuready.workflow import diagnose
 
-    story = read([Source("x.log", [data[:1000], data[1000:]])], diagnosing.wording(), derived)
-    diagnosing.told(story, look=False).to_json()
+    story = read_logs(
+        [LogSource("x.log", [data[:1000], data[1000:]])], diagnose.load_pattern_table(), derive_lines
+    )
+    diagnose.diagnose_summary(story, look=False).to_json()
 
 
 def nodes(data: bytes) -> None:
     """Lists of nodes and hosts, as Slurm and people write them."""
     from gpuready.cluster import nodelist
-    from gpuready.fleet import hosts, nodeset, slurm
+    from gpuready.fleet import nodeset, slurm, ssh_hosts
 
     text = _text(data)
-    for reader in (nodelist.expand, nodelist.tasks, hosts.listed, nodeset.expand, slurm.states, slurm.blamed):
+    for reader in (
+        nodelist.expand_nodelist,
+        nodelist.parse_tasks_per_node,
+        ssh_hosts.parse_host_list,
+        nodeset.expand_node_set,
+        slurm.parse_sinfo,
+        slurm.nodes_blamed_by_srun,
+    ):
         _tried(reader, text)
-    _tried(lambda told: hosts.hostfile(told, "hosts"), text)
-    _tried(lambda told: nodeset.fold(told.split()), text)
+    _tried(lambda told: ssh_hosts.parse_hostfile(told, "hosts"), text)
+    _tried(lambda told: nodeset.fold_node_names(told.split()), text)
 
 
 def model(data: bytes) -> None:
     """A model's config.json, for the check and for the fit."""
-    from gpuready.fit import architecture
-    from gpuready.fit.job import Undecided
-    from gpuready.probe import modelfile
+    from gpuready.fit.job import model_shape
+    from gpuready.fit.job.records import FitUndecided
+    from gpuready.jobs import model_parameters
 
-    found = modelfile.decoded(_text(data), "config.json", "--model")
-    _tried(lambda _: modelfile.parameters(found, "config.json", "--model"), "")
+    found = model_parameters.parse_json_object(_text(data), "config.json", "--model")
+    _tried(lambda _: model_parameters.count_config_parameters(found, "config.json", "--model"), "")
     try:
-        architecture.read(found)
-    except Undecided:
+        model_shape.parse_model_config(found)
+    except FitUndecided:
         return
 
 
 def training(data: bytes) -> None:
     """A training file in YAML, JSON or Python."""
-    from gpuready.fit import files
-    from gpuready.probe import jobfile
+    from gpuready.jobs import job_facts, job_files
 
     text = _text(data)
     for name in ("x.yml", "x.json", "x.py"):
-        _tried(lambda told, name=name: files.merged(files.opened(name, lambda _: told)), text)  # type: ignore[misc]
-    _json(jobfile.look(Paper(text), "x.yml"))
+        _tried(
+            lambda told, name=name: job_files.merge_settings(job_files.read_job_files(name, lambda _: told)),
+            text,
+        )  # type: ignore[misc]
+    _json(job_facts.read_job_config(Paper(text), "x.yml"))
 
 
 class _Ended:
@@ -172,46 +183,50 @@ def proof(data: bytes) -> None:
     from gpuready.catalog import proofs
     from gpuready.prove import result
 
-    told = result.read(_file(data, ".json"), _Ended())  # type: ignore[arg-type]
-    row = next(iter(proofs.every()))
-    json.dumps(result.fold(row, "cpu", [told], 10.0).to_json(), allow_nan=False)
+    told = result.read_rank_result(_file(data, ".json"), _Ended())  # type: ignore[arg-type]
+    row = next(iter(proofs.list_proofs()))
+    json.dumps(result.combine_ranks(row, "cpu", [told], 10.0).to_json(), allow_nan=False)
 
 
 def fleet(data: bytes) -> None:
     """What a node of a fleet answered; ``heard`` never raises."""
-    from gpuready.fleet.gather import Gather
-    from gpuready.fleeted import ANSWERED, Answer, Node
+    from gpuready.fleet.answer_collector import AnswerCollector
+    from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
 
-    gather = Gather([Node("n1"), Node("n2")], run="r", clock=lambda: 1.0)
+    gather = AnswerCollector([FleetNode("n1"), FleetNode("n2")], run="r", clock=lambda: 1.0)
     for part in data.split(b"\n\n"):
-        gather.heard(Answer("n1", ANSWERED, body=_text(part)))
-    gather.state("n1"), gather.state("n2"), gather.missing()
+        gather.add_answer(NodeAnswer("n1", ANSWERED, body=_text(part)))
+    gather.node_state("n1"), gather.node_state("n2"), gather.list_unanswered()
 
 
 def dockerfile(data: bytes) -> None:
     """A Dockerfile."""
-    from gpuready.probe import container
+    from gpuready.containers import dockerfile_facts
 
-    _json(container.look(lambda path: None, "Dockerfile", _text(data)))
+    _json(dockerfile_facts.read_dockerfile_facts(lambda path: None, "Dockerfile", _text(data)))
 
 
 def recorder(data: bytes) -> None:
     """Flight-recorder dumps, pickled or in JSON."""
-    from gpuready.logs import recorder as reader
+    from gpuready.logs import flight_recorder as reader
 
-    dumps = [reader.dump(data, 0), reader.dump(data, 1)]
-    for one in reader.standstill(dumps):
+    dumps = [reader.parse_recorder_dump(data, 0), reader.parse_recorder_dump(data, 1)]
+    for one in reader.find_standstills(dumps):
         str(one.to_json())
 
 
 def elf(data: bytes) -> None:
     """A library: its headers, strings and GPU code; and the loader's cache."""
+    from gpuready.system import dynamic_loader, fatbin
     from gpuready.system import elf as reader
-    from gpuready.system import fatbin, loader
 
     path = _file(data, ".so")
-    loader.cached(data, "x86_64", "lib")
-    for look in (reader.headers, fatbin.targets, lambda at: reader.strings(at, ".rodata", ["GLIBC"])):
+    dynamic_loader.parse_loader_cache(data, "x86_64", "lib")
+    for look in (
+        reader.read_elf_headers,
+        fatbin.list_gpu_targets,
+        lambda at: reader.find_section_strings(at, ".rodata", ["GLIBC"]),
+    ):
         _tried(look, path)
 
 
@@ -219,30 +234,30 @@ def reported(data: bytes) -> None:
     """A document that `gpuready report` is to make a page of."""
     import json
 
-    from gpuready import reported as reader
+    from gpuready.model import report_document as reader
 
     try:
         told = json.loads(_text(data))
     except RecursionError:
         return
-    reader.read(told)
+    reader.parse_report_document(told)
 
 
 def settings(data: bytes) -> None:
     """pip's and uv's configuration."""
-    from gpuready.apply import pipconf
+    from gpuready.apply import pip_config
 
-    pipconf._ini(_text(data))
-    list(pipconf._tables(pipconf._toml(_text(data))))
+    pip_config._parse_pip_config(_text(data))
+    list(pip_config._settings_tables(pip_config._parse_toml(_text(data))))
 
 
 def redaction(data: bytes) -> None:
     """Redaction of any text: what a pass hides may bring the next secret to light, but there is an end."""
-    from gpuready.system import redact
+    from gpuready.system import redact_text
 
     told = _text(data)
     for _ in range(64):
-        before, told = told, redact(told)
+        before, told = told, redact_text(told)
         if told == before:
             return
     raise AssertionError("it never settles")

@@ -218,9 +218,9 @@ def test_what_was_found_stays_found(what):
 
 
 def test_a_folder_of_logs_with_odd_names():
-    from gpuready.system.streams import _natural
+    from gpuready.system.log_streams import _natural_order
 
-    names = sorted(["rank10", "rank2", "rank²"], key=_natural)
+    names = sorted(["rank10", "rank2", "rank²"], key=_natural_order)
     assert names.index("rank2") < names.index("rank10")
 
 

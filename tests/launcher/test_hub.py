@@ -9,26 +9,26 @@ import time
 
 import pytest
 
-from gpuready.launcher.hub import Hub
+from gpuready.launcher.agent_hub import AgentHub
 
 
 @pytest.fixture
 def hub():
-    made = Hub("s3cret")
+    made = AgentHub("s3cret")
     yield made
     made.close()
 
 
-def connect(hub: Hub, data: bytes = b"") -> socket.socket:
+def connect(hub: AgentHub, data: bytes = b"") -> socket.socket:
     made = socket.create_connection(("127.0.0.1", hub.port))
     made.sendall(data)
     return made
 
 
-def drained(hub: Hub, seconds: float = 0.3) -> list[dict[str, object]]:
+def drained(hub: AgentHub, seconds: float = 0.3) -> list[dict[str, object]]:
     deadline, found = time.monotonic() + seconds, []
     while time.monotonic() < deadline:
-        found += [message for _, message in hub.wait(0.05)]
+        found += [message for _, message in hub.receive_messages(0.05)]
     return found
 
 
@@ -61,7 +61,7 @@ def test_strangers_are_turned_away(hub, data):
 
 
 def test_who_says_nothing_is_turned_away_in_time(hub, monkeypatch):
-    monkeypatch.setattr("gpuready.launcher.hub.PATIENCE", 0.2)
+    monkeypatch.setattr("gpuready.launcher.agent_hub.PATIENCE", 0.2)
     with connect(hub), connect(hub, b'{"t":'):
         drained(hub, 0.5)
         assert hub.turned_away == 2
@@ -70,6 +70,6 @@ def test_who_says_nothing_is_turned_away_in_time(hub, monkeypatch):
 def test_orders_reach_all(hub):
     with connect(hub, HELLO) as one, connect(hub, HELLO) as two:
         drained(hub, 0.1)
-        hub.all(t="stop", signal=15, grace=1)
+        hub.broadcast_order(t="stop", signal=15, grace=1)
         for friend in (one, two):
             assert json.loads(friend.recv(1000)) == {"t": "stop", "signal": 15, "grace": 1}

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.launcher import again, watch
-from gpuready.launcher.job import Attempt, End
-from gpuready.launcher.ledger import Ledger
+from gpuready.launcher import liveness, restart
+from gpuready.launcher.job import LaunchAttempt, RankEnd
+from gpuready.launcher.rank_ledger import RankLedger
 
 
-def ledger(ranks: int = 3) -> Ledger:
-    made = Ledger(range(ranks), 0.0)
+def ledger(ranks: int = 3) -> RankLedger:
+    made = RankLedger(range(ranks), 0.0)
     for rank in range(ranks):
-        made.take({"t": "born", "r": rank, "pid": 100 + rank, "host": "gpu-1"}, 0.1)
+        made.record_message({"t": "born", "r": rank, "pid": 100 + rank, "host": "gpu-1"}, 0.1)
     return made
 
 
-def out(made: Ledger, rank: int, text: str, at: float) -> list[tuple[int, str]]:
-    return made.take({"t": "out", "r": rank, "d": text}, at)
+def out(made: RankLedger, rank: int, text: str, at: float) -> list[tuple[int, str]]:
+    return made.record_message({"t": "out", "r": rank, "d": text}, at)
 
 
-def end(made: Ledger, rank: int, at: float, code: int = 1, signal: int = 0, **more: object) -> None:
-    made.take({"t": "end", "r": rank, "code": code, "signal": signal, **more}, at)
+def end(made: RankLedger, rank: int, at: float, code: int = 1, signal: int = 0, **more: object) -> None:
+    made.record_message({"t": "end", "r": rank, "code": code, "signal": signal, **more}, at)
 
 
 def test_the_first_end_is_the_first_failure():
@@ -29,7 +29,11 @@ def test_the_first_end_is_the_first_failure():
     end(made, 2, 1.0, 137, 9)
     end(made, 0, 1.2)
     end(made, 1, 1.3)
-    assert made.first() == (2,) and made.over() and [e.rank for e in made.ends()] == [2, 0, 1]
+    assert (
+        made.first_failed_ranks() == (2,)
+        and made.all_ended()
+        and [e.rank for e in made.list_ends()] == [2, 0, 1]
+    )
 
 
 def test_a_rank_that_dies_slowly_was_first_if_it_spoke_first():
@@ -39,16 +43,16 @@ def test_a_rank_that_dies_slowly_was_first_if_it_spoke_first():
     end(made, 0, 1.5)
     end(made, 2, 1.6)
     end(made, 1, 4.0)
-    assert made.first() == (1,)
+    assert made.first_failed_ranks() == (1,)
 
 
 def test_a_rank_that_leaves_in_silence_is_first_before_those_that_complain():
     made = ledger()
-    made.take({"t": "leaving", "r": 2}, 1.0)
+    made.record_message({"t": "leaving", "r": 2}, 1.0)
     out(made, 0, "Traceback (most recent call last):\nRuntimeError: Connection closed by peer\n", 1.1)
     end(made, 0, 1.2)
     end(made, 2, 1.5, 9)
-    assert made.first() == (2,)
+    assert made.first_failed_ranks() == (2,)
 
 
 def test_a_crash_that_was_told_comes_before_what_it_does_to_others():
@@ -58,7 +62,7 @@ def test_a_crash_that_was_told_comes_before_what_it_does_to_others():
     out(made, 0, "Traceback (most recent call last):\nRuntimeError: Connection reset by peer\n", 1.1)
     end(made, 0, 1.2)
     end(made, 1, 1.6, 134, 6)
-    assert made.first() == (1,)
+    assert made.first_failed_ranks() == (1,)
 
 
 def test_a_traceback_that_was_survived_does_not_count():
@@ -67,21 +71,21 @@ def test_a_traceback_that_was_survived_does_not_count():
     end(made, 1, 1.0, 139, 11)
     end(made, 0, 1.5, 0)
     end(made, 2, 1.6, 0)
-    assert made.first() == (1,)
+    assert made.first_failed_ranks() == (1,)
 
 
 def test_a_tie_is_a_tie():
     made = ledger(8)
     for rank in (3, 7):
         end(made, rank, 1.0 + rank / 10_000)
-    assert made.first() == (3, 7)
+    assert made.first_failed_ranks() == (3, 7)
 
 
 def test_a_death_by_signal_is_no_tie_with_what_it_does():
     made = ledger()
     end(made, 1, 1.0, 137, 9)
     end(made, 0, 1.01)
-    assert made.first() == (1,)
+    assert made.first_failed_ranks() == (1,)
 
 
 def test_who_was_stopped_is_not_to_blame():
@@ -90,13 +94,13 @@ def test_who_was_stopped_is_not_to_blame():
     end(made, 0, 1.1, 143, 15)
     made.stopping = True
     end(made, 2, 1.2, 1)
-    assert made.first() == (1,) and [e.stopped for e in made.ends()] == [False, True, True]
+    assert made.first_failed_ranks() == (1,) and [e.stopped for e in made.list_ends()] == [False, True, True]
 
 
 def test_ended_well_before_the_crash_on_the_way_out():
     made = ledger(1)
     end(made, 0, 1.0, 134, 6, done=True)
-    assert made.first() == () and not made.failed()
+    assert made.first_failed_ranks() == () and not made.list_failed_ends()
 
 
 def test_lines_come_whole():
@@ -105,7 +109,7 @@ def test_lines_come_whole():
     assert out(made, 0, "c\n", 0.3) == [(0, "bc")]
     assert out(made, 0, "x" * 70_000, 0.4) == [(0, "x" * 70_000)]
     out(made, 0, "last", 0.5)
-    assert made.take({"t": "end", "r": 0, "code": 0, "signal": 0}, 0.6) == [(0, "last")]
+    assert made.record_message({"t": "end", "r": 0, "code": 0, "signal": 0}, 0.6) == [(0, "last")]
 
 
 def test_a_message_of_a_rank_that_nobody_asked_for_is_nothing():
@@ -115,13 +119,13 @@ def test_a_message_of_a_rank_that_nobody_asked_for_is_nothing():
 # -- beats ------------------------------------------------------------------------------------------------
 
 
-def beat(made: Ledger, at: float, **ranks: tuple[str, float, float | None]) -> None:
-    made.take({"t": "beat", "d": [[int(r[1:]), *told] for r, told in ranks.items()]}, at)
+def beat(made: RankLedger, at: float, **ranks: tuple[str, float, float | None]) -> None:
+    made.record_message({"t": "beat", "d": [[int(r[1:]), *told] for r, told in ranks.items()]}, at)
 
 
 def beaten(
     states: dict[str, str], cpu: dict[str, float], late: dict[str, float], seconds: int = 14
-) -> list[watch.Note]:
+) -> list[liveness.RunNote]:
     """Beats of so many seconds; what is said at their end."""
     made = ledger(len(states))
     for second in range(seconds):
@@ -130,7 +134,7 @@ def beaten(
             for r, s in states.items()
         }
         beat(made, 1.0 + second, **rows)
-    return watch.seen(made, float(seconds))
+    return liveness.find_liveness_notes(made, float(seconds))
 
 
 def test_a_stopped_rank_is_sure():
@@ -158,7 +162,7 @@ def test_a_standstill_is_only_a_hint_and_names_who_is_elsewhere():
     made = ledger(3)
     for rank in range(3):
         place = "load" if rank == 2 else "step"
-        made.take(
+        made.record_message(
             {
                 "t": "stack",
                 "r": rank,
@@ -168,7 +172,7 @@ def test_a_standstill_is_only_a_hint_and_names_who_is_elsewhere():
         )
     for second in range(13):
         beat(made, 1.0 + second, r0=("S", 1.0, 0.5), r1=("S", 1.0, 0.5), r2=("S", 1.0, 0.5))
-    (note,) = watch.seen(made, 13.0)
+    (note,) = liveness.find_liveness_notes(made, 13.0)
     assert (
         note.kind == "still"
         and not note.sure
@@ -182,7 +186,7 @@ def test_who_writes_does_not_stand_still():
     for second in range(13):
         beat(made, 1.0 + second, r0=("S", 1.0, 0.5), r1=("S", 1.0, 0.5))
     out(made, 0, "step 7\n", 12.0)
-    assert not watch.seen(made, 13.0)
+    assert not liveness.find_liveness_notes(made, 13.0)
 
 
 def test_b16_a_rank_that_computes_while_the_others_wait():
@@ -202,32 +206,40 @@ def test_where_a_stack_stands():
              '  File "/v/site-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
              '  File "/v/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper',
              '  File "/job/train.py", line 41 in step', '  File "/job/train.py", line 60 in <module>']  # fmt: skip
-    assert watch.where(stack) == "all_reduce at train.py:41 (step)" and watch.where([]) == ""
+    assert (
+        liveness.locate_stack(stack) == "all_reduce at train.py:41 (step)" and liveness.locate_stack([]) == ""
+    )
 
 
 # -- again ------------------------------------------------------------------------------------------------
 
 
-def failed(*last: str, code: int = 1, seconds: float = 5.0) -> Attempt:
-    return Attempt((End(0, "h", 1, code, 0, 1, last=last),), (0,), code=code, seconds=seconds)
+def failed(*last: str, code: int = 1, seconds: float = 5.0) -> LaunchAttempt:
+    return LaunchAttempt((RankEnd(0, "h", 1, code, 0, 1, last=last),), (0,), code=code, seconds=seconds)
 
 
 def test_three_of_a_kind_are_enough():
     same = [failed("ValueError: bad 17"), failed("ValueError: bad 18"), failed("ValueError: bad 19")]
-    assert not again.useless(same[:2]) and "3 times" in again.useless(same)
+    assert not restart.why_restart_is_useless(same[:2]) and "3 times" in restart.why_restart_is_useless(same)
 
 
 def test_progress_gives_another_chance():
-    assert not again.useless([failed(f"step {n} loss 2", "ValueError: bad") for n in (10, 20, 30)])
-    assert again.useless([failed("step 10/100", "ValueError: bad") for _ in range(3)])
-    assert not again.useless([failed("ValueError", seconds=s) for s in (4.0, 4000.0, 9000.0)])
+    assert not restart.why_restart_is_useless(
+        [failed(f"step {n} loss 2", "ValueError: bad") for n in (10, 20, 30)]
+    )
+    assert restart.why_restart_is_useless([failed("step 10/100", "ValueError: bad") for _ in range(3)])
+    assert not restart.why_restart_is_useless(
+        [failed("ValueError", seconds=s) for s in (4.0, 4000.0, 9000.0)]
+    )
 
 
 def test_another_failure_is_another_count():
-    assert not again.useless([failed("ValueError: a"), failed("KeyError: b"), failed("ValueError: a")])
+    assert not restart.why_restart_is_useless(
+        [failed("ValueError: a"), failed("KeyError: b"), failed("ValueError: a")]
+    )
 
 
 def test_what_stays_until_somebody_changes_it():
-    assert "PKG001" in again.useless([failed("x")], "PKG001", "torch has no CUDA")
-    assert not again.useless([failed("x")], "NET007", "a peer went away")
-    assert again.useless([Attempt(why="missing", code=1)])
+    assert "PKG001" in restart.why_restart_is_useless([failed("x")], "PKG001", "torch has no CUDA")
+    assert not restart.why_restart_is_useless([failed("x")], "NET007", "a peer went away")
+    assert restart.why_restart_is_useless([LaunchAttempt(why="missing", code=1)])

@@ -8,23 +8,23 @@ import time
 
 import pytest
 
-from gpuready.launcher import look, nodes, peers, preflight
-from gpuready.launcher.job import Job
+from gpuready.launcher import node_preflight, peers, preflight, preflight_summary
+from gpuready.launcher.job import LaunchJob
 from gpuready.model import Fact, Facts
 
 GIB = 1 << 30
 
 
-def job(**more: object) -> Job:
+def job(**more: object) -> LaunchJob:
     given = {"engine": "local", "kind": "module", "words": ("pack",), "port": 1, **more}
-    return Job(python="/v/bin/python", nproc=4, **given)  # type: ignore[arg-type]
+    return LaunchJob(python="/v/bin/python", nproc=4, **given)  # type: ignore[arg-type]
 
 
-def said(job: Job, **facts: object) -> dict[str, object]:
+def said(job: LaunchJob, **facts: object) -> dict[str, object]:
     stated = Facts(
         [Fact(key.replace("__", "."), value, "test", "stated") for key, value in facts.items()], "here"
     )
-    found = preflight.looked(job, stated, lambda name: f"/usr/bin/{name}", True)
+    found = preflight.run_preflight(job, stated, lambda name: f"/usr/bin/{name}", True)
     return {sight.what: sight for sight in found if sight.severity != "ok"}
 
 
@@ -82,7 +82,7 @@ def test_memory_that_others_hold():
 
 
 def test_engines_that_are_not_there():
-    made = Job("torchrun", "/v/bin/python", "module", ("pack",), 1, port=1)
+    made = LaunchJob("torchrun", "/v/bin/python", "module", ("pack",), 1, port=1)
     assert "has no torch" in said(made)["engine"].says
 
 
@@ -91,12 +91,12 @@ def test_engines_that_are_not_there():
     [("127.0.0.1", "loopback"), ("192.0.2.7", "is no address of this node")],
 )
 def test_a04_a_master_that_the_others_cannot_reach(master, says):
-    made = Job("torchrun", "/v/bin/python", "module", ("pack",), 1, nnodes=2, master=master, port=29500)
+    made = LaunchJob("torchrun", "/v/bin/python", "module", ("pack",), 1, nnodes=2, master=master, port=29500)
     assert says in said(made, torch__version="2.13.0")["peers"].says
 
 
 def test_a02_a_master_that_does_not_resolve():
-    made = Job(
+    made = LaunchJob(
         "torchrun",
         "/v/bin/python",
         "module",
@@ -120,7 +120,7 @@ def test_who_is_connected(tmp_path):
     six.write_text(
         "sl\n 0: 00000000000000000000000000000000:733C 0000000000000000FFFF00000902000A:D431 01 x\n"
     )
-    assert peers.connected(29500, (str(table), str(six), "/nonexistent")) == ["10.0.2.7", "10.0.2.9"]
+    assert peers.connected_hosts(29500, (str(table), str(six), "/nonexistent")) == ["10.0.2.7", "10.0.2.9"]
 
 
 # -- stores of earlier runs -------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_a35_a_file_store_that_was_left_over(tmp_path, named):
     environ = {"INIT_METHOD": url} if named == "environment" else {}
 
     def seen():
-        found = preflight.looked(asked, Facts([], "here"), lambda name: name, True, environ)
+        found = preflight.run_preflight(asked, Facts([], "here"), lambda name: name, True, environ)
         return [sight for sight in found if sight.what == "leftovers"]
 
     assert not seen(), "a store that is not there is as it should be"
@@ -172,7 +172,7 @@ def test_a35_a_store_that_another_node_may_have_begun_is_only_a_warning(tmp_path
     )
     (sight,) = [
         s
-        for s in preflight.looked(asked, Facts([], "here"), lambda name: name, True)
+        for s in preflight.run_preflight(asked, Facts([], "here"), lambda name: name, True)
         if s.what == "leftovers"
     ]
     assert sight.severity == "warning"
@@ -191,7 +191,7 @@ def test_a35_a_rendezvous_that_was_closed(tmp_path, closed):
         "job7",
         "t.py",
     )
-    found = preflight.looked(
+    found = preflight.run_preflight(
         job(kind="program", words=words), Facts([], "here"), lambda name: "/bin/true", True
     )
     sights = [sight for sight in found if sight.what == "leftovers"]
@@ -211,7 +211,7 @@ def test_a35_a_store_that_is_none_breaks_nothing(tmp_path, rubbish):
     words = ("torchrun", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={store}", "--rdzv-id=job7")
     assert [
         s.what
-        for s in preflight.looked(job(words=words), Facts([], "here"), lambda name: name, True)
+        for s in preflight.run_preflight(job(words=words), Facts([], "here"), lambda name: name, True)
         if s.severity == "error"
     ] == []
 
@@ -230,18 +230,18 @@ def test_what_several_nodes_have_is_told_once():
     }
     looked["n03"]["sights"].append(sight("error", "no GPU", "GPU001"))
     looked["n99"] = {"gap": "python: No such file or directory"}
-    says, fix, code = nodes.wrong(looked)
+    says, fix, code = preflight_summary.summarize_errors(looked)
     assert (
         says
         == "nodes n00, n01, n02, n03, n04, n05, n06, n07 and 4 more: few files; node n03: no GPU [GPU001]"
     )
     assert (fix, code) == ("ulimit -n 4096", "SYS006")
-    assert nodes.remarks(looked)[0].endswith("and 4 more: little room [SYS001]")
+    assert preflight_summary.summarize_warnings(looked)[0].endswith("and 4 more: little room [SYS001]")
     assert (
-        nodes.remarks(looked)[1]
+        preflight_summary.summarize_warnings(looked)[1]
         == "node n99 could not be looked at before the start: python: No such file or directory"
     )
-    assert nodes.wrong({"n01": {"sights": []}}) == ("", "", "")
+    assert preflight_summary.summarize_errors({"n01": {"sights": []}}) == ("", "", "")
 
 
 def test_only_the_first_attendant_of_a_node_looks():
@@ -250,11 +250,21 @@ def test_only_the_first_attendant_of_a_node_looks():
         "-c",
         'print(\'{"sights": [{"severity": "error", "what": "ranks"}, {"severity": "ok", "what": "script"}]}\')',
     ]
-    assert look.at_node(words, {}, [{"LOCAL_RANK": "1"}]) is None and look.at_node([], {}, [{}]) is None
-    assert look.at_node(words, {"GPUREADY_FIRST": "0"}, [{"LOCAL_RANK": "0"}]) is None
-    assert [s["what"] for s in look.at_node(words, {}, [{"LOCAL_RANK": "0"}])["sights"]] == ["ranks"]
-    assert not look.at_node(words, {"CUDA_VISIBLE_DEVICES": "3"}, [{}])["sights"], (
+    assert (
+        node_preflight.preflight_node(words, {}, [{"LOCAL_RANK": "1"}]) is None
+        and node_preflight.preflight_node([], {}, [{}]) is None
+    )
+    assert node_preflight.preflight_node(words, {"GPUREADY_FIRST": "0"}, [{"LOCAL_RANK": "0"}]) is None
+    assert [s["what"] for s in node_preflight.preflight_node(words, {}, [{"LOCAL_RANK": "0"}])["sights"]] == [
+        "ranks"
+    ]
+    assert not node_preflight.preflight_node(words, {"CUDA_VISIBLE_DEVICES": "3"}, [{}])["sights"], (
         "it sees only what it was given"
     )
-    assert "No such file" in look.at_node(["/none/python"], {}, [{}])["gap"]
-    assert look.at_node([sys.executable, "-c", "import sys; sys.exit('no way')"], {}, [{}])["gap"] == "no way"
+    assert "No such file" in node_preflight.preflight_node(["/none/python"], {}, [{}])["gap"]
+    assert (
+        node_preflight.preflight_node([sys.executable, "-c", "import sys; sys.exit('no way')"], {}, [{}])[
+            "gap"
+        ]
+        == "no way"
+    )

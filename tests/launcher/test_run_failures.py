@@ -84,13 +84,13 @@ def test_a55_the_ranks_die_with_their_supervisor(stage, record_property):
     process = stage.start("--nproc", "2", "--", "train.py")
     stage.until("pid", 0)
     stage.until("pid", 1)
-    assert len(stage.left()) >= 5
+    assert len(stage.script_failed()) >= 5
     process.kill()
     process.communicate()
     began = time.monotonic()
-    while stage.left() and time.monotonic() < began + 3:
+    while stage.script_failed() and time.monotonic() < began + 3:
         time.sleep(0.02)
-    assert not stage.left()
+    assert not stage.script_failed()
     record_property("seen", ("A55", "", "no rank and no worker is left", time.monotonic() - began))
 
 
@@ -135,7 +135,7 @@ def test_sigterm_ends_all_and_is_told(stage):
 
 def test_under_nohup_a_terminal_that_closes_ends_nothing(stage):
     stage.script(FOREVER)
-    stage.before = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stage.shared_memory_before = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
     process = stage.start("--nproc", "2", "--", "train.py")
     stage.until("pid", 1)
     process.send_signal(signal.SIGHUP)

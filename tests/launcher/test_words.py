@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gpuready.launcher import engines, script
-from gpuready.launcher.attend import own_seat
-from gpuready.launcher.job import Job
+from gpuready.launcher.job import LaunchJob
+from gpuready.launcher.rank_agent import read_own_rank
 from gpuready.workflow.refusal import Refused
-from gpuready.workflow.running import _engine, _master
+from gpuready.workflow.run import _choose_run_engine, _parse_master
 
 
-def job(engine: str, **more: object) -> Job:
-    return Job(
+def job(engine: str, **more: object) -> LaunchJob:
+    return LaunchJob(
         engine,
         "/v/bin/python",
         "script",
@@ -23,9 +23,9 @@ def job(engine: str, **more: object) -> Job:
 
 
 def test_torchrun():
-    words = engines.command(job("torchrun", node_rank=1, master="gpu-1"))
+    words = engines.engine_command(job("torchrun", node_rank=1, master="gpu-1"))
     assert words[:3] == ["/v/bin/python", "-m", "torch.distributed.run"] and words[-5:] == [
-        engines.ATTEND,
+        engines.AGENT_SCRIPT,
         "--",
         "train.py",
         "--lr",
@@ -39,26 +39,28 @@ def test_torchrun():
         "--master-port=29500",
         "--no-python",
     } <= set(words)
-    assert job("torchrun", node_rank=1).expected == range(4, 8)
+    assert job("torchrun", node_rank=1).expected_ranks == range(4, 8)
 
 
 def test_slurm_and_mpi():
-    words = engines.command(job("slurm"))
+    words = engines.engine_command(job("slurm"))
     assert words[:4] == ["srun", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4"]
-    assert job("slurm").expected == range(8)
-    words = engines.command(job("mpi"))
+    assert job("slurm").expected_ranks == range(8)
+    words = engines.engine_command(job("mpi"))
     assert (
         words[:3] == ["mpirun", "-np", "8"]
         and "ppr:4:node:OVERSUBSCRIBE" in words
         and words[words.index("-x") + 1] == "GPUREADY_ATTEND"
     )
-    assert engines.command(job("mpi"), "other")[:5] == ["mpirun", "-np", "8", "-ppn", "4"]
+    assert engines.engine_command(job("mpi"), "other")[:5] == ["mpirun", "-np", "8", "-ppn", "4"]
 
 
 def test_what_the_user_has_set_stays():
-    names = [v.name for v in engines.shared(job("local"), {"OMP_NUM_THREADS": "8", "MASTER_PORT": "1"})]
+    names = [
+        v.name for v in engines.common_variables(job("local"), {"OMP_NUM_THREADS": "8", "MASTER_PORT": "1"})
+    ]
     assert "OMP_NUM_THREADS" not in names and "MASTER_PORT" in names
-    assert all(v.why for v in engines.shared(job("local"), {}))
+    assert all(v.why for v in engines.common_variables(job("local"), {}))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_what_the_user_has_set_stays():
     ],
 )  # fmt: skip
 def test_a_launcher_tells_who_a_rank_is(engine, environ, told):
-    assert own_seat(engine, environ) == told
+    assert read_own_rank(engine, environ) == told
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_a_launcher_tells_who_a_rank_is(engine, environ, told):
     ],
 )
 def test_what_is_to_be_run(words, kind, left, python):
-    assert script.kind_of(words, None) == (kind, left, python)
+    assert script.classify_command(words, None) == (kind, left, python)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +107,9 @@ def test_what_is_to_be_run(words, kind, left, python):
 )
 def test_when_ranks_may_be_forked(tmp_path, text, nproc, torch, forks, why):
     (tmp_path / "train.py").write_text(text)
-    may, said = script.forked("script", [str(tmp_path / "train.py")], nproc, torch)
+    may, said = script.can_fork_ranks("script", [str(tmp_path / "train.py")], nproc, torch)
     assert may is forks and why in said
-    assert script.forked("program", ["x"], 2, True)[0] is False
+    assert script.can_fork_ranks("program", ["x"], 2, True)[0] is False
 
 
 SLURM = {"SLURM_JOB_ID": "77", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "gpu-[1-2]", "SLURM_NODEID": "1"}
@@ -130,18 +132,18 @@ SLURM = {"SLURM_JOB_ID": "77", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "gpu-[
     ],
 )
 def test_which_engine(asked, nodes, environ, found):
-    assert _engine(asked, nodes, None, environ) == found
+    assert _choose_run_engine(asked, nodes, None, environ) == found
 
 
 def test_gpuready_in_every_task_of_srun_is_refused():
     with pytest.raises(Refused, match="once on each node"):
-        _engine(None, None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
+        _choose_run_engine(None, None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
 
 
 def test_the_master():
-    assert _master("[::1]:29500", 2, "torchrun") == ("::1", 29500, True)
-    assert _master("gpu-1:29500", 2, "torchrun") == ("gpu-1", 29500, True)
+    assert _parse_master("[::1]:29500", 2, "torchrun") == ("::1", 29500, True)
+    assert _parse_master("gpu-1:29500", 2, "torchrun") == ("gpu-1", 29500, True)
     with pytest.raises(Refused):
-        _master("::1:29500", 2, "torchrun")
-    host, port, given = _master(None, 1, "local")
+        _parse_master("::1:29500", 2, "torchrun")
+    host, port, given = _parse_master(None, 1, "local")
     assert host == "127.0.0.1" and port > 0 and not given

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.workflow.diagnosing import diagnose
+from gpuready.workflow.diagnose import diagnose_logs
 
 FOLDER = Path(__file__).parent / "causes"
 
@@ -31,7 +31,7 @@ def cases():
 @pytest.mark.parametrize(("title", "text"), list(cases()))
 def test_the_cause_is_found(title, text):
     words = title.split()
-    found = diagnose([[text.encode()]], look=False)
+    found = diagnose_logs([[text.encode()]], look=False)
     assert (found.cause or found.verdict) == words[2], [e.text for e in found.evidence]
     if "rank:" in words:
         assert found.rank == int(words[words.index("rank:") + 1])

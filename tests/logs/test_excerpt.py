@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.logs.excerpt import AFTER, BEFORE, HEAD, QUOTA, TAIL, excerpt
-from gpuready.logs.lines import LONGEST
-from gpuready.logs.sieve import Sieve
+from gpuready.logs.excerpt import AFTER, BEFORE, HEAD, LITERAL_QUOTA, TAIL, extract_excerpt
+from gpuready.logs.literal_search import LiteralSearch
+from gpuready.logs.log_lines import MAX_LINE_BYTES
 
-SIEVE = Sieve(["NEEDLE in it", "often said"], "find")
+SIEVE = LiteralSearch(["NEEDLE in it", "often said"], "find")
 
 
 def quiet(count: int, width: int = 90) -> list[bytes]:
@@ -17,7 +17,7 @@ def quiet(count: int, width: int = 90) -> list[bytes]:
 
 def read(rows: list[bytes], size: int = 1 << 16, **options):
     data = b"\n".join(rows) + b"\n"
-    return excerpt((data[i : i + size] for i in range(0, len(data), size)), SIEVE, **options)
+    return extract_excerpt((data[i : i + size] for i in range(0, len(data), size)), SIEVE, **options)
 
 
 def test_a_small_log_is_kept_whole():
@@ -49,14 +49,14 @@ def test_a_hit_anywhere_keeps_its_number(at):
 
 def test_what_is_said_all_the_time_has_a_quota():
     rows = [b"often said %d" % i for i in range(100_000)]
-    assert len(read(rows).rows) < QUOTA * (AFTER + 2) + HEAD + TAIL
-    assert len(read(rows, often=frozenset({1})).rows) > 3 * QUOTA * (AFTER + 2)
+    assert len(read(rows).rows) < LITERAL_QUOTA * (AFTER + 2) + HEAD + TAIL
+    assert len(read(rows, often=frozenset({1})).rows) > 3 * LITERAL_QUOTA * (AFTER + 2)
 
 
 def test_a_giant_line_is_cut_around_its_hit():
     data = b"x" * 3_000_000 + b"NEEDLE in it" + b"y" * 3_000_000
-    part = excerpt([data], SIEVE)
-    assert sum(len(line) for _, line in part.rows) < 20 * LONGEST
+    part = extract_excerpt([data], SIEVE)
+    assert sum(len(line) for _, line in part.rows) < 20 * MAX_LINE_BYTES
     assert any(b"NEEDLE in it" in line for _, line in part.rows)
 
 
@@ -66,4 +66,4 @@ def test_many_sources_share_the_room():
 
 
 def test_nothing_at_all():
-    assert excerpt([], SIEVE).rows == () and excerpt([b""], SIEVE).lines == 0
+    assert extract_excerpt([], SIEVE).rows == () and extract_excerpt([b""], SIEVE).lines == 0

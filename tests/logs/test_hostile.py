@@ -7,15 +7,15 @@ import random
 
 import pytest
 
-from gpuready.logs.lines import LONGEST
-from gpuready.render.diagnosis import page
-from gpuready.workflow.diagnosing import diagnose
+from gpuready.logs.log_lines import MAX_LINE_BYTES
+from gpuready.render.diagnosis import render_diagnosis_screen
+from gpuready.workflow.diagnose import diagnose_logs
 
 OOM = b"RuntimeError: Cannot re-initialize CUDA in forked subprocess"
 
 
 def found(*pieces: bytes):
-    return diagnose([pieces], look=False)
+    return diagnose_logs([pieces], look=False)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def found(*pieces: bytes):
     ids=lambda noise: repr(noise[:12]),
 )
 def test_noise_hides_nothing_and_breaks_nothing(noise):
-    one = found(noise, b"\n", OOM, b"\n", noise[: LONGEST * 4])
+    one = found(noise, b"\n", OOM, b"\n", noise[: MAX_LINE_BYTES * 4])
     assert one.cause == "fork-after-cuda"
 
 
@@ -59,7 +59,7 @@ def test_a_flood_of_tracebacks_is_bounded():
 
 def test_escapes_do_not_reach_the_terminal():
     one = found(b"\x1b]0;owned\x07" + OOM + b" \x1b[2J\x1b[1;1H\xe2\x80\xae evil\n")
-    text = page(one)
+    text = render_diagnosis_screen(one)
     assert "\x1b" not in text and "\u202e" not in text and "\x07" not in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
@@ -71,7 +71,7 @@ def test_a_pickle_with_code_is_refused_and_told(tmp_path):
 
     (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps({"pg_config": Evil(), "entries": []}, 2))
     (tmp_path / "train.log").write_bytes(OOM)
-    one = diagnose([str(tmp_path)], look=False)
+    one = diagnose_logs([str(tmp_path)], look=False)
     assert one.cause == "fork-after-cuda" and not (tmp_path / "was-here").exists()
     assert any("code" in note for note in one.notes)
 
@@ -79,4 +79,4 @@ def test_a_pickle_with_code_is_refused_and_told(tmp_path):
 def test_a_dump_that_nests_for_ever(tmp_path):
     (tmp_path / "x_dump_0.json").write_text('{"pg_config": ' + "[" * 200_000)
     (tmp_path / "train.log").write_bytes(OOM)
-    assert diagnose([str(tmp_path)], look=False).cause == "fork-after-cuda"
+    assert diagnose_logs([str(tmp_path)], look=False).cause == "fork-after-cuda"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.workflow.diagnosing import diagnose
+from gpuready.workflow.diagnose import diagnose_logs
 
 LIB = "/venv/lib/python3.12/site-packages"
 OOM = (
@@ -26,7 +26,7 @@ def ranked(rank: int, text: str) -> str:
 
 
 def found(*texts: str):
-    return diagnose([[text.encode()] for text in texts], look=False)
+    return diagnose_logs([[text.encode()] for text in texts], look=False)
 
 
 def test_the_cause_comes_before_its_consequences_wherever_it_stands():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.logs.lines import custom, decoded, lines, parsed, shown
+from gpuready.logs.log_lines import decode_line, detect_log_prefix, parse_line, parse_lines, visible_lines
 
 SAID = [
     ("[rank11]: torch.OutOfMemoryError: CUDA", {"rank": 11}, "torch.OutOfMemoryError: CUDA"),
@@ -48,23 +48,23 @@ SAID = [
 
 @pytest.mark.parametrize(("text", "told", "words"), SAID, ids=[text[:40] for text, _, _ in SAID])
 def test_prefixes(text, told, words):
-    line = parsed(text)
+    line = parse_line(text)
     assert {key: getattr(line, key) for key in told} == told
     assert line.text == words
 
 
 def test_nccl_names_host_process_and_gpu():
-    line = parsed("ubuntu:9621:9688 [3] misc/shmutils.cc:112 NCCL WARN Error while creating")
+    line = parse_line("ubuntu:9621:9688 [3] misc/shmutils.cc:112 NCCL WARN Error while creating")
     assert (line.host, line.pid, line.gpu, line.place, line.level) == ("ubuntu", 9621, 3, "nccl", "W")
 
 
 def test_a_rank_speaks_behind_a_progress_bar():
     text = "Map:  92%|####| 32/35 [29:58<12:05, 41 examples/s][rank1]: Traceback (most recent call last):"
-    line = parsed(text)
+    line = parse_line(text)
     assert line.rank == 1 and line.text.startswith("Traceback")
-    bar, behind = shown(text)
+    bar, behind = visible_lines(text)
     assert bar.startswith("Map:") and behind.startswith("[rank1]: Traceback")
-    assert shown("50%|## | 5/9 [00:05<00:02, 2it/s]Killed")[-1] == "Killed"
+    assert visible_lines("50%|## | 5/9 [00:05<00:02, 2it/s]Killed")[-1] == "Killed"
 
 
 def test_plain_text_is_left_alone():
@@ -76,38 +76,38 @@ def test_plain_text_is_left_alone():
         "step 3: loss 2.1",
         "",
     ):
-        assert parsed(text).text == text.rstrip()
+        assert parse_line(text).text == text.rstrip()
 
 
 def test_what_a_terminal_shows():
-    assert shown("\x1b[31mred\x1b[0m \x1b]0;title\x07text\x1b[2K") == ["red text"]
-    assert shown("abcd\x08\x08xy") == ["abxy"]
-    assert shown("  1%|#  | 1/9 [00:01<00:02]\r 50%|## | 5/9 [00:05<00:02]\rdone") == ["done"]
-    assert shown("10%|# | 1/9 [00:01<00:02]\rTraceback (most recent call last):\r") == [
+    assert visible_lines("\x1b[31mred\x1b[0m \x1b]0;title\x07text\x1b[2K") == ["red text"]
+    assert visible_lines("abcd\x08\x08xy") == ["abxy"]
+    assert visible_lines("  1%|#  | 1/9 [00:01<00:02]\r 50%|## | 5/9 [00:05<00:02]\rdone") == ["done"]
+    assert visible_lines("10%|# | 1/9 [00:01<00:02]\rTraceback (most recent call last):\r") == [
         "Traceback (most recent call last):"
     ]
-    assert shown("a\0b\x7fc") == ["abc"]
+    assert visible_lines("a\0b\x7fc") == ["abc"]
 
 
 def test_what_was_written_over_itself_a_thousand_times_is_bounded():
-    assert len(shown("a\r" * 4000)) <= 8
+    assert len(visible_lines("a\r" * 4000)) <= 8
 
 
 def test_any_encoding():
-    assert decoded("grün".encode()) == "grün"
-    assert decoded(b"gr\xfcn") == "gr\ufffdn"
+    assert decode_line("grün".encode()) == "grün"
+    assert decode_line(b"gr\xfcn") == "gr\ufffdn"
 
 
 def test_srun_labels_every_line_with_its_task():
     rows = [(i + 1, f"{i % 4}: step {i}".encode()) for i in range(20)]
-    assert [line.rank for line in lines(rows)][:5] == [0, 1, 2, 3, 0]
-    assert next(iter(lines(rows))).text == "step 0" and next(iter(lines(rows))).raw == "0: step 0"
+    assert [line.rank for line in parse_lines(rows)][:5] == [0, 1, 2, 3, 0]
+    assert next(iter(parse_lines(rows))).text == "step 0" and next(iter(parse_lines(rows))).raw == "0: step 0"
 
 
 def test_pdsh_labels_every_line_with_its_node():
     rows = [(i + 1, f"worker-{i % 2}: step {i}".encode()) for i in range(20)]
-    assert {line.host for line in lines(rows)} == {"worker-0", "worker-1"}
+    assert {line.host for line in parse_lines(rows)} == {"worker-0", "worker-1"}
 
 
 def test_levels_are_no_nodes():
-    assert custom(["ERROR: a b", "ERROR: c d", "WARNING: e", "INFO: f g", "ERROR: h"]) == ""
+    assert detect_log_prefix(["ERROR: a b", "ERROR: c d", "WARNING: e", "INFO: f g", "ERROR: h"]) == ""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.workflow.diagnosing import diagnose
-from gpuready.workflow.mending import framework_of
+from gpuready.workflow.diagnose import diagnose_logs
+from gpuready.workflow.diagnosis_fixes import detect_framework
 from gpuready.workflow.refusal import Refused
 
 MACHINES = Path(__file__).resolve().parents[1] / "machines"
@@ -15,33 +15,33 @@ OLD = b"UserWarning: CUDA initialization: The NVIDIA driver on your system is to
 
 
 def test_the_recorded_machine_confirms_it():
-    plain = diagnose([[OLD]], look=False)
-    there = diagnose([[OLD]], on=str(MACHINES / "old-driver.json"))
+    plain = diagnose_logs([[OLD]], look=False)
+    there = diagnose_logs([[OLD]], on=str(MACHINES / "old-driver.json"))
     assert plain.code == there.code == "DRV001"
     assert there.confidence > plain.confidence and any("now" in note for note in there.notes)
     assert len(there.fix) > len(plain.fix) and there.fix[0].run, "the fix is a command for that machine"
 
 
 def test_a_machine_on_which_it_is_not_so_says_nothing_for_it():
-    found = diagnose([[OLD]], on=str(MACHINES / "no-gpu.json"))
+    found = diagnose_logs([[OLD]], on=str(MACHINES / "no-gpu.json"))
     assert found.code == "DRV001" and found.confidence < 0.99
 
 
 def test_a_recording_that_is_none_is_refused(tmp_path):
     (tmp_path / "m.json").write_text("{}")
     with pytest.raises(Refused):
-        diagnose([[OLD]], on=str(tmp_path / "m.json"))
+        diagnose_logs([[OLD]], on=str(tmp_path / "m.json"))
 
 
 def test_the_framework_is_known_by_its_files():
     text = b'Traceback (most recent call last):\n  File "/w/LLaMA-Factory/src/llamafactory/train/tuner.py", line 3, in f\n    x\nKeyError: 1\n'
-    assert diagnose([[text]], look=False).framework == "llama-factory"
-    assert diagnose([[text]], framework="axolotl", look=False).framework == "axolotl"
+    assert diagnose_logs([[text]], look=False).framework == "llama-factory"
+    assert diagnose_logs([[text]], framework="axolotl", look=False).framework == "axolotl"
 
 
 def test_a_log_that_names_this_machine_is_looked_at_here(monkeypatch):
     from gpuready.model import Fact, Facts
-    from gpuready.workflow import mending
+    from gpuready.workflow import diagnosis_fixes
 
     known = Facts(
         [
@@ -52,15 +52,15 @@ def test_a_log_that_names_this_machine_is_looked_at_here(monkeypatch):
         ],
         "node7",
     )
-    monkeypatch.setattr(mending, "_this", lambda: known)
+    monkeypatch.setattr(diagnosis_fixes, "_probe_this_machine", lambda: known)
     monkeypatch.setenv("GPUREADY_HOSTNAME", "node7")
-    mine = diagnose([[b"[node7:0]:" + OLD]])
+    mine = diagnose_logs([[b"[node7:0]:" + OLD]])
     assert mine.here and mine.code == "DRV001" and mine.confidence == 0.99
-    assert not diagnose([[b"[node8:0]:" + OLD]]).here
+    assert not diagnose_logs([[b"[node8:0]:" + OLD]]).here
 
 
 def test_nothing_is_said_of_an_unknown_framework():
     class Story:
         failures = ()
 
-    assert framework_of(Story()) == ""
+    assert detect_framework(Story()) == ""

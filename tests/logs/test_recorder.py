@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuready.logs.recorder import dump, is_dump, standstill
-from gpuready.logs.unpickled import unpickled
+from gpuready.logs.flight_recorder import find_standstills, is_recorder_dump, parse_recorder_dump
+from gpuready.logs.safe_pickle import safe_unpickle
 
 
 class Evil:
@@ -39,13 +39,13 @@ PLAIN = st.recursive(
 def test_plain_data_comes_back(value, protocol):
     if protocol == 2 and any(quoted in repr(value) for quoted in ("b'", 'b"')):
         return  # protocol 2 has no bytes: Python writes a call in their place
-    assert unpickled(pickle.dumps(value, protocol)) == value
+    assert safe_unpickle(pickle.dumps(value, protocol)) == value
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
 def test_code_is_refused_and_not_run(protocol, tmp_path):
     with pytest.raises(ValueError, match="code"):
-        unpickled(pickle.dumps({"entries": [Evil()]}, protocol))
+        safe_unpickle(pickle.dumps({"entries": [Evil()]}, protocol))
     assert not os.path.exists("/tmp/gpuready-was-here")
 
 
@@ -66,7 +66,7 @@ def test_code_is_refused_and_not_run(protocol, tmp_path):
 )
 def test_what_is_broken_says_so(data):
     with pytest.raises(ValueError):
-        unpickled(data)
+        safe_unpickle(data)
 
 
 # -- runs of our own making -----------------------------------------------------------------------------------
@@ -106,7 +106,9 @@ def made(rank: int, world: tuple[int, int], pair: tuple[int, int], op: str = "nc
 def judged(*dumps: dict) -> list[tuple[int, str]]:
     return [
         (one.rank, one.why)
-        for one in standstill([dump(pickle.dumps(d, 2), rank) for rank, d in enumerate(dumps)])
+        for one in find_standstills(
+            [parse_recorder_dump(pickle.dumps(d, 2), rank) for rank, d in enumerate(dumps)]
+        )
     ]
 
 
@@ -141,8 +143,8 @@ def test_who_waits_itself_is_not_to_blame():
 
 
 def test_a_rank_that_left_no_dump():
-    dumps = [dump(pickle.dumps(made(r, (10, 9), (50, 50)), 2), r) for r in (0, 1, 3)]
-    assert [(s.rank, s.why) for s in standstill(dumps)] == [(2, "waited-for")]
+    dumps = [parse_recorder_dump(pickle.dumps(made(r, (10, 9), (50, 50)), 2), r) for r in (0, 1, 3)]
+    assert [(s.rank, s.why) for s in find_standstills(dumps)] == [(2, "waited-for")]
 
 
 def test_a_run_that_goes_on_stands_nowhere():
@@ -151,16 +153,16 @@ def test_a_run_that_goes_on_stands_nowhere():
 
 def test_json_is_as_good():
     data = json.dumps(made(2, (10, 9), (50, 49))).encode()
-    assert is_dump(data) and dump(data, 2).groups["2"].enqueued == 50
-    assert dump(data, 2) == dump(pickle.dumps(made(2, (10, 9), (50, 49)), 2), 2)
+    assert is_recorder_dump(data) and parse_recorder_dump(data, 2).groups["2"].enqueued == 50
+    assert parse_recorder_dump(data, 2) == parse_recorder_dump(pickle.dumps(made(2, (10, 9), (50, 49)), 2), 2)
 
 
 def test_the_rank_is_told_by_its_groups():
     row = made(0, (1, 1), (1, 1))
     row["pg_config"]["9"] = {"name": "9", "desc": "ALONE", "ranks": "[0]"}
-    assert dump(json.dumps(row).encode()).rank == 0
+    assert parse_recorder_dump(json.dumps(row).encode()).rank == 0
     with pytest.raises(ValueError, match="rank"):
-        dump(json.dumps(made(0, (1, 1), (1, 1))).encode())
+        parse_recorder_dump(json.dumps(made(0, (1, 1), (1, 1))).encode())
 
 
 @pytest.mark.parametrize(
@@ -174,12 +176,12 @@ def test_the_rank_is_told_by_its_groups():
 )
 def test_odd_dumps_break_nothing(odd):
     with contextlib.suppress(ValueError):
-        dump(json.dumps(odd).encode(), 0)
+        parse_recorder_dump(json.dumps(odd).encode(), 0)
 
 
 def test_logs_are_no_dumps():
     assert (
-        not is_dump(b"Traceback (most recent call last):")
-        and not is_dump(b"")
-        and not is_dump(b'{"loss": 1}')
+        not is_recorder_dump(b"Traceback (most recent call last):")
+        and not is_recorder_dump(b"")
+        and not is_recorder_dump(b'{"loss": 1}')
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuready.logs.sieve import SHORT, Sieve, cover
+from gpuready.logs.literal_search import UNPREPARED_BYTES, LiteralSearch, choose_anchors
 
 LITERALS = ["out of memory", "NCCL WARN", "Traceback (most", "memory leak", 'File "', "aaaa", "ÄÖÜ lärm"]
 
@@ -35,7 +35,7 @@ def test_finds_what_is_there(engine):
         b'x out of memory leak\nNCCL WARN\n\xff\xfe File "a", Traceback (most rec\naaaaaa\n'
         + "ÄÖÜ lärm".encode()
     )
-    assert Sieve(LITERALS, engine).scan(data) == slow(LITERALS, data)
+    assert LiteralSearch(LITERALS, engine).find_literals(data) == slow(LITERALS, data)
 
 
 @pytest.mark.parametrize("engine", engines())
@@ -43,17 +43,17 @@ def test_finds_what_is_there(engine):
 @settings(max_examples=60, deadline=None)
 def test_finds_the_same_as_a_slow_search(engine, parts):
     data = "".join(parts).encode()
-    assert Sieve(LITERALS, engine).scan(data) == slow(LITERALS, data)
+    assert LiteralSearch(LITERALS, engine).find_literals(data) == slow(LITERALS, data)
 
 
 def test_what_escapes_a_pattern_is_literal():
-    assert Sieve(["a.b*c[d]"], "auto").scan(b"axbbcd a.b*c[d]") == [(15, 0)]
+    assert LiteralSearch(["a.b*c[d]"], "auto").find_literals(b"axbbcd a.b*c[d]") == [(15, 0)]
 
 
 def test_a_line_of_a_known_shape_may_have_another_number():
-    sieve = Sieve(["Xid 79 seen", "error 803"], "find")
-    assert sieve.scan(b"Xid 31 seen\nerror 2\nplain 1\n") == []
-    assert sieve.scan(b"plain 2\nXid 79 seen\nerror 803\n") == [(19, 0), (29, 1)]
+    sieve = LiteralSearch(["Xid 79 seen", "error 803"], "find")
+    assert sieve.find_literals(b"Xid 31 seen\nerror 2\nplain 1\n") == []
+    assert sieve.find_literals(b"plain 2\nXid 79 seen\nerror 803\n") == [(19, 0), (29, 1)]
 
 
 @given(
@@ -66,23 +66,23 @@ def test_a_line_of_a_known_shape_may_have_another_number():
 def test_what_it_has_learned_hides_nothing(lines):
     literals, sieve = (
         ["Xid 79 seen", "error 803", "step 99"],
-        Sieve(["Xid 79 seen", "error 803", "step 99"], "find"),
+        LiteralSearch(["Xid 79 seen", "error 803", "step 99"], "find"),
     )
     for _ in range(2):
         data = "\n".join(lines).encode()
-        assert sieve.scan(data) == slow(literals, data)
+        assert sieve.find_literals(data) == slow(literals, data)
 
 
 def test_a_short_log_makes_nothing_ready_and_finds_the_same():
-    short, long = b"x NCCL WARN y\n" * 9, b"out of memory\n" * (SHORT // 14 + 1)
-    sieve = Sieve(LITERALS)
-    assert sieve.scan(short) == slow(LITERALS, short) and sieve.engine == "auto"
-    assert sieve.scan(long) == slow(LITERALS, long) and sieve.engine in ("find", "hyperscan")
-    assert sieve.scan(short) == slow(LITERALS, short)
+    short, long = b"x NCCL WARN y\n" * 9, b"out of memory\n" * (UNPREPARED_BYTES // 14 + 1)
+    sieve = LiteralSearch(LITERALS)
+    assert sieve.find_literals(short) == slow(LITERALS, short) and sieve.engine == "auto"
+    assert sieve.find_literals(long) == slow(LITERALS, long) and sieve.engine in ("find", "hyperscan")
+    assert sieve.find_literals(short) == slow(LITERALS, short)
 
 
 def test_every_literal_has_its_anchor():
-    chosen = cover([literal.encode() for literal in LITERALS])
+    chosen = choose_anchors([literal.encode() for literal in LITERALS])
     assert sorted(n for members in chosen.values() for n in members) == list(range(len(LITERALS)))
     for anchor, members in chosen.items():
         assert all(anchor in LITERALS[n].encode() for n in members)
@@ -92,7 +92,10 @@ def test_without_hyperscan_it_still_works(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "hyperscan", None)
-    sieve = Sieve(["NCCL WARN"])
-    assert sieve.scan(b"." * SHORT + b" NCCL WARN") == [(SHORT + 10, 0)] and sieve.engine == "find"
+    sieve = LiteralSearch(["NCCL WARN"])
+    assert (
+        sieve.find_literals(b"." * UNPREPARED_BYTES + b" NCCL WARN") == [(UNPREPARED_BYTES + 10, 0)]
+        and sieve.engine == "find"
+    )
     with pytest.raises(ValueError):
-        Sieve(["NCCL WARN"], "hyperscan")
+        LiteralSearch(["NCCL WARN"], "hyperscan")

@@ -6,8 +6,8 @@ import pytest
 
 from gpuready import rules
 from gpuready.catalog import causes
-from gpuready.logs import condition
-from gpuready.logs.sign import compiled, words
+from gpuready.logs import conditions
+from gpuready.logs.log_patterns import compile_patterns, pattern_text
 
 OPENERS = (
     "The",
@@ -29,7 +29,7 @@ OPENERS = (
 
 
 def one(sign):
-    return compiled("TST001", [sign])[0]
+    return compile_patterns("TST001", [sign])[0]
 
 
 def test_a_literal_is_found_anywhere_in_a_line():
@@ -90,7 +90,7 @@ def test_a_sign_that_cannot_work_is_refused(sign):
      ("0x1f", 31), ("4,096", 4096), ("80GB", 80 << 30), ("none", None), ("", None), ("1 2 3", None), ("9" * 5000, None)],
 )  # fmt: skip
 def test_numbers_and_sizes(text, value):
-    found = condition.number(text)
+    found = conditions.parse_number(text)
     assert found == value or (value is None and (found is None or found == float("inf")))
 
 
@@ -108,7 +108,7 @@ def test_conditions(text, holds):
         "name": "x",
         "zero": "0",
     }
-    assert condition.holds(text.replace("2 GiB", "2147483648"), captures) is holds
+    assert conditions.condition_holds(text.replace("2 GiB", "2147483648"), captures) is holds
 
 
 def test_a_condition_decides_over_the_match():
@@ -120,27 +120,27 @@ def test_a_condition_decides_over_the_match():
 
 
 def test_every_sign_of_every_rule_compiles():
-    for rule in rules.every():
-        for sign in compiled(rule.CODE, rule.SIGNS):
-            assert sign.cause == "" or causes.named(sign.cause), (
+    for rule in rules.load_all_rules():
+        for sign in compile_patterns(rule.CODE, rule.PATTERNS):
+            assert sign.cause == "" or causes.find_cause(sign.cause), (
                 f"{rule.CODE} names {sign.cause}, which is no cause"
             )
 
 
 def test_causes_name_rules_that_exist():
-    slugs = [row["slug"] for row in causes.every()]
+    slugs = [row["slug"] for row in causes.list_causes()]
     assert len(slugs) == len(set(slugs))
-    for row in causes.every():
-        assert row["codes"] and all(code in rules.LEDGER for code in row["codes"]), row["slug"]
+    for row in causes.list_causes():
+        assert row["codes"] and all(code in rules.RULE_MODULES for code in row["codes"]), row["slug"]
 
 
 def test_rules_without_a_probe_have_a_cause():
-    known = {code for row in causes.every() for code in row["codes"]}
-    assert known >= rules.LOGGED
+    known = {code for row in causes.list_causes() for code in row["codes"]}
+    assert known >= rules.LOG_RULES
 
 
 def test_causes_speak_calmly():
-    for row in causes.every():
+    for row in causes.list_causes():
         for text in (row["says"], row["so"], *(step["does"] for step in row["fix"])):
             assert text.split()[0] not in OPENERS, text
             assert not text.endswith((".", "!")) and "\n" not in text and "  " not in text
@@ -149,16 +149,18 @@ def test_causes_speak_calmly():
 
 
 def test_aftermath_compiles_and_means_something():
-    rows = causes.aftermath()
-    assert len(compiled("", [{"says": row["says"]} for row in rows])) == len(rows)
+    rows = causes.list_consequences()
+    assert len(compile_patterns("", [{"says": row["says"]} for row in rows])) == len(rows)
     assert all(row["means"] and row["source"] for row in rows)
 
 
 def test_a_clause_goes_where_its_capture_is_not_known():
-    assert causes.filled("the port is taken[: {port}]", {"port": "29500"}) == "the port is taken: 29500"
-    assert causes.filled("the port is taken[: {port}]", {}) == "the port is taken"
-    assert causes.filled("a[ {x}] b[ {y}]", {"y": "2"}) == "a b 2"
+    assert (
+        causes.fill_captures("the port is taken[: {port}]", {"port": "29500"}) == "the port is taken: 29500"
+    )
+    assert causes.fill_captures("the port is taken[: {port}]", {}) == "the port is taken"
+    assert causes.fill_captures("a[ {x}] b[ {y}]", {"y": "2"}) == "a b 2"
 
 
 def test_words_are_for_people():
-    assert words({"says": "what it says"}) == "what it says" == words("what it says")
+    assert pattern_text({"says": "what it says"}) == "what it says" == pattern_text("what it says")

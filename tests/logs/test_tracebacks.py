@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpuready.logs.lines import lines
-from gpuready.logs.tracebacks import tracebacks
+from gpuready.logs.log_lines import parse_lines
+from gpuready.logs.tracebacks import find_tracebacks
 
 
 def told(text: str):
-    return tracebacks(lines([(i + 1, line.encode()) for i, line in enumerate(text.split("\n"))]))
+    return find_tracebacks(parse_lines([(i + 1, line.encode()) for i, line in enumerate(text.split("\n"))]))
 
 
 PLAIN = """Traceback (most recent call last):
@@ -32,7 +32,7 @@ def test_a_plain_one():
 def test_without_its_head_and_without_its_frames():
     assert told(PLAIN.partition("\n")[2])[0].type == "ValueError"
     assert told("KeyError: 'x'")[0].type == "KeyError"
-    assert told("torch.cuda.OutOfMemoryError: CUDA out of memory")[0].short == "OutOfMemoryError"
+    assert told("torch.cuda.OutOfMemoryError: CUDA out of memory")[0].short_type == "OutOfMemoryError"
 
 
 def test_a_chain_knows_what_came_first():
@@ -67,7 +67,7 @@ def test_a_program_in_cpp():
     (failure,) = told(
         "terminate called after throwing an instance of 'c10::CUDAError'\n  what():  CUDA error: unknown error\n"
     )
-    assert failure.short == "CUDAError" and "unknown error" in failure.message
+    assert failure.short_type == "CUDAError" and "unknown error" in failure.message
 
 
 def test_a_notebook():

@@ -13,8 +13,8 @@ from typing import Any
 
 from gpuready import probe
 from gpuready.model import SCHEMA, Facts
-from gpuready.system import Blind, Replay
-from gpuready.system.tape import key
+from gpuready.system import AccessError, ReplayHost
+from gpuready.system.recording import query_key
 
 HERE = Path(__file__).parent
 ABSENT = {"read": None, "list": None, "stat": None, "disk": None, "library": None, "which": None, "elf": None,
@@ -34,11 +34,11 @@ def tape(name: str = "h200") -> dict[str, Any]:
 @cache
 def _named(verb: str, *args: Any) -> str:
     """The key of a question; redaction makes it dear, and every machine asks the same ones."""
-    return key(verb, *args)
+    return query_key(verb, *args)
 
 
 def _key(verb: str, *args: Any) -> str:
-    return _named(verb, *args) if all(isinstance(arg, str) for arg in args) else key(verb, *args)
+    return _named(verb, *args) if all(isinstance(arg, str) for arg in args) else query_key(verb, *args)
 
 
 class Changes:
@@ -72,14 +72,14 @@ class Changes:
         return self
 
     def say(self, answer: Any, verb: str, *args: Any) -> Changes:
-        self.answers[key(verb, *args)] = answer
+        self.answers[query_key(verb, *args)] = answer
         return self
 
     def blind(self, why: str, verb: str, *args: Any) -> Changes:
         return self.say({"blind": why}, verb, *args)
 
 
-class Altered(Replay):
+class Altered(ReplayHost):
     """The door of a derived machine."""
 
     def __init__(self, changes: Changes, base: str = "h200") -> None:
@@ -92,7 +92,7 @@ class Altered(Replay):
                 self.below.setdefault(folder or "/", set()).add(name)
                 folder, _, name = folder.rpartition("/")
 
-    def ask(self, verb: str, *args: Any) -> Any:
+    def answer_query(self, verb: str, *args: Any) -> Any:
         at = _key(verb, *args)
         if at in self.changes.answers:
             return _said(self.changes.answers[at])
@@ -102,19 +102,21 @@ class Altered(Replay):
             return self._file(verb, *args)
         if verb in ABSENT and args and isinstance(args[0], str) and self._gone(args[0]):
             return ABSENT[verb]
-        if verb == "real" and at not in self.tape:
+        if verb == "real" and at not in self.recording:
             return args[0]
-        if verb in ABSENT and at not in self.tape:
+        if verb in ABSENT and at not in self.recording:
             return ABSENT[verb]
-        return super().ask(verb, *args)
+        return super().answer_query(verb, *args)
 
     def _own(self, verb: str, *args: Any) -> Any:
         changed = self.changes.variables
         if verb == "hostname":
             return self.changes.host
         if verb == "env":
-            return changed[args[0]] if args[0] in changed else self.tape.get(key("env", args[0]))
-        kept = {name: value for name, value in self.tape[key("environ")].items() if name not in changed}
+            return changed[args[0]] if args[0] in changed else self.recording.get(query_key("env", args[0]))
+        kept = {
+            name: value for name, value in self.recording[query_key("environ")].items() if name not in changed
+        }
         return kept | {name: value for name, value in changed.items() if value is not None}
 
     def _gone(self, path: str) -> bool:
@@ -146,12 +148,12 @@ class Altered(Replay):
 
     def _taped(self, verb: str, *args: Any) -> Any:
         at = _key(verb, *args)
-        return _said(self.tape[at]) if at in self.tape else ABSENT[verb]
+        return _said(self.recording[at]) if at in self.recording else ABSENT[verb]
 
 
 def _said(answer: Any) -> Any:
     if isinstance(answer, dict) and len(answer) == 1 and "blind" in answer:
-        raise Blind(str(answer["blind"]))
+        raise AccessError(str(answer["blind"]))
     return answer
 
 

@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuready import contracts, versions
+from gpuready import contracts
 from gpuready.catalog import packages
-from gpuready.model import Report
-from gpuready.render import text
+from gpuready.model import Report, versions
+from gpuready.render import check_report
 from gpuready.render.layout import Screen
-from gpuready.workflow import check
+from gpuready.workflow import check_machine
 from tests.machines import altered, park
 from tests.machines.altered import HERE, Changes
 from tests.machines.parts import VENV, install
@@ -39,7 +39,7 @@ def recorded(name: str, framework: str = "transformers") -> str:
     if name in REAL:
         return (HERE / f"{name.removesuffix('-real')}.json").read_text()
     changed = equipped(park.changes(name), framework)
-    return json.dumps(altered.recording(altered.facts(changed, VENV, tuple(packages.names()))))
+    return json.dumps(altered.recording(altered.facts(changed, VENV, tuple(packages.list_packages()))))
 
 
 def equipped(changed: Changes, framework: str) -> Changes:
@@ -51,7 +51,7 @@ def equipped(changed: Changes, framework: str) -> Changes:
     for name, (version, want) in pinned(framework).items():
         bare = name.replace("-", "_")
         there = re.findall(rf"{site}/{bare}-([^/]*)\.dist-info/", "\n".join(changed.files))
-        if there and want != "*" and versions.satisfies(there[0], want):
+        if there and want != "*" and versions.satisfies_specifier(there[0], want):
             continue
         for path in [path for path in changed.files if path.startswith(f"{site}/{bare}-")]:
             del changed.files[path]
@@ -62,13 +62,13 @@ def equipped(changed: Changes, framework: str) -> Changes:
 @cache
 def pinned(framework: str) -> dict[str, tuple[str, str]]:
     """What a contract asks for: for each package a version that it takes, and the specifier."""
-    contract = contracts.load(framework, None, None, None)
+    contract = contracts.load_contract(framework, None, None, None)
     rows = {
         need.key[8:]: need.want
-        for need in contract.wants("package.*")
+        for need in contract.requirements_for("package.*")
         if need.level != "optional" and "wants=" not in need.when
     }
-    own = {contracts.distribution(framework): (contract.version, f"=={contract.version}.*")}
+    own = {contracts.distribution_name(framework): (contract.version, f"=={contract.version}.*")}
     left = {name: (taken(want), want) for name, want in rows.items() if name not in ("torch", "triton")}
     return {name: pair for name, pair in left.items() if pair[0]} | own
 
@@ -80,7 +80,12 @@ def taken(want: str) -> str:
     named = re.findall(r"\d+(?:\.\d+)*(?:\.?(?:post|rc|dev)\d+)?", want) or ["1.0"]
     beside = [f"{one}.1" for one in named] + ["0.1", "1.0", "99.0"]
     return next(
-        (one for one in [*named, *beside] if versions.is_version(one) and versions.satisfies(one, want)), ""
+        (
+            one
+            for one in [*named, *beside]
+            if versions.is_version(one) and versions.satisfies_specifier(one, want)
+        ),
+        "",
     )
 
 
@@ -88,7 +93,7 @@ def report(name: str, framework: str) -> Report:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(recorded(name, framework))
         file.flush()
-        return check([framework], on=file.name)[0]
+        return check_machine([framework], on=file.name)[0]
 
 
 # -- the documents ---------------------------------------------------------------------------------------
@@ -105,7 +110,7 @@ def document(name: str, reports: dict[str, Report]) -> str:
         for row, who in says.items()
     ]
     told = REAL.get(name) or (park.MACHINES[name].__doc__ or "").strip()
-    driver = next(iter(reports.values())).facts.known("driver.version")
+    driver = next(iter(reports.values())).facts.value_if_known("driver.version")
     made = {
         "machine": told,
         "driver": driver,
@@ -142,7 +147,7 @@ def short(value: Any) -> str:
 
 
 def screen(one: Report) -> str:
-    return text.render(one, Screen(), elapsed=0.1)
+    return check_report.render_check_screen(one, Screen(), elapsed=0.1)
 
 
 def made(name: str) -> tuple[str, str]:

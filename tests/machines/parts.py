@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpuready.system.tape import key
+from gpuready.system.recording import query_key
 from tests.machines.altered import DEVICE, FILE, FOLDER, Changes, tape
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -50,7 +50,7 @@ def gpu(kind: str, index: int, **changed: Any) -> dict[str, Any]:
         memory = dict.fromkeys(memory, UNSAID)
     old = {"remap_pending": UNSAID, "remap_failure": UNSAID} if capability < "8" or ecc is None else {}
     return {
-        **tape()[key("nvml")]["gpus"][0],
+        **tape()[query_key("nvml")]["gpus"][0],
         **memory,
         **old,
         "index": index,
@@ -168,7 +168,7 @@ def system(name: str, arch: str = "x86_64", memory: int = 512, cpus: int = 64) -
     made.file("/sys/fs/cgroup/user.slice/user-1000.slice/session-1.scope/memory.max", "max\n")
     made.file("/proc/meminfo", ram(memory)).say(space(memory * GIB // 2), "disk", "/dev/shm")
     made.say({"nofile": 1048576, "memlock": -1, "nproc": 2062450, "stack": 8388608}, "limits")
-    made.remove("/opt/gcc").env(**dict.fromkeys(tape()[key("environ")]))
+    made.remove("/opt/gcc").env(**dict.fromkeys(tape()[query_key("environ")]))
     made.env(CC=None, CXX=None, LD_LIBRARY_PATH=None, CUDA_HOME=None, HOME="/home/user", LANG="C.UTF-8",
              PATH=f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin")  # fmt: skip
     for name in ("ninja", "cmake"):

@@ -19,17 +19,25 @@ import pytest
 
 import gpuready
 from gpuready import workflow
-from gpuready.benched import Benched, Measure
-from gpuready.fleet.simulated import Simulated
-from gpuready.launcher.job import Attempt, End, Job, Note, Outcome, Sight, Variable
-from gpuready.model import SCHEMA, Step
-from gpuready.planned import Fault, Installed
-from gpuready.proven import Evidence
-from gpuready.render import answers
+from gpuready.fleet.simulated import SimulatedTransport
+from gpuready.launcher.job import (
+    LaunchAttempt,
+    LaunchJob,
+    PreflightItem,
+    RankEnd,
+    RankVariable,
+    RunNote,
+    RunOutcome,
+)
+from gpuready.model import SCHEMA, FixStep
+from gpuready.model.bench import BenchMeasure, BenchResult
+from gpuready.model.plan import InstallFault, InstallResult
+from gpuready.model.proof import ProofRecord
+from gpuready.model.report_document import ReportDocument, parse_report_document
 from gpuready.render import fleet as fleet_screen
-from gpuready.render import json as render
-from gpuready.reported import Reported, read
-from gpuready.workflow import benching, naming, proving, searching
+from gpuready.render import json_document as render
+from gpuready.render import json_results
+from gpuready.workflow import bench, completion_names, prove, search
 from tests.fleet import worlds
 from tests.machines import goldens
 
@@ -96,13 +104,15 @@ def test_an_old_report_is_read_with_all_its_parts():
     """``report-N.json`` is a report as schema N wrote it, with every part: what other commands wrote is read back from it."""
     old = json.loads((HERE / f"report-{SCHEMA}.json").read_text())
     held_to(old, "report", FROZEN)
-    found = read(old)
+    found = parse_report_document(old)
     (judged,), (plan,) = found.reports, found.plans
     assert (found.verdict, judged.verdict, found.fleet.verdict) == ("not-ready",) * 3
     assert judged.contract.framework == "colossalai" and judged.facts.value("gpu.name") == ("NVIDIA H200",)
     assert (len(found.proofs.proofs), len(found.bench.measures), found.fit.verdict) == (2, 1, "fits")
     assert plan.torch and found.fleet.nodes == 6 and found.notes == ("a note",)
-    assert not lost(old | {"gpuready": ""}, json.loads(answers.report(found)) | {"gpuready": ""})
+    assert not lost(
+        old | {"gpuready": ""}, json.loads(json_results.render_report_json(found)) | {"gpuready": ""}
+    )
 
 
 def lost(old: object, new: object, at: str = "") -> list[str]:
@@ -123,25 +133,31 @@ def a_report():
     return goldens.report("lost", "transformers")
 
 
-def evidence() -> Evidence:
-    return Evidence.from_json(json.loads((ROOT / "benchmarks" / "results" / "prove-h200.json").read_text()))
+def evidence() -> ProofRecord:
+    return ProofRecord.from_json(
+        json.loads((ROOT / "benchmarks" / "results" / "prove-h200.json").read_text())
+    )
 
 
-def measured() -> Benched:
-    rows = (Measure("matmul-bf16", "as-expected", "gpu 0", 7.0e14, "FLOP/s", 9.9e14, 0.7, (0.6, 0.8)),)
-    return Benched("host", "/usr/bin/python3", a_report(), rows)
+def measured() -> BenchResult:
+    rows = (BenchMeasure("matmul-bf16", "as-expected", "gpu 0", 7.0e14, "FLOP/s", 9.9e14, 0.7, (0.6, 0.8)),)
+    return BenchResult("host", "/usr/bin/python3", a_report(), rows)
 
 
 def fleet():
     nodes = worlds.names(6)
     odd = {nodes[2]: {"driver.version": "550.54.15"}}
-    return worlds.judge_all(Simulated(nodes, worlds.machine(), odd, dead=nodes[4:5]))
+    return worlds.judge_all(SimulatedTransport(nodes, worlds.machine(), odd, dead=nodes[4:5]))
 
 
-def outcome() -> Outcome:
-    job = Job("local", "/usr/bin/python3", "script", ("train.py",), 2, variables=(Variable("A", "1", "why"),))
-    ends = (End(0, "host", 7, 1, last=("Traceback",)), End(1, "host", 8, stopped=True))
-    return Outcome(job, (Attempt(ends, (0,), (Note("hint", "slow"),), 1),), 1, "failed", "rank 0 failed")
+def outcome() -> RunOutcome:
+    job = LaunchJob(
+        "local", "/usr/bin/python3", "script", ("train.py",), 2, variables=(RankVariable("A", "1", "why"),)
+    )
+    ends = (RankEnd(0, "host", 7, 1, last=("Traceback",)), RankEnd(1, "host", 8, stopped=True))
+    return RunOutcome(
+        job, (LaunchAttempt(ends, (0,), (RunNote("hint", "slow"),), 1),), 1, "failed", "rank 0 failed"
+    )
 
 
 def written(folder: Path, name: str, text: str) -> str:
@@ -150,34 +166,34 @@ def written(folder: Path, name: str, text: str) -> str:
 
 
 ANSWERS = {
-    "check": lambda at: [answers.check([a_report()], True), answers.check([a_report()] * 2, False)],
-    "prove": lambda at: [answers.prove(SimpleNamespace(reports=[a_report()], evidence=evidence(), saved="x"))],
-    "proofs": lambda at: [answers.proofs(proving.listed())],
+    "check": lambda at: [json_results.render_check_json([a_report()], True), json_results.render_check_json([a_report()] * 2, False)],
+    "prove": lambda at: [json_results.render_prove_json(SimpleNamespace(reports=[a_report()], evidence=evidence(), saved="x"))],
+    "proofs": lambda at: [json_results.render_proofs_json(prove.list_proofs())],
     "plan": lambda at: [gpuready.plan("vllm", on=H200, resolve=False).json(),
                         gpuready.plan("vllm", "trl", on="h100", resolve=False).json()],
-    "install": lambda at: [answers.install(Installed("damaged", "/venv", steps=(Step("a"),), faults=(Fault("a", "b"),), report=a_report()))],
+    "install": lambda at: [json_results.render_install_json(InstallResult("damaged", "/venv", steps=(FixStep("a"),), faults=(InstallFault("a", "b"),), report=a_report()))],
     "env": lambda at: [gpuready.env("vllm", on=H200).json()],
     "fit": lambda at: [gpuready.fit("llama-3.2-1b", on="h100").json()],
     "diagnose": lambda at: [gpuready.diagnose(written(at, "a.log", "torch.OutOfMemoryError: CUDA out of memory.\n"), on=H200).json()],
-    "bench": lambda at: [answers.bench(measured())],
-    "measures": lambda at: [answers.measures(benching.listed())],
-    "fleet": lambda at: [answers.fleet(fleet())],
-    "exclude": lambda at: [fleet_screen.exclude(fleet(), as_json=True)],
-    "report": lambda at: [answers.report(Reported((a_report(),))), answers.report(Reported((a_report(),), evidence(), measured(), fleet=fleet()))],
+    "bench": lambda at: [json_results.render_bench_json(measured())],
+    "measures": lambda at: [json_results.render_measures_json(bench.list_measures())],
+    "fleet": lambda at: [json_results.render_fleet_json(fleet())],
+    "exclude": lambda at: [fleet_screen.render_exclude_list(fleet(), as_json=True)],
+    "report": lambda at: [json_results.render_report_json(ReportDocument((a_report(),))), json_results.render_report_json(ReportDocument((a_report(),), evidence(), measured(), fleet=fleet()))],
     "probe": lambda at: [gpuready.probe(H200).json()],
     "recording": lambda at: [(HERE / f"schema-{SCHEMA}.json").read_text(), (HERE / "bare.json").read_text()],
-    "diff": lambda at: [answers.diff("a", "b", workflow.diff(H200, OLDER, "transformers"))],
+    "diff": lambda at: [json_results.render_diff_json("a", "b", workflow.diff_machines(H200, OLDER, "transformers"))],
     "contract": lambda at: [gpuready.contract("vllm").json()],
     "contracts": lambda at: [gpuready.contract().json()],
-    "contract_diff": lambda at: [answers.contract_diff("a", "b", workflow.contract_diff("axolotl==0.18", "axolotl==0.21", files=True))],
-    "contract_import": lambda at: [answers.contract_import(*workflow.contract_import(written(at, "page.md", PAGE)))],
+    "contract_diff": lambda at: [json_results.render_contract_diff_json("a", "b", workflow.contract_diff("axolotl==0.18", "axolotl==0.21", files=True))],
+    "contract_import": lambda at: [json_results.render_contract_import_json(*workflow.contract_import(written(at, "page.md", PAGE)))],
     "explain": lambda at: [gpuready.explain("DRV001").json()],
     "codes": lambda at: [gpuready.explain().json()],
     "start": lambda at: [],  # what run --dry-run gives is held to the schema below, by the command itself
-    "refused": lambda at: [answers.refused(2, [Sight("script", "error", "it is not there")])],
-    "run": lambda at: [answers.run(outcome(), None)],
-    "search": lambda at: [answers.search("shm", searching.search("shared memory"))],
-    "names": lambda at: [answers.names("gpus", naming.names("gpus"))],
+    "refused": lambda at: [json_results.render_refused_json(2, [PreflightItem("script", "error", "it is not there")])],
+    "run": lambda at: [json_results.render_run_json(outcome(), None)],
+    "search": lambda at: [json_results.render_search_json("shm", search.search_entries("shared memory"))],
+    "names": lambda at: [json_results.render_names_json("gpus", completion_names.list_completion_names("gpus"))],
 }  # fmt: skip
 
 
@@ -207,7 +223,9 @@ def test_a_start_that_is_only_planned_fits_its_schema(tmp_path):
 
 def test_no_answer_is_without_a_schema():
     """A new function in render/answers.py needs a document in tools/json_schema.py, and an example here."""
-    functions = {name for name, one in vars(answers).items() if inspect.isfunction(one) and name[0] != "_"}
+    functions = {
+        name for name, one in vars(json_results).items() if inspect.isfunction(one) and name[0] != "_"
+    }
     assert functions | {"exclude"} == set(ANSWERS)
     small = {name for name in PUBLISHED["$defs"] if name.islower()}
     assert set(ANSWERS) <= small and {row["$ref"].rpartition("/")[2] for row in PUBLISHED["anyOf"]} == set(
@@ -217,7 +235,7 @@ def test_no_answer_is_without_a_schema():
 
 @pytest.mark.parametrize("name", ["h100", "halves", "bare", "apple", "h200-real"])
 def test_reports_of_all_kinds_of_machines_fit_the_schema(name):
-    held_to(json.loads(answers.check([goldens.report(name, "transformers")], True)), "check")
+    held_to(json.loads(json_results.render_check_json([goldens.report(name, "transformers")], True)), "check")
     held_to(json.loads(goldens.recorded(name)), "recording")
 
 
@@ -226,7 +244,9 @@ WRONG = ({"verdict": "fine"}, {"findings": [{"code": 7}]}, {"facts": {}}, {"sche
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda row: next(iter(row)))
 def test_a_document_that_is_wrong_does_not_fit(wrong):
-    document = json.loads(render.document(render.report(goldens.report("bare-real", "vllm"))))
+    document = json.loads(
+        render.format_json_document(render.report_json_fields(goldens.report("bare-real", "vllm")))
+    )
     held_to(document, "check")
     with pytest.raises(AssertionError):
         held_to(document | wrong, "check")

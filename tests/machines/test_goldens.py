@@ -35,8 +35,8 @@ def test_a_rule_that_judges_otherwise_is_seen(monkeypatch):
     judge = row_remap_pending.judge
     for other in (
         lambda facts, contract: None,
-        lambda facts, contract: judge(facts, contract).but(severity="error"),
-        lambda facts, contract: judge(facts, contract).but(so="nothing comes of it"),
+        lambda facts, contract: judge(facts, contract).replace(severity="error"),
+        lambda facts, contract: judge(facts, contract).replace(so="nothing comes of it"),
     ):
         monkeypatch.setattr(row_remap_pending, "judge", other)
         assert goldens.made("ecc-errors")[0] != golden[0]

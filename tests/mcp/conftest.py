@@ -69,7 +69,7 @@ def agent(portal, place, bench, person):
     with portal.wrap_async_context_manager(Client(started, elicitation_callback=person)) as client:
 
         def call(name, /, **given):
-            found = portal.call(client.call_tool, name, given)
+            found = portal.call_newest(client.call_tool, name, given)
             return found.is_error, [one.text for one in found.content]
 
         call.client, call.portal = client, portal

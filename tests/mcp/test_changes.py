@@ -9,10 +9,10 @@ from mcp.client.client import Client
 from mcp_types import ElicitResult
 
 from gpuready.mcp import server
-from gpuready.planned import Installed
+from gpuready.model.plan import InstallResult
 from gpuready.workflow import refusal
-from gpuready.workflow.agreeing import Ledger
-from gpuready.workflow.fencing import Yard
+from gpuready.workflow.allowed_paths import AllowedPaths
+from gpuready.workflow.consent import PlanIdRegistry
 from tests.mcp.agents import Asked
 
 # -- changes (E17) ------------------------------------------------------------------------------------------
@@ -66,30 +66,30 @@ class Dry:
         self.content = content
 
     def dry(self):
-        return Installed("dry-run", self.content)
+        return InstallResult("dry-run", self.content)
 
     def install(self):
-        return Installed("installed", self.content)
+        return InstallResult("installed", self.content)
 
 
 def test_an_id_is_good_once_here_and_for_a_while():
     now = [0.0]
-    here, there = (Ledger(60, lambda: now[0], host) for host in ("here", "there"))
-    name, _ = here.promise(Dry("env"))
+    here, there = (PlanIdRegistry(60, lambda: now[0], host) for host in ("here", "there"))
+    name, _ = here.issue_plan_id(Dry("env"))
     with pytest.raises(refusal.Refused, match="another host"):
-        there.redeem(name)
-    assert here.redeem(name).content == "env"
+        there.redeem_plan_id(name)
+    assert here.redeem_plan_id(name).content == "env"
     with pytest.raises(refusal.Refused, match="used already"):
-        here.redeem(name)
-    late, _ = here.promise(Dry("env"))
+        here.redeem_plan_id(name)
+    late, _ = here.issue_plan_id(Dry("env"))
     now[0] = 61.0
     with pytest.raises(refusal.Refused, match="older than"):
-        here.redeem(late)
+        here.redeem_plan_id(late)
     moved = Dry("env")
-    name, _ = here.promise(moved)
+    name, _ = here.issue_plan_id(moved)
     moved.content = "other"
     with pytest.raises(refusal.Refused, match="changed since"):
-        here.redeem(name)
+        here.redeem_plan_id(name)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -104,17 +104,19 @@ def test_an_id_is_good_once_here_and_for_a_while():
     ],
 )
 def test_a_person_is_asked_by_old_and_new_clients(portal, mode, says, agreed, done):
-    desk = server.Desk(Yard(["."]), allow_changes=True)
-    plan, _ = desk.changes.ledger.promise(Dry("env"))
+    desk = server.ToolServer(AllowedPaths(["."]), allow_changes=True)
+    plan, _ = desk.install_tools.ledger.issue_plan_id(Dry("env"))
     person = Asked()
     person.says = says
 
     async def call():
         async with Client(
-            server.made(desk), mode=mode, elicitation_callback=person if says is not None else None
+            server.build_mcp_server(desk),
+            mode=mode,
+            elicitation_callback=person if says is not None else None,
         ) as client:
             return await client.call_tool("install_apply", {"plan_id": plan, "agreed": agreed})
 
-    found = portal.call(call)
+    found = portal.call_newest(call)
     assert found.is_error is not done and len(person.questions) == (says is not None)
     assert ('"installed"' if done else "nothing was changed") in found.content[0].text

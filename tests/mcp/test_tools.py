@@ -8,7 +8,7 @@ import pytest
 
 import gpuready
 from gpuready.mcp import server, tools
-from gpuready.workflow.fencing import Yard
+from gpuready.workflow.allowed_paths import AllowedPaths
 from tests.mcp.agents import EVIL, READERS
 from tests.running import gpuready as command
 
@@ -16,7 +16,7 @@ from tests.running import gpuready as command
 
 
 def test_every_tool_has_a_precise_schema(agent):
-    listed = agent.portal.call(agent.client.list_tools).tools
+    listed = agent.portal.call_newest(agent.client.list_tools).list_tools
     assert {tool.name for tool in listed} == READERS | {"install_plan", "install_apply"}
     for tool in listed:
         assert len(tool.description) > 80 and tool.input_schema["additionalProperties"] is False
@@ -26,7 +26,7 @@ def test_every_tool_has_a_precise_schema(agent):
 
 
 def test_by_default_no_tool_changes_anything():
-    listed = server.Desk(Yard(["."])).listed()
+    listed = server.ToolServer(AllowedPaths(["."])).describe_tools()
     assert {tool.name for tool in listed} == READERS and all(t.annotations.read_only_hint for t in listed)
     assert not any(t.annotations.open_world_hint for t in listed)
     (plan,) = (tool for tool in listed if tool.name == "plan")
@@ -40,7 +40,7 @@ def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):
     assert (
         not wrong and text == command("check", "transformers", "--on", "h200.json", "--json", cwd=place).out
     )
-    assert note == tools.QUOTED
+    assert note == tools.QUOTED_DATA_NOTICE
     assert agent("explain", code="DRV001")[1] == [gpuready.explain("DRV001").json()]
 
 
@@ -144,7 +144,7 @@ def test_a_link_that_stays_inside_and_a_folder_with_a_link_out(agent):
 def test_a_log_that_speaks_to_the_agent_is_quoted_data(agent, place):
     wrong, (text, note) = agent("diagnose", logs=["run.log"])
     told = json.loads(text)
-    assert not wrong and told["code"] == "MEM001" and note == tools.QUOTED
+    assert not wrong and told["code"] == "MEM001" and note == tools.QUOTED_DATA_NOTICE
     quoted = json.dumps(told["evidence"])
     assert EVIL in quoted and EVIL not in told["says"] and EVIL not in json.dumps(told["fix"])
     assert text == command("diagnose", "run.log", "--json", cwd=place).out

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuready import contracts, rules, versions
-from gpuready.model import Contract, Facts, Unknown
-from gpuready.rules import needs
-from gpuready.runtime.platform import platform
+from gpuready import contracts, rules
+from gpuready.model import Contract, Facts, UnknownFactError, versions
+from gpuready.rules import contract_needs
+from gpuready.runtime.platform import get_platform
 from tests.rules.worlds import H100, facts, outcome
 
 if sys.version_info >= (3, 11):
@@ -32,8 +32,10 @@ WORDS = {"needs": "key", "capabilities": "name", "variables": "name", "errors": 
 @cache
 def contract(name: str) -> Contract:
     """A shipped contract by the name of its file: ``roll-0.3.0-page``."""
-    row = next(r for r in contracts.available() if r["file"] == name.replace("-", "_").replace(".", "_"))
-    return contracts.load(row["framework"], row["version"], row["variant"] or None)
+    row = next(
+        r for r in contracts.list_contract_rows() if r["file"] == name.replace("-", "_").replace(".", "_")
+    )
+    return contracts.load_contract(row["framework"], row["version"], row["variant"] or None)
 
 
 def rows(agreed: Contract, where: str) -> list[Any]:
@@ -73,7 +75,11 @@ def machine(name: str) -> dict[str, Any]:
     values |= {f"package.{name}": version for name, version in page["packages"].items()}
     agreed = contract(page["contract"])
     for _ in range(2):  # what is in force may hang on a package of the first round
-        asked = [n for n in agreed.wants("package.*") if needs.surely(facts(values), n)]
+        asked = [
+            n
+            for n in agreed.requirements_for("package.*")
+            if contract_needs.certainly_applies(facts(values), n)
+        ]
         for key in {n.key for n in asked if n.level != "optional"} - set(values):
             values[key] = _inside([n.want for n in asked if n.key == key])
     return values
@@ -82,7 +88,7 @@ def machine(name: str) -> dict[str, Any]:
 def _inside(pins: list[str]) -> str:
     bounds = [versions.split_clause(c)[1] for pin in pins if pin != "*" for c in pin.split(",")]
     for version in (*bounds, *(f"{bound}.1" for bound in bounds), "1.0"):
-        if all(pin == "*" or versions.satisfies(version, pin) for pin in pins):
+        if all(pin == "*" or versions.satisfies_specifier(version, pin) for pin in pins):
             return version
     raise AssertionError(f"no version is inside {pins}")
 
@@ -96,8 +102,8 @@ def world(statement: dict[str, Any], *tables: str) -> Facts:
 
 
 def judged(code: str, known: Facts, agreed: Contract) -> Any:
-    found = outcome(rules.rule(code), known, agreed)
-    if isinstance(found, Unknown):
+    found = outcome(rules.load_rule(code), known, agreed)
+    if isinstance(found, UnknownFactError):
         raise AssertionError(f"{code} cannot see {found}")
     return found
 
@@ -112,7 +118,7 @@ def function(path: str) -> Any:
 
 def argument(value: Any) -> Any:
     if isinstance(value, str) and value.startswith("platform:"):
-        return platform(value.partition(":")[2])
+        return get_platform(value.partition(":")[2])
     if isinstance(value, str) and value.startswith("contract:"):
         return contract(value.partition(":")[2])
     return frozen(value)

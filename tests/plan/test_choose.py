@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready import versions
-from gpuready.plan.conflict import smallest
-from gpuready.workflow import Refused, planning
+from gpuready.model import versions
+from gpuready.plan.conflict import smallest_failing_set
+from gpuready.workflow import Refused
+from gpuready.workflow import plan as planning
 
 
 def plan(*frameworks: str, on: str = "h100x8", **flags: str):
     wants, contract = flags.pop("wants", None), flags.pop("contract", None)
     what_if = {name.replace("_", "-"): value for name, value in flags.items()}
-    return planning.plan(frameworks, on=on, wants=wants, contract=contract, what_if=what_if, resolve=False)
+    return planning.plan_frameworks(
+        frameworks, on=on, wants=wants, contract=contract, what_if=what_if, resolve=False
+    )
 
 
 def one(framework: str, on: str = "h100x8", **flags: str):
@@ -49,14 +52,14 @@ def test_axolotl_on_v100_takes_the_one_build_that_carries_it():
 @pytest.mark.parametrize("framework", ["transformers", "axolotl", "unsloth", "trl"])
 def test_an_older_driver_takes_a_build_for_an_older_cuda(framework):
     old, new = one(framework, driver="550.54.15"), one(framework, driver="580.95.05")
-    assert (old.verdict, versions.major(old.cuda)) == ("plan", 12)
+    assert (old.verdict, versions.major_version(old.cuda)) == ("plan", 12)
     assert old.torch.partition("+")[0] == new.torch.partition("+")[0], "the release itself is not older"
     assert any("580.65.06" in fallen.why for fallen in old.fell)
 
 
 def test_the_default_build_is_that_of_the_package_index():
     found = one("transformers", driver="580.95.05")
-    assert found.index == "pypi" and versions.major(found.cuda) == 13
+    assert found.index == "pypi" and versions.major_version(found.cuda) == 13
 
 
 def test_minor_version_compatibility_lets_a_525_run_cuda_12_8():
@@ -76,7 +79,7 @@ def test_roll_whose_vllm_no_index_of_releases_has():
     found = one("roll:torch2100-vllm")
     assert found.verdict == "plan" and found.torch == "2.10.0+cu130", "the nightly builds are for CUDA 13"
     assert found.resolved.startswith("not resolved here") and "nightly" in found.resolved
-    assert "vllm" not in found.packages or versions.compare(found.packages["vllm"], "0.15") >= 0
+    assert "vllm" not in found.packages or versions.compare_versions(found.packages["vllm"], "0.15") >= 0
 
 
 def test_what_is_compiled_is_there_before_the_requirement_files_that_name_it():
@@ -110,13 +113,17 @@ def test_two_frameworks_that_share():
 
 
 def test_no_gpu_takes_a_torch_for_the_cpu():
-    found = planning.plan(["transformers"], on="tests/machines/no-gpu.json", resolve=False).plans[0]
+    found = planning.plan_frameworks(["transformers"], on="tests/machines/no-gpu.json", resolve=False).plans[
+        0
+    ]
     assert (found.verdict, found.cuda, found.index) == ("plan", "", "cpu")
     assert found.torch.endswith("+cpu") and "cpu" in found.options["wants"]
 
 
 def test_no_gpu_is_no_machine_for_a_framework_that_needs_one():
-    found = planning.plan(["axolotl==0.21"], on="tests/machines/no-gpu.json", resolve=False).plans[0]
+    found = planning.plan_frameworks(["axolotl==0.21"], on="tests/machines/no-gpu.json", resolve=False).plans[
+        0
+    ]
     assert found.verdict == "impossible" and "gpu.count" in {n.key for n in found.conflicts[0].needs}
     assert found.opens and found.opens[0].kind == "gpu"
 
@@ -169,11 +176,11 @@ def hits(masks, numbers):
     "masks", [[0b1], [0b011, 0b110], [0b001, 0b010], [0b0110, 0b1010, 0b0101], [0b111, 0b100]]
 )
 def test_the_set_is_smallest(masks):
-    found = smallest(masks, 4)
+    found = smallest_failing_set(masks, 4)
     assert hits(masks, found)
     for left_out in found:
         assert not hits(masks, [n for n in found if n != left_out])
 
 
 def test_there_is_none_where_something_fits():
-    assert smallest([0b1, 0], 2) == ()
+    assert smallest_failing_set([0b1, 0], 2) == ()

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from gpuready import rules, workflow
-from gpuready.catalog.packages import lookalike
-from gpuready.check import EXECUTED, judge
-from gpuready.model import Contract, Fact, Facts, Report, Step
+from gpuready.catalog.packages import find_lookalike
+from gpuready.check.evaluate import COMMAND_FACT_PREFIXES, judge
+from gpuready.model import Contract, Fact, Facts, FixStep, Report
 from gpuready.plan import change as changing
-from gpuready.plan.change import Change, applied
-from gpuready.plan.fix import mend
-from gpuready.plan.offers import is_elsewhere, offers
-from gpuready.workflow.fixing import fix
+from gpuready.plan.change import FixChange, apply_changes
+from gpuready.plan.fix import plan_fix as mend
+from gpuready.plan.fix_changes import is_for_other_machine, list_fix_changes
+from gpuready.workflow.fix import plan_fix
 from tests.rules.worlds import H100, contract, example, facts, need
 
 MACHINES = "tests/machines"
@@ -26,7 +26,7 @@ GRAVE = ("error", "warning")
 
 
 def judge_of(agreed: Contract):
-    return lambda known: judge(rules.awake(known), known, agreed)
+    return lambda known: judge(rules.applicable_rules(known), known, agreed)
 
 
 def mended(known: Facts, agreed: Contract):
@@ -55,7 +55,11 @@ def world(rule) -> Facts:
     return facts(values)
 
 
-LOOKED = [rule for rule in rules.every() if not any(k.startswith(EXECUTED) for k in rule.BROKEN)]
+LOOKED = [
+    rule
+    for rule in rules.load_all_rules()
+    if not any(k.startswith(COMMAND_FACT_PREFIXES) for k in rule.BROKEN)
+]
 
 HOPELESS = {"GPU001", "GPU005", "MEM008", "PKG008", "PKG024", "SYS003", "SYS004"}
 """Rules whose broken example only another machine, framework, environment or job helps."""
@@ -87,20 +91,20 @@ def test_no_step_is_there_for_nothing(rule):
     for change in found.changes:
         rest = [one for one in found.changes if one is not change]
         still = {code for one in rest for code in one.trusts}
-        assert codes(judge_of(agreed)(applied(known, rest))) - still - left, (
+        assert codes(judge_of(agreed)(apply_changes(known, rest))) - still - left, (
             f"{change.step.does} is not needed"
         )
 
 
-def universe(known: Facts, agreed: Contract) -> list[Change]:
+def universe(known: Facts, agreed: Contract) -> list[FixChange]:
     """Every change that some finding offers, here or after one other change."""
     look, found = judge_of(agreed), {}
     for finding in look(known).findings:
-        found |= dict.fromkeys(offers(finding, known, agreed))
+        found |= dict.fromkeys(list_fix_changes(finding, known, agreed))
     for change in list(found):
-        after = applied(known, [change])
+        after = apply_changes(known, [change])
         for finding in look(after).findings:
-            found |= dict.fromkeys(offers(finding, after, agreed))
+            found |= dict.fromkeys(list_fix_changes(finding, after, agreed))
     return [change for change in found if not change.trusts]
 
 
@@ -111,7 +115,7 @@ SMALL = ["BLD009", "BLD014", "DRV001", "GPU002", "GPU004", "NET001", "NET007", "
 @pytest.mark.parametrize("code", SMALL)
 def test_no_smaller_set_does_it(code):
     """Brute force: every set of changes that costs less leaves a finding that the plan turns off."""
-    rule = rules.rule(code)
+    rule = rules.load_rule(code)
     agreed, known = example(rule), world(rule)
     found = mended(known, agreed)
     cost = sum(change.cost for change in found.changes)
@@ -119,11 +123,11 @@ def test_no_smaller_set_does_it(code):
     for size in (0, 1, 2):
         for some in itertools.combinations(every, size):
             if sum(change.cost for change in some) < cost and _apart(some):
-                assert codes(judge_of(agreed)(applied(known, some))) - codes(found.report)
+                assert codes(judge_of(agreed)(apply_changes(known, some))) - codes(found.report)
 
 
 def _apart(some) -> bool:
-    subjects = [subject for change in some for subject in change.subjects]
+    subjects = [subject for change in some for subject in change.touched_subjects]
     return len(subjects) == len(set(subjects))
 
 
@@ -133,7 +137,7 @@ class Both:
     def __init__(self, one, other):
         self.BROKEN = {**one.BROKEN, **other.BROKEN}
         a, b = example(one), example(other)
-        self.contract = a.but(needs=(*a.needs, *b.needs), variables=(*a.variables, *b.variables))
+        self.contract = a.replace(needs=(*a.needs, *b.needs), variables=(*a.variables, *b.variables))
         self.codes = {one.CODE, other.CODE}
 
 
@@ -162,16 +166,16 @@ FRAMEWORKS = ["transformers", "axolotl", "colossalai", "roll:torch280-vllm", "vl
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("machine", ["h200", "old-driver", "no-gpu"])
 def test_recorded_machines(machine, framework):
-    [report] = workflow.check([framework], on=f"{MACHINES}/{machine}.json")
-    found = mend(report, lambda known: workflow._judge(known, report.contract, {}, False))
-    again = workflow._judge(found.facts, report.contract, {}, False)
+    [report] = workflow.check_machine([framework], on=f"{MACHINES}/{machine}.json")
+    found = mend(report, lambda known: workflow._judge_contract(known, report.contract, {}, False))
+    again = workflow._judge_contract(found.facts, report.contract, {}, False)
     left = codes(again, ("error",)) - trusted(found)
     assert left == ({"GPU001"} if machine == "no-gpu" else set())
     assert found.plan.verdict == ("impossible" if left else "plan")
 
 
 def test_an_old_driver_is_met_with_a_torch_not_with_root():
-    plan = fix("transformers", on=f"{MACHINES}/old-driver.json")
+    plan = plan_fix("transformers", on=f"{MACHINES}/old-driver.json")
     install, *rest = plan.steps
     assert install.run[:3] == ("uv", "pip", "install") and "torch==2.11.0+cu128" in install.run
     assert not any("driver" in step.does for step in rest)
@@ -180,12 +184,12 @@ def test_an_old_driver_is_met_with_a_torch_not_with_root():
 
 
 def test_where_there_is_nothing_to_mend():
-    plan = fix("transformers", on=f"{MACHINES}/h200.json")
+    plan = plan_fix("transformers", on=f"{MACHINES}/h200.json")
     assert (plan.verdict, plan.steps) == ("plan", ()) and "nothing" in plan.notes[0]
 
 
 def test_without_a_name_the_framework_that_is_installed():
-    assert fix(on=f"{MACHINES}/h200.json").framework in ("transformers", "vllm", "trl")
+    assert plan_fix(on=f"{MACHINES}/h200.json").framework in ("transformers", "vllm", "trl")
 
 
 # -- several findings at once ---------------------------------------------------------------------------
@@ -216,7 +220,7 @@ WRECK = H100 | {
 }
 
 
-def interpreted(known: Facts, steps: tuple[Step, ...], plan) -> Facts:
+def interpreted(known: Facts, steps: tuple[FixStep, ...], plan) -> Facts:
     """The facts after the steps, read by other eyes than the planner's: words of uv, and the variables."""
     changed = {fact.key: fact for fact in known}
 
@@ -286,7 +290,7 @@ def test_a_lookalike_never_enters():
     for known in (facts(H100 | {"package.roll": "0.13.4"}), facts(H100 | {"package.roll": None})):
         found = mended(known, agreed)
         for step in found.plan.steps:
-            asked = [word for word in step.run if lookalike(re.split(r"[=<>\[]", word)[0])]
+            asked = [word for word in step.run if find_lookalike(re.split(r"[=<>\[]", word)[0])]
             assert not asked or "uninstall" in step.run
 
 
@@ -302,9 +306,9 @@ def test_a_change_that_blinds_a_rule_is_not_taken():
 
 
 def test_steps_that_lead_away():
-    assert is_elsewhere(Step("use GPUs of compute capability 8.0 or newer"))
-    assert is_elsewhere(Step("bring memory.total to >= 64 GB"))
-    assert not is_elsewhere(Step("bring disk.free to >= 64 GB"))
+    assert is_for_other_machine(FixStep("use GPUs of compute capability 8.0 or newer"))
+    assert is_for_other_machine(FixStep("bring memory.total to >= 64 GB"))
+    assert not is_for_other_machine(FixStep("bring disk.free to >= 64 GB"))
 
 
 @pytest.mark.parametrize(
@@ -322,15 +326,15 @@ def test_steps_that_lead_away():
 def test_variables_in_a_sentence(does, acts):
     from gpuready.model import Finding
 
-    finding = Finding("NET010", "warning", "x", fix=(Step(does),))
-    found = offers(finding, facts(H100), contract())
+    finding = Finding("NET010", "warning", "x", fix=(FixStep(does),))
+    found = list_fix_changes(finding, facts(H100), contract())
     assert {act for change in found for act in change.acts if act[0] in ("set", "unset")} == acts
 
 
 def test_a_change_leaves_the_rest_of_the_facts_alone():
     known = facts(H100)
-    step = Step("install")
-    after = applied(known, [Change(step, 1, (("package", "peft", "0.18.0"),), "PKG003")])
+    step = FixStep("install")
+    after = apply_changes(known, [FixChange(step, 1, (("package", "peft", "0.18.0"),), "PKG003")])
     assert {f.key for f in after if f != known.fact(f.key)} == {"package.peft"}
 
 
@@ -344,13 +348,13 @@ def test_visible_devices_are_read_as_cuda_reads_them():
         (None, (0, 1, 2)),
     ):
         verb = "set" if value is not None else "unset"
-        change = Change(Step("x"), 1, ((verb, "CUDA_VISIBLE_DEVICES", value),), "GPU002")
-        assert applied(known, [change]).value("gpu.visible") == shown
+        change = FixChange(FixStep("x"), 1, ((verb, "CUDA_VISIBLE_DEVICES", value),), "GPU002")
+        assert apply_changes(known, [change]).value("gpu.visible") == shown
 
 
 def test_costs_are_in_the_order_that_users_would_give_them():
-    kinds = (changing.VARIABLE, changing.REMOVAL, changing.PACKAGE, changing.TORCH, changing.ENVIRONMENT,
-             changing.SYSTEM, changing.INSTEAD, changing.TRUST, changing.JOB)  # fmt: skip
+    kinds = (changing.VARIABLE_COST, changing.REMOVAL_COST, changing.PACKAGE_COST, changing.TORCH_COST, changing.ENVIRONMENT_COST,
+             changing.SYSTEM_COST, changing.JOB_CHANGE_COST, changing.TRUST_COST, changing.JOB_DROP_COST)  # fmt: skip
     assert list(kinds) == sorted(set(kinds))
 
 
@@ -359,9 +363,9 @@ def test_costs_are_in_the_order_that_users_would_give_them():
 
 def test_a_machine_that_is_only_stated_has_no_environment():
     with pytest.raises(workflow.Refused, match="gpuready plan axolotl --on h100x8"):
-        fix("axolotl", on="h100x8")
+        plan_fix("axolotl", on="h100x8")
 
 
 def test_source_is_for_a_new_environment():
     with pytest.raises(workflow.Refused, match="leave one out"):
-        fix("axolotl", on=f"{MACHINES}/h200.json", source="x")
+        plan_fix("axolotl", on=f"{MACHINES}/h200.json", source="x")

@@ -7,30 +7,34 @@ import re
 
 import pytest
 
-from gpuready import contracts, versions
+from gpuready import contracts
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import kernels as catalogue
 from gpuready.catalog import torch
-from gpuready.model import Contract, Fact, Facts, Need
-from gpuready.plan import building
-from gpuready.plan.kernels import kernels
-from gpuready.probe import stated
+from gpuready.model import Contract, Fact, Facts, Requirement, versions
+from gpuready.plan import source_build
+from gpuready.plan.kernels import plan_kernels
+from gpuready.probe import stated_machine
 from tests.further import some
 
 GIB = 2**30
 
 
 def machine(name: str, cores: int | None = None, ram: int | None = None, **more) -> Facts:
-    facts = stated.machine(name, {})
+    facts = stated_machine.stated_machine_facts(name, {})
     known = {"host.cores_usable": cores, "memory.available": ram and ram * GIB, **more}
-    return facts.also(*(Fact(k.replace("__", "."), v) for k, v in known.items() if v is not None))
+    return facts.with_facts(*(Fact(k.replace("__", "."), v) for k, v in known.items() if v is not None))
 
 
 def plan(on, framework="transformers", release="2.8.0", variant=None, python="3.12", wants=(), **more):
     facts = machine(on, **more) if isinstance(on, str) else on
-    build = torch.build(release, variant, facts.known("os.arch") or "x86_64")
-    contract = framework if isinstance(framework, Contract) else contracts.load(*contracts.parse(framework))
-    return {k.package: k for k in kernels(facts, contract, build, python, wants)}
+    build = torch.find_torch_build(release, variant, facts.value_if_known("os.arch") or "x86_64")
+    contract = (
+        framework
+        if isinstance(framework, Contract)
+        else contracts.load_contract(*contracts.parse_contract_spec(framework))
+    )
+    return {k.package: k for k in plan_kernels(facts, contract, build, python, wants)}
 
 
 # -- ready-made wheels ----------------------------------------------------------------------------------
@@ -96,10 +100,10 @@ def test_a_python_without_a_wheel_means_a_build():
 
 
 def test_another_machine_than_the_wheels_are_for_means_a_build():
-    arm = machine("gh200").also(Fact("os.arch", "aarch64"))
-    build = next(b for v in torch.releases() for b in torch.builds(v, "aarch64"))
-    contract = contracts.load("verl")
-    found = {k.package: k for k in kernels(arm, contract, build, "3.12", ["flash-attn"])}["flash-attn"]
+    arm = machine("gh200").with_facts(Fact("os.arch", "aarch64"))
+    build = next(b for v in torch.list_torch_releases() for b in torch.list_torch_builds(v, "aarch64"))
+    contract = contracts.load_contract("verl")
+    found = {k.package: k for k in plan_kernels(arm, contract, build, "3.12", ["flash-attn"])}["flash-attn"]
     assert found.how == "build" and "aarch64" in found.why and found.version == "2.8.3"
 
 
@@ -110,12 +114,12 @@ def test_a_pin_of_the_contract_is_kept():
 
 def test_a_wheel_without_code_for_the_gpu_is_not_taken():
     """flash-attn 2.7.4.post1 was built with CUDA 12.4, which knows no sm_120; torch 2.8 does."""
-    pinned = Contract("mine", "1", needs=(Need("package.flash-attn", "==2.7.4.post1"),))
-    build = torch.build("2.6.0", "cu126")
-    ada = {k.package: k for k in kernels(machine("rtx4090"), pinned, build, "3.12", ())}["flash-attn"]
+    pinned = Contract("mine", "1", needs=(Requirement("package.flash-attn", "==2.7.4.post1"),))
+    build = torch.find_torch_build("2.6.0", "cu126")
+    ada = {k.package: k for k in plan_kernels(machine("rtx4090"), pinned, build, "3.12", ())}["flash-attn"]
     assert ada.how == "release"
-    wide = torch.build("2.8.0", "cu128")
-    new = {k.package: k for k in kernels(machine("rtx5090"), pinned, wide, "3.12", ())}["flash-attn"]
+    wide = torch.find_torch_build("2.8.0", "cu128")
+    new = {k.package: k for k in plan_kernels(machine("rtx5090"), pinned, wide, "3.12", ())}["flash-attn"]
     assert new.how == "build" and new.arch_list == "120" and new.toolkit == "12.8"
     assert "FLASH_ATTENTION_FORCE_BUILD=TRUE" in new.steps[-1].run
 
@@ -127,7 +131,7 @@ def test_flash_attn_is_not_for_old_gpus_and_the_answer_names_another(gpu):
 
 
 def test_one_old_gpu_among_new_ones_counts():
-    mixed = machine("a100x2").also(Fact("gpu.capability", ("8.0", "7.5")))
+    mixed = machine("a100x2").with_facts(Fact("gpu.capability", ("8.0", "7.5")))
     assert plan(mixed, wants=["flash-attn"])["flash-attn"].how == "none"
 
 
@@ -163,7 +167,7 @@ def test_bitsandbytes_has_no_library_for_an_old_gpu_in_cuda_13():
 
 
 def test_an_old_glibc_cannot_take_the_wheel():
-    old = machine("a100").also(Fact("os.glibc", "2.17"))
+    old = machine("a100").with_facts(Fact("os.glibc", "2.17"))
     found = plan(old, "axolotl==0.21", "2.12.1", "cu126")
     assert found["bitsandbytes"].how == "none" and "glibc" in found["bitsandbytes"].why
     assert found["xformers"].how == "build"
@@ -222,7 +226,7 @@ def test_nothing_that_nobody_asks_for():
 
 
 def test_other_systems_are_told():
-    mac = machine("h100").also(Fact("os.system", "darwin"))
+    mac = machine("h100").with_facts(Fact("os.system", "darwin"))
     assert "Linux" in plan(mac, wants=["flash-attn"])["flash-attn"].why
 
 
@@ -241,7 +245,7 @@ def test_the_jobs_are_those_of_flash_attn_itself(cores, ram, jobs):
 
 
 def test_a_container_has_less_memory_than_the_machine():
-    facts = machine("h100", cores=64, ram=512).also(Fact("memory.limit", 20 * GIB))
+    facts = machine("h100", cores=64, ram=512).with_facts(Fact("memory.limit", 20 * GIB))
     assert plan(facts, release="2.13.0", wants=["flash-attn"])["flash-attn"].max_jobs == 2
 
 
@@ -264,15 +268,15 @@ def test_more_processors_take_less_time():
 
 
 def test_the_toolkit_that_is_there_needs_no_step():
-    fits = machine("h100", cores=8, ram=64).also(
+    fits = machine("h100", cores=8, ram=64).with_facts(
         Fact("toolkit.version", "13.1"), Fact("compiler.gcc", "13.3")
     )
     first = plan(fits, release="2.13.0", wants=["flash-attn"])["flash-attn"].steps[0]
     assert first.does == "install what the build stands on"
-    older = machine("h100").also(Fact("toolkit.version", "12.8"), Fact("compiler.gcc", "99.1"))
+    older = machine("h100").with_facts(Fact("toolkit.version", "12.8"), Fact("compiler.gcc", "99.1"))
     steps = [s.does for s in plan(older, release="2.13.0", wants=["flash-attn"])["flash-attn"].steps]
     assert "CUDA 13.0" in steps[0] and "gcc" in steps[1]
-    other = older.also(
+    other = older.with_facts(
         Fact("toolkit.others", ({"path": "/usr/local/cuda-13.0", "version": "13.0", "nvcc": "/x/nvcc"},))
     )
     steps = [s.does for s in plan(other, release="2.13.0", wants=["flash-attn"])["flash-attn"].steps]
@@ -280,9 +284,9 @@ def test_the_toolkit_that_is_there_needs_no_step():
 
 
 def test_deepspeed_forgives_no_other_minor_from_cuda_13_on():
-    near = machine("h100").also(Fact("toolkit.version", "13.1"))
+    near = machine("h100").with_facts(Fact("toolkit.version", "13.1"))
     assert "CUDA 13.0" in plan(near, "deepspeed", "2.13.0", wants=["deepspeed"])["deepspeed"].steps[0].does
-    near = machine("h100").also(Fact("toolkit.version", "12.4"))
+    near = machine("h100").with_facts(Fact("toolkit.version", "12.4"))
     found = plan(near, "deepspeed", "2.8.0", wants=["deepspeed"])["deepspeed"]
     assert "toolkit" not in found.steps[0].does
 
@@ -293,9 +297,9 @@ def test_deepspeed_forgives_no_other_minor_from_cuda_13_on():
 def test_every_kernel_is_a_package_of_the_catalogue_or_a_framework():
     from gpuready.catalog import packages
 
-    for name in catalogue.names():
-        row = catalogue.kernel(name)
-        assert packages.package(name) or row.get("own") in contracts.frameworks()
+    for name in catalogue.list_kernels():
+        row = catalogue.find_kernel(name)
+        assert packages.find_package(name) or row.get("own") in contracts.list_frameworks()
         assert row["comes"] in ("index", "release", "source", "jit") and row["instead"]
         assert set(row["wants"]) <= set(__import__("gpuready.probe.job", fromlist=["WANTS"]).WANTS)
         if row["comes"] == "release":
@@ -313,14 +317,14 @@ GPUS = ("p100", "v100", "t4", "a100", "rtx4090", "h100", "b200", "b300", "rtx509
 def test_every_answer_holds_together():
     """Over every release of torch, its builds, and GPUs of every kind: nothing is said that cannot be done. An ordinary run takes
     a quarter of the pairs."""
-    wants = [name for name in catalogue.names() if name != "colossalai"]
+    wants = [name for name in catalogue.list_kernels() if name != "colossalai"]
     contract = Contract("mine", "1")
     count = 0
-    for release, gpu in some(itertools.product(torch.releases(), GPUS), 4):
+    for release, gpu in some(itertools.product(torch.list_torch_releases(), GPUS), 4):
         facts = machine(gpu, cores=16, ram=64)
         capability = facts.value("gpu.capability")[0]
-        for build in torch.builds(release):
-            for kernel in kernels(facts, contract, build, build.python[-1], wants):
+        for build in torch.list_torch_builds(release):
+            for kernel in plan_kernels(facts, contract, build, build.python[-1], wants):
                 count += 1
                 assert kernel.why and kernel.cite
                 _holds(kernel, build, capability)
@@ -335,22 +339,24 @@ def _holds(kernel, build, capability):
     assert kernel.steps
     if kernel.how == "release":
         made = re.search(r"\+cu(1\d)\d?torch(\d+\.\d+)cxx11abi(TRUE|FALSE)-cp(\d+)-", kernel.wheel)
-        assert int(made[1]) == versions.major(build.cuda)
-        assert made[2] == "{}.{}".format(*versions.minor(build.version))
+        assert int(made[1]) == versions.major_version(build.cuda)
+        assert made[2] == "{}.{}".format(*versions.major_minor(build.version))
         assert made[4] == build.python[-1].replace(".", "")
     if kernel.toolkit:
-        assert versions.major(kernel.toolkit) == versions.major(build.cuda)
-        targets = toolkits.targets(kernel.toolkit)
+        assert versions.major_version(kernel.toolkit) == versions.major_version(build.cuda)
+        targets = toolkits.list_nvcc_targets(kernel.toolkit)
         listed = [one if "." in one else f"{one[:-1]}.{one[-1]}" for one in kernel.arch_list.split(";")]
         assert 1 <= kernel.max_jobs <= 16
         if targets:
-            assert any(torch.covers([one], capability, build.cuda)[0] for one in listed), kernel
+            assert any(torch.covers_capability([one], capability, build.cuda)[0] for one in listed), kernel
 
 
 def test_the_memory_of_a_build():
-    assert building.memory(Facts([Fact("memory.total", 5)])) == 5
-    assert building.memory(Facts([Fact("memory.available", 9), Fact("memory.limit", 3)])) == 3
-    assert building.memory(Facts([])) is None
+    assert source_build.usable_build_memory(Facts([Fact("memory.total", 5)])) == 5
+    assert (
+        source_build.usable_build_memory(Facts([Fact("memory.available", 9), Fact("memory.limit", 3)])) == 3
+    )
+    assert source_build.usable_build_memory(Facts([])) is None
 
 
 def test_a_wheel_that_does_not_serve_is_neither_taken_nor_left_by_its_build():

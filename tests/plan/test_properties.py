@@ -9,41 +9,42 @@ import pytest
 
 from gpuready import contracts, rules
 from gpuready.catalog import gpus, indexes, packages, torch
-from gpuready.check import judge
+from gpuready.check.evaluate import judge
 from gpuready.model import Fact
-from gpuready.plan.candidates import PYTHONS, torch_facts
-from gpuready.plan.choose import choose
-from gpuready.plan.ground import Asked
-from gpuready.planned import Plan
-from gpuready.probe import stated
+from gpuready.model.plan import Plan
+from gpuready.plan.candidates import PYTHONS, make_torch_facts
+from gpuready.plan.choose import choose_plan
+from gpuready.plan.platform import PlanRequest
+from gpuready.probe import stated_machine
 from tests.further import some
 
 DRIVERS = (None, "470.82.01", "525.60.13", "550.54.15", "570.86.15", "580.65.06", "595.45.04")
 SYSTEMS = (None, "ubuntu22.04", "centos7")
 CONTRACTS = [
-    contracts.load(r["framework"], r["version"], r.get("variant") or None) for r in contracts.available()
+    contracts.load_contract(r["framework"], r["version"], r.get("variant") or None)
+    for r in contracts.list_contract_rows()
 ]
 ROW = {(c.framework, c.version, c.variant): c for c in CONTRACTS}
 SETTLING = {"GPU", "DRV", "PKG", "SYS", "MEM"}
 """The families of rules that a choice of versions answers; the others are about the job and the network."""
-CODES = [code for code in rules.LEDGER if code[:3] in SETTLING and code != "PKG002"]
+CODES = [code for code in rules.RULE_MODULES if code[:3] in SETTLING and code != "PKG002"]
 """PKG002 tells what is not there yet, which the installer brings."""
 
 
 def cards() -> list[str]:
-    return [name for name in gpus.names() if gpus.find(name)]
+    return [name for name in gpus.list_gpu_names() if gpus.find_gpu(name)]
 
 
 def machine(gpu: str, driver: str | None, system: str | None, python: str | None):
     flags = {"driver": driver, "os": system, "python-version": python}
-    return stated.machine(gpu, {name: value for name, value in flags.items() if value})
+    return stated_machine.stated_machine_facts(gpu, {name: value for name, value in flags.items() if value})
 
 
 def environment(facts, build, python, contract):
     """The environment as it would be: torch, its companions, and what the contract pins to one version."""
-    found = list(torch_facts(build.version, build.variant, build.machine))
+    found = list(make_torch_facts(build.version, build.variant, build.machine))
     found += [Fact("python.version", python, "the test", "stated")]
-    row = torch.release(build.version)
+    row = torch.find_torch_release(build.version)
     for name in ("torchvision", "torchaudio"):
         if contract.wants(f"package.{name}"):
             found.append(Fact(f"package.{name}", row[name], "the test", "stated"))
@@ -59,10 +60,12 @@ def environment(facts, build, python, contract):
             and name != "torch"
         ):
             found.append(Fact(need.key, need.want[2:], "the test", "stated"))
-    own = packages.package(contract.distribution)
-    rows = [r for r in (own or {}).get("version", ()) if contracts.covers(contract.version, r["version"])]
+    own = packages.find_package(contract.distribution)
+    rows = [
+        r for r in (own or {}).get("version", ()) if contracts.covers_version(contract.version, r["version"])
+    ]
     linked = rows[-1].get("cuda_linked") if rows else None
-    for package, index in indexes.apart(contract.framework, contract.variant).items():
+    for package, index in indexes.packages_with_own_index(contract.framework, contract.variant).items():
         major = index.rpartition("-cu")[2][:-1]
         if major.isdigit():  # what an index of its own has is built for one CUDA
             row = {"file": "x.so", "cudart": major, "missing": (f"libcudart.so.{major}",)}
@@ -77,21 +80,23 @@ def environment(facts, build, python, contract):
             Fact("extension.linked", here, "the test", "stated"),
             Fact(f"package.{contract.distribution}", rows[-1]["version"], "the test", "stated"),
         ]
-    return facts.also(Fact("os.system", facts.known("os.system") or "linux", "the test", "stated"), *found)
+    return facts.fix_warning_too(
+        Fact("os.system", facts.known("os.system") or "linux", "the test", "stated"), *found
+    )
 
 
 def required(contract):
     """A framework's own package is an error where it does not load: the contract of the test says that it is needed."""
-    from gpuready.model import Need
+    from gpuready.model import Requirement
 
-    return contract.but(
-        needs=(*contract.needs, Need(f"package.{contract.distribution}", "*", cite="the test"))
+    return contract.replace(
+        needs=(*contract.needs, Requirement(f"package.{contract.distribution}", "*", cite="the test"))
     )
 
 
 def errors(facts, contract) -> list[str]:
     """The errors that the rules find in an environment, of the kinds that a choice can answer."""
-    return list(_errors(facts, required(contract), [rules.rule(code) for code in CODES]))
+    return list(_errors(facts, required(contract), [rules.load_rule(code) for code in CODES]))
 
 
 def _errors(facts, contract, some):
@@ -105,7 +110,7 @@ def wrong(facts, contract) -> bool:
     """Whether any rule finds an error; the one that found the last is asked first."""
     asked = required(contract)
     for place, code in enumerate(CODES):
-        if any(_errors(facts, asked, [rules.rule(code)])):
+        if any(_errors(facts, asked, [rules.load_rule(code)])):
             CODES.insert(0, CODES.pop(place))
             return True
     return False
@@ -114,8 +119,8 @@ def wrong(facts, contract) -> bool:
 def possible(facts, contract, pythons=PYTHONS) -> str | None:
     """The first environment that no rule speaks against, tried one by one; None where there is none."""
     arch = facts.known("os.arch") or "x86_64"
-    for version in reversed(torch.releases()):
-        for build in torch.builds(version, arch):
+    for version in reversed(torch.list_torch_releases()):
+        for build in torch.list_torch_builds(version, arch):
             if not _inside(version, contract):
                 continue
             for python in pythons:
@@ -132,23 +137,23 @@ def _exact(want) -> bool:
 
 def _installs(contract, python) -> bool:
     """Whether an installer takes the packages that are pinned to one version on this Python: no rule asks that."""
-    from gpuready.versions import satisfies
+    from gpuready.model.versions import satisfies_specifier
 
     for need in contract.wants("package.*"):
         name = need.key.removeprefix("package.")
-        row = packages.release(name, need.want[2:]) if _exact(need.want) else None
+        row = packages.find_package_release(name, need.want[2:]) if _exact(need.want) else None
         asks = (row or {}).get("requires_python")
-        if asks and need.level == "required" and not need.when and not satisfies(python, asks):
+        if asks and need.level == "required" and not need.when and not satisfies_specifier(python, asks):
             return False
     return True
 
 
 def _inside(version, contract) -> bool:
     """The unconditional pin on torch, applied first: most of the catalogue is outside it."""
-    from gpuready.versions import satisfies
+    from gpuready.model.versions import satisfies_specifier
 
     pins = [n.want for n in contract.wants("package.torch") if n.level == "required" and not n.when]
-    return all(want == "*" or satisfies(version, want) for want in pins)
+    return all(want == "*" or satisfies_specifier(version, want) for want in pins)
 
 
 def sampled(count: int, seed: int):
@@ -170,13 +175,13 @@ def test_nothing_crashes_on_any_gpu():
     """Every kind of card with every contract; an ordinary run takes a third of the pairs."""
     kinds = {}
     for card in cards():
-        row = gpus.find(card)
+        row = gpus.find_gpu(card)
         kinds.setdefault((row["compute_capability"], row.get("host", "x86_64")), card)
     pairs = some(itertools.product(CONTRACTS, kinds.values()), 3)
     assert {card for _, card in pairs} == set(kinds.values()) and len({c.name for c, _ in pairs}) > 10
     verdicts = set()
     for contract, card in pairs:
-        found = choose(machine(card, None, None, None), [contract])
+        found = choose_plan(machine(card, None, None, None), [contract])
         assert Plan.from_json(found.to_json()).verdict == found.verdict
         assert (found.verdict == "plan") == (not found.conflicts)
         verdicts.add(found.verdict)
@@ -187,10 +192,10 @@ def test_nothing_crashes_on_any_gpu():
 def test_the_choice_and_the_rules_agree(case):
     contract, card, driver, system, python = case
     facts = machine(card, driver, system, python)
-    found = choose(facts, [contract], Asked(python=python or ""))
+    found = choose_plan(facts, [contract], PlanRequest(python=python or ""))
     if found.verdict == "plan":
         version, _, variant = found.torch.partition("+")
-        build = torch.build(version, variant, facts.known("os.arch"))
+        build = torch.find_torch_build(version, variant, facts.known("os.arch"))
         assert errors(environment(facts, build, found.python, contract), contract) == []
         return
     pythons = (python,) if python else PYTHONS
@@ -202,14 +207,16 @@ def test_the_choice_and_the_rules_agree(case):
 @pytest.mark.parametrize("case", list(sampled(40, 11)), ids=ident)
 def test_a_conflict_is_smallest(case):
     """Without any one of its limits, some choice is left."""
-    from gpuready.plan.choose import Field
-    from gpuready.plan.conflict import smallest
-    from gpuready.plan.ground import bare
+    from gpuready.plan.choose import SearchSpace
+    from gpuready.plan.conflict import smallest_failing_set
+    from gpuready.plan.platform import machine_facts_only
 
     contract, card, driver, system, python = case
-    field = Field(bare(machine(card, driver, system, python)), contract, Asked(python=python or ""))
-    numbers = smallest(field.masks.values(), len(field.limits))
-    if field.open():
+    field = SearchSpace(
+        machine_facts_only(machine(card, driver, system, python)), contract, PlanRequest(python=python or "")
+    )
+    numbers = smallest_failing_set(field.masks.values(), len(field.limits))
+    if field.open_choices():
         assert numbers == ()
         return
     assert all(any(mask >> n & 1 for n in numbers) for mask in field.masks.values())

@@ -6,17 +6,17 @@ import posixpath
 from typing import Any
 
 from gpuready.model import Fact
-from gpuready.probe.patient import Patient
-from gpuready.system import Blind, Door, Ran
+from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.system import AccessError, HostAccess, RunResult
 
 LINUX = {"system": "Linux", "release": "6.8.0-45-generic", "version": "#45-Ubuntu SMP", "machine": "x86_64"}
 BARE = {"/sys/bus/pci/devices/0000:00:00.0/vendor": "0x8086\n", "/dev/null": "", "/dev/shm/.keep": ""}
 """A machine with a PCI bus and no GPU on it."""
 SITE = "/venv/lib/python3.12/site-packages"
-DENIED = Blind("permission denied")
+DENIED = AccessError("permission denied")
 
 
-class Fake(Door):
+class Fake(HostAccess):
     """Answers from what it was given; everything else is not there. A Blind as a value is raised."""
 
     def __init__(self, files: dict[str, Any] | None = None, **given: Any):
@@ -24,10 +24,10 @@ class Fake(Door):
         self.given = given
         self.asked: list[tuple[Any, ...]] = []
 
-    def ask(self, verb: str, *args: Any) -> Any:
+    def answer_query(self, verb: str, *args: Any) -> Any:
         self.asked.append((verb, *args))
         answer = getattr(self, f"_{verb}", self._plain)(*args) if verb != "run" else self._run(*args)
-        if isinstance(answer, Blind):
+        if isinstance(answer, AccessError):
             raise answer
         return answer
 
@@ -73,7 +73,7 @@ class Fake(Door):
 
     def _list(self, path: str) -> Any:
         folder = self._led(path).rstrip("/") + "/"
-        if isinstance(self.files.get(folder), Blind):
+        if isinstance(self.files.get(folder), AccessError):
             return self.files[folder]
         links = [p for p in self.given.get("links", {}) if p.startswith(folder)]
         inside = {p[len(folder) :].split("/")[0] for p in [*self.files, *links] if p.startswith(folder)}
@@ -86,7 +86,7 @@ class Fake(Door):
         if real in self.files:
             found = self.files[real]
             kind = "char" if real.startswith("/dev/") else "file"
-            return found if isinstance(found, Blind) else {"kind": kind, **status}
+            return found if isinstance(found, AccessError) else {"kind": kind, **status}
         if self._list(real) is not None:
             return {"kind": "dir", **status}
         return {"kind": "link", **status} if path in self.given.get("links", {}) else None
@@ -103,10 +103,10 @@ class Fake(Door):
         return self.given.get("path", {}).get(name)
 
     def _run(self, argv: list[str], deadline: float, limit: int, env: Any) -> Any:
-        found = self.given.get("runs", {}).get(" ".join(argv), Ran(tuple(argv), None, end="not found"))
+        found = self.given.get("runs", {}).get(" ".join(argv), RunResult(tuple(argv), None, end="not found"))
         if isinstance(found, str):
-            found = Ran(tuple(argv), 0, found)
-        return found.but(out=found.out[:limit]).to_json()
+            found = RunResult(tuple(argv), 0, found)
+        return found.replace(out=found.out[:limit]).to_json()
 
     def _library(self, name: str) -> Any:
         return self.given.get("libraries", {}).get(name)
@@ -124,7 +124,7 @@ class Fake(Door):
 
     def _elf_text(self, path: str, section: str, pieces: list[str]) -> Any:
         found = self.given.get("elf", {}).get((path, section), [])
-        return found if isinstance(found, Blind) else [t for t in found if any(p in t for p in pieces)]
+        return found if isinstance(found, AccessError) else [t for t in found if any(p in t for p in pieces)]
 
     def _nvml(self, *_: Any) -> Any:
         return self.given.get("nvml", {"error": None, "says": "libnvidia-ml.so.1 not found"})
@@ -167,9 +167,9 @@ def library(needed: str = "", runpath: str | None = None, rpath: bool = False) -
 
 def someone(
     version: str | None = "3.12.4", prefix: str = "/venv", kind: str = "venv", **more: Any
-) -> Patient:
+) -> TargetEnvironment:
     """A patient with one site folder."""
-    return Patient(
+    return TargetEnvironment(
         prefix, f"{prefix}/bin/python", kind, version, more.pop("site", (SITE,)), "--python", **more
     )
 

@@ -52,7 +52,7 @@ def machine(*parts, addresses=("127.0.0.1", "10.0.0.5"), ways=None, six="", **gi
 
 
 def looked(door):
-    return by_key(network.look(door))
+    return by_key(network.probe_network(door))
 
 
 def row(up=True, addresses=("10.0.0.5",), index=2, kind="ethernet"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Fact
-from gpuready.probe import accelerators, further
-from gpuready.probe.accelerators import gfx
-from gpuready.probe.presence import presence
-from gpuready.system import Ran
+from gpuready.probe import accelerators, optional_probes
+from gpuready.probe.accelerators import format_gfx_name
+from gpuready.probe.device_detection import detect_devices
+from gpuready.system import RunResult
 from tests.probe.fakes import BARE, DENIED, Fake, by_key
 
 PCI = "/sys/bus/pci/devices"
@@ -21,7 +21,7 @@ NONE = {"vendor": None, "count": 0, "name": None, "driver": None, "runtime": Non
 def looked(files, **given):
     """The facts by the last part of their keys, through the door that decides whether to look at all."""
     door = Fake(files, **given)
-    facts = further._accelerators(door, presence(door))
+    facts = optional_probes._accelerator_facts(door, detect_devices(door))
     assert tuple(f.key for f in facts) == accelerators.KEYS
     by_key(facts)
     return {f.key.partition(".")[2]: f for f in facts}
@@ -37,7 +37,9 @@ def test_a_machine_without_any():
 
 
 def test_nothing_is_loaded_where_there_is_none(monkeypatch):
-    monkeypatch.setattr(accelerators, "look", lambda *_: pytest.fail("nobody asked for it"))
+    monkeypatch.setattr(
+        accelerators, "probe_accelerators", lambda *_: pytest.fail("nobody asked for it")
+    )
     assert values(BARE) == NONE
 
 
@@ -62,7 +64,7 @@ def test_a_machine_that_cannot_be_seen():
     ],
 )
 def test_gfx_names(target, name):
-    assert gfx(target) == name
+    assert format_gfx_name(target) == name
 
 
 def amd(*targets):
@@ -214,7 +216,7 @@ def test_apple():
 
 
 def test_apple_that_does_not_say_its_name():
-    found = mac(Ran(("sysctl",), 1))
+    found = mac(RunResult(("sysctl",), 1))
     assert found["count"].value == 1
     assert found["name"].value is None and found["name"].gap == "sysctl ended with 1"
 
@@ -239,7 +241,7 @@ def test_dev_that_cannot_be_listed():
 
 
 def test_a_look_that_stumbles_loses_its_own_facts(monkeypatch):
-    monkeypatch.setattr(accelerators, "look", lambda *_: 1 / 0)
+    monkeypatch.setattr(accelerators, "probe_accelerators", lambda *_: 1 / 0)
     found = looked(GAUDI)
     assert "ZeroDivisionError" in found["vendor"].gap
     assert isinstance(found["count"], Fact) and found["count"].value is None

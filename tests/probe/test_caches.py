@@ -13,7 +13,7 @@ OURS = {"HOME": "/home/u", "USER": "u"}
 
 def looked(files=None, **given):
     given = {"env": OURS, "user": {"uid": 1000, "name": "u"}, **given}
-    found = caches.look(Fake({"/dev/null": ""} | (files or {}), **given))
+    found = caches.probe_caches(Fake({"/dev/null": ""} | (files or {}), **given))
     assert tuple(fact.key for fact in found) == caches.KEYS
     return by_key(found)
 
@@ -69,7 +69,7 @@ def test_a_cache_that_cannot_be_seen():
 def test_the_search_is_bounded():
     files = {f"{ROOT}/py{n}/op{m}/lock": "" for n in range(40) for m in range(40)}
     door = Fake(files, env=OURS, user={"uid": 1000})
-    found = by_key(caches.look(door))["cache.locks"]
+    found = by_key(caches.probe_caches(door))["cache.locks"]
     assert 100 < len(found.value) <= 200
     assert door.count("stat") < 300
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.probe import driver, gpu
-from gpuready.system import Blind
+from gpuready.system import AccessError
 from tests.probe.fakes import BARE, Fake, by_key
 from tests.probe.samples import answer, bus, machine, record
 
@@ -13,7 +13,7 @@ LIB = {"libcuda.so.1": "/usr/lib/x86_64-linux-gnu/libcuda.so.1"}
 
 
 def look(**given):
-    return by_key(gpu.look(Fake(**given)))
+    return by_key(gpu.probe_gpus(Fake(**given)))
 
 
 def test_an_open_driver():
@@ -63,7 +63,7 @@ def test_nvml_is_the_third_place():
     ],
 )
 def test_the_banner(text, version):
-    assert driver.in_banner(text) == version
+    assert driver.parse_proc_driver_version(text) == version
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_banner(text, version):
     ],
 )
 def test_the_version_in_a_name(path, version):
-    assert driver.named(path) == version
+    assert driver.parse_libcuda_version(path) == version
 
 
 def test_a_forward_compatible_library():
@@ -152,12 +152,12 @@ def test_packages_of_a_driver_without_a_card():
 def test_a_loader_that_cannot_be_asked():
     class Dark(Fake):
         def _library(self, name):
-            return Blind("not recorded")
+            return AccessError("not recorded")
 
         def _libraries(self, prefix):
-            return Blind("not recorded")
+            return AccessError("not recorded")
 
-    facts = by_key(gpu.look(Dark()))
+    facts = by_key(gpu.probe_gpus(Dark()))
     assert facts["driver.library"].gap == facts["libcudart.path"].gap == "not recorded"
 
 
@@ -178,7 +178,7 @@ def test_folders_that_cannot_be_seen(missing):
     """D43, D44: what cannot be seen is no proof of absence."""
     files = {k: v for k, v in BARE.items() if not k.startswith(missing)}
     blocked = {"/sys": "/sys/bus/pci/devices/", "/dev": "/dev/"}[missing]
-    facts = look(files=files | {blocked: Blind("permission denied")})
+    facts = look(files=files | {blocked: AccessError("permission denied")})
     assert "permission denied" in facts["gpu.count"].gap
     assert facts["platform.name"].gap
 

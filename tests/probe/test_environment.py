@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from gpuready import contracts
 from gpuready.model import Facts
 from gpuready.probe import environment, hub
-from gpuready.probe.environment import matters
-from gpuready.probe.hub import mounted
-from gpuready.system import Blind, Live
+from gpuready.probe.environment import is_relevant_variable
+from gpuready.probe.hub import parse_mount_device
+from gpuready.system import AccessError, LiveHost
 from tests.probe.fakes import Fake, by_key
 
 
 def look(env):
-    return by_key(environment.look(Fake(env=env)))
+    return by_key(environment.probe_environment(Fake(env=env)))
 
 
 def test_those_that_matter():
@@ -29,9 +29,9 @@ def test_those_that_matter():
 
 
 def test_a_variable_that_is_not_set_is_absent_and_one_of_a_dark_machine_unknown():
-    seen = Facts(environment.look(Fake(env={"RANK": "0"})))
+    seen = Facts(environment.probe_environment(Fake(env={"RANK": "0"})))
     assert seen.value("env.NCCL_DEBUG") is None
-    dark = Facts(environment.look(Fake(env=Blind("not recorded"))))
+    dark = Facts(environment.probe_environment(Fake(env=AccessError("not recorded"))))
     assert dark.fact("env.NCCL_DEBUG").gap == "not recorded"
 
 
@@ -43,15 +43,15 @@ def test_a_vast_environment():
     """D38: ten thousand variables, two megabytes."""
     facts = look({f"JUNK_{i}": "x" * 200 for i in range(10_000)} | {"NCCL_DEBUG": "y" * 100_000})
     assert facts["env.names"].value == ("NCCL_DEBUG",)
-    assert len(facts["env.NCCL_DEBUG"].value) == environment.LONGEST
+    assert len(facts["env.NCCL_DEBUG"].value) == environment.MAX_VALUE_LENGTH
 
 
 def test_every_variable_of_every_contract_is_looked_at():
     names = set()
-    for row in contracts.available():
-        contract = contracts.load(row["framework"], row["version"], row.get("variant") or None)
+    for row in contracts.list_contract_rows():
+        contract = contracts.load_contract(row["framework"], row["version"], row.get("variant") or None)
         names |= {variable.name for variable in contract.variables}
-    assert names and not {name for name in names if not matters(name.rstrip("*"))}
+    assert names and not {name for name in names if not is_relevant_variable(name.rstrip("*"))}
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "PIP_INDEX_URL", "RAY_ADDRESS"])
@@ -59,14 +59,14 @@ def test_secrets_stay_at_the_door(name):
     """E01."""
     secret = "hf_" + "AbCdEf0123456789" * 2
     value = f"https://me:{secret}@example.org/simple" if name == "PIP_INDEX_URL" else secret
-    facts = environment.look(Live(environ={name: value}))
+    facts = environment.probe_environment(LiveHost(environ={name: value}))
     assert secret not in repr(facts)
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=12), st.text(max_size=30), max_size=10))
 def test_whatever_is_set(env):
     facts = look(env)
-    assert set(facts["env.names"].value) == {name for name in env if matters(name)}
+    assert set(facts["env.names"].value) == {name for name in env if is_relevant_variable(name)}
 
 
 # -- the hub ------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ FILES = {
 
 def hubbed(env, disks=None, files=None, **given):
     door = Fake({**FILES, **(files or {})}, env=env, disks=disks or {"/": DISK}, **given)
-    return by_key(hub.look(door))
+    return by_key(hub.probe_hub(door))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_offline(env, offline):
 )
 def test_a_token_is_seen_and_never_read(env, files, there):
     door = Fake({**FILES, **files}, env={"HOME": "/h"} | env, disks={"/": DISK})
-    facts = by_key(hub.look(door))
+    facts = by_key(hub.probe_hub(door))
     assert facts["hub.token"].value is there
     assert "secret" not in repr(facts)
     assert not [a for a in door.asked if a[0] == "read" and "token" in a[1]]
@@ -177,7 +177,7 @@ class Linked(Fake):
 @pytest.mark.parametrize(("home", "spins"), [("/home/ada", False), ("/data", True)])
 def test_disks_that_spin(home, spins):
     door = Linked(FILES, env={"HF_HOME": home}, disks={"/": DISK, home: DISK}, links=LINKS)
-    assert by_key(hub.look(door))["disk.rotational"].value is spins
+    assert by_key(hub.probe_hub(door))["disk.rotational"].value is spins
 
 
 def test_a_disk_of_another_machine():
@@ -186,7 +186,7 @@ def test_a_disk_of_another_machine():
 
 
 def test_no_mounts():
-    facts = hubbed({"HOME": "/h"}, files={"/proc/self/mountinfo": Blind("permission denied")})
+    facts = hubbed({"HOME": "/h"}, files={"/proc/self/mountinfo": AccessError("permission denied")})
     assert facts["disk.rotational"].gap == "permission denied"
 
 
@@ -202,4 +202,4 @@ def test_no_mounts():
     ],
 )
 def test_mounts(path, found):
-    assert mounted(MOUNTS, path) == found
+    assert parse_mount_device(MOUNTS, path) == found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Fact
-from gpuready.probe import fabric, further
-from gpuready.probe.presence import presence
-from gpuready.system import Blind
+from gpuready.probe import fabric, optional_probes
+from gpuready.probe.device_detection import detect_devices
+from gpuready.system import AccessError
 from tests.probe.fakes import BARE, DENIED, Fake, by_key
 
 PCI = "/sys/bus/pci/devices"
@@ -27,7 +27,7 @@ OTHER_BRIDGE = card("0000:07:00.0", "0x068000", "0x8086")
 
 def looked(files, **given):
     door = Fake(files, **given)
-    return by_key(fabric.look(door, presence(door)))
+    return by_key(fabric.probe_fabric(door, detect_devices(door)))
 
 
 # -- switches
@@ -98,7 +98,7 @@ def test_a_container_does_not_see_the_processes_of_the_host():
 
 def test_a_workstation_is_not_searched_process_by_process():
     door = Fake(GPU | HOST | {f"/proc/{pid}/comm": "x" for pid in range(100, 200)})
-    found = by_key(fabric.look(door, presence(door)))
+    found = by_key(fabric.probe_fabric(door, detect_devices(door)))
     assert found["fabric.manager"].value == "absent"
     assert len([a for a in door.asked if a[0] == "read" and a[1].endswith("/comm")]) == 1
 
@@ -109,13 +109,13 @@ def test_what_is_denied_is_a_gap(path):
 
 
 def test_a_process_that_ends_meanwhile_does_no_harm():
-    files = GPU | SWITCHES | HOST | {"/proc/99/comm": Blind("no such process")}
+    files = GPU | SWITCHES | HOST | {"/proc/99/comm": AccessError("no such process")}
     assert looked(files)["fabric.manager"].value == "absent"
 
 
 def beside(door, *facts):
     """What is told beside some facts of the GPUs."""
-    return by_key(further.of_gpus(door, list(facts), presence(door)))
+    return by_key(optional_probes.extend_gpu_facts(door, list(facts), detect_devices(door)))
 
 
 # -- where there is no GPU
@@ -149,7 +149,7 @@ def listed(count, gap=""):
 
 @pytest.mark.parametrize("nodes", [(0,), (0, 0, 1, 1), (1, 0), (-1,)])
 def test_the_node_of_each_gpu_in_the_order_of_the_list(nodes):
-    found = by_key(fabric.numa(near(*nodes), listed(len(nodes))))["gpu.numa"]
+    found = by_key(fabric.probe_gpu_numa(near(*nodes), listed(len(nodes))))["gpu.numa"]
     assert (found.value, found.gap) == (nodes, "")
     assert found.source == f"{PCI}/*/numa_node"
 
@@ -157,7 +157,7 @@ def test_the_node_of_each_gpu_in_the_order_of_the_list(nodes):
 def test_only_the_gpus_that_the_driver_lists_are_asked():
     """A container may have two of the eight cards on the bus."""
     facts = [Fact("gpu.pci", ("0000:2b:00.0",), "NVML")]
-    assert by_key(fabric.numa(near(0, 0, 1), facts))["gpu.numa"].value == (1,)
+    assert by_key(fabric.probe_gpu_numa(near(0, 0, 1), facts))["gpu.numa"].value == (1,)
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ def test_only_the_gpus_that_the_driver_lists_are_asked():
     ],
 )
 def test_one_that_is_not_known_makes_the_list_unknown(door, facts, gap):
-    found = by_key(fabric.numa(door, facts))["gpu.numa"]
+    found = by_key(fabric.probe_gpu_numa(door, facts))["gpu.numa"]
     assert found.value is None and gap in found.gap
 
 
 def test_beside_the_facts_of_the_gpus():
     facts = listed(2)
     door = near(0, 1)
-    found = further.of_gpus(door, facts, presence(door))
+    found = optional_probes.extend_gpu_facts(door, facts, detect_devices(door))
     assert found[:2] == facts and found[2].value == (0, 1)
     assert beside(near(), Fact("gpu.count", 0, "x"))["gpu.numa"].value == ()
     assert beside(near(), Fact("gpu.count", None, "x", gap="dark"))["gpu.numa"].gap == "dark"
@@ -187,4 +187,4 @@ def test_beside_the_facts_of_the_gpus():
 
 def test_the_keys():
     door = Fake(GPU)
-    assert tuple(f.key for f in fabric.look(door, presence(door))) == fabric.KEYS
+    assert tuple(f.key for f in fabric.probe_fabric(door, detect_devices(door))) == fabric.KEYS

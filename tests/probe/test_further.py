@@ -15,27 +15,32 @@ from gpuready.model import Fact
 from gpuready.probe import (
     accelerators,
     caches,
+    cuda_libraries,
+    device_detection,
     fabric,
-    further,
-    kernel,
-    keys,
-    libraries,
-    linkage,
+    fact_keys,
+    kernel_log,
     network,
-    presence,
-    surroundings,
+    optional_probes,
+    torch_extensions,
+    workspace,
 )
-from gpuready.system import Blind, Live, Recorder, Replay
+from gpuready.system import AccessError, LiveHost, RecordingHost, ReplayHost
 from tests.probe.fakes import BARE, Fake, someone
 
-EVERY = (*keys.NETWORK, *keys.GPUS, *keys.PATIENT, *keys.AROUND)
+EVERY = (*fact_keys.NETWORK, *fact_keys.GPUS, *fact_keys.TARGET, *fact_keys.WORKSPACE_AND_LOGS)
 
 
 def every(door):
     listing = [Fact("python.packages", 0, "x"), Fact("torch.cuda", None, "x"), Fact("gpu.count", 0, "x")]
-    gpus = further.of_gpus(door, listing, presence.presence(door))
-    patient = further.of_patient(door, someone(), listing)
-    return [*gpus[3:], *further.of_machine(door), *patient[3:], *further.around(door, someone())]
+    gpus = optional_probes.extend_gpu_facts(door, listing, device_detection.detect_devices(door))
+    patient = optional_probes.extend_target_facts(door, someone(), listing)
+    return [
+        *gpus[3:],
+        *optional_probes.machine_network_facts(door),
+        *patient[3:],
+        *optional_probes.workspace_and_log_facts(door, someone()),
+    ]
 
 
 # -- keys
@@ -43,12 +48,12 @@ def every(door):
 
 def test_every_key_is_declared_and_given_once():
     assert len(set(EVERY)) == len(EVERY)
-    assert not [key for key in EVERY if declared.declared(key) is None]
-    given = [key for _, _, given, _ in probe.looks(Fake()) for key in given]
+    assert not [key for key in EVERY if declared.find_declaration(key) is None]
+    given = [key for _, _, given, _ in probe.list_probes(Fake()) for key in given]
     assert set(EVERY) <= set(given) and len(set(given)) == len(given)
 
 
-@pytest.mark.parametrize("door", [Fake(BARE), Fake({}), Replay({})], ids=["bare", "empty", "dark"])
+@pytest.mark.parametrize("door", [Fake(BARE), Fake({}), ReplayHost({})], ids=["bare", "empty", "dark"])
 def test_every_machine_gives_every_key(door):
     found = every(door)
     assert sorted(fact.key for fact in found) == sorted(EVERY)
@@ -56,16 +61,16 @@ def test_every_machine_gives_every_key(door):
 
 
 def test_in_the_dark_everything_is_unknown_and_nothing_is_absent():
-    ours = [f for f in every(Replay({})) if f.key not in (*keys.PATIENT, *keys.NUMA)]
+    ours = [f for f in every(ReplayHost({})) if f.key not in (*fact_keys.TARGET, *fact_keys.NUMA)]
     assert [fact.key for fact in ours if not fact.gap] == []
 
 
 def test_modules_know_their_keys():
-    modules = (network, fabric, accelerators, libraries, linkage, surroundings, caches, kernel)
-    assert {key for module in modules for key in module.KEYS} | set(keys.NUMA) == set(EVERY)
+    modules = (network, fabric, accelerators, cuda_libraries, torch_extensions, workspace, caches, kernel_log)
+    assert {key for module in modules for key in module.KEYS} | set(fact_keys.NUMA) == set(EVERY)
 
 
-@pytest.mark.parametrize("look", [network, surroundings, caches])
+@pytest.mark.parametrize("look", [network, workspace, caches])
 def test_a_look_that_stumbles_loses_its_own_facts_alone(look, monkeypatch):
     def stumble(*_):
         raise ZeroDivisionError("boom")
@@ -106,7 +111,10 @@ def test_a_bare_machine_loads_only_what_it_needs():
 def test_this_machine():
     facts = {
         fact.key: fact
-        for fact in [*further.of_machine(Live()), *further.around(Live(), probe.patient(Live()))]
+        for fact in [
+            *optional_probes.machine_network_facts(LiveHost()),
+            *optional_probes.workspace_and_log_facts(LiveHost(), probe.find_target_environment(LiveHost())),
+        ]
     }
     assert facts["clock.year"].value >= 2024
     assert facts["tmp.exists"].value is True
@@ -117,40 +125,43 @@ def test_this_machine():
 
 def test_the_same_on_a_recording():
     def look(door):
-        return [*further.of_machine(door), *further.around(door, someone())]
+        return [
+            *optional_probes.machine_network_facts(door),
+            *optional_probes.workspace_and_log_facts(door, someone()),
+        ]
 
-    recorder = Recorder(Live())
+    recorder = RecordingHost(LiveHost())
     live = look(recorder)
-    assert look(Replay(recorder.tape)) == live
+    assert look(ReplayHost(recorder.recording)) == live
 
 
 # -- the door's new questions
 
 
 def test_the_clock_of_the_machine():
-    assert abs(Live().wall() - time.time()) < 60
-    recorder = Recorder(Live())
-    told = recorder.wall()
-    assert Replay(recorder.tape).wall() == told
-    with pytest.raises(Blind):
-        Replay({}).wall()
+    assert abs(LiveHost().get_wall_time() - time.time()) < 60
+    recorder = RecordingHost(LiveHost())
+    told = recorder.get_wall_time()
+    assert ReplayHost(recorder.recording).get_wall_time() == told
+    with pytest.raises(AccessError):
+        ReplayHost({}).get_wall_time()
 
 
 def test_lines_of_a_file(tmp_path):
     path = tmp_path / "kern.log"
     path.write_bytes(b"one NVRM\ntwo\nthree NVRM \xff\nfour")
-    door = Live()
-    assert door.lines(str(path), ["NVRM"]) == ("one NVRM", "three NVRM \\xff")
-    assert door.lines(str(path), ["one", "four"]) == ("one NVRM", "four")
-    assert door.lines(str(path), [""]) == door.lines(str(path), []) == ()
-    assert door.lines(str(tmp_path / "no"), ["x"]) is None
-    assert door.lines(str(path / "no"), ["x"]) is None
+    door = LiveHost()
+    assert door.find_log_lines(str(path), ["NVRM"]) == ("one NVRM", "three NVRM \\xff")
+    assert door.find_log_lines(str(path), ["one", "four"]) == ("one NVRM", "four")
+    assert door.find_log_lines(str(path), [""]) == door.find_log_lines(str(path), []) == ()
+    assert door.find_log_lines(str(tmp_path / "no"), ["x"]) is None
+    assert door.find_log_lines(str(path / "no"), ["x"]) is None
 
 
 def test_lines_come_from_the_end_and_are_bounded(tmp_path):
     path = tmp_path / "log"
     path.write_text("".join(f"NVRM {n}\n" for n in range(1000)) + "NVRM " + "x" * 20_000 + "\n")
-    found = Live().lines(str(path), ["NVRM"])
+    found = LiveHost().find_log_lines(str(path), ["NVRM"])
     assert len(found) == 256 and found[-2] == "NVRM 999" and len(found[-1]) == 8192
 
 
@@ -162,7 +173,7 @@ def test_only_the_end_of_a_huge_file_is_read(tmp_path):
         file.seek(0, os.SEEK_END)
         file.write(b"\nNVRM last\n")
     begun = time.monotonic()
-    assert Live().lines(str(path), ["NVRM"]) == ("NVRM last",)
+    assert LiveHost().find_log_lines(str(path), ["NVRM"]) == ("NVRM last",)
     assert time.monotonic() - begun < 2
 
 
@@ -170,31 +181,34 @@ def test_no_other_device_is_read(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     for path in ("/dev/zero", "/dev/null", str(fifo)):
-        with pytest.raises(Blind, match="not a regular file"):
-            Live().lines(path, ["x"])
-    with pytest.raises(Blind, match="directory"):
-        Live().lines(str(tmp_path), ["x"])
-    with pytest.raises(Blind, match="not a path"):
-        Live().lines("a\0b", ["x"])
+        with pytest.raises(AccessError, match="not a regular file"):
+            LiveHost().find_log_lines(path, ["x"])
+    with pytest.raises(AccessError, match="directory"):
+        LiveHost().find_log_lines(str(tmp_path), ["x"])
+    with pytest.raises(AccessError, match="not a path"):
+        LiveHost().find_log_lines("a\0b", ["x"])
 
 
 def test_the_buffer_of_the_kernel():
     """Reading it neither waits nor takes anything away from others; it may be denied."""
     try:
-        found = Live().lines("/dev/kmsg", [";"])
-    except Blind as blind:
+        found = LiveHost().find_log_lines("/dev/kmsg", [";"])
+    except AccessError as blind:
         assert str(blind)
         return
     assert found is None or all(line.partition(",")[0].isdecimal() for line in found)
-    assert Live().lines("/dev/kmsg", ["no record has these words"]) in (None, ())
+    assert LiveHost().find_log_lines("/dev/kmsg", ["no record has these words"]) in (None, ())
 
 
 def test_lines_are_recorded_without_their_secrets(tmp_path):
     path = tmp_path / "log"
     path.write_text("kernel: HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123 x\n")
-    recorder = Recorder(Live())
-    found = recorder.lines(str(path), ["kernel"])
-    assert "hf_abc" not in found[0] and Replay(recorder.tape).lines(str(path), ["kernel"]) == found
+    recorder = RecordingHost(LiveHost())
+    found = recorder.find_log_lines(str(path), ["kernel"])
+    assert (
+        "hf_abc" not in found[0]
+        and ReplayHost(recorder.recording).find_log_lines(str(path), ["kernel"]) == found
+    )
 
 
 @pytest.mark.parametrize(("flag", "early"), [("--disable-new-dtags", True), ("--enable-new-dtags", False)])
@@ -208,5 +222,5 @@ def test_an_rpath_is_told_from_a_runpath(flag, early, tmp_path):
     out = tmp_path / "liba.so"
     flags = ["-shared", "-fPIC", f"-Wl,{flag}", "-Wl,-rpath,$ORIGIN/x"]
     subprocess.run([compiler, *flags, "-o", out, tmp_path / "a.c"], check=True, capture_output=True)
-    found = Live().elf(str(out))
+    found = LiveHost().read_elf_headers(str(out))
     assert (found["runpath"], found["rpath"]) == ("$ORIGIN/x", early)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.probe import gpu
-from gpuready.system import Blind
+from gpuready.system import AccessError
 from tests.probe.fakes import BARE, Fake, by_key
 from tests.probe.samples import GIB, answer, bus, information, machine, record, uuid
 
@@ -13,7 +13,7 @@ NOT = {"gap": "Not Supported"}
 
 
 def look(**given):
-    return by_key(gpu.look(Fake(**given)))
+    return by_key(gpu.probe_gpus(Fake(**given)))
 
 
 def with_gpus(*gpus, files=None, **given):
@@ -228,7 +228,7 @@ def test_no_gpu_is_a_fact_and_not_a_gap():
 
 def test_no_gpu_is_told_without_asking_any_driver():
     door = Fake(path={"nvidia-smi": "/usr/bin/nvidia-smi"})
-    gpu.look(door)
+    gpu.probe_gpus(door)
     assert not [a for a in door.asked if a[0] in ("nvml", "run")]
 
 
@@ -243,7 +243,7 @@ def test_a_card_without_driver_is_unknown():
 
 def test_nvml_that_hangs():
     """D18: a gap with the reason, and the rest of the facts."""
-    facts = look(files=machine(2), nvml=Blind("no answer within 20 s"))
+    facts = look(files=machine(2), nvml=AccessError("no answer within 20 s"))
     assert "no answer within 20 s" in facts["gpu.count"].gap
     assert facts["driver.version"].value == "580.95.05"
     assert facts["driver.error"].gap
@@ -263,7 +263,7 @@ def test_a_mismatch_is_told_and_the_kernels_list_still_counts():
         libraries={"libcuda.so.1": "/lib/libcuda.so.1"},
         links={"/lib/libcuda.so.1": "libcuda.so.570.133.20"},
     )
-    facts = by_key(gpu.look(door))
+    facts = by_key(gpu.probe_gpus(door))
     assert facts["driver.error"].value == 18
     assert (facts["driver.version"].value, facts["driver.library"].value) == ("580.95.05", "570.133.20")
     assert facts["gpu.count"].value == 2

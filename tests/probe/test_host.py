@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.probe import host
-from gpuready.probe.host import kibibytes, release
-from gpuready.system import Blind
+from gpuready.probe import machine
+from gpuready.probe.machine import parse_meminfo_bytes, parse_os_release
+from gpuready.system import AccessError
 from tests.probe.fakes import LINUX, Fake, by_key
 
 GIB = 1 << 30
@@ -26,7 +26,7 @@ WHOLE = {
 
 def look(files=None, **given):
     given.setdefault("disks", {"/dev/shm": {"total": 64 << 20, "free": 60 << 20, "free_inodes": 9}})
-    return by_key(host.look(Fake({**WHOLE, **(files or {})}, libc="2.35", **given)))
+    return by_key(machine.probe_machine(Fake({**WHOLE, **(files or {})}, libc="2.35", **given)))
 
 
 def without(*starts):
@@ -35,7 +35,7 @@ def without(*starts):
 
 def test_a_plain_server():
     facts = look()
-    assert set(facts) == set(host.KEYS)
+    assert set(facts) == set(machine.KEYS)
     expected = {
         "os.system": "linux", "os.name": "ubuntu", "os.version": "22.04", "os.pretty": "Ubuntu 22.04.5 LTS",
         "os.kernel": "6.8.0", "os.release": "6.8.0-45-generic", "os.arch": "x86_64", "os.glibc": "2.35",
@@ -103,7 +103,7 @@ def test_version_one():
         "/sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us": "200000",
         "/sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us": "100000",
     }
-    facts = by_key(host.look(Fake(files, libc="2.35")))
+    facts = by_key(machine.probe_machine(Fake(files, libc="2.35")))
     assert (facts["memory.limit"].value, facts["memory.available"].value) == (4 * GIB, 3 * GIB)
     assert facts["host.cores_usable"].value == 2
 
@@ -114,7 +114,7 @@ def test_version_one_without_limits():
         "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
         "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
     }
-    facts = by_key(host.look(Fake(files)))
+    facts = by_key(machine.probe_machine(Fake(files)))
     assert facts["memory.limit"].value is None and not facts["memory.limit"].gap
     assert facts["host.cores_usable"].value == 96
 
@@ -131,7 +131,7 @@ def test_a_quota_below_one_is_still_one():
 
 
 def test_no_cgroups():
-    facts = by_key(host.look(Fake(without("/sys"))))
+    facts = by_key(machine.probe_machine(Fake(without("/sys"))))
     assert facts["memory.limit"].gap == "there is no /sys/fs/cgroup"
     assert facts["host.cores_usable"].value == 96
 
@@ -191,19 +191,19 @@ def test_other_names_for_an_architecture():
 
 def test_no_proc():
     """D43."""
-    facts = by_key(host.look(Fake(without("/proc"))))
+    facts = by_key(machine.probe_machine(Fake(without("/proc"))))
     assert facts["memory.total"].gap == "there is no /proc/meminfo"
     assert facts["os.name"].value == "ubuntu"
     assert facts["os.wsl"].value is False
 
 
 def test_no_release_file():
-    facts = by_key(host.look(Fake(without("/etc"))))
+    facts = by_key(machine.probe_machine(Fake(without("/etc"))))
     assert facts["os.name"].value is None and not facts["os.name"].gap
 
 
 def test_the_second_place_of_the_release_file():
-    facts = by_key(host.look(Fake(without("/etc") | {"/usr/lib/os-release": "ID=fedora\n"})))
+    facts = by_key(machine.probe_machine(Fake(without("/etc") | {"/usr/lib/os-release": "ID=fedora\n"})))
     assert facts["os.name"].value == "fedora"
     assert facts["os.version"].value is None
 
@@ -215,9 +215,9 @@ def test_no_shared_memory():
 def test_everything_is_dark():
     class Dark(Fake):
         def ask(self, verb, *args):
-            raise Blind("not recorded")
+            raise AccessError("not recorded")
 
-    for fact in host.look(Dark()):
+    for fact in machine.probe_machine(Dark()):
         assert fact.gap == "not recorded" or fact.key in ("os.wsl", "os.sandbox", "os.container"), fact
 
 
@@ -233,9 +233,9 @@ def test_a_meminfo_without_numbers():
 
 
 def test_reading_release_files():
-    assert release("A='b c'\nB=\"d\"\nC=e=f\nnothing\n#D=1\n") == {"A": "b c", "B": "d", "C": "e=f"}
+    assert parse_os_release("A='b c'\nB=\"d\"\nC=e=f\nnothing\n#D=1\n") == {"A": "b c", "B": "d", "C": "e=f"}
 
 
 def test_reading_meminfo():
-    assert kibibytes(MEMINFO, "MemFree") == 1000000 * 1024
-    assert kibibytes(MEMINFO, "Swap") is None
+    assert parse_meminfo_bytes(MEMINFO, "MemFree") == 1000000 * 1024
+    assert parse_meminfo_bytes(MEMINFO, "Swap") is None

@@ -11,8 +11,8 @@ import pytest
 
 from gpuready import contracts
 from gpuready.probe import job
-from gpuready.probe.job import ALIASES, WANTS, named
-from gpuready.system import Blind
+from gpuready.probe.job import ALIASES, WANTS, parse_wants
+from gpuready.system import AccessError
 from tests.probe.fakes import Fake, by_key
 from tests.probe.test_size import LLAMA
 
@@ -53,7 +53,7 @@ actor_infer:
 
 
 def look(wants=None, model=None, config=None, files=None):
-    facts = job.look(Fake(files or {}), wants, model, config)
+    facts = job.probe_job(Fake(files or {}), wants, model, config)
     assert {f.how for f in facts} <= {"stated"}
     assert {f.key for f in facts} <= set(job.KEYS)
     return {key: fact.value for key, fact in by_key(facts).items()}
@@ -75,7 +75,7 @@ def test_a_job_that_says_nothing_states_nothing():
 
 def test_wants():
     assert look(wants="fp8, Flash_Attn,fp8")["job.wants"] == ("fp8", "flash-attn")
-    assert named("4bit,int8,fa2,compile") == ("bnb-4bit", "bnb-8bit", "flash-attn", "torch-compile")
+    assert parse_wants("4bit,int8,fa2,compile") == ("bnb-4bit", "bnb-8bit", "flash-attn", "torch-compile")
 
 
 def test_every_alias_leads_to_a_want_and_is_none_itself():
@@ -104,8 +104,8 @@ def test_hostile_wants():
 def test_every_condition_of_every_contract_can_be_asked_for():
     """A contract that waits for a word nobody can say would never be in force."""
     asked = set()
-    for row in contracts.available():
-        contract = contracts.load(row["framework"], row["version"], row.get("variant") or None)
+    for row in contracts.list_contract_rows():
+        contract = contracts.load_contract(row["framework"], row["version"], row.get("variant") or None)
         for item in (*contract.needs, *contract.capabilities, *contract.variables):
             for atom in item.when.split(","):
                 name, _, words = atom.partition("=")
@@ -155,7 +155,7 @@ def test_a_folder_without_config():
 
 def test_a_model_that_cannot_be_read():
     assert "permission denied" in refused(
-        model="/m/config.json", files={"/m/config.json": Blind("permission denied")}
+        model="/m/config.json", files={"/m/config.json": AccessError("permission denied")}
     )
 
 
@@ -244,7 +244,7 @@ def test_files_that_cannot_be_understood(path, text, words):
 
 def test_a_file_that_is_not_there_or_not_readable():
     assert "does not exist" in refused(config="/nowhere.yml")
-    assert "permission denied" in refused(config="/a.yml", files={"/a.yml": Blind("permission denied")})
+    assert "permission denied" in refused(config="/a.yml", files={"/a.yml": AccessError("permission denied")})
 
 
 def test_a_file_that_multiplies_itself():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.probe import further, kernel
-from gpuready.system import Blind
+from gpuready.probe import kernel_log, optional_probes
+from gpuready.system import AccessError
 from tests.probe.fakes import DENIED, Fake, by_key
 
 LOST = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -17,7 +17,7 @@ DRIVER = {"/sys/module/nvidia/version": "580.95.05\n"}
 
 
 def looked(logs, files=DRIVER):
-    return by_key(kernel.look(Fake(files, logs=logs)))["kernel.xids"]
+    return by_key(kernel_log.probe_kernel_log(Fake(files, logs=logs)))["kernel.xids"]
 
 
 def kmsg(*messages, priority=3):
@@ -102,7 +102,7 @@ def test_the_other_log_on_disk():
 
 
 def test_denied_everywhere_is_a_gap():
-    found = looked({"/dev/kmsg": Blind("operation not permitted"), "/var/log/kern.log": DENIED})
+    found = looked({"/dev/kmsg": AccessError("operation not permitted"), "/var/log/kern.log": DENIED})
     assert found.value is None
     assert found.gap == "/dev/kmsg: operation not permitted; /var/log/kern.log: permission denied"
 
@@ -113,7 +113,7 @@ def test_no_log_at_all_is_a_gap():
 
 def test_without_a_driver_nobody_reads_a_log():
     door = Fake({"/dev/null": ""}, logs={"/dev/kmsg": [f"3,1,1,-;{LOST}"]})
-    found = by_key(further._kernel(door))["kernel.xids"]
+    found = by_key(optional_probes._kernel_log_facts(door))["kernel.xids"]
     assert found.value == () and "/sys/module/nvidia" in found.source
     assert door.count("lines") == 0
 
@@ -122,21 +122,21 @@ def test_without_a_driver_nobody_reads_a_log():
     "sign", ["/sys/module/nvidia/version", "/proc/driver/nvidia/version", "/dev/nvidiactl"]
 )
 def test_any_sign_of_a_driver_is_enough(sign):
-    found = further._kernel(Fake({sign: ""}, logs=kmsg(LOST)))
+    found = optional_probes._kernel_log_facts(Fake({sign: ""}, logs=kmsg(LOST)))
     assert len(found[0].value) == 1
 
 
 def test_a_driver_that_cannot_be_seen_may_be_there():
-    assert further._kernel(Fake({"/sys/module/nvidia": DENIED}, logs={}))[0].gap
+    assert optional_probes._kernel_log_facts(Fake({"/sys/module/nvidia": DENIED}, logs={}))[0].gap
 
 
 @given(st.lists(st.text(max_size=80), max_size=5))
 def test_hostile_lines_do_no_harm(lines):
     noisy = tuple(f"3,1,1,-;NVRM: Xid ({line}" for line in lines)
-    for own in (kernel._record, kernel._line):
-        for row in kernel.xids(noisy + tuple(lines), own):
+    for own in (kernel_log._kmsg_message, kernel_log._syslog_message):
+        for row in kernel_log.parse_xids(noisy + tuple(lines), own):
             assert isinstance(row["xid"], int)
 
 
 def test_the_keys():
-    assert tuple(f.key for f in kernel.look(Fake(DRIVER))) == kernel.KEYS
+    assert tuple(f.key for f in kernel_log.probe_kernel_log(Fake(DRIVER))) == kernel_log.KEYS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Fact
-from gpuready.probe import further, libraries
-from gpuready.system import Blind
+from gpuready.probe import cuda_libraries, optional_probes
+from gpuready.system import AccessError
 from tests.probe.fakes import DENIED, SITE, Fake, by_key, files, library
 
 LIB = f"{SITE}/torch/lib"
@@ -46,8 +46,8 @@ def door(own="", more=None, heads=None, preload="", **given):
 
 
 def looked(machine, facts=TORCH):
-    found = further._libraries(machine, facts)
-    assert tuple(fact.key for fact in found) == libraries.KEYS
+    found = optional_probes._cuda_library_facts(machine, facts)
+    assert tuple(fact.key for fact in found) == cuda_libraries.KEYS
     return by_key(found)
 
 
@@ -150,7 +150,7 @@ def test_a_torch_without_its_library():
 
 
 def test_a_header_that_cannot_be_read_below_does_no_harm():
-    heads = headers() | {f"{CU}/libcublas.so.13": Blind("a damaged ELF file")}
+    heads = headers() | {f"{CU}/libcublas.so.13": AccessError("a damaged ELF file")}
     rows = looked(door("/usr/local/cuda/lib64", heads=heads))["library.shadowed"].value
     assert set(rows) == {"libnvJitLink.so.13"}
 

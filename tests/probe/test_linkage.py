@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Fact
-from gpuready.probe import further, keys, linkage
-from gpuready.probe.linkage import abi, carried, runtime
-from gpuready.system import Blind
+from gpuready.probe import fact_keys, optional_probes, torch_extensions
+from gpuready.probe.torch_extensions import detect_cxx_abi, parse_bitsandbytes_cuda, parse_cudart_major
+from gpuready.system import AccessError
 from tests.probe.fakes import DENIED, SITE, Fake, by_key, files, library, someone
 
 LIB = f"{SITE}/torch/lib"
@@ -27,10 +27,12 @@ def installed(*names, more=None):
 def looked(door, facts=None, who=None):
     """Through the door that decides whether to look at all, with the packages that are listed."""
     who = who or someone()
-    entries = [n for site in who.site for n in door.list(site) or () if n.endswith(".dist-info")]
+    entries = [n for site in who.site for n in door.list_directory(site) or () if n.endswith(".dist-info")]
     names = [e.partition("-")[0].lower().replace("_", "-").replace(".", "-") for e in entries]
     listing = [Fact("python.packages", len(names), SITE), *(Fact(f"package.{n}", "1.0", SITE) for n in names)]
-    found = by_key(further._linkage(door, who, [*(TORCH if facts is None else facts), *listing]))
+    found = by_key(
+        optional_probes._extension_facts(door, who, [*(TORCH if facts is None else facts), *listing])
+    )
     return found["extension.linked"]
 
 
@@ -56,7 +58,9 @@ def test_nothing_is_read_where_nothing_is_installed():
 
 
 def test_the_list_of_names_is_that_of_the_places():
-    assert sorted(name.replace("_", "-") for name in linkage.PLACES) == sorted(keys.EXTENSIONS)
+    assert sorted(name.replace("_", "-") for name in torch_extensions.COMPILED_FILES) == sorted(
+        fact_keys.EXTENSIONS
+    )
 
 
 PLACES = {
@@ -82,7 +86,7 @@ PLACES = {
 
 
 def test_every_place_is_tried():
-    assert set(PLACES) == set(linkage.PLACES)
+    assert set(PLACES) == set(torch_extensions.COMPILED_FILES)
 
 
 @pytest.mark.parametrize(("name", "file"), PLACES.items())
@@ -127,7 +131,7 @@ def test_spellings_of_the_listing(entry):
         f"{SITE}/{entry}/METADATA": ""
     }
     facts = [*TORCH, Fact("python.packages", 1, SITE), Fact("package.flash-attn", "2.8.3", SITE)]
-    assert "flash-attn" in further._linkage(door, someone(), facts)[0].value
+    assert "flash-attn" in optional_probes._extension_facts(door, someone(), facts)[0].value
 
 
 def test_of_two_site_folders_the_first_wins():
@@ -163,7 +167,7 @@ def test_of_two_site_folders_the_first_wins():
     ],
 )
 def test_how_strings_are_spelt(symbols, found):
-    assert abi(tuple(symbols)) == found
+    assert detect_cxx_abi(tuple(symbols)) == found
 
 
 def test_the_rest_of_the_symbols_is_asked_where_the_usual_ones_are_missing():
@@ -193,7 +197,7 @@ def test_a_library_that_does_not_link_torch_has_no_such_abi():
     ],
 )
 def test_the_runtime_that_a_name_means(name, major):
-    assert runtime(name) == major
+    assert parse_cudart_major(name) == major
 
 
 def test_a_runtime_that_is_linked_in():
@@ -214,7 +218,7 @@ def test_a_runtime_that_is_linked_in():
     ],
 )
 def test_the_version_in_a_name(file, version):
-    assert carried(f"/x/{file}") == version
+    assert parse_bitsandbytes_cuda(f"/x/{file}") == version
 
 
 def bits(cuda):
@@ -291,7 +295,7 @@ def test_what_an_older_cuda_has_left_in_the_wheels_is_not_loaded():
 
 
 def test_a_file_that_cannot_be_read_is_a_gap_of_its_row():
-    row = looked(flash(headers={FLASH: Blind("a damaged ELF file")})).value["flash-attn"]
+    row = looked(flash(headers={FLASH: AccessError("a damaged ELF file")})).value["flash-attn"]
     assert (row["file"], row["gap"], row["cudart"]) == (FLASH, "a damaged ELF file", None)
     row = looked(flash(elf={(FLASH, ".dynstr"): DENIED})).value["flash-attn"]
     assert row["gap"] == "permission denied"
@@ -311,7 +315,7 @@ def test_a_folder_of_torch_that_cannot_be_listed_makes_nothing_missing():
 
 def test_a_site_folder_that_cannot_be_listed():
     facts = [Fact("python.packages", None, SITE, gap="permission denied")]
-    assert further._linkage(Fake({}), someone(), facts)[0].gap == "permission denied"
-    assert further._linkage(Fake({}), someone(), [])[0].gap == "no list of packages"
+    assert optional_probes._extension_facts(Fake({}), someone(), facts)[0].gap == "permission denied"
+    assert optional_probes._extension_facts(Fake({}), someone(), [])[0].gap == "no list of packages"
     door = Fake({f"{SITE}/": DENIED})
-    assert linkage.look(door, someone(), [])[0].gap == "permission denied"
+    assert torch_extensions.probe_extensions(door, someone(), [])[0].gap == "permission denied"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.probe.network import chosen, matching, setting
+from gpuready.probe.network import choose_nccl_interface, match_interfaces, read_nccl_setting
 from tests.probe.fakes import DENIED, Fake
 from tests.probe.links import interface, looked, machine, route, row
 
@@ -58,20 +58,25 @@ def without(*names):
     ],
 )
 def test_which_interface_is_taken(interfaces, value, taken):
-    assert chosen(interfaces, value) == taken
+    assert choose_nccl_interface(interfaces, value) == taken
 
 
 def test_all_with_ipv4_come_before_those_that_have_only_ipv6():
     interfaces = {"eth0": row(addresses=("fd00::1",), index=2), "eth1": row(index=3)}
-    assert chosen(interfaces, "eth") == "eth1"
-    assert chosen(interfaces, "eth", "AF_INET6") == "eth0"
-    assert chosen(interfaces, "eth", "AF_INET") == "eth1"
-    assert chosen({"eth0": interfaces["eth0"]}, None, "AF_INET") is None
-    assert chosen({"lo": row(addresses=("::1",))}, "lo") is None, "NCCL skips the IPv6 loopback"
+    assert choose_nccl_interface(interfaces, "eth") == "eth1"
+    assert choose_nccl_interface(interfaces, "eth", "AF_INET6") == "eth0"
+    assert choose_nccl_interface(interfaces, "eth", "AF_INET") == "eth1"
+    assert choose_nccl_interface({"eth0": interfaces["eth0"]}, None, "AF_INET") is None
+    assert choose_nccl_interface({"lo": row(addresses=("::1",))}, "lo") is None, (
+        "NCCL skips the IPv6 loopback"
+    )
 
 
 def test_addresses_that_nobody_can_tell_apart_are_addresses_all_the_same():
-    assert chosen({"eth0": row(addresses=None), "eth1": row(addresses=None, index=3)}, None) == "eth0"
+    assert (
+        choose_nccl_interface({"eth0": row(addresses=None), "eth1": row(addresses=None, index=3)}, None)
+        == "eth0"
+    )
 
 
 @given(
@@ -81,7 +86,7 @@ def test_addresses_that_nobody_can_tell_apart_are_addresses_all_the_same():
 def test_an_exclusion_leaves_what_the_list_does_not_take(ups, words):
     interfaces = {name: row(up=up, index=i) for i, (name, up) in enumerate(ups.items())}
     everything = [name for name, up in ups.items() if up]
-    taken, left = matching(interfaces, words), matching(interfaces, f"^{words}")
+    taken, left = match_interfaces(interfaces, words), match_interfaces(interfaces, f"^{words}")
     assert set(taken).isdisjoint(left) and set(taken) | set(left) == set(everything)
 
 
@@ -97,16 +102,19 @@ def test_the_fact_says_by_what():
 
 def test_nccl_has_files_of_settings():
     files = {"/etc/nccl.conf": "# NCCL_SOCKET_IFNAME=no\nNCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAME=eth3\n"}
-    assert setting(Fake(files), "NCCL_SOCKET_IFNAME") == ("eth3", "NCCL_SOCKET_IFNAME in /etc/nccl.conf")
+    assert read_nccl_setting(Fake(files), "NCCL_SOCKET_IFNAME") == (
+        "eth3",
+        "NCCL_SOCKET_IFNAME in /etc/nccl.conf",
+    )
     files["/home/u/.nccl.conf"] = "NCCL_SOCKET_IFNAME=eth2"
     door = Fake(files, env={"HOME": "/home/u"})
-    assert setting(door, "NCCL_SOCKET_IFNAME")[0] == "eth2"
+    assert read_nccl_setting(door, "NCCL_SOCKET_IFNAME")[0] == "eth2"
     files["/x.conf"] = "NCCL_SOCKET_IFNAME=eth1"
     door = Fake(files, env={"HOME": "/home/u", "NCCL_CONF_FILE": "/x.conf"})
-    assert setting(door, "NCCL_SOCKET_IFNAME")[0] == "eth1"
+    assert read_nccl_setting(door, "NCCL_SOCKET_IFNAME")[0] == "eth1"
     door = Fake(files, env={"HOME": "/home/u", "NCCL_SOCKET_IFNAME": ""})
-    assert setting(door, "NCCL_SOCKET_IFNAME") == ("", "NCCL_SOCKET_IFNAME"), "set, though empty"
-    assert setting(Fake({}), "NCCL_SOCKET_IFNAME") == (None, "NCCL_SOCKET_IFNAME")
+    assert read_nccl_setting(door, "NCCL_SOCKET_IFNAME") == ("", "NCCL_SOCKET_IFNAME"), "set, though empty"
+    assert read_nccl_setting(Fake({}), "NCCL_SOCKET_IFNAME") == (None, "NCCL_SOCKET_IFNAME")
 
 
 def test_a_file_of_settings_that_is_denied_is_a_gap():

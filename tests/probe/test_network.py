@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.probe import network
-from gpuready.system import Blind
+from gpuready.system import AccessError
 from tests.probe.fakes import DENIED, Fake
 from tests.probe.links import interface, looked, machine
 
@@ -67,7 +67,7 @@ def test_speeds(speed, bytes_):
 
 
 def test_a_speed_that_the_driver_refuses_is_none():
-    part = interface("x", 2) | {"/sys/class/net/x/speed": Blind("invalid argument")}
+    part = interface("x", 2) | {"/sys/class/net/x/speed": AccessError("invalid argument")}
     assert looked(machine(part))["net.interfaces"].value["x"]["speed"] is None
 
 
@@ -136,7 +136,7 @@ def test_two_ports_with_an_interface_each():
 
 def test_a_port_that_tells_nothing():
     files = port(state="", rate="fast", layer="") | {
-        "/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0": Blind("invalid argument")
+        "/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0": AccessError("invalid argument")
     }
     nothing = {"state": None, "rate": None, "link_layer": None, "netdev": None}
     assert looked(machine(files))["net.ib"].value == {"mlx5_0/1": nothing}
@@ -203,4 +203,4 @@ def test_a_hosts_file_that_is_not_there_or_not_ours_to_see():
 
 def test_every_key_is_given():
     for door in (Fake({}), machine(interface("eth0", 2))):
-        assert tuple(fact.key for fact in network.look(door)) == network.KEYS
+        assert tuple(fact.key for fact in network.probe_network(door)) == network.KEYS

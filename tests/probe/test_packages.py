@@ -11,15 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.catalog.packages import canonical as by_the_rule
+from gpuready.catalog.packages import canonical_package_name as by_the_rule
 from gpuready.probe import packages
-from gpuready.probe.packages import canonical, metadata, parsed, patient
-from gpuready.probe.patient import Patient
-from gpuready.system import Blind, Live
+from gpuready.probe.packages import (
+    canonicalize_name,
+    find_target_environment,
+    parse_metadata_folder,
+    read_package_metadata,
+)
+from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.system import AccessError, LiveHost
 from tests.probe.fakes import Fake, by_key
 
 SITE = "/v/lib/python3.11/site-packages"
-WHO = Patient("/v", "/v/bin/python", "venv", "3.11.7", (SITE,), "--python", "/v/pyvenv.cfg")
+WHO = TargetEnvironment("/v", "/v/bin/python", "venv", "3.11.7", (SITE,), "--python", "/v/pyvenv.cfg")
 TRANSFORMERS = """\
 Metadata-Version: 2.4
 Name: transformers
@@ -39,7 +44,7 @@ def installed(*names, site=SITE, text="Name: x\n"):
 
 
 def look(files, who=WHO, **given):
-    return by_key(packages.look(Fake(files, **given), who))
+    return by_key(packages.probe_packages(Fake(files, **given), who))
 
 
 def test_names_and_versions():
@@ -69,12 +74,12 @@ def test_names_and_versions():
     ],
 )
 def test_folder_names(entry, name, version):
-    assert parsed(entry) == (name, version)
+    assert parse_metadata_folder(entry) == (name, version)
 
 
 @given(st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,20}[A-Za-z0-9])?", fullmatch=True))
 def test_one_spelling(name):
-    assert canonical(name) == by_the_rule(name)
+    assert canonicalize_name(name) == by_the_rule(name)
 
 
 def test_half_installed():
@@ -100,7 +105,7 @@ def test_two_versions_and_left_overs():
 def test_the_first_folder_wins_without_being_a_duplicate():
     other = "/usr/lib/python3/dist-packages"
     files = installed("numpy-2.1.0") | installed("numpy-1.24.2", "yaml-6.0", site=other)
-    facts = look(files, WHO.but(site=(SITE, other)))
+    facts = look(files, WHO.replace(site=(SITE, other)))
     assert facts["package.numpy"].value == "2.1.0"
     assert facts["package.yaml"].value == "6.0"
     assert facts["python.duplicates"].value == ()
@@ -120,19 +125,19 @@ def test_versions_that_only_the_metadata_tells():
 
 def test_a_site_that_cannot_be_read():
     """D35: unknown, and not empty."""
-    facts = look({f"{SITE}/": Blind("permission denied")})
+    facts = look({f"{SITE}/": AccessError("permission denied")})
     assert facts["python.packages"].gap == "permission denied"
     assert facts["python.version"].value == "3.11.7"
 
 
 def test_no_site_and_no_version():
-    facts = look({}, WHO.but(site=(), version=None, gap="it ended with 127"))
+    facts = look({}, WHO.replace(site=(), version=None, gap="it ended with 127"))
     assert "it ended with 127" in facts["python.packages"].gap
     assert facts["python.version"].gap == "it ended with 127"
 
 
 def test_an_empty_environment_is_empty():
-    facts = look({"/x": ""}, WHO.but(site=()))
+    facts = look({"/x": ""}, WHO.replace(site=()))
     assert facts["python.packages"].value == 0 and not facts["python.packages"].gap
 
 
@@ -151,8 +156,8 @@ def test_what_a_framework_asks_for():
 
 def test_metadata_of_one_distribution():
     files = installed("transformers-5.22.0", text=TRANSFORMERS)
-    assert metadata(Fake(files), "Transformers", WHO)["version"] == "5.22.0"
-    assert metadata(Fake(files), "absent", WHO) is None
+    assert read_package_metadata(Fake(files), "Transformers", WHO)["version"] == "5.22.0"
+    assert read_package_metadata(Fake(files), "absent", WHO) is None
 
 
 def test_metadata_that_is_no_text(tmp_path: Path):
@@ -169,11 +174,11 @@ def test_metadata_that_is_no_text(tmp_path: Path):
                 file.truncate(100 << 20)
     (site / "round-1.dist-info").symlink_to(site / "round-1.dist-info")
     (site / "loop").symlink_to(site)
-    who = WHO.but(prefix=str(tmp_path), site=(str(site),))
+    who = WHO.replace(prefix=str(tmp_path), site=(str(site),))
     begun = time.monotonic()
-    assert metadata(Live(), "latin", who)["version"] == "1"
-    assert metadata(Live(), "vast", who)["version"] == "2"
-    facts = by_key(packages.look(Live(), who))
+    assert read_package_metadata(LiveHost(), "latin", who)["version"] == "1"
+    assert read_package_metadata(LiveHost(), "vast", who)["version"] == "2"
+    facts = by_key(packages.probe_packages(LiveHost(), who))
     assert facts["package.latin"].value == "1"
     assert time.monotonic() - begun < 5
 
@@ -203,7 +208,7 @@ def test_the_site_folder_itself_shadows_nothing():
 
 
 def test_a_current_folder_that_is_gone():
-    assert look(installed("torch-2.8.0"), cwd=Blind("no such file or directory"))["python.shadowed"].gap
+    assert look(installed("torch-2.8.0"), cwd=AccessError("no such file or directory"))["python.shadowed"].gap
 
 
 # -- real files ---------------------------------------------------------------------------------------
@@ -215,7 +220,9 @@ def test_a_real_environment_with_real_packages(tmp_path: Path):
     (site / "torch-2.8.0+cu128.dist-info").mkdir()
     (site / "torch-2.8.0+cu128.dist-info" / "METADATA").write_text("Name: torch\nVersion: 2.8.0+cu128\n")
     (site / "half-1.0.dist-info").mkdir()
-    facts = by_key(packages.look(Live(), patient(Live(), str(tmp_path / "v"))))
+    facts = by_key(
+        packages.probe_packages(LiveHost(), find_target_environment(LiveHost(), str(tmp_path / "v")))
+    )
     assert facts["package.torch"].value == "2.8.0+cu128"
     assert facts["python.half_installed"].value == ("half-1.0.dist-info",)
     assert facts["python.kind"].value == "venv"
@@ -226,15 +233,15 @@ def test_the_listing_agrees_with_the_standard_library(tmp_path: Path):
     """Our own environment, told by both."""
     from importlib.metadata import distributions
 
-    who = patient(Live(), sys.executable)
-    facts = by_key(packages.look(Live(), who))
+    who = find_target_environment(LiveHost(), sys.executable)
+    facts = by_key(packages.probe_packages(LiveHost(), who))
     ours = {k.removeprefix("package.") for k in facts if k.startswith("package.")}
-    theirs = {canonical(d.name) for d in distributions(path=list(who.site)) if d.name}
+    theirs = {canonicalize_name(d.name) for d in distributions(path=list(who.site)) if d.name}
     assert theirs <= ours
 
 
 def _timed(who):
     begun = time.perf_counter()
-    facts = packages.look(Live(), who)
+    facts = packages.probe_packages(LiveHost(), who)
     assert len(facts) > 300
     return time.perf_counter() - begun

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gpuready.probe import environment, packages
-from gpuready.probe.patient import Patient
+from gpuready.probe.target_environment import TargetEnvironment
 from tests.probe.fakes import Fake, by_key
 
 SITE = "/v/lib/python3.11/site-packages"
-WHO = Patient("/v", "/v/bin/python", "venv", "3.11.7", (SITE,), "--python", "/v/pyvenv.cfg")
+WHO = TargetEnvironment("/v", "/v/bin/python", "venv", "3.11.7", (SITE,), "--python", "/v/pyvenv.cfg")
 LICENSED = """\
 Metadata-Version: 2.4
 Name: sglang
@@ -23,7 +23,7 @@ Requires-Dist: nothing of the description
 
 
 def requires(files, *asked):
-    return by_key(packages.look(Fake(files), WHO, asked))["python.requires"].value
+    return by_key(packages.probe_packages(Fake(files), WHO, asked))["python.requires"].value
 
 
 def test_a_named_distribution_is_read_however_it_is_spelt():
@@ -45,12 +45,14 @@ def test_a_licence_with_blank_lines_does_not_end_the_headers():
 def test_the_frameworks_with_contracts_are_always_read():
     from gpuready import contracts
 
-    assert {contracts.distribution(name) for name in contracts.frameworks()} <= set(packages.FRAMEWORKS)
+    assert {contracts.distribution_name(name) for name in contracts.list_frameworks()} <= set(
+        packages.FRAMEWORKS
+    )
 
 
 def test_variables_are_kept_by_family_or_by_name():
     door = Fake({}, env={"KITE_STRING": "long", "NCCL_DEBUG": "INFO", "EDITOR": "ed"})
-    assert by_key(environment.look(door))["env.names"].value == ("NCCL_DEBUG",)
-    asked = by_key(environment.look(door, ["KITE_STRING", "KITE_TAIL"]))
+    assert by_key(environment.probe_environment(door))["env.names"].value == ("NCCL_DEBUG",)
+    asked = by_key(environment.probe_environment(door, ["KITE_STRING", "KITE_TAIL"]))
     assert asked["env.names"].value == ("KITE_STRING", "NCCL_DEBUG")
     assert asked["env.KITE_STRING"].value == "long" and "env.EDITOR" not in asked

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuready import probe
-from gpuready.probe.patient import config, patient
-from gpuready.system import Blind, Live, Ran
+from gpuready.probe.target_environment import find_target_environment, parse_pyvenv_config
+from gpuready.system import AccessError, LiveHost, RunResult
 from tests.probe.fakes import Fake
 
 VENV = {
@@ -37,7 +37,7 @@ RUNS = {"/usr/bin/python3 -V": "Python 3.11.2\n"}
 
 
 def chosen(files, python=None, **given):
-    return patient(Fake(files, **given), python)
+    return find_target_environment(Fake(files, **given), python)
 
 
 # -- choosing -----------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_the_active_one_else_our_own(env, prefix):
 
 def test_our_own_is_not_asked_for_its_version():
     door = Fake({})
-    assert patient(door).version == "3.12.1"
+    assert find_target_environment(door).version == "3.12.1"
     assert not door.ran()
 
 
@@ -150,7 +150,7 @@ def test_versions_as_venv_virtualenv_and_uv_write_them(text, version):
 
 
 def test_settings():
-    assert config("A = b\nInclude-System-Site-Packages= true\nnothing\n") == {
+    assert parse_pyvenv_config("A = b\nInclude-System-Site-Packages= true\nnothing\n") == {
         "a": "b",
         "include-system-site-packages": "true",
     }
@@ -179,25 +179,27 @@ def test_what_is_no_python_is_refused_in_one_sentence(python, words):
         "/two/bin/python": "\x7fELF",
         "/broken/bin/python": "\x7fELF",
         "/shim/python": "#!/bin/sh\n",
-        "/dark": Blind("permission denied"),
+        "/dark": AccessError("permission denied"),
     }
     runs = {
-        "/two/bin/python -V": Ran((), 0, "", "Python 2.7.18\n"),
-        "/broken/bin/python -V": Ran((), 127, "", "error while loading shared libraries"),
+        "/two/bin/python -V": RunResult((), 0, "", "Python 2.7.18\n"),
+        "/broken/bin/python -V": RunResult((), 127, "", "error while loading shared libraries"),
     }
     door = Fake(files, runs=runs, links={"/dangling": "/nowhere/python"}, modes={"/v/pyvenv.cfg": 0o644})
-    shim = Ran((), 127, "", "pyenv: version `3.9' is not installed (set by /home/ada/.python-version)\n")
+    shim = RunResult(
+        (), 127, "", "pyenv: version `3.9' is not installed (set by /home/ada/.python-version)\n"
+    )
     door._run = lambda argv, *rest: (shim if argv[0] == "/shim/python" else runs[" ".join(argv)]).to_json()
     with pytest.raises(ValueError, match="--python") as refused:
-        patient(door, python)
+        find_target_environment(door, python)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_a_launcher_that_works_is_asked_where_it_leads():
     door = Fake(VENV | {"/shims/python": "#!/bin/sh\n"})
-    door._run = lambda argv, *rest: Ran(tuple(argv), 0, "/v\n/v/bin/python\n3.11.7").to_json()
-    who = patient(door, "/shims/python")
+    door._run = lambda argv, *rest: RunResult(tuple(argv), 0, "/v\n/v/bin/python\n3.11.7").to_json()
+    who = find_target_environment(door, "/shims/python")
     assert (who.prefix, who.kind, who.version) == ("/v", "venv", "3.11.7")
 
 
@@ -217,11 +219,13 @@ def venv(tmp_path_factory):
 
 
 def test_a_real_environment(venv: Path):
-    who = patient(Live(), str(venv))
+    who = find_target_environment(LiveHost(), str(venv))
     assert who.kind == "venv"
     assert who.version == ".".join(map(str, sys.version_info[:3]))
     assert [Path(s).resolve() for s in who.site] == [next((venv / "lib").glob("python3*")) / "site-packages"]
-    assert patient(Live(), str(venv / "bin" / "python")) == who.but(path=str(venv / "bin" / "python"))
+    assert find_target_environment(LiveHost(), str(venv / "bin" / "python")) == who.replace(
+        path=str(venv / "bin" / "python")
+    )
 
 
 def test_a_real_environment_whose_python_is_gone(venv: Path, tmp_path: Path):
@@ -231,7 +235,7 @@ def test_a_real_environment_whose_python_is_gone(venv: Path, tmp_path: Path):
     (broken / "bin" / "python").symlink_to(tmp_path / "removed")
     for name in (broken, broken / "bin" / "python"):
         with pytest.raises(ValueError, match=r"link to nothing|without bin/python"):
-            patient(Live(), str(name))
+            find_target_environment(LiveHost(), str(name))
 
 
 def test_a_real_file_that_is_not_executable(tmp_path: Path):
@@ -239,4 +243,4 @@ def test_a_real_file_that_is_not_executable(tmp_path: Path):
     file.write_text("")
     os.chmod(file, stat.S_IRUSR)
     with pytest.raises(ValueError, match="not an executable file"):
-        patient(Live(), str(file))
+        find_target_environment(LiveHost(), str(file))

@@ -11,7 +11,7 @@ import pytest
 from gpuready import probe
 from gpuready.catalog import facts as declared
 from gpuready.model import Facts
-from gpuready.system import Live, Recorder, Replay, together
+from gpuready.system import LiveHost, RecordingHost, ReplayHost, run_probes
 from tests.probe.fakes import Fake
 from tests.probe.samples import answer, machine, record
 
@@ -25,38 +25,38 @@ BARE = not any(
 
 
 def looked(door, python=None):
-    return probe.gather(door, together(door, probe.looks(door, python)))
+    return probe.assemble_host_facts(door, run_probes(door, probe.list_probes(door, python)))
 
 
 @pytest.fixture(scope="module")
 def here():
-    return probe.probe(Live(), sys.executable)
+    return probe.probe(LiveHost(), sys.executable)
 
 
 def test_no_key_is_given_by_two_looks():
-    keys = [key for _, _, keys, _ in probe.looks(Fake()) for key in keys]
+    keys = [key for _, _, keys, _ in probe.list_probes(Fake()) for key in keys]
     assert len(keys) == len(set(keys))
 
 
 def test_every_look_gives_its_keys_and_no_others():
     door = Fake()
-    for name, look, keys, deadline in probe.looks(door):
-        facts = together(door, [(name, look, (), deadline)])
+    for name, look, keys, deadline in probe.list_probes(door):
+        facts = run_probes(door, [(name, look, (), deadline)])
         given = {f.key for f in facts if not f.key.startswith(("package.", "env."))} | {"env.names"}
         assert given - {"env.names"} == set(keys) - {"env.names"}, name
         assert deadline > 0
 
 
 def test_every_key_is_declared():
-    for _, _, keys, _ in probe.looks(Fake()):
-        assert not [key for key in keys if declared.declared(key) is None]
+    for _, _, keys, _ in probe.list_probes(Fake()):
+        assert not [key for key in keys if declared.find_declaration(key) is None]
 
 
 def test_every_value_is_of_its_declared_kind(here):
     stated = looked(Fake(machine(2), nvml=answer(record(0), record(1)), env={"CUDA_VISIBLE_DEVICES": "1,9"}))
     for fact in [*here, *stated]:
         if fact.value is not None and not fact.gap:
-            kind = declared.declared(fact.key)["type"]
+            kind = declared.find_declaration(fact.key)["type"]
             assert isinstance(fact.value, KINDS[kind]), (fact.key, kind, fact.value)
             assert kind == "bool" or not isinstance(fact.value, bool), fact.key
 
@@ -103,15 +103,15 @@ def test_this_machine_is_known(here):
 
 def test_the_same_on_a_recording():
     """Law 5: a machine in a file gives the facts that the machine gave."""
-    recorder = Recorder(Live())
+    recorder = RecordingHost(LiveHost())
     live = looked(recorder, sys.executable)
-    again = looked(Replay(recorder.tape), sys.executable)
+    again = looked(ReplayHost(recorder.recording), sys.executable)
     moving = ("memory.available", "disk.free", "system.shm_free", "python.disk_free")
     assert [f for f in live if f.key not in moving] == [f for f in again if f.key not in moving]
 
 
 def test_a_recording_that_is_empty_is_dark_and_does_not_crash():
-    facts = looked(Replay(Recorder(Live()).tape))
+    facts = looked(ReplayHost(RecordingHost(LiveHost()).recording))
     assert isinstance(facts, Facts)
     assert facts.fact("gpu.count").gap
 

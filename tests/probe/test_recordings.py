@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpuready import probe
 from gpuready.catalog import packages
-from gpuready.system import Replay
+from gpuready.system import ReplayHost
 
 H200 = json.loads((Path(__file__).parent.parent / "machines" / "h200.json").read_text())
 
@@ -16,7 +16,7 @@ SINCE = {"user.root"}
 
 
 def test_a_real_h200_is_read_from_its_tape_as_it_was_recorded():
-    again = probe.probe(Replay(H200["tape"]), "/opt/torch/.venv", packages.names())
+    again = probe.probe(ReplayHost(H200["tape"]), "/opt/torch/.venv", packages.list_packages())
     then = {fact["key"]: fact for fact in H200["facts"]}
     now = {fact["key"]: fact for fact in json.loads(json.dumps(again.to_json()))}
     assert set(now) == set(then) | SINCE
@@ -25,7 +25,7 @@ def test_a_real_h200_is_read_from_its_tape_as_it_was_recorded():
 
 
 def test_the_recording_holds_no_secret_and_no_home():
-    from gpuready.system.redact import harbours
+    from gpuready.system.redact import may_contain_secret
 
-    assert not harbours(H200["facts"])
+    assert not may_contain_secret(H200["facts"])
     assert "/home/user/.cache" in json.dumps(H200), "the home folder is a made-up one"

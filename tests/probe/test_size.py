@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.probe.size import counted, in_name, written
+from gpuready.jobs.model_size import count_model_parameters, find_size_in_name, parse_parameter_count
 
 
 def gated(kind, hidden, layers, heads, groups, inner, vocab, **more):
@@ -78,30 +78,32 @@ NEOX = gated("gpt_neox", 2048, 24, 16, None, 8192, 50304)
     ],
 )
 def test_counts(config, count):
-    assert counted(config) == count
+    assert count_model_parameters(config) == count
 
 
 def test_a_model_with_a_vision_part_is_counted_by_its_text():
-    assert counted({"model_type": "gemma3", "text_config": GEMMA3}) == counted(GEMMA3)
+    assert count_model_parameters({"model_type": "gemma3", "text_config": GEMMA3}) == count_model_parameters(
+        GEMMA3
+    )
 
 
 def test_biases():
-    plain = counted(LLAMA)
-    assert counted(LLAMA | {"attention_bias": True}) == plain + 32 * (3 * 4096 + 4096)
-    assert counted(LLAMA | {"mlp_bias": True}) == plain + 32 * (2 * 11008 + 4096)
+    plain = count_model_parameters(LLAMA)
+    assert count_model_parameters(LLAMA | {"attention_bias": True}) == plain + 32 * (3 * 4096 + 4096)
+    assert count_model_parameters(LLAMA | {"mlp_bias": True}) == plain + 32 * (2 * 11008 + 4096)
 
 
 def test_layers_without_experts():
     some = MOE | {"mlp_only_layers": [0, 1]}
-    assert counted(some) < counted(MOE)
-    assert counted(MOE | {"decoder_sparse_step": 2}) < counted(some)
+    assert count_model_parameters(some) < count_model_parameters(MOE)
+    assert count_model_parameters(MOE | {"decoder_sparse_step": 2}) < count_model_parameters(some)
 
 
 def test_what_is_not_known_is_not_guessed():
-    assert counted({"model_type": "mamba", "hidden_size": 10}) is None
-    assert counted({"model_type": "mamba", "num_parameters": 130_000_000}) == 130_000_000
-    assert counted({}) is None
-    assert counted({"num_parameters": "many"}) is None
+    assert count_model_parameters({"model_type": "mamba", "hidden_size": 10}) is None
+    assert count_model_parameters({"model_type": "mamba", "num_parameters": 130_000_000}) == 130_000_000
+    assert count_model_parameters({}) is None
+    assert count_model_parameters({"num_parameters": "many"}) is None
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_what_is_not_known_is_not_guessed():
 )
 def test_numbers_that_are_none(wrong):
     with pytest.raises((ValueError, TypeError, KeyError)):
-        counted(LLAMA | wrong)
+        count_model_parameters(LLAMA | wrong)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_numbers_that_are_none(wrong):
     ],
 )
 def test_sizes(text, count):
-    assert written(text) == count
+    assert parse_parameter_count(text) == count
 
 
 @pytest.mark.parametrize(
@@ -166,4 +168,4 @@ def test_sizes(text, count):
     ],
 )
 def test_names(name, count):
-    assert in_name(name) == count
+    assert find_size_in_name(name) == count

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.probe import gpu, smi
-from gpuready.probe.markup import tree
-from gpuready.system import Blind, Ran
+from gpuready.probe import gpu, nvidia_smi
+from gpuready.probe.xml_reader import parse_xml
+from gpuready.system import AccessError, RunResult
 from tests.probe.fakes import Fake, by_key
 from tests.probe.samples import (
     BANNER_580,
@@ -29,11 +29,11 @@ SMI = "/usr/bin/nvidia-smi"
 
 def asked(ran, files=None, **given):
     door = Fake(files=files or machine(1), path={"nvidia-smi": SMI}, runs={f"{SMI} -q -x": ran}, **given)
-    return by_key(gpu.look(door))
+    return by_key(gpu.probe_gpus(door))
 
 
 def ran(out="", rc=0, err="", end=""):
-    return Ran((SMI, "-q", "-x"), rc, out, err, end=end)
+    return RunResult((SMI, "-q", "-x"), rc, out, err, end=end)
 
 
 def test_an_h200_without_nvml():
@@ -110,7 +110,7 @@ def test_driver_610_renames_its_versions(versions):
     ],
 )
 def test_banners_of_both_generations(text, found):
-    assert smi.banner(text) == found
+    assert nvidia_smi.parse_smi_banner(text) == found
 
 
 def test_a_wrapper_that_prints_only_the_banner_still_tells_the_driver():
@@ -175,7 +175,7 @@ def test_unknown_cards_are_asked_once_more():
     query = f"{SMI} --query-gpu=index,compute_cap --format=csv,noheader"
     xml = smi_xml(*(smi_gpu(i, product_name="NVIDIA Mystery 9000") for i in range(2)))
     door = Fake(machine(2), path={"nvidia-smi": SMI}, runs={f"{SMI} -q -x": xml, query: "0, 12.1\n1, 12.1\n"})
-    fact = by_key(gpu.look(door))["gpu.capability"]
+    fact = by_key(gpu.probe_gpus(door))["gpu.capability"]
     assert fact.value == ("12.1", "12.1")
     assert fact.source == "nvidia-smi --query-gpu=compute_cap"
     assert door.ran().count(query) == 1
@@ -238,7 +238,7 @@ def test_complaints_become_the_codes_of_nvml(result, error, words):
 )
 def test_silence_is_unknown_and_never_no_gpu(result, words):
     """D01, D02, D05, D06: whatever nvidia-smi does, a card on the bus is not talked away."""
-    facts = asked(result, nvml=Blind("it crashed: signal SEGV"))
+    facts = asked(result, nvml=AccessError("it crashed: signal SEGV"))
     assert facts["gpu.count"].gap and facts["gpu.count"].value is None
     assert words in facts["gpu.count"].gap and "it crashed" in facts["gpu.count"].gap
 
@@ -290,7 +290,7 @@ def test_wsl_finds_it_where_windows_puts_it():
     path = "/usr/lib/wsl/lib/nvidia-smi"
     files = {"/dev/dxg": "", "/sys/bus/pci/devices/x/vendor": "0x1af4", path: ""}
     xml = smi_xml(smi_gpu(product_name="NVIDIA GeForce RTX 4090"), driver="610.47", cuda="13.3")
-    facts = by_key(gpu.look(Fake(files, runs={f"{path} -q -x": xml})))
+    facts = by_key(gpu.probe_gpus(Fake(files, runs={f"{path} -q -x": xml})))
     assert facts["gpu.count"].value == 1
     assert facts["driver.version"].value == "610.47"
     assert facts["driver.wsl"].value is True
@@ -301,7 +301,7 @@ def test_wsl_finds_it_where_windows_puts_it():
 
 
 def test_the_tree():
-    root = tree('<?xml version="1.0" ?><a id="7"><b>1</b><b> 2 </b><c/></a>')
+    root = parse_xml('<?xml version="1.0" ?><a id="7"><b>1</b><b> 2 </b><c/></a>')
     assert root == {"a": [{"@id": ["7"], "b": ["1", "2"], "c": [""]}]}
 
 
@@ -310,21 +310,21 @@ def test_the_tree():
     ["", "<", "<>", "< >", "</>", "</a>", "<a>", "<a></b></a>", "<a" * 99, "<a>" * 5000, "x>y<z"],
 )
 def test_crooked_documents_do_no_harm(text):
-    assert isinstance(tree(text), dict)
+    assert isinstance(parse_xml(text), dict)
 
 
 @given(st.text(alphabet='<>/ab "id=&;?!\n', max_size=200))
 def test_no_text_breaks_the_reader(text):
-    assert isinstance(tree(text), dict)
-    assert "gpus" in (found := smi.read(ran(text))) or "says" in found
+    assert isinstance(parse_xml(text), dict)
+    assert "gpus" in (found := nvidia_smi.parse_smi_run(ran(text))) or "says" in found
 
 
 @given(st.integers(min_value=0, max_value=len(smi_xml(smi_gpu()))))
 def test_a_cut_anywhere_gives_no_wrong_value(at):
     """Whatever came through is right; what did not is a gap."""
     whole, cut = (
-        smi.read(ran(smi_xml(smi_gpu()))),
-        smi.read(ran(smi_xml(smi_gpu())[:at], None, end="deadline")),
+        nvidia_smi.parse_smi_run(ran(smi_xml(smi_gpu()))),
+        nvidia_smi.parse_smi_run(ran(smi_xml(smi_gpu())[:at], None, end="deadline")),
     )
     for record in cut.get("gpus", ()):
         for name, value in record.items():
@@ -334,7 +334,7 @@ def test_a_cut_anywhere_gives_no_wrong_value(at):
 
 def test_fifty_megabytes_are_read_in_no_time():
     """D08: the door caps the output; what is left is still read in one pass."""
-    assert smi.read(ran("<gpu>" * 200_000))["says"]
+    assert nvidia_smi.parse_smi_run(ran("<gpu>" * 200_000))["says"]
 
 
 @pytest.mark.parametrize(
@@ -349,4 +349,4 @@ def test_fifty_megabytes_are_read_in_no_time():
     ],
 )
 def test_one_spelling_of_an_address(text, address):
-    assert smi.pci(text) == address
+    assert nvidia_smi.normalize_pci_address(text) == address

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.probe import surroundings
-from gpuready.probe.surroundings import mount
-from gpuready.system import Blind
+from gpuready.probe import workspace
+from gpuready.probe.workspace import parse_mountinfo
+from gpuready.system import AccessError
 from tests.probe.fakes import DENIED, Fake, by_key, someone
 
 MOUNTS = "/proc/self/mountinfo"
@@ -32,8 +32,8 @@ def machine(files=None, mounts=PLAIN, **given):
 
 
 def looked(door, who=None):
-    found = surroundings.look(door, who or someone())
-    assert tuple(fact.key for fact in found) == surroundings.KEYS
+    found = workspace.probe_workspace(door, who or someone())
+    assert tuple(fact.key for fact in found) == workspace.WORKSPACE
     return by_key(found)
 
 
@@ -132,22 +132,22 @@ def test_without_a_proc_the_mounts_are_unknown():
     ],
 )
 def test_the_mount_that_holds_a_path(path, kind):
-    assert mount(PLAIN, path)["type"] == kind
+    assert parse_mountinfo(PLAIN, path)["type"] == kind
 
 
 def test_of_two_mounts_in_one_place_the_later_counts():
-    assert mount(PLAIN + "40 29 0:40 / /tmp rw - ext4 /dev/x rw\n", "/tmp")["options"] == ["rw"]
+    assert parse_mountinfo(PLAIN + "40 29 0:40 / /tmp rw - ext4 /dev/x rw\n", "/tmp")["options"] == ["rw"]
 
 
 def test_a_path_on_no_mount():
-    with pytest.raises(Blind, match="does not have it"):
-        mount("31 29 0:31 / /home rw - nfs4 s:/ rw\n", "/tmp")
+    with pytest.raises(AccessError, match="does not have it"):
+        parse_mountinfo("31 29 0:31 / /home rw - nfs4 s:/ rw\n", "/tmp")
 
 
 @given(st.text(max_size=200))
 def test_mounts_that_are_nonsense_do_no_harm(text):
-    with suppress(Blind):
-        mount(text, "/tmp")
+    with suppress(AccessError):
+        parse_mountinfo(text, "/tmp")
 
 
 def test_the_mounts_are_read_once():
@@ -264,7 +264,7 @@ def test_the_year(seconds, year):
     assert (found.value, found.source) == (year, "the clock")
 
 
-@pytest.mark.parametrize("wall", [None, "noon", True, Blind("dark"), 1e30, float("nan")])
+@pytest.mark.parametrize("wall", [None, "noon", True, AccessError("dark"), 1e30, float("nan")])
 def test_a_clock_that_shows_no_year(wall):
     found = looked(machine(wall=wall))["clock.year"]
     assert found.value is None and found.gap

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuready.probe import compilers, toolchain
-from gpuready.probe.patient import Patient
-from gpuready.probe.toolchain import spoken
-from gpuready.system import Blind, Ran
+from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.probe.toolchain import parse_nvcc_version
+from gpuready.system import AccessError, RunResult
 from tests.probe.fakes import Fake, by_key
 
 NVCC = """\
@@ -23,7 +23,7 @@ HEADER = (
 
 
 def look(files, who=None, **given):
-    return by_key(toolchain.look(Fake(files, **given), who))
+    return by_key(toolchain.probe_toolchain(Fake(files, **given), who))
 
 
 def kit(path, version="12.8.1"):
@@ -62,7 +62,7 @@ def test_then_cuda_path_then_the_path_then_the_usual_place():
 def test_a_wrapper_on_the_path_is_taken_as_torch_takes_it():
     door = Fake({"/usr/local/bin/nvcc": "#!/bin/sh\n"}, path={"nvcc": "/usr/local/bin/nvcc"},
                 runs={"/usr/local/bin/nvcc --version": NVCC})  # fmt: skip
-    facts = by_key(toolchain.look(door))
+    facts = by_key(toolchain.probe_toolchain(door))
     assert facts["toolkit.path"].value == "/usr/local"
     assert facts["toolkit.version"].value == "13.0.88"
 
@@ -72,7 +72,7 @@ def test_a_wrapper_that_names_its_toolkit_is_not_started():
         "/usr/bin/nvcc": '#!/bin/sh\nexec "/usr/lib/nvidia-cuda-toolkit/bin/nvcc" "$@"\n'
     }
     door = Fake(files, path={"nvcc": "/usr/bin/nvcc"})
-    facts = by_key(toolchain.look(door))
+    facts = by_key(toolchain.probe_toolchain(door))
     assert (facts["toolkit.path"].value, facts["toolkit.version"].value) == ("/usr", "12.4.0")
     assert facts["toolkit.version"].source == "/usr/lib/nvidia-cuda-toolkit/version.json"
     assert not door.ran()
@@ -122,7 +122,7 @@ def test_three_toolkits_each_once():
 )
 def test_the_files_that_tell(file, text, version):
     door = Fake({f"/usr/local/cuda/{file}": text, "/usr/local/cuda/bin/nvcc": ""})
-    facts = by_key(toolchain.look(door))
+    facts = by_key(toolchain.probe_toolchain(door))
     assert facts["toolkit.version"].value == version
     assert facts["toolkit.version"].source == f"/usr/local/cuda/{file}"
     assert not door.ran(), "a file tells; no command is needed"
@@ -137,9 +137,9 @@ def test_a_broken_version_file_is_passed_over(text):
 @pytest.mark.parametrize(
     ("ran", "gap"),
     [
-        (Ran((), None, end="deadline"), "deadline"),
-        (Ran((), -11, end="signal SEGV"), "signal SEGV"),
-        (Ran((), 1, "sh: cicc: not found"), "it ended with 1 and named no release"),
+        (RunResult((), None, end="deadline"), "deadline"),
+        (RunResult((), -11, end="signal SEGV"), "signal SEGV"),
+        (RunResult((), 1, "sh: cicc: not found"), "it ended with 1 and named no release"),
     ],
 )
 def test_an_nvcc_that_does_not_answer(ran, gap):
@@ -149,7 +149,7 @@ def test_an_nvcc_that_does_not_answer(ran, gap):
 
 
 def test_a_toolkit_of_wheels_and_of_conda():
-    who = Patient("/env", "/env/bin/python", "conda", "3.11.9", ("/env/site",), "CONDA_PREFIX")
+    who = TargetEnvironment("/env", "/env/bin/python", "conda", "3.11.9", ("/env/site",), "CONDA_PREFIX")
     files = {"/env/site/nvidia/cu13/bin/nvcc": "", "/env/bin/nvcc": "", "/usr/local/x": ""}
     found = {row["path"]: row["found_by"] for row in look(files, who)["toolkit.others"].value}
     assert found == {"/env": "conda", "/env/site/nvidia/cu13": "a wheel"}
@@ -165,16 +165,16 @@ def test_a_toolkit_of_wheels_and_of_conda():
     ],
 )
 def test_what_nvcc_says(text, version):
-    assert spoken(text) == version
+    assert parse_nvcc_version(text) == version
 
 
 def test_a_dark_machine():
     class Dark(Fake):
         def ask(self, verb, *args):
-            raise Blind("not recorded")
+            raise AccessError("not recorded")
 
-    assert {f.gap for f in toolchain.look(Dark())} == {"not recorded"}
-    assert {f.gap for f in compilers.look(Dark())} == {"not recorded"}
+    assert {f.gap for f in toolchain.probe_toolchain(Dark())} == {"not recorded"}
+    assert {f.gap for f in compilers.probe_compilers(Dark())} == {"not recorded"}
 
 
 # -- compilers ----------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ GNU = {"gcc": "/usr/bin/gcc", "g++": "/usr/bin/g++"}
 
 def tools(files=None, **given):
     door = Fake(files or {}, **given)
-    return door, by_key(compilers.look(door))
+    return door, by_key(compilers.probe_compilers(door))
 
 
 def test_no_compiler_at_all():
@@ -251,7 +251,7 @@ def test_a_compiler_that_is_named_and_missing():
 
 
 def test_a_compiler_that_crashes():
-    crashed = Ran((), -11, end="signal SEGV")
+    crashed = RunResult((), -11, end="signal SEGV")
     _, facts = tools(path={"gcc": "/usr/bin/gcc"}, runs={f"/usr/bin/gcc {ASK}": crashed})
     assert facts["compiler.gcc"].gap == "signal SEGV"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gpuready.probe import torch
-from gpuready.probe.patient import Patient
-from gpuready.probe.torch import values
-from gpuready.system import Blind
+from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.probe.torch import parse_version_py
+from gpuready.system import AccessError
 from tests.probe.fakes import Fake, by_key
 
 SITE = "/v/lib/python3.12/site-packages"
-WHO = Patient("/v", "/v/bin/python", "venv", "3.12.4", (SITE,), "--python")
+WHO = TargetEnvironment("/v", "/v/bin/python", "venv", "3.12.4", (SITE,), "--python")
 PYTHON, C10 = f"{SITE}/torch/lib/libtorch_python.so", f"{SITE}/torch/lib/libc10.so"
 VERSION = """\
 from typing import Optional
@@ -38,7 +38,7 @@ def files(version="2.11.0+cu130", cuda="'13.0'", hip="None", xpu="None", *extra)
 
 
 def look(given, elf=None, who=WHO, **more):
-    return by_key(torch.look(Fake(given, elf=elf or {}, **more), who))
+    return by_key(torch.probe_torch(Fake(given, elf=elf or {}, **more), who))
 
 
 def test_a_cuda_build():
@@ -94,12 +94,12 @@ def test_an_abi_that_nothing_tells():
     facts = look(files(), {(C10, ".dynstr"): []})
     assert facts["torch.abi"].gap and facts["torch.abi"].value is None
     assert (
-        look(files(), {(C10, ".dynstr"): Blind("a damaged ELF file")})["torch.abi"].gap
+        look(files(), {(C10, ".dynstr"): AccessError("a damaged ELF file")})["torch.abi"].gap
         == "a damaged ELF file"
     )
 
 
-@pytest.mark.parametrize("rodata", [[], NOISE, Blind("a damaged ELF file")])
+@pytest.mark.parametrize("rodata", [[], NOISE, AccessError("a damaged ELF file")])
 def test_architectures_by_the_catalogue(rodata):
     facts = look(files("2.8.0+cu128", "'12.8'"), {(PYTHON, ".rodata"): rodata})
     fact = facts["torch.arch"]
@@ -189,15 +189,17 @@ def test_the_first_site_folder_that_has_it():
     given = files() | {
         f"{other}/torch/version.py": VERSION.format(version="1.13", cuda="None", hip="None", xpu="None")
     }
-    assert look(given, who=WHO.but(site=(SITE, other)))["torch.version"].value == "2.11.0+cu130"
+    assert look(given, who=WHO.replace(site=(SITE, other)))["torch.version"].value == "2.11.0+cu130"
 
 
 def test_a_site_that_cannot_be_read():
-    assert {f.gap for f in look({f"{SITE}/": Blind("permission denied")}).values()} == {"permission denied"}
+    assert {f.gap for f in look({f"{SITE}/": AccessError("permission denied")}).values()} == {
+        "permission denied"
+    }
 
 
 def test_a_patient_of_unknown_version():
-    assert {f.gap for f in look({}, who=WHO.but(site=(), version=None, gap="no answer")).values()} == {
+    assert {f.gap for f in look({}, who=WHO.replace(site=(), version=None, gap="no answer")).values()} == {
         "no answer"
     }
 
@@ -218,7 +220,7 @@ def test_a_patient_of_unknown_version():
     ],
 )
 def test_version_files_are_read_and_never_run(text, found):
-    assert values(text) == found
+    assert parse_version_py(text) == found
 
 
 def test_a_version_file_without_a_version():

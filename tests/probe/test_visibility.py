@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gpuready.model import Fact
 from gpuready.probe import visibility
-from gpuready.probe.visibility import parse
-from gpuready.system import Blind
+from gpuready.probe.visibility import parse_visible_devices
+from gpuready.system import AccessError
 from tests.probe.fakes import Fake, by_key
 from tests.probe.samples import uuid
 
@@ -46,7 +46,7 @@ MEASURED = {
 
 @pytest.mark.parametrize("value", MEASURED, ids=repr)
 def test_as_measured(value):
-    assert len(parse(value, 1, (OWN,)).shown) == MEASURED[value]
+    assert len(parse_visible_devices(value, 1, (OWN,)).shown) == MEASURED[value]
 
 
 UUIDS = tuple(uuid(i) for i in range(4))
@@ -76,31 +76,31 @@ UUIDS = tuple(uuid(i) for i in range(4))
     ],
 )
 def test_four_gpus(value, shown, ignored):
-    found = parse(value, 4, UUIDS)
+    found = parse_visible_devices(value, 4, UUIDS)
     assert (found.shown, found.ignored) == (shown, ignored)
     assert found.why
 
 
 def test_a_beginning_that_fits_several():
     """C05: the ambiguity is told."""
-    found = parse("GPU-0000", 4, UUIDS)
+    found = parse_visible_devices("GPU-0000", 4, UUIDS)
     assert found.shown == () and "several" in found.why
 
 
 def test_what_is_wrong_is_said():
-    assert parse("0,99", 4).why == "'99' is no GPU of this machine"
-    assert "dropped in silence" in parse("0,99,1", 4).why
-    assert "twice" in parse("0,0", 4).why
-    assert "hides all GPUs" in parse("", 4).why
-    assert "indices cannot follow" in parse(f"{UUIDS[0]},1", 4, UUIDS).why
+    assert parse_visible_devices("0,99", 4).why == "'99' is no GPU of this machine"
+    assert "dropped in silence" in parse_visible_devices("0,99,1", 4).why
+    assert "twice" in parse_visible_devices("0,0", 4).why
+    assert "hides all GPUs" in parse_visible_devices("", 4).why
+    assert "indices cannot follow" in parse_visible_devices(f"{UUIDS[0]},1", 4, UUIDS).why
 
 
 def test_mig_devices_by_uuid():
     mig = [(1, "MIG-aaaaaaaa-0000-1111-2222-333333333333"), (1, "MIG-bbbbbbbb-0000-1111-2222-333333333333")]
-    assert parse(mig[1][1], 4, UUIDS, mig).shown == (1,)
-    assert parse("MIG-aaaa", 4, UUIDS, mig).shown == (1,)
-    assert parse(f"{mig[0][1]},{mig[1][1]}", 4, UUIDS, mig).shown == (1, 1)
-    assert parse("MIG-cccc", 4, UUIDS, mig).shown == ()
+    assert parse_visible_devices(mig[1][1], 4, UUIDS, mig).shown == (1,)
+    assert parse_visible_devices("MIG-aaaa", 4, UUIDS, mig).shown == (1,)
+    assert parse_visible_devices(f"{mig[0][1]},{mig[1][1]}", 4, UUIDS, mig).shown == (1, 1)
+    assert parse_visible_devices("MIG-cccc", 4, UUIDS, mig).shown == ()
 
 
 VALUES = st.one_of(
@@ -113,7 +113,7 @@ VALUES = st.one_of(
 
 @given(VALUES, st.integers(0, 8))
 def test_it_never_shows_what_is_not_there(value, count):
-    found = parse(value, count, UUIDS[:count])
+    found = parse_visible_devices(value, count, UUIDS[:count])
     assert all(0 <= index < count for index in found.shown)
     assert len(set(found.shown)) == len(found.shown)
     assert set(found.ignored) <= set(value.split(","))
@@ -122,20 +122,20 @@ def test_it_never_shows_what_is_not_there(value, count):
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True), VALUES)
 def test_good_entries_keep_their_order_and_rubbish_only_ends_them(indices, rest):
     text = ",".join(map(str, indices))
-    assert parse(text, 8).shown == tuple(indices)
-    assert parse(f"{text},?,{rest}", 8).shown == tuple(indices)
-    assert parse(f"{text},{indices[0]}", 8).shown == ()
+    assert parse_visible_devices(text, 8).shown == tuple(indices)
+    assert parse_visible_devices(f"{text},?,{rest}", 8).shown == tuple(indices)
+    assert parse_visible_devices(f"{text},{indices[0]}", 8).shown == ()
 
 
 @given(st.integers(0, 3), st.integers(1, 32))
 def test_every_beginning_of_a_uuid_names_it_or_is_ambiguous(index, length):
-    found = parse(UUIDS[index][: 4 + length], 4, UUIDS)
+    found = parse_visible_devices(UUIDS[index][: 4 + length], 4, UUIDS)
     assert found.shown == (index,) or (not found.shown and found.why)
 
 
 @given(VALUES)
 def test_without_gpus_nothing_is_shown(value):
-    assert parse(value, 0).shown == ()
+    assert parse_visible_devices(value, 0).shown == ()
 
 
 # -- facts --------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def facts(env, count=2, gap="", names=("A", "A"), mig=()):
         "gpu.name": Fact("gpu.name", names, "NVML", gap=gap),
         "gpu.mig_devices": Fact("gpu.mig_devices", mig, "NVML", gap=gap),
     }
-    return by_key(visibility.look(Fake(env=env), gpus))
+    return by_key(visibility.probe_visibility(Fake(env=env), gpus))
 
 
 def test_nothing_set():
@@ -215,8 +215,8 @@ def test_what_others_read_is_noted():
 def test_an_environment_that_cannot_be_seen():
     class Dark(Fake):
         def _env(self, name):
-            return Blind("not recorded")
+            return AccessError("not recorded")
 
     gpus = {f"gpu.{n}": Fact(f"gpu.{n}", None, "x") for n in ("count", "uuid", "name", "mig_devices")}
-    for fact in visibility.look(Dark(), gpus):
+    for fact in visibility.probe_visibility(Dark(), gpus):
         assert fact.gap == "not recorded"

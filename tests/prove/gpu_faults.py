@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpuready.prove.session import Session
-from gpuready.workflow import looking
+from gpuready.prove.session import ProofSession
+from gpuready.workflow import machine_facts
 from tests.prove.scripts import row
 
 KERNEL = """
@@ -72,7 +72,7 @@ def script(body: str, step: str, at: str) -> str:
 
 def main() -> int:
     python = sys.argv[1] if len(sys.argv) > 1 else sys.executable
-    facts = looking.start(None, python, {}, None)[0]()
+    facts = machine_facts.start_probing(None, python, {}, None)[0]()
     with tempfile.TemporaryDirectory() as folder:
         rows = [
             row(
@@ -92,7 +92,7 @@ def main() -> int:
                 deadline=25.0,
             ),
         ]
-        found = {p.name: p for p in Session(facts, python, os.environ, jobs=1, cpus=4).run(rows)}
+        found = {p.name: p for p in ProofSession(facts, python, os.environ, jobs=1, cpus=4).run(rows)}
     wanted = {
         "illegal-access": ("failed", "crashed"),
         "endless-kernel": ("hung",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gpuready.catalog.proofs import Row
+from gpuready.catalog.proofs import ProofSpec
 
 HEAD = """\
 import os, sys
@@ -23,12 +23,12 @@ def act(p):
 """
 
 
-def row(folder: Path, body: str, name: str = "bad", **columns: object) -> Row:
+def row(folder: Path, body: str, name: str = "bad", **columns: object) -> ProofSpec:
     """A proof whose script is this body (a function ``act``), or the whole script where it has none."""
     path = folder / f"{name}.py"
     path.write_text(HEAD + body + TAIL if "def act" in body else body)
     given = {"capability": (name,), "deadline": 30.0, "device": "cpu", "source": "a test"} | columns
-    return Row(name=name, script=str(path), **given)  # type: ignore[arg-type]
+    return ProofSpec(name=name, script=str(path), **given)  # type: ignore[arg-type]
 
 
 def fake_torch(folder: Path, code: str) -> str:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from gpuready import rules
-from gpuready.benched import spread
 from gpuready.catalog import bands
-from gpuready.check import judge
-from gpuready.model import Contract, Fact, Facts, Unknown
-from gpuready.rules import pace, slowness
-from gpuready.workflow import benching
+from gpuready.check.evaluate import judge
+from gpuready.model import Contract, Fact, Facts, UnknownFactError
+from gpuready.model.bench import relative_spread
+from gpuready.rules import bench_verdict, slowness_reasons
+from gpuready.workflow import bench
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = Contract("bench", "1", platforms=("cuda",))
@@ -46,7 +46,7 @@ LOAD |= {"pcie_gen": 5, "pcie_width": 16}
 
 def row(name="matmul-bf16", *passes, low=700e12, high=850e12, **more):
     """A measured row as the workflow makes it."""
-    kind = bands.named(name)
+    kind = bands.find_measure(name)
     passes = passes or (770e12, 768e12)
     made = {
         "name": name,
@@ -57,7 +57,12 @@ def row(name="matmul-bf16", *passes, low=700e12, high=850e12, **more):
         "at": "",
         "best": max(passes),
     }
-    made |= {"passes": passes, "value": max(passes), "spread": spread(passes), "spans": ((0.0, 10.0),)}
+    made |= {
+        "passes": passes,
+        "value": max(passes),
+        "spread": relative_spread(passes),
+        "spans": ((0.0, 10.0),),
+    }
     made |= {"unit": kind.unit, "group": kind.group, "better": kind.better, "low": low, "high": high}
     return (
         made | {"expected": 989.4e12 if kind.group == "compute" else None, "cite": "", "executed": ""} | more
@@ -71,7 +76,7 @@ def world(*rows, samples=(LOAD,), **changes):
 
 
 def report(facts):
-    return judge([rules.rule(code) for code in benching.JUDGES], facts, CONTRACT)
+    return judge([rules.load_rule(code) for code in bench.BENCH_RULES], facts, CONTRACT)
 
 
 SLOW = row("matmul-bf16", 400e12, 399e12)
@@ -101,13 +106,13 @@ SLOW = row("matmul-bf16", 400e12, 399e12)
     ],
 )
 def test_the_verdict_on_one_line(one, verdict):
-    assert pace.verdict(one, world(one))[0] == verdict
+    assert bench_verdict.judge_measure(one, world(one))[0] == verdict
 
 
 def test_two_passes_that_differ_by_more_than_two_in_a_hundred_are_noisy():
-    assert not pace.noisy(row("matmul-bf16", 100.0, 98.1))
-    assert pace.noisy(row("matmul-bf16", 100.0, 97.9))
-    assert spread((100.0,)) is None and spread((100.0, 99.0, 95.0)) == pytest.approx(0.05)
+    assert not bench_verdict.is_noisy(row("matmul-bf16", 100.0, 98.1))
+    assert bench_verdict.is_noisy(row("matmul-bf16", 100.0, 97.9))
+    assert relative_spread((100.0,)) is None and relative_spread((100.0, 99.0, 95.0)) == pytest.approx(0.05)
 
 
 def test_noise_inside_the_band_decides_nothing_against_the_gpu():
@@ -117,7 +122,7 @@ def test_noise_inside_the_band_decides_nothing_against_the_gpu():
 
 
 def test_more_than_the_gpu_can_do_is_not_believed():
-    assert "catalogue" in pace.verdict(row("matmul-bf16", 5e15, 5e15), world())[1]
+    assert "catalogue" in bench_verdict.judge_measure(row("matmul-bf16", 5e15, 5e15), world())[1]
 
 
 # -- the fold -----------------------------------------------------------------------------------------------------
@@ -169,8 +174,8 @@ def test_what_the_gpu_cannot_do_is_no_fault():
 
 def test_what_is_held_is_judged_only_where_there_is_a_record():
     known = row("matmul-bf16-held", 400e12, 399e12, group="held")
-    assert pace.verdict(known, world())[0] == "slow"
-    assert pace.verdict(known | {"low": None, "high": None}, world()) == ("measured", "")
+    assert bench_verdict.judge_measure(known, world())[0] == "slow"
+    assert bench_verdict.judge_measure(known | {"low": None, "high": None}, world()) == ("measured", "")
 
 
 def test_the_host_is_not_judged():
@@ -181,7 +186,7 @@ def test_the_host_is_not_judged():
 def test_the_page_of_a_gpu(monkeypatch):
     """A machine with a record: every kind of line, in 80 columns."""
     from gpuready import catalog
-    from gpuready.prove.bench import Outcome, checked
+    from gpuready.prove.bench import BenchOutcome, check_measure_row
     from gpuready.render import bench as render
     from gpuready.render.layout import Screen
 
@@ -190,7 +195,7 @@ def test_the_page_of_a_gpu(monkeypatch):
         {"gpu": "NVIDIA H200", "measure": m, "low": a, "high": b, "records": 2, "source": "x"}
         for m, a, b in seen
     ]
-    monkeypatch.setitem(catalog.load("bands"), "band", band)
+    monkeypatch.setitem(catalog.load_catalog("bands"), "band", band)
     numbers = {
         "matmul-bf16": [500e12, 499e12],
         "matmul-fp8": [1333e12, 1330e12],
@@ -198,7 +203,7 @@ def test_the_page_of_a_gpu(monkeypatch):
     }
     numbers |= {"matmul-tf32": [366e12, 365e12], "kernel-launch": [3.1e-6, 3.1e-6]}
     raw = [
-        checked(
+        check_measure_row(
             {
                 "name": n,
                 "device": "cuda:0",
@@ -212,8 +217,8 @@ def test_the_page_of_a_gpu(monkeypatch):
     ]
     values = HEALTHY | {"gpu.power_limit": (350,), "python.path": "/venv/bin/python"}
     known = Facts([Fact(key, value, "NVML") for key, value in values.items()], "node1")
-    found = benching._judged(
-        known, [Outcome(tuple(raw), (LOAD,))], {0: "cuda:0"}, list(bands.every()), False, 2, 48.0
+    found = bench._judge_measures(
+        known, [BenchOutcome(tuple(raw), (LOAD,))], {0: "cuda:0"}, list(bands.list_measures()), False, 2, 48.0
     )
     words = {m.name: m.verdict for m in found.measures}
     assert (
@@ -222,7 +227,7 @@ def test_the_page_of_a_gpu(monkeypatch):
         and words["memory-copy"] == "noisy"
     )
     assert words["matmul-tf32"] == "undecided" and words["kernel-launch"] == "measured"
-    page = render.page(found, Screen(), verbose=True)
+    page = render.render_bench_screen(found, Screen(), verbose=True)
     assert all(len(line) <= 80 for line in page.splitlines()), page
     for piece in (
         "GPU 0  NVIDIA H200",
@@ -232,7 +237,7 @@ def test_the_page_of_a_gpu(monkeypatch):
     ):
         assert piece in page
     assert "error[GPU021]" in page and "nvidia-smi -i 0 -pl 700" in page and found.exit == 1
-    assert render.line(found) == "bench: not ready (matmul-bf16 slow)\n"
+    assert render.format_bench_line(found) == "bench: not ready (matmul-bf16 slow)\n"
 
 
 # -- the reasons -------------------------------------------------------------------------------------------------------
@@ -240,7 +245,10 @@ def test_the_page_of_a_gpu(monkeypatch):
 
 def said(one, **changes):
     samples = changes.pop("samples", (LOAD,))
-    return [reason.says for reason in slowness.reasons(one, world(one, samples=samples, **changes))]
+    return [
+        reason.says
+        for reason in slowness_reasons.find_slowness_reasons(one, world(one, samples=samples, **changes))
+    ]
 
 
 def test_a_healthy_gpu_has_no_reason():
@@ -269,7 +277,7 @@ def test_a_power_cap():
     """C18: nvidia-smi -pl 200."""
     found = report(world(SLOW, gpu__power_limit=(200,))).findings[0]
     assert "200 W" in found.so and any("-pl 700" in step.does for step in found.fix)
-    assert {fact.key for fact in found.found} >= {"gpu.power_limit", "gpu.power_limit_default"}
+    assert {fact.key for fact in found.find_best_shape} >= {"gpu.power_limit", "gpu.power_limit_default"}
 
 
 def test_other_work_makes_the_measurement_invalid_and_not_the_gpu_bad():
@@ -278,7 +286,7 @@ def test_other_work_makes_the_measurement_invalid_and_not_the_gpu_bad():
     found = report(world(SLOW, gpu__processes=other))
     assert found.verdict == "undecided" and found.findings == ()
     assert "pid 4711 of eve" in found.undecided[0].missing[0].gap
-    assert pace.verdict(row(), world(row(), gpu__processes=other))[0] == "as-expected"
+    assert bench_verdict.judge_measure(row(), world(row(), gpu__processes=other))[0] == "as-expected"
 
 
 def test_somebody_who_came_while_it_was_measured():
@@ -304,7 +312,9 @@ def test_heat_and_the_power_brake(word, says):
 
 
 def test_application_clocks():
-    found = slowness.reasons(SLOW, world(SLOW, samples=(LOAD | {"throttle": ["application_clocks"]},)))
+    found = slowness_reasons.find_slowness_reasons(
+        SLOW, world(SLOW, samples=(LOAD | {"throttle": ["application_clocks"]},))
+    )
     assert "application clocks" in found[0].says and "-rac" in found[0].fix[0].does
 
 
@@ -348,5 +358,5 @@ def test_a_launch_that_is_noisy_leaves_nothing_open():
     facts = Facts([Fact("bench.measures", (steady, launch), "gpuready bench", "run")])
     assert rule.judge(facts, Contract("any", "1")) is None
     unsteady = launch | {"name": "memory-copy", "group": "memory", "better": "more"}
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownFactError):
         rule.judge(Facts([Fact("bench.measures", (steady, unsteady), "", "run")]), Contract("any", "1"))

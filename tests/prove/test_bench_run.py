@@ -13,12 +13,12 @@ import pytest
 from gpuready import system
 from gpuready.catalog import bands
 from gpuready.prove import bench as measuring
-from gpuready.prove.bench import Task
-from gpuready.prove.runner import SCRIPTS
+from gpuready.prove.bench import BenchTask
+from gpuready.prove.runner import SCRIPTS_FOLDER
 from gpuready.render import bench as render
-from gpuready.render import json as written
+from gpuready.render import json_document as written
 from gpuready.render.layout import Screen
-from gpuready.workflow import Refused, benching
+from gpuready.workflow import Refused, bench
 from tests import patient
 
 TINY = {
@@ -27,8 +27,8 @@ TINY = {
     "turns": 3,
     "pace": {"search": 0.3, "pass": 0.02, "warm": 0.0},
 }
-GPU = [kind.name for kind in bands.every() if kind.device == "cuda"]
-HOST = [kind.name for kind in bands.every() if kind.device != "cuda"]
+GPU = [kind.name for kind in bands.list_measures() if kind.device == "cuda"]
+HOST = [kind.name for kind in bands.list_measures() if kind.device != "cuda"]
 HAS_GPU = os.path.exists("/dev/nvidia0")
 no_gpu = pytest.mark.skipif(HAS_GPU, reason="A GPU IS HERE: what a machine without one says is not seen")
 
@@ -40,11 +40,11 @@ def run(tmp_path_factory):
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("OMP_NUM_THREADS", "1")  # threads that wait spin
-        found = benching.bench(
+        found = bench.measure_machine(
             python=patient.python(),
             only=",".join([*GPU, *HOST]),
             folder=str(folder),
-            say=told.append,
+            show_step=told.append,
             options=TINY,
         )
     return found, folder, told
@@ -97,7 +97,7 @@ def test_somebody_who_watches_sees_what_is_measured(run):
     "screen", [Screen(), Screen(ascii=True), Screen(width=60)], ids=["wide", "ascii", "narrow"]
 )
 def test_the_page(run, screen, verbose):
-    page = render.page(run[0], screen, verbose)
+    page = render.render_bench_screen(run[0], screen, verbose)
     assert all(len(line) <= screen.width for line in page.splitlines()), page
     assert page.isascii() or not screen.ascii
     for words in ("absent: matmul-fp32", "cpu-memory", "undecided: "):
@@ -107,20 +107,20 @@ def test_the_page(run, screen, verbose):
 
 @no_gpu
 def test_the_json_has_all_of_it(run):
-    told = json.loads(written.document(render.fields(run[0])))
+    told = json.loads(written.format_json_document(render.bench_json_fields(run[0])))
     assert (told["kind"], told["verdict"], told["exit"]) == ("bench", "undecided", 3)
     assert {m["name"] for m in told["measures"]} == {*GPU, *HOST}
     assert told["versions"]["torch"] and told["made"] and told["report"]["undecided"]
-    assert render.line(run[0]) == "bench: undecided\n"
+    assert render.format_bench_line(run[0]) == "bench: undecided\n"
 
 
 def test_a_long_run_counts_what_comes_after_the_first_half():
     """A GPU that meets its power limit after a while: 8 turns at full speed, and 2.5 times as long ones from then on."""
-    sys.path.append(SCRIPTS)
+    sys.path.append(SCRIPTS_FOLDER)
     try:
         from bench_clock import Clock
     finally:
-        sys.path.remove(SCRIPTS)
+        sys.path.remove(SCRIPTS_FOLDER)
     clock = Clock(None, SimpleNamespace(type="cpu"))
     clock.times = lambda work, count: [0.01 if turn < 8 else 0.025 for turn in range(count)]
     assert clock.held(None, 0.4) == (pytest.approx(0.025), 0.01)
@@ -131,7 +131,9 @@ def test_the_rate_without_rests_is_of_the_shape_of_the_bursts(tmp_path):
     """On a CPU, where the catalogue does not ask for it: what counts is that it takes the shape that was found."""
     words = ("matmul-fp32@cpu", "matmul-fp32-held@cpu")
     options = {"quick": True, "repeat": 1, "shapes": {"matmul-fp32": [256, 256, 256]}, "pace": {"held": 0.05}}
-    found = measuring.run((Task(words, options),), patient.python(), dict(os.environ), system.Live())
+    found = measuring.run_benchmarks(
+        (BenchTask(words, options),), patient.python(), dict(os.environ), system.LiveHost()
+    )
     burst, held = found.rows
     assert (burst["raw"], held["raw"]) == ("measured", "measured"), found.rows
     assert burst["at"] == held["at"] == "256 x 256 x 256"
@@ -162,9 +164,9 @@ def told(tmp_path):
     def call(body, words=("cpu-matmul@cpu", "cpu-memory@cpu", "disk-read@cpu"), **options):
         script = tmp_path / "script.py"
         script.write_text(BEGIN + body)
-        task = Task(words, {}, str(script), deadline=options.pop("deadline", 30.0))
-        door = options.pop("door", system.Live())
-        found = measuring.run((task,), sys.executable, dict(os.environ), door, **options)
+        task = BenchTask(words, {}, str(script), deadline=options.pop("deadline", 30.0))
+        door = options.pop("door", system.LiveHost())
+        found = measuring.run_benchmarks((task,), sys.executable, dict(os.environ), door, **options)
         return {row["name"]: row for row in found.rows}, found
 
     return call
@@ -277,17 +279,17 @@ def test_the_slowest_rank_speaks():
     fast = {"name": "all-reduce", "raw": "measured", "passes": (9.0, 9.0)}
     slow = fast | {"passes": (4.0, 4.0)}
     broken = fast | {"raw": "failed", "passes": ()}
-    assert measuring._slowest([[fast], [slow]]) == [slow]
-    assert measuring._slowest([[fast], [broken]]) == [broken]
-    assert measuring._slowest([[fast], []]) == [fast]
+    assert measuring._slowest_rank_rows([[fast], [slow]]) == [slow]
+    assert measuring._slowest_rank_rows([[fast], [broken]]) == [broken]
+    assert measuring._slowest_rank_rows([[fast], []]) == [fast]
 
 
-class Driver(system.Live):
+class Driver(system.LiveHost):
     """This machine, with a driver that answers what it is told to."""
 
     answer: dict[str, object] = {}
 
-    def _nvml(self, deadline: float = 20.0) -> dict[str, object]:
+    def _answer_nvml(self, deadline: float = 20.0) -> dict[str, object]:
         return self.answer
 
 
@@ -308,7 +310,7 @@ def test_the_driver_is_asked_while_a_gpu_is_measured(told):
 def test_a_driver_that_does_not_answer_is_no_sample(answer):
     door = Driver()
     door.answer = answer
-    assert measuring.sample(door) == []
+    assert measuring.sample_gpus(door) == []
 
 
 # -- the command line ---------------------------------------------------------------------------------------------------------
@@ -326,22 +328,22 @@ def test_a_driver_that_does_not_answer_is_no_sample(answer):
 )
 def test_bad_words_are_refused_in_one_sentence(given, sentence):
     with pytest.raises(Refused) as refused:
-        benching.bench(**given)
+        bench.measure_machine(**given)
     assert sentence in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_only_takes_names_beginnings_and_groups():
-    assert [k.name for k in benching.chosen("disk", False)] == ["disk-write", "disk-read"]
-    assert [k.name for k in benching.chosen("matmul-fp8,transfer", False)] == [
+    assert [k.name for k in bench.choose_measures("disk", False)] == ["disk-write", "disk-read"]
+    assert [k.name for k in bench.choose_measures("matmul-fp8,transfer", False)] == [
         "matmul-fp8",
         "host-to-device",
         "device-to-host",
     ]
-    assert len(benching.chosen("matmul", False)) == 7
-    assert "held" in {k.group for k in benching.chosen(None, False)}
-    assert "held" not in {k.group for k in benching.chosen(None, True)}
-    assert not {"peers", "collective"} & {k.group for k in benching.chosen(None, True)}
-    assert {"peers", "collective"} <= {k.group for k in benching.chosen(None, False)}
+    assert len(bench.choose_measures("matmul", False)) == 7
+    assert "held" in {k.group for k in bench.choose_measures(None, False)}
+    assert "held" not in {k.group for k in bench.choose_measures(None, True)}
+    assert not {"peers", "collective"} & {k.group for k in bench.choose_measures(None, True)}
+    assert {"peers", "collective"} <= {k.group for k in bench.choose_measures(None, False)}
 
 
 def gpuready(*words):
@@ -351,7 +353,7 @@ def gpuready(*words):
 def test_the_list():
     told = gpuready("--list")
     assert told.returncode == 0 and "memory-copy" in told.stdout and "never executed by us" in told.stdout
-    assert len(json.loads(gpuready("--list", "--json").stdout)["measures"]) == len(bands.every())
+    assert len(json.loads(gpuready("--list", "--json").stdout)["measures"]) == len(bands.list_measures())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from gpuready import contracts
 from gpuready.catalog import proofs
 from gpuready.model import Capability, Contract, Fact
-from gpuready.prove import choose
+from gpuready.prove import selection
 from tests.prove.test_ground import facts
 
 DEMO = Contract(
@@ -30,52 +30,63 @@ def levels(contract: Contract) -> dict[str, str]:
 
 
 def test_what_is_asked_for_is_required_and_what_is_not_is_left_out():
-    plain = levels(choose.in_force(DEMO, facts()))
+    plain = levels(selection.select_capabilities(DEMO, facts()))
     assert plain["cuda"] == "required" and plain["sdpa"] == "optional"
     assert "fp8" not in plain and "collectives" not in plain
-    asked = choose.in_force(DEMO, facts(job__wants=("fp8", "no-such-kernel", "triton"), job__gpus=2))
+    asked = selection.select_capabilities(
+        DEMO, facts(job__wants=("fp8", "no-such-kernel", "triton"), job__gpus=2)
+    )
     told = levels(asked)
     assert told["fp8"] == told["no-such-kernel"] == told["collectives"] == told["triton"] == "required"
-    assert choose.unproved(asked) == ("no-such-kernel",)
+    assert selection.unproved_capabilities(asked) == ("no-such-kernel",)
 
 
 def test_no_framework_is_ready_without_a_training_step_and_its_data():
-    told = levels(choose.in_force(DEMO, facts()))
+    told = levels(selection.select_capabilities(DEMO, facts()))
     assert told["training-step"] == told["dataloader"] == "required"
 
 
 def test_a_contract_for_gpus_needs_one_where_there_is_none():
     bare = facts(gpu__count=0, gpu__visible=(), platform__name="cpu")
-    assert levels(choose.in_force(DEMO, bare))["cuda"] == "required"
-    on_cpu = levels(choose.in_force(DEMO, bare.also(Fact("job.wants", ("cpu",)))))
+    assert levels(selection.select_capabilities(DEMO, bare))["cuda"] == "required"
+    on_cpu = levels(selection.select_capabilities(DEMO, bare.with_facts(Fact("job.wants", ("cpu",)))))
     assert "cuda" not in on_cpu and on_cpu["cpu"] == "required" and on_cpu["training-step"] == "required"
 
 
 def test_the_rows_are_those_of_what_is_in_force():
-    rows = {row.name for row in choose.rows(choose.in_force(DEMO, facts(job__wants=("fp8",))))}
+    rows = {
+        row.name
+        for row in selection.list_needed_proofs(
+            selection.select_capabilities(DEMO, facts(job__wants=("fp8",)))
+        )
+    }
     assert {"cuda", "matmul-fp8", "sdpa", "sdpa-math", "training-step", "dataloader"} <= rows
     assert "collectives" not in rows and "torch-compile" not in rows
 
 
 def test_names_without_a_framework_are_all_required():
-    contract, rows = choose.named(["bf16", "sdpa-math"], "2.11.0")
+    contract, rows = selection.select_named_proofs(["bf16", "sdpa-math"], "2.11.0")
     assert {row.name for row in rows} == {"matmul-bf16", "autocast-bf16", "sdpa-math"}
     assert levels(contract) == {"bf16": "required", "sdpa": "required", "sdpa-math": "required"}
-    assert choose.known("bf16") and choose.known("matmul-bf16") and not choose.known("bf17")
+    assert (
+        selection.is_capability_or_proof("bf16")
+        and selection.is_capability_or_proof("matmul-bf16")
+        and not selection.is_capability_or_proof("bf17")
+    )
 
 
 def test_everything_leaves_out_of_the_verdict_what_the_hardware_does_not_have():
-    contract, rows = choose.everything(facts(gpu__capability=("8.0",)), "2.11.0")
+    contract, rows = selection.select_default_proofs(facts(gpu__capability=("8.0",)), "2.11.0")
     told = levels(contract)
     assert told["fp8"] == "optional" and told["peer-access"] == "optional" and told["bf16"] == "required"
-    assert {row.name for row in rows} == {row.name for row in proofs.every() if row.default}
-    assert levels(choose.everything(facts(), "2.11.0")[0])["fp8"] == "required"
+    assert {row.name for row in rows} == {row.name for row in proofs.list_proofs() if row.default}
+    assert levels(selection.select_default_proofs(facts(), "2.11.0")[0])["fp8"] == "required"
 
 
 def test_every_contract_has_something_to_prove():
-    for name in contracts.frameworks():
-        one = choose.in_force(contracts.load(name), facts())
-        assert choose.rows(one), name
+    for name in contracts.list_frameworks():
+        one = selection.select_capabilities(contracts.load_contract(name), facts())
+        assert selection.list_needed_proofs(one), name
 
 
 OWN_STEP = {
@@ -92,26 +103,30 @@ OWN_STEP = {
     "path", sorted(Path(contracts.__file__).parent.glob("*.toml")), ids=lambda path: path.stem
 )
 def test_a_framework_is_not_ready_before_it_has_taken_a_step_of_its_own(path):
-    contract = contracts.read(str(path))
+    contract = contracts.read_contract_file(str(path))
     own = OWN_STEP.get(contract.framework)
     if own is None:
         return
     for known in (facts(), facts(job__wants=("cpu",))):
-        one = choose.in_force(contract, known)
-        on_gpu_alone = proofs.named(own).device == "cuda" and known.known("job.wants")
+        one = selection.select_capabilities(contract, known)
+        on_gpu_alone = proofs.find_proof(own).device == "cuda" and known.value_if_known("job.wants")
         if not on_gpu_alone:
-            assert levels(one)[own] == "required" and own in {row.name for row in choose.rows(one)}
+            assert levels(one)[own] == "required" and own in {
+                row.name for row in selection.list_needed_proofs(one)
+            }
 
 
 def test_all_four_frameworks_have_a_step_of_their_own():
-    found = {contracts.read(str(p)).framework for p in Path(contracts.__file__).parent.glob("*.toml")}
+    found = {
+        contracts.read_contract_file(str(p)).framework for p in Path(contracts.__file__).parent.glob("*.toml")
+    }
     assert {"transformers", "axolotl", "colossalai", "roll"} <= found
 
 
 def test_a_framework_that_brings_its_own_build_is_proved_by_that():
     def rows(framework, *wants):
-        contract = choose.in_force(DEMO.but(framework=framework), facts(job__wants=wants))
-        return {row.name for row in choose.rows(contract)}, levels(contract)
+        contract = selection.select_capabilities(DEMO.replace(framework=framework), facts(job__wants=wants))
+        return {row.name for row in selection.list_needed_proofs(contract)}, levels(contract)
 
     names, told = rows("vllm", "flash-attn", "gptq", "awq")
     assert {"flash-attn-vllm", "gptq-vllm", "awq-vllm"} <= names and not {"flash-attn", "gptq", "awq"} & names
@@ -121,5 +136,7 @@ def test_a_framework_that_brings_its_own_build_is_proved_by_that():
     assert not {"flash-attn-vllm", "gptq-vllm", "cut-cross-entropy-fork"} & names
     names, _ = rows("axolotl", "cut-cross-entropy")
     assert "cut-cross-entropy-fork" in names and "cut-cross-entropy" not in names
-    assert {row.name for row in choose.named(["flash-attn"], "2.11.0")[1]} == {"flash-attn"}
-    assert {row.name for row in choose.named(["flash-attn-vllm"], "2.11.0")[1]} == {"flash-attn-vllm"}
+    assert {row.name for row in selection.select_named_proofs(["flash-attn"], "2.11.0")[1]} == {"flash-attn"}
+    assert {row.name for row in selection.select_named_proofs(["flash-attn-vllm"], "2.11.0")[1]} == {
+        "flash-attn-vllm"
+    }

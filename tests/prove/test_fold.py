@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from gpuready import proven, rules
-from gpuready.check import judge
-from gpuready.model import Capability, Contract, Fact, Facts
-from gpuready.proven import Evidence, Proof
-from gpuready.workflow import proving
+from gpuready import rules
+from gpuready.check.evaluate import judge
+from gpuready.model import Capability, Contract, Fact, Facts, proof
+from gpuready.model.proof import ProofRecord, ProofResult
+from gpuready.workflow import prove
 from gpuready.workflow.refusal import Refused
 
 NUMBERS = {"x": {"value": 1, "bound": "most", "limit": 2}}
-GOOD = Proof(
+GOOD = ProofResult(
     "matmul-bf16", "passed", device="cuda:0", numbers=NUMBERS, steps=("begin",), capability=("bf16",)
 )
 BAD = {"failed": "wrong", "crashed": "SIGSEGV", "hung": "no end", "absent": "no GPU", "unsupported": "no fp8"}
@@ -29,8 +29,8 @@ CODES = {
 
 def report(proofs, level="required", names=("bf16",)):
     contract = Contract("demo", "1", capabilities=tuple(Capability(name, level) for name in names))
-    facts = Facts([], "host").also(*proving._facts(proofs, [contract]))
-    own = [rules.rule(code) for code in ("CAP013", "CAP014", "CAP015", "CAP016")]
+    facts = Facts([], "host").with_facts(*prove._proof_facts(proofs, [contract]))
+    own = [rules.load_rule(code) for code in ("CAP013", "CAP014", "CAP015", "CAP016")]
     return judge(own, facts, contract)
 
 
@@ -38,31 +38,31 @@ def test_what_was_executed_is_ready():
     told = report([GOOD])
     assert (told.verdict, told.exit) == ("ready", 0)
     fact = told.facts.fact("can.bf16")
-    assert (fact.value, fact.how) == (True, "run") and "cuda:0" in fact.source
+    assert (fact.value, fact.access_mode) == (True, "run") and "cuda:0" in fact.source
 
 
 @pytest.mark.parametrize("verdict", BAD)
 def test_what_did_not_pass_is_not_ready_and_has_its_code(verdict):
-    told = report([GOOD.but(verdict=verdict, why=BAD[verdict])])
+    told = report([GOOD.replace(verdict=verdict, why=BAD[verdict])])
     assert told.verdict == "not-ready" and [f.code for f in told.findings] == [CODES[verdict]]
     assert BAD[verdict] in told.findings[0].says and told.facts.fact("can.bf16").value is False
 
 
 @pytest.mark.parametrize("verdict", BAD)
 def test_what_the_contract_only_offers_never_stops_it(verdict):
-    told = report([GOOD.but(verdict=verdict, why=BAD[verdict])], "optional")
+    told = report([GOOD.replace(verdict=verdict, why=BAD[verdict])], "optional")
     assert told.verdict == "clear" and told.findings[0].severity in ("warning", "info")
 
 
 def test_skipped_is_undecided_and_never_a_pass():
-    told = report([GOOD.but(verdict="skipped", why="512 MiB are free")])
+    told = report([GOOD.replace(verdict="skipped", why="512 MiB are free")])
     assert told.verdict == "undecided" and told.undecided[0].missing[0].gap == "512 MiB are free"
 
 
 def test_all_proofs_of_a_capability_must_pass():
-    told = report([GOOD, GOOD.but(name="autocast-bf16", verdict="failed", why="wrong")])
+    told = report([GOOD, GOOD.replace(name="autocast-bf16", verdict="failed", why="wrong")])
     assert told.verdict == "not-ready"
-    told = report([GOOD, GOOD.but(name="autocast-bf16", verdict="skipped", why="full")])
+    told = report([GOOD, GOOD.replace(name="autocast-bf16", verdict="skipped", why="full")])
     assert told.verdict == "undecided"
 
 
@@ -77,7 +77,7 @@ def test_the_cause_in_the_output_gives_the_finding_its_fix():
     for batch in loader:
 RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit.
 """
-    proof = proving._diagnosed(GOOD.but(verdict="failed", why="RuntimeError", output=output))
+    proof = prove._add_proof_cause(GOOD.replace(verdict="failed", why="RuntimeError", output=output))
     assert proof.cause["code"] == "SYS001"
     (found,) = report([proof]).findings
     assert "SYS001" in found.so and len(found.fix) > 1
@@ -86,7 +86,7 @@ RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is
 
 def test_rules_of_proofs_sleep_under_a_check():
     assert not {"CAP013", "CAP014", "CAP015", "CAP016"} & {
-        rule.CODE for rule in rules.awake(Facts([Fact("gpu.count", 1)]))
+        rule.CODE for rule in rules.applicable_rules(Facts([Fact("gpu.count", 1)]))
     }
 
 
@@ -94,16 +94,16 @@ def test_rules_of_proofs_sleep_under_a_check():
 
 
 def test_evidence_is_sealed_and_a_change_is_seen(tmp_path):
-    evidence = Evidence("host", "/py", (GOOD,), "2026-11-15T00:00:00Z").sealed()
-    assert evidence.intact and not evidence.but(host="other").intact
+    evidence = ProofRecord("host", "/py", (GOOD,), "2026-11-15T00:00:00Z").with_digest()
+    assert evidence.is_intact and not evidence.replace(host="other").is_intact
     path = tmp_path / "e.json"
-    path.write_text(proving.document(evidence))
-    assert proving.evidence_of(str(path)) == evidence
+    path.write_text(prove.evidence_document(evidence))
+    assert prove.read_evidence(str(path)) == evidence
     data = json.loads(path.read_text())
     data["proofs"][0]["verdict"] = "failed"
     path.write_text(json.dumps(data))
     with pytest.raises(Refused, match="was changed"):
-        proving.evidence_of(str(path))
+        prove.read_evidence(str(path))
 
 
 @pytest.mark.parametrize(
@@ -113,25 +113,25 @@ def test_what_is_no_evidence_is_refused(tmp_path, text):
     path = tmp_path / "e.json"
     path.write_text(text)
     with pytest.raises(Refused):
-        proving.evidence_of(str(path))
+        prove.read_evidence(str(path))
 
 
 def test_the_digest_does_not_depend_on_the_order_of_keys():
-    a = Evidence("h", "p", (GOOD.but(numbers={"a": {"value": 1}, "b": {"value": 2}}),))
-    b = Evidence("h", "p", (GOOD.but(numbers={"b": {"value": 2}, "a": {"value": 1}}),))
-    assert proven.digest(a) == proven.digest(b)
+    a = ProofRecord("h", "p", (GOOD.replace(numbers={"a": {"value": 1}, "b": {"value": 2}}),))
+    b = ProofRecord("h", "p", (GOOD.replace(numbers={"b": {"value": 2}, "a": {"value": 1}}),))
+    assert proof.compute_digest(a) == proof.compute_digest(b)
 
 
 # -- words --------------------------------------------------------------------------------------------------
 
 
 def test_words_are_frameworks_capabilities_or_proofs():
-    assert proving.sorted_words(["transformers", "bf16", "Matmul_FP8"]) == (
+    assert prove.classify_words(["transformers", "bf16", "Matmul_FP8"]) == (
         ["transformers"],
         ["bf16", "matmul-fp8"],
     )
     with pytest.raises(Refused, match=r"'bf61' is no framework, capability or proof \(nearest: bf16"):
-        proving.sorted_words(["bf61"])
+        prove.classify_words(["bf61"])
 
 
 def test_c13_what_the_kernel_says_of_the_gpu_is_attached_to_what_broke_on_it():
@@ -140,7 +140,10 @@ def test_c13_what_the_kernel_says_of_the_gpu_is_attached_to_what_broke_on_it():
             told = "3,{},1,-;NVRM: Xid (PCI:0000:3b:00): {}, pid=1"
             return (told.format(1, 79), told.format(2, 31))
 
-    broke, fine = GOOD.but(verdict="failed", why="illegal access", output="x\n"), GOOD.but(name="fine")
+    broke, fine = (
+        GOOD.replace(verdict="failed", why="illegal access", output="x\n"),
+        GOOD.replace(name="fine"),
+    )
     known = Facts([Fact("kernel.xids", ({"line": "NVRM: Xid (PCI:0000:3b:00): 79, pid=1"},))])
-    first, second = proving._with_xids((broke, fine), known, Door())
+    first, second = prove._append_kernel_errors((broke, fine), known, Door())
     assert "31, pid=1" in first.output and ": 79" not in first.output and second == fine

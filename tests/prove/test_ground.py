@@ -7,16 +7,16 @@ import os
 import pytest
 
 from gpuready.catalog import features, proofs
-from gpuready.catalog.proofs import Row
+from gpuready.catalog.proofs import ProofSpec
 from gpuready.model import Fact, Facts
-from gpuready.prove import ground, runner
-from gpuready.prove.ground import Task
-from gpuready.proven import Proof
-from gpuready.workflow import proving
+from gpuready.model.proof import ProofResult
+from gpuready.prove import placement, runner
+from gpuready.prove.placement import ProofTask
+from gpuready.workflow import prove
 from tests.rules.worlds import H100
 
-ANY = Row("demo", "demo", "any", ("bf16",), memory=1 << 30)
-GPU = ANY.but(device="cuda")
+ANY = ProofSpec("demo", "demo", "any", ("bf16",), memory=1 << 30)
+GPU = ANY.replace(device="cuda")
 HOLDER = {"gpu": 0, "pid": 4711, "used": 70 << 30, "user": "ada", "command": "python train.py"}
 
 
@@ -29,27 +29,27 @@ def facts(**changes: object) -> Facts:
     return Facts([Fact(key, value) for key, value in told.items()], "host")
 
 
-def one(row: Row, known: Facts) -> Task | Proof:
-    (found,) = ground.placed(row, known, 4)
+def one(row: ProofSpec, known: Facts) -> ProofTask | ProofResult:
+    (found,) = placement.place_proof(row, known, 4)
     return found
 
 
 def test_on_a_machine_with_a_gpu_it_runs_there():
-    assert one(ANY, facts()) == Task(ANY, "cuda:0", 1, (1 << 30) + ground.CONTEXT)
-    cpu = ANY.but(device="cpu")
-    assert one(cpu, facts()) == Task(cpu, "cpu")
+    assert one(ANY, facts()) == ProofTask(ANY, "cuda:0", 1, (1 << 30) + placement.CONTEXT_BYTES)
+    cpu = ANY.replace(device="cpu")
+    assert one(cpu, facts()) == ProofTask(cpu, "cpu")
 
 
 def test_without_a_gpu_it_is_absent_and_the_cpu_shows_something_else():
-    absent, task = ground.placed(ANY, facts(gpu__count=0, gpu__visible=()), 4)
+    absent, task = placement.place_proof(ANY, facts(gpu__count=0, gpu__visible=()), 4)
     assert (absent.verdict, absent.capability) == ("absent", ("bf16",)) and "no GPU" in absent.why
-    assert task.device == "cpu" and not task.counts and ground.aside(ANY) == ("cpu-bf16",)
+    assert task.device == "cpu" and not task.counts and placement.cpu_capability_names(ANY) == ("cpu-bf16",)
     assert one(GPU, facts(gpu__count=0, gpu__visible=())).verdict == "absent"
 
 
 def test_a_job_for_the_cpu_is_proved_on_the_cpu():
     known = facts(job__wants=("cpu",))
-    assert one(ANY, known) == Task(ANY, "cpu") and ground.placed(GPU, known, 4) == []
+    assert one(ANY, known) == ProofTask(ANY, "cpu") and placement.place_proof(GPU, known, 4) == []
 
 
 @pytest.mark.parametrize("value", ["", "-1", "99", "GPU-deadbeef", "0,0"])
@@ -65,7 +65,7 @@ def test_c06_a_gpu_in_exclusive_mode_that_somebody_holds():
     assert found.verdict == "absent"
     assert "EXCLUSIVE_PROCESS" in found.why and "process 4711 of ada (python train.py)" in found.why
     free = facts(gpu__mode=("exclusive-process",))
-    assert isinstance(one(GPU, free), Task) and ground.exclusive(free)
+    assert isinstance(one(GPU, free), ProofTask) and placement.is_gpu_exclusive(free)
 
 
 def test_c07_a_gpu_in_prohibited_mode():
@@ -83,14 +83,14 @@ def test_c08_memory_that_somebody_holds_is_told_before_the_start():
 
 
 def test_a_gate_keeps_out_what_the_gpu_does_not_have():
-    row = GPU.but(gate="fp8_scaled_mm")
+    row = GPU.replace(gate="fp8_scaled_mm")
     found = one(row, facts(gpu__capability=("8.0",)))
     assert found.verdict == "unsupported" and "8.0" in found.why
-    assert isinstance(one(row, facts()), Task)
+    assert isinstance(one(row, facts()), ProofTask)
 
 
 def test_too_few_gpus_are_skipped_and_ranks_follow_the_gpus():
-    pair = GPU.but(gpus=2)
+    pair = GPU.replace(gpus=2)
     assert one(pair, facts()).verdict == "skipped"
     eight = {
         key: value * 8 for key, value in H100.items() if key.startswith("gpu.") and isinstance(value, tuple)
@@ -98,31 +98,33 @@ def test_too_few_gpus_are_skipped_and_ranks_follow_the_gpus():
     known = facts(
         **{k.replace(".", "__"): v for k, v in eight.items()}, gpu__count=8, gpu__mode=("default",) * 8
     )
-    known = known.also(Fact("gpu.visible", tuple(range(8))))
-    assert isinstance(one(pair, known), Task)
-    assert one(GPU.but(ranks=0), known).ranks == 8 and one(GPU.but(ranks=0), facts()).ranks == 1
-    assert ground.placed(ANY.but(device="cpu", ranks=0), facts(), 16)[0].ranks == 4
+    known = known.with_facts(Fact("gpu.visible", tuple(range(8))))
+    assert isinstance(one(pair, known), ProofTask)
+    assert one(GPU.replace(ranks=0), known).ranks == 8 and one(GPU.replace(ranks=0), facts()).ranks == 1
+    assert placement.place_proof(ANY.replace(device="cpu", ranks=0), facts(), 16)[0].ranks == 4
 
 
 def test_what_is_not_installed_is_absent_and_what_nobody_could_see_is_tried():
     assert "torch is not installed" in one(GPU, facts(package__torch=None)).why
     listing = Fact("python.packages", 3)
-    assert one(GPU.but(package="xformers"), facts().also(listing)).why == "xformers is not installed"
-    dark = facts().also(
+    assert (
+        one(GPU.replace(package="xformers"), facts().with_facts(listing)).why == "xformers is not installed"
+    )
+    dark = facts().with_facts(
         Fact("gpu.visible", None, gap="the driver is silent"), Fact("gpu.count", None, gap="dark")
     )
-    assert isinstance(one(GPU, dark), Task)
+    assert isinstance(one(GPU, dark), ProofTask)
 
 
 def test_every_row_of_the_catalogue_can_be_placed():
-    for row in proofs.every():
+    for row in proofs.list_proofs():
         assert row.device in ("cuda", "cpu", "any") and row.source and row.deadline > 0, row.name
-        assert ground.placed(row, facts().also(Fact("python.packages", 3)), 2)
-        assert os.path.exists(os.path.join(runner.SCRIPTS, f"{row.script}.py")), row.name
-        assert not row.gate or features.feature(row.gate), row.name
+        assert placement.place_proof(row, facts().with_facts(Fact("python.packages", 3)), 2)
+        assert os.path.exists(os.path.join(runner.SCRIPTS_FOLDER, f"{row.script}.py")), row.name
+        assert not row.gate or features.find_feature(row.gate), row.name
         assert row.capability or row.framework, row.name
         assert set(row.executed.split()) <= {"cpu", "h200"}, row.name
-    names = [row.name for row in proofs.every()]
+    names = [row.name for row in proofs.list_proofs()]
     assert len(names) == len(set(names))
 
 
@@ -136,22 +138,27 @@ def test_c11_a_holder_that_is_stopped_is_said_to_be():
         "state": "stopped",
     }
     known = facts(gpu__free=(1 << 20,), gpu__processes=(held,))
-    (found,) = ground.placed(proofs.named("cuda"), known, 4)
+    (found,) = placement.place_proof(proofs.find_proof("cuda"), known, 4)
     assert "process 7 of ann (python train.py), 92160 MiB, stopped" in found.why
 
 
 def test_c09_memory_of_a_process_that_was_just_killed_is_waited_for(monkeypatch):
-    monkeypatch.setattr(proving, "EVERY", 0.0)
-    rows, looks = [proofs.named("cuda")], []
+    monkeypatch.setattr(prove, "MEMORY_POLL_SECONDS", 0.0)
+    rows, looks = [proofs.find_proof("cuda")], []
 
     def look():
         looks.append(1)
         return [Fact("gpu.free", (80 << 30,) if len(looks) > 2 else (1 << 20,))]
 
     full = facts(gpu__free=(1 << 20,), gpu__processes=())
-    assert proving.freed(full, rows, look).known("gpu.free") == (80 << 30,) and len(looks) == 3
-    monkeypatch.setattr(proving, "PATIENCE", 0.0)
-    assert proving.freed(full, rows, look).known("gpu.free") == (1 << 20,), "and then it is reported as it is"
-    held = full.also(Fact("gpu.processes", ({"gpu": 0, "pid": 7},)))
-    monkeypatch.setattr(proving, "PATIENCE", 50.0)
-    assert proving.freed(held, rows, look) is held, "one who is there may stay for days"
+    assert (
+        prove.wait_for_free_memory(full, rows, look).value_if_known("gpu.free") == (80 << 30,)
+        and len(looks) == 3
+    )
+    monkeypatch.setattr(prove, "MEMORY_WAIT_SECONDS", 0.0)
+    assert prove.wait_for_free_memory(full, rows, look).value_if_known("gpu.free") == (1 << 20,), (
+        "and then it is reported as it is"
+    )
+    held = full.with_facts(Fact("gpu.processes", ({"gpu": 0, "pid": 7},)))
+    monkeypatch.setattr(prove, "MEMORY_WAIT_SECONDS", 50.0)
+    assert prove.wait_for_free_memory(held, rows, look) is held, "one who is there may stay for days"

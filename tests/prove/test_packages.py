@@ -15,8 +15,8 @@ from gpuready.catalog import proofs
 from gpuready.prove import runner
 from tests import patient
 
-SCRIPTS = Path(runner.SCRIPTS)
-OURS = [row for row in proofs.every() if row.source and row.script not in ("matmul",)]
+SCRIPTS = Path(runner.SCRIPTS_FOLDER)
+OURS = [row for row in proofs.list_proofs() if row.source and row.script not in ("matmul",)]
 
 
 def site(python: Path) -> Path:
@@ -45,8 +45,10 @@ def installed(python: str, name: str, version: str, files: dict[str, str]) -> No
 
 
 def ran(python: str, script: str, *arguments: str, deadline: float = 240):
-    row = proofs.Row(f"{script} {arguments}", script, "cpu", arguments=arguments, deadline=deadline)
-    return runner.run(row, python, "cpu", {**os.environ, "OMP_NUM_THREADS": "1"})  # threads that wait spin
+    row = proofs.ProofSpec(f"{script} {arguments}", script, "cpu", arguments=arguments, deadline=deadline)
+    return runner.run_single_proof(
+        row, python, "cpu", {**os.environ, "OMP_NUM_THREADS": "1"}
+    )  # threads that wait spin
 
 
 # -- packages that are not what their name says ---------------------------------------------------------
@@ -257,8 +259,8 @@ except OSError as missing:
 
 def test_every_capability_of_every_contract_has_a_proof():
     files = sorted(Path(contracts.__file__).parent.glob("*.toml"))
-    wanted = {c.name for path in files for c in contracts.read(str(path)).capabilities}
-    assert len(wanted) > 50 and wanted <= set(proofs.capabilities())
+    wanted = {c.name for path in files for c in contracts.read_contract_file(str(path)).capabilities}
+    assert len(wanted) > 50 and wanted <= set(proofs.list_proof_capabilities())
 
 
 @pytest.mark.parametrize("row", OURS, ids=lambda row: row.name)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gpuready
-from gpuready.proven import Evidence
+from gpuready.model.proof import ProofRecord
 from tests import patient
 
 SRC = str(Path(gpuready.__file__).parent.parent)
@@ -66,8 +66,8 @@ def test_what_was_asked_for_and_cannot_run_on_a_cpu_leaves_it_undecided(proved):
 
 def test_the_evidence_is_whole(proved):
     _, found, folder = proved
-    evidence = Evidence.from_json(found["evidence"])
-    assert evidence.intact
+    evidence = ProofRecord.from_json(found["evidence"])
+    assert evidence.is_intact
     kept = json.loads((folder / "evidence.json").read_text())
     assert kept["kind"] == "evidence" and kept["digest"] == found["evidence"]["digest"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.catalog import proofs
-from gpuready.workflow import proving
+from gpuready.workflow import prove
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 RECORDS = {"h200": "prove*-h200.json", "cpu": "prove*cpu*.json"}
@@ -18,8 +18,8 @@ def passed(where: str) -> set[str]:
     for path in RESULTS.glob(RECORDS[where]):
         if "faults" in path.name:
             continue
-        evidence = proving.evidence_of(str(path))
-        assert evidence.intact, f"{path.name} is not what was sealed"
+        evidence = prove.read_evidence(str(path))
+        assert evidence.is_intact, f"{path.name} is not what was sealed"
         on_gpu = where != "cpu"
         found |= {
             proof.name.removesuffix(", cpu")
@@ -31,5 +31,5 @@ def passed(where: str) -> set[str]:
 
 @pytest.mark.parametrize("where", RECORDS)
 def test_what_is_said_to_be_executed_has_a_record(where):
-    said = {row.name for row in proofs.every() if where in row.executed.split()}
+    said = {row.name for row in proofs.list_proofs() if where in row.executed.split()}
     assert said and said <= passed(where), said - passed(where)

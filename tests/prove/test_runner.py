@@ -14,14 +14,14 @@ import pytest
 
 import gpuready
 from gpuready.prove import runner
-from gpuready.system import processes
+from gpuready.system.process import background
 from tests.prove.scripts import GOOD, PYTHON, fake_torch, row
 
 SRC = str(Path(gpuready.__file__).parent.parent)
 
 
 def prove(folder: Path, body: str, *, ranks: int = 1, variables: dict[str, str] | None = None, **columns):
-    return runner.run(row(folder, body, **columns), PYTHON, "cpu", variables, ranks=ranks)
+    return runner.run_single_proof(row(folder, body, **columns), PYTHON, "cpu", variables, ranks=ranks)
 
 
 def test_a_proof_that_passes(tmp_path):
@@ -59,7 +59,7 @@ def test_an_interpreter_that_hangs_before_any_script_begins(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "v")], check=True)
     site = next((tmp_path / "v").glob("lib/python*/site-packages"))
     (site / "slow.pth").write_text("import time; time.sleep(600)\n")
-    found = runner.run(row(tmp_path, GOOD, deadline=1.5), str(tmp_path / "v" / "bin" / "python"))
+    found = runner.run_single_proof(row(tmp_path, GOOD, deadline=1.5), str(tmp_path / "v" / "bin" / "python"))
     assert found.verdict == "hung" and found.why.endswith("before the script began")
     assert "importtime" in found.output and "site" in found.output
 
@@ -108,7 +108,7 @@ def act(p):
 """
     found = prove(tmp_path, body)
     assert found.verdict == "passed"
-    assert len(found.output) < 4 * processes.KEPT
+    assert len(found.output) < 4 * background.KEPT_BYTES
     assert found.output.startswith("the beginning") and "the end" in found.output[-200:]
     assert "bytes left out" in found.output
 
@@ -305,7 +305,7 @@ def test_a_proof_dies_with_gpuready_itself(tmp_path):
 
 
 def test_an_interpreter_that_is_none(tmp_path):
-    found = runner.run(row(tmp_path, GOOD), str(tmp_path / "no-python"))
+    found = runner.run_single_proof(row(tmp_path, GOOD), str(tmp_path / "no-python"))
     assert found.verdict == "failed" and "cannot execute" in found.why
 
 
@@ -335,9 +335,9 @@ def act(p):
 def test_the_caches_of_the_user_stay_readable_and_nobody_is_asked():
     """Kernels of the hub that were fetched before are where the user has them; what is compiled has a folder of its own."""
     ours = {"HF_HOME": "/data/hf", "HF_HUB_CACHE": "/data/hub", "TRITON_CACHE_DIR": "/data/triton"}
-    env = runner.environment(ours, "/private", 60.0)
+    env = runner.proof_environment(ours, "/private", 60.0)
     assert (env["HF_HOME"], env["HF_HUB_CACHE"]) == ("/data/hf", "/data/hub")
     assert env["HF_HUB_OFFLINE"] == env["TRANSFORMERS_OFFLINE"] == env["HF_DATASETS_OFFLINE"] == "1"
-    assert env["TRITON_CACHE_DIR"] == "/private/triton" and "HF_HUB_CACHE" not in runner.environment(
+    assert env["TRITON_CACHE_DIR"] == "/private/triton" and "HF_HUB_CACHE" not in runner.proof_environment(
         {}, "/private", 60.0
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Capability, Contract, Fact, Facts, Report
-from gpuready.proven import Evidence, Proof
+from gpuready.model.proof import ProofRecord, ProofResult
 from gpuready.render import prove
 from gpuready.render.layout import Screen
 from tests.prove.test_fold import GOOD
 
 HOSTILE = "\x1b[31mowned\x07\u202e " + "x" * 300
 PROOFS = (
-    GOOD.but(executed="h200", seconds=3.2, hardware={"backend": "flash"}),
-    GOOD.but(name="new", executed="cpu"),
-    Proof(
+    GOOD.replace(executed="h200", seconds=3.2, hardware={"backend": "flash"}),
+    GOOD.replace(name="new", executed="cpu"),
+    ProofResult(
         "broken",
         "failed",
         "error is 0.5, and has to be <= 0.01",
@@ -22,16 +22,16 @@ PROOFS = (
         steps=("begin", "multiply"),
         output="one\ntwo\nthree\n4\n5\n6\n7\nthe last words\n",
     ),
-    Proof(
+    ProofResult(
         "dead",
         "crashed",
         "ended by SIGSEGV, in the step: import torch",
         steps=("begin", "import torch"),
         exit=-11,
     ),
-    Proof("gone", "absent", "no GPU in this machine"),
-    Proof("left", "skipped", "it needs 2 GPUs, and 1 can be seen"),
-    Proof(
+    ProofResult("gone", "absent", "no GPU in this machine"),
+    ProofResult("left", "skipped", "it needs 2 GPUs, and 1 can be seen"),
+    ProofResult(
         HOSTILE,
         "failed",
         HOSTILE,
@@ -48,8 +48,8 @@ REPORT = Report(
 
 
 def page(width: int = 80, **options) -> str:
-    evidence = Evidence("host", "/py", PROOFS, "2026-11-15T00:00:00Z").sealed()
-    return prove.page([REPORT], evidence, Screen(width), elapsed=12.0, **options)
+    evidence = ProofRecord("host", "/py", PROOFS, "2026-11-15T00:00:00Z").with_digest()
+    return prove.render_proof_screen([REPORT], evidence, Screen(width), elapsed=12.0, **options)
 
 
 @pytest.mark.parametrize("width", [40, 80, 100])
@@ -86,28 +86,38 @@ def test_the_number_that_tells_most_is_shown():
         "free": {"value": 7.0},
         "count": {"value": 3, "bound": "least", "limit": 1},
     }
-    assert prove.key_number(GOOD.but(numbers=rows)) == "near error 0.9 <= 1, 2 more numbers"
-    assert prove.key_number(GOOD.but(numbers={k: rows[k] for k in ("free", "count")})) == "count 3 >= 1"
-    assert prove.key_number(GOOD.but(numbers={"free": {"value": 7.0}})) == ""
+    assert prove.format_key_number(GOOD.replace(numbers=rows)) == "near error 0.9 <= 1, 2 more numbers"
+    assert (
+        prove.format_key_number(GOOD.replace(numbers={k: rows[k] for k in ("free", "count")}))
+        == "count 3 >= 1"
+    )
+    assert prove.format_key_number(GOOD.replace(numbers={"free": {"value": 7.0}})) == ""
 
 
 def test_what_did_not_run_for_one_reason_is_told_once():
-    several = tuple(Proof(f"p{n}", "absent", "no GPU in this machine") for n in range(20))
-    evidence = Evidence("host", "/py", (*several, PROOFS[0]), "now").sealed()
-    text = prove.page([REPORT], evidence, Screen(80))
+    several = tuple(ProofResult(f"p{n}", "absent", "no GPU in this machine") for n in range(20))
+    evidence = ProofRecord("host", "/py", (*several, PROOFS[0]), "now").with_digest()
+    text = prove.render_proof_screen([REPORT], evidence, Screen(80))
     assert (
         text.count("no GPU in this machine") == 1 and "? 20 absent: no GPU" in text and "p0, p1, p2" in text
     )
-    assert prove.page([REPORT], evidence, Screen(80), verbose=True).count("no GPU in this machine") == 20
+    assert (
+        prove.render_proof_screen([REPORT], evidence, Screen(80), verbose=True).count(
+            "no GPU in this machine"
+        )
+        == 20
+    )
 
 
 def test_what_we_have_executed_counts_for_its_kind_of_device_only():
-    assert prove.known(GOOD.but(executed="h200")) and not prove.known(GOOD.but(executed="cpu"))
-    assert prove.known(GOOD.but(executed="cpu", device="cpu")) and not prove.known(
-        GOOD.but(executed="", device="cpu")
+    assert prove.executed_before(GOOD.replace(executed="h200")) and not prove.executed_before(
+        GOOD.replace(executed="cpu")
+    )
+    assert prove.executed_before(GOOD.replace(executed="cpu", device="cpu")) and not prove.executed_before(
+        GOOD.replace(executed="", device="cpu")
     )
 
 
 def test_progress_is_one_line():
-    line = prove.progress(PROOFS[-1], 3, 9, Screen(80))
+    line = prove.format_proof_progress(PROOFS[-1], 3, 9, Screen(80))
     assert line.startswith("[3/9]") and len(line) < 80 and "\n" not in line

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from gpuready.prove.ground import Task
-from gpuready.prove.session import Session, usual_jobs
+from gpuready.prove.placement import ProofTask
+from gpuready.prove.session import ProofSession, default_job_count
 from tests.prove.scripts import GOOD, PYTHON, row
 from tests.prove.test_ground import facts
 
@@ -16,7 +16,7 @@ NAP = "def act(p):\n    import time\n    time.sleep(0.6)\n    p.number('begun', 
 
 
 def session(known, **options):
-    return Session(known, PYTHON, os.environ, **options)
+    return ProofSession(known, PYTHON, os.environ, **options)
 
 
 def test_all_run_and_come_back_in_order_and_each_is_told_once(tmp_path):
@@ -52,17 +52,17 @@ def test_what_may_start_beside_what_runs(tmp_path):
     def fits(known, mine, others, jobs=4):
         one = session(known, jobs=jobs)
         one.running = [(task, None) for task in others]
-        return one._fits(mine)
+        return one._may_start_now(mine)
 
-    gpu = Task(row(tmp_path, GOOD, "gpu"), "cuda:0", 1, 30 << 30)
-    cpu = Task(row(tmp_path, GOOD, "cpu"), "cpu", 2)
+    gpu = ProofTask(row(tmp_path, GOOD, "gpu"), "cuda:0", 1, 30 << 30)
+    cpu = ProofTask(row(tmp_path, GOOD, "cpu"), "cpu", 2)
     wide, narrow = facts(gpu__free=(80 << 30,)), facts(gpu__free=(40 << 30,))
     assert fits(wide, gpu, [gpu]) and not fits(narrow, gpu, [gpu]) and fits(narrow, cpu, [gpu])
     assert fits(narrow, gpu, []), "what cannot be beside others can still be tried alone"
     assert not fits(wide, cpu, [cpu, gpu], jobs=4) and fits(wide, cpu, [gpu], jobs=4)
     shut = facts(gpu__free=(80 << 30,), gpu__mode=("exclusive-process",))
     assert not fits(shut, gpu, [gpu]) and fits(shut, cpu, [gpu])
-    lone = gpu.but(row=gpu.row.but(alone=True))
+    lone = gpu.replace(row=gpu.row.replace(alone=True))
     assert not fits(wide, lone, [cpu]) and not fits(wide, cpu, [lone]) and fits(wide, lone, [])
 
 
@@ -104,4 +104,4 @@ def test_an_interruption_leaves_nothing(tmp_path):
 
 
 def test_jobs_follow_the_processors():
-    assert [usual_jobs(n) for n in (1, 2, 4, 16, 96)] == [1, 1, 2, 8, 8]
+    assert [default_job_count(n) for n in (1, 2, 4, 16, 96)] == [1, 1, 2, 8, 8]

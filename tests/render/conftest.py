@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.planned import Locked, Plan
+from gpuready.model.plan import LockedPackage, Plan
 from tests.apply.wheels import wheel
 from tests.render.planned import PYTHON
 
@@ -53,9 +53,9 @@ def plan(shop) -> Plan:
         shop["root"] / "simple" / "helper-kit"
     )
     rows = (
-        Locked("framework", "5.22.0", (shop["hashes"]["framework"],), via=("the plan",)),
-        Locked("helper-kit", "1.4.2", (shop["hashes"]["helper-kit"],), via=("framework",)),
-        Locked("torch", "2.13.0+cu126", (shop["hashes"]["torch"], "sha256:" + "0" * 64), "cu126"),
+        LockedPackage("framework", "5.22.0", (shop["hashes"]["framework"],), via=("the plan",)),
+        LockedPackage("helper-kit", "1.4.2", (shop["hashes"]["helper-kit"],), via=("framework",)),
+        LockedPackage("torch", "2.13.0+cu126", (shop["hashes"]["torch"], "sha256:" + "0" * 64), "cu126"),
     )
     return Plan(
         "framework", "5.22", "plan", machine="h100x8", python=PYTHON, torch="2.13.0+cu126", cuda="12.6",

@@ -9,12 +9,12 @@ from gpuready.model import (
     Fact,
     Facts,
     Finding,
-    Ignored,
-    Judged,
-    Need,
+    FixStep,
+    IgnoredFinding,
+    PassedRule,
     Report,
-    Step,
-    Undecided,
+    Requirement,
+    UndecidedRule,
 )
 
 AXOLOTL = Contract("axolotl", "0.18.0", distribution="axolotl")
@@ -51,16 +51,16 @@ H100 = facts(
     nccl__version="2.29",
     net__interface="eth0",
     net__ib=(),
-).also(
+).with_facts(
     Fact("driver.version", "550.144.03", "/sys/module/nvidia/version"),
     Fact("torch.cuda", "13.0", "torch/version.py"),
 )
 
 
-def holding(*families: tuple[str, int, tuple[str, ...]]) -> tuple[Judged, ...]:
+def holding(*families: tuple[str, int, tuple[str, ...]]) -> tuple[PassedRule, ...]:
     """So many rules of each family that hold, with what they read."""
     return tuple(
-        Judged(f"{letters}{500 + i}", reads) for letters, count, reads in families for i in range(count)
+        PassedRule(f"{letters}{500 + i}", reads) for letters, count, reads in families for i in range(count)
     )
 
 
@@ -71,11 +71,11 @@ def old_driver() -> Report:
         "error",
         "the driver is older than the torch wheel needs",
         found=(H100.fact("driver.version"), H100.fact("torch.cuda")),
-        needs=(Need("driver.version", ">=580", cite="CUDA 13.0 release notes, table 2"),),
+        needs=(Requirement("driver.version", ">=580", cite="CUDA 13.0 release notes, table 2"),),
         so="torch.cuda.is_available() is False; nothing runs on these GPUs",
         fix=(
-            Step("install torch 2.12.1 built for cu126", safety="ask", note="no root needed"),
-            Step("install driver 580 or newer and reboot", note="needs root"),
+            FixStep("install torch 2.12.1 built for cu126", safety="ask", note="no root needed"),
+            FixStep("install driver 580 or newer and reboot", note="needs root"),
         ),
     )
     shm = Finding(
@@ -83,15 +83,17 @@ def old_driver() -> Report:
         "warning",
         "/dev/shm is smaller than data loaders and NCCL need",
         found=(Fact("system.shm", 64 << 20, "statvfs /dev/shm"),),
-        needs=(Need("system.shm", ">=1GiB", level="recommended", cite="PyTorch, torch.multiprocessing"),),
+        needs=(
+            Requirement("system.shm", ">=1GiB", level="recommended", cite="PyTorch, torch.multiprocessing"),
+        ),
         so="workers die with a bus error",
         fix=(
-            Step(
+            FixStep(
                 "start the container with a larger /dev/shm",
                 run=("docker", "run", "--shm-size", "16g", "--gpus", "all", "an image with spaces", "bash"),
                 safety="safe",
             ),
-            Step("share the memory of the host"),
+            FixStep("share the memory of the host"),
         ),
     )
     held = holding(
@@ -149,14 +151,14 @@ def clear_h200() -> Report:
 
 def proven() -> Report:
     base = clear_h200()
-    ran = base.facts.also(
+    ran = base.facts.with_facts(
         Fact("can.matmul", True, "prove", "run"),
         Fact("can.nccl", True, "prove", "run"),
         Fact("can.fp8", False, "prove", "run"),
         Fact("can.compile", None, "prove", "run", gap="ran past 60 s"),
     )
-    contract = base.contract.but(capabilities=(Capability("matmul", "required"),))
-    return base.but(facts=ran, contract=contract, findings=())
+    contract = base.contract.replace(capabilities=(Capability("matmul", "required"),))
+    return base.replace(facts=ran, contract=contract, findings=())
 
 
 def no_gpu() -> Report:
@@ -175,9 +177,9 @@ def no_gpu() -> Report:
         "error",
         "this machine has no GPU that the framework can use",
         found=(Fact("gpu.count", 0, "/sys/bus/pci/devices"),),
-        needs=(Need("platform.name", "cuda|rocm", cite="the contract of transformers 5.22"),),
+        needs=(Requirement("platform.name", "cuda|rocm", cite="the contract of transformers 5.22"),),
         so="nothing of the framework runs on a GPU here",
-        fix=(Step("use a machine that has one"),),
+        fix=(FixStep("use a machine that has one"),),
     )
     held = holding(("PKG", 1, ("python.version",)), ("SYS", 2, ("system.shm",)))
     return Report(TRANSFORMERS, known, (finding,), judged=held, catalog=CATALOGUE)
@@ -185,7 +187,7 @@ def no_gpu() -> Report:
 
 def undecided() -> Report:
     hidden = Fact("gpu.capability", None, "libnvidia-ml.so.1", gap="permission denied")
-    known = facts("locked", os__pretty="Rocky Linux 9.5", system__shm=1 << 30).also(
+    known = facts("locked", os__pretty="Rocky Linux 9.5", system__shm=1 << 30).with_facts(
         Fact("gpu.count", None, "libnvidia-ml.so.1", gap="NVML did not answer within 2 s"),
         hidden,
         Fact("driver.version", None, "/sys/module/nvidia/version", gap="permission denied"),
@@ -194,10 +196,10 @@ def undecided() -> Report:
         Fact("compiler.gcc", None, "gcc", gap="it hung"),
     )
     blind = (
-        Undecided("GPU004", "error", "The GPU is older than the wheel has code for", (hidden,)),
-        Undecided("DRV001", "error", "NVML and the driver disagree", (known.fact("driver.version"),)),
-        Undecided("SYS009", "warning", "No swap is set up", (known.fact("memory.total"),)),
-        Undecided("BLD001", "warning", "gcc is too new for nvcc", (known.fact("compiler.gcc"),)),
+        UndecidedRule("GPU004", "error", "The GPU is older than the wheel has code for", (hidden,)),
+        UndecidedRule("DRV001", "error", "NVML and the driver disagree", (known.fact("driver.version"),)),
+        UndecidedRule("SYS009", "warning", "No swap is set up", (known.fact("memory.total"),)),
+        UndecidedRule("BLD001", "warning", "gcc is too new for nvcc", (known.fact("compiler.gcc"),)),
     )
     return Report(TRANSFORMERS, known, undecided=blind, judged=holding(("SYS", 1, ("system.shm",))))
 
@@ -205,8 +207,8 @@ def undecided() -> Report:
 def ignored() -> Report:
     base = old_driver()
     reason = "the driver is upgraded tonight; ticket 4711"
-    aside = (Ignored(base.findings[0], reason),)
-    return base.but(findings=base.findings[1:], ignored=aside, strict=True)
+    aside = (IgnoredFinding(base.findings[0], reason),)
+    return base.replace(findings=base.findings[1:], ignored=aside, strict=True)
 
 
 def stated() -> Report:
@@ -221,11 +223,11 @@ def stated() -> Report:
         NOT_STATED,
     )
     waits = tuple(
-        Undecided(code, "error", "It is wrong", (Fact(key, None, gap=NOT_STATED),))
+        UndecidedRule(code, "error", "It is wrong", (Fact(key, None, gap=NOT_STATED),))
         for code, key in [("DRV001", "driver.version"), ("PKG001", "torch.cuda"), ("PKG002", "torch.cuda")]
     )
     says = "no contract for 0.19.0: needs from its metadata, gates from 0.18.0"
-    contract = AXOLOTL.but(version="0.19.0", says=says)
+    contract = AXOLOTL.replace(version="0.19.0", says=says)
     return Report(contract, known, unstated=waits, judged=holding(("GPU", 3, ("gpu.capability",))))
 
 
@@ -234,7 +236,7 @@ def hostile() -> Report:
     endless = "x" * 300
     path = "/opt/" + "deep/" * 40 + "version.py"
     bad = Fact("gpu.name", (HOSTILE, endless), HOSTILE)
-    known = facts(HOSTILE, gpu__count=2, gpu__name=(HOSTILE, endless), os__pretty=endless).also(
+    known = facts(HOSTILE, gpu__count=2, gpu__name=(HOSTILE, endless), os__pretty=endless).with_facts(
         Fact("package.torch", HOSTILE, path),
         Fact("python.version", "日本語" * 30),
         Fact("system.shm", "lots"),
@@ -244,18 +246,21 @@ def hostile() -> Report:
         "error",
         f"a name is {HOSTILE} and {endless}",
         found=(bad, Fact(endless, 10**400, path), Fact("a.b", {"k": ((HOSTILE,),)}, HOSTILE)),
-        needs=(Need(HOSTILE, f">={HOSTILE}", when=HOSTILE, cite=path),),
+        needs=(Requirement(HOSTILE, f">={HOSTILE}", when=HOSTILE, cite=path),),
         so="日本語" * 60,
-        fix=(Step(HOSTILE, run=("sh", "-c", HOSTILE, endless), note=endless), Step(endless, note=HOSTILE)),
+        fix=(
+            FixStep(HOSTILE, run=("sh", "-c", HOSTILE, endless), note=endless),
+            FixStep(endless, note=HOSTILE),
+        ),
     )
     return Report(
         Contract(HOSTILE, endless, variant=HOSTILE, says=HOSTILE),
         known,
-        (finding, finding.but(severity="warning"), finding.but(severity="info")),
-        undecided=(Undecided("GPU003", "error", HOSTILE, (Fact("gpu.pci", None, gap=HOSTILE),)),),
-        unstated=(Undecided("GPU005", "error", endless, (Fact(endless, None, gap=NOT_STATED),)),),
-        judged=(Judged("GPU006", ("gpu.name", endless)),),
-        ignored=(Ignored(finding, HOSTILE),),
+        (finding, finding.replace(severity="warning"), finding.replace(severity="info")),
+        undecided=(UndecidedRule("GPU003", "error", HOSTILE, (Fact("gpu.pci", None, gap=HOSTILE),)),),
+        unstated=(UndecidedRule("GPU005", "error", endless, (Fact(endless, None, gap=NOT_STATED),)),),
+        judged=(PassedRule("GPU006", ("gpu.name", endless)),),
+        ignored=(IgnoredFinding(finding, HOSTILE),),
         catalog=HOSTILE,
     )
 

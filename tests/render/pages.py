@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpuready.benched import Benched, Measure
-from gpuready.fleet.simulated import Simulated
-from gpuready.fleeted import Drift, FleetReport, Group, Outlier, Suspect
+from gpuready.fleet.simulated import SimulatedTransport
 from gpuready.model import Fact, Finding
-from gpuready.proven import Evidence, Proof
+from gpuready.model.bench import BenchMeasure, BenchResult
+from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodeGroup, Outlier
+from gpuready.model.proof import ProofRecord, ProofResult
+from gpuready.model.report_document import ReportDocument
 from gpuready.render import report
-from gpuready.reported import Reported
-from gpuready.workflow import planning
-from gpuready.workflow.fitting import fit
+from gpuready.workflow import plan
+from gpuready.workflow.fit import fit_job
 from tests.fleet.worlds import judge_all, machine, names
 
 from .machines import REPORTS
@@ -45,26 +45,28 @@ EIGHT = {
 def eight() -> Any:
     """The example of the design, with NUMA nodes, switches, a GPU that is lost, and InfiniBand."""
     one = REPORTS["old_driver"]
-    return one.but(facts=one.facts.also(*(Fact(key, value, "test") for key, value in EIGHT.items())))
+    return one.replace(
+        facts=one.facts.with_facts(*(Fact(key, value, "test") for key, value in EIGHT.items()))
+    )
 
 
-def evidence() -> Evidence:
-    passed = Proof(
+def evidence() -> ProofRecord:
+    passed = ProofResult(
         "matmul-bf16", "passed", device="cuda:0", seconds=1.25, versions={"torch": "2.12.1"}, source="torch",
         numbers={"relative_error": {"value": 0.0021, "bound": "most", "limit": 0.01, "unit": ""},
                  "rate": {"value": 712.5, "bound": "", "limit": None, "unit": "TFLOP/s"}},
         capability=("matmul",), executed="h200",
     )  # fmt: skip
-    wrong = Proof(
+    wrong = ProofResult(
         "fp8", "crashed", "signal 11 in the step scaled_mm", "cuda:0", seconds=3.0, steps=("import", "scaled_mm"),
         output="line one\nSegmentation fault\n", cause={"code": "CAP014", "says": "a kernel crashed"},
     )  # fmt: skip
-    return Evidence("gpu-07", "/opt/env/bin/python", (passed, wrong), "2026-11-15T20:00:00Z").sealed()
+    return ProofRecord("gpu-07", "/opt/env/bin/python", (passed, wrong), "2026-11-15T20:00:00Z").with_digest()
 
 
-def benched() -> Benched:
+def benched() -> BenchResult:
     rows = (
-        Measure(
+        BenchMeasure(
             "matmul-bf16",
             "as-expected",
             "GPU 0",
@@ -75,17 +77,17 @@ def benched() -> Benched:
             (680e12, 800e12),
             passes=(740e12, 742e12),
         ),
-        Measure(
+        BenchMeasure(
             "memory-copy", "slow", "GPU 0", 1.4e12, "B/s", 3.35e12, 0.42, (2.6e12, 3.1e12), cite="data sheet"
         ),
-        Measure("launch", "measured", "GPU 0", 4.1e-6, "s"),
-        Measure("nccl", "absent", why="one GPU"),
+        BenchMeasure("launch", "measured", "GPU 0", 4.1e-6, "s"),
+        BenchMeasure("nccl", "absent", why="one GPU"),
     )
     slow = Finding(
         "GPU021", "error", "the GPU is slower than others of its kind", so="every job takes longer"
     )
-    judged = REPORTS["clear_h200"].but(findings=(slow,))
-    return Benched(
+    judged = REPORTS["clear_h200"].replace(findings=(slow,))
+    return BenchResult(
         "gpu-07",
         "/opt/env/bin/python",
         judged,
@@ -97,13 +99,13 @@ def benched() -> Benched:
 
 def whole() -> dict[str, Any]:
     """A document with every part; through JSON, as a file would have it."""
-    plans = planning.plan(["axolotl"], on="h100x8", resolve=False)
-    job = fit(["qwen2.5-0.5b"], {"seq": 512, "micro_batch": 2}, on="h100", search=False)
-    found = Reported(
+    plans = plan.plan_frameworks(["axolotl"], on="h100x8", resolve=False)
+    job = fit_job(["qwen2.5-0.5b"], {"seq": 512, "micro_batch": 2}, on="h100", search=False)
+    found = ReportDocument(
         (eight(), REPORTS["undecided"], REPORTS["ignored"]), evidence(), benched(), job, plans.plans, plans.environments,
         made="2026-11-15T20:01:00Z", notes=("a note of the report",),
     )  # fmt: skip
-    return json.loads(json.dumps(report.fields(found), default=str))
+    return json.loads(json.dumps(report.report_document_fields(found), default=str))
 
 
 def fleet(count: int = 1024) -> FleetReport:
@@ -118,7 +120,7 @@ def fleet(count: int = 1024) -> FleetReport:
     def pace(name: str, attempt: int) -> dict[str, list[float]]:
         return {"matmul-bf16": [700.0 + int(name[1:]) * 37 % 11 - (60 if name == "n00100" else 0)]}
 
-    return judge_all(Simulated(every, machine(), odd, dead=every[200:204], figures=pace), "bench")
+    return judge_all(SimulatedTransport(every, machine(), odd, dead=every[200:204], figures=pace), "bench")
 
 
 def many(count: int) -> FleetReport:
@@ -128,7 +130,7 @@ def many(count: int) -> FleetReport:
         "driver",
         "driver.version",
         "580.1",
-        (Group("550.1", f"n[00001-{half // 10:05d}]", half // 10),),
+        (NodeGroup("550.1", f"n[00001-{half // 10:05d}]", half // 10),),
         count,
     )
     figures = {"matmul-bf16": {f"n{n:05d}": (700.0 + n % 17,) for n in range(1, half + 1)}}
@@ -146,7 +148,10 @@ def many(count: int) -> FleetReport:
 
 def of_fleet(found: FleetReport) -> dict[str, Any]:
     return json.loads(
-        json.dumps(report.fields(Reported(fleet=found, made="2026-11-15T20:01:00Z")), default=str)
+        json.dumps(
+            report.report_document_fields(ReportDocument(fleet=found, made="2026-11-15T20:01:00Z")),
+            default=str,
+        )
     )
 
 
@@ -191,7 +196,7 @@ def hostile_fleet(text: str) -> FleetReport:
         "check", f"ssh{text}", 2,
         (Finding("FLT001", "error", f"a node{text}", (Fact("fleet.nodes", text, text),), so=text),),
         verdicts={"not-ready": node, "clear": "n2"}, states={"answered": f"{node},n2"}, reasons={f"dead: {text}": node},
-        drift=(Drift("driver", f"driver.version{text}", text, (Group(text, node, 1),), 2),),
-        outliers=(Outlier(node, f"matmul{text}", 1.0, 2.0, -0.5, 9.0),), suspects=(Suspect("node", (node,), evidence=(text,)),),
+        drift=(Drift("driver", f"driver.version{text}", text, (NodeGroup(text, node, 1),), 2),),
+        outliers=(Outlier(node, f"matmul{text}", 1.0, 2.0, -0.5, 9.0),), suspects=(FleetSuspect("node", (node,), evidence=(text,)),),
         exclude=node, blames={f"FLT001{text}": node}, figures={f"matmul{text}": {node: (1.0,), "n2": (2.0,)}}, notes=(text,),
     )  # fmt: skip

@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 
-from gpuready.model import Step
-from gpuready.planned import Plan
+from gpuready.model import FixStep
+from gpuready.model.plan import Plan
 
 PYTHON = "{}.{}".format(*sys.version_info[:2])
 UNRESOLVED = Plan(
@@ -15,10 +15,10 @@ UNRESOLVED = Plan(
     packages={"transformers": "5.22.0", "torch": "2.13.0+cu126"}, image="nvidia/cuda:12.6.3-runtime-ubuntu24.04",
     resolved="not resolved here: no index was reached",
     steps=(
-        Step("make it", ("uv", "venv", "--python", "3.12", ".venv"), "safe"),
-        Step("install torch", ("uv", "pip", "install", "--python", ".venv", "--torch-backend", "cu126", "torch==2.13.0"), "ask"),
-        Step("install it", ("uv", "pip", "install", "--python", ".venv", "transformers==5.22.0"), "ask"),
-        Step("see that it is clear", ("gpuready", "check", "transformers"), "safe"),
+        FixStep("make it", ("uv", "venv", "--python", "3.12", ".venv"), "safe"),
+        FixStep("install torch", ("uv", "pip", "install", "--python", ".venv", "--torch-backend", "cu126", "torch==2.13.0"), "ask"),
+        FixStep("install it", ("uv", "pip", "install", "--python", ".venv", "transformers==5.22.0"), "ask"),
+        FixStep("see that it is clear", ("gpuready", "check", "transformers"), "safe"),
     ),
 )  # fmt: skip
 

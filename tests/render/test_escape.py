@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.render.escape import command, printed, visible
+from gpuready.render.escape import encodable_text, escape_unprintable, quote_command_words
 
 from .machines import HOSTILE
 
@@ -38,24 +38,24 @@ ANY = st.text(st.characters(exclude_categories=()))
     ],
 )
 def test_what_a_terminal_would_act_on_is_written_out(raw, shown):
-    assert visible(raw) == shown
+    assert escape_unprintable(raw) == shown
 
 
 @given(ANY)
 def test_nothing_but_printable_text_remains(text):
-    shown = visible(text)
-    assert shown.isprintable() and visible(shown) == shown
+    shown = escape_unprintable(text)
+    assert shown.isprintable() and escape_unprintable(shown) == shown
     shown.encode("utf-8")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "cp1252"])
 def test_a_stream_gets_only_what_it_can_write(encoding):
-    text = printed("✗ déjà 日本 " + visible(HOSTILE), encoding)
+    text = encodable_text("✗ déjà 日本 " + escape_unprintable(HOSTILE), encoding)
     text.encode(encoding)
     assert "\\u2717" in text or "✗" in text
 
 
 @given(st.lists(st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])), max_size=5))
 def test_a_command_means_what_it_says(words):
-    words = [visible(word) for word in words]
-    assert shlex.split(" ".join(command(tuple(words)))) == words
+    words = [escape_unprintable(word) for word in words]
+    assert shlex.split(" ".join(quote_command_words(tuple(words)))) == words

@@ -9,7 +9,7 @@ import sys
 import pytest
 import yaml
 
-from gpuready.planned import Kernel, Locked, Plan
+from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.render import files
 from tests.render.dockerfiles import parsed
 from tests.render.planned import PYTHON, UNRESOLVED, is_shell, run, uv
@@ -23,7 +23,7 @@ else:
 
 
 def test_requirements_are_taken_by_uv(plan, tmp_path):
-    (tmp_path / "requirements.txt").write_text(files.document(plan, "requirements"))
+    (tmp_path / "requirements.txt").write_text(files.render_plan_file(plan, "requirements"))
     assert run(uv(), "venv", "--python", sys.executable, ".venv", cwd=tmp_path).returncode == 0
     flags = ("--index-strategy", "unsafe-best-match", "--python", ".venv", "--no-cache")
     ran = run(
@@ -43,7 +43,7 @@ def test_requirements_are_taken_by_uv(plan, tmp_path):
 
 
 def test_requirements_are_taken_by_pip(plan, tmp_path):
-    (tmp_path / "requirements.txt").write_text(files.document(plan, "requirements"))
+    (tmp_path / "requirements.txt").write_text(files.render_plan_file(plan, "requirements"))
     pip = (
         sys.executable,
         "-m",
@@ -63,9 +63,11 @@ def test_requirements_are_taken_by_pip(plan, tmp_path):
 @pytest.mark.parametrize("reader", ["uv", "pip"])
 def test_another_file_under_the_same_name_is_refused(plan, tmp_path, reader):
     forged = tuple(
-        row.but(hashes=("sha256:" + "f" * 64,)) if row.name == "torch" else row for row in plan.lock
+        row.replace(hashes=("sha256:" + "f" * 64,)) if row.name == "torch" else row for row in plan.lock
     )
-    (tmp_path / "requirements.txt").write_text(files.document(plan.but(lock=forged), "requirements"))
+    (tmp_path / "requirements.txt").write_text(
+        files.render_plan_file(plan.replace(lock=forged), "requirements")
+    )
     if reader == "pip":
         pip = (sys.executable, "-m", "pip", "install", "--dry-run", "--target", "t", "--no-cache-dir")
         ran = run(*pip, "--require-hashes", "-r", "requirements.txt", cwd=tmp_path)
@@ -84,8 +86,8 @@ def test_another_file_under_the_same_name_is_refused(plan, tmp_path, reader):
 
 
 def test_what_comes_from_no_index_is_said_and_not_listed(plan):
-    rows = (*plan.lock, Locked("roll", "0.3.0", origin="/src/it's roll"))
-    text = files.document(plan.but(lock=rows), "requirements")
+    rows = (*plan.lock, LockedPackage("roll", "0.3.0", origin="/src/it's roll"))
+    text = files.render_plan_file(plan.replace(lock=rows), "requirements")
     assert (
         not re.search(r"^roll", text, re.M) and "#   uv pip install --no-deps '/src/it'\"'\"'s roll'" in text
     )
@@ -96,18 +98,18 @@ def test_what_comes_from_no_index_is_said_and_not_listed(plan):
 
 def test_a_torch_from_a_folder_of_wheels_is_asked_of_its_index(plan):
     """The folder is of the machine that planned: no file may take its name for an index."""
-    rows = tuple(row.but(index="find-links") if row.name == "torch" else row for row in plan.lock)
+    rows = tuple(row.replace(index="find-links") if row.name == "torch" else row for row in plan.lock)
     for form in ("requirements", "pyproject", "conda", "dockerfile", "shell"):
-        text = files.document(plan.but(lock=rows), form)
+        text = files.render_plan_file(plan.replace(lock=rows), form)
         assert "--torch-backend find-links" not in text and "index find-links" not in text
         assert plan.indexes["cu126"] in text and "add --find-links FOLDER" in text
-    bare = files.document(plan.but(lock=rows, indexes={}), "shell")
+    bare = files.render_plan_file(plan.replace(lock=rows, indexes={}), "shell")
     assert "--torch-backend cu126" in bare
 
 
 def test_the_project_is_locked_by_uv_and_torch_comes_from_its_index_alone(plan, tmp_path):
-    here = plan.but(platform="")  # the machine of the test, whatever it is
-    (tmp_path / "pyproject.toml").write_text(files.document(here, "pyproject"))
+    here = plan.replace(platform="")  # the machine of the test, whatever it is
+    (tmp_path / "pyproject.toml").write_text(files.render_plan_file(here, "pyproject"))
     ran = run(uv(), "lock", "--no-cache", "--python", sys.executable, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     locked = tomllib.loads((tmp_path / "uv.lock").read_text())
@@ -118,8 +120,8 @@ def test_the_project_is_locked_by_uv_and_torch_comes_from_its_index_alone(plan, 
 
 
 def test_the_project_says_which_machines_and_what_is_built(plan):
-    built = plan.but(kernels=(Kernel("flash-attn", "2.8.3", "build", "no wheel"),))
-    data = tomllib.loads(files.document(built, "pyproject"))
+    built = plan.replace(kernels=(KernelPlan("flash-attn", "2.8.3", "build", "no wheel"),))
+    data = tomllib.loads(files.render_plan_file(built, "pyproject"))
     assert data["project"]["requires-python"] == f"=={PYTHON}.*"
     assert data["tool"]["uv"]["no-build-isolation-package"] == ["flash-attn"]
     assert "x86_64" in data["tool"]["uv"]["environments"][0]
@@ -131,7 +133,7 @@ def test_the_project_says_which_machines_and_what_is_built(plan):
 
 
 def test_the_conda_file_is_yaml_whose_pip_section_is_taken_as_conda_hands_it_over(plan, tmp_path):
-    data = yaml.safe_load(files.document(plan, "conda"))
+    data = yaml.safe_load(files.render_plan_file(plan, "conda"))
     assert data["channels"] == ["conda-forge", "nodefaults"]
     assert f"python={PYTHON}" in data["dependencies"]
     assert data["variables"] == plan.variables
@@ -149,52 +151,52 @@ def test_the_conda_file_is_yaml_whose_pip_section_is_taken_as_conda_hands_it_ove
 
 
 def test_the_lock_reads_back_as_the_plan_without_addresses(plan, shop):
-    text = files.document(plan, "lock")
+    text = files.render_plan_file(plan, "lock")
     data = json.loads(text)
     again = Plan.from_json(data)
     assert data["kind"] == "lock" and again.lock == plan.lock and again.torch == plan.torch
     assert not again.indexes and str(shop["root"]) not in text and "://" not in text
-    assert files.document(plan.but(lock=plan.lock[::-1]), "lock") == text
+    assert files.render_plan_file(plan.replace(lock=plan.lock[::-1]), "lock") == text
 
 
 # -- what cannot be written -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", files.FORMS)
+@pytest.mark.parametrize("form", files.FILE_FORMATS)
 def test_what_is_impossible_is_no_file(plan, form):
     with pytest.raises(ValueError, match=r"^there is no plan for framework 5.22 to write"):
-        files.document(plan.but(verdict="impossible"), form)
+        files.render_plan_file(plan.replace(verdict="impossible"), form)
 
 
-@pytest.mark.parametrize("form", files.FORMS)
+@pytest.mark.parametrize("form", files.FILE_FORMATS)
 def test_what_is_not_resolved_says_so_or_is_refused(form):
-    if form in files.HASHED:
+    if form in files.HASHED_FORMATS:
         with pytest.raises(ValueError, match="not resolved here: no index was reached"):
-            files.document(UNRESOLVED, form)
+            files.render_plan_file(UNRESOLVED, form)
         return
-    text = files.document(UNRESOLVED, form)
+    text = files.render_plan_file(UNRESOLVED, form)
     assert "# UNRESOLVED: not resolved here: no index was reached" in text
     assert "--require-hashes" not in text
 
 
 def test_an_unresolved_script_runs_the_steps_of_the_plan():
-    text = files.document(UNRESOLVED, "shell")
+    text = files.render_plan_file(UNRESOLVED, "shell")
     assert is_shell(text) and text.count("uv venv") == 1 and "gpuready check transformers --python" in text
     assert 'uv pip install --python "$PYTHON" --torch-backend cu126 torch==2.13.0' in text
-    runs = [rest for name, rest in parsed(files.document(UNRESOLVED, "dockerfile")) if name == "RUN"]
+    runs = [rest for name, rest in parsed(files.render_plan_file(UNRESOLVED, "dockerfile")) if name == "RUN"]
     assert any("--torch-backend cu126 torch==2.13.0" in words for words in runs)
-    data = tomllib.loads(files.document(UNRESOLVED, "pyproject"))
+    data = tomllib.loads(files.render_plan_file(UNRESOLVED, "pyproject"))
     assert data["project"]["dependencies"] == ["torch==2.13.0+cu126", "transformers==5.22.0"]
 
 
 def test_a_form_that_there_is_not(plan):
     with pytest.raises(ValueError, match="choose lock, requirements"):
-        files.document(plan, "nix")
+        files.render_plan_file(plan, "nix")
 
 
 def test_no_image_no_dockerfile(plan):
     with pytest.raises(ValueError, match="no container image is known"):
-        files.document(plan.but(image=""), "dockerfile")
+        files.render_plan_file(plan.replace(image=""), "dockerfile")
 
 
 @pytest.mark.parametrize(
@@ -205,4 +207,4 @@ def test_no_image_no_dockerfile(plan):
      ("p.json", "json"), ("notes.txt", None), ("x.toml", None), (".sh", None), ("plan", None)],
 )  # fmt: skip
 def test_the_form_that_a_name_says(path, form):
-    assert files.form_of(path) == form
+    assert files.guess_file_format(path) == form

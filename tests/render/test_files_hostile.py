@@ -11,8 +11,8 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from gpuready.model import Step
-from gpuready.planned import Kernel, Locked, Plan
+from gpuready.model import FixStep
+from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.render import files
 from tests.render.dockerfiles import environment, parsed
 
@@ -33,7 +33,7 @@ quick = settings(max_examples=60, deadline=None, suppress_health_check=list(Heal
 def plan(**fields) -> Plan:
     known = {
         "python": "3.12", "torch": "2.13.0", "cuda": "12.6", "index": "pypi", "resolved": "resolved",
-        "image": "nvidia/cuda:12.6.3-runtime-ubuntu24.04", "lock": (Locked("torch", "2.13.0", ("sha256:" + "a" * 64,)),),
+        "image": "nvidia/cuda:12.6.3-runtime-ubuntu24.04", "lock": (LockedPackage("torch", "2.13.0", ("sha256:" + "a" * 64,)),),
     }  # fmt: skip
     return Plan("transformers", "5.22", "plan", **known | fields)
 
@@ -41,7 +41,7 @@ def plan(**fields) -> Plan:
 def written(one: Plan, form: str) -> str | None:
     """The file, or None where it is refused in one sentence."""
     try:
-        found = files.document(one, form)
+        found = files.render_plan_file(one, form)
     except ValueError as refused:
         assert "\n" not in str(refused) and str(refused).isprintable()
         return None
@@ -52,8 +52,8 @@ def written(one: Plan, form: str) -> str | None:
 @quick
 @given(text, text)
 def test_names_and_versions(name, version):
-    one = plan(lock=(Locked(name, version, ("sha256:" + "a" * 64,)),), packages={name: version})
-    for form in files.FORMS:
+    one = plan(lock=(LockedPackage(name, version, ("sha256:" + "a" * 64,)),), packages={name: version})
+    for form in files.FILE_FORMATS:
         found = written(one, form)
         if found is None:
             continue
@@ -75,7 +75,7 @@ def test_names_and_versions(name, version):
 @given(text)
 def test_values_of_variables(value):
     one = plan(variables={"ODD": value})
-    found = {form: written(one, form) for form in files.FORMS if form != "lock"}
+    found = {form: written(one, form) for form in files.FILE_FORMATS if form != "lock"}
     if found["shell"] is None:
         assert not value.isprintable()
         return
@@ -90,7 +90,7 @@ def test_values_of_variables(value):
 @given(text, text)
 def test_words_of_steps_reach_bash_as_they_are(word, does):
     one = plan(
-        steps=(Step(does, ("printf", "%s", word), "ask"),), options={"fix": True}, lock=(), resolved=""
+        steps=(FixStep(does, ("printf", "%s", word), "ask"),), options={"fix": True}, lock=(), resolved=""
     )
     found = written(one, "shell")
     assume(found is not None)
@@ -103,10 +103,10 @@ def test_words_of_steps_reach_bash_as_they_are(word, does):
 @quick
 @given(text)
 def test_text_in_comments_stays_in_comments(words):
-    one = plan(machine=words, variant=words, catalog=words, lock=(Locked("torch", "2.13.0", ("sha256:" + "a" * 64,), via=(words,)),),
-               notes=(words,), kernels=(Kernel("flash-attn", "2.8.3", "index", words),))  # fmt: skip
-    calm = plan(kernels=(Kernel("flash-attn", "2.8.3", "index", ""),))
-    for form in files.FORMS:
+    one = plan(machine=words, variant=words, catalog=words, lock=(LockedPackage("torch", "2.13.0", ("sha256:" + "a" * 64,), via=(words,)),),
+               notes=(words,), kernels=(KernelPlan("flash-attn", "2.8.3", "index", words),))  # fmt: skip
+    calm = plan(kernels=(KernelPlan("flash-attn", "2.8.3", "index", ""),))
+    for form in files.FILE_FORMATS:
         found, without = written(one, form), written(calm, form)
         if form == "lock":
             assert json.loads(found)["variant"] == words or "\ud800" in words
@@ -123,12 +123,15 @@ def _bare(found: str) -> list[str]:
 def test_addresses_origins_and_images(address):
     for fields in (
         {"indexes": {"pypi": address}},
-        {"indexes": {"cu126": address}, "lock": (Locked("torch", "1", ("sha256:" + "a" * 64,), "cu126"),)},
+        {
+            "indexes": {"cu126": address},
+            "lock": (LockedPackage("torch", "1", ("sha256:" + "a" * 64,), "cu126"),),
+        },
         {"image": address},
         {
             "lock": (
-                Locked("torch", "2.13.0", ("sha256:" + "a" * 64,)),
-                Locked("own", "1", origin=address or "x"),
+                LockedPackage("torch", "2.13.0", ("sha256:" + "a" * 64,)),
+                LockedPackage("own", "1", origin=address or "x"),
             )
         },
     ):
@@ -152,15 +155,15 @@ def test_addresses_origins_and_images(address):
 )
 def test_an_address_that_no_file_should_hold(address):
     with pytest.raises(ValueError, match="address of an index"):
-        files.document(plan(indexes={"pypi": address}), "requirements")
+        files.render_plan_file(plan(indexes={"pypi": address}), "requirements")
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"lock": (Locked("torch", "2", ("md5:" + "a" * 32,)),)}, {"lock": (Locked("torch", "2", ("sha256:zz",)),)},
+    [{"lock": (LockedPackage("torch", "2", ("md5:" + "a" * 32,)),)}, {"lock": (LockedPackage("torch", "2", ("sha256:zz",)),)},
      {"variables": {"A B": "x"}}, {"unset": ("A;B",)}, {"packages": {"a/../b": "1"}}, {"python": "3.12; rm"},
      {"image": "a b"}, {"image": "-v"}],
 )  # fmt: skip
 def test_what_has_a_grammar_keeps_to_it(fields):
     with pytest.raises(ValueError, match="the plan names a"):
-        files.document(plan(**fields), "shell")
+        files.render_plan_file(plan(**fields), "shell")

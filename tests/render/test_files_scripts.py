@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.model import Step
-from gpuready.planned import Kernel, Locked, Plan
+from gpuready.model import FixStep
+from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.render import files
 from tests.render.dockerfiles import parsed
 from tests.render.planned import UNRESOLVED, is_shell, run, uv
@@ -26,7 +26,7 @@ HADOLINT = shutil.which("hadolint", path=BESIDE)
 
 
 def test_a_dockerfile(plan):
-    text = files.document(plan, "dockerfile")
+    text = files.render_plan_file(plan, "dockerfile")
     steps = parsed(text)
     assert steps[0] == ("FROM", "nvidia/cuda:12.6.3-runtime-ubuntu24.04")
     names = [name for name, _ in steps]
@@ -44,22 +44,24 @@ def test_a_dockerfile(plan):
 
 
 def test_the_requirements_inside_a_dockerfile_are_the_requirements(plan):
-    [copied] = [rest for name, rest in parsed(files.document(plan, "dockerfile")) if name == "COPY"]
+    [copied] = [rest for name, rest in parsed(files.render_plan_file(plan, "dockerfile")) if name == "COPY"]
     inside = copied.partition("\n")[2]
-    alone = files.document(plan, "requirements")
+    alone = files.render_plan_file(plan, "requirements")
     assert inside.splitlines() == [x for x in alone.splitlines() if x and not x.lstrip().startswith("#")]
 
 
 def test_no_line_of_a_dockerfile_is_longer_than_docker_reads(plan):
     many = tuple("sha256:" + hashlib.sha256(str(i).encode()).hexdigest() for i in range(2000))
-    text = files.document(plan.but(lock=(plan.lock[0].but(hashes=many), *plan.lock[1:])), "dockerfile")
+    text = files.render_plan_file(
+        plan.replace(lock=(plan.lock[0].replace(hashes=many), *plan.lock[1:])), "dockerfile"
+    )
     assert max(map(len, text.splitlines())) < 65535
 
 
 def test_a_framework_s_own_image_is_not_built_anew():
     roll = Plan("roll", "0.3.0", "plan", variant="torch280-vllm", torch="2.8.0+cu129", cuda="12.9", image="host/roll:1",
                 image_has="torch 2.8.0, CUDA 12.9, vllm 0.11.0", image_flags=("--gpus", "all", "--shm-size=10gb"))  # fmt: skip
-    text = files.document(roll, "dockerfile")
+    text = files.render_plan_file(roll, "dockerfile")
     steps = parsed(text)
     assert ("FROM", "host/roll:1") in steps and not any("apt-get" in rest for _, rest in steps)
     assert "--gpus all --shm-size=10gb" in text and any(
@@ -68,22 +70,24 @@ def test_a_framework_s_own_image_is_not_built_anew():
 
 
 def test_kernels_are_built_after_torch_by_their_own_steps(plan):
-    steps = (Step("by hand", (), "manual"), Step("build", ("env", "MAX_JOBS=4", "uv", "pip", "install", "--no-build-isolation", "flash-attn==2.8.3"), "ask"))  # fmt: skip
-    rows = (*plan.lock, Locked("flash-attn", "2.8.3", ("sha256:" + "1" * 64,)))
-    built = plan.but(kernels=(Kernel("flash-attn", "2.8.3", "build", "x", steps=steps),), lock=rows)
-    runs = [rest for name, rest in parsed(files.document(built, "dockerfile")) if name == "RUN"]
+    steps = (FixStep("by hand", (), "manual"), FixStep("build", ("env", "MAX_JOBS=4", "uv", "pip", "install", "--no-build-isolation", "flash-attn==2.8.3"), "ask"))  # fmt: skip
+    rows = (*plan.lock, LockedPackage("flash-attn", "2.8.3", ("sha256:" + "1" * 64,)))
+    built = plan.replace(kernels=(KernelPlan("flash-attn", "2.8.3", "build", "x", steps=steps),), lock=rows)
+    runs = [rest for name, rest in parsed(files.render_plan_file(built, "dockerfile")) if name == "RUN"]
     [layer] = [words for words in runs if "--require-hashes" in words]
     before, after = layer.split(" && ")[:2]
     assert (
         "flash-attn==" not in before
         and "env MAX_JOBS=4 uv pip install --python /opt/venv/bin/python" in after
     )
-    assert not re.search(r"^flash-attn==", files.document(built, "requirements"), re.M)
-    assert 'env MAX_JOBS=4 uv pip install --python "$PYTHON" --no-build' in files.document(built, "shell")
+    assert not re.search(r"^flash-attn==", files.render_plan_file(built, "requirements"), re.M)
+    assert 'env MAX_JOBS=4 uv pip install --python "$PYTHON" --no-build' in files.render_plan_file(
+        built, "shell"
+    )
 
 
 def test_the_slurm_head(plan, tmp_path):
-    text = files.document(plan, "slurm")
+    text = files.render_plan_file(plan, "slurm")
     assert is_shell(text) and text.startswith("#!/bin/bash\n#SBATCH ")
     asked = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", text, re.M))
     assert asked["gpus-per-node"] == "8" and asked["cpus-per-task"] == "96" and asked["mem"] == "972G"
@@ -110,13 +114,13 @@ def test_the_slurm_head(plan, tmp_path):
 
 
 def test_what_is_not_known_of_a_machine_is_not_asked_for(plan):
-    text = files.document(plan.but(host={}), "slurm")
+    text = files.render_plan_file(plan.replace(host={}), "slurm")
     assert "gpus-per-node" not in text and "--mem" not in text and "cpus-per-task" not in text
 
 
 def test_the_script_makes_the_environment_and_can_run_again(plan, tmp_path):
     path = tmp_path / "make.sh"
-    path.write_text(files.document(plan, "shell"))
+    path.write_text(files.render_plan_file(plan, "shell"))
     bin_folder = str(Path(uv()).parent)
     more = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "UV_NO_CACHE": "1", "UV_PYTHON": sys.executable}
     for _ in range(2):
@@ -133,8 +137,8 @@ def test_the_script_makes_the_environment_and_can_run_again(plan, tmp_path):
 
 
 def test_the_script_stops_where_a_hash_differs(plan, tmp_path):
-    forged = tuple(row.but(hashes=("sha256:" + "f" * 64,)) for row in plan.lock)
-    (tmp_path / "make.sh").write_text(files.document(plan.but(lock=forged), "shell"))
+    forged = tuple(row.replace(hashes=("sha256:" + "f" * 64,)) for row in plan.lock)
+    (tmp_path / "make.sh").write_text(files.render_plan_file(plan.replace(lock=forged), "shell"))
     more = {
         "PATH": f"{Path(uv()).parent}:{os.environ['PATH']}",
         "UV_NO_CACHE": "1",
@@ -146,25 +150,25 @@ def test_the_script_stops_where_a_hash_differs(plan, tmp_path):
 
 def test_a_script_that_mends_is_its_steps(plan):
     steps = (
-        Step("remove it", ("uv", "pip", "uninstall", "roll"), "ask"),
-        Step(
+        FixStep("remove it", ("uv", "pip", "uninstall", "roll"), "ask"),
+        FixStep(
             "install driver 580",
             ("sudo", "apt-get", "install", "nvidia-driver-580"),
             "manual",
             note="needs root",
         ),
     )
-    text = files.document(plan.but(steps=steps, lock=(), options={"fix": True}), "shell")
+    text = files.render_plan_file(plan.replace(steps=steps, lock=(), options={"fix": True}), "shell")
     assert is_shell(text) and "\nuv pip uninstall roll\n" in text
     assert "\nsudo" not in text and "echo 'by hand: install driver 580 (needs root): sudo apt-get" in text
     with pytest.raises(ValueError, match="shell script or as JSON"):
-        files.document(plan.but(options={"fix": True}), "conda")
+        files.render_plan_file(plan.replace(options={"fix": True}), "conda")
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not here")
 @pytest.mark.parametrize("form", ["shell", "slurm"])
 def test_shellcheck(plan, form):
-    text = files.document(plan.but(variables={"A": "b"}), form)
+    text = files.render_plan_file(plan.replace(variables={"A": "b"}), form)
     ran = subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True)
     assert ran.returncode == 0, ran.stdout
 
@@ -174,6 +178,6 @@ def test_shellcheck(plan, form):
 )
 @pytest.mark.parametrize("resolved", [True, False])
 def test_hadolint(plan, resolved):
-    text = files.document(plan.but(variables={}) if resolved else UNRESOLVED, "dockerfile")
+    text = files.render_plan_file(plan.replace(variables={}) if resolved else UNRESOLVED, "dockerfile")
     ran = subprocess.run([HADOLINT, "-"], input=text, text=True, capture_output=True)
     assert ran.returncode == 0, ran.stdout

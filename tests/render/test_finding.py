@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import NOT_STATED, Fact, Finding, Need, Step
-from gpuready.render.finding import block, command_lines, continued, safety, want
+from gpuready.model import NOT_STATED, Fact, Finding, FixStep, Requirement
+from gpuready.render.finding import (
+    describe_safety,
+    format_finding,
+    format_need_value,
+    lowercase_opener,
+    wrap_command,
+)
 from gpuready.render.layout import Screen
 
 
 def shown(width: int = 80, **fields) -> list[str]:
-    return block(Finding("DRV001", "error", "it is wrong", **fields), Screen(width))
+    return format_finding(Finding("DRV001", "error", "it is wrong", **fields), Screen(width))
 
 
 @pytest.mark.parametrize(
@@ -32,20 +38,20 @@ def shown(width: int = 80, **fields) -> list[str]:
     ],
 )
 def test_a_want_in_words(written, said):
-    assert want(written) == said
+    assert format_need_value(written) == said
 
 
 @pytest.mark.parametrize(
     ("step", "word"),
     [
-        (Step("x", safety="safe", note="n"), "safe"),
-        (Step("x", safety="ask", note="n"), "asks first"),
-        (Step("x", safety="manual", note="needs root"), "needs root"),
-        (Step("x", safety="manual"), "by hand"),
+        (FixStep("x", safety="safe", note="n"), "safe"),
+        (FixStep("x", safety="ask", note="n"), "asks first"),
+        (FixStep("x", safety="manual", note="needs root"), "needs root"),
+        (FixStep("x", safety="manual"), "by hand"),
     ],
 )
 def test_how_a_step_is_taken(step, word):
-    assert safety(step) == word
+    assert describe_safety(step) == word
 
 
 def test_found_says_unknown_absent_and_not_stated_apart():
@@ -64,17 +70,17 @@ def test_found_says_unknown_absent_and_not_stated_apart():
 def test_found_and_needs_share_their_columns():
     lines = shown(
         found=(Fact("gpu.memory", (25757220864,) * 2, "NVML"),),
-        needs=(Need("gpu.memory", ">=80GB", cite="the README"),),
+        needs=(Requirement("gpu.memory", ">=80GB", cite="the README"),),
     )
     assert lines[1].index("2 x 24 GiB") == lines[2].index(">= 80 GB")
     assert lines[1].index("NVML") == lines[2].index("the README")
 
 
 def test_a_need_says_when_it_applies():
-    assert shown(needs=(Need("a.b", "true", when="wants=fp8", cite="doc"),))[1].endswith(
+    assert shown(needs=(Requirement("a.b", "true", when="wants=fp8", cite="doc"),))[1].endswith(
         "doc; when wants=fp8"
     )
-    alone = shown(needs=(Need("a.b", "true", when="wants=fp8|fp4,gpus>1"),))[1]
+    alone = shown(needs=(Requirement("a.b", "true", when="wants=fp8|fp4,gpus>1"),))[1]
     assert alone.endswith("  when wants=fp8 or fp4, gpus>1")
 
 
@@ -90,7 +96,7 @@ def test_long_text_wraps_under_itself():
 
 def test_a_long_note_does_not_squeeze_the_step():
     lines = shown(
-        fix=(Step("install the driver", note="needs root, a reboot and the consent of all the others"),)
+        fix=(FixStep("install the driver", note="needs root, a reboot and the consent of all the others"),)
     )
     assert lines[1].startswith("    fix  install the driver") and lines[2].endswith("all the others")
 
@@ -111,7 +117,7 @@ def test_a_command_can_be_copied():
         "it's; rm -rf",
         "",
     )
-    lines = command_lines(words, Screen(60), 9)
+    lines = wrap_command(words, Screen(60), 9)
     assert lines[0].startswith("  $ pip install")
     assert all(line.endswith(" \\") for line in lines[:-1]) and all(len(line) <= 51 for line in lines)
     joined = " ".join(line.removesuffix("\\").removeprefix("  $ ").strip() for line in lines)
@@ -132,4 +138,4 @@ def test_a_command_can_be_copied():
     ],
 )
 def test_a_title_inside_a_sentence(title, inside):
-    assert continued(title) == inside
+    assert lowercase_opener(title) == inside

@@ -8,7 +8,7 @@ from unicodedata import east_asian_width
 
 import pytest
 
-from gpuready.render import text
+from gpuready.render import check_report
 from gpuready.render.layout import Screen
 
 from .machines import REPORTS
@@ -27,7 +27,9 @@ CASES = [(name, kind) for name in REPORTS for kind in SCREENS]
 
 def drawn(name: str, kind: str, verbose: bool = False) -> str:
     seconds = {"nvml": 0.016, "packages": 0.004} if verbose else None
-    return text.render(REPORTS[name], SCREENS[kind], elapsed=0.083, verbose=verbose, seconds=seconds)
+    return check_report.render_check_screen(
+        REPORTS[name], SCREENS[kind], elapsed=0.083, verbose=verbose, seconds=seconds
+    )
 
 
 def width(line: str) -> int:
@@ -105,10 +107,10 @@ def test_the_example_of_the_design():
 
 
 def test_the_screen_names_only_commands_that_exist():
-    from gpuready.cli import grammar
+    from gpuready.cli import parser
 
     for path in GOLDEN.glob("*.txt"):
         for named in re.findall(r"^  gpuready (\w+)", path.read_text(), flags=re.M):
-            assert named in {name.split()[0] for name in grammar.MODULES}, (
+            assert named in {name.split()[0] for name in parser.COMMAND_MODULES}, (
                 f"{path.name} sends the reader to `gpuready {named}`"
             )

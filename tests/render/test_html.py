@@ -10,13 +10,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gpuready import reported
-from gpuready.model import Fact, Facts
-from gpuready.render import html, text
-from gpuready.render import json as documents
-from gpuready.render.html import fleet as fleets
+from gpuready.model import Fact, Facts, report_document
+from gpuready.render import check_report, html
+from gpuready.render import json_document as documents
+from gpuready.render.html import fleet_view as fleets
 from gpuready.render.html import topology
-from gpuready.render.html.engine import environment
+from gpuready.render.html.template_engine import template_environment
 from gpuready.render.layout import Screen
 
 from . import pages
@@ -78,13 +77,13 @@ def document():
 
 @pytest.fixture(scope="module")
 def page(document):
-    return html.page(document)
+    return html.render_report_page(document)
 
 
 def one_report(name: str) -> dict:
     return {
         "kind": "report",
-        "reports": [json.loads(json.dumps(documents.report(REPORTS[name]), default=str))],
+        "reports": [json.loads(json.dumps(documents.report_json_fields(REPORTS[name]), default=str))],
     }
 
 
@@ -126,16 +125,20 @@ def test_the_policy_allows_its_own_style_and_script_and_nothing_else(page):
 
 def test_the_document_inside_is_the_json_of_the_command(page, document):
     inside = re.search(r'<script type="application/json" id="document">(.*?)</script>', page, re.S)[1]
-    assert json.loads(inside) == json.loads(documents.document(document))
+    assert json.loads(inside) == json.loads(documents.format_json_document(document))
     assert not re.search(r"[<>&\u2028\u2029]", inside)
 
 
 @pytest.mark.parametrize("name", [n for n in REPORTS if n != "hostile"])
 def test_the_words_are_those_of_the_terminal(name):
     report = REPORTS[name]
-    shown = words(html.page(one_report(name)))
-    assert text.word(report) in shown and ", ".join(text.counts(report)) in shown
-    for _, family, says, count in text.ladder(reported.report(one_report(name)["reports"][0])):
+    shown = words(html.render_report_page(one_report(name)))
+    assert (
+        check_report.verdict_words(report) in shown and ", ".join(check_report.count_phrases(report)) in shown
+    )
+    for _, family, says, count in check_report.build_family_rows(
+        report_document.parse_check_report(one_report(name)["reports"][0])
+    ):
         assert family in shown and says in shown and count in shown
     for finding in report.findings:
         assert f"{finding.severity}[{finding.code}] {finding.says}" in shown
@@ -146,7 +149,7 @@ def test_the_words_are_those_of_the_terminal(name):
 
 def test_every_fact_is_in_the_table_but_what_is_not_stated():
     facts = REPORTS["undecided"].facts
-    page = html.page(one_report("undecided"))
+    page = html.render_report_page(one_report("undecided"))
     assert page.count("<tr data-group=") == len(list(facts))
     assert 'class="unknown"' in page
 
@@ -174,13 +177,17 @@ def test_the_stacks_of_a_step_add_up(document, page):
 
 
 def test_the_same_document_gives_the_same_page(document, page):
-    assert html.page(document) == page
+    assert html.render_report_page(document) == page
 
 
 def test_a_document_that_is_read_back_says_the_same(document):
     from gpuready.render import report
 
-    again = json.loads(json.dumps(report.fields(reported.read(document)), default=str))
+    again = json.loads(
+        json.dumps(
+            report.report_document_fields(report_document.parse_report_document(document)), default=str
+        )
+    )
     assert again == document
 
 
@@ -188,11 +195,11 @@ def test_nothing_undefined_passes():
     from jinja2 import UndefinedError
 
     with pytest.raises(UndefinedError):
-        environment().from_string("{{ nobody }}").render()
+        template_environment().from_string("{{ nobody }}").render()
 
 
 def test_what_deceives_a_reader_is_written_out():
-    shown = words(html.page(one_report("hostile")))
+    shown = words(html.render_report_page(one_report("hostile")))
     assert (
         "\x1b" not in shown and "\u202e" not in shown and "\\x1b]0;owned\\x07" in shown and "\\u202e" in shown
     )
@@ -234,10 +241,10 @@ BAD = [
 @pytest.mark.parametrize(("document", "says"), BAD, ids=[str(n) for n in range(len(BAD))])
 def test_a_document_that_cannot_be_is_refused_in_one_sentence(document, says):
     if says is None:
-        assert "undecided" in html.page(document)
+        assert "undecided" in html.render_report_page(document)
         return
     with pytest.raises(ValueError, match=re.escape(says)) as refused:
-        html.page(document)
+        html.render_report_page(document)
     assert "\n" not in str(refused.value)
 
 
@@ -250,7 +257,7 @@ def drawn(count: object, **more: object) -> dict | None:
         "host.cpus": 8,
         **{key.replace("__", "."): value for key, value in more.items()},
     }
-    return topology.view(Facts([Fact(key, value, "test") for key, value in known.items()]))
+    return topology.build_topology_view(Facts([Fact(key, value, "test") for key, value in known.items()]))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 8, 9, 16, 72])
@@ -307,7 +314,7 @@ def test_a_link_below_its_best_and_a_lost_gpu_are_said_in_words(page):
 
 
 def test_nothing_known_draws_nothing():
-    assert topology.view(Facts([])) is None
+    assert topology.build_topology_view(Facts([])) is None
 
 
 # -- a fleet ----------------------------------------------------------------------------------------------------
@@ -319,7 +326,7 @@ def fleet():
 
 
 def test_a_thousand_nodes_stay_light(fleet):
-    page = html.page(pages.of_fleet(fleet))
+    page = html.render_report_page(pages.of_fleet(fleet))
     found = parsed(page)
     assert len(page.encode()) < 250_000
     assert len(found.elements) < 700, "a sign is no element of its own"
@@ -330,12 +337,12 @@ def test_a_thousand_nodes_stay_light(fleet):
 
 
 def test_ten_thousand_nodes_too():
-    page = html.page(pages.of_fleet(pages.many(10_000)))
+    page = html.render_report_page(pages.of_fleet(pages.many(10_000)))
     assert len(page.encode()) < 1_000_000 and len(parsed(page).elements) < 800
 
 
 def test_every_node_has_one_sign(fleet):
-    view = fleets.view(fleet)
+    view = fleets.build_fleet_view(fleet)
     assert sum(path.count("M") for path in view["map"]["paths"].values()) == 1024
     assert sum(row["count"] for row in view["sets"]) == 1024
     assert len(view["map"]["data"]["kinds"]) == len(view["map"]["data"]["names"]) == 1024
@@ -345,9 +352,9 @@ def test_every_node_has_one_sign(fleet):
     "several", [["n1"], ["n01", "n02", "n05"], ["a", "b1"], ["n9", "n10"], [], ["x01y"], ["n" + "9" * 30]]
 )
 def test_folding_names_the_same_nodes(several):
-    from gpuready.render.fleet import names
+    from gpuready.render.fleet import expand_node_set
 
-    assert sorted(names(fleets.fold(several))) == sorted(several)
+    assert sorted(expand_node_set(fleets.fold_node_names(several))) == sorted(several)
 
 
 # -- a notebook -------------------------------------------------------------------------------------------------
@@ -355,13 +362,16 @@ def test_folding_names_the_same_nodes(several):
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_fragment_is_well_formed_and_has_no_script(name):
-    for given in (REPORTS[name], json.loads(json.dumps(documents.report(REPORTS[name]), default=str))):
-        found = parsed(html.fragment(given))
+    for given in (
+        REPORTS[name],
+        json.loads(json.dumps(documents.report_json_fields(REPORTS[name]), default=str)),
+    ):
+        found = parsed(html.render_report_fragment(given))
         assert not any(element.startswith(("script", "link", "meta")) for element in found.elements)
-        assert text.word(REPORTS[name]) in " ".join(found.said)
+        assert check_report.verdict_words(REPORTS[name]) in " ".join(found.said)
 
 
 def test_a_page_shows_what_the_screen_shows(document):
-    assert text.render(REPORTS["old_driver"], Screen()).splitlines()[0].split("  ")[0].split(" on ")[
+    assert check_report.render_check_screen(REPORTS["old_driver"], Screen()).splitlines()[0].split("  ")[
         0
-    ] in words(html.page(document))
+    ].split(" on ")[0] in words(html.render_report_page(document))

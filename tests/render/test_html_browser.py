@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpuready.render import html
-from gpuready.render import json as documents
+from gpuready.render import json_document as documents
 from tests.browser import browser as browser
 
 from . import pages
@@ -27,7 +27,7 @@ def files(tmp_path_factory, document):
     folder = tmp_path_factory.mktemp("pages")
     made = {"whole": document, "fleet": pages.of_fleet(pages.fleet(1024))}
     for name, one in made.items():
-        (folder / f"{name}.html").write_text(html.page(one))
+        (folder / f"{name}.html").write_text(html.render_report_page(one))
     return folder
 
 
@@ -37,14 +37,14 @@ def whole(browser, files):
         viewport=SIZE, offline=True, permissions=["clipboard-read", "clipboard-write"], accept_downloads=True
     )
     yield seen.open((files / "whole.html").as_uri())
-    seen.clean()
+    seen.clean_value()
 
 
 @pytest.fixture
 def fleet(browser, files):
     seen = browser(viewport=SIZE, offline=True)
     yield seen.open((files / "fleet.html").as_uri())
-    seen.clean()
+    seen.clean_value()
 
 
 def test_it_opens_from_disk_without_a_word_or_a_request(whole, document):
@@ -131,7 +131,7 @@ def test_the_download_is_the_json_of_the_command_byte_for_byte(whole, document):
     with whole.page.expect_download() as waiting:
         whole.page.locator("#download").click()
     assert waiting.value.suggested_filename == "gpuready-report.json"
-    assert waiting.value.path().read_text() == documents.document(document)
+    assert waiting.value.path().read_text() == documents.format_json_document(document)
     assert json.loads(waiting.value.path().read_text())["kind"] == "report"
 
 
@@ -241,13 +241,13 @@ def test_no_text_is_run_or_becomes_an_element(browser, tmp_path):
         found: str = seen.page.evaluate(ELEMENTS)
         return found
 
-    calm = elements(html.page(pages.attacked(document, "x" * 40)))
+    calm = elements(html.render_report_page(pages.attacked(document, "x" * 40)))
     for attack in ATTACKS:
-        assert elements(html.page(pages.attacked(document, attack))) == calm, attack
+        assert elements(html.render_report_page(pages.attacked(document, attack))) == calm, attack
         assert seen.errors == [], attack
-    quiet = elements(html.page(pages.of_fleet(pages.hostile_fleet("x" * 40))))
+    quiet = elements(html.render_report_page(pages.of_fleet(pages.hostile_fleet("x" * 40))))
     for attack in ATTACKS[::6]:
-        assert elements(html.page(pages.of_fleet(pages.hostile_fleet(attack)))) == quiet, attack
+        assert elements(html.render_report_page(pages.of_fleet(pages.hostile_fleet(attack)))) == quiet, attack
         seen.page.locator("#node").fill("n")
         seen.page.locator("#column").select_option("2")
         assert seen.errors == [], attack

@@ -8,7 +8,7 @@ import pytest
 
 from gpuready import __version__
 from gpuready.model import Fact, Facts, Finding, Report
-from gpuready.render import json
+from gpuready.render import json_document
 
 from .machines import REPORTS
 
@@ -17,13 +17,13 @@ def read(fields: dict) -> dict:
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is not JSON")
 
-    return decoder.loads(json.document(fields), parse_constant=refuse)
+    return decoder.loads(json_document.format_json_document(fields), parse_constant=refuse)
 
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_report_survives_the_journey(name):
     report = REPORTS[name]
-    read_back = read(json.report(report))
+    read_back = read(json_document.report_json_fields(report))
     assert list(read_back)[:5] == ["schema", "gpuready", "verdict", "exit", "host"]
     assert read_back["schema"] == 1 and read_back["gpuready"] == __version__
     assert read_back["verdict"] == report.verdict and read_back["exit"] == report.exit
@@ -34,20 +34,24 @@ def test_a_report_survives_the_journey(name):
 
 
 def test_several_reports_come_under_the_worst_verdict():
-    whole = read(json.reports([REPORTS["clear_h200"], REPORTS["old_driver"], REPORTS["undecided"]]))
+    whole = read(
+        json_document.reports_json_fields(
+            [REPORTS["clear_h200"], REPORTS["old_driver"], REPORTS["undecided"]]
+        )
+    )
     assert whole["verdict"] == "not-ready" and whole["exit"] == 1 and whole["schema"] == 1
     assert [r["verdict"] for r in whole["reports"]] == ["clear", "not-ready", "undecided"]
-    assert read(json.reports([REPORTS["clear_h200"], REPORTS["undecided"]]))["exit"] == 3
+    assert read(json_document.reports_json_fields([REPORTS["clear_h200"], REPORTS["undecided"]]))["exit"] == 3
 
 
 def test_the_document_is_ascii_and_ends_its_line():
-    text = json.document(json.report(REPORTS["hostile"]))
+    text = json_document.format_json_document(json_document.report_json_fields(REPORTS["hostile"]))
     assert text.isascii() and text.endswith("}\n")
     assert all(line.isprintable() for line in text.splitlines())
 
 
 def test_what_json_has_not_becomes_text():
     facts = Facts([Fact("a.nan", float("nan")), Fact("a.inf", (float("inf"), {"deep": float("-inf")}))])
-    values = [f["value"] for f in read(json.facts(facts))["facts"]]
+    values = [f["value"] for f in read(json_document.facts_json_fields(facts))["facts"]]
     assert values == ["nan", ["inf", {"deep": "-inf"}]]
     assert read({"path": object})["path"].startswith("<class")

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Fact, Need, Step
-from gpuready.planned import Because, Conflict, Opening, Plan
-from gpuready.render import mending
+from gpuready.model import Fact, FixStep, Requirement
+from gpuready.model.plan import Plan, PlanAlternative, PlanConflict, PlanReason
+from gpuready.render import fix_plan
 from gpuready.render import plan as render
-from gpuready.render.layout import Screen, columns
+from gpuready.render.layout import Screen, display_width
 from tests.render.machines import HOSTILE
 
 PLAN = Plan(
     "axolotl", "0.21", "plan", machine="gpu-07", python="3.12.3", torch="2.14.1+cu126",
     steps=(
-        Step("install torch 2.14.1 built for cu126", ("uv", "pip", "install", "torch==2.14.1+cu126"), "ask", note="no root needed"),
-        Step("set A=1", (), "safe", note="in the shell that starts the job"),
-        Step("start the container with its GPUs: docker run --gpus all and more words than fit", (), "manual", note="outside the container"),
+        FixStep("install torch 2.14.1 built for cu126", ("uv", "pip", "install", "torch==2.14.1+cu126"), "ask", note="no root needed"),
+        FixStep("set A=1", (), "safe", note="in the shell that starts the job"),
+        FixStep("start the container with its GPUs: docker run --gpus all and more words than fit", (), "manual", note="outside the container"),
     ),
     because=(
-        Because("DRV001", "step 1 turns off DRV001: the driver is older than the torch wheel needs"),
-        Because("PKG019", "step 1 keeps off PKG019: made for another torch"),
-        Because("SYS015", "step 2 turns off SYS015: set to what axolotl does not take"),
-        Because("GPU001", "step 3 should turn off GPU001: there is no NVIDIA GPU here"),
+        PlanReason("DRV001", "step 1 turns off DRV001: the driver is older than the torch wheel needs"),
+        PlanReason("PKG019", "step 1 keeps off PKG019: made for another torch"),
+        PlanReason("SYS015", "step 2 turns off SYS015: set to what axolotl does not take"),
+        PlanReason("GPU001", "step 3 should turn off GPU001: there is no NVIDIA GPU here"),
     ),
     notes=("nobody can tell beforehand",), options={"fix": True}, catalog="2026-11-15",
 )  # fmt: skip
-IMPOSSIBLE = PLAN.but(
+IMPOSSIBLE = PLAN.replace(
     verdict="impossible",
     conflicts=(
-        Conflict("GPU005 cannot be turned off here: too old", (Fact("gpu.capability", ("7.0",), "NVML"),),
-                 (Need("gpu.capability", ">=8.0", cite="README:1"),)),
+        PlanConflict("GPU005 cannot be turned off here: too old", (Fact("gpu.capability", ("7.0",), "NVML"),),
+                 (Requirement("gpu.capability", ">=8.0", cite="README:1"),)),
     ),
-    opens=(Opening("gpu", "use GPUs of compute capability 8.0", "turns off GPU005"),),
+    opens=(PlanAlternative("gpu", "use GPUs of compute capability 8.0", "turns off GPU005"),),
 )  # fmt: skip
 
 
 def test_each_step_has_its_command_and_its_findings():
-    text = mending.page(PLAN)
+    text = fix_plan.render_fix_plan_screen(PLAN)
     first, second, third = text.split("\n\n")[1:4]
     assert "asks first" in first and "$ uv pip install torch==2.14.1+cu126" in first
     assert "turns off DRV001" in first and "keeps off PKG019" in first and "SYS015" not in first
@@ -48,33 +48,35 @@ def test_each_step_has_its_command_and_its_findings():
 
 
 def test_what_stays_is_named_and_the_rest_still_told():
-    text = mending.page(IMPOSSIBLE)
+    text = fix_plan.render_fix_plan_screen(IMPOSSIBLE)
     assert "impossible: GPU005 cannot be turned off here" in text and "gpu.capability  >=8.0" in text
     assert "elsewhere: use GPUs of compute capability 8.0" in text and "1 install torch" in text
     assert "impossible: GPU005 would stay" in text
 
 
 def test_nothing_to_do():
-    nothing = PLAN.but(steps=(), because=(), notes=())
-    assert "nothing to change" in mending.page(nothing) and "look again" not in mending.page(nothing)
+    nothing = PLAN.replace(steps=(), because=(), notes=())
+    assert "nothing to change" in fix_plan.render_fix_plan_screen(
+        nothing
+    ) and "look again" not in fix_plan.render_fix_plan_screen(nothing)
 
 
 def test_the_screen_of_a_plan_is_this_one_where_it_mends():
-    assert render.page(PLAN) == mending.page(PLAN)
-    assert render.line(PLAN) == "axolotl 0.21: 3 steps to mend it\n"
+    assert render.render_plan_screen(PLAN) == fix_plan.render_fix_plan_screen(PLAN)
+    assert render.format_plan_line(PLAN) == "axolotl 0.21: 3 steps to mend it\n"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 @pytest.mark.parametrize("plan", [PLAN, IMPOSSIBLE], ids=["plan", "impossible"])
 def test_lines_keep_to_the_width(plan, width):
-    for line in mending.page(plan, Screen(width=width)).splitlines():
-        assert columns(line) <= width, line
+    for line in fix_plan.render_fix_plan_screen(plan, Screen(width=width)).splitlines():
+        assert display_width(line) <= width, line
 
 
 def test_hostile_text_is_shown_not_sent():
-    evil = PLAN.but(
-        machine=HOSTILE, steps=(Step(HOSTILE, ("echo", HOSTILE), "ask", note=HOSTILE),), notes=(HOSTILE,),
-        because=(Because("X", f"step 1 turns off X: {HOSTILE}"),),
+    evil = PLAN.replace(
+        machine=HOSTILE, steps=(FixStep(HOSTILE, ("echo", HOSTILE), "ask", note=HOSTILE),), notes=(HOSTILE,),
+        because=(PlanReason("X", f"step 1 turns off X: {HOSTILE}"),),
     )  # fmt: skip
-    for line in mending.page(evil).splitlines():
+    for line in fix_plan.render_fix_plan_screen(evil).splitlines():
         assert line.isprintable()

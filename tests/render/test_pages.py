@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from gpuready.model import NOT_STATED, Capability, Contract, Fact, Facts, KnownError, Need, Step, Variable
+from gpuready.model import (
+    NOT_STATED,
+    Capability,
+    Contract,
+    ContractVariable,
+    Fact,
+    Facts,
+    FixStep,
+    KnownError,
+    Requirement,
+)
 from gpuready.render import contract, explain, facts
 from gpuready.render.layout import Screen
 
@@ -19,7 +29,7 @@ TOLD = {
 
 
 def test_the_page_of_a_code():
-    assert explain.page(TOLD) == (
+    assert explain.render_rule_page(TOLD) == (
         "error[DRV001]: The driver is older than the torch wheel needs\n"
         "  driver-older-than-wheel\n"
         "\n"
@@ -39,12 +49,14 @@ def test_the_page_of_a_code():
 
 
 def test_a_page_without_signs_has_no_place_for_them():
-    assert "in a log" not in explain.page(TOLD | {"signs": []})
+    assert "in a log" not in explain.render_rule_page(TOLD | {"signs": []})
 
 
 def test_the_index():
-    assert explain.index([TOLD]) == "DRV001  error  The driver is older than the torch wheel needs\n"
-    assert explain.index([]) == ""
+    assert (
+        explain.render_rule_index([TOLD]) == "DRV001  error  The driver is older than the torch wheel needs\n"
+    )
+    assert explain.render_rule_index([]) == ""
 
 
 def test_the_facts_of_a_machine():
@@ -57,7 +69,7 @@ def test_the_facts_of_a_machine():
         ],
         "gpu-07",
     )
-    assert facts.listing(known) == (
+    assert facts.render_fact_list(known) == (
         "gpu-07                                                        4 facts, 2 unknown\n"
         "\n"
         "  gpu.count        1           NVML\n"
@@ -65,7 +77,7 @@ def test_the_facts_of_a_machine():
         "  toolkit.version  absent      /usr/local\n"
         "  driver.version   not stated\n"
     )
-    assert facts.listing(Facts([])).startswith("this machine ")
+    assert facts.render_fact_list(Facts([])).startswith("this machine ")
 
 
 CONTRACT = Contract(
@@ -74,17 +86,17 @@ CONTRACT = Contract(
     variant="vllm",
     title="A demonstration",
     says="needs from its metadata",
-    needs=(Need("package.torch", ">=2.2,<3", when="wants=fp8", cite="setup.py:12"),),
+    needs=(Requirement("package.torch", ">=2.2,<3", when="wants=fp8", cite="setup.py:12"),),
     capabilities=(Capability("fp8", "optional", gate="fp8", cite="README.md:3"),),
-    variables=(Variable("DEMO_HOME", "read", "/var/demo", required=True, cite="env.py:1"),),
+    variables=(ContractVariable("DEMO_HOME", "read", "/var/demo", required=True, cite="env.py:1"),),
     errors=(KnownError("CUDA error", "the driver is old", "upgrade it", "DRV001", "faq.md"),),
-    steps=(Step("install", ("pip", "install", "demo demo"), "ask", note="in a venv"),),
+    steps=(FixStep("install", ("pip", "install", "demo demo"), "ask", note="in a venv"),),
     notes=("It is only a demonstration.",),
 )
 
 
 def test_a_contract_whole():
-    assert contract.show(CONTRACT) == (
+    assert contract.render_contract_screen(CONTRACT) == (
         "demo 1.0:vllm                                                               cuda\n"
         "  A demonstration\n"
         "  needs from its metadata\n"
@@ -116,7 +128,10 @@ def test_a_contract_whole():
 
 
 def test_an_empty_contract_is_its_name():
-    assert contract.show(Contract("demo", "1.0"), Screen(40)) == "demo 1.0".ljust(36) + "cuda\n"
+    assert (
+        contract.render_contract_screen(Contract("demo", "1.0"), Screen(40))
+        == "demo 1.0".ljust(36) + "cuda\n"
+    )
 
 
 def test_the_list_of_contracts():
@@ -124,7 +139,7 @@ def test_the_list_of_contracts():
         {"file": "a.json", "framework": "demo", "page": True, "variant": "", "version": "1.0"},
         {"file": "b.json", "framework": "demo", "page": False, "variant": "vllm", "version": "2.0"},
     ]
-    assert contract.known(rows) == (
+    assert contract.render_contract_list(rows) == (
         "framework  version  variant  page\ndemo       1.0               yes\ndemo       2.0      vllm\n"
     )
 
@@ -134,21 +149,23 @@ def test_rows_of_any_shape():
         {"framework": "demo", "version": "1.0", "variants": ("a", "b")},
         {"framework": "other", "file": None},
     ]
-    assert contract.listing(rows) == ("framework  version  variants  file\ndemo       1.0      a, b\nother\n")
-    assert contract.listing([("a", 1), ("b",)]) == "a  1\nb\n"
-    assert contract.listing(["one", "two"]) == "one\ntwo\n"
-    assert contract.listing([]) == ""
+    assert contract.format_row_table(rows) == (
+        "framework  version  variants  file\ndemo       1.0      a, b\nother\n"
+    )
+    assert contract.format_row_table([("a", 1), ("b",)]) == "a  1\nb\n"
+    assert contract.format_row_table(["one", "two"]) == "one\ntwo\n"
+    assert contract.format_row_table([]) == ""
 
 
 def test_the_difference_of_two():
-    assert contract.difference("a==1", "a==2", []) == "a==1 and a==2 ask for the same\n"
-    assert contract.difference("a==1", "a==2", [{"change": "added", "name": "x"}]) == (
+    assert contract.render_contract_diff("a==1", "a==2", []) == "a==1 and a==2 ask for the same\n"
+    assert contract.render_contract_diff("a==1", "a==2", [{"change": "added", "name": "x"}]) == (
         "a==1 -> a==2\n\nchange  name\nadded   x\n"
     )
 
 
 def test_the_lines_that_found_no_place():
-    assert contract.unplaced([]) == ""
-    assert contract.unplaced([(12, "  buy more GPUs ")]) == (
+    assert contract.format_unplaced_lines([]) == ""
+    assert contract.format_unplaced_lines([(12, "  buy more GPUs ")]) == (
         "\nlines of the page that found no place\n  12  buy more GPUs\n"
     )

@@ -11,15 +11,15 @@ from gpuready.model import (
     Fact,
     Facts,
     Finding,
-    Ignored,
-    Judged,
-    Need,
+    FixStep,
+    IgnoredFinding,
+    PassedRule,
     Report,
-    Step,
-    Undecided,
+    Requirement,
+    UndecidedRule,
 )
+from gpuready.render import check_report, explain
 from gpuready.render import contract as contracts
-from gpuready.render import explain, text
 from gpuready.render import facts as listing
 from gpuready.render.layout import Screen
 
@@ -45,9 +45,13 @@ CODE = st.sampled_from(["GPU", "DRV", "BLD", "PKG", "MEM", "CAP", "SYS", "NET", 
     lambda f: f + "001"
 )
 SEVERITY = st.sampled_from(["error", "warning", "info"])
-NEED = st.builds(Need, TEXT, TEXT, TEXT, TEXT, TEXT)
+NEED = st.builds(Requirement, TEXT, TEXT, TEXT, TEXT, TEXT)
 STEP = st.builds(
-    Step, TEXT, st.lists(TEXT, max_size=4).map(tuple), st.sampled_from(["safe", "ask", "manual"]), note=TEXT
+    FixStep,
+    TEXT,
+    st.lists(TEXT, max_size=4).map(tuple),
+    st.sampled_from(["safe", "ask", "manual"]),
+    note=TEXT,
 )
 
 
@@ -56,7 +60,7 @@ def some(of: st.SearchStrategy) -> st.SearchStrategy:
 
 
 FINDING = st.builds(Finding, CODE, SEVERITY, TEXT, some(FACT), some(NEED), TEXT, some(STEP))
-UNDECIDED = st.builds(Undecided, CODE, SEVERITY, TEXT, some(FACT))
+UNDECIDED = st.builds(UndecidedRule, CODE, SEVERITY, TEXT, some(FACT))
 CONTRACT = st.builds(
     Contract, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, some(TEXT), some(NEED), notes=some(TEXT)
 )
@@ -69,8 +73,8 @@ REPORT = st.builds(
     some(FINDING),
     some(UNDECIDED),
     some(UNDECIDED),
-    some(st.builds(Judged, CODE, some(TEXT))),
-    some(st.builds(Ignored, FINDING, TEXT)),
+    some(st.builds(PassedRule, CODE, some(TEXT))),
+    some(st.builds(IgnoredFinding, FINDING, TEXT)),
     st.booleans(),
     TEXT,
 )
@@ -86,14 +90,17 @@ def tame(shown: str, screen: Screen) -> None:
 @settings(max_examples=150, deadline=None)
 @given(REPORT, SCREEN, st.booleans())
 def test_any_report(report, screen, verbose):
-    tame(text.render(report, screen, elapsed=0.1, verbose=verbose, seconds={"nvml": 0.1}), screen)
-    assert text.line(report)[:-1].isprintable()
+    tame(
+        check_report.render_check_screen(report, screen, elapsed=0.1, verbose=verbose, seconds={"nvml": 0.1}),
+        screen,
+    )
+    assert check_report.format_check_line(report)[:-1].isprintable()
 
 
 @settings(deadline=None)
 @given(st.builds(Facts, st.lists(FACT, max_size=12), TEXT), SCREEN)
 def test_any_facts(known, screen):
-    tame(listing.listing(known, screen), screen)
+    tame(listing.render_fact_list(known, screen), screen)
 
 
 @settings(deadline=None)
@@ -101,10 +108,10 @@ def test_any_facts(known, screen):
     CONTRACT, st.lists(st.dictionaries(st.sampled_from("abc"), VALUE) | some(TEXT) | TEXT, max_size=4), SCREEN
 )
 def test_any_contract(contract, rows, screen):
-    tame(contracts.show(contract, screen), screen)
-    tame(contracts.listing(rows, screen), screen)
-    tame(contracts.difference(contract.framework, contract.version, rows, screen), screen)
-    tame(contracts.unplaced([(1, contract.title)], screen), screen)
+    tame(contracts.render_contract_screen(contract, screen), screen)
+    tame(contracts.format_row_table(rows, screen), screen)
+    tame(contracts.render_contract_diff(contract.framework, contract.version, rows, screen), screen)
+    tame(contracts.format_unplaced_lines([(1, contract.title)], screen), screen)
 
 
 @settings(deadline=None)
@@ -112,5 +119,5 @@ def test_any_contract(contract, rows, screen):
 def test_any_page(title, story, many, severity, screen):
     told = {"code": "GPU001", "name": title, "severity": severity, "title": title, "text": story}
     told |= {"reads": many, "signs": many}
-    tame(explain.page(told, screen), screen)
-    tame(explain.index([told], screen), screen)
+    tame(explain.render_rule_page(told, screen), screen)
+    tame(explain.render_rule_index([told], screen), screen)

@@ -6,7 +6,7 @@ import pytest
 
 from gpuready.catalog import facts as declared
 from gpuready.model import NOT_STATED, Contract, Fact, Facts
-from gpuready.render import summary
+from gpuready.render import facts_summary
 
 from .machines import H100, REPORTS, facts
 
@@ -14,7 +14,7 @@ DEMO = Contract("demo", "1.0")
 
 
 def said(name: str, known: Facts, contract: Contract = DEMO) -> str:
-    return summary.family(name, known, contract)
+    return facts_summary.summarize_family(name, known, contract)
 
 
 def unknown(*keys: str) -> Facts:
@@ -36,7 +36,7 @@ def unknown(*keys: str) -> Facts:
     ],
 )
 def test_the_machine(known, line):
-    assert summary.machine(known) == line
+    assert facts_summary.summarize_machine(known) == line
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_machine(known, line):
     ],
 )
 def test_a_short_name(name, short):
-    assert summary.short(name) == short
+    assert facts_summary.shorten_gpu_name(name) == short
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_short_name(name, short):
         (unknown("gpu.count"), "unknown, permission denied"),
         (Facts([], otherwise=NOT_STATED), "not stated"),
         (
-            facts(gpu__count=2, gpu__capability=("9.0", "8.0"), gpu__memory="much").also(
+            facts(gpu__count=2, gpu__capability=("9.0", "8.0"), gpu__memory="much").with_facts(
                 Fact("gpu.nvlink", (0, 0)), Fact("gpu.mig", ("on", "off"))
             ),
             "capability 9.0 and 8.0, much, no NVLink, MIG on",
@@ -112,8 +112,8 @@ def test_packages():
     other = Contract("axolotl", "0.17.0")
     assert said("packages", H100, other).endswith("transformers 5.14.1, axolotl 0.18.0")
     assert said("packages", H100, DEMO).endswith(", no demo")
-    assert said("packages", H100, DEMO.but(distribution="transformers")).endswith("transformers 5.14.1")
-    blind = unknown("python.packages").also(Fact("python.version", "3.12"))
+    assert said("packages", H100, DEMO.replace(distribution="transformers")).endswith("transformers 5.14.1")
+    blind = unknown("python.packages").with_facts(Fact("python.version", "3.12"))
     assert said("packages", blind) == "Python 3.12, torch unknown, transformers unknown, demo unknown"
 
 
@@ -149,5 +149,5 @@ def test_only_declared_facts_are_read():
     for known in (H100, REPORTS["clear_h200"].facts, Facts([])):
         for name in ("gpu", "driver", "toolchain", "packages", "memory", "capability", "system", "network"):
             said(name, Watched(known))
-        summary.machine(Watched(known))
-    assert len(asked) > 15 and not [key for key in asked if declared.declared(key) is None]
+        facts_summary.summarize_machine(Watched(known))
+    assert len(asked) > 15 and not [key for key in asked if declared.find_declaration(key) is None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Contract, Fact, Facts, Finding, Ignored, Judged, Report, Undecided
-from gpuready.render import text
+from gpuready.model import Contract, Fact, Facts, Finding, IgnoredFinding, PassedRule, Report, UndecidedRule
+from gpuready.render import check_report
 from gpuready.render.layout import Screen
 
 from . import machines
@@ -15,7 +15,7 @@ DEMO = Contract("demo", "1.0")
 
 
 def screen(report: Report, **options) -> str:
-    return text.render(report, Screen(), **options)
+    return check_report.render_check_screen(report, Screen(), **options)
 
 
 def row(report: Report, name: str) -> str:
@@ -43,8 +43,8 @@ def test_the_mark_of_a_family_is_its_gravest(findings, undecided, judged, mark):
         DEMO,
         facts(),
         tuple(finding(f"DRV00{i}", severity) for i, severity in enumerate(findings)),
-        undecided=tuple(Undecided(f"DRV01{i}", "error", "It is wrong") for i in range(undecided)),
-        judged=tuple(Judged(f"DRV02{i}", ("driver.version",)) for i in range(judged)),
+        undecided=tuple(UndecidedRule(f"DRV01{i}", "error", "It is wrong") for i in range(undecided)),
+        judged=tuple(PassedRule(f"DRV02{i}", ("driver.version",)) for i in range(judged)),
     )
     assert row(report, "driver")[2] == mark
 
@@ -54,9 +54,9 @@ def test_the_count_is_of_all_rules_that_were_judged():
         DEMO,
         facts(),
         (finding("SYS001"), finding("SYS002"), finding("SYS003", "warning"), finding("SYS004", "info")),
-        undecided=(Undecided("SYS005", "warning", "x"),),
+        undecided=(UndecidedRule("SYS005", "warning", "x"),),
         judged=holding(("SYS", 3, ("system.shm",))),
-        ignored=(Ignored(finding("SYS006"), "why"),),
+        ignored=(IgnoredFinding(finding("SYS006"), "why"),),
     )
     assert " 2 errors, 1 warning, 1 undecided, 1 ignored, 9 rules\n" in screen(report)
 
@@ -93,9 +93,9 @@ def test_nothing_stated_is_not_a_tick():
 
 def test_little_that_holds_of_what_is_not_stated_is_no_tick_either():
     stated = REPORTS["stated"]
-    more = stated.but(judged=(*stated.judged, Judged("PKG009", ("gpu.count",))))
+    more = stated.replace(judged=(*stated.judged, PassedRule("PKG009", ("gpu.count",))))
     assert row(more, "packages")[2] == "?" and row(more, "packages").endswith("2 not stated, 1 rule")
-    half = stated.but(unstated=(*stated.unstated, Undecided("GPU009", "error", "x")))
+    half = stated.replace(unstated=(*stated.unstated, UndecidedRule("GPU009", "error", "x")))
     assert row(half, "gpu")[2] == "✓", "the GPU is stated, and three of its rules hold"
 
 
@@ -171,27 +171,27 @@ def test_verbose_shows_facts_and_timings_and_brief_does_not():
     ],
 )
 def test_quiet_is_one_line(name, line):
-    assert text.line(REPORTS[name]) == line
+    assert check_report.format_check_line(REPORTS[name]) == line
 
 
 def test_quiet_under_strict_names_every_undecided_rule():
-    codes = text.line(REPORTS["undecided"].but(strict=True))
+    codes = check_report.format_check_line(REPORTS["undecided"].replace(strict=True))
     assert codes == "transformers 5.22: undecided (GPU004, DRV001, SYS009, BLD001)\n"
 
 
 def test_quiet_is_one_line_whatever_the_names_are():
-    line = text.line(REPORTS["hostile"])
+    line = check_report.format_check_line(REPORTS["hostile"])
     assert line.endswith("\n") and line[:-1].isprintable()
 
 
 def test_one_reason_for_many_rules_is_told_once():
     dark = Fact("gpu.count", None, "NVML", gap="NVML did not answer within 20 s")
-    many = tuple(Undecided(f"GPU{i:03}", "error", "The GPU is lost", (dark,)) for i in range(1, 28))
+    many = tuple(UndecidedRule(f"GPU{i:03}", "error", "The GPU is lost", (dark,)) for i in range(1, 28))
     shown = screen(Report(DEMO, Facts([dark]), undecided=many))
     assert shown.count("NVML did not answer") == 2, "in its row and in one sentence"
     assert "27 rules cannot tell" in shown
     assert all(item.code in shown for item in many)
-    other = Undecided("SYS002", "error", "The disk is full", (Fact("disk.free", None, gap="denied"),))
+    other = UndecidedRule("SYS002", "error", "The disk is full", (Fact("disk.free", None, gap="denied"),))
     assert "? SYS002 cannot tell whether the disk is full" in screen(
         Report(DEMO, Facts([]), undecided=(*many, other))
     )

@@ -9,8 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.model import Contract, Fact, Facts, Finding, Ignored, Judged, Need, Report, Step, Undecided
-from gpuready.render import json as answers
+from gpuready.model import (
+    Contract,
+    Fact,
+    Facts,
+    Finding,
+    FixStep,
+    IgnoredFinding,
+    PassedRule,
+    Report,
+    Requirement,
+    UndecidedRule,
+)
+from gpuready.render import json_document as answers
 from gpuready.render import junit, sarif
 
 HOSTILE = 'a"b<c>&\x1b]0;x\x07 \ud800\ufffe'
@@ -23,20 +34,20 @@ REPORT = Report(
             "error",
             HOSTILE,
             (Fact("driver.version", "550", "/sys/module/nvidia/version"),),
-            (Need("driver.version", ">=580", cite="notes"),),
+            (Requirement("driver.version", ">=580", cite="notes"),),
             "nothing runs",
-            (Step("upgrade"),),
+            (FixStep("upgrade"),),
         ),
         Finding("SYS001", "warning", "small", (Fact("system.shm", 1, "statvfs"),)),
         Finding("MEM001", "info", "told"),
     ),
     undecided=(
-        Undecided("GPU004", "error", "Not covered", (Fact("gpu.capability", None, gap="denied"),)),
-        Undecided("SYS002", "warning", "Full", (Fact("disk.free", None, gap="denied"),)),
+        UndecidedRule("GPU004", "error", "Not covered", (Fact("gpu.capability", None, gap="denied"),)),
+        UndecidedRule("SYS002", "warning", "Full", (Fact("disk.free", None, gap="denied"),)),
     ),
-    unstated=(Undecided("NET001", "error", "Down"),),
-    judged=(Judged("PKG001", ("torch.build",)),),
-    ignored=(Ignored(Finding("PKG002", "error", "missing"), "on purpose"),),
+    unstated=(UndecidedRule("NET001", "error", "Down"),),
+    judged=(PassedRule("PKG001", ("torch.build",)),),
+    ignored=(IgnoredFinding(Finding("PKG002", "error", "missing"), "on purpose"),),
 )
 STORIES = {
     "DRV001": {
@@ -50,7 +61,7 @@ STORIES = {
 
 
 def test_sarif_has_every_finding_with_its_rule_and_place():
-    run = json.loads(sarif.document([REPORT], STORIES))["runs"][0]
+    run = json.loads(sarif.render_sarif([REPORT], STORIES))["runs"][0]
     results = {r["ruleId"]: r for r in run["results"]}
     assert set(results) == {"DRV001", "SYS001", "MEM001", "GPU004", "SYS002", "PKG002"}
     assert [results[c]["level"] for c in ("DRV001", "SYS001", "MEM001")] == ["error", "warning", "note"]
@@ -64,7 +75,7 @@ def test_sarif_has_every_finding_with_its_rule_and_place():
 
 
 def suite(report):
-    return ET.fromstring(junit.document([report]))[0]
+    return ET.fromstring(junit.render_junit_xml([report]))[0]
 
 
 def test_junit_counts_what_fails_and_what_is_skipped():
@@ -79,26 +90,26 @@ def test_junit_counts_what_fails_and_what_is_skipped():
 
 
 def test_they_say_how_old_the_catalogue_is():
-    dated = REPORT.but(catalog="2026-11-15 <old>")
-    run = json.loads(sarif.document([dated, dated], STORIES))["runs"][0]
+    dated = REPORT.replace(catalog="2026-11-15 <old>")
+    run = json.loads(sarif.render_sarif([dated, dated], STORIES))["runs"][0]
     assert run["properties"] == {"catalog": "2026-11-15 <old>"}
     told = suite(dated).find("properties/property")
     assert told.attrib == {"name": "catalog", "value": "2026-11-15 <old>"}
-    assert answers.report(dated)["catalog"] == "2026-11-15 <old>"
-    assert "properties" not in json.loads(sarif.document([REPORT], STORIES))["runs"][0]
+    assert answers.report_json_fields(dated)["catalog"] == "2026-11-15 <old>"
+    assert "properties" not in json.loads(sarif.render_sarif([REPORT], STORIES))["runs"][0]
     assert suite(REPORT).find("properties") is None, "no date, no claim"
 
 
 def test_junit_strict_fails_on_warnings_and_everything_undecided():
-    assert suite(REPORT.but(strict=True)).attrib["failures"] == "4"
+    assert suite(REPORT.replace(strict=True)).attrib["failures"] == "4"
 
 
 @given(st.text())
 def test_any_text_is_well_formed_xml(text):
     finding = Finding("DRV001", "error", text, so=text)
-    ET.fromstring(junit.document([Report(Contract(text or "x", "1"), Facts([]), (finding,))]))
+    ET.fromstring(junit.render_junit_xml([Report(Contract(text or "x", "1"), Facts([]), (finding,))]))
 
 
 @pytest.mark.parametrize("text", ["\x00", "\x1b[31m", "\ufffe", "\ud800"])
 def test_what_xml_cannot_hold_is_made_visible(text):
-    assert "\\x" in junit.escaped(text)
+    assert "\\x" in junit.escape_xml(text)

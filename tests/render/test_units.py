@@ -28,7 +28,7 @@ from gpuready.render import units
     ],
 )
 def test_size(count, said):
-    assert units.size(count) == said
+    assert units.format_bytes(count) == said
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_size(count, said):
     ],
 )
 def test_memory_is_what_the_box_says(count, said):
-    assert units.memory(count) == said
+    assert units.format_nominal_memory(count) == said
 
 
 def test_memories_are_added_by_their_boxes():
-    assert units.memories((85520809984,) * 8) == "640 GB"
-    assert units.memories((150754820096,) * 8) == "1.1 TB"
-    assert units.memories(()) == "0 GB"
+    assert units.format_total_memory((85520809984,) * 8) == "640 GB"
+    assert units.format_total_memory((150754820096,) * 8) == "1.1 TB"
+    assert units.format_total_memory(()) == "0 GB"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_memories_are_added_by_their_boxes():
     ],
 )
 def test_seconds(count, exact, said):
-    assert units.seconds(count, exact=exact) == said
+    assert units.format_seconds(count, exact=exact) == said
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_seconds(count, exact, said):
     ],
 )
 def test_a_value_in_words(fact, said):
-    assert units.value(fact) == said
+    assert units.format_fact_value(fact) == said
 
 
 @pytest.mark.parametrize(
     ("count", "said"), [(7 * 10**9, "7B"), (350_000_000, "350M"), (1.5, "1.5"), (12, "12")]
 )
 def test_parameters(count, said):
-    assert units.parameters(count) == said
+    assert units.format_parameter_count(count) == said
 
 
 JSON = st.recursive(
@@ -115,9 +115,9 @@ JSON = st.recursive(
 
 @given(st.sampled_from(["gpu.memory", "system.shm", "limit.nofile", "a.b"]), JSON)
 def test_a_recording_can_say_anything(key, value):
-    assert units.value(Fact(key, value))
+    assert units.format_fact_value(Fact(key, value))
 
 
 def test_the_facts_that_are_bytes_are_those_of_the_catalogue():
-    rows = [declared.declared(key) for key in list(declared.keys())]
-    assert {row["key"] for row in rows if row["type"].startswith("bytes")} == units._BYTES
+    rows = [declared.find_declaration(key) for key in list(declared.list_fact_keys())]
+    assert {row["key"] for row in rows if row["type"].startswith("bytes")} == units._BYTE_FACTS

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from gpuready.cluster import Rendezvous
-from gpuready.rollcall.hello import Hello, variables
-from gpuready.rollcall.register import Register
+from gpuready.rollcall.hello import Hello, shared_variables
+from gpuready.rollcall.rank_register import RankRegister
 from tests.ranks import world
 from tests.rollcall.meeting import meet, refused, together
 
@@ -56,7 +56,7 @@ def test_a49_variables_that_differ():
 
 
 def test_a49_variables_that_may_differ():
-    names = variables(
+    names = shared_variables(
         {
             "NCCL_SOCKET_IFNAME": "eth0",
             "NCCL_DEBUG": "INFO",
@@ -94,14 +94,16 @@ def test_a43_a_clock_that_is_wrong_is_only_noted():
 
 
 def test_a44_hosts_of_one_name():
-    register = Register(Rendezvous(0, 2, address="a", port=1))
+    register = RankRegister(Rendezvous(0, 2, address="a", port=1))
     for rank in range(2):
-        register.enter(Hello(rank, 2, 0, "node", 10 + rank, f"machine-{rank}", data=(f"10.0.0.{rank}", 1)))
-    assert not register.broken and [name for _, name, _ in register.nodes()] == [
+        register.add_hello(
+            Hello(rank, 2, 0, "node", 10 + rank, f"machine-{rank}", data=(f"10.0.0.{rank}", 1))
+        )
+    assert not register.broken and [name for _, name, _ in register.list_machines()] == [
         "node (10.0.0.0)",
         "node (10.0.0.1)",
     ]
-    assert "2 machines call themselves node" in register.notes()[0]
+    assert "2 machines call themselves node" in register.list_notes()[0]
 
 
 @together

@@ -12,8 +12,8 @@ import pytest
 
 from gpuready import rollcall
 from gpuready.cluster import Rendezvous
-from gpuready.rollcall import beacon, endpoint, guest
-from gpuready.rollcall.hello import of
+from gpuready.rollcall import beacon, client, endpoint
+from gpuready.rollcall.hello import make_hello
 from tests.ranks import free_port, world
 from tests.rollcall.meeting import ended, meet, refused, start, together
 
@@ -22,10 +22,10 @@ def awaited_only(pid: int, ranks: list[int], seconds: float = 20) -> None:
     """Wait until the roll-call of this process awaits these ranks alone: all others have come."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        conn = beacon.call(f"{beacon.BEACON}{pid}")
+        conn = beacon.connect_beacon(f"{beacon.BEACON_PREFIX}{pid}")
         if conn is not None:
             with conn:
-                if guest.greet(conn, 5.0)["missing"] == ranks:
+                if client.exchange_greeting(conn, 5.0)["missing"] == ranks:
                     return
         time.sleep(0.05)
     raise AssertionError(f"the roll-call of {pid} never awaited {ranks} alone")
@@ -47,15 +47,17 @@ def test_the_port_stays_open_for_the_store():
     rendezvous = [Rendezvous(rank, 2, rank, 2, address="127.0.0.1", port=port) for rank in range(2)]
     found = {}
     other = threading.Thread(
-        target=lambda: found.update(one=rollcall.attend(rendezvous[1], of(rendezvous[1], {}), window=5))
+        target=lambda: found.update(
+            one=rollcall.attend_rollcall(rendezvous[1], make_hello(rendezvous[1], {}), window=5)
+        )
     )
     other.start()
-    host = rollcall.attend(rendezvous[0], of(rendezvous[0], {}), window=5)
+    host = rollcall.attend_rollcall(rendezvous[0], make_hello(rendezvous[0], {}), window=5)
     other.join()
     with host.listener as listener:
         assert listener.getsockname()[1] == port and found["one"].listener is None
         with pytest.raises(OSError, match="in use"):
-            endpoint.listen(port)
+            endpoint.listen_on_port(port)
         with socket.create_connection(("127.0.0.1", port), 1):
             pass
 

@@ -52,7 +52,7 @@ class Service:
     """Something else on a port: it takes connections and answers with ``words``, if any."""
 
     def __init__(self, words: bytes | None) -> None:
-        self.listener = endpoint.listen(0)
+        self.listener = endpoint.listen_on_port(0)
         self.port = self.listener.getsockname()[1]
         self.words, self.kept = words, []
         threading.Thread(target=self._serve, daemon=True).start()

@@ -16,7 +16,7 @@ import pytest
 from gpuready import rollcall
 from gpuready.cluster import Rendezvous
 from gpuready.rollcall import wire
-from gpuready.rollcall.hello import Hello, of, read
+from gpuready.rollcall.hello import Hello, make_hello, parse_hello
 from tests.ranks import free_port, world
 from tests.rollcall.meeting import ended, start, together
 from tests.running import SRC
@@ -37,11 +37,11 @@ def pester(port: int, until: threading.Event) -> int:
             if kind == 0:
                 conn.sendall(draw.randbytes(3000) + b"\n")
             elif kind == 1:
-                conn.sendall(wire.WORD + b"x\n" + b"y" * (1 << 20))
+                conn.sendall(wire.GREETING + b"x\n" + b"y" * (1 << 20))
             elif kind == 2:
-                conn.sendall(wire.WORD + b"x\n" + b' {"rank": "zero"}\n')
+                conn.sendall(wire.GREETING + b"x\n" + b' {"rank": "zero"}\n')
             elif kind == 3:
-                conn.sendall(wire.WORD[:5])
+                conn.sendall(wire.GREETING[:5])
             sent += 1
         except OSError:
             time.sleep(0.01)
@@ -76,8 +76,8 @@ def test_a52_a_line_without_end_is_cut_off():
 
     def hold():
         try:
-            rollcall.attend(rendezvous, of(rendezvous, {}), window=2)
-        except rollcall.Refused as no:
+            rollcall.attend_rollcall(rendezvous, make_hello(rendezvous, {}), window=2)
+        except rollcall.RollcallRefused as no:
             done["said"] = str(no)
 
     holding = threading.Thread(target=hold)
@@ -115,19 +115,19 @@ def test_a51_many_ranks_at_once(count):
             clock=time.time(),
             versions={"torch": "2.13.0", "python": "3.11"},
         )
-        found = rollcall.attend(rendezvous, mine, window=30)
+        found = rollcall.attend_rollcall(rendezvous, mine, window=30)
         running.join()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     found.listener.close()
-    assert len(found.hosts) == -(-count // 8) and len(crowd.told) == count - 1
+    assert len(found.host_names) == -(-count // 8) and len(crowd.told) == count - 1
     assert all("go" in said for said in crowd.told.values())
 
 
 def test_a47_too_few_files_for_the_world():
-    from gpuready.rollcall.host import room
+    from gpuready.rollcall.server import ensure_file_limit
 
-    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); from gpuready.rollcall.host import room; print(room(1000))"
+    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); from gpuready.rollcall.server import room; print(room(1000))"
     ran = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(SRC)}, capture_output=True, text=True
     )
@@ -135,7 +135,7 @@ def test_a47_too_few_files_for_the_world():
         "may open 64 files (at most 64), and 1000 ranks need 1128 [SYS006]" in ran.stdout
         and "ulimit -n 1128" in ran.stdout
     )
-    assert room(2) is None
+    assert ensure_file_limit(2) is None
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_a47_too_few_files_for_the_world():
 )  # fmt: skip
 def test_a_hello_that_is_none(data):
     with pytest.raises((ValueError, TypeError)):
-        read(data)
+        parse_hello(data)

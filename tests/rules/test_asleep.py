@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from gpuready import contracts, rules
-from gpuready.check import judge
+from gpuready.check.evaluate import judge
 from gpuready.model import Fact, Facts
 from tests.rules.worlds import example, facts
 
-ANCHORED = [code for code in rules.LEDGER if rules.anchors(code)]
+ANCHORED = [code for code in rules.RULE_MODULES if rules.required_facts(code)]
 EMPTY = {"gpu.count": 0, "gpu.visible": ()}
 
 
 def without(code: str) -> dict[str, object]:
     """What a rule hangs on, taken away."""
-    gone: dict[str, object] = dict.fromkeys(rules.anchors(code))
+    gone: dict[str, object] = dict.fromkeys(rules.required_facts(code))
     return gone | {key: value for key, value in EMPTY.items() if "gpu.count" in gone}
 
 
 @pytest.mark.parametrize("code", ANCHORED)
 def test_a_rule_whose_anchor_is_gone_has_nothing_to_say(code):
-    rule = rules.rule(code)
+    rule = rules.load_rule(code)
     for world in (rule.BROKEN, rule.HEALTHY):
         report = judge([rule], facts(dict(world) | without(code)), example(rule))
         assert report.findings == () and report.undecided == ()
@@ -45,47 +45,47 @@ def test_nor_has_it_under_any_contract(code, wants):
         "torch.build": "cuda",
         "platform.name": "cuda",
     }
-    for name in contracts.frameworks():
-        report = judge([rules.rule(code)], facts(bare | without(code)), contracts.load(name))
+    for name in contracts.list_frameworks():
+        report = judge([rules.load_rule(code)], facts(bare | without(code)), contracts.load_contract(name))
         assert report.findings == () and report.undecided == (), name
 
 
 @pytest.mark.parametrize("code", ANCHORED)
 def test_what_is_unknown_or_there_wakes_it(code):
-    key = rules.anchors(code)[0]
-    rest = [Fact(other, None) for other in rules.anchors(code)[1:]]
+    key = rules.required_facts(code)[0]
+    rest = [Fact(other, None) for other in rules.required_facts(code)[1:]]
     for fact in (Fact(key, None, gap="denied"), Fact(key, 8)):
-        assert code in {rule.CODE for rule in rules.awake(Facts([fact, *rest]))}
-    assert code not in {rule.CODE for rule in rules.awake(Facts([Fact(key, None), *rest]))}
+        assert code in {rule.CODE for rule in rules.applicable_rules(Facts([fact, *rest]))}
+    assert code not in {rule.CODE for rule in rules.applicable_rules(Facts([Fact(key, None), *rest]))}
 
 
 def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_second_contract():
-    awake = {rule.CODE for rule in rules.awake(Facts([]))}
-    asleep = set(rules.LEDGER) - awake
+    awake = {rule.CODE for rule in rules.applicable_rules(Facts([]))}
+    asleep = set(rules.RULE_MODULES) - awake
     assert all(
         key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet."))
         for code in asleep
-        for key in rules.anchors(code)
+        for key in rules.required_facts(code)
     )
     stated = Facts(
         [Fact("job.wants", ("bf16",)), Fact("job.parameters", 7), Fact("contract.others", {"x": {}})]
     )
-    assert {"CAP009", "MEM003", "PKG008"} <= {rule.CODE for rule in rules.awake(stated)}
+    assert {"CAP009", "MEM003", "PKG008"} <= {rule.CODE for rule in rules.applicable_rules(stated)}
 
 
 def test_a_fleet_s_rules_sleep_on_one_machine():
     """They would cost every check the import of twenty modules."""
-    awake = {rule.CODE for rule in rules.awake(Facts([Fact("gpu.count", 8)]))}
+    awake = {rule.CODE for rule in rules.applicable_rules(Facts([Fact("gpu.count", 8)]))}
     assert not any(code.startswith("FLT") for code in awake)
-    assert "FLT002" in {rule.CODE for rule in rules.awake(Facts([Fact("fleet.drift", {"x": 1})]))}
+    assert "FLT002" in {rule.CODE for rule in rules.applicable_rules(Facts([Fact("fleet.drift", {"x": 1})]))}
 
 
 def test_anchors_name_what_is_in_the_ledger():
-    families = {code[:3] for code in rules.LEDGER}
-    assert set(rules.ANCHORS) <= set(rules.LEDGER) | families
+    families = {code[:3] for code in rules.RULE_MODULES}
+    assert set(rules.REQUIRED_FACTS) <= set(rules.RULE_MODULES) | families
 
 
 def test_warming_stops_when_somebody_has_had_enough():
     asked = iter([False, False, True])
-    rules.warm(lambda: next(asked))
+    rules.preload_rules(lambda: next(asked))
     assert next(asked, "spent") == "spent"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready import rules
-from gpuready.model import NOT_STATED, Fact, Facts, Finding, Need, Unknown
-from gpuready.rules import building
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, Requirement, UnknownFactError
+from gpuready.rules import compilation
 from tests.rules.builds import BUILDS, COLOSSAL, OPEN
 from tests.rules.worlds import H100, contract, facts, judged, outcome
 
@@ -57,28 +57,31 @@ def test_on_a_machine_of_another_platform_nvcc_is_not_asked_for():
 
 
 def test_a_build_is_asked_for_by_the_job_or_by_the_variable_of_the_framework():
-    assert building.asked(facts(BUILDS), contract())
-    assert building.asked(facts({"env.BUILD_EXT": "1"}), OPEN)
-    assert not building.asked(facts({"env.BUILD_EXT": "0"}), OPEN)
-    assert not building.asked(facts({"env.BUILD_EXT": "yes"}), OPEN)
-    assert not building.asked(facts({"env.BUILD_EXT": "1"}), contract()), (
+    assert compilation.build_requested(facts(BUILDS), contract())
+    assert compilation.build_requested(facts({"env.BUILD_EXT": "1"}), OPEN)
+    assert not compilation.build_requested(facts({"env.BUILD_EXT": "0"}), OPEN)
+    assert not compilation.build_requested(facts({"env.BUILD_EXT": "yes"}), OPEN)
+    assert not compilation.build_requested(facts({"env.BUILD_EXT": "1"}), contract()), (
         "who does not read it does not build"
     )
-    with pytest.raises(Unknown):
-        building.asked(Facts([]), OPEN)
+    with pytest.raises(UnknownFactError):
+        compilation.build_requested(Facts([]), OPEN)
 
 
 def test_a_required_toolkit_means_a_build_on_first_use():
-    assert building.due(facts(H100), COLOSSAL) and not building.due(facts(H100), OPEN)
-    assert building.severity(facts(H100), COLOSSAL) == "warning"
-    assert building.severity(facts(H100 | BUILDS), COLOSSAL) == "error"
+    assert compilation.build_needed(facts(H100), COLOSSAL) and not compilation.build_needed(facts(H100), OPEN)
+    assert compilation.build_severity(facts(H100), COLOSSAL) == "warning"
+    assert compilation.build_severity(facts(H100 | BUILDS), COLOSSAL) == "error"
 
 
 def test_an_imagined_machine_has_the_variables_that_are_stated_and_no_others():
     stated = Facts([Fact("env.MAX_JOBS", "4")], "", NOT_STATED)
-    assert building.setting(stated, "MAX_JOBS") == "4" and building.setting(stated, "BUILD_EXT") is None
-    with pytest.raises(Unknown):
-        building.setting(Facts([]), "BUILD_EXT")
+    assert (
+        compilation.read_build_variable(stated, "MAX_JOBS") == "4"
+        and compilation.read_build_variable(stated, "BUILD_EXT") is None
+    )
+    with pytest.raises(UnknownFactError):
+        compilation.read_build_variable(Facts([]), "BUILD_EXT")
     keys = ("gpu.count", "gpu.visible", "gpu.name")
     card = [
         *(Fact(key, H100[key]) for key in keys),
@@ -87,15 +90,15 @@ def test_an_imagined_machine_has_the_variables_that_are_stated_and_no_others():
     ]
     tools = [Fact("toolkit.version", "12.4"), Fact("torch.arch", ("sm_90", "sm_120"))]
     imagined = Facts([*card, *tools], "rtx5090", NOT_STATED)
-    assert isinstance(outcome(rules.rule("BLD004"), imagined, contract()), Finding)
+    assert isinstance(outcome(rules.load_rule("BLD004"), imagined, contract()), Finding)
 
 
 # -- the shared judgement -----------------------------------------------------------------------------
 
 
 def test_a_contract_names_its_variables():
-    assert building.variable(COLOSSAL, "BUILD_EXT").cite == "setup.py:16"
-    assert building.variable(contract(), "BUILD_EXT") is None
+    assert compilation.find_contract_variable(COLOSSAL, "BUILD_EXT").cite == "setup.py:16"
+    assert compilation.find_contract_variable(contract(), "BUILD_EXT") is None
 
 
 def test_another_toolkit_is_one_with_a_compiler_and_of_the_right_major():
@@ -106,12 +109,18 @@ def test_another_toolkit_is_one_with_a_compiler_and_of_the_right_major():
         {"path": "/c", "version": "12.4", "nvcc": "/c/bin/nvcc"},
     )
     known = facts(H100 | {"toolkit.others": rows, "toolkit.path": "/usr/local/cuda-12.8"})
-    assert building.home(known) == "/b" and building.home(known, "12.6") == "/c"
-    assert building.home(known, "13.0") is None and building.home(facts({})) is None
+    assert (
+        compilation.find_other_toolkit(known) == "/b"
+        and compilation.find_other_toolkit(known, "12.6") == "/c"
+    )
+    assert (
+        compilation.find_other_toolkit(known, "13.0") is None
+        and compilation.find_other_toolkit(facts({})) is None
+    )
 
 
 def test_needs_are_cited():
     for code in ("BLD005", "BLD010"):
         values = H100 | BUILDS | {"toolkit.version": "12.1", "env.TORCH_CUDA_ARCH_LIST": "12.0"}
         found = judged(code, values)
-        assert all(isinstance(one, Need) and one.cite for one in found.needs)
+        assert all(isinstance(one, Requirement) and one.cite for one in found.needs)

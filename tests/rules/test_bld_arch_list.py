@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Finding
-from gpuready.rules import building
+from gpuready.rules import compilation
 from tests.rules.builds import BUILDS, COLOSSAL, card
 from tests.rules.worlds import H100, facts, judged
 
@@ -27,12 +27,12 @@ from tests.rules.worlds import H100, facts, judged
     ],
 )
 def test_what_a_list_asks_for(text, entries):
-    assert building.entries(text) == entries
+    assert compilation.parse_build_arch_list(text) == entries
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", "native"])
 def test_a_list_that_decides_nothing(value):
-    assert building.listed(facts({"env.TORCH_CUDA_ARCH_LIST": value})) is None
+    assert compilation.effective_arch_list(facts({"env.TORCH_CUDA_ARCH_LIST": value})) is None
 
 
 # -- BLD009, BLD010 -----------------------------------------------------------------------------------

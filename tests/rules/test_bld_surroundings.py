@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
+from gpuready.model import Finding, UnknownFactError
 from tests.rules.builds import BUILDS, COLOSSAL
 from tests.rules.worlds import H100, contract, judged, need
 
@@ -44,7 +44,7 @@ def test_the_headers_of_this_very_python():
         "python3-dev"
         in judged("BLD012", H100 | BUILDS | {"python.headers": False}, python_version="?").fix[0].does
     )
-    assert isinstance(judged("BLD012", H100 | BUILDS, python_headers="no folder"), Unknown)
+    assert isinstance(judged("BLD012", H100 | BUILDS, python_headers="no folder"), UnknownFactError)
 
 
 # -- BLD013 -------------------------------------------------------------------------------------------

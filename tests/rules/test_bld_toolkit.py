@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
+from gpuready.model import Finding, UnknownFactError
 from tests.rules.builds import BUILDS, COLOSSAL, OPEN, card
 from tests.rules.worlds import H100, contract, judged, need
 
@@ -61,7 +61,7 @@ def test_without_toolkit_or_gpu_there_is_no_target():
 
 def test_a_toolkit_that_the_catalogue_does_not_know_is_unknown():
     for code in ("BLD004", "BLD005"):
-        assert isinstance(judged(code, H100 | BUILDS | {"toolkit.version": "29.1"}), Unknown)
+        assert isinstance(judged(code, H100 | BUILDS | {"toolkit.version": "29.1"}), UnknownFactError)
 
 
 def test_where_kernels_may_be_there_already_it_is_a_warning():
@@ -190,7 +190,7 @@ def test_it_weighs_by_what_is_built():
     assert judged("BLD007", wrong).severity == "info"
     assert judged("BLD007", wrong, COLOSSAL).severity == "warning"
     assert judged("BLD007", wrong, toolkit_nvcc="denied") is None, "no news of what nobody sees"
-    assert isinstance(judged("BLD007", wrong | BUILDS, toolkit_path="denied"), Unknown)
+    assert isinstance(judged("BLD007", wrong | BUILDS, toolkit_path="denied"), UnknownFactError)
 
 
 def test_a_compiler_that_is_named_outright():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
+from gpuready.model import Finding, UnknownFactError
 from tests.rules.builds import BUILDS
 from tests.rules.worlds import H100, contract, judged, need
 
@@ -64,7 +64,9 @@ def test_a_toolkit_that_is_here_already_is_the_fix():
 
 
 def test_unseen_it_is_undecided_where_it_matters_and_no_news_where_not():
-    assert isinstance(judged("BLD001", tools("11.8", "12.8", **BUILDS), toolkit_version="denied"), Unknown)
+    assert isinstance(
+        judged("BLD001", tools("11.8", "12.8", **BUILDS), toolkit_version="denied"), UnknownFactError
+    )
     assert judged("BLD001", tools("11.8", "12.8"), toolkit_version="denied") is None
 
 

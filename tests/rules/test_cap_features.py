@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuready import contracts, rules
-from gpuready.check import judge
-from gpuready.model import Finding, Unknown
-from gpuready.rules import wanted
+from gpuready.check.evaluate import judge
+from gpuready.model import Finding, UnknownFactError
+from gpuready.rules import requested_features
 from tests.rules.worlds import H100, contract, facts, judged, need
 
 DARK = "no /sys here"
@@ -52,14 +52,21 @@ def offers(*names, **fields):
 
 
 def test_a_feature_that_is_not_asked_for_is_nobodys_trouble():
-    assert wanted.lacking(facts(on("5.2")), contract(), "torch_compile") == {}
-    assert wanted.lacking(facts(on("5.2", wants=("compile",))), contract(), "torch_compile") == {0: "5.2"}
+    assert requested_features.gpus_without_feature(facts(on("5.2")), contract(), "torch_compile") == {}
+    assert requested_features.gpus_without_feature(
+        facts(on("5.2", wants=("compile",))), contract(), "torch_compile"
+    ) == {0: "5.2"}
 
 
 def test_both_ends_of_what_a_feature_takes():
     asked = ("flash-attn-4",)
     unfit = {
-        c: bool(wanted.lacking(facts(on(c, wants=asked)), contract(), "flash_attention_4")) for c in NAMES
+        c: bool(
+            requested_features.gpus_without_feature(
+                facts(on(c, wants=asked)), contract(), "flash_attention_4"
+            )
+        )
+        for c in NAMES
     }
     assert [c for c, is_unfit in unfit.items() if not is_unfit] == ["9.0", "10.0"]
 
@@ -73,14 +80,20 @@ def test_a_floor_of_the_contract_is_told_by_another_rule():
 
 
 def test_what_is_needed_in_a_line():
-    assert wanted.need("flash_attention_3").want == "==9.0" and wanted.need("tf32").want == ">=8.0"
-    assert wanted.need("flash_attention_2").want == ">=8.0,<=12.1" and wanted.need("tf32").cite
+    assert (
+        requested_features.feature_need("flash_attention_3").want == "==9.0"
+        and requested_features.feature_need("tf32").want == ">=8.0"
+    )
+    assert (
+        requested_features.feature_need("flash_attention_2").want == ">=8.0,<=12.1"
+        and requested_features.feature_need("tf32").cite
+    )
 
 
 @pytest.mark.parametrize("code", ["CAP003", "CAP004", "CAP005", "CAP006", "CAP007", "CAP008"])
 def test_gpus_that_nobody_could_see(code):
     asked = on("5.2", wants=("fp16", "tf32", "flash-attn", "bnb-4bit", "torch-compile", "xformers"))
-    assert isinstance(judged(code, asked, offers("tf32"), gpu_capability="not supported"), Unknown)
+    assert isinstance(judged(code, asked, offers("tf32"), gpu_capability="not supported"), UnknownFactError)
     assert judged(code, on("5.2"), offers("tf32"), gpu_capability="not supported") is None
     none = asked | {"gpu.count": 0, "gpu.visible": ()}
     assert judged(code, none, offers("tf32")) is None
@@ -250,19 +263,19 @@ def test_fp8_needs_one_of_three_under_accelerate():
 def test_an_empty_environment_has_other_news():
     values = H100 | {"job.wants": ("sage-attention",), "package.torch": None}
     assert judged("CAP009", values, SAGE) is None
-    assert isinstance(judged("CAP009", values, SAGE, package_torch="no listing"), Unknown)
+    assert isinstance(judged("CAP009", values, SAGE, package_torch="no listing"), UnknownFactError)
 
 
 # -- CAP010, CAP011 -----------------------------------------------------------------------------------
 
 
 def test_experts_in_fp8_under_roll():
-    roll = contracts.load("roll")
+    roll = contracts.load_contract("roll")
     found = judged("CAP010", {"job.wants": ("fp8", "moe")}, roll)
     assert found.severity == "info" and "by block only" in found.says
     assert judged("CAP010", {"job.wants": ("fp8",)}, roll) is None
     assert judged("CAP010", {"job.wants": ("moe",)}, roll) is None
-    assert judged("CAP010", {"job.wants": ("fp8", "moe")}, contracts.load("transformers")) is None
+    assert judged("CAP010", {"job.wants": ("fp8", "moe")}, contracts.load_contract("transformers")) is None
 
 
 @pytest.mark.parametrize("framework, told", [("transformers", True), ("axolotl", True), ("roll", False)])
@@ -299,7 +312,9 @@ def test_what_other_platforms_do_not_have(platform, word, told):
 
 def test_a_platform_that_nobody_could_see():
     takes = contract(platforms=["cuda", "mps"])
-    assert isinstance(judged("CAP012", {"job.wants": ("liger",)}, takes, platform_name=DARK), Unknown)
+    assert isinstance(
+        judged("CAP012", {"job.wants": ("liger",)}, takes, platform_name=DARK), UnknownFactError
+    )
     assert judged("CAP012", {"job.wants": ("bf16",)}, takes, platform_name=DARK) is None
 
 
@@ -322,10 +337,10 @@ EVERYTHING = (
 @pytest.mark.parametrize("framework", ["transformers", "axolotl", "roll", "colossalai"])
 def test_one_feature_has_one_error(framework):
     """What GPU005 tells of a word with an error, no rule of this family tells again."""
-    agreed = contracts.load(framework)
+    agreed = contracts.load_contract(framework)
     for word in EVERYTHING:
         oldest = "7.0" if framework == "roll" else "6.1"  # the oldest that the contract itself takes
-        report = judge(rules.every(), facts(on(oldest, wants=(word,))), agreed)
+        report = judge(rules.load_all_rules(), facts(on(oldest, wants=(word,))), agreed)
         told = [
             f.code
             for f in report.findings
@@ -337,6 +352,8 @@ def test_one_feature_has_one_error(framework):
 
 def test_a_new_gpu_has_it_all():
     for framework in ("transformers", "axolotl"):
-        report = judge(rules.every(), facts(on("9.0", wants=EVERYTHING)), contracts.load(framework))
+        report = judge(
+            rules.load_all_rules(), facts(on("9.0", wants=EVERYTHING)), contracts.load_contract(framework)
+        )
         grave = [f for f in report.findings if f.code[:3] == "CAP" and f.severity == "error"]
         assert [f.code for f in grave] in ([], ["CAP009"]), "only packages may be missing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
+from gpuready.model import Finding, UnknownFactError
 from tests.rules.worlds import H100, contract, judged, need
 
 # -- DRV001 -------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def test_cuda_compat_counts():
 
 
 def test_a_cuda_that_the_catalogue_does_not_know_is_unknown():
-    assert isinstance(judged("DRV001", pair("580.95.05", "29.0")), Unknown)
+    assert isinstance(judged("DRV001", pair("580.95.05", "29.0")), UnknownFactError)
 
 
 @pytest.mark.parametrize("values", [{"gpu.count": 0}, {"torch.cuda": None}, {"driver.version": None}])
@@ -66,7 +66,7 @@ def test_nothing_to_compare(values):
 
 @pytest.mark.parametrize("key", ["gpu_count", "torch_cuda", "driver_version"])
 def test_a_half_that_nobody_saw(key):
-    assert isinstance(judged("DRV001", H100, **{key: "denied"}), Unknown)
+    assert isinstance(judged("DRV001", H100, **{key: "denied"}), UnknownFactError)
 
 
 # -- DRV002 -------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_a_compat_libcuda_and_wsl_differ_on_purpose():
 def test_an_nvml_that_answers_settles_a_library_without_a_version_in_its_name():
     assert judged("DRV002", H100, driver_library="its name carries no version") is None
     silent = judged("DRV002", H100, driver_library="no version", gpu_count="NVML hung")
-    assert isinstance(silent, Unknown)
+    assert isinstance(silent, UnknownFactError)
 
 
 def test_in_a_container_the_image_is_at_fault():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready import rules
-from gpuready.check import judge
-from gpuready.model import NOT_STATED, Fact, Facts, Finding, Undecided, Unknown
+from gpuready.check.evaluate import judge
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, UndecidedRule, UnknownFactError
 from tests.rules.worlds import H100, contract, facts, judged, need, outcome
 
 
@@ -74,8 +74,8 @@ def test_what_is_only_information_is_never_undecided():
     assert judged("DRV006", tools("13.0", "550.144.03"), driver_version="denied") is None
     assert judged("DRV006", tools("29.0", "550.144.03")) is None
     building = tools("13.0", "550.144.03", **{"job.wants": ("build",)})
-    assert isinstance(judged("DRV006", building, driver_version="denied"), Unknown)
-    assert isinstance(judged("DRV006", building | {"toolkit.version": "29.0"}), Unknown)
+    assert isinstance(judged("DRV006", building, driver_version="denied"), UnknownFactError)
+    assert isinstance(judged("DRV006", building | {"toolkit.version": "29.0"}), UnknownFactError)
 
 
 def test_cuda_compat_helps_the_build_too():
@@ -119,7 +119,7 @@ def test_old_gpus_have_no_first_branch_here():
 def test_a_gpu_that_tells_its_memory_is_driven_whatever_the_catalogue_says(code, gpu, driver):
     assert judged(code, card(*gpu, driver) | READ) is None
     stated = [Fact(k, v, how="stated") for k, v in (card(*gpu, driver) | READ).items()]
-    assert isinstance(outcome(rules.rule(code), Facts(stated), contract()), Finding)
+    assert isinstance(outcome(rules.load_rule(code), Facts(stated), contract()), Finding)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,11 @@ def test_no_driver_and_no_gpu_are_told_elsewhere(code):
 
 def test_an_imagined_machine_without_a_driver_is_left_open():
     stated = Facts([Fact(k, v, how="stated") for k, v in card(*V100).items()], "v100", NOT_STATED)
-    report = judge([rules.rule("DRV007")], stated, contract())
-    assert isinstance(report.unstated[0], Undecided) and report.unstated[0].missing[0].key == "driver.version"
+    report = judge([rules.load_rule("DRV007")], stated, contract())
+    assert (
+        isinstance(report.unstated[0], UndecidedRule)
+        and report.unstated[0].missing[0].key == "driver.version"
+    )
 
 
 # -- DRV009 -------------------------------------------------------------------------------------------
@@ -179,7 +182,7 @@ def test_a_gpu_that_has_started_is_proof_even_where_the_kind_is_hidden():
     started = card(*RTX5090) | READ
     assert judged("DRV009", started | {"driver.kind": "proprietary"}) is None
     assert judged("DRV009", started, driver_kind="this file, which tells, is not here") is None
-    assert isinstance(judged("DRV009", card(*RTX5090), driver_kind="no file"), Unknown)
+    assert isinstance(judged("DRV009", card(*RTX5090), driver_kind="no file"), UnknownFactError)
 
 
 def test_the_kind_is_asked_only_where_it_matters():
@@ -223,7 +226,7 @@ def test_mig_on_some_gpus_leaves_the_others_in_need():
 
 
 def test_a_manager_that_cannot_be_seen():
-    assert isinstance(judged("DRV010", HGX, fabric_manager="no /proc"), Unknown)
+    assert isinstance(judged("DRV010", HGX, fabric_manager="no /proc"), UnknownFactError)
     boxed = HGX | {"os.container": "kubernetes"}
     assert (
         judged("DRV010", boxed, fabric_manager="the host is out of sight", fabric_switches="no bus") is None
@@ -299,7 +302,7 @@ def test_a_container_in_wsl_has_it_under_another_path():
         "/usr/lib/x86_64-linux-gnu/libcuda.so.1.1",
     ):
         library = Fact("driver.library", None, real, gap=f"the name of {real} carries no version")
-        assert outcome(rules.rule("DRV012"), values.also(library), contract()) is None
+        assert outcome(rules.load_rule("DRV012"), values.with_facts(library), contract()) is None
 
 
 def test_a_linux_driver_inside_wsl():

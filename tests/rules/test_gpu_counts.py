@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready import rules
-from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, UnknownFactError
 from tests.rules.worlds import A100, T4, contract, facts, gpus, judged, outcome, with_hole
 
 # -- GPU013 and GPU014 --------------------------------------------------------------------------------
@@ -13,8 +13,8 @@ from tests.rules.worlds import A100, T4, contract, facts, gpus, judged, outcome,
 
 def test_a_lost_gpu_is_named_by_its_place_even_where_the_list_has_holes():
     machine = facts(gpus(2) | {"gpu.lost": (1,)})
-    machine = machine.also(Fact("gpu.pci", ("0000:1b:00.0", "0000:5e:00.0"), gap="GPU 1: GPU is lost"))
-    found = outcome(rules.rule("GPU013"), machine, contract())
+    machine = machine.with_facts(Fact("gpu.pci", ("0000:1b:00.0", "0000:5e:00.0"), gap="GPU 1: GPU is lost"))
+    found = outcome(rules.load_rule("GPU013"), machine, contract())
     assert "GPU 1 (0000:5e:00.0)" in found.says and found.severity == "error"
     assert "GPU 1" in judged("GPU013", {"gpu.lost": (1,)}, gpu_pci="unknown").says
 
@@ -24,11 +24,13 @@ def test_a_lost_gpu_counts_although_it_is_not_shown():
 
 
 def test_silence_for_another_reason_is_not_loss():
-    assert isinstance(with_hole("GPU013", {}, "gpu.lost", (), "GPU 1: Unknown Error (NVML 999)"), Unknown)
+    assert isinstance(
+        with_hole("GPU013", {}, "gpu.lost", (), "GPU 1: Unknown Error (NVML 999)"), UnknownFactError
+    )
     assert isinstance(with_hole("GPU013", {}, "gpu.lost", (0,), "GPU 1: Unknown Error (NVML 999)"), Finding)
 
 
-BARE = dict(rules.rule("GPU014").BROKEN)
+BARE = dict(rules.load_rule("GPU014").BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_counts_that_agree_or_are_told_elsewhere():
     assert judged("GPU014", BARE | {"gpu.count": 0}) is None
     assert judged("GPU014", BARE | {"gpu.pci_count": 7}) is None
     assert judged("GPU014", BARE | {"gpu.pci_count": 0}) is None
-    assert isinstance(judged("GPU014", BARE, env_names="denied"), Unknown)
+    assert isinstance(judged("GPU014", BARE, env_names="denied"), UnknownFactError)
 
 
 # -- GPU015 -------------------------------------------------------------------------------------------
@@ -87,7 +89,7 @@ def test_a_number_that_may_be_that_of_all_nodes():
 
 def test_the_job_is_judged_on_an_imagined_machine_too():
     stated = [Fact(k, v, how="stated") for k, v in (gpus(4) | {"job.gpus": 8}).items()]
-    assert isinstance(outcome(rules.rule("GPU015"), Facts(stated, "", NOT_STATED), contract()), Finding)
+    assert isinstance(outcome(rules.load_rule("GPU015"), Facts(stated, "", NOT_STATED), contract()), Finding)
 
 
 # -- GPU016 -------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ def test_instances_of_one_gpu_are_alike():
 
 # -- GPU017 -------------------------------------------------------------------------------------------
 
-BOXED = dict(rules.rule("GPU017").BROKEN)
+BOXED = dict(rules.load_rule("GPU017").BROKEN)
 
 
 @pytest.mark.parametrize("container", ["docker", "podman", "kubernetes", "lxc", "singularity"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready import rules
-from gpuready.check import judge
-from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
+from gpuready.check.evaluate import judge
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, UnknownFactError
 from tests.rules.worlds import H100, contract, facts, gpus, judged, outcome, with_hole
 
 HEALTH = ["GPU006", "GPU007", "GPU008", "GPU009", "GPU010", "GPU011", "GPU012", "GPU013", "DRV013"]
@@ -20,19 +20,19 @@ def test_health_is_nothing_that_a_what_if_can_have(code):
     stated = [
         Fact(k, v, how="stated") for k, v in H100.items() if k in ("gpu.count", "gpu.visible", "gpu.name")
     ]
-    report = judge([rules.rule(code)], Facts(stated, "", NOT_STATED), contract())
+    report = judge([rules.load_rule(code)], Facts(stated, "", NOT_STATED), contract())
     assert not report.unstated and not report.undecided and not report.judged
 
 
 @pytest.mark.parametrize("code", HEALTH)
 def test_a_job_for_the_cpu_needs_no_healthy_gpu(code):
-    rule = rules.rule(code)
+    rule = rules.load_rule(code)
     assert outcome(rule, facts(dict(rule.BROKEN) | {"job.wants": ("cpu",)}), contract()) is None
 
 
 @pytest.mark.parametrize("code", [c for c in HEALTH if c not in ("GPU013",)])
 def test_a_machine_without_gpus_has_no_health(code):
-    empty = {key: () for key in rules.rule(code).BROKEN if key.startswith("gpu.")} | {"gpu.count": 0}
+    empty = {key: () for key in rules.load_rule(code).BROKEN if key.startswith("gpu.")} | {"gpu.count": 0}
     assert judged(code, empty) is None
 
 
@@ -48,10 +48,10 @@ def test_a_machine_without_gpus_has_no_health(code):
     ],
 )
 def test_a_gpu_without_such_a_thing_leaves_nothing_undecided(code, key):
-    healthy = dict(rules.rule(code).HEALTHY)
+    healthy = dict(rules.load_rule(code).HEALTHY)
     for gap in ("Not Supported", "N/A", "GPU 0: Not Supported; GPU 1: GPU is lost (NVML 15)"):
         assert with_hole(code, healthy, key, None, gap) is None
-    assert isinstance(with_hole(code, healthy, key, None, "No Permission"), Unknown)
+    assert isinstance(with_hole(code, healthy, key, None, "No Permission"), UnknownFactError)
 
 
 def test_one_gpu_convicts_while_another_is_silent():
@@ -59,17 +59,17 @@ def test_one_gpu_convicts_while_another_is_silent():
     found = with_hole("GPU006", machine, "gpu.mode", ("prohibited", None), "GPU 1: timeout")
     assert "GPU 0" in found.says
     silent = with_hole("GPU006", machine, "gpu.mode", ("default", None), "GPU 1: timeout")
-    assert isinstance(silent, Unknown) and "timeout" in silent.fact.gap
+    assert isinstance(silent, UnknownFactError) and "timeout" in silent.fact.gap
 
 
 def test_a_list_that_is_too_short_is_unknown():
     unknown = judged("GPU006", gpus(2) | {"gpu.mode": ("default",)})
-    assert isinstance(unknown, Unknown) and unknown.fact.gap == "not known of GPU 1"
+    assert isinstance(unknown, UnknownFactError) and unknown.fact.gap == "not known of GPU 1"
 
 
 @pytest.mark.parametrize("code", ["GPU006", "GPU008", "GPU011"])
 def test_a_gpu_that_is_not_shown_is_not_judged(code):
-    rule = rules.rule(code)
+    rule = rules.load_rule(code)
     pair = {k: v * 2 if isinstance(v, tuple) else v for k, v in rule.HEALTHY.items()}
     key = {"GPU006": "gpu.mode", "GPU008": "gpu.ecc_errors", "GPU011": "gpu.throttle"}[code]
     pair |= {"gpu.count": 2, "gpu.visible": (0,), key: (rule.HEALTHY[key][0], rule.BROKEN[key][0])}
@@ -108,7 +108,9 @@ def test_rows_of_a_gpu_that_is_not_shown():
 def test_a_flag_is_enough_while_another_gpu_is_silent():
     machine = gpus(2, remap_failure=())
     assert isinstance(with_hole("GPU009", machine, "gpu.remap_pending", (0,), "GPU 1: timeout"), Finding)
-    assert isinstance(with_hole("GPU009", machine, "gpu.remap_pending", (), "GPU 1: timeout"), Unknown)
+    assert isinstance(
+        with_hole("GPU009", machine, "gpu.remap_pending", (), "GPU 1: timeout"), UnknownFactError
+    )
     assert with_hole("GPU009", machine, "gpu.remap_pending", (), "GPU 1: GPU is lost (NVML 15)") is None
 
 

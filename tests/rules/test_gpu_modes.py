@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
+from gpuready.model import Finding, UnknownFactError
 from tests.rules.worlds import gpus, judged
 
 MIG = "MIG-7c1b5a52-0000-5222-8333-44444444444"
@@ -50,7 +50,9 @@ def test_a_default_gpu_may_be_shared():
 
 def test_holders_that_cannot_be_seen_matter_only_in_exclusive_mode():
     assert judged("GPU006", gpus(1, mode="default"), gpu_processes="denied") is None
-    assert isinstance(judged("GPU006", gpus(1, mode="exclusive-process"), gpu_processes="denied"), Unknown)
+    assert isinstance(
+        judged("GPU006", gpus(1, mode="exclusive-process"), gpu_processes="denied"), UnknownFactError
+    )
 
 
 # -- GPU007 -------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready import rules
-from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, UnknownFactError
 from tests.rules.worlds import H100, contract, judged, need, outcome
 
 NOTHING = {
@@ -59,7 +59,7 @@ def test_a_contract_for_rocm_alone_on_a_machine_with_nvidia():
 
 def test_which_platform_is_there_may_be_unknown():
     both = contract(platforms=["cuda", "rocm"])
-    assert isinstance(judged("GPU001", NOTHING, both, platform_name="no /sys here"), Unknown)
+    assert isinstance(judged("GPU001", NOTHING, both, platform_name="no /sys here"), UnknownFactError)
     assert isinstance(judged("GPU001", NOTHING, platform_name="no /sys here"), Finding)
 
 
@@ -98,7 +98,7 @@ def test_accelerators_of_another_kind_do_not_make_torch_blind():
 
 
 def test_unknown_is_not_absent():
-    assert isinstance(judged("GPU001", {}, gpu_count="NVML hung"), Unknown)
+    assert isinstance(judged("GPU001", {}, gpu_count="NVML hung"), UnknownFactError)
 
 
 def test_none_shown_without_a_variable():
@@ -254,20 +254,24 @@ def test_no_torch_and_cpu_torch_are_told_elsewhere():
 
 
 def test_a_list_that_could_not_be_read():
-    assert isinstance(judged("GPU004", H100, torch_arch="permission denied"), Unknown)
-    assert isinstance(judged("GPU004", H100, gpu_capability="GPU 0: gone"), Unknown)
+    assert isinstance(judged("GPU004", H100, torch_arch="permission denied"), UnknownFactError)
+    assert isinstance(judged("GPU004", H100, gpu_capability="GPU 0: gone"), UnknownFactError)
 
 
 def test_a_hole_in_the_list_is_unknown():
-    assert isinstance(judged("GPU004", H100 | {"gpu.visible": (0, 3)}), Unknown)
+    assert isinstance(judged("GPU004", H100 | {"gpu.visible": (0, 3)}), UnknownFactError)
 
 
 def test_torch_not_stated_waits_for_the_statement():
     stated = Facts(
         [Fact(k, v, how="stated") for k, v in H100.items() if k.startswith("gpu.")], "", NOT_STATED
     )
-    found = outcome(rules.rule("GPU004"), stated, contract())
-    assert isinstance(found, Unknown) and found.fact.gap == NOT_STATED and found.fact.key == "torch.cuda"
+    found = outcome(rules.load_rule("GPU004"), stated, contract())
+    assert (
+        isinstance(found, UnknownFactError)
+        and found.fact.gap == NOT_STATED
+        and found.fact.key == "torch.cuda"
+    )
 
 
 # -- GPU005 -------------------------------------------------------------------------------------------
@@ -277,7 +281,7 @@ V100 = cards(("Tesla V100-SXM2-16GB", "7.0"))
 
 def test_no_such_need_reads_nothing():
     view_free = Facts([])
-    assert outcome(rules.rule("GPU005"), view_free, contract()) is None
+    assert outcome(rules.load_rule("GPU005"), view_free, contract()) is None
 
 
 @pytest.mark.parametrize(
@@ -321,7 +325,7 @@ def test_an_unseen_recommendation_holds_nothing_back():
     agreed = contract(need("gpu.capability", ">=8.0", level="recommended"))
     assert judged("GPU005", V100, agreed, gpu_capability="gone") is None
     required = contract(need("gpu.capability", ">=8.0"))
-    assert isinstance(judged("GPU005", V100, required, gpu_capability="gone"), Unknown)
+    assert isinstance(judged("GPU005", V100, required, gpu_capability="gone"), UnknownFactError)
 
 
 def test_no_gpu_is_told_elsewhere():

@@ -8,14 +8,14 @@ import pytest
 
 from gpuready import rules
 from gpuready.catalog import facts as catalogue
-from gpuready.check import judge, title
-from gpuready.model import Finding, Step, Unknown
-from gpuready.render.finding import continued
+from gpuready.check.evaluate import judge, rule_title
+from gpuready.model import Finding, FixStep, UnknownFactError
+from gpuready.render.finding import lowercase_opener
 from tests.rules.worlds import dark, example, facts, outcome
 
 FAMILIES = ("GPU", "DRV", "BLD", "PKG", "SYS", "NET", "MEM", "CAP", "FLT", "RUN")
 
-every = pytest.mark.parametrize("rule", list(rules.every()), ids=lambda rule: rule.CODE)
+every = pytest.mark.parametrize("rule", list(rules.load_all_rules()), ids=lambda rule: rule.CODE)
 
 
 # -- the ledger ---------------------------------------------------------------------------------------
@@ -23,37 +23,37 @@ every = pytest.mark.parametrize("rule", list(rules.every()), ids=lambda rule: ru
 
 def test_codes_are_given_out_in_order_and_never_twice():
     numbers: dict[str, list[int]] = {}
-    for code in rules.LEDGER:
+    for code in rules.RULE_MODULES:
         assert re.fullmatch(r"[A-Z]{3}\d{3}", code)
         numbers.setdefault(code[:3], []).append(int(code[3:]))
     assert set(numbers) <= set(FAMILIES)
     for family, given in numbers.items():
         assert given == list(range(1, len(given) + 1)), family
-    assert len(set(rules.LEDGER.values())) == len(rules.LEDGER)
+    assert len(set(rules.RULE_MODULES.values())) == len(rules.RULE_MODULES)
 
 
 def test_each_module_has_the_code_under_which_it_stands():
-    for code in rules.LEDGER:
-        assert code == rules.rule(code).CODE
-        assert code[:3].lower() == rules.LEDGER[code].partition(".")[0]
+    for code in rules.RULE_MODULES:
+        assert code == rules.load_rule(code).CODE
+        assert code[:3].lower() == rules.RULE_MODULES[code].partition(".")[0]
 
 
 def test_names_state_the_wrong_thing_with_hyphens():
-    assert rules.name("DRV001") == "driver-older-than-wheel"
-    for code in rules.LEDGER:
-        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", rules.name(code))
-        assert not rules.name(code).startswith("check-")
+    assert rules.rule_name("DRV001") == "driver-older-than-wheel"
+    for code in rules.RULE_MODULES:
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", rules.rule_name(code))
+        assert not rules.rule_name(code).startswith("check-")
 
 
 def test_a_code_that_was_never_given_out():
     with pytest.raises(KeyError):
-        rules.rule("DRV999")
+        rules.load_rule("DRV999")
 
 
 def test_signs_belong_to_one_rule():
-    signs = [str(sign) for rule in rules.every() for sign in rule.SIGNS]
+    signs = [str(sign) for rule in rules.load_all_rules() for sign in rule.PATTERNS]
     assert len(signs) == len(set(signs)), "two rules may share words only under different conditions"
-    bare = [sign for rule in rules.every() for sign in rule.SIGNS if isinstance(sign, str)]
+    bare = [sign for rule in rules.load_all_rules() for sign in rule.PATTERNS if isinstance(sign, str)]
     assert all(len(sign) >= 16 for sign in bare), "a sign must be too long to turn up by chance"
 
 
@@ -82,17 +82,17 @@ def test_judges_the_healthy_example_and_says_what_it_read(rule):
 def test_is_undecided_in_the_dark_and_never_silent(rule):
     """A gap leaves the rule undecided, or the rest is proof enough; it never makes the wrong thing right."""
     outcomes = {key: outcome(rule, dark(rule.BROKEN, key), example(rule)) for key in rule.BROKEN}
-    assert any(isinstance(o, Unknown) for o in outcomes.values())
-    assert all(isinstance(o, (Unknown, Finding)) for o in outcomes.values()), outcomes
+    assert any(isinstance(o, UnknownFactError) for o in outcomes.values())
+    assert all(isinstance(o, (UnknownFactError, Finding)) for o in outcomes.values()), outcomes
     for key, blind in outcomes.items():
-        if isinstance(blind, Unknown):
+        if isinstance(blind, UnknownFactError):
             assert blind.fact.gap, key
 
 
 @every
 def test_a_machine_of_which_nothing_is_known_breaks_no_rule(rule):
     found = outcome(rule, facts({}), example(rule))
-    assert found is None or isinstance(found, Unknown)
+    assert found is None or isinstance(found, UnknownFactError)
 
 
 @every
@@ -101,7 +101,7 @@ def test_findings_carry_evidence_need_consequence_and_fix(rule):
     known = facts(rule.BROKEN)
     assert found.found and all(fact == known.fact(fact.key) for fact in found.found)
     assert found.needs and all(need.key and need.want and need.cite for need in found.needs)
-    assert found.fix and all(isinstance(step, Step) and step.does for step in found.fix)
+    assert found.fix and all(isinstance(step, FixStep) and step.does for step in found.fix)
     assert len(found.so) > 20 and not found.so.endswith(".")
 
 
@@ -136,8 +136,8 @@ def test_the_documentation_tells_the_long_story(rule):
     text = rule.__doc__.strip()
     first, _, story = text.partition("\n")
     assert first.endswith(".") and first[0].isupper() and len(first) < 100
-    assert title(rule) == first.rstrip(".")
-    assert continued(title(rule))[0].islower() or first.startswith(("CUDA", "Python")), (
+    assert rule_title(rule) == first.rstrip(".")
+    assert lowercase_opener(rule_title(rule))[0].islower() or first.startswith(("CUDA", "Python")), (
         "it goes inside a sentence"
     )
     assert len(story.split()) > 40, "what it means, why, what to do, and what is no case of it"
@@ -149,7 +149,7 @@ def test_reads_are_declared_facts(rule):
     for key in rule.READS:
         if key == "*" or key.endswith(".*"):
             continue
-        assert catalogue.declared(key), f"{rule.CODE} reads {key}, which facts.toml does not declare"
+        assert catalogue.find_declaration(key), f"{rule.CODE} reads {key}, which facts.toml does not declare"
 
 
 @every
@@ -171,5 +171,5 @@ def test_silent_where_the_contract_is_for_another_platform(rule):
         "BLD001",
         "PKG001",
     ):
-        other = example(rule).but(platforms=("rocm",))
+        other = example(rule).replace(platforms=("rocm",))
         assert outcome(rule, facts(rule.BROKEN), other) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
+from gpuready.model import Finding, UnknownFactError
 from tests.rules.worlds import GB, GIB, H100, contract, judged, need, several
 
 # -- MEM001 -------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_a_card_counts_by_the_number_on_its_box(mib):
 
 
 def test_unseen_memory():
-    assert isinstance(judged("MEM001", job(7 * GB, "bf16"), gpu_memory="not supported"), Unknown)
+    assert isinstance(judged("MEM001", job(7 * GB, "bf16"), gpu_memory="not supported"), UnknownFactError)
     assert judged("MEM001", H100, contract(need("gpu.memory", ">=16GB")), gpu_memory="not supported") is None
 
 

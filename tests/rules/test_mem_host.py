@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
+from gpuready.model import Finding, UnknownFactError
 from tests.rules.worlds import H100, contract, judged
 
 GB, GIB, TIB = 10**9, 1 << 30, 1 << 40
@@ -53,8 +53,8 @@ def test_a_model_that_was_not_stated():
 def test_what_cannot_be_seen():
     small = job(70 * GB, "bf16", **{"memory.limit": 64 * GIB})
     assert isinstance(judged("MEM003", small, memory_total="no /proc"), Finding), "the limit is proof enough"
-    assert isinstance(judged("MEM003", job(70 * GB, "bf16"), memory_limit="no cgroup here"), Unknown)
-    assert isinstance(judged("MEM003", job(70 * GB, "bf16"), memory_total="no /proc"), Unknown)
+    assert isinstance(judged("MEM003", job(70 * GB, "bf16"), memory_limit="no cgroup here"), UnknownFactError)
+    assert isinstance(judged("MEM003", job(70 * GB, "bf16"), memory_total="no /proc"), UnknownFactError)
 
 
 def test_nobody_looked_at_the_memory():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
+from gpuready.model import Finding, UnknownFactError
 from tests.rules.networks import APART, TRAINER, cards
 from tests.rules.worlds import contract, env, judged
 
@@ -56,7 +56,7 @@ def test_the_road_from_card_to_gpu(values, told):
 
 
 def test_the_road_in_the_dark():
-    assert isinstance(judged("NET005", COPIES, net_peermem="no /sys"), Unknown)
+    assert isinstance(judged("NET005", COPIES, net_peermem="no /sys"), UnknownFactError)
     assert judged("NET005", COPIES, contract(platforms=["rocm"])) is None
 
 
@@ -75,7 +75,7 @@ def test_nvlink_that_is_switched_off():
 def test_cards_that_have_no_nvlink_or_do_not_tell():
     two = cards(2) | env(NCCL_P2P_DISABLE="1")
     assert judged("NET010", two, gpu_nvlink="GPU 0: not supported; GPU 1: not supported") is None
-    assert isinstance(judged("NET010", two, gpu_nvlink="no permission"), Unknown)
+    assert isinstance(judged("NET010", two, gpu_nvlink="no permission"), UnknownFactError)
 
 
 def test_infiniband_that_is_switched_off():

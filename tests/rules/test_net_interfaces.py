@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready import rules
-from gpuready.model import NOT_STATED, Fact, Facts, Unknown
-from gpuready.rules import interfaces
+from gpuready.model import NOT_STATED, Fact, Facts, UnknownFactError
+from gpuready.rules import network_interfaces
 from tests.rules.networks import APART, TRAINER, cards
 from tests.rules.worlds import H100, env, judged, outcome
 
@@ -27,13 +27,13 @@ HERE = {"net.interfaces": TABLE, "net.interface": "ib0"}
 
 
 @pytest.mark.parametrize(
-    "code", [code for code in rules.LEDGER if code.startswith("NET") and code not in rules.LOGGED]
+    "code", [code for code in rules.RULE_MODULES if code.startswith("NET") and code not in rules.LOG_RULES]
 )
 def test_a_what_if_states_no_network(code):
     """``--on h100x8``: what nobody looked for is neither wrong nor undecided."""
     known = cards(8) | APART
     stated = Facts([Fact(key, value, "--on", "stated") for key, value in known.items()], "h100x8", NOT_STATED)
-    assert outcome(rules.rule(code), stated, TRAINER) is None
+    assert outcome(rules.load_rule(code), stated, TRAINER) is None
 
 
 # -- interfaces ---------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def test_a_what_if_states_no_network(code):
     ],
 )
 def test_how_nccl_reads_names(text, found):
-    assert interfaces.named("NCCL_SOCKET_IFNAME", text, TABLE) == found
+    assert network_interfaces.allowed_interfaces("NCCL_SOCKET_IFNAME", text, TABLE) == found
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,28 @@ def test_how_nccl_reads_names(text, found):
     [("ib0", ["ib0"]), ("ib", None), ("ib0,enp1s0f0", ["ib0", "enp1s0f0"]), ("ib0,eth0", None)],
 )
 def test_gloo_needs_every_name(text, found):
-    assert interfaces.named("GLOO_SOCKET_IFNAME", text, TABLE) == found
+    assert network_interfaces.allowed_interfaces("GLOO_SOCKET_IFNAME", text, TABLE) == found
 
 
 def test_which_interface_works():
-    assert interfaces.ready(TABLE["ib0"]) and not interfaces.ready(TABLE["enp1s0f1"])
-    assert not interfaces.ready(link("::1")) and not interfaces.ready(link())
-    assert interfaces.ready({"up": True, "addresses": None}), "several have one, and nobody says which"
+    assert network_interfaces.is_interface_ready(TABLE["ib0"]) and not network_interfaces.is_interface_ready(
+        TABLE["enp1s0f1"]
+    )
+    assert not network_interfaces.is_interface_ready(
+        link("::1")
+    ) and not network_interfaces.is_interface_ready(link())
+    assert network_interfaces.is_interface_ready({"up": True, "addresses": None}), (
+        "several have one, and nobody says which"
+    )
 
 
 def test_which_interface_is_proposed():
-    assert interfaces.best(TABLE) == "ib0"
-    assert interfaces.best({"lo": LO, "eth0": link("10.0.0.1")}) == "eth0"
-    assert interfaces.best({"lo": LO}) is None and interfaces.in_words({}) == "none"
+    assert network_interfaces.best_interface(TABLE) == "ib0"
+    assert network_interfaces.best_interface({"lo": LO, "eth0": link("10.0.0.1")}) == "eth0"
+    assert (
+        network_interfaces.best_interface({"lo": LO}) is None
+        and network_interfaces.describe_interfaces({}) == "none"
+    )
 
 
 # -- NET001 -------------------------------------------------------------------------------------------
@@ -106,7 +115,7 @@ def test_names_that_fit_or_do_not_count(text):
 
 def test_interfaces_that_nobody_could_see():
     asked = cards(2) | env(NCCL_SOCKET_IFNAME="eth0")
-    assert isinstance(judged("NET001", asked, net_interfaces="no /sys"), Unknown)
+    assert isinstance(judged("NET001", asked, net_interfaces="no /sys"), UnknownFactError)
     assert judged("NET001", cards(2) | env(), net_interfaces="no /sys") is None, "nothing is asked of them"
 
 
@@ -134,7 +143,7 @@ def test_no_way_out_at_all():
     assert judged("NET002", alone).says.startswith("no network interface")
     assert judged("NET002", alone | {"job.wants": ()}) is None
     assert judged("NET002", alone | {"net.interface": "eth0"}) is None
-    assert isinstance(judged("NET002", alone, net_interface="no /proc"), Unknown)
+    assert isinstance(judged("NET002", alone, net_interface="no /proc"), UnknownFactError)
 
 
 # -- NET003 -------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
-from gpuready.rules import nodes
+from gpuready.model import Finding, UnknownFactError
+from gpuready.rules import job_topology
 from tests.rules.networks import APART, cards
 from tests.rules.worlds import GAP, H100, contract, env, facts, judged
 
@@ -31,18 +31,18 @@ ROLL = contract(framework="roll")
     ],
 )
 def test_several_machines(values, several):
-    assert nodes.several(facts(values), contract()) is several
+    assert job_topology.is_multi_node(facts(values), contract()) is several
 
 
 def test_to_roll_the_world_is_made_of_nodes():
-    assert nodes.several(facts(env(WORLD_SIZE="2")), ROLL)
-    assert not nodes.several(facts(env(WORLD_SIZE="1")), ROLL)
+    assert job_topology.is_multi_node(facts(env(WORLD_SIZE="2")), ROLL)
+    assert not job_topology.is_multi_node(facts(env(WORLD_SIZE="1")), ROLL)
 
 
 def test_an_environment_that_nobody_could_read():
-    with pytest.raises(Unknown):
-        nodes.several(facts({}, env_names=GAP), contract())
-    assert nodes.several(facts(APART, env_names=GAP), contract()), "the job says so itself"
+    with pytest.raises(UnknownFactError):
+        job_topology.is_multi_node(facts({}, env_names=GAP), contract())
+    assert job_topology.is_multi_node(facts(APART, env_names=GAP), contract()), "the job says so itself"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_an_environment_that_nobody_could_read():
     ],
 )
 def test_several_processes(values, parallel):
-    assert nodes.parallel(facts(values)) is parallel
+    assert job_topology.has_parallel_processes(facts(values)) is parallel
 
 
 # -- NET006 -------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_the_machines_own_name():
     assert judged("NET009", local | {"net.hostname_address": "10.0.0.7"}) is None
     assert judged("NET009", local | {"net.hostname_address": None}) is None
     assert judged("NET009", local | env(GLOO_SOCKET_IFNAME="eth0")) is None
-    assert isinstance(judged("NET009", local, net_hostname_address=GAP), Unknown)
+    assert isinstance(judged("NET009", local, net_hostname_address=GAP), UnknownFactError)
 
 
 # -- NET012 -------------------------------------------------------------------------------------------
@@ -175,4 +175,4 @@ def test_ranks_that_need_no_gpu_of_their_own():
     assert judged("NET012", values | {"job.wants": ("cpu",)}) is None
     assert judged("NET012", values | {"gpu.count": 0, "gpu.visible": ()}) is None, "GPU001 tells that"
     assert judged("NET012", values, contract(platforms=["rocm"])) is None
-    assert isinstance(judged("NET012", values, gpu_count="NVML hung"), Unknown)
+    assert isinstance(judged("NET012", values, gpu_count="NVML hung"), UnknownFactError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready import rules
-from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, UnknownFactError
 from tests.rules.installed import row, torch
 from tests.rules.worlds import H100, contract, judged, need, outcome
 
@@ -103,7 +103,7 @@ def test_a_library_below_what_is_asked(code, key):
     assert judged(code, old, contract(need(key, ">=2.0", level="recommended"))).severity == "warning"
     assert judged(code, old, contract(need(key, ">=2.0", when="gpus>1"))) is None
     assert isinstance(
-        judged(code, H100, contract(need(key, "*")), **{key.replace(".", "_"): "gone"}), Unknown
+        judged(code, H100, contract(need(key, "*")), **{key.replace(".", "_"): "gone"}), UnknownFactError
     )
 
 
@@ -280,5 +280,5 @@ def test_packages_that_are_no_leftovers(name):
 def test_what_is_not_stated_stays_open():
     stated = Facts([Fact(k, H100[k]) for k in H100 if k.startswith("gpu.")], "h100", NOT_STATED)
     for code in CODES:
-        found = outcome(rules.rule(code), stated, contract())
-        assert found is None or (isinstance(found, Unknown) and found.fact.gap == NOT_STATED)
+        found = outcome(rules.load_rule(code), stated, contract())
+        assert found is None or (isinstance(found, UnknownFactError) and found.fact.gap == NOT_STATED)

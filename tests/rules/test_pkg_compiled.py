@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Fact, Facts, Finding, Unknown
-from gpuready.rules import fits
+from gpuready.model import Fact, Facts, Finding, UnknownFactError
+from gpuready.rules import torch_compatibility
 from tests.rules.installed import row, torch
 from tests.rules.worlds import H100, contract, facts, judged, need
 
@@ -61,15 +61,15 @@ def test_unseen_links_hold_back_only_what_needs_them():
         assert judged(code, dark) is None
         assert judged(code, dark | {"package.vllm": "0.10.2"}) is None, "it would be a warning"
         asked = dark | {"package.vllm": "0.10.2", "job.wants": ("vllm",)}
-        assert isinstance(judged(code, asked), Unknown)
+        assert isinstance(judged(code, asked), UnknownFactError)
         required = contract(need("package.vllm", "*"))
-        assert isinstance(judged(code, dark | {"package.vllm": "0.10.2"}, required), Unknown)
+        assert isinstance(judged(code, dark | {"package.vllm": "0.10.2"}, required), UnknownFactError)
 
 
 def test_a_package_of_which_only_the_version_is_unknown_is_there():
     twice = [*facts(H100 | linked(vllm=row("13"))), Fact("package.vllm", None, gap="listed twice")]
-    assert list(fits.linked(Facts(twice), contract())) == ["vllm"]
-    assert fits.linked(facts(H100), contract()) == {}
+    assert list(torch_compatibility.linked_extensions(Facts(twice), contract())) == ["vllm"]
+    assert torch_compatibility.linked_extensions(facts(H100), contract()) == {}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_an_extension_without_a_spelling_or_without_torch():
     for one in (row(abi=None), row(abi="old", torch=False)):
         assert judged("PKG011", H100 | linked(xformers=one)) is None
     asked = H100 | linked(vllm=row()) | {"job.wants": ("vllm",)}
-    assert isinstance(judged("PKG011", asked, torch_abi="no symbols"), Unknown)
+    assert isinstance(judged("PKG011", asked, torch_abi="no symbols"), UnknownFactError)
     assert judged("PKG011", H100 | linked(vllm=row()), torch_abi="no symbols") is None
 
 
@@ -238,7 +238,7 @@ def test_a_bitsandbytes_that_was_not_looked_into():
     unseen = H100 | {"package.bitsandbytes": "0.49.2"}
     assert judged("PKG014", unseen, extension_linked="denied") is None
     asked = unseen | {"job.wants": ("bnb-4bit",)}
-    assert isinstance(judged("PKG014", asked, extension_linked="denied"), Unknown)
+    assert isinstance(judged("PKG014", asked, extension_linked="denied"), UnknownFactError)
 
 
 # -- what all share -----------------------------------------------------------------------------------
@@ -258,14 +258,24 @@ def test_a_bitsandbytes_that_was_not_looked_into():
     ],
 )
 def test_which_torch_is_a_release(text, release):
-    assert fits.release(facts({"torch.version": text})) == release
+    assert torch_compatibility.installed_torch_release(facts({"torch.version": text})) == release
 
 
 def test_how_much_a_package_matters():
-    assert fits.weight(facts(H100), contract(), "vllm") == "warning"
-    assert fits.weight(facts(H100 | {"job.wants": ("VLLM",)}), contract(), "vllm") == "error"
-    assert fits.weight(facts(H100 | {"job.wants": ("mamba",)}), contract(), "mamba-ssm") == "error"
+    assert torch_compatibility.package_severity(facts(H100), contract(), "vllm") == "warning"
+    assert (
+        torch_compatibility.package_severity(facts(H100 | {"job.wants": ("VLLM",)}), contract(), "vllm")
+        == "error"
+    )
+    assert (
+        torch_compatibility.package_severity(facts(H100 | {"job.wants": ("mamba",)}), contract(), "mamba-ssm")
+        == "error"
+    )
     conditional = contract(need("package.vllm", "*", when="gpus>1"))
-    assert fits.weight(facts(H100), conditional, "vllm") == "warning"
-    assert fits.weight(facts(H100 | {"gpu.count": 8}), conditional, "vllm") == "error"
-    assert fits.weight(facts(H100, gpu_count="gone"), conditional, "vllm") == "warning", "unseen is no reason"
+    assert torch_compatibility.package_severity(facts(H100), conditional, "vllm") == "warning"
+    assert (
+        torch_compatibility.package_severity(facts(H100 | {"gpu.count": 8}), conditional, "vllm") == "error"
+    )
+    assert (
+        torch_compatibility.package_severity(facts(H100, gpu_count="gone"), conditional, "vllm") == "warning"
+    ), "unseen is no reason"

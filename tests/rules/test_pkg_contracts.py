@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuready import contracts, versions
-from gpuready.contracts.sharing import between, pins, together
-from gpuready.model import Finding, Unknown
+from gpuready import contracts
+from gpuready.contracts.pin_conflicts import can_hold_together, conflicts_between, required_pins
+from gpuready.model import Finding, UnknownFactError, versions
 from gpuready.rules.pkg import contracts_cannot_share_environment as sharing
 from tests.rules.worlds import H100, contract, judged, need
 
@@ -39,7 +39,7 @@ from tests.rules.worlds import H100, contract, judged, need
     ],
 )
 def test_two_pins_on_one_package(a, b, both):
-    assert together("demo", a, b) is both and together("demo", b, a) is both
+    assert can_hold_together("demo", a, b) is both and can_hold_together("demo", b, a) is both
 
 
 RELEASES = st.tuples(*[st.integers(0, 3)] * 2).map(lambda parts: ".".join(map(str, parts)))
@@ -50,25 +50,25 @@ PINS = st.lists(CLAUSES, min_size=1, max_size=3).map(",".join)
 @settings(max_examples=300, deadline=None)
 @given(PINS, PINS, st.tuples(*[st.integers(0, 4)] * 3).map(lambda parts: ".".join(map(str, parts))))
 def test_pins_that_share_a_version_are_never_called_contradictory(a, b, version):
-    if versions.satisfies(version, a) and versions.satisfies(version, b):
-        assert together("demo", a, b)
+    if versions.satisfies_specifier(version, a) and versions.satisfies_specifier(version, b):
+        assert can_hold_together("demo", a, b)
 
 
 def test_of_torch_only_releases_that_exist():
-    assert not together("torch", ">=2.5.2", "<2.6")
-    assert together("demo", ">=2.5.2", "<2.6")
-    assert together("torch", ">=9.0", ">=9.1,<10"), "of what comes after the newest nobody knows"
-    assert together("torch", "<1.9", ">=1.8")
+    assert not can_hold_together("torch", ">=2.5.2", "<2.6")
+    assert can_hold_together("demo", ">=2.5.2", "<2.6")
+    assert can_hold_together("torch", ">=9.0", ">=9.1,<10"), "of what comes after the newest nobody knows"
+    assert can_hold_together("torch", "<1.9", ">=1.8")
 
 
 def clashes(one, other):
-    return list(between(pins(one), pins(other)))
+    return list(conflicts_between(required_pins(one), required_pins(other)))
 
 
 def test_contracts_that_cannot_share():
     one = contract(need("package.torch", ">=2.2.0,<=2.5.1", cite="requirements.txt:11"), framework="one")
     two = contract(need("package.torch", ">=2.9", cite="METADATA:7"), framework="two")
-    others = {"contract.others": sharing.others(one, [one, two])}
+    others = {"contract.others": sharing.pins_of_others(one, [one, two])}
     found = judged("PKG008", H100 | others, one)
     assert found.says == "no environment holds both one 1.0 and two 1.0: torch"
     assert [n.cite for n in found.needs] == ["requirements.txt:11", "two 1.0: METADATA:7"]
@@ -94,7 +94,7 @@ def test_only_what_always_holds_is_compared():
 def test_of_many_clashes_the_first_are_shown_and_the_rest_counted():
     one = contract(*(need(f"package.p{i}", "==1") for i in range(9)), framework="one")
     two = contract(*(need(f"package.p{i}", "==2") for i in range(9)), framework="two")
-    found = judged("PKG008", H100 | {"contract.others": sharing.others(one, [one, two])}, one)
+    found = judged("PKG008", H100 | {"contract.others": sharing.pins_of_others(one, [one, two])}, one)
     assert found.says.endswith(": p0, p1, p2 and 6 more")
     assert len(found.found) == len(found.needs) == 3
 
@@ -103,12 +103,12 @@ def test_of_many_clashes_the_first_are_shown_and_the_rest_counted():
 
 
 def test_a_contract_that_no_environment_can_hold():
-    agreed = contracts.load("roll", None, "torch260-vllm")
+    agreed = contracts.load_contract("roll", None, "torch260-vllm")
     found = judged("PKG024", H100, agreed)
     assert found.severity == "error" and "opentelemetry-sdk >=1.30 and <1.27" in found.says
     assert [n.want for n in found.needs] == [">=1.30", "<1.27"]
     assert "ray" in found.needs[0].cite and "vllm" in found.needs[1].cite
-    assert judged("PKG024", H100, contracts.load("roll", None, "torch280-vllm")) is None
+    assert judged("PKG024", H100, contracts.load_contract("roll", None, "torch280-vllm")) is None
 
 
 def test_only_required_needs_in_force_contradict():
@@ -118,15 +118,15 @@ def test_only_required_needs_in_force_contradict():
     hanging = contract(low, need("package.rye", ">=2", when="wants=fp8"))
     assert judged("PKG024", H100 | {"job.wants": ()}, hanging) is None
     assert isinstance(judged("PKG024", H100 | {"job.wants": ("fp8",)}, hanging), Finding)
-    assert isinstance(judged("PKG024", H100, hanging, job_wants="not read"), Unknown)
+    assert isinstance(judged("PKG024", H100, hanging, job_wants="not read"), UnknownFactError)
 
 
 def test_alone_nothing_is_compared():
     assert judged("PKG008", H100) is None
-    assert isinstance(judged("PKG008", H100, contract_others="not read"), Unknown)
+    assert isinstance(judged("PKG008", H100, contract_others="not read"), UnknownFactError)
 
 
 def test_shipped_contracts_and_what_is_known_of_them():
-    colossal, axolotl = contracts.load("colossalai"), contracts.load("axolotl")
+    colossal, axolotl = contracts.load_contract("colossalai"), contracts.load_contract("axolotl")
     named = {package for package, _, _ in clashes(colossal, axolotl)}
     assert {"torch", "transformers"} <= named

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
-from gpuready.rules import rule
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, UnknownFactError
+from gpuready.rules import load_rule
 from tests.rules.worlds import H100, contract, judged, need, outcome
 
 # -- PKG001 -------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def test_no_torch_is_told_elsewhere_and_cpu_jobs_are_content():
 
 
 def test_an_unseen_build():
-    assert isinstance(judged("PKG001", CPU, torch_build="no version.py"), Unknown)
+    assert isinstance(judged("PKG001", CPU, torch_build="no version.py"), UnknownFactError)
 
 
 # -- PKG002 -------------------------------------------------------------------------------------------
@@ -122,13 +122,13 @@ def test_recommended_packages_are_a_line_of_information():
 
 def test_a_listing_that_nobody_saw():
     bare = {k: v for k, v in H100.items() if not k.startswith("package.")}
-    assert isinstance(judged("PKG002", bare, python_packages="permission denied"), Unknown)
+    assert isinstance(judged("PKG002", bare, python_packages="permission denied"), UnknownFactError)
 
 
 def test_packages_not_stated():
     stated = Facts([Fact("gpu.count", 8, how="stated")], "", NOT_STATED)
-    found = outcome(rule("PKG002"), stated, contract(distribution="demo"))
-    assert isinstance(found, Unknown) and found.fact.gap == NOT_STATED
+    found = outcome(load_rule("PKG002"), stated, contract(distribution="demo"))
+    assert isinstance(found, UnknownFactError) and found.fact.gap == NOT_STATED
 
 
 # -- PKG003 -------------------------------------------------------------------------------------------
@@ -193,14 +193,14 @@ def test_a_torch_outside_is_replaced_by_a_build():
 def test_a_version_that_is_none_is_unknown():
     agreed = contract(need("package.weird", ">=1"))
     found = judged("PKG003", H100 | {"package.weird": "unknown"}, agreed)
-    assert isinstance(found, Unknown) and "not a version" in found.fact.gap
+    assert isinstance(found, UnknownFactError) and "not a version" in found.fact.gap
 
 
 def test_a_package_that_is_there_twice_is_unknown():
     found = judged(
         "PKG003", H100, contract(need("package.peft", ">=1")), package_peft="listed twice: 0.7, 0.9"
     )
-    assert isinstance(found, Unknown)
+    assert isinstance(found, UnknownFactError)
 
 
 # -- PKG004 -------------------------------------------------------------------------------------------

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gpuready import contracts, rules
-from gpuready.check import judge
-from gpuready.model import NOT_STATED, Fact, Facts, Unknown
-from gpuready.rules import needs
+from gpuready.check.evaluate import judge
+from gpuready.model import NOT_STATED, Fact, Facts, UnknownFactError
+from gpuready.rules import contract_needs
 from gpuready.rules.bld import build_tools_fall_short
 from gpuready.rules.sys import need_not_met
 from tests.rules.worlds import H100, dark, facts, outcome
 
-ROWS = contracts.available()
-SHIPPED = [contracts.load(row["framework"], row["version"], row["variant"] or None) for row in ROWS]
+ROWS = contracts.list_contract_rows()
+SHIPPED = [contracts.load_contract(row["framework"], row["version"], row["variant"] or None) for row in ROWS]
 ASKING = {
     "job.wants": ("bf16", "fp8", "flash-attn", "build", "deepspeed", "device-map"),
     "job.parameters": 70 * 10**9,
@@ -57,7 +57,7 @@ def complete(agreed):
     """The fit machine with every package that a contract asks for there, at a version that it takes."""
     values = dict(H100)
     for _ in range(2):  # what is in force may hang on a package of the first round
-        asked = [n for n in agreed.wants("package.*") if needs.surely(facts(values), n)]
+        asked = [n for n in agreed.wants("package.*") if contract_needs.certainly_applies(facts(values), n)]
         for key in {need.key for need in asked}:
             pins = [need.want for need in asked if need.key == key]
             values[key] = _inside(pins[:-1] if agreed.name in CONTRADICTORY and "<1.27" in pins else pins)
@@ -67,23 +67,25 @@ def complete(agreed):
 
 def _xformers(values):
     """Of xformers the release that is made for the chosen torch, as a resolver would take it."""
-    from gpuready import versions
     from gpuready.catalog import packages
+    from gpuready.model import versions
 
-    every = [row["version"] for row in packages.package("xformers")["version"]]
+    every = [row["version"] for row in packages.find_package("xformers")["version"]]
     torch = values["package.torch"]
-    fitting = [v for v in every if versions.satisfies(torch, packages.torch_for("xformers", v))]
+    fitting = [
+        v for v in every if versions.satisfies_specifier(torch, packages.required_torch("xformers", v))
+    ]
     return {"package.xformers": fitting[-1]} if fitting and "package.xformers" in values else {}
 
 
 def _inside(pins):
-    from gpuready import versions
+    from gpuready.model import versions
 
     bounds = [
         b
         for pin in pins
         for choice in pin.split("|")
-        for b in (versions.first(c) for c in choice.split(","))
+        for b in (versions.find_version(c) for c in choice.split(","))
         if b
     ]
     candidates = [
@@ -92,7 +94,9 @@ def _inside(pins):
         *(c.strip("<>=!~") for p in pins for c in p.split(",")),
     ]
     for version in [*candidates, "1.0", "0.1"]:
-        if versions.is_version(version) and all(p == "*" or versions.satisfies(version, p) for p in pins):
+        if versions.is_version(version) and all(
+            p == "*" or versions.satisfies_specifier(version, p) for p in pins
+        ):
             return version
     raise AssertionError(f"no version is inside {pins}")
 
@@ -100,16 +104,16 @@ def _inside(pins):
 @each_contract
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_rule_answers_and_reads_only_what_it_declares(agreed, world):
-    for rule in rules.every():
+    for rule in rules.load_all_rules():
         found = outcome(rule, facts(WORLDS[world]), agreed)
-        if found is not None and not isinstance(found, Unknown):
+        if found is not None and not isinstance(found, UnknownFactError):
             assert found.found and found.needs and found.so and found.fix, rule.CODE
             assert found.says[0].islower() or found.says.startswith(agreed.framework), found.says
 
 
 @each_contract
 def test_a_machine_in_the_dark_is_undecided_and_not_accused(agreed):
-    report = judge(rules.every(), Facts([]), agreed)
+    report = judge(rules.load_all_rules(), Facts([]), agreed)
     if agreed.name in CONTRADICTORY:
         assert [f.code for f in report.findings] == ["PKG024"]
         return
@@ -129,7 +133,7 @@ def test_what_is_not_stated_is_outside_the_fold(agreed):
         "platform.name",
     )
     stated = Facts([Fact(key, H100[key], "--on", "stated") for key in keys], "h100", NOT_STATED)
-    report = judge(rules.every(), stated, agreed)
+    report = judge(rules.load_all_rules(), stated, agreed)
     assert not report.undecided and report.unstated
     if agreed.name in CONTRADICTORY:
         assert [f.code for f in report.findings] == ["PKG024"]
@@ -142,16 +146,18 @@ def test_a_fit_machine_raises_no_alarm(agreed):
     """An H100 with everything that the contract asks for: no error, save what torch's own pin makes of it."""
     values = complete(agreed)
     python = next(p for p in ("3.12.3", "3.11.9") if _takes(agreed, p))
-    report = judge(rules.every(), facts(values | {"python.version": python} | _torch(values)), agreed)
+    report = judge(
+        rules.load_all_rules(), facts(values | {"python.version": python} | _torch(values)), agreed
+    )
     errors = [f.code for f in report.findings if f.severity == "error"]
     assert errors == (["PKG003", "PKG024"] if agreed.name in CONTRADICTORY else [])
     assert not report.undecided
 
 
 def _takes(agreed, python):
-    from gpuready import versions
+    from gpuready.model import versions
 
-    return all(versions.satisfies(python, n.want) for n in agreed.wants("python.version"))
+    return all(versions.satisfies_specifier(python, n.want) for n in agreed.wants("python.version"))
 
 
 def _torch(values):
@@ -179,11 +185,11 @@ def test_no_line_of_a_contract_goes_unread(agreed):
     } - {"torch.build"}
 
     def undecided(codes, *keys):
-        report = judge(map(rules.rule, codes), dark(values, *keys), agreed)
+        report = judge(map(rules.load_rule, codes), dark(values, *keys), agreed)
         return {one.code: {fact.key for fact in one.missing} for one in report.undecided}
 
     # In the dark altogether many of them are missed already; what hides behind another is asked for by itself, of those that look.
-    looking = undecided(rules.LEDGER, *keys)
+    looking = undecided(rules.RULE_MODULES, *keys)
     for key in keys.difference(*looking.values()):
         assert key in set().union(*undecided(looking, key).values()), key
 
@@ -199,4 +205,4 @@ def test_the_keys_of_all_needs_have_a_place():
         "os.system",
     }
     own |= {"torch.build", "torch.cuda", "cudnn.version", "nccl.version", *build_tools_fall_short.KEYS}
-    assert set(need_not_met.TOLD_ELSEWHERE) <= own
+    assert set(need_not_met.OTHER_RULES_KEYS) <= own

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, Unknown
-from gpuready.rules import allocator
+from gpuready.model import Finding, UnknownFactError
+from gpuready.rules import allocator_settings
 from tests.rules.worlds import contract, env, judged, need, variable
 
 
@@ -21,7 +21,7 @@ from tests.rules.worlds import contract, env, judged, need, variable
     ],
 )
 def test_settings_of_the_allocator(text, found):
-    assert allocator.settings(text) == found
+    assert allocator_settings.parse_allocator_settings(text) == found
 
 
 # -- SYS012, SYS013, SYS014: the allocator ------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_only_the_variable_that_counts_is_read():
     both = env(PYTORCH_CUDA_ALLOC_CONF="nonsense", PYTORCH_ALLOC_CONF=ON) | {"package.torch": "2.10.0"}
     assert judged("SYS013", both) is None
     assert judged("SYS013", settings("nonsense", None)) is None, "no torch reads anything"
-    assert isinstance(judged("SYS013", settings("nonsense"), package_torch="no listing"), Unknown)
+    assert isinstance(judged("SYS013", settings("nonsense"), package_torch="no listing"), UnknownFactError)
 
 
 SLEEPS = settings(ON) | {"job.wants": ("vllm",), "package.vllm": "0.10.2"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import NOT_STATED, Fact, Facts, Finding, Unknown
-from gpuready.rules import hub, rdma
+from gpuready.model import NOT_STATED, Fact, Facts, Finding, UnknownFactError
+from gpuready.rules import model_hub, rdma_ports
 from tests.rules.worlds import GAP, H100, contract, env, facts, judged, need
 
 GB, GIB, MIB = 10**9, 1 << 30, 1 << 20
@@ -13,15 +13,20 @@ GB, GIB, MIB = 10**9, 1 << 30, 1 << 20
 
 def test_a_model_in_a_folder_is_not_downloaded():
     online = {"hub.offline": False}
-    assert hub.asked(facts(online)) and hub.asked(facts(online | {"job.model": "meta-llama/Llama-3-8B"}))
-    assert not hub.asked(facts(online | {"job.model": "/models/llama"}))
-    assert not hub.asked(facts({"hub.offline": True}))
+    assert model_hub.may_download_model(facts(online)) and model_hub.may_download_model(
+        facts(online | {"job.model": "meta-llama/Llama-3-8B"})
+    )
+    assert not model_hub.may_download_model(facts(online | {"job.model": "/models/llama"}))
+    assert not model_hub.may_download_model(facts({"hub.offline": True}))
 
 
 def test_ports_that_carry_data():
     rows = {"a/1": {"state": "active", "link_layer": "Ethernet"}, "b/1": {"state": "down"}}
-    assert rdma.active(facts({"net.ib": rows})) == ["a/1"] and rdma.infiniband(facts({"net.ib": rows})) == {}
-    assert rdma.active(facts({"net.ib": None})) == []
+    assert (
+        rdma_ports.active_rdma_ports(facts({"net.ib": rows})) == ["a/1"]
+        and rdma_ports.infiniband_ports(facts({"net.ib": rows})) == {}
+    )
+    assert rdma_ports.active_rdma_ports(facts({"net.ib": None})) == []
 
 
 ABOUT_A_MACHINE = ["SYS005", "SYS006", "SYS007", "SYS008", "SYS010", "SYS011", "SYS019", "SYS020", "SYS021"]
@@ -35,7 +40,7 @@ def test_a_what_if_states_no_limits_caches_or_variables(code):
     from tests.rules.worlds import outcome
 
     stated = Facts([Fact(key, value, "--on", "stated") for key, value in H100.items()], "h100", NOT_STATED)
-    assert outcome(rules.rule(code), stated, contract(framework="transformers")) is None
+    assert outcome(rules.load_rule(code), stated, contract(framework="transformers")) is None
 
 
 # -- SYS005: the C library ----------------------------------------------------------------------------
@@ -79,8 +84,8 @@ def test_libraries_and_systems_that_are_no_case(values):
 
 
 def test_an_unseen_library():
-    assert isinstance(judged("SYS005", OLD, os_glibc="no libc"), Unknown)
-    assert isinstance(judged("SYS005", OLD, package_torch="no listing"), Unknown)
+    assert isinstance(judged("SYS005", OLD, os_glibc="no libc"), UnknownFactError)
+    assert isinstance(judged("SYS005", OLD, package_torch="no listing"), UnknownFactError)
 
 
 # -- SYS006: open files -------------------------------------------------------------------------------
@@ -112,7 +117,7 @@ def test_open_files(limit, gpus, told):
 
 
 def test_open_files_unseen():
-    assert isinstance(judged("SYS006", H100 | EIGHT, limit_nofile="no getrlimit"), Unknown)
+    assert isinstance(judged("SYS006", H100 | EIGHT, limit_nofile="no getrlimit"), UnknownFactError)
 
 
 # -- SYS007: locked memory ----------------------------------------------------------------------------
@@ -154,7 +159,7 @@ def test_a_cache_of_somebody_else():
     assert judged("SYS008", CACHE | {"hub.writable": True}) is None
     assert judged("SYS008", CACHE | {"hub.offline": True}) is None, "shared on purpose"
     assert judged("SYS008", CACHE | {"job.model": "./model"}) is None
-    assert isinstance(judged("SYS008", CACHE, hub_writable="it hangs on a group"), Unknown)
+    assert isinstance(judged("SYS008", CACHE, hub_writable="it hangs on a group"), UnknownFactError)
 
 
 def room(free, parameters=70 * GB, wants=("bf16",), **more):
@@ -185,13 +190,13 @@ def test_room_for_the_weights(values, told):
 
 def test_the_room_is_told_in_gigabytes():
     assert judged("SYS009", room(100 * GB)).says.startswith("the weights of the model take 140 GB")
-    assert isinstance(judged("SYS009", room(1), disk_free="statvfs failed"), Unknown)
+    assert isinstance(judged("SYS009", room(1), disk_free="statvfs failed"), UnknownFactError)
 
 
 def test_offline_is_a_line_of_information():
     assert judged("SYS010", {"hub.offline": True, "hub.cache": "/c"}).severity == "info"
     assert judged("SYS010", {"hub.offline": False}) is None
-    assert isinstance(judged("SYS010", {}, hub_offline=GAP), Unknown)
+    assert isinstance(judged("SYS010", {}, hub_offline=GAP), UnknownFactError)
 
 
 # -- SYS011: the clock --------------------------------------------------------------------------------
@@ -281,5 +286,5 @@ def test_many_lines_are_told_once_and_short():
 
 
 def test_a_log_that_only_root_may_read():
-    assert isinstance(judged("SYS021", {}, kernel_xids="permission denied"), Unknown)
+    assert isinstance(judged("SYS021", {}, kernel_xids="permission denied"), UnknownFactError)
     assert judged("SYS021", {"kernel.xids": (xid(79),)}, contract(platforms=["rocm"])) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Unknown
+from gpuready.model import UnknownFactError
 from tests.rules.worlds import GB, GIB, H100, contract, judged, need
 
 # -- SYS001 -------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_the_contracts_floor_of_the_disk(level, severity):
 def test_an_unseen_disk():
     assert judged("SYS002", H100, disk_free="statvfs failed") is None
     required = contract(need("disk.free", ">=50GB"))
-    assert isinstance(judged("SYS002", H100, required, disk_free="statvfs failed"), Unknown)
+    assert isinstance(judged("SYS002", H100, required, disk_free="statvfs failed"), UnknownFactError)
 
 
 # -- SYS003 -------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Unknown
-from gpuready.rules import shell
+from gpuready.model import UnknownFactError
+from gpuready.rules import environment_variables
 from gpuready.rules.sys import variables_two_frameworks_differ as two
 from tests.rules.worlds import GAP, contract, env, facts, judged, variable
 
@@ -14,9 +14,9 @@ from tests.rules.worlds import GAP, contract, env, facts, judged, variable
 
 def test_a_variable_is_unset_empty_or_has_a_value():
     known = facts(env(A=" 1 ", B="", C="  "))
-    assert [shell.value(known, name) for name in "ABCD"] == ["1", None, None, None]
-    with pytest.raises(Unknown):
-        shell.value(facts({}, env_names=GAP), "A")
+    assert [environment_variables.read_variable(known, name) for name in "ABCD"] == ["1", None, None, None]
+    with pytest.raises(UnknownFactError):
+        environment_variables.read_variable(facts({}, env_names=GAP), "A")
 
 
 @pytest.mark.parametrize(
@@ -33,25 +33,30 @@ def test_a_variable_is_unset_empty_or_has_a_value():
     ],
 )
 def test_numbers_in_variables(text, number):
-    assert shell.number(text) == number
+    assert environment_variables.parse_integer(text) == number
 
 
 @pytest.mark.parametrize("text, on", [("1", True), ("0", False), ("2", True), ("yes", False), ("", False)])
 def test_switches_are_numbers(text, on):
-    assert shell.switched_on(facts(env(X=text)), "X") is on
+    assert environment_variables.is_switch_on(facts(env(X=text)), "X") is on
 
 
 def test_long_values_are_cut():
-    assert shell.quoted("short") == "'short'" and len(shell.quoted("x" * 100)) < 50
+    assert (
+        environment_variables.quote_value("short") == "'short'"
+        and len(environment_variables.quote_value("x" * 100)) < 50
+    )
 
 
 def test_only_variables_under_a_condition_that_holds():
     agreed = contract(
         variables=[variable("A"), variable("B", when="wants=fp8"), variable("C", when="os.name=ubuntu")]
     )
-    assert [v.name for v in shell.in_force(facts({}), agreed)] == ["A"], "an unseen condition is none"
+    assert [v.name for v in environment_variables.variables_in_force(facts({}), agreed)] == ["A"], (
+        "an unseen condition is none"
+    )
     both = facts({"job.wants": ("fp8",), "os.name": "ubuntu"})
-    assert [v.name for v in shell.in_force(both, agreed)] == ["A", "B", "C"]
+    assert [v.name for v in environment_variables.variables_in_force(both, agreed)] == ["A", "B", "C"]
 
 
 # -- SYS015, SYS016, SYS017: variables of contracts ---------------------------------------------------
@@ -88,7 +93,7 @@ def test_only_what_the_framework_forces_is_lost(traits, told):
 def test_the_shipped_contracts_say_which_value_wins():
     from gpuready import contracts
 
-    colossal, roll = contracts.load("colossalai"), contracts.load("roll")
+    colossal, roll = contracts.load_contract("colossalai"), contracts.load_contract("roll")
     found = judged("SYS016", env(CUDA_DEVICE_MAX_CONNECTIONS="8"), colossal)
     assert "sets CUDA_DEVICE_MAX_CONNECTIONS to 1" in found.says
     values = env(NCCL_NVLS_ENABLE="1", NCCL_CUMEM_ENABLE="1") | {"gpu.vendor": ("nvidia",)}
@@ -103,7 +108,7 @@ def test_two_frameworks_and_one_variable():
     other = contract(
         framework="other", variables=[variable("X", "set", value="4"), variable("Y", "set", value="2")]
     )
-    table = {"contract.variables": two.others(mine, [mine, other])}
+    table = {"contract.variables": two.variables_of_others(mine, [mine, other])}
     assert table["contract.variables"] == {"other 1.0": {"X": "4", "Y": "2"}}
     found = judged("SYS017", table, mine)
     assert found.severity == "warning" and found.says == "set by demo and otherwise by other 1.0: X"
@@ -117,7 +122,7 @@ def test_frameworks_that_agree_or_do_not_meet():
         judged("SYS017", {"contract.variables": {"demo 1.0": {"X": "9"}, "demo": {"X": "9"}}}, mine) is None
     )
     assert judged("SYS017", {"contract.variables": {}}, mine) is None and judged("SYS017", {}, mine) is None
-    assert isinstance(judged("SYS017", {}, mine, contract_variables=GAP), Unknown)
+    assert isinstance(judged("SYS017", {}, mine, contract_variables=GAP), UnknownFactError)
 
 
 # -- SYS018: tracing ----------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuready import rules
-from gpuready.check import View
-from gpuready.model import Contract, Fact, Facts, Unknown
+from gpuready.check.evaluate import TrackedFacts
+from gpuready.model import Contract, Fact, Facts, UnknownFactError
 
 GAP = "it was dark"
 GB, GIB = 10**9, 2**30
@@ -128,16 +128,16 @@ def example(rule) -> Contract:
 
 def judged(code, values, agreed=None, **gaps):
     """What a rule says of these values: a Finding, None, or the Unknown that stopped it."""
-    return outcome(rules.rule(code), facts(values, **gaps), agreed or contract())
+    return outcome(rules.load_rule(code), facts(values, **gaps), agreed or contract())
 
 
 def outcome(rule, known: Facts, agreed: Contract):
-    view = View(known)
+    view = TrackedFacts(known)
     try:
         found = rule.judge(view, agreed)
-    except Unknown as unknown:
+    except UnknownFactError as unknown:
         found = unknown
-    undeclared = {key for key in view.read if not declared(rule, key)}
+    undeclared = {key for key in view.keys_read if not declared(rule, key)}
     assert not undeclared, f"{rule.CODE} reads what it does not declare: {sorted(undeclared)}"
     return found
 
@@ -161,7 +161,9 @@ def gpus(count, name=A100, **values):
 
 def with_hole(code, values, key, told, gap):
     """What a rule says where one GPU keeps a fact to itself."""
-    return outcome(rules.rule(code), facts(values).also(Fact(key, told, "NVML", gap=gap)), contract())
+    return outcome(
+        rules.load_rule(code), facts(values).with_facts(Fact(key, told, "NVML", gap=gap)), contract()
+    )
 
 
 def several(count, memory=H100["gpu.memory"][0], free=None):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gpuready
-from gpuready.runtime.configure import TooLate, configure
+from gpuready.runtime.configure import TorchAlreadyImported, configure
 from tests.running import SRC
 
 
@@ -103,7 +103,7 @@ def test_too_late(tmp_path):
     (tmp_path / "torch" / "__init__.py").write_text("")
     ran = run(tmp_path, "import torch, gpuready\ngpuready.configure('axolotl')")
     assert ran.returncode == 1 and "TooLate: torch is imported already" in ran.stderr
-    assert issubclass(TooLate, RuntimeError)
+    assert issubclass(TorchAlreadyImported, RuntimeError)
 
 
 def test_nothing_is_imported_with_gpuready_itself(tmp_path):

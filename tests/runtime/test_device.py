@@ -8,7 +8,7 @@ import pytest
 
 from gpuready.cluster import Rendezvous
 from gpuready.runtime import device
-from gpuready.runtime.device import Memory, NoDevice
+from gpuready.runtime.device import DeviceMemory, DeviceUnavailable
 
 
 class Module:
@@ -49,7 +49,7 @@ def torch(hip: str | None = None, mps: bool = False, built: str | None = None, *
         backends=SimpleNamespace(mps=SimpleNamespace(is_available=lambda: mps)),
     )
     found.manual_seed = lambda seed: setattr(found, "seeded", seed)
-    for name in (*device.ORDER, "cpu"):
+    for name in (*device.DEVICE_ORDER, "cpu"):
         setattr(found, name, modules.get(name))
     return found
 
@@ -71,20 +71,23 @@ def at(rank: int, local: int | None = None, world: int = 8) -> Rendezvous:
     ],
 )
 def test_every_platform(found, name, backend, taken):
-    on = device.here(found)
-    assert on.platform.name == name and device.backend(on, None, {}) == backend
-    assert on.take(device.index(on, at(3, 3), {})) == taken
+    on = device.find_accelerator(found)
+    assert on.platform.name == name and device.choose_backend(on, None, {}) == backend
+    assert on.set_device(device.choose_device_index(on, at(3, 3), {})) == taken
 
 
 def test_what_an_accelerator_tells():
     module = Module(2)
-    on = device.here(torch(cuda=module))
-    on.seed(5)
-    on.synchronise()
-    assert (module.seeded, module.synced, on.count(), on.identity(1)) == (5, 1, 2, "GPU-1")
-    assert on.memory(0) == Memory(10, 80, 7, None, None)
-    assert on.name() == "cuda" and not on.initialised()
-    assert device.here(torch()).memory() == Memory() and device.here(torch()).identity(0) == ""
+    on = device.find_accelerator(torch(cuda=module))
+    on.seed_devices(5)
+    on.synchronise_device()
+    assert (module.seeded, module.synced, on.device_count(), on.device_identity(1)) == (5, 1, 2, "GPU-1")
+    assert on.memory_usage(0) == DeviceMemory(10, 80, 7, None, None)
+    assert on.device_name() == "cuda" and not on.is_initialised()
+    assert (
+        device.find_accelerator(torch()).memory_usage() == DeviceMemory()
+        and device.find_accelerator(torch()).device_identity(0) == ""
+    )
 
 
 def test_memory_of_mps():
@@ -94,7 +97,7 @@ def test_memory_of_mps():
         current_allocated_memory=lambda: 3,
         driver_allocated_memory=lambda: 4,
     )
-    assert device.here(torch_with_mps(mps)).memory() == Memory(None, 9, 3, 4)
+    assert device.find_accelerator(torch_with_mps(mps)).memory_usage() == DeviceMemory(None, 9, 3, 4)
 
 
 def torch_with_mps(module):
@@ -106,7 +109,7 @@ def torch_with_mps(module):
 def test_a_card_without_a_uuid_is_told_by_its_place():
     module = Module(1)
     module.get_device_properties = lambda _: SimpleNamespace(pci_domain_id=0, pci_bus_id=3, pci_device_id=0)
-    assert device.here(torch(cuda=module)).identity(0) == "0:3:0"
+    assert device.find_accelerator(torch(cuda=module)).device_identity(0) == "0:3:0"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,10 @@ def test_a_card_without_a_uuid_is_told_by_its_place():
     ],
 )
 def test_the_device_of_a_local_rank(count, local, environ, index):
-    assert device.index(device.here(torch(cuda=Module(count))), at(6, local), environ) == index
+    assert (
+        device.choose_device_index(device.find_accelerator(torch(cuda=Module(count))), at(6, local), environ)
+        == index
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,32 +139,35 @@ def test_the_device_of_a_local_rank(count, local, environ, index):
     ],
 )
 def test_no_device_for_a_local_rank(count, local, environ, said, code):
-    with pytest.raises(NoDevice) as raised:
-        device.index(device.here(torch(cuda=Module(count))), at(4, local), environ)
+    with pytest.raises(DeviceUnavailable) as raised:
+        device.choose_device_index(device.find_accelerator(torch(cuda=Module(count))), at(4, local), environ)
     assert said in str(raised.value) and raised.value.code == code and raised.value.fix
 
 
 def test_a_device_that_is_asked_for():
     found = torch(cuda=Module(4), npu=Module(1))
-    assert device.here(found, "npu").device == "npu" and device.here(found, "cpu").device == "cpu"
-    assert device.index(device.here(found), at(0, 0), {}, "cuda:3") == 3
-    with pytest.raises(NoDevice, match="'cuda:9' is asked for, and 4 are visible"):
-        device.index(device.here(found), at(0, 0), {}, "cuda:9")
-    with pytest.raises(NoDevice, match="torch has no xpu here"):
-        device.here(found, "xpu")
+    assert (
+        device.find_accelerator(found, "npu").device_type == "npu"
+        and device.find_accelerator(found, "cpu").device_type == "cpu"
+    )
+    assert device.choose_device_index(device.find_accelerator(found), at(0, 0), {}, "cuda:3") == 3
+    with pytest.raises(DeviceUnavailable, match="'cuda:9' is asked for, and 4 are visible"):
+        device.choose_device_index(device.find_accelerator(found), at(0, 0), {}, "cuda:9")
+    with pytest.raises(DeviceUnavailable, match="torch has no xpu here"):
+        device.find_accelerator(found, "xpu")
 
 
 def test_a_gpu_that_is_named_in_vain_is_no_reason_for_the_cpu():
     for value in ("7", "GPU-0000", "3,4"):
-        with pytest.raises(device.NoDevice, match="can use none of them"):
-            device.hidden(torch(built="12.8"), {"CUDA_VISIBLE_DEVICES": value})
-    assert not device.hidden(torch(built=None), {"CUDA_VISIBLE_DEVICES": "0"})
+        with pytest.raises(device.DeviceUnavailable, match="can use none of them"):
+            device.note_hidden_devices(torch(built="12.8"), {"CUDA_VISIBLE_DEVICES": value})
+    assert not device.note_hidden_devices(torch(built=None), {"CUDA_VISIBLE_DEVICES": "0"})
 
 
 def test_all_devices_hidden_is_noted():
-    assert "hides all GPUs" in device.hidden(torch(built="12.8"), {"CUDA_VISIBLE_DEVICES": ""})
-    assert "hides all GPUs" in device.hidden(torch(built="12.8"), {"CUDA_VISIBLE_DEVICES": "-1"})
-    assert not device.hidden(torch(built="12.8"), {}) and not device.hidden(
+    assert "hides all GPUs" in device.note_hidden_devices(torch(built="12.8"), {"CUDA_VISIBLE_DEVICES": ""})
+    assert "hides all GPUs" in device.note_hidden_devices(torch(built="12.8"), {"CUDA_VISIBLE_DEVICES": "-1"})
+    assert not device.note_hidden_devices(torch(built="12.8"), {}) and not device.note_hidden_devices(
         torch(), {"CUDA_VISIBLE_DEVICES": ""}
     )
 
@@ -173,15 +182,20 @@ def test_all_devices_hidden_is_noted():
     ],
 )
 def test_the_backend(asked, backend):
-    assert device.backend(device.here(torch(cuda=Module(1))), asked, {"nccl": True, "gloo": True}) == backend
+    assert (
+        device.choose_backend(
+            device.find_accelerator(torch(cuda=Module(1))), asked, {"nccl": True, "gloo": True}
+        )
+        == backend
+    )
 
 
 def test_a_torch_that_lacks_a_backend():
-    on = device.here(torch(cuda=Module(1)))
-    assert device.backend(on, None, {"nccl": False}) == "gloo"
+    on = device.find_accelerator(torch(cuda=Module(1)))
+    assert device.choose_backend(on, None, {"nccl": False}) == "gloo"
     for asked in ("nccl", "cpu:gloo,cuda:nccl", "tpu:gloo", ""):
-        with pytest.raises(NoDevice, match="is not one that this torch has"):
-            device.backend(on, asked, {"nccl": False, "gloo": True})
+        with pytest.raises(DeviceUnavailable, match="is not one that this torch has"):
+            device.choose_backend(on, asked, {"nccl": False, "gloo": True})
 
 
 @pytest.mark.parametrize(
@@ -194,4 +208,4 @@ def test_a_torch_that_lacks_a_backend():
     ],
 )
 def test_the_part_of_a_backend_for_a_device(backend, where, part):
-    assert device.of_device(backend, where) == part
+    assert device.backend_of_device(backend, where) == part

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuready.runtime import placement
-from gpuready.runtime.platform import NAMES
+from gpuready.runtime.platform import PLATFORM_NAMES
 
 kinds = st.sets(st.sampled_from(["cuda", "mps", "npu", "xpu", "hpu", "cpu"]))
 
@@ -149,4 +149,4 @@ def test_a_completed_map_places_everything_on_one_device(available, current):
 
 
 def test_the_orders_name_devices_that_are_platforms():
-    assert set(placement.RANKED) | set(placement.OF_QUANTIZER) <= set(NAMES)
+    assert set(placement.AXOLOTL_DEVICES) | set(placement.QUANTIZER_DEVICES) <= set(PLATFORM_NAMES)

@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 
 from gpuready import contracts
 from gpuready.model import Contract
-from gpuready.runtime.platform import NAMES, UNKNOWN, Platform, choose_platform, platform, variables
+from gpuready.runtime.platform import (
+    PLATFORM_NAMES,
+    UNKNOWN_PLATFORM,
+    Platform,
+    choose_platform,
+    framework_variables,
+    get_platform,
+)
 
-ROLL, PAGE = contracts.load("roll", "0.3.0"), contracts.load("roll", "0.3.0", "page")
+ROLL, PAGE = contracts.load_contract("roll", "0.3.0"), contracts.load_contract("roll", "0.3.0", "page")
 
 
 def made(*rows) -> Contract:
@@ -34,30 +41,30 @@ def made(*rows) -> Contract:
     ],
 )
 def test_each_platform_as_torch_names_it(name, device, backend, visibility):
-    found = platform(name)
+    found = get_platform(name)
     assert (found.name, found.device, found.backend, found.visibility) == (name, device, backend, visibility)
     assert found.source
 
 
 def test_every_name_is_a_platform():
-    assert [platform(name).name for name in NAMES] == list(NAMES)
+    assert [get_platform(name).name for name in PLATFORM_NAMES] == list(PLATFORM_NAMES)
 
 
 def test_the_contract_chooses_among_visibility_variables():
     """AMD's runtime obeys four variables; ROLL sets the second."""
-    assert platform("rocm", ROLL).visibility == "HIP_VISIBLE_DEVICES"
-    assert platform("rocm", made()).visibility == "ROCR_VISIBLE_DEVICES"
-    assert set(platform("rocm").visibilities) >= {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
+    assert get_platform("rocm", ROLL).visibility == "HIP_VISIBLE_DEVICES"
+    assert get_platform("rocm", made()).visibility == "ROCR_VISIBLE_DEVICES"
+    assert set(get_platform("rocm").visibilities) >= {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
 
 
 @pytest.mark.parametrize("name", ["", "CUDA", "gpu", "tpu", "musa"])
 def test_a_name_that_is_no_platform(name):
     with pytest.raises(ValueError, match="it is one of cuda, rocm"):
-        platform(name)
+        get_platform(name)
 
 
 def test_a_platform_travels_as_json():
-    assert Platform.from_json(platform("rocm").to_json()) == platform("rocm")
+    assert Platform.from_json(get_platform("rocm").to_json()) == get_platform("rocm")
 
 
 # -- the choice ---------------------------------------------------------------------------------------
@@ -69,8 +76,8 @@ def test_a_platform_travels_as_json():
         ({"cuda", "cpu"}, "NVIDIA H100 80GB HBM3", "cuda"),
         ({"cuda", "cpu"}, "nvidia a100-sxm4-80gb", "cuda"),
         ({"cuda", "cpu"}, "AMD Instinct MI300X", "rocm"),
-        ({"cuda", "cpu"}, "MetaX C500", UNKNOWN),
-        ({"cuda", "cpu"}, None, UNKNOWN),
+        ({"cuda", "cpu"}, "MetaX C500", UNKNOWN_PLATFORM),
+        ({"cuda", "cpu"}, None, UNKNOWN_PLATFORM),
         ({"cuda", "npu"}, "NVIDIA L4", "cuda"),
         ({"npu", "cpu"}, None, "npu"),
         ({"npu"}, "NVIDIA L4", "npu"),
@@ -90,7 +97,7 @@ def test_an_unknown_cuda_device_is_used_as_cuda():
     assert found.vendor == ""
 
 
-@given(st.sets(st.sampled_from([*NAMES, "tpu", "xla"])), st.none() | st.text())
+@given(st.sets(st.sampled_from([*PLATFORM_NAMES, "tpu", "xla"])), st.none() | st.text())
 def test_a_choice_is_always_made(available, device_name):
     found = choose_platform(available, device_name)
     assert found.device in available | {"cpu"}
@@ -100,7 +107,7 @@ def test_a_choice_is_always_made(available, device_name):
 
 
 def test_the_set_of_the_roll_page_and_nothing_else():
-    assert variables(platform("cuda"), PAGE, {}) == {
+    assert framework_variables(get_platform("cuda"), PAGE, {}) == {
         "RAY_get_check_signal_interval_milliseconds": "1",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
         "NCCL_CUMEM_ENABLE": "0",
@@ -112,13 +119,13 @@ def test_the_set_of_the_roll_page_and_nothing_else():
 def test_the_callers_value_wins_where_the_framework_reads_it_and_only_there():
     own = {"NCCL_CUMEM_ENABLE": "1", "NCCL_NVLS_ENABLE": "1", "OTHER": "x"}
     for contract in (PAGE, ROLL):
-        found = variables(platform("cuda"), contract, own)
+        found = framework_variables(get_platform("cuda"), contract, own)
         assert found["NCCL_CUMEM_ENABLE"] == "1" and found["NCCL_NVLS_ENABLE"] == "0"
         assert "OTHER" not in found
 
 
 def test_roll_on_cuda_today():
-    found = variables(platform("cuda"), ROLL, {})
+    found = framework_variables(get_platform("cuda"), ROLL, {})
     assert found["RAY_CGRAPH_get_timeout"] == "600"
     assert found["JE_ARROW_MALLOC_CONF"] == "background_thread:false"
     assert found["NVTE_BWD_LAYERNORM_SM_MARGIN"] == "0"
@@ -127,12 +134,12 @@ def test_roll_on_cuda_today():
 
 
 def test_roll_on_rocm_and_on_npu():
-    rocm = variables(platform("rocm"), ROLL, {})
+    rocm = framework_variables(get_platform("rocm"), ROLL, {})
     assert rocm["PYTORCH_HIP_ALLOC_CONF"] == "expandable_segments:True"
     assert {rocm[name] for name in rocm if name.startswith("VLLM_ROCM_USE_AITER")} == {"0"}
     assert rocm["VLLM_USE_V1"] == "0"
     assert not {"PYTORCH_CUDA_ALLOC_CONF", "NCCL_CUMEM_ENABLE", "JE_ARROW_MALLOC_CONF"} & set(rocm)
-    npu = variables(platform("npu"), ROLL, {})
+    npu = framework_variables(get_platform("npu"), ROLL, {})
     assert npu["TASK_QUEUE_ENABLE"] == "1" and "TORCHINDUCTOR_COMPILE_THREADS" not in npu
 
 
@@ -144,42 +151,47 @@ def test_roll_on_rocm_and_on_npu():
     ],
 )
 def test_axolotl_names_the_allocator_by_the_torch(torch, name, value):
-    axolotl = contracts.load("axolotl", "0.14")
-    found = variables(platform("cuda"), axolotl, {}, torch=torch)
+    axolotl = contracts.load_contract("axolotl", "0.14")
+    found = framework_variables(get_platform("cuda"), axolotl, {}, torch=torch)
     assert {k: v for k, v in found.items() if "ALLOC_CONF" in k} == {name: value}
-    assert variables(platform("cuda"), axolotl, {name: "mine"}, torch=torch)[name] == "mine"
+    assert framework_variables(get_platform("cuda"), axolotl, {name: "mine"}, torch=torch)[name] == "mine"
 
 
 def test_what_cannot_be_seen_is_left_out():
     """No torch is given, so that neither name of the allocator's variable can be the right one."""
-    found = variables(platform("cuda"), contracts.load("axolotl", "0.14"), {})
+    found = framework_variables(get_platform("cuda"), contracts.load_contract("axolotl", "0.14"), {})
     assert found == {"XFORMERS_IGNORE_FLASH_VERSION_CHECK": "1"}
 
 
 def test_what_the_job_asks_for_brings_its_variables():
-    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in variables(platform("cuda"), ROLL, {})
-    assert variables(platform("cuda"), ROLL, {}, wants=["sglang"])["CUDA_DEVICE_MAX_CONNECTIONS"] == "4"
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in framework_variables(get_platform("cuda"), ROLL, {})
+    assert (
+        framework_variables(get_platform("cuda"), ROLL, {}, wants=["sglang"])["CUDA_DEVICE_MAX_CONNECTIONS"]
+        == "4"
+    )
 
 
 def test_colossalai_sets_one_and_over_any_value():
-    colossalai = contracts.load("colossalai", "0.5.0")
+    colossalai = contracts.load_contract("colossalai", "0.5.0")
     own = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-    assert variables(platform("cuda"), colossalai, own) == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    assert framework_variables(get_platform("cuda"), colossalai, own) == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 
 def test_the_launchers_variables_are_not_a_platforms():
     rows = [{"name": name, "value": "0"} for name in ("RANK", "LOCAL_RANK", "MASTER_PORT", "MINE")]
-    assert variables(platform("cpu"), made(*rows), {}) == {"MINE": "0"}
+    assert framework_variables(get_platform("cpu"), made(*rows), {}) == {"MINE": "0"}
 
 
 def test_what_is_only_read_or_has_no_value_is_not_set():
     contract = made({"name": "READ", "access": "read", "value": "1"}, {"name": "EMPTIED"})
-    assert variables(platform("cuda"), contract, {"READ": "2"}) == {}
+    assert framework_variables(get_platform("cuda"), contract, {"READ": "2"}) == {}
 
 
 def test_no_contract_puts_something_else_than_text_into_an_environment():
-    for row in contracts.available():
-        contract = contracts.load(row["framework"], row["version"], row["variant"] or None)
-        for name in (*NAMES, UNKNOWN):
-            found = variables(platform(name), contract, {}, torch="2.9.1", wants=["fp8", "sglang"])
+    for row in contracts.list_contract_rows():
+        contract = contracts.load_contract(row["framework"], row["version"], row["variant"] or None)
+        for name in (*PLATFORM_NAMES, UNKNOWN_PLATFORM):
+            found = framework_variables(
+                get_platform(name), contract, {}, torch="2.9.1", wants=["fp8", "sglang"]
+            )
             assert all(isinstance(value, str) and value for value in found.values())

@@ -14,7 +14,7 @@ from gpuready.catalog import features
 from gpuready.model import Contract
 from gpuready.runtime import precision
 
-AXOLOTL, HF = contracts.load("axolotl", "0.14"), contracts.load("transformers", "5.22")
+AXOLOTL, HF = contracts.load_contract("axolotl", "0.14"), contracts.load_contract("transformers", "5.22")
 capabilities = st.tuples(st.integers(5, 12), st.integers(0, 9))
 NEWEST = {"flash-attn": "2.8.3", "xformers": "0.0.33"}
 
@@ -48,47 +48,47 @@ def test_the_name_of_an_architecture(capability, name):
 def test_features_begin_at_the_catalogues_gate(feature, least):
     major, minor = map(int, least.split("."))
     below = (major, minor - 1) if minor else (major - 1, 9)
-    assert precision.supports(feature, least) and precision.supports(feature, (major, minor))
-    assert not precision.supports(feature, below)
+    assert precision.supports_feature(feature, least) and precision.supports_feature(feature, (major, minor))
+    assert not precision.supports_feature(feature, below)
 
 
 def test_emulated_bf16_does_not_count():
     """torch says that a V100 has bf16, because it emulates it."""
-    assert not precision.supports("bf16", "7.0")
+    assert not precision.supports_feature("bf16", "7.0")
 
 
 def test_a_contract_may_ask_for_more_than_the_hardware():
-    assert precision.supports("fp8", "8.9") and not precision.supports("fp8", "8.9", AXOLOTL)
-    assert precision.supports("fp8", "9.0", AXOLOTL)
-    assert precision.supports("fp8", "8.9", HF)
+    assert precision.supports_feature("fp8", "8.9") and not precision.supports_feature("fp8", "8.9", AXOLOTL)
+    assert precision.supports_feature("fp8", "9.0", AXOLOTL)
+    assert precision.supports_feature("fp8", "8.9", HF)
 
 
 def test_a_contract_cannot_ask_for_less():
     low = [{"key": "gpu.capability", "want": ">=7.0", "when": "wants=fp8", "cite": "here"}]
     contract = Contract.from_json({"framework": "demo", "version": "1.0", "needs": low})
-    assert not precision.supports("fp8", "7.0", contract)
+    assert not precision.supports_feature("fp8", "7.0", contract)
 
 
 def test_floors_for_other_features_are_none_of_this_one():
-    assert precision.supports("bf16", "8.0", AXOLOTL)
+    assert precision.supports_feature("bf16", "8.0", AXOLOTL)
 
 
 @pytest.mark.parametrize("feature", ["fp8", "bf16", "fp16", "tf32"])
 def test_without_a_gpu_nothing_is_supported(feature):
-    assert precision.supports(feature, None) is False
+    assert precision.supports_feature(feature, None) is False
 
 
 def test_an_unknown_feature_is_named():
     with pytest.raises(ValueError, match="no feature is called 'fp7'"):
-        precision.supports("fp7", "9.0")
+        precision.supports_feature("fp7", "9.0")
 
 
-@given(st.sampled_from(features.names()), capabilities)
+@given(st.sampled_from(features.list_features()), capabilities)
 def test_a_feature_has_one_range(feature, capability):
     """Pairs and text mean the same, and the answer is the catalogue's."""
     text = f"{capability[0]}.{capability[1]}"
-    assert precision.supports(feature, capability) is precision.supports(feature, text)
-    assert precision.supports(feature, text) is features.gate(feature, text)[0]
+    assert precision.supports_feature(feature, capability) is precision.supports_feature(feature, text)
+    assert precision.supports_feature(feature, text) is features.check_feature_support(feature, text)[0]
 
 
 @pytest.mark.parametrize(

@@ -6,20 +6,25 @@ import struct
 
 import pytest
 
-from gpuready.runtime import proof
+from gpuready.runtime import group_proof
 
 NAMES = {rank: f"rank {rank} (host-{rank}, pid {rank})" for rank in range(6)}
 
 
 def total(members: list[int]) -> list[float]:
-    return [sum(column) for column in zip(*(proof.sent(members, rank) for rank in members), strict=True)]
+    return [
+        sum(column)
+        for column in zip(*(group_proof.values_to_send(members, rank) for rank in members), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 1500])
 def test_the_sum_of_all_is_what_it_must_be(size):
     members = list(range(size))
-    assert total(members) == proof.wanted(members) and not proof.looked_at(total(members), members)
-    assert max(proof.wanted(members)) <= 1 << 24, "a float has every number of it exactly"
+    assert total(members) == group_proof.expected_sum(members) and not group_proof.compare_sum(
+        total(members), members
+    )
+    assert max(group_proof.expected_sum(members)) <= 1 << 24, "a float has every number of it exactly"
 
 
 def test_b05_b06_every_bit_of_a_sum_counts():
@@ -30,24 +35,28 @@ def test_b05_b06_every_bit_of_a_sum_counts():
             (bent,) = struct.unpack("<f", struct.pack("<I", raw ^ (1 << bit)))
             found = total(members)
             found[place] = bent
-            wrong = proof.looked_at(found, members)
+            wrong = group_proof.compare_sum(found, members)
             assert wrong and wrong["owners"] == (
-                [(place - proof.SHARED) // 4] if place >= proof.SHARED else []
+                [(place - group_proof.SHARED_PLACES) // 4] if place >= group_proof.SHARED_PLACES else []
             )
 
 
 def test_b07_who_has_a_nan():
     found = total([4, 5])
     found[-1] = float("nan")
-    wrong = proof.looked_at(found, [4, 5])
+    wrong = group_proof.compare_sum(found, [4, 5])
     assert wrong["nan"] and wrong["owners"] == [5] and "nan in place of 8388611" in wrong["says"]
 
 
 def test_neighbours_are_tried_in_one_order_everywhere():
-    assert proof.ring(2) == [[0, 1]] and proof.ring(3) == [[0, 1], [1, 2], [0, 2]]
+    assert group_proof.neighbour_pairs(2) == [[0, 1]] and group_proof.neighbour_pairs(3) == [
+        [0, 1],
+        [1, 2],
+        [0, 2],
+    ]
     for size in (4, 5, 9):
         assert {
-            rank: sum(rank in pair for pair in proof.ring(size)) for rank in range(size)
+            rank: sum(rank in pair for pair in group_proof.neighbour_pairs(size)) for rank in range(size)
         } == dict.fromkeys(range(size), 2)
 
 
@@ -62,7 +71,7 @@ def ranks(size: int, wrong_first: set[int] = frozenset(), alone: set[int] = froz
         }
         for rank in range(size)
     }
-    for one, other in proof.ring(size):
+    for one, other in group_proof.neighbour_pairs(size):
         for rank, peer in ((one, other), (other, one)):
             found[rank]["pairs"][str(peer)] = bad if (one, other) in pairs else {}
     return found
@@ -81,7 +90,7 @@ def ranks(size: int, wrong_first: set[int] = frozenset(), alone: set[int] = froz
     ],
 )  # fmt: skip
 def test_b06_who_is_to_blame(found, words, blamed):
-    fault = proof.blamed(len(found), found, NAMES)
+    fault = group_proof.diagnose_ranks(len(found), found, NAMES)
     assert words in fault.says and fault.ranks == blamed and fault.code == "RUN022" and fault.fix
     assert fault.says.startswith(f"the first sum over {len(found)} ranks is wrong: ")
 
@@ -89,4 +98,4 @@ def test_b06_who_is_to_blame(found, words, blamed):
 def test_a_rank_that_does_not_come_through_the_retest():
     found = ranks(4, {0})
     del found[1], found[3]
-    assert "ranks 1, 3 did not come through the retest" in proof.blamed(4, found, NAMES).says
+    assert "ranks 1, 3 did not come through the retest" in group_proof.diagnose_ranks(4, found, NAMES).says

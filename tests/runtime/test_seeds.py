@@ -35,7 +35,7 @@ def test_every_seed_that_is_allowed_is_taken(ranks, seed):
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.0, "1", True, None])
 def test_other_seeds_are_refused(seed):
     with pytest.raises(ValueError, match="whole number"):
-        seeds.checked(seed)
+        seeds.validate_seed(seed)
 
 
 def test_states_come_back(ranks):
@@ -72,11 +72,11 @@ print(json.dumps([want, got, alone, [a, b], [a, c]]))
 
 
 def test_streams_have_names():
-    streams = seeds.Streams({"a": 1})
+    streams = seeds.SeedStreams({"a": 1})
     with pytest.raises(ValueError, match="no stream is called 'b': there are a"):
-        streams.using("b")
+        streams.use_stream("b")
     with pytest.raises(ValueError, match="already"):
-        streams.add("a", 2)
+        streams.add_stream("a", 2)
 
 
 def test_streams_of_ranks_and_groups_share_nothing():
@@ -104,4 +104,4 @@ def test_deterministic_mode(ranks):
 
 
 def test_a_drawn_seed_is_a_seed():
-    assert len({seeds.checked(seeds.drawn()) for _ in range(50)}) > 40
+    assert len({seeds.validate_seed(seeds.draw_seed()) for _ in range(50)}) > 40

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.system import redact
+from gpuready.system import redact_text
 from tests.running import Run, gpuready
 from tests.secrets.seeded import EACH, KINDS, leaked, seeds
 
@@ -124,14 +124,14 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_no_form_of_writing_shows_one(form):
-    assert [found for s in SEEDS for found in leaked(redact(FORMS[form](s)), [s])] == []
+    assert [found for s in SEEDS for found in leaked(redact_text(FORMS[form](s)), [s])] == []
 
 
 def test_what_stands_around_stays():
     for seed in SEEDS:
-        text = redact(f"worker 3 said\n{seed.line}\nand went on")
+        text = redact_text(f"worker 3 said\n{seed.line}\nand went on")
         assert text.startswith("worker 3 said\n") and text.endswith("\nand went on"), seed.kind
-        assert redact(text) == text, seed.kind
+        assert redact_text(text) == text, seed.kind
 
 
 def test_check_and_its_json(place):
@@ -183,27 +183,27 @@ def test_a_run_and_its_post_mortem(place):
 
 
 def test_what_a_node_of_a_fleet_answers(monkeypatch, place):
-    from gpuready.fleet import node
-    from gpuready.workflow import answering
+    from gpuready.fleet import node_program
+    from gpuready.workflow import fleet_node
 
     for name, value in _environment().items():
         monkeypatch.setenv(name, value)
-    acts = {"details": answering.details, "check": answering.check}
+    acts = {"details": fleet_node.describe_node_facets, "check": fleet_node.check_node}
     for request in ({"do": "details"}, {"do": "check", "framework": ["transformers"]}):
-        assert shown(node.line({"schema": 1, "token": "t", **request}, "n1", acts)) == []
+        assert shown(node_program.answer_request({"schema": 1, "token": "t", **request}, "n1", acts)) == []
 
 
 def test_what_an_agent_is_told(place):
     pytest.importorskip("mcp")
     from gpuready.mcp import tools
-    from gpuready.workflow.fencing import Yard
+    from gpuready.workflow.allowed_paths import AllowedPaths
 
-    yard = Yard([str(place)])
+    yard = AllowedPaths([str(place)])
     asked = {
         "check": {"frameworks": ["transformers"], "on": str(place / "machine.json")},
         "diagnose": {"logs": [str(place / "train.log")]},
     }
-    for tool in tools.READERS:
+    for tool in tools.READ_ONLY_TOOLS:
         if tool.name in asked:
             answer = tool.does(yard, asked[tool.name])
             assert shown(json.dumps(answer.json(), default=str), str(answer)) == []
@@ -211,19 +211,19 @@ def test_what_an_agent_is_told(place):
 
 def test_the_command_lines_of_other_processes():
     from gpuready.probe import gpu
-    from gpuready.probe.presence import Presence
-    from gpuready.system import Recorder, together
+    from gpuready.probe.device_detection import DetectedDevices
+    from gpuready.system import RecordingHost, run_probes
     from tests.probe.fakes import Fake
 
     argvs = [s.line.replace("\\\n", " ").split(" ") for s in SEEDS]
     files = {f"/proc/{i}/cmdline": "\0".join(filter(None, argv)) for i, argv in enumerate(argvs, 1)}
     pids = [{"pid": i, "used": 1} for i in range(1, len(SEEDS) + 1)]
     card = {"index": 0, "name": "NVIDIA H200", "processes": pids, "pci": "0000:01:00.0"}
-    door = Recorder(Fake(files, nvml={"driver": "580.1", "cuda": "13.0", "gpus": [card]}))
-    found = Presence(signs=("PCI 0000:01:00.0",), pci=("0000:01:00.0",))
-    facts = together(door, [("gpu", lambda at: gpu.look(at, found), ("gpu.count",), 10.0)])
+    door = RecordingHost(Fake(files, nvml={"driver": "580.1", "cuda": "13.0", "gpus": [card]}))
+    found = DetectedDevices(signs=("PCI 0000:01:00.0",), pci=("0000:01:00.0",))
+    facts = run_probes(door, [("gpu", lambda at: gpu.probe_gpus(at, found), ("gpu.count",), 10.0)])
     assert any(fact.key == "gpu.processes" and fact.value for fact in facts)
-    assert shown(str([fact.to_json() for fact in facts]), json.dumps(door.tape)) == []
+    assert shown(str([fact.to_json() for fact in facts]), json.dumps(door.recording)) == []
 
 
 @pytest.mark.parametrize("debug", ["0", "1"])
@@ -235,11 +235,11 @@ def test_a_crash_and_a_refusal(debug, monkeypatch, capsys):
     def crash(*_, **__):
         raise RuntimeError("\n".join(seed.line for seed in SEEDS))
 
-    monkeypatch.setattr(workflow, "check", crash)
-    assert cli.obey(["check", "transformers"]) == 2
+    monkeypatch.setattr(workflow, "check_machine", crash)
+    assert cli.run_command_line(["check", "transformers"]) == 2
     for seed in SEEDS[:40]:
-        cli.obey(["check", "--on", seed.line])
-        cli.obey(["diagnose", seed.line])
-        cli.obey([seed.line])
+        cli.run_command_line(["check", "--on", seed.line])
+        cli.run_command_line(["diagnose", seed.line])
+        cli.run_command_line([seed.line])
     said = capsys.readouterr()
     assert said.err and shown(said.out, said.err) == []

@@ -7,9 +7,9 @@ import string
 
 import pytest
 
-from gpuready.system import redact
-from gpuready.system.flow import redact_lines
-from gpuready.system.redact import redact_all, redact_value
+from gpuready.system import redact_text
+from gpuready.system.redact import redact_json, redact_value
+from gpuready.system.redact_stream import redact_lines
 from tests.secrets.seeded import ALNUM, HEX, WORD, Mint
 
 BASE = ALNUM + "+/"
@@ -120,9 +120,9 @@ def test_a_token_is_known_by_its_beginning(start, body):
         json.dumps({"text": f"a\n{token}"}), f"\x1b[31m{token}\x1b[0m", f"worker 3: {token}\n",
     )  # fmt: skip
     for form in forms:
-        assert body[:14] not in redact(form) and body[-12:] not in redact(form), form
+        assert body[:14] not in redact_text(form) and body[-12:] not in redact_text(form), form
     assert body not in redact_value("SOME_NAME", token)
-    assert body not in json.dumps(redact_all({"argv": ["serve", token]}))
+    assert body not in json.dumps(redact_json({"argv": ["serve", token]}))
 
 
 @pytest.mark.parametrize("where", WRITTEN)
@@ -131,7 +131,7 @@ def test_a_secret_is_known_by_where_it_stands(where):
     for body in (mint.mixed(32), mint.mixed(40, HEX), mint.mixed(24)):
         text = WRITTEN[where].format(body)
         for form in (text, f"before\n{text}\nafter", json.dumps({"line": text}), repr(text)):
-            assert body not in redact(form), form
+            assert body not in redact_text(form), form
 
 
 def test_nor_does_it_pass_line_by_line():
@@ -154,4 +154,4 @@ HARMLESS = (
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_only_begins_so_stays(text):
-    assert redact(text) == text
+    assert redact_text(text) == text

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from gpuready.system import redact
-from gpuready.system.flow import redact_lines
-from gpuready.system.redact import harbours, redact_all
-from gpuready.system.telling import surely
+from gpuready.system import redact_text
+from gpuready.system.redact import may_contain_secret, redact_json
+from gpuready.system.redact_stream import redact_lines
+from gpuready.system.secret_names import is_surely_generated
 from tests.running import SRC
 from tests.secrets.seeded import HEX, Mint
 from tests.secrets.shown import HARMLESS, LEAKS
@@ -22,7 +22,7 @@ def samples(where: str) -> list[tuple[str, tuple[str, ...]]]:
     mint = Mint(21)
     found = []
     for size in (32, 40, 24):
-        while not surely(body := mint.mixed(size)):
+        while not is_surely_generated(body := mint.mixed(size)):
             pass
         words = {"S": body, "P": f"Tr0ub{mint.mixed(6)}", "H": mint.mixed(32, HEX)}
         used = tuple(words[name] for name in words if f"{{{name}}}" in LEAKS[where])
@@ -34,10 +34,10 @@ def samples(where: str) -> list[tuple[str, tuple[str, ...]]]:
 def test_a_secret_does_not_pass(where):
     for text, secrets in samples(where):
         for form in (text, f"before\n{text}\nafter", json.dumps({"line": text}), repr(text)):
-            shown = redact(form)
+            shown = redact_text(form)
             assert [s for s in secrets if s in shown] == [], form
-            assert redact(shown) == shown, form
-        assert redact(f"before\n\n{text}\n\nafter").endswith("after")
+            assert redact_text(shown) == shown, form
+        assert redact_text(f"before\n\n{text}\n\nafter").endswith("after")
 
 
 @pytest.mark.parametrize("where", [where for where in LEAKS if where not in FIRST])
@@ -49,8 +49,8 @@ def test_nor_line_by_line(where):
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_is_near_a_name_and_no_secret_stays(text):
-    assert redact(text) == text
-    assert redact(f"before\n{text}\nafter") == f"before\n{text}\nafter"
+    assert redact_text(text) == text
+    assert redact_text(f"before\n{text}\nafter") == f"before\n{text}\nafter"
 
 
 S, P = "Zx81kPq0vLm3Tn5Rb7Yc9Wd2Ef4Gh6Jk", "hunter2horse"
@@ -64,9 +64,9 @@ DATA = [
 
 @pytest.mark.parametrize("data", DATA)
 def test_nor_in_plain_data(data):
-    shown = repr(redact_all(data))
+    shown = repr(redact_json(data))
     assert S not in shown and P not in shown and "12345678" not in shown and "abcdefgh" not in shown
-    assert harbours(data)
+    assert may_contain_secret(data)
 
 
 CLEAN = [
@@ -78,19 +78,19 @@ CLEAN = [
 
 @pytest.mark.parametrize("data", CLEAN)
 def test_plain_data_without_one_stays(data):
-    assert redact_all(data) == data
+    assert redact_json(data) == data
 
 
 def test_a_command_keeps_its_other_words():
     given = ["docker", "login", "-u", "me", "-p", P, "registry.example.org", "a note"]
-    assert redact_all(given) == [*given[:5], "[redacted]", *given[6:]]
+    assert redact_json(given) == [*given[:5], "[redacted]", *given[6:]]
 
 
 def test_what_nothing_but_a_machine_makes():
     assert (
-        surely(S)
-        and surely("9f86d081884c7d659a2feaa0c55ad015")
-        and surely("wJalrXUtnFEMI/K7MDENG/bPxRfiCY3EXAMPLEKEY9x2Q7")
+        is_surely_generated(S)
+        and is_surely_generated("9f86d081884c7d659a2feaa0c55ad015")
+        and is_surely_generated("wJalrXUtnFEMI/K7MDENG/bPxRfiCY3EXAMPLEKEY9x2Q7")
     )
     for word in (
         "Qwen2ForCausalLM",
@@ -100,7 +100,7 @@ def test_what_nothing_but_a_machine_makes():
         "nvidia-cublas-cu12",
         "hunter2horse",
     ):
-        assert not surely(word), word
+        assert not is_surely_generated(word), word
 
 
 def test_names_that_announce_nothing_need_no_pattern():

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gpuready.system import redact
-from gpuready.system.flow import Flow, redact_lines
-from gpuready.system.redact import redact_all
+from gpuready.system import redact_text
+from gpuready.system.redact import redact_json
+from gpuready.system.redact_stream import LineRedactor, redact_lines
 from tests.secrets.harmless import values
 from tests.secrets.seeded import leaked, seeds
 
 
 def test_harmless_values_are_left_alone():
     corpus = values()
-    hidden = [value for value in corpus if redact(value) != value]
+    hidden = [value for value in corpus if redact_text(value) != value]
     assert len(corpus) >= 2000
     assert len(hidden) < 0.01 * len(corpus), hidden[:20]
 
@@ -19,13 +19,13 @@ def test_harmless_values_are_left_alone():
 def test_nor_are_they_hidden_in_a_recording():
     corpus = values()
     facts = {f"fact.{n}": value for n, value in enumerate(corpus)}
-    kept = redact_all(facts)
+    kept = redact_json(facts)
     assert sum(kept[key] != facts[key] for key in facts) < 0.01 * len(facts)
 
 
 def test_line_by_line_nothing_passes_that_would_not_pass_whole():
     for seed in seeds():
-        flow = Flow()
+        flow = LineRedactor()
         lines = ["worker 3 said", *seed.line.split("\n"), "and went on", "step 12: 3.4 s"]
         shown = [flow(line) for line in lines]
         assert leaked("\n".join(shown), [seed]) == [], seed.kind
@@ -47,8 +47,8 @@ def test_lines_that_follow_each_other_are_as_many_as_before():
 
 
 def test_the_words_of_a_command_line_are_told_apart_by_zeros():
-    assert redact("mysql\0--password\0hunter2\0-v") == "mysql --password [redacted] -v"
-    assert redact("python\0train.py\0--max-tokens\x004096") == "python\0train.py\0--max-tokens\x004096"
+    assert redact_text("mysql\0--password\0hunter2\0-v") == "mysql --password [redacted] -v"
+    assert redact_text("python\0train.py\0--max-tokens\x004096") == "python\0train.py\0--max-tokens\x004096"
 
 
 def test_time_grows_with_the_text_and_not_faster():
@@ -57,7 +57,7 @@ def test_time_grows_with_the_text_and_not_faster():
 
     def seconds(text: str) -> float:
         begun = time.process_time()
-        redact(text)
+        redact_text(text)
         return time.process_time() - begun
 
     pieces = ("%41", "\\n", "\x1b[31m", "\\nhf_", "aGZf", f"hf_{'a' * 20}\n", "--password \\\n ", "token&quot;:&quot;a",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuready.system import Live
+from gpuready.system import LiveHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,5 +168,5 @@ def a_thread():
 
 
 @pytest.fixture
-def live() -> Live:
-    return Live()
+def live() -> LiveHost:
+    return LiveHost()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import Fact
-from gpuready.system import together
+from gpuready.system import run_probes
 
 
 def well(key, value="fine"):
@@ -15,5 +15,5 @@ def raises(_):
 
 
 def one(door, look, *keys, deadline=5.0):
-    facts = together(door, [("probe", look, keys or ("a.key",), deadline)])
+    facts = run_probes(door, [("probe", look, keys or ("a.key",), deadline)])
     return facts[0]

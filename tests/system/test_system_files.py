@@ -7,16 +7,16 @@ import time
 
 import pytest
 
-from gpuready.system import Blind, Live
+from gpuready.system import AccessError, LiveHost
 
 
 @pytest.fixture
 def door():
-    return Live()
+    return LiveHost()
 
 
 def blind(call, *args):
-    with pytest.raises(Blind) as caught:
+    with pytest.raises(AccessError) as caught:
         call(*args)
     return str(caught.value)
 
@@ -37,9 +37,9 @@ def test_an_empty_file_is_empty_and_not_absent(door, tmp_path):
 @pytest.mark.parametrize("path", ["/no/such/file", "/etc/passwd/below-a-file", "/proc/999999999/stat"])
 def test_what_is_not_there_is_none(door, path):
     assert door.read(path) is None
-    assert door.list(path) is None
+    assert door.list_directory(path) is None
     assert door.stat(path) is None
-    assert door.disk(path) is None
+    assert door.get_disk_space(path) is None
 
 
 def test_proc_is_read_though_it_claims_to_be_empty(door):
@@ -84,7 +84,14 @@ def test_a_device_is_never_opened(door):
 
 
 def test_a_path_with_a_nul_is_no_path(door):
-    for ask in (door.read, door.list, door.stat, door.disk, door.real, door.elf):
+    for ask in (
+        door.read,
+        door.list_directory,
+        door.stat,
+        door.get_disk_space,
+        door.real,
+        door.read_elf_headers,
+    ):
         assert blind(ask, "/tmp/\0x") == "not a path"
 
 
@@ -97,16 +104,16 @@ def test_permission_denied_is_not_absence(open_folder, as_nobody):
     inside.chmod(0o000)
 
     def look():
-        door, said = Live(), []
+        door, said = LiveHost(), []
         for ask, path in (
-            (door.read, shut),
-            (door.list, inside),
-            (door.read, inside / "a"),
-            (door.stat, inside / "a"),
+            (door.read_text, shut),
+            (door.list_directory, inside),
+            (door.read_text, inside / "a"),
+            (door.stat_path, inside / "a"),
         ):
             try:
                 said.append(ask(str(path)))
-            except Blind as why:
+            except AccessError as why:
                 said.append(f"blind: {why}")
         return said
 
@@ -131,12 +138,12 @@ def test_names_are_sorted_and_odd_ones_escaped(door, tmp_path):
     for name in (b"b", b"a", b"\xffodd", "é".encode()):
         with open(os.path.join(os.fsencode(tmp_path), name), "w"):
             pass
-    assert door.list(str(tmp_path)) == ("\\xffodd", "a", "b", "é")
+    assert door.list_directory(str(tmp_path)) == ("\\xffodd", "a", "b", "é")
 
 
 def test_a_file_has_no_names_in_it(door, tmp_path):
     (tmp_path / "a").touch()
-    assert door.list(str(tmp_path / "a")) is None
+    assert door.list_directory(str(tmp_path / "a")) is None
 
 
 def test_stat(door, tmp_path):
@@ -164,7 +171,7 @@ def test_a_link_is_followed_and_named_only_where_it_leads_nowhere(door, tmp_path
 
 
 def test_disk(door):
-    found = door.disk("/")
+    found = door.get_disk_space("/")
     assert 0 <= found["free"] <= found["total"]
     assert found["total"] > 0
     assert set(found) == {"free", "total", "free_inodes"}
@@ -186,46 +193,46 @@ def fake(tmp_path):
 
 
 def test_a_root_of_our_own(fake):
-    door = Live(root=str(fake))
-    assert door.read("/sys/module/nvidia/version") == "580.1\n"
-    assert door.list("/usr/local") == ("cuda", "cuda-12.8")
-    assert door.stat("/sys/module/nvidia")["kind"] == "dir"
-    assert door.read("/proc/version") is None
-    assert door.disk("/usr")["total"] > 0
+    door = LiveHost(root=str(fake))
+    assert door.read_text("/sys/module/nvidia/version") == "580.1\n"
+    assert door.list_directory("/usr/local") == ("cuda", "cuda-12.8")
+    assert door.stat_path("/sys/module/nvidia")["kind"] == "dir"
+    assert door.read_text("/proc/version") is None
+    assert door.get_disk_space("/usr")["total"] > 0
 
 
 def test_links_are_resolved_inside_the_root(fake):
-    door = Live(root=str(fake))
-    assert door.read("/usr/local/cuda/version.json") == "{}"
-    assert door.real("/usr/local/cuda/version.json") == "/usr/local/cuda-12.8/version.json"
-    assert door.real("/usr/local/../local/./cuda") == "/usr/local/cuda-12.8"
+    door = LiveHost(root=str(fake))
+    assert door.read_text("/usr/local/cuda/version.json") == "{}"
+    assert door.resolve_path("/usr/local/cuda/version.json") == "/usr/local/cuda-12.8/version.json"
+    assert door.resolve_path("/usr/local/../local/./cuda") == "/usr/local/cuda-12.8"
 
 
 def test_no_link_leads_out_of_the_root(fake):
-    assert Live(root=str(fake)).read("/etc/outside") is None
-    assert Live(root=str(fake)).read("/../../../../../etc/passwd") is None
+    assert LiveHost(root=str(fake)).read_text("/etc/outside") is None
+    assert LiveHost(root=str(fake)).read_text("/../../../../../etc/passwd") is None
 
 
 def test_a_broken_link_below_a_root_is_a_link(fake):
     (fake / "usr/local/old").symlink_to("/usr/local/cuda-11.0")
-    assert Live(root=str(fake)).stat("/usr/local/old")["kind"] == "link"
-    assert Live(root=str(fake)).stat("/usr/local/none") is None
+    assert LiveHost(root=str(fake)).stat_path("/usr/local/old")["kind"] == "link"
+    assert LiveHost(root=str(fake)).stat_path("/usr/local/none") is None
 
 
 def test_a_loop_of_links_below_a_root(fake):
     (fake / "etc/a").symlink_to("/etc/b")
     (fake / "etc/b").symlink_to("/etc/a")
-    assert blind(Live(root=str(fake)).read, "/etc/a") == "too many levels of symbolic links"
-    assert Live(root=str(fake), environ={"PATH": "/etc"}).which("a") is None
+    assert blind(LiveHost(root=str(fake)).read_text, "/etc/a") == "too many levels of symbolic links"
+    assert LiveHost(root=str(fake), environ={"PATH": "/etc"}).find_program("a") is None
 
 
 def test_programs_are_found_below_the_root_and_run(fake):
     nvcc = fake / "usr/local/cuda-12.8/bin/nvcc"
     nvcc.write_text("#!/bin/sh\necho release 12.8\n")
     nvcc.chmod(0o755)
-    door = Live(root=str(fake), environ={"PATH": "/usr/bin:/usr/local/cuda/bin"})
-    assert door.which("nvcc") == "/usr/local/cuda/bin/nvcc"
+    door = LiveHost(root=str(fake), environ={"PATH": "/usr/bin:/usr/local/cuda/bin"})
+    assert door.find_program("nvcc") == "/usr/local/cuda/bin/nvcc"
     ran = door.run(["nvcc", "--version"])
     assert (ran.out, ran.argv) == ("release 12.8\n", ("/usr/local/cuda/bin/nvcc", "--version"))
     assert door.run(["/usr/local/cuda/bin/nvcc"]).rc == 0
-    assert door.which("sh") is None
+    assert door.find_program("sh") is None

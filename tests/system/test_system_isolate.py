@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuready.model import Fact
-from gpuready.system import Recorder, Replay, launch, together
-from gpuready.system import child as child_module
+from gpuready.system import RecordingHost, ReplayHost, run_probes, start_probes
+from gpuready.system.process import forked_child as child_module
 from tests.system.looks import one, raises, well
 
 
@@ -61,14 +61,14 @@ def recurses(door):
 def test_facts_come_back_whole_and_in_order(live):
     values = [None, True, 5, 1.5, "text é", ["a", ["b"]], {"k": {"n": None}}, 1 << 100]
     looks = [(f"look{i}", well(f"key.{i}", value), (f"key.{i}",), 5.0) for i, value in enumerate(values)]
-    facts = together(live, looks)
+    facts = run_probes(live, looks)
     assert [f.key for f in facts] == [f"key.{i}" for i in range(len(values))]
     assert [f.value for f in facts] == values
     assert {(f.source, f.how, f.gap) for f in facts} == {("a source", "run", "")}
 
 
 def test_no_looks_no_facts(live):
-    assert together(live, []) == []
+    assert run_probes(live, []) == []
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_no_looks_no_facts(live):
     ids=lambda x: x.__name__ if callable(x) else "",
 )
 def test_a_look_that_fails_is_a_gap_for_each_of_its_keys(live, look, why, monkeypatch):
-    monkeypatch.setattr(child_module, "BIGGEST", 1 << 20)
-    facts = together(live, [("bad", look, ("one", "two"), 10.0), ("good", well("three"), ("three",), 5.0)])
+    monkeypatch.setattr(child_module, "MAX_ANSWER_BYTES", 1 << 20)
+    facts = run_probes(live, [("bad", look, ("one", "two"), 10.0), ("good", well("three"), ("three",), 5.0)])
     assert facts[0] == Fact("one", None, "probe bad", gap=why)
     assert facts[1] == Fact("two", None, "probe bad", gap=why)
     assert facts[2] == Fact("three", "fine", "a source", "run")
@@ -98,7 +98,7 @@ def test_endless_recursion_is_a_gap(live):
 
 def test_a_hang_costs_its_deadline_and_no_more(live, alive):
     begun = time.monotonic()
-    facts = together(live, [("bad", hang, ("a",), 0.3), ("good", well("b"), ("b",), 5.0)])
+    facts = run_probes(live, [("bad", hang, ("a",), 0.3), ("good", well("b"), ("b",), 5.0)])
     assert time.monotonic() - begun < 0.8
     assert facts[0].gap == "no answer within 0.3 s"
     assert facts[1].value == "fine"
@@ -121,38 +121,40 @@ def in_parts(key, then):
 )
 def test_what_a_look_gave_before_it_failed_is_kept(live, then, why, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
-    recorder = Recorder(live)
+    recorder = RecordingHost(live)
     looks = [("parts", in_parts("k", then), ("k.before", "k.after"), 0.3)]
-    facts = together(recorder, looks)
+    facts = run_probes(recorder, looks)
     assert [f.key for f in facts] == ["k.before", "k.after"]
     assert facts[0].value == "/home/ada" and not facts[0].gap
     assert facts[1].gap.startswith(why)
     # The tape fails in the same place, without doing again what had failed.
     monkeypatch.delenv("HOME")
-    assert together(Replay(recorder.tape), looks) == facts
+    assert run_probes(ReplayHost(recorder.recording), looks) == facts
 
 
 def test_parts_that_all_come_are_one_answer(live):
     looks = [("parts", in_parts("k", lambda _: None), ("k.before", "k.after"), 5.0)]
-    assert [(f.key, f.gap) for f in together(live, looks)] == [("k.before", ""), ("k.after", "")]
+    assert [(f.key, f.gap) for f in run_probes(live, looks)] == [("k.before", ""), ("k.after", "")]
 
 
 def test_with_threads_too_the_parts_are_kept(live, a_thread):
     looks = [("parts", in_parts("k", lambda _: time.sleep(0.6)), ("k.before", "k.after"), 0.2)]
-    facts = together(live, looks)
+    facts = run_probes(live, looks)
     assert [f.key for f in facts] == ["k.before", "k.after"]
     assert not facts[0].gap and facts[1].gap == "no answer within 0.2 s"
     time.sleep(0.6)
 
 
 def test_ready_is_when_all_parts_are_there(live):
-    started = launch(live, [("slow", in_parts("k", lambda _: time.sleep(0.4)), ("k.before", "k.after"), 5.0)])
+    started = start_probes(
+        live, [("slow", in_parts("k", lambda _: time.sleep(0.4)), ("k.before", "k.after"), 5.0)]
+    )
     time.sleep(0.2)
-    assert not started.ready()
+    assert not started.all_ready()
     until = time.monotonic() + 3
-    while not started.ready() and time.monotonic() < until:
+    while not started.all_ready() and time.monotonic() < until:
         time.sleep(0.02)
-    assert started.ready() and len(started.collect()) == 2
+    assert started.all_ready() and len(started.collect_facts()) == 2
 
 
 def test_what_a_look_has_just_started_is_ended_when_it_is_stopped(live, alive):
@@ -161,12 +163,12 @@ def test_what_a_look_has_just_started_is_ended_when_it_is_stopped(live, alive):
     def starts(door):
         door.run(["sleep", "22.3606"], deadline=60)
 
-    started = launch(live, [("starts", starts, ("a",), 60.0)])
+    started = start_probes(live, [("starts", starts, ("a",), 60.0)])
     until = time.monotonic() + 5
     while not alive("22.3606", 0) and time.monotonic() < until:
         time.sleep(0.01)
     time.sleep(0.05)
-    started.stop()
+    started.stop_probes()
     time.sleep(0.05)
     assert alive("22.3606") == []
 
@@ -178,7 +180,7 @@ def test_a_huge_answer_arrives(live):
 def test_deadlines_are_of_each_look(live):
     begun = time.monotonic()
     looks = [(f"hang{i}", hang, (f"h{i}",), 0.1 * i) for i in (1, 2, 3)]
-    facts = together(live, looks)
+    facts = run_probes(live, looks)
     assert 0.27 <= time.monotonic() - begun < 0.8  # a deadline includes what ending a look takes
     assert [f.gap for f in facts] == [f"no answer within 0.{i} s" for i in (1, 2, 3)]
 
@@ -188,8 +190,8 @@ def test_spare_time_is_added_to_each_deadline(live):
         time.sleep(0.3)
         return [Fact("a", 1)]
 
-    assert together(live, [("slow", slow, ("a",), 0.1)])[0].gap == "no answer within 0.1 s"
-    assert together(live, [("slow", slow, ("a",), 0.1)], spare=2.0)[0].value == 1
+    assert run_probes(live, [("slow", slow, ("a",), 0.1)])[0].gap == "no answer within 0.1 s"
+    assert run_probes(live, [("slow", slow, ("a",), 0.1)], extra_seconds=2.0)[0].value == 1
 
 
 def test_what_a_look_started_goes_with_it(live, alive):
@@ -218,7 +220,7 @@ def test_what_a_crashing_look_started_goes_with_it(live, alive):
 
 
 def test_an_unkillable_look_is_left_and_named(live, monkeypatch):
-    from gpuready.system import reap
+    from gpuready.system.process import termination
 
     real, killed = os.kill, []
     monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
@@ -229,18 +231,20 @@ def test_an_unkillable_look_is_left_and_named(live, monkeypatch):
     assert gap.startswith(f"no answer within 0.3 s; unkillable: pid {killed[0]} in state S")
     monkeypatch.undo()
     real(killed[0], 9)
-    assert reap.ends(killed[0], 5) and killed[0] in reap._left
+    assert termination.ends_within(killed[0], 5) and killed[0] in termination._unkillable
     assert one(live, prints).value is True
-    assert killed[0] not in reap._left  # the next look collects it: a server must not gather zombies
+    assert (
+        killed[0] not in termination._unkillable
+    )  # the next look collects it: a server must not gather zombies
 
 
 def test_the_kernel_ends_a_look_that_nobody_collects(live, alive):
     """A parent that dies leaves no look behind: an alarm of its own ends it."""
-    started = launch(live, [("hang", hang, ("a",), 0.1)])
+    started = start_probes(live, [("hang", hang, ("a",), 0.1)])
     child = started._children[0]
     time.sleep(1.3)
     assert Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    assert started.collect()[0].gap
+    assert started.collect_facts()[0].gap
 
 
 def test_nothing_a_look_prints_is_heard(live, capfd):
@@ -257,46 +261,46 @@ def test_looks_run_at_the_same_time(live):
         return look
 
     begun = time.monotonic()
-    facts = together(live, [(f"s{i}", slow(f"k{i}"), (f"k{i}",), 5.0) for i in range(5)])
+    facts = run_probes(live, [(f"s{i}", slow(f"k{i}"), (f"k{i}",), 5.0) for i in range(5)])
     assert len(facts) == 5
     assert time.monotonic() - begun < 0.9
 
 
 def test_work_may_be_done_between_start_and_collect(live):
     large = well("large", "x" * 1_000_000)  # more than a pipe holds
-    started = launch(
+    started = start_probes(
         live, [("a", well("a"), ("a",), 0.5), ("big", large, ("large",), 0.5), ("hang", hang, ("h",), 0.2)]
     )
     time.sleep(0.8)  # longer than any deadline: what was done in time still counts
-    facts = started.collect()
+    facts = started.collect_facts()
     assert facts[0].value == "fine"
     assert len(facts[1].value) == 1_000_000
     assert facts[2].gap == "no answer within 0.2 s"
 
 
 def test_the_time_of_each_look_is_told(live):
-    started = launch(live, [("a", well("a"), ("a",), 5.0), ("hang", hang, ("h",), 0.2)])
-    started.collect()
+    started = start_probes(live, [("a", well("a"), ("a",), 5.0), ("hang", hang, ("h",), 0.2)])
+    started.collect_facts()
     assert 0 < started.seconds["a"] < 0.2
     assert 0.18 <= started.seconds["hang"] < 0.7
 
 
 def test_looks_can_be_stopped(live):
-    started = launch(live, [("hang", hang, ("h",), 60.0)])
+    started = start_probes(live, [("hang", hang, ("h",), 60.0)])
     begun = time.monotonic()
-    started.stop()
+    started.stop_probes()
     assert time.monotonic() - begun < 0.5
-    assert started.collect()[0].gap == "interrupted"
+    assert started.collect_facts()[0].gap == "interrupted"
 
 
 def test_an_interrupt_leaves_nothing_running(live, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
 
-    started = launch(live, [("hang", hang, ("h",), 60.0)])
+    started = start_probes(live, [("hang", hang, ("h",), 60.0)])
     monkeypatch.setattr(started, "_wait", lambda: interrupt(None))
     with pytest.raises(KeyboardInterrupt):
-        started.collect()
+        started.collect_facts()
 
 
 def test_no_secret_leaves_a_look(live):
@@ -322,15 +326,15 @@ def test_no_signal_falls_between_the_start_of_a_child_and_our_note_of_it(monkeyp
     """Each of these is an exception in the parent: it would leave a child that nobody knows of."""
     import signal
 
-    from gpuready.system import isolate
+    from gpuready.system.process import probe_isolation
 
     held = []
     monkeypatch.setattr(
-        isolate,
-        "_fork",
+        probe_isolation,
+        "_fork_probe",
         lambda door, look: held.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())) or "none",
     )
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    isolate._Forked(None, [("one", well, ("well",), 1.0)])
+    probe_isolation._ForkedRun(None, [("one", well, ("well",), 1.0)])
     assert held and {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= held[0]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from gpuready.model import Fact
-from gpuready.system import Live, Recorder, Replay, isolate, launch, together
-from gpuready.system import child as child_module
+from gpuready.system import LiveHost, RecordingHost, ReplayHost, run_probes, start_probes
+from gpuready.system.process import forked_child as child_module
+from gpuready.system.process import probe_isolation
 from tests.system.looks import one, raises, well
 
 # -- with threads
@@ -18,7 +19,7 @@ from tests.system.looks import one, raises, well
 def test_with_threads_the_looks_run_in_threads(live, a_thread, monkeypatch):
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("a fork beside a thread"))
     begun = time.monotonic()
-    facts = together(
+    facts = run_probes(
         live,
         [
             ("good", well("a"), ("a",), 5.0),
@@ -34,21 +35,21 @@ def test_with_threads_the_looks_run_in_threads(live, a_thread, monkeypatch):
 
 
 def test_with_threads_a_recorder_records(a_thread):
-    recorder = Recorder(Live())
+    recorder = RecordingHost(LiveHost())
     looks = [("a", lambda d: [Fact("kernel", d.read("/proc/version"))], ("kernel",), 5.0)]
-    facts = together(recorder, looks)
-    assert together(Replay(recorder.tape), looks) == facts
+    facts = run_probes(recorder, looks)
+    assert run_probes(ReplayHost(recorder.recording), looks) == facts
 
 
 def test_a_thread_that_python_does_not_know_counts(monkeypatch):
     monkeypatch.setattr(os, "listdir", lambda _: ["1", "2"])
-    assert child_module.lone() is False
+    assert child_module.is_single_threaded() is False
 
     def refuse(_):
         raise OSError
 
     monkeypatch.setattr(os, "listdir", refuse)
-    assert child_module.lone() is True
+    assert child_module.is_single_threaded() is True
 
 
 # -- from a tape
@@ -60,10 +61,10 @@ def test_a_recorder_gathers_what_every_look_asked(live):
         ("b", lambda d: [Fact("shell", d.run(["sh", "-c", "echo hi"]).out)], ("shell",), 5.0),
         ("c", raises, ("c",), 5.0),
     ]
-    recorder = Recorder(live)
-    facts = together(recorder, looks)
-    assert '["read", "/proc/version"]' in recorder.tape
-    assert together(Replay(recorder.tape), looks) == facts
+    recorder = RecordingHost(live)
+    facts = run_probes(recorder, looks)
+    assert '["read", "/proc/version"]' in recorder.recording
+    assert run_probes(ReplayHost(recorder.recording), looks) == facts
 
 
 def test_a_replay_runs_here_in_turn(monkeypatch):
@@ -73,21 +74,21 @@ def test_a_replay_runs_here_in_turn(monkeypatch):
     def look(name):
         return lambda _: order.append(name) or [Fact(name, 1)]
 
-    started = launch(Replay({}), [(n, look(n), (n,), 5.0) for n in "abc"])
-    assert [f.key for f in started.collect()] == ["a", "b", "c"]
+    started = start_probes(ReplayHost({}), [(n, look(n), (n,), 5.0) for n in "abc"])
+    assert [f.key for f in started.collect_facts()] == ["a", "b", "c"]
     assert order == ["a", "b", "c"]
     assert set(started.seconds) == {"a", "b", "c"}
 
 
 def test_an_exception_from_a_tape_is_a_gap():
-    assert one(Replay({}), raises).gap == "ValueError: cannot read token=[redacted]"
-    assert one(Replay({}), lambda d: [Fact("a", d.uname())]).gap == "Blind: not recorded"
+    assert one(ReplayHost({}), raises).gap == "ValueError: cannot read token=[redacted]"
+    assert one(ReplayHost({}), lambda d: [Fact("a", d.uname())]).gap == "Blind: not recorded"
 
 
 def test_a_started_look_is_abstract():
     with pytest.raises(NotImplementedError):
-        isolate.Started(Replay({}), []).collect()
-    isolate.Started(Replay({}), []).stop()
+        probe_isolation.ProbeRun(ReplayHost({}), []).collect_facts()
+    probe_isolation.ProbeRun(ReplayHost({}), []).stop_probes()
 
 
 # -- the pipe
@@ -100,12 +101,12 @@ def damaged(data):
         os.write(write, data)
         os._exit(0)
     os.close(write)
-    child = object.__new__(child_module.Child)
+    child = object.__new__(child_module.ForkedChild)
     child.__dict__.update(
         pid=pid, fd=read, begun=0.0, until=time.monotonic() + 5, deadline=5.0, seconds=0.0, sent=[], fault="",
         done=False, _groups=set(), _buffer=bytearray(), _size=0,
     )  # fmt: skip
-    while child.take():
+    while child.read_messages():
         time.sleep(0.005)
     return child.fault
 

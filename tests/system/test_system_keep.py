@@ -9,17 +9,17 @@ import sys
 
 import pytest
 
-from gpuready.system import Blind, private, save
+from gpuready.system import AccessError, make_private_folder, save_atomically
 
 
 def why(path, text="new"):
-    with pytest.raises(Blind) as caught:
-        save(str(path), text)
+    with pytest.raises(AccessError) as caught:
+        save_atomically(str(path), text)
     return str(caught.value)
 
 
 def test_a_new_file(tmp_path):
-    save(str(tmp_path / "report.json"), "é\n")
+    save_atomically(str(tmp_path / "report.json"), "é\n")
     assert (tmp_path / "report.json").read_bytes() == b"\xc3\xa9\n"
     assert os.listdir(tmp_path) == ["report.json"]
 
@@ -28,14 +28,14 @@ def test_a_file_is_replaced_and_keeps_its_mode(tmp_path):
     path = tmp_path / "a"
     path.write_text("old")
     path.chmod(0o600)
-    save(str(path), "new")
+    save_atomically(str(path), "new")
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_name_without_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    save("here", "text")
+    save_atomically("here", "text")
     assert (tmp_path / "here").read_text() == "text"
 
 
@@ -108,7 +108,7 @@ def test_an_interrupt_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        save(str(tmp_path / "a"), "new")
+        save_atomically(str(tmp_path / "a"), "new")
     assert os.listdir(tmp_path) == []
 
 
@@ -123,8 +123,8 @@ def test_a_foreseen_draft_is_not_written_through(tmp_path, monkeypatch):
 def test_a_read_only_folder(open_folder, as_nobody):
     def attempt():
         try:
-            save(str(open_folder / "a"), "new")
-        except Blind as reason:
+            save_atomically(str(open_folder / "a"), "new")
+        except AccessError as reason:
             return str(reason)
 
     open_folder.chmod(0o555)
@@ -136,15 +136,15 @@ def test_a_read_only_folder(open_folder, as_nobody):
 
 def test_a_private_folder_is_made_and_accepted_again(tmp_path):
     path = str(tmp_path / "cache" / "gpuready")
-    assert private(path) == path
+    assert make_private_folder(path) == path
     assert os.stat(path).st_mode & 0o777 == 0o700
-    assert private(path) == path
+    assert make_private_folder(path) == path
 
 
 def test_a_folder_that_is_not_ours_alone_is_refused(tmp_path):
     def reason(path):
-        with pytest.raises(Blind) as caught:
-            private(str(path))
+        with pytest.raises(AccessError) as caught:
+            make_private_folder(str(path))
         return str(caught.value)
 
     (tmp_path / "open").mkdir()
@@ -165,8 +165,8 @@ def test_a_folder_of_another_user_is_refused(open_folder, as_nobody):
 
     def attempt():
         try:
-            return private(str(theirs))
-        except Blind as reason:
+            return make_private_folder(str(theirs))
+        except AccessError as reason:
             return str(reason)
 
     assert as_nobody(attempt) == "belongs to uid 0"

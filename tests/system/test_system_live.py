@@ -11,12 +11,12 @@ import time
 import pytest
 
 import gpuready.system
-from gpuready.system import Blind, Live
+from gpuready.system import AccessError, LiveHost
 
 
 @pytest.fixture
 def door():
-    return Live()
+    return LiveHost()
 
 
 # -- the environment
@@ -41,7 +41,7 @@ def test_no_variable_gives_its_secret_away(door, monkeypatch):
 
 def test_bytes_that_are_not_text_are_escaped(monkeypatch):
     monkeypatch.setitem(os.environ, "ODD\udcff", "caf\udce9 é")
-    found = Live().environ()
+    found = LiveHost().get_environment()
     assert found["ODD\\xff"] == "caf\\xe9 é"
     "".join(found.values()).encode()  # nothing of it is unprintable
 
@@ -49,7 +49,7 @@ def test_bytes_that_are_not_text_are_escaped(monkeypatch):
 def test_ten_thousand_variables(tmp_path):
     env = {f"VARIABLE_{i}": f"/some/path/{i}:value" for i in range(10_000)} | {"MY_PASSWORD": "x y z"}
     begun = time.monotonic()
-    found = Live(environ=env).environ()
+    found = LiveHost(environ=env).get_environment()
     assert len(found) == 10_001
     assert found["MY_PASSWORD"] == "[redacted]"
     assert time.monotonic() - begun < 1.0
@@ -86,16 +86,16 @@ def test_uname(door):
 
 def test_hostname(door, monkeypatch):
     monkeypatch.delenv("GPUREADY_HOSTNAME", raising=False)
-    assert door.hostname() == os.uname().nodename
+    assert door.get_hostname() == os.uname().nodename
     monkeypatch.setenv("GPUREADY_HOSTNAME", "gpu-07")
-    assert door.hostname() == "gpu-07"
+    assert door.get_hostname() == "gpu-07"
 
 
 def test_limits(door):
     import resource
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    found = door.limits()
+    found = door.get_resource_limits()
     assert set(found) == {"nofile", "memlock", "nproc", "stack"}
     assert found["nofile"] == soft
     assert all(value == -1 or value >= 0 for value in found.values())
@@ -113,7 +113,7 @@ def test_the_processors_that_we_may_use(door):
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
-        assert door.cpus() == {"online": os.cpu_count(), "usable": 1}
+        assert door.count_cpus() == {"online": os.cpu_count(), "usable": 1}
     finally:
         os.sched_setaffinity(0, before)
 
@@ -121,41 +121,41 @@ def test_the_processors_that_we_may_use(door):
 def test_libc(door, monkeypatch):
     name, version = platform.libc_ver()
     if name == "glibc":
-        assert door.libc() == version
+        assert door.get_glibc_version() == version
     monkeypatch.setattr(os, "confstr", lambda _: None)
-    assert door.libc() is None
+    assert door.get_glibc_version() is None
 
     def refuse(_):
         raise ValueError("unrecognized configuration name")
 
     monkeypatch.setattr(os, "confstr", refuse)
-    assert door.libc() is None
+    assert door.get_glibc_version() is None
 
 
 def test_the_user(tmp_path, door):
-    assert door.user()["uid"] == os.geteuid()
+    assert door.get_user()["uid"] == os.geteuid()
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/passwd").write_text(f"damaged\nsomebody:x:{os.geteuid()}:1::/:/bin/sh\n")
-    assert Live(root=str(tmp_path)).user() == {"uid": os.geteuid(), "name": "somebody"}
+    assert LiveHost(root=str(tmp_path)).get_user() == {"uid": os.geteuid(), "name": "somebody"}
 
 
 def test_a_user_whom_nobody_knows(tmp_path, as_nobody):
-    assert Live(root=str(tmp_path)).user() == {"uid": os.geteuid(), "name": None}
-    found = as_nobody(lambda: Live().user())
+    assert LiveHost(root=str(tmp_path)).get_user() == {"uid": os.geteuid(), "name": None}
+    found = as_nobody(lambda: LiveHost().get_user())
     assert isinstance(found["uid"], int)
 
 
 def test_a_folder_that_was_removed_under_us(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
-    assert Live().cwd() == str(tmp_path / "gone")
+    assert LiveHost().get_cwd() == str(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(Blind, match="no such file"):
-        Live().cwd()
+    with pytest.raises(AccessError, match="no such file"):
+        LiveHost().get_cwd()
 
 
 def test_the_interpreter(door):
-    assert door.interpreter() == {
+    assert door.get_interpreter() == {
         "executable": sys.executable,
         "prefix": sys.prefix,
         "version": ".".join(map(str, sys.version_info[:3])),
@@ -163,7 +163,7 @@ def test_the_interpreter(door):
 
 
 def test_the_clock_never_goes_back(door):
-    assert door.now() <= door.now()
+    assert door.get_monotonic_time() <= door.get_monotonic_time()
 
 
 def test_an_unknown_question(door):
@@ -222,5 +222,5 @@ def test_the_names_are_there_and_no_others():
 
 
 def test_the_function_is_not_hidden_by_its_module():
-    code = "import gpuready.system.tape; from gpuready.system import redact; print(redact('plain'))"
+    code = "import gpuready.system.recording; from gpuready.system import redact; print(redact('plain'))"
     assert fresh(code) == "plain\n"

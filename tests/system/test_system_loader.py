@@ -11,8 +11,13 @@ import time
 
 import pytest
 
-from gpuready.system import Blind, Live
-from gpuready.system.loader import cached, fits, folders, search
+from gpuready.system import AccessError, LiveHost
+from gpuready.system.dynamic_loader import (
+    default_folders,
+    find_library_file,
+    is_library_for,
+    parse_loader_cache,
+)
 
 MACHINE = os.uname().machine
 FLAG = {"x86_64": 0x0303, "aarch64": 0x0A03}
@@ -50,8 +55,8 @@ def test_the_entries_for_this_machine():
         ("libcuda.so.1", CUDA, 0x0303, 0),
         ("libcuda.so.1", "/opt/later/libcuda.so.1", 0x0303, 0),
     )
-    assert cached(data, "x86_64") == {"libcuda.so.1": CUDA}
-    assert cached(data, "aarch64") == {"libcuda.so.1": "/usr/lib/aarch64/libcuda.so.1"}
+    assert parse_loader_cache(data, "x86_64") == {"libcuda.so.1": CUDA}
+    assert parse_loader_cache(data, "aarch64") == {"libcuda.so.1": "/usr/lib/aarch64/libcuda.so.1"}
 
 
 def test_a_library_for_some_processors_yields_to_the_plain_one():
@@ -59,13 +64,13 @@ def test_a_library_for_some_processors_yields_to_the_plain_one():
         ("libm.so.6", "/lib/glibc-hwcaps/x86-64-v4/libm.so.6", 0x0303, 1 << 62),
         ("libm.so.6", "/lib/libm.so.6", 0x0303, 0),
     )
-    assert cached(cache(*rows), "x86_64") == {"libm.so.6": "/lib/libm.so.6"}
-    assert cached(cache(rows[0]), "x86_64") == {"libm.so.6": rows[0][1]}
+    assert parse_loader_cache(cache(*rows), "x86_64") == {"libm.so.6": "/lib/libm.so.6"}
+    assert parse_loader_cache(cache(rows[0]), "x86_64") == {"libm.so.6": rows[0][1]}
 
 
 def test_an_old_cache_may_stand_before_the_new_one():
     data = cache(("a.so", "/a.so", 0x0303, 0), before=b"ld.so-1.7.0\0" + b"\0" * 52)
-    assert cached(data, "x86_64") == {"a.so": "/a.so"}
+    assert parse_loader_cache(data, "x86_64") == {"a.so": "/a.so"}
 
 
 @pytest.mark.parametrize(
@@ -80,11 +85,11 @@ def test_an_old_cache_may_stand_before_the_new_one():
     ],
 )
 def test_a_damaged_cache_is_empty_or_partial_but_never_an_error(data):
-    assert isinstance(cached(data, "x86_64"), dict)
+    assert isinstance(parse_loader_cache(data, "x86_64"), dict)
 
 
 def test_an_unknown_machine_takes_what_there_is():
-    assert cached(cache(("a.so", "/a.so", 0x0703, 0)), "mips64") == {"a.so": "/a.so"}
+    assert parse_loader_cache(cache(("a.so", "/a.so", 0x0703, 0)), "mips64") == {"a.so": "/a.so"}
 
 
 # -- where the loader looks, and in which order
@@ -92,7 +97,7 @@ def test_an_unknown_machine_takes_what_there_is():
 
 def found(name="libcuda.so.1", own="", known=None, files=()):
     there = {path: head() for path in files}
-    return search(name, "x86_64", own, known or {}, there.get)
+    return find_library_file(name, "x86_64", own, known or {}, there.get)
 
 
 def test_the_order_of_places():
@@ -109,8 +114,8 @@ def test_a_stale_cache_is_passed_over():
 
 def test_wsl_has_a_place_of_its_own():
     assert found(files=("/usr/lib/wsl/lib/libcuda.so.1",)) == "/usr/lib/wsl/lib/libcuda.so.1"
-    assert folders("x86_64")[0] == "/lib/x86_64-linux-gnu"
-    assert folders("aarch64")[1] == "/usr/lib/aarch64-linux-gnu"
+    assert default_folders("x86_64")[0] == "/lib/x86_64-linux-gnu"
+    assert default_folders("aarch64")[1] == "/usr/lib/aarch64-linux-gnu"
 
 
 def test_empty_and_relative_entries_are_passed_over():
@@ -127,16 +132,16 @@ def test_a_library_for_another_machine_is_passed_over():
         "/c/l.so": b"GROUP ( l.so )",
         "/d/l.so": head(),
     }
-    assert search("l.so", "x86_64", "/a:/b:/c:/d", {}, places.get) == "/d/l.so"
-    assert search("l.so", "aarch64", "/a:/b:/c:/d", {}, places.get) == "/b/l.so"
+    assert find_library_file("l.so", "x86_64", "/a:/b:/c:/d", {}, places.get) == "/d/l.so"
+    assert find_library_file("l.so", "aarch64", "/a:/b:/c:/d", {}, places.get) == "/b/l.so"
 
 
 def test_what_fits():
-    assert fits(head(), "x86_64")
-    assert not fits(head(bits=1), "x86_64")
-    assert not fits(None, "x86_64")
-    assert not fits(b"\x7fELF", "x86_64")
-    assert fits(head("i386", bits=1), "some-new-machine")
+    assert is_library_for(head(), "x86_64")
+    assert not is_library_for(head(bits=1), "x86_64")
+    assert not is_library_for(None, "x86_64")
+    assert not is_library_for(b"\x7fELF", "x86_64")
+    assert is_library_for(head("i386", bits=1), "some-new-machine")
 
 
 def test_a_path_is_no_search():
@@ -162,23 +167,23 @@ def test_the_real_cache_reads_as_ldconfig_prints_it():
             name, _, path = line.strip().partition(" => ")
             printed.setdefault(name.split()[0], path)
     assert printed
-    assert Live().libraries("") == printed
+    assert LiveHost().list_libraries("") == printed
 
 
 def test_a_real_library_is_found():
     if MACHINE not in FLAG:
         pytest.skip("a machine that this test does not know")
-    path = Live().library("libc.so.6")
+    path = LiveHost().find_library("libc.so.6")
     if path is None:
         pytest.skip("no glibc here")
     with open(path, "rb") as file:
-        assert fits(file.read(20), MACHINE)
+        assert is_library_for(file.read(20), MACHINE)
 
 
 def test_the_question_is_quick():
-    door = Live()
+    door = LiveHost()
     begun = time.perf_counter()
-    door.library("libcuda.so.1")
+    door.find_library("libcuda.so.1")
     assert time.perf_counter() - begun < 0.05
 
 
@@ -192,18 +197,18 @@ def test_a_fake_machine_has_its_own_libraries(tmp_path):
     (tmp_path / "etc/ld.so.cache").write_bytes(
         cache(("libcudart.so.12", "/opt/cuda/libcudart.so.12", flag, 0))
     )
-    door = Live(root=str(tmp_path), environ={})
-    assert door.library("libcuda.so.1") == "/usr/lib/libcuda.so.1"
-    assert door.library("libcudart.so.12") == "/opt/cuda/libcudart.so.12"
-    assert door.library("libnccl.so.2") is None
-    assert door.libraries("libcud") == {"libcudart.so.12": "/opt/cuda/libcudart.so.12"}
-    assert door.libraries("libnccl") == {}
+    door = LiveHost(root=str(tmp_path), environ={})
+    assert door.find_library("libcuda.so.1") == "/usr/lib/libcuda.so.1"
+    assert door.find_library("libcudart.so.12") == "/opt/cuda/libcudart.so.12"
+    assert door.find_library("libnccl.so.2") is None
+    assert door.list_libraries("libcud") == {"libcudart.so.12": "/opt/cuda/libcudart.so.12"}
+    assert door.list_libraries("libnccl") == {}
 
 
 def test_a_cache_that_may_not_be_read_is_not_an_empty_one(tmp_path):
     (tmp_path / "etc/ld.so.cache").mkdir(parents=True)
-    with pytest.raises(Blind, match="is a directory"):
-        Live(root=str(tmp_path)).libraries("lib")
+    with pytest.raises(AccessError, match="is a directory"):
+        LiveHost(root=str(tmp_path)).list_libraries("lib")
 
 
 # -- ELF
@@ -232,7 +237,7 @@ def built(compiler, tmp_path_factory):
 
 
 def test_what_a_library_says_of_itself(built):
-    found = Live().elf(str(built))
+    found = LiveHost().read_elf_headers(str(built))
     assert found["soname"] == "libarch.so.7"
     assert found["runpath"] == "$ORIGIN/../lib"
     assert "libm.so.6" in found["needed"] and "libc.so.6" in found["needed"]
@@ -240,57 +245,62 @@ def test_what_a_library_says_of_itself(built):
 
 
 def test_the_strings_of_a_section(built):
-    door = Live()
-    assert door.elf_text(str(built), ".rodata", ["sm_"]) == (
+    door = LiveHost()
+    assert door.find_elf_strings(str(built), ".rodata", ["sm_"]) == (
         "sm_75 sm_80 sm_86 sm_90 compute_90",
         "before sm_100a after",
     )
-    assert door.elf_text(str(built), ".rodata", ["compute_", "unrel"]) == (
+    assert door.find_elf_strings(str(built), ".rodata", ["compute_", "unrel"]) == (
         "sm_75 sm_80 sm_86 sm_90 compute_90",
         "unrelated",
     )
-    assert door.elf_text(str(built), ".rodata", ["nothing like it"]) == ()
-    assert "cos" in door.elf_text(str(built), ".dynstr", ["cos"])
+    assert door.find_elf_strings(str(built), ".rodata", ["nothing like it"]) == ()
+    assert "cos" in door.find_elf_strings(str(built), ".dynstr", ["cos"])
 
 
 def test_a_real_library_of_this_system():
-    path = Live().library("libc.so.6")
+    path = LiveHost().find_library("libc.so.6")
     if path is None:
         pytest.skip("no glibc here")
-    found = Live().elf(path)
+    found = LiveHost().read_elf_headers(path)
     assert (found["soname"], found["machine"]) == ("libc.so.6", MACHINE)
-    assert any("GNU C Library" in text for text in Live().elf_text(path, ".rodata", ["GNU C Library"]))
+    assert any(
+        "GNU C Library" in text for text in LiveHost().find_elf_strings(path, ".rodata", ["GNU C Library"])
+    )
 
 
 def test_a_library_that_is_not_there():
-    assert Live().elf("/no/such.so") is None
-    assert Live().elf_text("/no/such.so", ".rodata", ["x"]) == ()
+    assert LiveHost().read_elf_headers("/no/such.so") is None
+    assert LiveHost().find_elf_strings("/no/such.so", ".rodata", ["x"]) == ()
 
 
 def test_what_cannot_be_read_is_said(built, tmp_path):
     def why(call, *args):
-        with pytest.raises(Blind) as caught:
+        with pytest.raises(AccessError) as caught:
             call(*args)
         return str(caught.value)
 
     (tmp_path / "text").write_text("a linker script")
     (tmp_path / "short").write_bytes(b"\x7fELF")
     (tmp_path / "cut").write_bytes(built.read_bytes()[:64])
-    door = Live()
-    assert why(door.elf, str(tmp_path / "text")) == "not an ELF file"
-    assert why(door.elf, str(tmp_path / "short")) == "not an ELF file"
-    assert why(door.elf, str(tmp_path)) == "not a regular file"
-    assert why(door.elf_text, str(built), ".nothing", ["x"]) == "no section .nothing"
-    assert why(door.elf_text, str(tmp_path / "cut"), ".rodata", ["x"]) == "no section table"
+    door = LiveHost()
+    assert why(door.read_elf_headers, str(tmp_path / "text")) == "not an ELF file"
+    assert why(door.read_elf_headers, str(tmp_path / "short")) == "not an ELF file"
+    assert why(door.read_elf_headers, str(tmp_path)) == "not a regular file"
+    assert why(door.find_elf_strings, str(built), ".nothing", ["x"]) == "no section .nothing"
+    assert why(door.find_elf_strings, str(tmp_path / "cut"), ".rodata", ["x"]) == "no section table"
 
 
 def test_no_damage_to_a_library_is_more_than_a_gap(built, tmp_path):
-    whole, path, door = built.read_bytes(), tmp_path / "damaged", Live()
+    whole, path, door = built.read_bytes(), tmp_path / "damaged", LiveHost()
     for at in [*range(16, 64), *range(64, 600, 7)]:
         for byte in (0x00, 0xFF):
             path.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
-            for call in (lambda: door.elf(str(path)), lambda: door.elf_text(str(path), ".rodata", ["sm_"])):
-                with contextlib.suppress(Blind):
+            for call in (
+                lambda: door.read_elf_headers(str(path)),
+                lambda: door.find_elf_strings(str(path), ".rodata", ["sm_"]),
+            ):
+                with contextlib.suppress(AccessError):
                     call()
 
 
@@ -300,4 +310,4 @@ def test_the_number_of_strings_is_bounded(compiler, tmp_path):
     subprocess.run(
         [compiler, "-shared", "-nostdlib", "-o", out, tmp_path / "many.s"], check=True, capture_output=True
     )
-    assert len(Live().elf_text(str(out), ".rodata", ["sm_"])) == 256
+    assert len(LiveHost().find_elf_strings(str(out), ".rodata", ["sm_"])) == 256

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from gpuready.system import Blind, Live, Recorder, Replay
-from gpuready.system.nvml import gather
-from gpuready.system.nvml_gpu import _rows
+from gpuready.system import AccessError, LiveHost, RecordingHost, ReplayHost
+from gpuready.system.nvml import combine_parts
+from gpuready.system.nvml_gpu import _parse_process_rows
 
 GAP = {"gap": "Not Supported"}
 
@@ -21,7 +21,7 @@ def ask(fake_nvml, monkeypatch):
         for name, value in said.items():
             monkeypatch.setenv(f"FAKE_{name.upper()}", str(value))
         monkeypatch.setenv("GPUREADY_NVML", str(fake_nvml))
-        return Live().nvml(deadline)
+        return LiveHost().query_nvml(deadline)
 
     return call
 
@@ -134,7 +134,7 @@ def test_more_processes_than_there_was_room_for(ask):
 
 
 def test_rows_of_nothing():
-    assert _rows(b"\xa5" * 64, 0) == []
+    assert _parse_process_rows(b"\xa5" * 64, 0) == []
 
 
 # -- trouble
@@ -142,7 +142,7 @@ def test_rows_of_nothing():
 
 def test_a_hang_ends_at_the_deadline(ask):
     begun = time.monotonic()
-    with pytest.raises(Blind, match=r"^no answer within 0.5 s$"):
+    with pytest.raises(AccessError, match=r"^no answer within 0.5 s$"):
         ask(deadline=0.5, hang="init")
     assert time.monotonic() - begun < 1.0
 
@@ -156,7 +156,7 @@ def test_a_gpu_that_hangs_does_not_hide_the_others(ask):
 
 
 def test_a_crash_stays_in_the_child(ask):
-    with pytest.raises(Blind, match=r"^crashed: signal SEGV$"):
+    with pytest.raises(AccessError, match=r"^crashed: signal SEGV$"):
         ask(crash="init")
 
 
@@ -172,7 +172,7 @@ def test_what_the_library_prints_is_not_heard(ask, capfd):
 
 
 def test_no_library(tmp_path):
-    assert Live(root=str(tmp_path), environ={}).nvml() == {
+    assert LiveHost(root=str(tmp_path), environ={}).query_nvml() == {
         "error": None,
         "says": "libnvidia-ml.so.1 not found",
     }
@@ -181,29 +181,29 @@ def test_no_library(tmp_path):
 def test_a_library_that_is_none(tmp_path, monkeypatch):
     (tmp_path / "lib").write_text("not a library")
     monkeypatch.setenv("GPUREADY_NVML", str(tmp_path / "lib"))
-    found = Live().nvml()
+    found = LiveHost().query_nvml()
     assert found["error"] is None
     assert "cannot be loaded" in found["says"]
 
 
 def test_a_library_without_the_functions(monkeypatch):
-    libc = Live().library("libc.so.6")
+    libc = LiveHost().find_library("libc.so.6")
     if libc is None:
         pytest.skip("no glibc here")
     monkeypatch.setenv("GPUREADY_NVML", libc)
-    assert Live().nvml() == {"error": 13, "says": "Function Not Found"}
+    assert LiveHost().query_nvml() == {"error": 13, "says": "Function Not Found"}
 
 
 def test_the_library_is_found_as_the_loader_finds_it(fake_nvml, monkeypatch):
     monkeypatch.delenv("GPUREADY_NVML", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_nvml.parent))
-    assert Live().nvml()["library"] == str(fake_nvml)
+    assert LiveHost().query_nvml()["library"] == str(fake_nvml)
 
 
 def test_with_threads_an_interpreter_of_its_own_looks(ask, a_thread):
     alone = [g["name"] for g in ask()["gpus"]]
     assert alone == ['NVIDIA "H200", 141GB'] * 2
-    with pytest.raises(Blind, match=r"^crashed: signal SEGV$"):
+    with pytest.raises(AccessError, match=r"^crashed: signal SEGV$"):
         ask(crash="init")
 
 
@@ -220,20 +220,20 @@ def test_where_no_process_can_be_started(ask, monkeypatch):
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    with pytest.raises(Blind, match=r"^cannot start a process: resource temporarily unavailable$"):
+    with pytest.raises(AccessError, match=r"^cannot start a process: resource temporarily unavailable$"):
         ask()
 
 
 def test_an_answer_is_put_together():
-    assert gather([], "x") is None
-    assert gather([{"error": 9, "says": "no"}], "") == {"error": 9, "says": "no"}
-    assert gather([{"driver": "1", "count": 0}], "") == {"driver": "1", "gpus": []}
+    assert combine_parts([], "x") is None
+    assert combine_parts([{"error": 9, "says": "no"}], "") == {"error": 9, "says": "no"}
+    assert combine_parts([{"driver": "1", "count": 0}], "") == {"driver": "1", "gpus": []}
 
 
 def test_it_can_be_recorded(ask, fake_nvml, monkeypatch):
     monkeypatch.setenv("GPUREADY_NVML", str(fake_nvml))
-    recorder = Recorder(Live())
-    found = recorder.nvml()
+    recorder = RecordingHost(LiveHost())
+    found = recorder.query_nvml()
     assert found == ask()
-    assert Replay(recorder.tape).nvml() == found
-    assert Replay(recorder.tape).nvml(3.0) == found
+    assert ReplayHost(recorder.recording).query_nvml() == found
+    assert ReplayHost(recorder.recording).query_nvml(3.0) == found

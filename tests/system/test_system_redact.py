@@ -7,8 +7,8 @@ import string
 
 import pytest
 
-from gpuready.system import redact, redact_value
-from gpuready.system.redact import harbours, redact_all
+from gpuready.system import redact_text, redact_value
+from gpuready.system.redact import may_contain_secret, redact_json
 from tests.system.redact_texts import HARMLESS, SECRETS, A
 
 
@@ -22,7 +22,7 @@ def test_the_tables_are_large_enough():
     ("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)]
 )
 def test_a_secret_does_not_pass(kind, text, secret):
-    shown = redact(text)
+    shown = redact_text(text)
     assert secret not in shown
     assert "[redacted]" in shown
     for size in (6, 10):  # nor does a part of it
@@ -34,7 +34,7 @@ def test_a_secret_does_not_pass(kind, text, secret):
     ("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)]
 )
 def test_nor_in_the_midst_of_other_text(kind, text, secret):
-    shown = redact(f"2026-01-01 12:00:00 worker 3 said\n{text}\nand went on: 12 tokens/s\n")
+    shown = redact_text(f"2026-01-01 12:00:00 worker 3 said\n{text}\nand went on: 12 tokens/s\n")
     assert secret not in shown
     assert shown.startswith("2026-01-01 12:00:00 worker 3 said\n")
     if "BEGIN" not in text or "END" in text:
@@ -45,15 +45,15 @@ def test_nor_in_the_midst_of_other_text(kind, text, secret):
     ("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)]
 )
 def test_what_is_redacted_stays_as_it_is(kind, text, secret):
-    once = redact(text)
-    assert redact(once) == once
+    once = redact_text(text)
+    assert redact_text(once) == once
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_is_no_secret_is_not_touched(text):
-    assert redact(text) == text
+    assert redact_text(text) == text
     around = f"before\n{text}\nafter"
-    assert redact(around) == around
+    assert redact_text(around) == around
 
 
 # -- what stays
@@ -84,7 +84,7 @@ def test_what_is_no_secret_is_not_touched(text):
     ],
 )
 def test_what_stands_around_a_secret_stays(text, shown):
-    assert redact(text) == shown
+    assert redact_text(text) == shown
 
 
 def test_plain_data_is_redacted_by_key_and_by_option():
@@ -94,13 +94,13 @@ def test_plain_data_is_redacted_by_key_and_by_option():
         "nested": [{"secret": "abc"}, ["https://u:p@h/"]],
         "rows": ({"pid": 5, "used": True},),
     }
-    assert redact_all(data) == {
+    assert redact_json(data) == {
         "argv": ["prog", "--token", "[redacted]", "--name", "x", "--password", "-v", "--api-key=[redacted]"],
         "env": {"HF_TOKEN": "[redacted]", "N": 1, "OK": None},
         "nested": [{"secret": "[redacted]"}, ["https://u:[redacted]@h/"]],
         "rows": ({"pid": 5, "used": True},),
     }
-    assert redact_all({1: "https://u:p@h/"}) == {1: "https://u:[redacted]@h/"}
+    assert redact_json({1: "https://u:p@h/"}) == {1: "https://u:[redacted]@h/"}
 
 
 def test_what_is_asked_of_all_at_once_is_what_is_found_one_by_one():
@@ -115,9 +115,9 @@ def test_what_is_asked_of_all_at_once_is_what_is_found_one_by_one():
         {"url": f"https://me:{token}@example.invalid/x"},
         [("k", {"deep": {"token": token}})],
     ):
-        assert redact_all(place) != place, place
-        assert harbours(place), place
-    assert not harbours(
+        assert redact_json(place) != place, place
+        assert may_contain_secret(place), place
+    assert not may_contain_secret(
         [("gpu.name", ("NVIDIA H200",), "NVML", "read", ""), {"requires": ["tokenizers>=0.2"]}]
     )
 
@@ -151,7 +151,7 @@ def test_two_hundred_seeded_secrets():
     ]
     seeds = [mint(pick.randint(34, 48)) for _ in range(200)]
     text = "\n".join(f"line {i}: {forms[i % len(forms)](seed)} end" for i, seed in enumerate(seeds))
-    shown = redact(text)
+    shown = redact_text(text)
     assert [seed for seed in seeds if seed in shown] == []
     assert shown.count(" end") == 200
     assert redact_value("LOG", text) == shown

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready.system import redact_value
-from gpuready.system.redact import redact_all
-from gpuready.system.telling import digest, minted, pathlike, split, telling
+from gpuready.system.redact import redact_json
+from gpuready.system.secret_names import is_digest, is_plain_path, looks_generated, secret_kind, split_name
 from tests.system.redact_texts import HEX, A
 
 # Name and value of a variable; the value goes whole.
@@ -83,7 +83,7 @@ HARMLESS_NAMED = [
 @pytest.mark.parametrize(("name", "value"), NAMED)
 def test_a_variable_with_a_telling_name(name, value):
     assert redact_value(name, value) == "[redacted]"
-    assert redact_all({"env": {name: value}}) == {"env": {name: "[redacted]"}}
+    assert redact_json({"env": {name: value}}) == {"env": {name: "[redacted]"}}
 
 
 @pytest.mark.parametrize(("name", "value"), HARMLESS_NAMED)
@@ -104,11 +104,11 @@ def test_a_url_under_a_telling_name_keeps_its_host():
 
 
 def test_names_are_split_into_words():
-    assert split("HF_TOKEN") == ["hf", "token"]
-    assert split("accessToken") == ["access", "token"]
-    assert split("x-api-key") == ["x", "api", "key"]
-    assert split("spring.datasource.password") == ["spring", "datasource", "password"]
-    assert split("--") == []
+    assert split_name("HF_TOKEN") == ["hf", "token"]
+    assert split_name("accessToken") == ["access", "token"]
+    assert split_name("x-api-key") == ["x", "api", "key"]
+    assert split_name("spring.datasource.password") == ["spring", "datasource", "password"]
+    assert split_name("--") == []
 
 
 @pytest.mark.parametrize(
@@ -130,19 +130,19 @@ def test_names_are_split_into_words():
     ],
 )
 def test_how_telling_a_name_is(name, kind):
-    assert telling(name) == kind
+    assert secret_kind(name) == kind
 
 
 def test_what_looks_minted():
-    assert minted("abc12345") and minted("AbcdefGhijkl") and minted("x" * 24)
-    assert not minted("abc") and not minted("required") and not minted("Kerberos")
+    assert looks_generated("abc12345") and looks_generated("AbcdefGhijkl") and looks_generated("x" * 24)
+    assert not looks_generated("abc") and not looks_generated("required") and not looks_generated("Kerberos")
 
 
 def test_what_is_a_digest_or_a_path():
-    assert digest(HEX) and digest("1a2b3c4d-1111-2222-3333-444455556666") and not digest(A)
+    assert is_digest(HEX) and is_digest("1a2b3c4d-1111-2222-3333-444455556666") and not is_digest(A)
     assert (
-        pathlike("/etc/ssl/host.key")
-        and pathlike("~/x")
-        and not pathlike("/bPxRfiCY7EXAMPLEKEY/x")
-        and not pathlike("a/b")
+        is_plain_path("/etc/ssl/host.key")
+        and is_plain_path("~/x")
+        and not is_plain_path("/bPxRfiCY7EXAMPLEKEY/x")
+        and not is_plain_path("a/b")
     )

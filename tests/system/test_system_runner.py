@@ -9,12 +9,13 @@ import time
 
 import pytest
 
-from gpuready.system import Live, Ran, reap, runner
+from gpuready.system import LiveHost, RunResult
+from gpuready.system.process import run, termination
 
 
 @pytest.fixture
 def door():
-    return Live()
+    return LiveHost()
 
 
 def timed(door, *args, **options):
@@ -30,7 +31,7 @@ def timed(door, *args, **options):
 def test_a_program_that_answers(door):
     ran = door.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert (ran.rc, ran.out, ran.err, ran.end, ran.cut) == (3, "out\n", "err\n", "", False)
-    assert ran.argv[0] == door.which("sh")
+    assert ran.argv[0] == door.find_program("sh")
     assert 0 < ran.seconds < 4
 
 
@@ -154,23 +155,27 @@ def test_an_unkillable_child_is_left_and_named(door, monkeypatch):
     assert ran.end.startswith(f"unkillable: pid {pids[0]} in state S")
     real(pids[0], 9)
     time.sleep(0.05)
-    reap.sweep()  # it is collected later, when it does end
-    assert pids[0] not in reap._left
+    termination.collect_unkillable()  # it is collected later, when it does end
+    assert pids[0] not in termination._unkillable
 
 
 def test_where_a_process_is_stuck():
     child = subprocess.Popen(["sleep", "60"])
     try:
         time.sleep(0.05)
-        assert reap.stuck(child.pid).startswith("in state S")
+        assert termination.describe_stuck_process(child.pid).startswith("in state S")
     finally:
         child.kill()
         child.wait()
-    assert reap.stuck(child.pid) == "in an unknown state"
+    assert termination.describe_stuck_process(child.pid) == "in an unknown state"
 
 
 def test_signals_have_names():
-    assert (reap.signal_name(11), reap.signal_name(9), reap.signal_name(250)) == ("SEGV", "KILL", "250")
+    assert (termination.signal_name(11), termination.signal_name(9), termination.signal_name(250)) == (
+        "SEGV",
+        "KILL",
+        "250",
+    )
 
 
 # -- what a child inherits
@@ -184,7 +189,7 @@ def test_the_environment_is_scrubbed_and_the_locale_is_plain(monkeypatch):
     hostile = {"PYTHONHOME": "/x", "PYTHONPATH": "/x", "LD_PRELOAD": "", "BASH_ENV": "/x", "ENV": "/x"}
     for name, value in {**hostile, "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de", "KEPT": "yes"}.items():
         monkeypatch.setenv(name, value)
-    seen = show_environment(Live())
+    seen = show_environment(LiveHost())
     assert not set(seen) & set(hostile)
     assert (seen["LC_ALL"], seen["KEPT"]) == ("C", "yes")
     assert "LANGUAGE" not in seen
@@ -193,7 +198,7 @@ def test_the_environment_is_scrubbed_and_the_locale_is_plain(monkeypatch):
 def test_the_caller_may_add_and_take_away(monkeypatch):
     monkeypatch.setenv("GOES", "away")
     monkeypatch.setenv("STAYS", "here")
-    seen = show_environment(Live(), env={"CUDA_VISIBLE_DEVICES": "", "GOES": None})
+    seen = show_environment(LiveHost(), env={"CUDA_VISIBLE_DEVICES": "", "GOES": None})
     assert seen["CUDA_VISIBLE_DEVICES"] == ""
     assert "GOES" not in seen
     assert seen["STAYS"] == "here"
@@ -201,7 +206,7 @@ def test_the_caller_may_add_and_take_away(monkeypatch):
 
 def test_an_environment_too_large_to_hand_on():
     huge = {f"VARIABLE_{i}": "x" * 300 for i in range(10_000)}
-    seen = show_environment(Live(environ={**huge, "PATH": os.environ["PATH"], "HOME": "/home/me"}))
+    seen = show_environment(LiveHost(environ={**huge, "PATH": os.environ["PATH"], "HOME": "/home/me"}))
     assert seen["PATH"] == os.environ["PATH"]
     assert seen["HOME"] == "/home/me"
     assert "VARIABLE_0" not in seen
@@ -221,7 +226,11 @@ def test_a_session_of_its_own(door):
 
 def test_a_broken_pipe_ends_a_child_as_it_should(door):
     # Python ignores SIGPIPE; a child that inherited that would see write errors instead.
-    ran = door.run(["bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}"]) if door.which("bash") else None
+    ran = (
+        door.run(["bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}"])
+        if door.find_program("bash")
+        else None
+    )
     if ran is None:
         pytest.skip("no bash here")
     assert ran.out.splitlines() == ["y", "141"]
@@ -248,7 +257,7 @@ def test_nothing_outlives_an_interrupt(door, monkeypatch, alive):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "_follow", interrupt)
+    monkeypatch.setattr(run, "_read_until_end", interrupt)
     with pytest.raises(KeyboardInterrupt):
         door.run(["sleep", "16.1803"])
     assert alive("16.1803") == []
@@ -296,38 +305,38 @@ def test_no_shell_ever_sees_the_arguments(door):
 
 def test_which_takes_the_first_on_the_path(tmp_path, script):
     script("echo mine", name="ls")
-    door = Live(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    assert door.which("ls") == f"{tmp_path}/ls"
+    door = LiveHost(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert door.find_program("ls") == f"{tmp_path}/ls"
     assert door.run(["ls"]).out == "mine\n"
 
 
 def test_which_passes_over_what_cannot_be_run(tmp_path):
     (tmp_path / "ls").mkdir()
     (tmp_path / "sh").write_text("not executable")
-    door = Live(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    assert door.which("ls") in ("/usr/bin/ls", "/bin/ls")
-    assert door.which("sh") in ("/usr/bin/sh", "/bin/sh")
+    door = LiveHost(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert door.find_program("ls") in ("/usr/bin/ls", "/bin/ls")
+    assert door.find_program("sh") in ("/usr/bin/sh", "/bin/sh")
 
 
 def test_a_relative_entry_of_the_path_is_never_followed(tmp_path, script, monkeypatch):
     script("echo planted", name="nvidia-smi")
     monkeypatch.chdir(tmp_path)
     for path in (".", "", ":", ".:", "bin:."):
-        door = Live(environ={"PATH": path})
-        assert door.which("nvidia-smi") is None
+        door = LiveHost(environ={"PATH": path})
+        assert door.find_program("nvidia-smi") is None
         assert door.run(["nvidia-smi"]).end == "not found"
 
 
 def test_which_of_a_path(door, script):
     path = script("")
-    assert door.which(path) == path
-    assert door.which("/etc/passwd") is None
+    assert door.find_program(path) == path
+    assert door.find_program("/etc/passwd") is None
 
 
 def test_no_path_at_all():
-    assert Live(environ={}).which("sh") is not None  # the system's own default
+    assert LiveHost(environ={}).find_program("sh") is not None  # the system's own default
 
 
 def test_a_run_is_a_plain_record(door):
     ran = door.run(["echo", "x"])
-    assert Ran.from_json(ran.to_json()) == ran
+    assert RunResult.from_json(ran.to_json()) == ran

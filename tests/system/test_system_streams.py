@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.system import Blind
-from gpuready.system.streams import HARMLESS, growing, streams
+from gpuready.system import AccessError
+from gpuready.system.log_streams import EXPANSION_CHECK_BYTES, follow_growing_file, open_log_streams
 
 TEXT = b"".join(b"line %d of a log\n" % i for i in range(200_000))
 
 
 def read(path) -> tuple[bytes, str]:
-    (stream,) = streams(str(path))
+    (stream,) = open_log_streams(str(path))
     return b"".join(stream), stream.cut
 
 
@@ -47,12 +47,12 @@ def test_a_bomb_is_defused(tmp_path):
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
     zeros = b"\0" * (4 << 20)
     with open(tmp_path / "bomb.gz", "wb") as out:
-        for _ in range((HARMLESS >> 22) + 40):
+        for _ in range((EXPANSION_CHECK_BYTES >> 22) + 40):
             out.write(packer.compress(zeros))
         out.write(packer.flush())
-    (stream,) = streams(str(tmp_path / "bomb.gz"))
+    (stream,) = open_log_streams(str(tmp_path / "bomb.gz"))
     given = sum(len(piece) for piece in stream)
-    assert given <= HARMLESS * 5 // 4 and "times its size" in stream.cut
+    assert given <= EXPANSION_CHECK_BYTES * 5 // 4 and "times its size" in stream.cut
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -67,7 +67,7 @@ def test_a_folder_in_the_order_of_people(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     os.symlink("/etc", tmp_path / "away")
-    assert [s.name for s in streams(str(tmp_path))] == [
+    assert [s.name for s in open_log_streams(str(tmp_path))] == [
         "attempt_0/2/stderr.log",
         "attempt_0/2/stdout.log",
         "attempt_0/10/stderr.log",
@@ -85,15 +85,15 @@ def test_a_pipe(tmp_path):
 
 @pytest.mark.parametrize("path", ["/nonexistent/x.log", "/dev/zero", "a\0b"])
 def test_what_cannot_be_read_says_why(path):
-    with pytest.raises(Blind):
-        streams(path)
+    with pytest.raises(AccessError):
+        open_log_streams(path)
 
 
 def test_a_file_that_grows_and_is_replaced(tmp_path):
     path = tmp_path / "live.log"
     path.write_bytes(b"one\n")
     seen = b""
-    for step, piece in enumerate(growing(str(path), pause=0.01, patience=0.3)):
+    for step, piece in enumerate(follow_growing_file(str(path), pause=0.01, patience=0.3)):
         seen += piece
         if step == 1:
             with path.open("ab") as out:

@@ -168,13 +168,15 @@ def test_a_name_that_is_only_mentioned_is_not_loaded(opened):
 
 
 def test_a_catalogue_says_when_it_is_too_old_to_trust():
-    assert catalog.age("2026-05-30", "2026-05-01") == 29
-    assert catalog.stale("2026-10-28", "2026-05-01") == "", "half a year is fine"
-    told = catalog.stale("2026-10-29", "2026-05-01")
+    assert catalog.catalog_age_days("2026-05-30", "2026-05-01") == 29
+    assert catalog.stale_catalog_warning("2026-10-28", "2026-05-01") == "", "half a year is fine"
+    told = catalog.stale_catalog_warning("2026-10-29", "2026-05-01")
     assert told.startswith("the catalogue is of 2026-05-01, 181 days ago") and told.endswith(
         "update gpuready"
     )
-    assert catalog.stale("2026-05-20", "2026-05-01", limit=10)
-    assert catalog.stale(catalog.as_of()) == "" == catalog.stale("2000-01-01"), (
-        "a clock in the past is not the catalogue's fault"
-    )
+    assert catalog.stale_catalog_warning("2026-05-20", "2026-05-01", limit=10)
+    assert (
+        catalog.stale_catalog_warning(catalog.catalog_date())
+        == ""
+        == catalog.stale_catalog_warning("2000-01-01")
+    ), "a clock in the past is not the catalogue's fault"

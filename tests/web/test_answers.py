@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.cli import grammar
+from gpuready.cli import parser
 from gpuready.render.layout import Screen
-from gpuready.system.crew import Busy, Crew, Late, Lost
-from gpuready.web import asked
-from gpuready.web.desk import Desk
-from gpuready.web.kept import Kept
+from gpuready.system.process.worker_pool import PoolBusy, WorkerLost, WorkerPool, WorkerTimeout
+from gpuready.web import query_parser
+from gpuready.web.query_service import QueryService
+from gpuready.web.response_cache import ResponseCache
 
 MACHINE = next(iter(sorted((Path(__file__).parent.parent / "machines").glob("*.json"))))
 SAME = {
@@ -40,8 +40,8 @@ SAME = {
 
 
 def by_command(line: str) -> str:
-    told = grammar.parse([*line.split(), "--json"])
-    return grammar.module(told.command).run(told, Screen(), time.perf_counter())[0]
+    told = parser.parse_command_line([*line.split(), "--json"])
+    return parser.load_command_module(told.command).run(told, Screen(), time.perf_counter())[0]
 
 
 @pytest.mark.parametrize("question", SAME, ids=list(SAME.values()))
@@ -139,7 +139,9 @@ def test_what_is_not_there_yet_is_named(server):
     """The answer comes at once; what takes longer is said to be pending, and is there when one waits."""
     question = WHATIF.replace("64", "48") + "&seq=4096"
     first = server.ask(question).json
-    assert "fit" in first["pending"] and set(first["pending"]) | set(first["parts"]) == set(asked.PARTS)
+    assert "fit" in first["pending"] and set(first["pending"]) | set(first["parts"]) == set(
+        query_parser.PAGE_PARTS
+    )
     assert server.ask(question + "&wait=15").json["pending"] == []
     assert server.ask(question).json["parts"]["memory"]["verdict"] == "does not fit"
 
@@ -160,20 +162,20 @@ CHECK = {"words": ["check", "--json", "--on=h100", "--", "trl"]}
 
 def test_a_worker_that_is_late_is_replaced(tmp_path):
     async def go():
-        crew = Crew("gpuready.web.worker", [str(tmp_path)])
+        crew = WorkerPool("gpuready.web.worker", [str(tmp_path)])
         try:
-            with pytest.raises(Late):
-                await crew.ask(CHECK, seconds=0.001)
-            told, text = await crew.ask(CHECK, seconds=60)
+            with pytest.raises(WorkerTimeout):
+                await crew.send_request(CHECK, seconds=0.001)
+            told, text = await crew.send_request(CHECK, seconds=60)
             assert told["status"] == 200 and json.loads(text)["host"] == "h100"
             pid = crew._workers[0].process.pid
             crew._workers[0].process.kill()
-            with pytest.raises(Lost):
-                await crew.ask({"words": ["explain"]}, seconds=60)
-            assert (await crew.ask(CHECK, seconds=60))[1] == text
+            with pytest.raises(WorkerLost):
+                await crew.send_request({"words": ["explain"]}, seconds=60)
+            assert (await crew.send_request(CHECK, seconds=60))[1] == text
             assert crew._workers[0].process.pid != pid
         finally:
-            await crew.stop()
+            await crew.stop_all()
         assert crew._workers[0].process is None
 
     asyncio.run(go())
@@ -181,39 +183,39 @@ def test_a_worker_that_is_late_is_replaced(tmp_path):
 
 def test_who_leaves_does_not_take_the_answer_of_the_next(tmp_path):
     async def go():
-        crew = Crew("gpuready.web.worker", [str(tmp_path)])
+        crew = WorkerPool("gpuready.web.worker", [str(tmp_path)])
         try:
-            asked = [asyncio.ensure_future(crew.ask(CHECK, seconds=60)) for _ in range(3)]
+            asked = [asyncio.ensure_future(crew.send_request(CHECK, seconds=60)) for _ in range(3)]
             await asyncio.sleep(0.05)
             asked[0].cancel()
             asked[1].cancel()
             assert json.loads((await asked[2])[1])["host"] == "h100"
             other = {"words": ["explain", "--json", "--", "DRV001"]}
-            assert json.loads((await crew.ask(other, seconds=60))[1])["code"] == "DRV001"
+            assert json.loads((await crew.send_request(other, seconds=60))[1])["code"] == "DRV001"
         finally:
-            await crew.stop()
+            await crew.stop_all()
 
     asyncio.run(go())
 
 
 def test_too_many_are_turned_away(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpuready.system.crew.WAITING", 2)
+    monkeypatch.setattr("gpuready.system.process.worker_pool.MAX_WAITING", 2)
 
     async def go():
-        crew = Crew("gpuready.web.worker", [str(tmp_path)])
-        desk = Desk(crew)
+        crew = WorkerPool("gpuready.web.worker", [str(tmp_path)])
+        desk = QueryService(crew)
         try:
-            waiting = [asyncio.ensure_future(crew.ask(CHECK, seconds=60)) for _ in range(3)]
+            waiting = [asyncio.ensure_future(crew.send_request(CHECK, seconds=60)) for _ in range(3)]
             await asyncio.sleep(0)
-            with pytest.raises(Busy):
-                await crew.ask(CHECK, seconds=60)
-            assert (await desk.answer(["explain", "--json"])).status == 503
+            with pytest.raises(PoolBusy):
+                await crew.send_request(CHECK, seconds=60)
+            assert (await desk.answer_command(["explain", "--json"])).status == 503
             assert len({text for _, text in await asyncio.gather(*waiting)}) == 1
             assert (
-                await desk.answer(["explain", "--json"])
+                await desk.answer_command(["explain", "--json"])
             ).status == 200  # a refusal for want of room is not kept
         finally:
-            await crew.stop()
+            await crew.stop_all()
 
     asyncio.run(go())
 
@@ -222,32 +224,32 @@ def test_too_many_are_turned_away(tmp_path, monkeypatch):
 
 
 def test_what_is_kept_has_a_bound_and_the_oldest_goes():
-    kept = Kept(room=10_000)
+    kept = ResponseCache(max_bytes=10_000)
     for number in range(1000):
-        kept.put(number, number, 400)
-        kept.get(0 if number < 5 else number)
-        assert kept.held <= 10_000
-    assert kept.get(999) == 999 and kept.get(1) is None
-    kept.put("large", 1, 20_000)
-    assert kept.get("large") is None and kept.held == 0
+        kept.store_answer(number, number, 400)
+        kept.get_cached(0 if number < 5 else number)
+        assert kept.used_bytes <= 10_000
+    assert kept.get_cached(999) == 999 and kept.get_cached(1) is None
+    kept.store_answer("large", 1, 20_000)
+    assert kept.get_cached("large") is None and kept.used_bytes == 0
 
 
 def test_an_answer_about_this_machine_is_asked_again():
-    kept = Kept()
-    kept.put("here", 1, 1, seconds=-1)
-    assert kept.get("here") is None and kept.held == 0
+    kept = ResponseCache()
+    kept.store_answer("here", 1, 1, seconds=-1)
+    assert kept.get_cached("here") is None and kept.used_bytes == 0
 
 
 def test_the_same_question_is_worked_out_once():
     async def go():
-        kept, count = Kept(), []
+        kept, count = ResponseCache(), []
 
         async def ask():
             count.append(1)
             await asyncio.sleep(0.01)
             return "said"
 
-        assert await asyncio.gather(*(kept.once("q", ask) for _ in range(20))) == ["said"] * 20
+        assert await asyncio.gather(*(kept.run_once("q", ask) for _ in range(20))) == ["said"] * 20
         assert len(count) == 1
 
     asyncio.run(go())

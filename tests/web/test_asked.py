@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.cli import grammar
-from gpuready.cli.words import Usage
-from gpuready.web import asked
-from gpuready.web.asked import Wrong, parts, words
+from gpuready.cli import parser
+from gpuready.cli.command_spec import UsageError
+from gpuready.web import query_parser
+from gpuready.web.query_parser import InvalidQuery, build_command_words, build_page_commands
 
 FILES = ("FILE", "PATH", "DIR", "MODEL|FILE")
 KEYS = sorted(
     {"framework", "model", "code", "gpu", "count", "contract", "config", "python", "o", "token"}
-    | {name for flags in asked.FLAGS.values() for name in flags}
+    | {name for flags in query_parser.COMMAND_FLAGS.values() for name in flags}
 )
 VALUES = st.one_of(
     st.text(max_size=30),
@@ -39,21 +39,21 @@ VALUES = st.one_of(
 PAIRS = st.lists(st.tuples(st.sampled_from(KEYS), VALUES), max_size=5)
 
 
-@pytest.mark.parametrize("command", asked.FLAGS)
+@pytest.mark.parametrize("command", query_parser.COMMAND_FLAGS)
 def test_every_name_is_a_flag_of_the_command_and_none_names_a_file(command):
-    known = {flag.name.lstrip("-"): flag for flag in grammar.command(command).flags}
-    for name in asked.FLAGS[command]:
+    known = {flag.name.lstrip("-"): flag for flag in parser.load_command(command).flags}
+    for name in query_parser.COMMAND_FLAGS[command]:
         assert name in known, name
         takes = known[name].takes
         assert takes not in FILES or (command, name) == ("check", "model"), name
-        assert (not takes) == (name in asked.SWITCHES), name
+        assert (not takes) == (name in query_parser.BOOLEAN_FLAGS), name
 
 
-@given(st.sampled_from(sorted(asked.FLAGS)), PAIRS)
+@given(st.sampled_from(sorted(query_parser.COMMAND_FLAGS)), PAIRS)
 def test_whatever_is_asked_names_no_file(command, pairs):
     try:
-        line = words(command, pairs)
-    except Wrong as bad:
+        line = build_command_words(command, pairs)
+    except InvalidQuery as bad:
         assert str(bad)
         return
     holds_no_path(line)
@@ -62,8 +62,8 @@ def test_whatever_is_asked_names_no_file(command, pairs):
 @given(PAIRS)
 def test_nor_does_the_page(pairs):
     try:
-        found = parts(pairs)
-    except Wrong:
+        found = build_page_commands(pairs)
+    except InvalidQuery:
         return
     for line in found.values():
         holds_no_path(line)
@@ -71,8 +71,8 @@ def test_nor_does_the_page(pairs):
 
 def holds_no_path(line: list[str]) -> None:
     try:
-        told = grammar.parse(line)
-    except Usage:
+        told = parser.parse_command_line(line)
+    except UsageError:
         return
     named = [*told.arguments, str(told.flags.get("on", "")), str(told.flags.get("model", ""))]
     for word in named:
@@ -92,10 +92,10 @@ def holds_no_path(line: list[str]) -> None:
 
 
 def test_what_the_page_asks_for():
-    found = parts(
+    found = build_page_commands(
         [("framework", "axolotl"), ("gpu", "h100"), ("count", "8"), ("model", "llama-3.1-8b"), ("zero", "3")]
     )
     assert found["check"] == ["check", "--json", "--on=h100x8", "--", "axolotl"]
     assert found["fit"] == ["fit", "--json", "--on=h100x8", "--zero=3", "--", "llama-3.1-8b"]
     assert "--no-resolve" in found["plan"]
-    assert parts([("gpu", "h100")]) == {}
+    assert build_page_commands([("gpu", "h100")]) == {}

@@ -301,9 +301,9 @@ def test_an_empty_body_is_nothing(server):
 
 
 def test_a_slow_body_is_given_up(tmp_path):
-    from gpuready.web.app import build
+    from gpuready.web.app import build_web_app
 
-    app = build(token=TOKEN, hosts=["h:1"], port=1, folders=[str(tmp_path)], body_seconds=0.2)
+    app = build_web_app(token=TOKEN, hosts=["h:1"], port=1, folders=[str(tmp_path)], body_seconds=0.2)
     sent = []
 
     async def receive():

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from gpuready.planned import Conflict, Fallen, Locked, Plan
-from gpuready.workflow.fallback import on_newer, settled
+from gpuready.model.plan import LockedPackage, Plan, PlanConflict, RejectedChoice
+from gpuready.workflow.fallback import resolve_for_newer_glibc, resolve_or_fall_back
 
 FIRST = Plan("x", "1", "plan", python="3.13", torch="2.15.0+cpu", index="cpu")
-ROW = (Locked("x", "1"),)
+ROW = (LockedPackage("x", "1"),)
 HERE = ["torch-2.13.0%2Bcpu-cp311-cp311-linux_x86_64.whl", "torch-2.9.0+cpu-cp312-cp312-linux_x86_64.whl",
         "torch-2.14.0+cu126-cp311-cp311-linux_x86_64.whl", "numpy-2.0-cp311-cp311-linux_x86_64.whl", "odd.whl"]  # fmt: skip
 
 
 def choose(torch, python, why):
-    fell = (Fallen("torch 2.15.0", why), Fallen("torch 2.0.0", "too old"))
-    return FIRST.but(torch=torch, python=python, fell=fell)
+    fell = (RejectedChoice("torch 2.15.0", why), RejectedChoice("torch 2.0.0", "too old"))
+    return FIRST.replace(torch=torch, python=python, fell=fell)
 
 
 def resolving(**answers):
@@ -21,52 +21,63 @@ def resolving(**answers):
 
     def resolve(plan):
         if plan.python in answers.get("good", ()) or plan.torch in answers.get("good", ()):
-            return plan.but(lock=ROW, resolved="resolved")
+            return plan.replace(lock=ROW, resolved="resolved")
         if answers.get("conflict"):
-            return plan.but(verdict="impossible", conflicts=(Conflict("a wants b"),), resolved="resolved")
-        return plan.but(resolved="not resolved here: the index cpu cannot be reached")
+            return plan.replace(
+                verdict="impossible", conflicts=(PlanConflict("a wants b"),), resolved="resolved"
+            )
+        return plan.replace(resolved="not resolved here: the index cpu cannot be reached")
 
     return resolve
 
 
 def test_what_resolves_is_taken_as_it_is():
-    found = settled(FIRST, choose, resolving(good=["3.13"]), ["torch", "python"], HERE)
+    found = resolve_or_fall_back(FIRST, choose, resolving(good=["3.13"]), ["torch", "python"], HERE)
     assert found.python == "3.13" and found.lock and not found.fell
 
 
 def test_the_next_python_that_resolves():
-    found = settled(FIRST, choose, resolving(good=["3.11"], conflict=True), ["torch", "python"], HERE)
+    found = resolve_or_fall_back(
+        FIRST, choose, resolving(good=["3.11"], conflict=True), ["torch", "python"], HERE
+    )
     assert (found.python, found.torch) == ("3.11", FIRST.torch)
-    assert found.fell[0] == Fallen("Python 3.13", "a wants b")
+    assert found.fell[0] == RejectedChoice("Python 3.13", "a wants b")
     assert [one.choice for one in found.fell] == ["Python 3.13", "torch 2.0.0"]
     assert "not Python 3.13: a wants b" in found.notes
 
 
 def test_a_python_that_was_named_stays():
-    found = settled(FIRST, choose, resolving(good=["3.11"], conflict=True), ["torch"], HERE)
+    found = resolve_or_fall_back(FIRST, choose, resolving(good=["3.11"], conflict=True), ["torch"], HERE)
     assert found.verdict == "impossible" and found.python == "3.13"
 
 
 def test_when_nothing_resolves_the_first_answer_stands():
-    found = settled(FIRST, choose, resolving(conflict=True), ["torch", "python"], HERE)
-    assert found.verdict == "impossible" and found.conflicts == (Conflict("a wants b"),)
-    found = settled(FIRST, choose, resolving(), ["torch", "python"], [])
+    found = resolve_or_fall_back(FIRST, choose, resolving(conflict=True), ["torch", "python"], HERE)
+    assert found.verdict == "impossible" and found.conflicts == (PlanConflict("a wants b"),)
+    found = resolve_or_fall_back(FIRST, choose, resolving(), ["torch", "python"], [])
     assert found.verdict == "plan" and not found.lock and "cannot be reached" in found.resolved
 
 
 def test_a_torch_in_a_folder_of_the_same_kind_the_newest_first():
-    found = settled(FIRST, choose, resolving(good=["2.13.0+cpu", "2.9.0+cpu"]), ["torch", "python"], HERE)
+    found = resolve_or_fall_back(
+        FIRST, choose, resolving(good=["2.13.0+cpu", "2.9.0+cpu"]), ["torch", "python"], HERE
+    )
     assert (found.torch, found.python) == ("2.13.0+cpu", "3.11")
-    found = settled(FIRST, choose, resolving(good=["2.9.0+cpu"]), ["torch", "python"], HERE)
+    found = resolve_or_fall_back(FIRST, choose, resolving(good=["2.9.0+cpu"]), ["torch", "python"], HERE)
     assert (found.torch, found.python) == ("2.9.0+cpu", "3.12")
-    assert not settled(FIRST, choose, resolving(good=["2.14.0+cu126"]), ["torch", "python"], HERE).lock
+    assert not resolve_or_fall_back(
+        FIRST, choose, resolving(good=["2.14.0+cu126"]), ["torch", "python"], HERE
+    ).lock
 
 
 def test_a_torch_that_was_named_stays():
-    assert settled(FIRST, choose, resolving(good=["2.13.0+cpu"]), ["python"], HERE).torch == "2.15.0+cpu"
+    assert (
+        resolve_or_fall_back(FIRST, choose, resolving(good=["2.13.0+cpu"]), ["python"], HERE).torch
+        == "2.15.0+cpu"
+    )
 
 
-OLD = FIRST.but(
+OLD = FIRST.replace(
     platform="x86_64-manylinux_2_28", notes=("the system is not stated: planned for glibc 2.28", "b")
 )
 TAG = "sglang 1 has no wheel with the platform tag manylinux_2_28_x86_64 of this target"
@@ -75,19 +86,19 @@ TAG = "sglang 1 has no wheel with the platform tag manylinux_2_28_x86_64 of this
 def serving(platform, says=TAG):
     def resolve(plan):
         if plan.platform == platform:
-            return plan.but(lock=ROW, resolved="resolved")
-        return plan.but(verdict="impossible", conflicts=(Conflict(says),), resolved="resolved")
+            return plan.replace(lock=ROW, resolved="resolved")
+        return plan.replace(verdict="impossible", conflicts=(PlanConflict(says),), resolved="resolved")
 
     return resolve
 
 
 def test_a_glibc_that_nobody_stated_makes_nothing_impossible():
-    found = on_newer(OLD, serving("x86_64-manylinux_2_35"))
+    found = resolve_for_newer_glibc(OLD, serving("x86_64-manylinux_2_35"))
     assert found.verdict == "plan" and found.platform == "x86_64-manylinux_2_35"
     assert found.notes[0] == "b" and "glibc 2.35 or newer: sglang" in found.notes[1]
 
 
 def test_another_conflict_is_no_matter_of_the_system():
-    found = on_newer(OLD, serving("x86_64-manylinux_2_35", "a needs b 1, c needs b 2"))
+    found = resolve_for_newer_glibc(OLD, serving("x86_64-manylinux_2_35", "a needs b 1, c needs b 2"))
     assert found.verdict == "impossible" and found.platform == OLD.platform
-    assert on_newer(OLD, serving("none")).platform == OLD.platform
+    assert resolve_for_newer_glibc(OLD, serving("none")).platform == OLD.platform

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from gpuready.system.fence import Fence, Fenced
+from gpuready.system.path_allowlist import PathAllowlist, RestrictedHost
 from gpuready.workflow import refusal
-from gpuready.workflow.fencing import Yard
+from gpuready.workflow.allowed_paths import AllowedPaths
 from gpuready.workflow.refusal import Refused
 
 
@@ -20,7 +20,7 @@ def yard(tmp_path, monkeypatch):
     (tmp_path / "inside-not").mkdir()
     (tmp_path / "inside-not" / "b.json").write_text("{}")
     monkeypatch.chdir(inside)
-    return Yard([str(inside)])
+    return AllowedPaths([str(inside)])
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,15 @@ def yard(tmp_path, monkeypatch):
 )
 def test_what_is_outside_is_refused(yard, path):
     with pytest.raises(Refused):
-        yard.file(path)
+        yard.check_file(path)
 
 
 def test_what_is_inside_is_read_by_any_name(yard, tmp_path):
     for path in ("a.json", "./a.json", "../inside/a.json", str(tmp_path / "inside" / "a.json")):
-        assert yard.file(path) == path
-    assert yard.machine("h100x8") == "h100x8" and yard.model("llama-3.1-8b") == "llama-3.1-8b"
+        assert yard.check_file(path) == path
+    assert (
+        yard.check_machine_name("h100x8") == "h100x8" and yard.check_model("llama-3.1-8b") == "llama-3.1-8b"
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,35 +55,39 @@ def test_what_is_inside_is_read_by_any_name(yard, tmp_path):
 )
 def test_what_the_kernel_answers_is_no_file_even_where_all_is_allowed(path):
     with pytest.raises(Refused, match="outside"):
-        Yard(["/"]).file(path)
+        AllowedPaths(["/"]).check_file(path)
 
 
 def test_a_link_made_later_is_seen(yard, tmp_path):
     os.symlink(tmp_path / "inside-not" / "b.json", tmp_path / "inside" / "c.json")
     with pytest.raises(Refused, match="outside"):
-        yard.file("c.json")
+        yard.check_file("c.json")
 
 
 def test_files_that_files_name_are_held_to_the_fence(yard, tmp_path):
     outside = str(tmp_path / "inside-not" / "b.json")
-    assert refusal.text_of(outside) == "{}"
+    assert refusal.read_named_file(outside) == "{}"
     yard.close()
     try:
         with pytest.raises(Refused, match="does not exist"):
-            refusal.text_of(outside)
-        assert refusal.text_of("a.json") == "{}"
-        door = Fenced(Fence([str(tmp_path / "inside")]))
-        assert door.stat(outside) is None and door.stat("a.json") and door.list("/etc") is None
+            refusal.read_named_file(outside)
+        assert refusal.read_named_file("a.json") == "{}"
+        door = RestrictedHost(PathAllowlist([str(tmp_path / "inside")]))
+        assert (
+            door.stat_path(outside) is None
+            and door.stat_path("a.json")
+            and door.list_directory("/etc") is None
+        )
     finally:
-        refusal.fence(None)
-    assert refusal.text_of(outside) == "{}"
+        refusal.set_fence(None)
+    assert refusal.read_named_file(outside) == "{}"
 
 
 def test_an_environment_is_a_folder_inside(yard, tmp_path):
     (tmp_path / "inside" / "python").write_text("#!/bin/sh\ntouch ran\n")
     (tmp_path / "inside" / "python").chmod(0o755)
     (tmp_path / "inside" / "venv").mkdir()
-    assert yard.environment("venv") == "venv"
+    assert yard.check_environment("venv") == "venv"
     for path in ("python", "nothing", "/usr"):
         with pytest.raises(Refused):
-            yard.environment(path)
+            yard.check_environment(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.workflow.installing import Order
+from gpuready.workflow.install import InstallOrder
 from gpuready.workflow.refusal import Refused
 
 
@@ -16,17 +16,17 @@ class _Told:
         return self.value
 
 
-def _order(value: str) -> Order:
-    order = Order.__new__(Order)
-    order.door = _Told(value)
+def _order(value: str) -> InstallOrder:
+    order = InstallOrder.__new__(InstallOrder)
+    order.host = _Told(value)
     return order
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-5", "0", "soon", "1e99"])
 def test_a_deadline_that_is_none_is_refused(value):
     with pytest.raises(Refused, match="GPUREADY_INSTALL_DEADLINE"):
-        _order(value)._deadline()
+        _order(value)._install_deadline()
 
 
 def test_a_deadline_is_kept():
-    assert _order("90")._deadline() == 90.0 and _order("")._deadline() > 3600
+    assert _order("90")._install_deadline() == 90.0 and _order("")._install_deadline() > 3600

@@ -13,22 +13,23 @@ from __future__ import annotations
 
 import os
 
-from gpuready.model import Noun
-from gpuready.system import alive, durable, locks
+from gpuready.model import Record
+from gpuready.system import durable_files, file_locks
+from gpuready.system.process import identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-MANIFEST = "gpuready.json"
-IN_USE = "in-use.lock"
-ORDER = "order"
-FIXED = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
-_OWN = ".gpuready"
+MANIFEST_FILE = "gpuready.json"
+IN_USE_LOCK = "in-use.lock"
+ORDER_FILE = "order"
+FIXED_LINKS = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
+_OWN_FOLDER = ".gpuready"
 
 
-class Generation(Noun):
+class EnvironmentGeneration(Record):
     """One generation: its number, the plan it was made from, and its path."""
 
     number: int
@@ -40,51 +41,51 @@ class Generation(Noun):
         return self.path.rpartition("/")[2]
 
     @property
-    def complete(self) -> bool:
-        return os.path.isfile(f"{self.path}/{MANIFEST}")
+    def has_manifest(self) -> bool:
+        return os.path.isfile(f"{self.path}/{MANIFEST_FILE}")
 
     @property
-    def order(self) -> int:
+    def install_order(self) -> int:
         """Order of installation: its number, or a later one if it was published again."""
-        from gpuready.system import contents
+        from gpuready.system import file_contents
 
-        told = (contents.text(f"{self.path}/{ORDER}") or "").strip()
-        return int(told) if told.isdecimal() and len(told) < 10 else self.number
+        text = (file_contents.read_text_file(f"{self.path}/{ORDER_FILE}") or "").strip()
+        return int(text) if text.isdecimal() and len(text) < 10 else self.number
 
-    def manifest(self) -> dict[str, Any]:
+    def read_manifest(self) -> dict[str, Any]:
         """Return the manifest written at publication; empty if it cannot be read."""
         import json
 
         try:
-            with open(f"{self.path}/{MANIFEST}", encoding="utf-8") as file:
-                found = json.load(file)
+            with open(f"{self.path}/{MANIFEST_FILE}", encoding="utf-8") as file:
+                manifest = json.load(file)
         except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return manifest if isinstance(manifest, dict) else {}
 
 
-class Home:
+class EnvironmentHome:
     """The folder of one environment."""
 
     def __init__(self, path: str):
         self.path = os.path.abspath(path)
 
-    def at(self, *names: str) -> str:
+    def join_path(self, *names: str) -> str:
         return "/".join((self.path, *names))
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def refusal(self) -> str:
+    def explain_refusal(self) -> str:
         """Return why this folder cannot hold an environment, as a phrase; empty if it can."""
         try:
             names = os.listdir(self.path)
         except FileNotFoundError:
-            return self._above()
+            return self._explain_parent_refusal()
         except NotADirectoryError:
             return "is not a folder"
         except OSError as error:
             return f"cannot be read: {(error.strerror or 'error').lower()}"
-        if names and _OWN not in names:
+        if names and _OWN_FOLDER not in names:
             if "pyvenv.cfg" in names:
                 return "is an environment that gpuready did not make: name another folder, or move it away"
             return "has files that are not gpuready's: name another folder"
@@ -92,129 +93,140 @@ class Home:
             return "cannot be written"
         return ""
 
-    def _above(self) -> str:
-        folder = self.ground()
+    def _explain_parent_refusal(self) -> str:
+        folder = self.existing_parent()
         if not os.path.isdir(folder):
             return f"cannot be made: {folder} is not a folder"
         if not os.access(folder, os.W_OK | os.X_OK):
             return f"cannot be made: {folder} cannot be written"
         return ""
 
-    def ground(self) -> str:
+    def existing_parent(self) -> str:
         """Return the folder itself, or its nearest existing parent."""
         folder = self.path
         while not os.path.lexists(folder):
             folder = os.path.dirname(folder)
         return folder
 
-    def ours(self) -> bool:
-        return os.path.isdir(self.at(_OWN))
+    def is_managed(self) -> bool:
+        return os.path.isdir(self.join_path(_OWN_FOLDER))
 
-    def generations(self) -> list[Generation]:
+    def list_generations(self) -> list[EnvironmentGeneration]:
         """List every generation, oldest first, complete or not."""
         try:
-            names = os.listdir(self.at("generations"))
+            names = os.listdir(self.join_path("generations"))
         except OSError:
             return []
-        found = []
+        generations = []
         for name in names:
             number, _, plan = name.partition("-")
             if number.isdigit():
-                found.append(Generation(int(number), plan, self.at("generations", name)))
-        return sorted(found, key=lambda g: (g.order, g.name))
+                generations.append(
+                    EnvironmentGeneration(int(number), plan, self.join_path("generations", name))
+                )
+        return sorted(generations, key=lambda g: (g.install_order, g.name))
 
-    def current(self) -> Generation | None:
+    def current_generation(self) -> EnvironmentGeneration | None:
         """Return the published generation."""
         try:
-            name = os.readlink(self.at("current")).rpartition("/")[2]
+            name = os.readlink(self.join_path("current")).rpartition("/")[2]
         except OSError:
             return None
-        return next((g for g in self.generations() if g.name == name and g.complete), None)
+        return next((g for g in self.list_generations() if g.name == name and g.has_manifest), None)
 
-    def previous(self) -> Generation | None:
+    def previous_generation(self) -> EnvironmentGeneration | None:
         """Return the complete generation before the published one."""
-        now = self.current()
-        older = [g for g in self.generations() if g.complete and (now is None or g.order < now.order)]
+        published = self.current_generation()
+        older = [
+            g
+            for g in self.list_generations()
+            if g.has_manifest and (published is None or g.install_order < published.install_order)
+        ]
         return older[-1] if older else None
 
-    def made_from(self, plan: str) -> list[Generation]:
+    def generations_of_plan(self, plan: str) -> list[EnvironmentGeneration]:
         """List the complete generations of a plan: the published one first, then the newest."""
-        now = self.current()
-        found = [g for g in self.generations() if g.complete and g.plan == plan]
-        return sorted(found, key=lambda g: (g != now, -g.order))
+        published = self.current_generation()
+        matches = [g for g in self.list_generations() if g.has_manifest and g.plan == plan]
+        return sorted(matches, key=lambda g: (g != published, -g.install_order))
 
     # -- changing ---------------------------------------------------------------------------------------
 
-    def occupy(self) -> None:
+    def claim_folder(self) -> None:
         """Mark the folder as ours. OSError if it cannot hold links, which all of this needs."""
-        durable.folder(self.at(_OWN))
-        durable.folder(self.at("generations"))
-        durable.link(self.at(_OWN, "links"), "work")
-        durable.remove(self.at(_OWN, "links"))
+        durable_files.make_folder(self.join_path(_OWN_FOLDER))
+        durable_files.make_folder(self.join_path("generations"))
+        durable_files.replace_link(self.join_path(_OWN_FOLDER, "links"), "work")
+        durable_files.remove_file(self.join_path(_OWN_FOLDER, "links"))
 
-    def next(self, plan: str) -> Generation:
-        number = self._last() + 1
-        return Generation(number, plan, self.at("generations", f"{number:04}-{plan}"))
+    def next_generation(self, plan: str) -> EnvironmentGeneration:
+        number = self._last_order() + 1
+        return EnvironmentGeneration(number, plan, self.join_path("generations", f"{number:04}-{plan}"))
 
-    def _last(self) -> int:
-        return max([max(g.order, g.number) for g in self.generations()], default=0)
+    def _last_order(self) -> int:
+        return max([max(g.install_order, g.number) for g in self.list_generations()], default=0)
 
-    def take_up(self, generation: Generation) -> None:
+    def mark_newest(self, generation: EnvironmentGeneration) -> None:
         """Order an older generation as the newest, so that a rollback leads to the one before."""
-        durable.write(f"{generation.path}/{ORDER}", str(self._last() + 1))
+        durable_files.replace_file(f"{generation.path}/{ORDER_FILE}", str(self._last_order() + 1))
 
-    def publish(self, generation: Generation) -> None:
+    def publish_generation(self, generation: EnvironmentGeneration) -> None:
         """Make this generation the environment by one durable rename."""
-        for name in FIXED:
-            self._fixed(name, generation)
-        durable.link(self.at("current"), f"generations/{generation.name}")
+        for name in FIXED_LINKS:
+            self._ensure_fixed_link(name, generation)
+        durable_files.replace_link(self.join_path("current"), f"generations/{generation.name}")
 
-    def _fixed(self, name: str, generation: Generation) -> None:
+    def _ensure_fixed_link(self, name: str, generation: EnvironmentGeneration) -> None:
         """Create the lasting link to one part of ``current``, before ``current`` exists."""
-        if os.path.islink(self.at(name)) or not os.path.lexists(f"{generation.path}/{name}"):
+        if os.path.islink(self.join_path(name)) or not os.path.lexists(f"{generation.path}/{name}"):
             return
-        durable.link(self.at(name), f"current/{name}")
+        durable_files.replace_link(self.join_path(name), f"current/{name}")
 
-    def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> list[str]:
+    def remove_unfinished(self, may_continue: Callable[[], bool] = lambda: True) -> list[str]:
         """Remove what an earlier run left unfinished; return the names."""
         swept = []
-        for generation in self.generations():
-            if not generation.complete:
-                durable.remove_tree(generation.path, goes_on)
+        for generation in self.list_generations():
+            if not generation.has_manifest:
+                durable_files.remove_tree(generation.path, may_continue)
                 swept.append(generation.name)
-        for folder in (self.path, self.at(_OWN), self.at("generations")):
-            for name in _drafts(folder):
-                durable.remove(f"{folder}/{name}")
+        for folder in (self.path, self.join_path(_OWN_FOLDER), self.join_path("generations")):
+            for name in _list_drafts(folder):
+                durable_files.remove_file(f"{folder}/{name}")
         return swept
 
-    def tidy(self, keep: int) -> tuple[list[str], dict[str, int]]:
+    def remove_old_generations(self, keep: int) -> tuple[list[str], dict[str, int]]:
         """Remove all but the newest ``keep``, the published and the used; return removed, and used with PIDs."""
-        complete = [g for g in self.generations() if g.complete]
-        now = self.current()
-        others = [g for g in complete if g != now]
+        complete = [g for g in self.list_generations() if g.has_manifest]
+        published = self.current_generation()
+        others = [g for g in complete if g != published]
         spare = others[: max(len(others) - (keep - 1), 0)]
-        busy = self.busy(spare)
+        busy = self.find_used_generations(spare)
         gone = []
         for generation in spare:
             if generation.path in busy:
                 continue
-            durable.remove(f"{generation.path}/{MANIFEST}")  # first: without it the generation counts as unfinished
-            durable.remove_tree(generation.path)
+            durable_files.remove_file(
+                f"{generation.path}/{MANIFEST_FILE}"
+            )  # first: without it the generation counts as unfinished
+            durable_files.remove_tree(generation.path)
             gone.append(generation.name)
         return gone, {path.rpartition("/")[2]: pid for path, pid in busy.items()}
 
-    def busy(self, generations: list[Generation]) -> dict[str, int]:
+    def find_used_generations(self, generations: list[EnvironmentGeneration]) -> dict[str, int]:
         """Return generations used by a process (PID 0 if only its lock shows it); uncertain counts as used."""
         if not generations:
             return {}
-        found = alive.users([g.path for g in generations], self.path)
+        users = identity.find_folder_users([g.path for g in generations], self.path)
         for generation in generations:
-            if generation.path not in found and locks.held(f"{generation.path}/{IN_USE}") is not False:
-                found[generation.path] = 0
-        return found
+            if (
+                generation.path not in users
+                and file_locks.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False
+            ):
+                users[generation.path] = 0
+        return users
 
 
-def _drafts(folder: str) -> list[str]:
+def _list_drafts(folder: str) -> list[str]:
     try:
         return [name for name in os.listdir(folder) if name.endswith(".draft")]
     except OSError:

@@ -7,113 +7,115 @@ from __future__ import annotations
 
 import time
 
-from gpuready.apply import audit, build, uv
-from gpuready.apply.generation import MANIFEST, Generation, Home
-from gpuready.apply.journal import Journal
-from gpuready.apply.lease import Held, Lease, Lost
-from gpuready.apply.trouble import Failed, named, why
-from gpuready.contracts import distribution
-from gpuready.planned import Installed
-from gpuready.system import durable
+from gpuready.apply import audit, install_steps, uv
+from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome
+from gpuready.apply.install_errors import InstallFailed, explain_uv_failure, format_os_error
+from gpuready.apply.journal import InstallJournal
+from gpuready.apply.lease import Lease, LeaseHeldError, LeaseLostError
+from gpuready.contracts import distribution_name
+from gpuready.model.plan import InstallResult
+from gpuready.system import durable_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from gpuready.apply.build import Ingredients
-    from gpuready.apply.uv import Settings
-    from gpuready.model import Report, Step
-    from gpuready.planned import Fault, Plan
-    from gpuready.system import Door
+    from gpuready.apply.install_steps import InstallInputs
+    from gpuready.apply.uv import UvSettings
+    from gpuready.model import FixStep, Report
+    from gpuready.model.plan import InstallFault, Plan
+    from gpuready.system import HostAccess
 
-CLEANING = 3.0
+CLEANUP_SECONDS = 3.0
 """How long cleanup may take after a stop, in seconds; the next install removes the rest."""
 
 DEADLINE = 4 * 3600.0
-_GENTLE = ("overlap",)
+_HARMLESS_FAULTS = ("overlap",)
 """Faults that come from the wheels: they are reported and do not stop an install."""
 
 
-class Worker:
+class Installer:
     """Installs one plan into one home."""
 
     def __init__(
         self,
-        door: Door,
-        home: Home,
+        host: HostAccess,
+        home: EnvironmentHome,
         plan: Plan,
-        use: Ingredients,
-        made: Settings,
+        inputs: InstallInputs,
+        settings: UvSettings,
         judge: Callable[[str], Report],
-        say: Callable[[str], None],
+        show_progress: Callable[[str], None],
         keep: int = 2,
         deadline: float = DEADLINE,
     ):
-        self.door, self.home, self.plan, self.use, self.made = door, home, plan, use, made
-        self.judge, self.say, self.keep = judge, say, keep
+        self.host, self.home, self.plan, self.inputs, self.settings = host, home, plan, inputs, settings
+        self.judge, self.show_progress, self.keep = judge, show_progress, keep
         self.until = time.monotonic() + deadline
-        self.identity = build.identity(plan)
-        self.journal = Journal(home.path, door.wall)
-        self.lease = Lease(home.at(".gpuready"), door.hostname())
-        self.taken: list[Step] = []
+        self.identity = install_steps.plan_identity(plan)
+        self.journal = InstallJournal(home.path, host.get_wall_time)
+        self.lease = Lease(home.join_path(".gpuready"), host.get_hostname())
+        self.steps_taken: list[FixStep] = []
         self.notes: list[str] = []
 
     # -- sequence ---------------------------------------------------------------------------------------
 
-    def install(self) -> Installed:
+    def install_plan(self) -> InstallResult:
         """Install, or return what is already installed. InstallFailed if it cannot; then nothing has changed."""
-        done = self._found(locked=False)
-        if done:
-            return done
+        reused = self._reuse_generation(locked=False)
+        if reused:
+            return reused
         try:
-            self.home.occupy()
-            self.lease.take(said=self.say)
-        except Held as held:
-            raise Failed(str(held)) from None
+            self.home.claim_folder()
+            self.lease.acquire_lease(on_wait=self.show_progress)
+        except LeaseHeldError as held_error:
+            raise InstallFailed(str(held_error)) from None
         except OSError as error:
-            raise Failed(f"{self.home.path} cannot hold an environment: {named(error)}") from None
+            raise InstallFailed(
+                f"{self.home.path} cannot hold an environment: {format_os_error(error)}"
+            ) from None
         try:
-            return self._found(locked=True) or self._built()
+            return self._reuse_generation(locked=True) or self._build_generation()
         except OSError as error:
-            raise Failed(f"the install could not go on: {named(error)}") from None
-        except Lost as lost:
-            raise Failed(str(lost)) from None
+            raise InstallFailed(f"the install could not go on: {format_os_error(error)}") from None
+        except LeaseLostError as lost_error:
+            raise InstallFailed(str(lost_error)) from None
         finally:
-            self.lease.leave()
+            self.lease.release_lease()
 
-    def _found(self, locked: bool) -> Installed | None:
+    def _reuse_generation(self, locked: bool) -> InstallResult | None:
         """Return an intact generation of this plan if there is one, publishing it if necessary."""
-        if not locked and self._untidy():
+        if not locked and self._needs_cleanup():
             return None
         if locked:
-            for name in self.home.sweep():
-                self.journal.note("swept", generation=name, why="it was never finished")
-        for generation in self.home.made_from(self.identity):
-            now = self.home.current()
-            if generation != now and not locked:
+            for name in self.home.remove_unfinished():
+                self.journal.record_step("swept", generation=name, why="it was never finished")
+        for generation in self.home.generations_of_plan(self.identity):
+            published = self.home.current_generation()
+            if generation != published and not locked:
                 return None
-            if self._harmed(generation):
+            if self._is_damaged(generation):
                 continue
-            report = self._clear(generation)
-            if generation != now:
-                self.home.take_up(generation)
-                self._publish(generation, now)
+            report = self._check_generation(generation)
+            if generation != published:
+                self.home.mark_newest(generation)
+                self._publish_generation(generation, published)
             if locked:
-                self._tidy()
-            if generation != now:
-                return self._told("installed", generation, now, report)
-            return self._told("unchanged", generation, self.home.previous(), report)
+                self._remove_old_generations()
+            if generation != published:
+                return self._make_result("installed", generation, published, report)
+            return self._make_result("unchanged", generation, self.home.previous_generation(), report)
         return None
 
-    def _untidy(self) -> bool:
+    def _needs_cleanup(self) -> bool:
         """Whether an earlier run ended before its cleanup."""
-        every = self.home.generations()
-        return len(every) > self.keep or not all(generation.complete for generation in every)
+        generations = self.home.list_generations()
+        return len(generations) > self.keep or not all(generation.has_manifest for generation in generations)
 
-    def _harmed(self, generation: Generation) -> bool:
-        found = audit.audit(generation.path, generation.manifest(), deep=False)
-        faults = [fault for fault in found if fault.kind not in _GENTLE]
+    def _is_damaged(self, generation: EnvironmentGeneration) -> bool:
+        all_faults = audit.audit_environment(generation.path, generation.read_manifest(), deep=False)
+        faults = [fault for fault in all_faults if fault.kind not in _HARMLESS_FAULTS]
         if faults:
             first = faults[0]
             more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
@@ -122,121 +124,137 @@ class Worker:
                 self.notes.append(note)
         return bool(faults)
 
-    def _built(self) -> Installed:
-        before = self.home.current()
-        generation = self.home.next(self.identity)
-        self.journal.note(
+    def _build_generation(self) -> InstallResult:
+        before = self.home.current_generation()
+        generation = self.home.next_generation(self.identity)
+        self.journal.record_step(
             "begun", generation=generation.name, plan=self.identity, undo="remove the generation"
         )
         try:
-            known = self._filled(generation)
-            report = self._clear(generation)
-            self._sealed(generation, known)
+            known = self._fill_generation(generation)
+            report = self._check_generation(generation)
+            self._write_manifest(generation, known)
         except BaseException as error:
-            self._abandon(generation, error)
+            self._abandon_generation(generation, error)
             raise
-        self._publish(generation, before)
-        self._tidy()
-        return self._told("installed", generation, before, report)
+        self._publish_generation(generation, before)
+        self._remove_old_generations()
+        return self._make_result("installed", generation, before, report)
 
     # -- building ---------------------------------------------------------------------------------------
 
-    def _filled(self, generation: Generation) -> dict[str, Any]:
+    def _fill_generation(self, generation: EnvironmentGeneration) -> dict[str, Any]:
         """Install every file as its wheel records it; after a damaged cache, retry once."""
-        known, faults = self._once(generation)
-        bad = sorted({fault.package for fault in faults if fault.package and fault.kind not in _GENTLE})
+        known, faults = self._fill_once(generation)
+        bad = sorted(
+            {fault.package for fault in faults if fault.package and fault.kind not in _HARMLESS_FAULTS}
+        )
         if bad:
-            self.say(
+            self.show_progress(
                 f"damaged on arrival: {', '.join(bad)}; uv's cache of it is cleared, and it is fetched again"
             )
-            self.journal.note("evicted", packages=bad)
-            self._uv(("cache", "clean", *bad), 120.0, check=False)
-            durable.remove_tree(generation.path)
-            known, faults = self._once(generation)
-        wrong = [fault for fault in faults if fault.kind not in _GENTLE]
+            self.journal.record_step("evicted", packages=bad)
+            self._run_uv(("cache", "clean", *bad), 120.0, check=False)
+            durable_files.remove_tree(generation.path)
+            known, faults = self._fill_once(generation)
+        wrong = [fault for fault in faults if fault.kind not in _HARMLESS_FAULTS]
         if wrong:
-            said = f"{wrong[0].path} is {wrong[0].kind}" + (f": {wrong[0].says}" if wrong[0].says else "")
-            raise Failed(f"what was installed is not what its wheels say: {said}", 1, faults=wrong)
+            message = f"{wrong[0].path} is {wrong[0].kind}" + (f": {wrong[0].says}" if wrong[0].says else "")
+            raise InstallFailed(f"what was installed is not what its wheels say: {message}", 1, faults=wrong)
         self.notes += [f"{f.path}: {f.says}" for f in faults[:5]]
         self.notes += [f"and {len(faults) - 5} more files that two packages bring"] if len(faults) > 5 else []
-        runs = audit.starters(generation.path)
+        runs = audit.list_startup_code(generation.path)
         self.notes += [f"runs code whenever this Python starts: {', '.join(runs)}"] if runs else []
         return known
 
-    def _once(self, generation: Generation) -> tuple[dict[str, Any], list[Fault]]:
-        venv, packages, *others = build.steps(self.plan, generation.path, self.use)
-        self._run(venv)
-        durable.write(f"{generation.path}/{build.LOCK}", build.lock_text(self.plan.lock))
-        self._run(packages)
+    def _fill_once(self, generation: EnvironmentGeneration) -> tuple[dict[str, Any], list[InstallFault]]:
+        venv, packages, *others = install_steps.list_install_steps(self.plan, generation.path, self.inputs)
+        self._run_step(venv)
+        durable_files.replace_file(
+            f"{generation.path}/{install_steps.LOCK_FILE}",
+            install_steps.format_lock_requirements(self.plan.lock),
+        )
+        self._run_step(packages)
         for step in others:
-            self._run(step)
-        build.settle(generation.path)
-        self.say("looking over every file")
-        return audit.describe(generation.path, self.lease.beat)
+            self._run_step(step)
+        install_steps.write_generation_hook(generation.path)
+        self.show_progress("looking over every file")
+        return audit.describe_generation(generation.path, self.lease.renew_if_due)
 
-    def _run(self, step: Step) -> None:
-        self.say(step.does)
-        self.journal.note("run", does=step.does, run=list(step.run))
-        self.taken.append(step)
-        variables, words = build.parted(step.run)
-        self._uv(words[1:], self.until - time.monotonic(), variables)
+    def _run_step(self, step: FixStep) -> None:
+        self.show_progress(step.does)
+        self.journal.record_step("run", does=step.does, run=list(step.run))
+        self.steps_taken.append(step)
+        variables, words = install_steps.split_env_command(step.run)
+        self._run_uv(words[1:], self.until - time.monotonic(), variables)
 
-    def _uv(
+    def _run_uv(
         self,
         words: Sequence[str],
         deadline: float,
         variables: dict[str, str | None] | None = None,
         check: bool = True,
     ) -> None:
-        env = build.settings_for(self.made, self.plan) | (variables or {})
-        with self.lease.beating():
-            ran = uv.run(self.door, (self.use.uv, *words), self.made, self._hear, max(deadline, 1.0), env)
-        self.lease.beat()
+        env = install_steps.extra_index_environment(self.settings, self.plan) | (variables or {})
+        with self.lease.renew_in_background():
+            ran = uv.run_uv(
+                self.host,
+                (self.inputs.uv, *words),
+                self.settings,
+                self._report_uv_line,
+                max(deadline, 1.0),
+                env,
+            )
+        self.lease.renew_if_due()
         if check and ran.rc != 0:
-            raise Failed(why(ran, words[0]))
+            raise InstallFailed(explain_uv_failure(ran, words[0]))
 
-    def _hear(self, line: str) -> None:
+    def _report_uv_line(self, line: str) -> None:
         if line.startswith(("Resolved", "Prepared", "Installed", "Downloading", "Building", "Built")):
-            self.say(line.strip())
+            self.show_progress(line.strip())
 
     # -- checking ---------------------------------------------------------------------------------------
 
-    def _clear(self, generation: Generation) -> Report:
+    def _check_generation(self, generation: EnvironmentGeneration) -> Report:
         """Check that the framework imports and that the check has no errors."""
-        if not generation.complete:
-            self._imports(generation)
+        if not generation.has_manifest:
+            self._check_imports(generation)
         report = self.judge(generation.path)
         if report.verdict not in ("clear", "ready"):
             codes = [f.code for f in report.findings if f.severity == "error"]
             codes = codes or [u.code for u in report.undecided]
             word = report.verdict.replace("-", " ")
-            raise Failed(f"the check of the new environment says {word} ({', '.join(codes)})", 1, report)
+            raise InstallFailed(
+                f"the check of the new environment says {word} ({', '.join(codes)})", 1, report
+            )
         return report
 
-    def _imports(self, generation: Generation) -> None:
+    def _check_imports(self, generation: EnvironmentGeneration) -> None:
         """An intact wheel may still be broken: only importing it shows that."""
         locked = {row.name for row in self.plan.lock}
-        own = [name for name in ("torch", distribution(self.plan.framework)) if name in locked]
-        found = [module for name in own for module in audit.modules(generation.path, name)]
-        if not found:
+        own = [name for name in ("torch", distribution_name(self.plan.framework)) if name in locked]
+        modules = [module for name in own for module in audit.list_import_names(generation.path, name)]
+        if not modules:
             return
-        self.say(f"importing {', '.join(found)}")
-        argv = build.smoke(self.plan, found, f"{generation.path}/bin/python")
-        self.journal.note("import", run=list(argv))
-        with self.lease.beating():
-            ran = self.door.run(argv, deadline=min(build.SMOKE_DEADLINE, self.until - time.monotonic()))
+        self.show_progress(f"importing {', '.join(modules)}")
+        argv = install_steps.import_command(self.plan, modules, f"{generation.path}/bin/python")
+        self.journal.record_step("import", run=list(argv))
+        with self.lease.renew_in_background():
+            ran = self.host.run(
+                argv, deadline=min(install_steps.SMOKE_DEADLINE, self.until - time.monotonic())
+            )
         if ran.rc == 0:
             return
-        said = [line for line in ran.err.splitlines() if line.strip()]
-        last = ran.end or (said[-1].strip() if said else f"exit {ran.rc}")
-        text = f"import {', '.join(found)} fails in the new environment: {last[:300]}"
-        if not self.use.elsewhere:
-            raise Failed(text, 1)
+        error_lines = [line for line in ran.err.splitlines() if line.strip()]
+        last = ran.end or (error_lines[-1].strip() if error_lines else f"exit {ran.rc}")
+        text = f"import {', '.join(modules)} fails in the new environment: {last[:300]}"
+        if not self.inputs.elsewhere:
+            raise InstallFailed(text, 1)
         self.notes.append(f"{text}; it is for another machine, so this does not hold it up")
 
     # -- publishing -------------------------------------------------------------------------------------
 
-    def _sealed(self, generation: Generation, known: dict[str, Any]) -> None:
+    def _write_manifest(self, generation: EnvironmentGeneration, known: dict[str, Any]) -> None:
         """Sync to disk, then write the manifest as the last file, which completes the generation."""
         import json
 
@@ -246,52 +264,60 @@ class Worker:
             "schema": 1,
             "gpuready": __version__,
             "identity": self.identity,
-            "made": self.door.wall(),
-            "python": audit.interpreter(generation.path),
+            "made": self.host.get_wall_time(),
+            "python": audit.describe_interpreter(generation.path),
             "plan": self.plan.to_json(),
         }
-        self.journal.note("sync", generation=generation.name)
-        durable.sync_disk(generation.path)
-        durable.write(f"{generation.path}/{MANIFEST}", json.dumps(manifest | known, default=str))
+        self.journal.record_step("sync", generation=generation.name)
+        durable_files.sync_disk(generation.path)
+        durable_files.replace_file(
+            f"{generation.path}/{MANIFEST_FILE}", json.dumps(manifest | known, default=str)
+        )
 
-    def _publish(self, generation: Generation, before: Generation | None) -> None:
+    def _publish_generation(
+        self, generation: EnvironmentGeneration, before: EnvironmentGeneration | None
+    ) -> None:
         undo = ["gpuready", "install", "--rollback", "-e", self.home.path] if before else []
-        self.lease.confirm()
-        self.journal.note(
+        self.lease.confirm_ownership()
+        self.journal.record_step(
             "publish", generation=generation.name, before=before.name if before else "", undo=undo
         )
-        self.home.publish(generation)
-        self.journal.try_note("published", generation=generation.name)
+        self.home.publish_generation(generation)
+        self.journal.try_record_step("published", generation=generation.name)
 
-    def _tidy(self) -> None:
+    def _remove_old_generations(self) -> None:
         """Remove old generations; a failure here does not affect the published one."""
         try:
-            gone, busy = self.home.tidy(self.keep)
+            gone, busy = self.home.remove_old_generations(self.keep)
         except OSError as error:
-            self.notes.append(f"older generations could not be removed: {named(error)}")
+            self.notes.append(f"older generations could not be removed: {format_os_error(error)}")
             return
         for name in gone:
-            self.journal.try_note("removed", generation=name)
+            self.journal.try_record_step("removed", generation=name)
         for name, pid in busy.items():
             by = f"process {pid}" if pid else "a process"
             self.notes.append(f"{name} is kept: {by} still uses it")
 
-    def _abandon(self, generation: Generation, error: BaseException) -> None:
-        until = time.monotonic() + CLEANING
-        durable.remove_tree(generation.path, lambda: time.monotonic() < until)
-        said = str(error) or type(error).__name__
-        self.journal.try_note("abandoned", generation=generation.name, why=said[:500])
+    def _abandon_generation(self, generation: EnvironmentGeneration, error: BaseException) -> None:
+        until = time.monotonic() + CLEANUP_SECONDS
+        durable_files.remove_tree(generation.path, lambda: time.monotonic() < until)
+        message = str(error) or type(error).__name__
+        self.journal.try_record_step("abandoned", generation=generation.name, why=message[:500])
 
-    def _told(
-        self, verdict: str, generation: Generation, before: Generation | None, report: Report
-    ) -> Installed:
-        return Installed(
+    def _make_result(
+        self,
+        verdict: str,
+        generation: EnvironmentGeneration,
+        before: EnvironmentGeneration | None,
+        report: Report,
+    ) -> InstallResult:
+        return InstallResult(
             verdict,
             self.home.path,
             generation.name,
             before.name if before else "",
             self.plan,
-            tuple(self.taken),
+            tuple(self.steps_taken),
             notes=tuple(self.notes),
             report=report,
         )

@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import time
 
-from gpuready import held
-from gpuready.system import alive, durable, locks
-from gpuready.system.alive import Somebody
+from gpuready.model import validation
+from gpuready.system import durable_files, file_locks
+from gpuready.system.process import identity
+from gpuready.system.process.identity import ProcessIdentity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
 EXPIRY = 30.0
 """Seconds after which a lease that is not renewed is taken over."""
 
-RENEWAL = 5.0
-STOPPED = 3.0
+RENEWAL_SECONDS = 5.0
+STOPPED_SECONDS = 3.0
 """How long a holder may be stopped before we give up, in seconds."""
 
 
-class Held(Exception):
+class LeaseHeldError(Exception):
     """Another process holds the lease; the text names it and says what to do."""
 
 
-class Lost(Exception):
+class LeaseLostError(Exception):
     """Another machine took over the lease during the build."""
 
 
@@ -40,126 +41,126 @@ class Lease:
 
     def __init__(self, folder: str, host: str):
         self.lock, self.path = f"{folder}/lock", f"{folder}/lease"
-        self.own = alive.me(host)
+        self.own_process = identity.current_process(host)
         self.token = os.urandom(8).hex()
         self.fd: int | None = None
         self.locked = False
         self.renewed = 0.0
-        self.beats = 0
+        self.renewals = 0
 
     # -- acquiring --------------------------------------------------------------------------------------
 
-    def take(self, wait: bool = True, said: Callable[[str], None] = lambda text: None) -> None:
+    def acquire_lease(self, wait: bool = True, on_wait: Callable[[str], None] = lambda text: None) -> None:
         """Wait for the lease; LeaseHeldError if its holder is stopped, or if we must not wait."""
-        seen, since, told = "", time.monotonic(), ""
-        nap = 0.01
-        while not self._try(seen, since):
-            text = self._read()
-            if text != seen:
-                seen, since = text, time.monotonic()
-            holder = _holder(text)
-            self._stuck(holder, time.monotonic() - since, wait)
-            if holder and (name := _named(holder)) != told:
-                told = name
-                said(f"waiting for {name}")
-            time.sleep(nap)
-            nap = min(nap * 1.5, 0.2)
+        last_text, since, announced = "", time.monotonic(), ""
+        delay = 0.01
+        while not self._try_acquire(last_text, since):
+            text = self._read_lease()
+            if text != last_text:
+                last_text, since = text, time.monotonic()
+            holder = _parse_holder(text)
+            self._raise_if_stuck(holder, time.monotonic() - since, wait)
+            if holder and (name := _describe_holder(holder)) != announced:
+                announced = name
+                on_wait(f"waiting for {name}")
+            time.sleep(delay)
+            delay = min(delay * 1.5, 0.2)
 
-    def _try(self, seen: str, since: float) -> bool:
+    def _try_acquire(self, last_text: str, since: float) -> bool:
         if self.fd is None:
             try:
-                self.fd = locks.take(self.lock)
+                self.fd = file_locks.take_lock(self.lock)
                 self.locked = self.fd is not None
-            except locks.NoLocks:
+            except file_locks.LocksUnsupported:
                 self.fd, self.locked = -1, False
         if self.fd is None:
             return False
-        text = self._read()
-        if text and not self._over(text, seen, since):
+        text = self._read_lease()
+        if text and not self._has_expired(text, last_text, since):
             return False
-        return self._replace(text)
+        return self._replace_lease(text)
 
-    def _over(self, text: str, seen: str, since: float) -> bool:
+    def _has_expired(self, text: str, last_text: str, since: float) -> bool:
         """Whether an existing lease is no longer valid."""
-        holder = _holder(text)
-        if holder is None or holder == self.own:
+        holder = _parse_holder(text)
+        if holder is None or holder == self.own_process:
             return True
-        if self.locked and alive.same_kernel(holder) and _was_locked(text):
+        if self.locked and identity.is_same_kernel(holder) and _was_locked(text):
             return True  # the kernel released its lock: it has ended
-        if alive.state(holder) == "dead":
+        if identity.process_state(holder) == "dead":
             return True
-        if alive.state(holder) in ("running", "stopped"):
+        if identity.process_state(holder) in ("running", "stopped"):
             return False
-        return text == seen and time.monotonic() - since >= EXPIRY
+        return text == last_text and time.monotonic() - since >= EXPIRY
 
-    def _replace(self, text: str) -> bool:
+    def _replace_lease(self, text: str) -> bool:
         if text:
             stale = f"{self.path}.{self.token}.draft"
-            if not durable.move(self.path, stale):
+            if not durable_files.rename_path(self.path, stale):
                 return False
-            moved = _text(stale)
-            durable.remove(stale)
-            if moved != text and _holder(moved) is not None:  # another machine was quicker
-                durable.claim(self.path, moved)
+            moved = _read_lease_file(stale)
+            durable_files.remove_file(stale)
+            if moved != text and _parse_holder(moved) is not None:  # another machine was quicker
+                durable_files.create_exclusively(self.path, moved)
                 return False
-        return durable.claim(self.path, self._written())
+        return durable_files.create_exclusively(self.path, self._format_lease())
 
-    def _stuck(self, holder: Somebody | None, seconds: float, wait: bool) -> None:
+    def _raise_if_stuck(self, holder: ProcessIdentity | None, seconds: float, wait: bool) -> None:
         if holder is None:
             if not wait and self.fd is None and seconds > 1:
-                raise Held("another install is under way here")
+                raise LeaseHeldError("another install is under way here")
             return
-        state = alive.state(holder)
+        state = identity.process_state(holder)
         if not wait and state != "dead":
-            raise Held(f"{_named(holder)} is installing here: wait for it, or end it")
-        if state == "stopped" and seconds > STOPPED:
-            raise Held(
-                f"{_named(holder)} is installing here and is stopped: kill -CONT {holder.pid}, or end it"
+            raise LeaseHeldError(f"{_describe_holder(holder)} is installing here: wait for it, or end it")
+        if state == "stopped" and seconds > STOPPED_SECONDS:
+            raise LeaseHeldError(
+                f"{_describe_holder(holder)} is installing here and is stopped: kill -CONT {holder.pid}, or end it"
             )
 
     # -- holding ----------------------------------------------------------------------------------------
 
-    def beat(self) -> None:
+    def renew_if_due(self) -> None:
         """Renew the lease if due; LeaseLostError if it is no longer ours."""
-        if time.monotonic() - self.renewed < RENEWAL:
+        if time.monotonic() - self.renewed < RENEWAL_SECONDS:
             return
-        if self.token not in self._read():
-            raise Lost("another machine took over the lease of this environment")
-        self.beats += 1
-        durable.write(self.path, self._written())
+        if self.token not in self._read_lease():
+            raise LeaseLostError("another machine took over the lease of this environment")
+        self.renewals += 1
+        durable_files.replace_file(self.path, self._format_lease())
 
-    def beating(self) -> _Beating:
+    def renew_in_background(self) -> _LeaseRenewer:
         """Renew the lease in a thread while this one waits."""
-        return _Beating(self)
+        return _LeaseRenewer(self)
 
-    def confirm(self) -> None:
+    def confirm_ownership(self) -> None:
         """LeaseLostError if the lease is no longer ours: the last check before publishing."""
-        if self.token not in self._read():
-            raise Lost("another machine took over the lease of this environment")
+        if self.token not in self._read_lease():
+            raise LeaseLostError("another machine took over the lease of this environment")
 
-    def leave(self) -> None:
+    def release_lease(self) -> None:
         """Release the lease; never fails."""
         try:
-            if self.token in self._read():
-                durable.remove(self.path)
+            if self.token in self._read_lease():
+                durable_files.remove_file(self.path)
         except OSError:
             pass  # the next process sees that we have ended
         if self.fd is not None and self.fd >= 0:
-            locks.leave(self.fd)
+            file_locks.release_lock(self.fd)
         self.fd = None
 
-    def _written(self) -> str:
+    def _format_lease(self) -> str:
         import json
 
         self.renewed = time.monotonic()
-        more = {"token": self.token, "beats": self.beats, "locked": self.locked}
-        return json.dumps(self.own.to_json() | more)
+        more = {"token": self.token, "beats": self.renewals, "locked": self.locked}
+        return json.dumps(self.own_process.to_json() | more)
 
-    def _read(self) -> str:
-        return _text(self.path)
+    def _read_lease(self) -> str:
+        return _read_lease_file(self.path)
 
 
-def _text(path: str) -> str:
+def _read_lease_file(path: str) -> str:
     """Read a lease file: empty only if there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -168,11 +169,11 @@ def _text(path: str) -> str:
         return ""
 
 
-def _holder(text: str) -> Somebody | None:
+def _parse_holder(text: str) -> ProcessIdentity | None:
     import json
 
     try:
-        return held.of(Somebody, json.loads(text))
+        return validation.parse_record(ProcessIdentity, json.loads(text))
     except (ValueError, RecursionError):
         return None
 
@@ -181,11 +182,11 @@ def _was_locked(text: str) -> bool:
     return '"locked": true' in text
 
 
-def _named(who: Somebody) -> str:
-    return f"process {who.pid} on {who.host}"
+def _describe_holder(holder: ProcessIdentity) -> str:
+    return f"process {holder.pid} on {holder.host}"
 
 
-class _Beating:
+class _LeaseRenewer:
     """A thread that renews a lease until the work is done."""
 
     def __init__(self, lease: Lease):
@@ -194,17 +195,17 @@ class _Beating:
     def __enter__(self) -> None:
         import threading
 
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._beat, daemon=True)
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self._renew_until_done, daemon=True)
         self.thread.start()
 
-    def _beat(self) -> None:
-        while not self.over.wait(RENEWAL / 2):
+    def _renew_until_done(self) -> None:
+        while not self.done.wait(RENEWAL_SECONDS / 2):
             try:
-                self.lease.beat()
-            except (Lost, OSError):  # the installer's next renewal raises it
+                self.lease.renew_if_due()
+            except (LeaseLostError, OSError):  # the installer's next renewal raises it
                 return
 
     def __exit__(self, *why: object) -> None:
-        self.over.set()
+        self.done.set()
         self.thread.join()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from gpuready import held, versions
-from gpuready.apply import answers, proof, uv
-from gpuready.apply.question import FOLDER, Question, ask, default_index, exact_torch
+from gpuready.apply import resolution_cache, uv, uv_output
+from gpuready.apply.resolution_request import (
+    FOLDER_INDEX,
+    ResolutionRequest,
+    exact_torch_version,
+    is_default_index,
+    make_resolution_request,
+)
 from gpuready.catalog import indexes, packages
-from gpuready.model import Need
-from gpuready.planned import Conflict, Locked
+from gpuready.model import Requirement, validation, versions
+from gpuready.model.plan import LockedPackage, PlanConflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,15 +20,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.model import Contract
-    from gpuready.planned import Plan
-    from gpuready.system import Door
+    from gpuready.model.plan import Plan
+    from gpuready.system import HostAccess
 
-ROUNDS = 8
+MAX_ROUNDS = 8
 """How often a request is repeated with more pins before giving up."""
 
 
-def resolve(
-    door: Door,
+def resolve_plan(
+    host: HostAccess,
     plan: Plan,
     contract: Contract,
     *,
@@ -39,13 +44,15 @@ def resolve(
     """
     if plan.verdict != "plan":
         return plan
-    return _Resolution(door, plan, contract, find_links, offline, source, note, deadline).settle()
+    return _PlanResolver(
+        host, plan, contract, find_links, offline, source, note, deadline
+    ).resolve_in_rounds()
 
 
-class _Resolution:
+class _PlanResolver:
     def __init__(
         self,
-        door: Door,
+        host: HostAccess,
         plan: Plan,
         contract: Contract,
         find_links: tuple[str, ...],
@@ -54,46 +61,46 @@ class _Resolution:
         note: Callable[[str], None],
         deadline: float,
     ):
-        self.door, self.plan, self.contract, self.note = door, plan, contract, note
-        self.until = door.now() + deadline
-        self.path = uv.find(door)
-        self.version = uv.version(door, self.path)
-        self.told = uv.settings(door, find_links, offline)
-        self.notes = list(self.told.notes)
+        self.host, self.plan, self.contract, self.note = host, plan, contract, note
+        self.until = host.get_monotonic_time() + deadline
+        self.uv_path = uv.find_uv(host)
+        self.uv_version = uv.check_uv_version(host, self.uv_path)
+        self.settings = uv.make_uv_settings(host, find_links, offline)
+        self.notes = list(self.settings.notes)
         self.sources: tuple[str, ...] = ()
         if source is not None:
-            from gpuready.apply.source import requirements
+            from gpuready.apply.source_requirements import read_source_requirements
 
-            self.sources, notes = requirements(door, source, contract)
+            self.sources, notes = read_source_requirements(host, source, contract)
             self.notes += notes
-        self.folders = folders_with(door, plan, self.told.folders)
+        self.folders = find_folder_wheels(host, plan, self.settings.folders)
         self.direct: set[str] = set()
         self.avoid: dict[str, tuple[str, ...]] = {}
         self.extra: dict[str, int] = {}  # package -> number of the pip extra index used for it
 
-    def settle(self) -> Plan:
-        against = contradiction(self.question(), self.contract)
-        if against:
-            return self.impossible(against)
-        for _ in range(ROUNDS):
-            question = self.question()
-            found = self.answer(question)
-            if isinstance(found, proof.Unreachable):
-                if self.elsewhere(found.missing):
+    def resolve_in_rounds(self) -> Plan:
+        contradiction = find_contradiction(self.make_request(), self.contract)
+        if contradiction:
+            return self.mark_impossible(contradiction)
+        for _ in range(MAX_ROUNDS):
+            request = self.make_request()
+            answer = self.find_answer(request)
+            if isinstance(answer, uv_output.InconclusiveResolution):
+                if self.try_extra_indexes(answer.missing):
                     continue
-                return self.unresolved(found.why)
-            if isinstance(found, Conflict):
-                return self.impossible(found)
-            if self.pin_more(found):
+                return self.mark_unresolved(answer.why)
+            if isinstance(answer, PlanConflict):
+                return self.mark_impossible(answer)
+            if self.pin_strays(answer):
                 continue
-            wrong = judge(self.plan, question, found)
-            return self.impossible(wrong) if wrong else self.resolved(found, question)
-        return self.unresolved("uv's answers keep leaving the index that torch comes from")
+            violation = find_violation(self.plan, request, answer)
+            return self.mark_impossible(violation) if violation else self.mark_resolved(answer, request)
+        return self.mark_unresolved("uv's answers keep leaving the index that torch comes from")
 
     # ---- one round
 
-    def question(self) -> Question:
-        return ask(
+    def make_request(self) -> ResolutionRequest:
+        return make_resolution_request(
             self.plan,
             self.contract,
             sources=self.sources,
@@ -101,215 +108,252 @@ class _Resolution:
             direct=sorted(self.direct),
             avoid=self.avoid,
             extra={name: f"pip-{at}" for name, at in self.extra.items()},
-            addresses={f"pip-{at}": self.extras()[at][0] for at in self.extra.values()},
+            addresses={f"pip-{at}": self.extra_indexes()[at][0] for at in self.extra.values()},
         )
 
-    def extras(self) -> list[tuple[str, dict[str, str | None]]]:
+    def extra_indexes(self) -> list[tuple[str, dict[str, str | None]]]:
         """pip's extra indexes: the address without its password, and the variables that pass it to uv."""
-        return [parted(url, f"PIP_{at}") for at, url in enumerate(self.told.extra)]
+        return [split_index_login(url, f"PIP_{at}") for at, url in enumerate(self.settings.extra)]
 
-    def answer(self, question: Question) -> tuple[Locked, ...] | Conflict | proof.Unreachable:
-        text = (question.project(), question.overrides(), *question.flags(), self.version)
-        name = answers.key(self.door, text, self.told)
-        kept = _revived(answers.known(self.door, name))
-        if kept is not None:
-            return kept
-        found = self.asked(question)
-        if isinstance(found, Conflict):
-            answers.keep(self.door, name, {"conflict": found.to_json()})
-        elif not isinstance(found, proof.Unreachable):
-            answers.keep(self.door, name, {"rows": [row.to_json() for row in found]})
-        return found
+    def find_answer(
+        self, request: ResolutionRequest
+    ) -> tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution:
+        text = (request.format_project(), request.format_overrides(), *request.uv_flags(), self.uv_version)
+        name = resolution_cache.resolution_cache_key(self.host, text, self.settings)
+        cached = _decode_cached_answer(resolution_cache.load_cached_answer(self.host, name))
+        if cached is not None:
+            return cached
+        answer = self.ask_uv(request)
+        if isinstance(answer, PlanConflict):
+            resolution_cache.store_answer(self.host, name, {"conflict": answer.to_json()})
+        elif not isinstance(answer, uv_output.InconclusiveResolution):
+            resolution_cache.store_answer(self.host, name, {"rows": [row.to_json() for row in answer]})
+        return answer
 
-    def asked(self, question: Question) -> tuple[Locked, ...] | Conflict | proof.Unreachable:
-        from gpuready.system import save
-        from gpuready.system.follow import variables
-        from gpuready.system.scratch import Scratch
+    def ask_uv(
+        self, request: ResolutionRequest
+    ) -> tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution:
+        from gpuready.system import save_atomically
+        from gpuready.system.own_folders import TemporaryFolder
+        from gpuready.system.process.run_with_progress import unredacted_variables
 
-        names = {url: name for name, url in question.addresses.items()}
-        with Scratch(variables(self.door)) as folder:
-            save(f"{folder}/pyproject.toml", question.project())
-            save(f"{folder}/overrides.txt", question.overrides())
-            argv = [self.path, "pip", "compile", f"{folder}/pyproject.toml", *question.flags()]
-            argv += ["--overrides", f"{folder}/overrides.txt"] if question.without else []
-            argv += ["--python", self.door.interpreter()["executable"]]
-            left = max(self.until - self.door.now(), 1.0)
-            ran = uv.run(self.door, argv, self.told, _counted(self.note, self.door), left, self.env())
+        names = {url: name for name, url in request.addresses.items()}
+        with TemporaryFolder(unredacted_variables(self.host)) as folder:
+            save_atomically(f"{folder}/pyproject.toml", request.format_project())
+            save_atomically(f"{folder}/overrides.txt", request.format_overrides())
+            argv = [self.uv_path, "pip", "compile", f"{folder}/pyproject.toml", *request.uv_flags()]
+            argv += ["--overrides", f"{folder}/overrides.txt"] if request.without else []
+            argv += ["--python", self.host.get_interpreter()["executable"]]
+            left = max(self.until - self.host.get_monotonic_time(), 1.0)
+            ran = uv.run_uv(
+                self.host,
+                argv,
+                self.settings,
+                _progress_counter(self.note, self.host),
+                left,
+                self.uv_environment(),
+            )
         if ran.end == "deadline":
-            return proof.Unreachable(f"uv gave no answer in {left:.0f} s")
+            return uv_output.InconclusiveResolution(f"uv gave no answer in {left:.0f} s")
         if ran.rc != 0:
-            return proof.failure(ran.err or ran.end, self.plan.framework, names, _exact(question))
+            return uv_output.parse_uv_failure(
+                ran.err or ran.end, self.plan.framework, names, _exact_pins(request)
+            )
         try:
-            found = proof.rows(ran.out, proof.origins(question.addresses, self.told.folders))
-        except ValueError as bad:
-            return proof.Unreachable(str(bad))
-        return found or proof.Unreachable("uv ended well and named no package")
+            rows = uv_output.parse_compiled_rows(
+                ran.out, uv_output.map_origins(request.addresses, self.settings.folders)
+            )
+        except ValueError as error:
+            return uv_output.InconclusiveResolution(str(error))
+        return rows or uv_output.InconclusiveResolution("uv ended well and named no package")
 
-    def env(self) -> dict[str, str | None]:
-        found: dict[str, str | None] = {"RUST_LOG": "uv_resolver::resolver=debug"}
+    def uv_environment(self) -> dict[str, str | None]:
+        environment: dict[str, str | None] = {"RUST_LOG": "uv_resolver::resolver=debug"}
         for at in set(self.extra.values()):
-            found |= self.extras()[at][1]
-        return found
+            environment |= self.extra_indexes()[at][1]
+        return environment
 
     # ---- reasons for another round
 
-    def elsewhere(self, missing: tuple[str, ...]) -> bool:
+    def try_extra_indexes(self, missing: tuple[str, ...]) -> bool:
         """Use pip's next extra index for missing packages; False if none is left."""
-        more = {name: self.extra.get(name, -1) + 1 for name in missing if not self.placed(name)}
-        more = {name: at for name, at in more.items() if at < len(self.told.extra)}
+        more = {name: self.extra.get(name, -1) + 1 for name in missing if not self.has_fixed_index(name)}
+        more = {name: at for name, at in more.items() if at < len(self.settings.extra)}
         self.extra |= more
         return bool(more)
 
-    def placed(self, name: str) -> bool:
+    def has_fixed_index(self, name: str) -> bool:
         """Whether a package already has the only index that may supply it."""
-        return name == "torch" or (name in indexes.family() and not default_index(self.plan.index))
+        return name == "torch" or (
+            name in indexes.torch_index_packages() and not is_default_index(self.plan.index)
+        )
 
-    def pin_more(self, rows: tuple[Locked, ...]) -> bool:
+    def pin_strays(self, rows: tuple[LockedPackage, ...]) -> bool:
         """Pin packages from another index than torch's, or of another build, for the next round."""
         strays: set[str] = set()
         for row in rows:
-            if row.name == "torch" and row.version != exact_torch(self.plan):
+            if row.name == "torch" and row.version != exact_torch_version(self.plan):
                 known = self.avoid.get("torch", ())
                 if row.version in known:
                     return False
                 self.avoid["torch"] = (*known, row.version)
                 return True
-            if row.name in indexes.family() and row.name not in self.direct and self.stray(row):
+            if (
+                row.name in indexes.torch_index_packages()
+                and row.name not in self.direct
+                and self.is_stray(row)
+            ):
                 strays.add(row.name)
         self.direct |= strays
         return bool(strays)
 
-    def stray(self, row: Locked) -> bool:
-        return not default_index(self.plan.index) and row.index not in (self.plan.index, FOLDER)
+    def is_stray(self, row: LockedPackage) -> bool:
+        return not is_default_index(self.plan.index) and row.index not in (self.plan.index, FOLDER_INDEX)
 
     # ---- the three outcomes
 
-    def unresolved(self, why: str) -> Plan:
-        return self.plan.but(resolved=f"not resolved here: {why}", notes=_added(self.plan.notes, *self.notes))
-
-    def impossible(self, conflict: Conflict) -> Plan:
-        return self.plan.but(
-            verdict="impossible",
-            conflicts=(*self.plan.conflicts, _cited(conflict, self.contract)),
-            resolved="resolved",
-            notes=_added(self.plan.notes, *self.notes),
+    def mark_unresolved(self, why: str) -> Plan:
+        return self.plan.replace(
+            resolved=f"not resolved here: {why}", notes=_append_notes(self.plan.notes, *self.notes)
         )
 
-    def resolved(self, rows: tuple[Locked, ...], question: Question) -> Plan:
-        return self.plan.but(
+    def mark_impossible(self, conflict: PlanConflict) -> Plan:
+        return self.plan.replace(
+            verdict="impossible",
+            conflicts=(*self.plan.conflicts, _add_citations(conflict, self.contract)),
+            resolved="resolved",
+            notes=_append_notes(self.plan.notes, *self.notes),
+        )
+
+    def mark_resolved(self, rows: tuple[LockedPackage, ...], request: ResolutionRequest) -> Plan:
+        return self.plan.replace(
             lock=rows,
             packages=dict(self.plan.packages) | {row.name: row.version for row in rows if row.version},
             resolved="resolved",
-            notes=_added(self.plan.notes, *self.notes, *question.notes),
+            notes=_append_notes(self.plan.notes, *self.notes, *request.notes),
         )
 
 
-def _added(notes: tuple[str, ...], *more: str) -> tuple[str, ...]:
+def _append_notes(notes: tuple[str, ...], *more: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*notes, *more)))
 
 
-def judge(plan: Plan, question: Question, rows: tuple[Locked, ...]) -> Conflict | None:
+def find_violation(
+    plan: Plan, request: ResolutionRequest, rows: tuple[LockedPackage, ...]
+) -> PlanConflict | None:
     """Return what is wrong with uv's result; None if it satisfies the contract."""
     for row in rows:
-        seems = packages.lookalike(row.name)
-        if seems is not None and row.name not in question.allowed:
+        lookalike = packages.find_lookalike(row.name)
+        if lookalike is not None and row.name not in request.allowed:
             via = f", which {' and '.join(row.via)} brings in" if row.via else ""
-            return Conflict(f"{row.name} on the index is not {seems['wanted']}{via}: {seems['why']}")
-        for want in question.wants.get(row.name, ()):
-            if row.version and not versions.satisfies(row.version, want):
-                needs = (Need(f"package.{row.name}", want, cite=plan.framework),)
-                says = f"uv could only take {row.name} {row.version}, and {plan.framework} needs {want}"
-                return Conflict(says, needs=needs)
-        if row.name in question.sources and row.index not in (question.sources[row.name], FOLDER):
-            return Conflict(f"{row.name} came from another index than {question.sources[row.name]}")
+            return PlanConflict(
+                f"{row.name} on the index is not {lookalike['wanted']}{via}: {lookalike['why']}"
+            )
+        for want in request.wants.get(row.name, ()):
+            if row.version and not versions.satisfies_specifier(row.version, want):
+                needs = (Requirement(f"package.{row.name}", want, cite=plan.framework),)
+                message = f"uv could only take {row.name} {row.version}, and {plan.framework} needs {want}"
+                return PlanConflict(message, needs=needs)
+        if row.name in request.sources and row.index not in (request.sources[row.name], FOLDER_INDEX):
+            return PlanConflict(f"{row.name} came from another index than {request.sources[row.name]}")
         if not row.hashes and not row.origin:
-            return Conflict(
+            return PlanConflict(
                 f"{row.name} {row.version} has no hash on its index: nothing could prove what comes"
             )
-    if plan.torch and not any(row.name == "torch" and row.version == exact_torch(plan) for row in rows):
-        return Conflict(f"uv could not take torch {exact_torch(plan)}, which the plan stands on")
+    if plan.torch and not any(
+        row.name == "torch" and row.version == exact_torch_version(plan) for row in rows
+    ):
+        return PlanConflict(f"uv could not take torch {exact_torch_version(plan)}, which the plan stands on")
     return None
 
 
-def contradiction(question: Question, contract: Contract) -> Conflict | None:
+def find_contradiction(request: ResolutionRequest, contract: Contract) -> PlanConflict | None:
     """Find two requirements of the contract that no version satisfies; needs no index."""
-    for name, wants in question.wants.items():
-        needs = [n for n in contract.wants(f"package.{name}") if n.want in wants and "|" not in n.want]
+    for name, wants in request.wants.items():
+        needs = [
+            n for n in contract.requirements_for(f"package.{name}") if n.want in wants and "|" not in n.want
+        ]
         for at, one in enumerate(needs):
             for other in needs[at + 1 :]:
-                if proof.disjoint(one.want, other.want):
-                    says = f"{_who(one)} needs {name} {one.want}, {_who(other)} needs {name} {other.want}"
-                    return Conflict(says, needs=(one, other))
+                if uv_output.are_disjoint_ranges(one.want, other.want):
+                    message = f"{_name_requirer(one)} needs {name} {one.want}, {_name_requirer(other)} needs {name} {other.want}"
+                    return PlanConflict(message, needs=(one, other))
     return None
 
 
-def _who(need: Need) -> str:
+def _name_requirer(need: Requirement) -> str:
     """Return the requirer in a citation such as ``vllm 0.8.4, which FILE:12 pins``."""
     return need.cite.partition(", which")[0].partition(";")[0] or "the contract"
 
 
-def _cited(conflict: Conflict, contract: Contract) -> Conflict:
+def _add_citations(conflict: PlanConflict, contract: Contract) -> PlanConflict:
     """Use the contract's own citation where it is one of the sides."""
-    told = {(need.key, need.want): need.cite for need in contract.needs}
-    needs = tuple(need.but(cite=told.get((need.key, need.want), need.cite)) for need in conflict.needs)
-    return conflict.but(needs=needs)
+    citations = {(need.key, need.want): need.cite for need in contract.needs}
+    needs = tuple(
+        need.replace(cite=citations.get((need.key, need.want), need.cite)) for need in conflict.needs
+    )
+    return conflict.replace(needs=needs)
 
 
-def _revived(kept: dict[str, Any] | None) -> tuple[Locked, ...] | Conflict | None:
-    if kept is None:
+def _decode_cached_answer(cached: dict[str, Any] | None) -> tuple[LockedPackage, ...] | PlanConflict | None:
+    if cached is None:
         return None
     try:
-        if "conflict" in kept:
-            return held.of(Conflict, kept["conflict"])
-        return tuple(held.of(Locked, row) for row in kept["rows"])
+        if "conflict" in cached:
+            return validation.parse_record(PlanConflict, cached["conflict"])
+        return tuple(validation.parse_record(LockedPackage, row) for row in cached["rows"])
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _exact(question: Question) -> dict[str, str]:
+def _exact_pins(request: ResolutionRequest) -> dict[str, str]:
     """Packages requested in a single version."""
-    pins = (one.partition("==") for one in question.requires)
-    found = {packages.canonical(name.partition("[")[0]): version for name, _, version in pins if version}
-    return {name: version for name, version in found.items() if versions.is_version(version)}
+    pins = (one.partition("==") for one in request.requires)
+    exact = {
+        packages.canonical_package_name(name.partition("[")[0]): version
+        for name, _, version in pins
+        if version
+    }
+    return {name: version for name, version in exact.items() if versions.is_version(version)}
 
 
-def _counted(note: Callable[[str], None], door: Door) -> Callable[[str], None]:
+def _progress_counter(note: Callable[[str], None], host: HostAccess) -> Callable[[str], None]:
     """Report now and then how many packages uv has selected."""
     chosen: set[str] = set()
-    told = [door.now(), 0.0]  # time and count of the last report
+    last_report = [host.get_monotonic_time(), 0.0]  # time and count of the last report
 
-    def hear(line: str) -> None:
+    def count_line(line: str) -> None:
         if "Selecting: " not in line:
             return
         chosen.add(line.partition("Selecting: ")[2].partition("==")[0])
-        if door.now() - told[0] > 1.0 and len(chosen) > told[1]:
-            told[:] = [door.now(), float(len(chosen))]
+        if host.get_monotonic_time() - last_report[0] > 1.0 and len(chosen) > last_report[1]:
+            last_report[:] = [host.get_monotonic_time(), float(len(chosen))]
             note(f"resolving: {len(chosen)} packages so far")
 
-    return hear
+    return count_line
 
 
-def folders_with(door: Door, plan: Plan, folders: tuple[str, ...]) -> dict[str, str]:
+def find_folder_wheels(host: HostAccess, plan: Plan, folders: tuple[str, ...]) -> dict[str, str]:
     """Find builds of torch and its family in folders of wheels: they need no index."""
-    found: dict[str, str] = {}
-    if default_index(plan.index):
-        return found
+    folder_by_package: dict[str, str] = {}
+    if is_default_index(plan.index):
+        return folder_by_package
     build = plan.torch.partition("+")[2]
-    tag = "cp" + "".join(map(str, versions.minor(plan.python)))
+    tag = "cp" + "".join(map(str, versions.major_minor(plan.python)))
     for folder in folders:
-        for file in door.list(folder) or ():
+        for file in host.list_directory(folder) or ():
             parts = file.removesuffix(".whl").replace("%2B", "+").split("-")
             if not file.endswith(".whl") or len(parts) < 5:
                 continue
-            name, version = packages.canonical(parts[0]), parts[1]
+            name, version = packages.canonical_package_name(parts[0]), parts[1]
             wanted = plan.torch if name == "torch" else plan.packages.get(name, "")
             fits = version == wanted if wanted and "+" in wanted else version.partition("+")[2] == build
-            if name in indexes.family() and fits and parts[-3] in (tag, "py3", "cp3"):
-                found.setdefault(name, folder)
-    return found
+            if name in indexes.torch_index_packages() and fits and parts[-3] in (tag, "py3", "cp3"):
+                folder_by_package.setdefault(name, folder)
+    return folder_by_package
 
 
-def parted(url: str, name: str) -> tuple[str, dict[str, str | None]]:
+def split_index_login(url: str, name: str) -> tuple[str, dict[str, str | None]]:
     """Split an address from its password, which uv gets by variables."""
     scheme, sep, rest = url.partition("://")
     login, at, host = rest.partition("/")[0].rpartition("@")

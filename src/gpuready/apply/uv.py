@@ -6,31 +6,38 @@ by the environment: an address may contain a password, and argument lists are pu
 
 from __future__ import annotations
 
-from gpuready.system.follow import follow, variables
+from gpuready.system.process.run_with_progress import run_with_progress, unredacted_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpuready.system import Door, Ran
+    from gpuready.system import HostAccess, RunResult
 
-LEAST = "0.9"
+MIN_VERSION = "0.9"
 """The oldest uv that supports what is used here."""
 
 DEADLINE = 900.0
 """How long one resolution may take, in seconds."""
 
 # Settings that would undo the pinning of indexes or change the request: never passed on.
-_UNDOING: tuple[str, ...] = (
+_REMOVED_VARIABLES: tuple[str, ...] = (
     "UV_TORCH_BACKEND",
     "UV_NO_SOURCES",
     "UV_NO_SOURCES_PACKAGE",
     "UV_INDEX_STRATEGY",
     "UV_PROJECT",
 )
-_UNDOING += ("UV_WORKING_DIR", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX", "UV_PYTHON", "RUST_LOG")
+_REMOVED_VARIABLES += (
+    "UV_WORKING_DIR",
+    "UV_SYSTEM_PYTHON",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "UV_PYTHON",
+    "RUST_LOG",
+)
 
-_CALM = {
+_DEFAULT_VARIABLES = {
     "UV_PYTHON_DOWNLOADS": "never",  # a plan changes nothing, and metadata does not need the target's Python
     "UV_HTTP_RETRIES": "2",
     "UV_HTTP_CONNECT_TIMEOUT": "5",
@@ -40,7 +47,7 @@ _CALM = {
 """Defaults for uv unless the user sets them."""
 
 
-class Settings:
+class UvSettings:
     """How uv is run: flags, changes of its environment, and notes about them.
 
     Not a Record: the environment may contain secrets, and a Record prints its fields.
@@ -52,19 +59,21 @@ class Settings:
         self.flags: tuple[str, ...] = ()
         self.env: dict[str, str | None] = {}
         self.folders: tuple[str, ...] = ()  # local folders of wheels, absolute
-        self.extra: tuple[str, ...] = ()  # pip's extra indexes, used only for packages that no other index has
+        self.extra: tuple[
+            str, ...
+        ] = ()  # pip's extra indexes, used only for packages that no other index has
         self.notes: tuple[str, ...] = ()
 
 
-def find(door: Door) -> str:
+def find_uv(host: HostAccess) -> str:
     """Return the uv that came with gpuready, else the one on PATH. ValueError, in a sentence, if there is none."""
-    path = _own() or door.which("uv")
+    path = _bundled_uv() or host.find_program("uv")
     if path is None:
         raise ValueError("uv is not there: install it with pip install uv, or put it on PATH")
     return path
 
 
-def _own() -> str | None:
+def _bundled_uv() -> str | None:
     try:
         from uv import find_uv_bin
     except ImportError:
@@ -75,100 +84,115 @@ def _own() -> str | None:
         return None
 
 
-def version(door: Door, path: str) -> str:
+def check_uv_version(host: HostAccess, path: str) -> str:
     """Return uv's version. ValueError, in a sentence, if it does not answer or is too old."""
-    from gpuready import versions
+    from gpuready.model import versions
 
-    ran = door.run((path, "--version"), deadline=10.0)
+    ran = host.run((path, "--version"), deadline=10.0)
     words = ran.out.split()
-    found = words[1] if ran.rc == 0 and len(words) > 1 else ""
-    if not versions.is_version(found):
+    version = words[1] if ran.rc == 0 and len(words) > 1 else ""
+    if not versions.is_version(version):
         raise ValueError(f"{path} does not say its version ({ran.end or f'exit {ran.rc}'}): reinstall uv")
-    if versions.compare(found, LEAST) < 0:
-        raise ValueError(f"{path} is uv {found}, older than {LEAST}: pip install --upgrade uv")
-    return found
+    if versions.compare_versions(version, MIN_VERSION) < 0:
+        raise ValueError(f"{path} is uv {version}, older than {MIN_VERSION}: pip install --upgrade uv")
+    return version
 
 
-def settings(door: Door, find_links: Sequence[str] = (), offline: bool = False) -> Settings:
+def make_uv_settings(host: HostAccess, find_links: Sequence[str] = (), offline: bool = False) -> UvSettings:
     """Make the settings for uv. ValueError, in a sentence, if a named folder does not exist."""
-    from gpuready.apply.pipconf import told
+    from gpuready.apply.pip_config import read_pip_settings
 
-    ours, pip, made = variables(door), told(door), Settings()
-    made.env = {name: None for name in _UNDOING if name in ours}
-    made.env |= {name: value for name, value in _CALM.items() if name not in ours}
+    environment, pip, settings = unredacted_variables(host), read_pip_settings(host), UvSettings()
+    settings.env = {name: None for name in _REMOVED_VARIABLES if name in environment}
+    settings.env |= {name: value for name, value in _DEFAULT_VARIABLES.items() if name not in environment}
     notes: list[str] = []
-    _places(door, made, find_links, pip.get("find-links", ()), ours.get("UV_FIND_LINKS", ""), notes)
-    _indexes(door, made, pip, ours)
-    _connection(made, pip, ours)
+    _add_find_links(
+        host, settings, find_links, pip.get("find-links", ()), environment.get("UV_FIND_LINKS", ""), notes
+    )
+    _add_pip_indexes(host, settings, pip, environment)
+    _add_connection_settings(settings, pip, environment)
     if offline:
-        made.env["UV_OFFLINE"] = "1"
+        settings.env["UV_OFFLINE"] = "1"
     if pip.get("no-index", ("",))[0].lower() in ("1", "true", "yes", "on"):
-        made.flags += ("--no-index",)
-    made.notes = tuple(notes)
-    return made
+        settings.flags += ("--no-index",)
+    settings.notes = tuple(notes)
+    return settings
 
 
-def _places(
-    door: Door, made: Settings, named: Sequence[str], pips: Sequence[str], uvs: str, notes: list[str]
+def _add_find_links(
+    host: HostAccess,
+    settings: UvSettings,
+    command_line_links: Sequence[str],
+    pip_links: Sequence[str],
+    uv_links: str,
+    notes: list[str],
 ) -> None:
     """Folders and pages of wheels: from the command line, uv and pip, in this order."""
-    places = [_place(door, place, strict=True) for place in named]
-    for place in [p for p in uvs.split(",") if p] + list(pips):
-        found = _place(door, place, strict=False)
-        if not found:
-            from gpuready.system import redact
+    places = [_resolve_find_link(host, place, strict=True) for place in command_line_links]
+    for place in [p for p in uv_links.split(",") if p] + list(pip_links):
+        link = _resolve_find_link(host, place, strict=False)
+        if not link:
+            from gpuready.system import redact_text
 
-            notes.append(f"find-links {redact(place)} is not there, and is left out")
-        places.append(found)
+            notes.append(f"find-links {redact_text(place)} is not there, and is left out")
+        places.append(link)
     kept = list(dict.fromkeys(place for place in places if place))
-    made.folders = tuple(place for place in kept if "://" not in place)
+    settings.folders = tuple(place for place in kept if "://" not in place)
     if kept:
-        made.env["UV_FIND_LINKS"] = ",".join(kept)
+        settings.env["UV_FIND_LINKS"] = ",".join(kept)
 
 
-def _place(door: Door, place: str, strict: bool) -> str:
+def _resolve_find_link(host: HostAccess, place: str, strict: bool) -> str:
     if "://" in place and not place.startswith("file://"):
         return place
     path = place.removeprefix("file://")
-    path = path if path.startswith("/") else f"{door.cwd()}/{path.removeprefix('./')}"
-    found = door.stat(path)
-    if strict and (found is None or found["kind"] != "dir"):
+    path = path if path.startswith("/") else f"{host.get_cwd()}/{path.removeprefix('./')}"
+    status = host.stat_path(path)
+    if strict and (status is None or status["kind"] != "dir"):
         raise ValueError(f"--find-links {place} is no folder: name one that holds wheels")
     if strict and "," in path:
         raise ValueError(f"--find-links {place} has a comma in its name, which uv cannot be told: rename it")
-    return path.rstrip("/") if found is not None and "," not in path else ""
+    return path.rstrip("/") if status is not None and "," not in path else ""
 
 
-def _indexes(door: Door, made: Settings, pip: dict[str, tuple[str, ...]], ours: dict[str, str]) -> None:
+def _add_pip_indexes(
+    host: HostAccess, settings: UvSettings, pip: dict[str, tuple[str, ...]], environment: dict[str, str]
+) -> None:
     """Use pip's index if uv has none; pip's extra indexes are kept separate."""
-    from gpuready.apply.pipconf import uv_has
+    from gpuready.apply.pip_config import uv_config_sets
 
-    own = any(name in ours for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"))
-    if "index-url" in pip and not own and not uv_has(door, "index-url", "index"):
-        made.env["UV_DEFAULT_INDEX"] = pip["index-url"][0]
-    own = any(name in ours for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"))
-    if "extra-index-url" in pip and not own and not uv_has(door, "extra-index-url", "index"):
-        made.extra = pip["extra-index-url"]
-
-
-def _connection(made: Settings, pip: dict[str, tuple[str, ...]], ours: dict[str, str]) -> None:
-    if "cert" in pip and "SSL_CERT_FILE" not in ours:
-        made.env["SSL_CERT_FILE"] = pip["cert"][0]
-    if "client-cert" in pip and "SSL_CLIENT_CERT" not in ours:
-        made.env["SSL_CLIENT_CERT"] = pip["client-cert"][0]
-    if "trusted-host" in pip and "UV_INSECURE_HOST" not in ours:
-        made.env["UV_INSECURE_HOST"] = " ".join(pip["trusted-host"])
-    if "proxy" in pip and not {"ALL_PROXY", "HTTPS_PROXY", "all_proxy", "https_proxy"} & set(ours):
-        made.env["ALL_PROXY"] = pip["proxy"][0]
+    has_own_index = any(name in environment for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"))
+    if "index-url" in pip and not has_own_index and not uv_config_sets(host, "index-url", "index"):
+        settings.env["UV_DEFAULT_INDEX"] = pip["index-url"][0]
+    has_own_index = any(name in environment for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"))
+    if (
+        "extra-index-url" in pip
+        and not has_own_index
+        and not uv_config_sets(host, "extra-index-url", "index")
+    ):
+        settings.extra = pip["extra-index-url"]
 
 
-def run(
-    door: Door,
+def _add_connection_settings(
+    settings: UvSettings, pip: dict[str, tuple[str, ...]], environment: dict[str, str]
+) -> None:
+    if "cert" in pip and "SSL_CERT_FILE" not in environment:
+        settings.env["SSL_CERT_FILE"] = pip["cert"][0]
+    if "client-cert" in pip and "SSL_CLIENT_CERT" not in environment:
+        settings.env["SSL_CLIENT_CERT"] = pip["client-cert"][0]
+    if "trusted-host" in pip and "UV_INSECURE_HOST" not in environment:
+        settings.env["UV_INSECURE_HOST"] = " ".join(pip["trusted-host"])
+    if "proxy" in pip and not {"ALL_PROXY", "HTTPS_PROXY", "all_proxy", "https_proxy"} & set(environment):
+        settings.env["ALL_PROXY"] = pip["proxy"][0]
+
+
+def run_uv(
+    host: HostAccess,
     argv: Sequence[str],
-    made: Settings,
-    hear: Callable[[str], None] = lambda line: None,
+    settings: UvSettings,
+    on_line: Callable[[str], None] = lambda line: None,
     deadline: float = DEADLINE,
     env: dict[str, str | None] | None = None,
-) -> Ran:
+) -> RunResult:
     """Run uv until it ends or the deadline; its process group never outlives us. ``on_line`` gets each stderr line."""
-    return follow(door, (*argv, *made.flags), hear, deadline, made.env | (env or {}))
+    return run_with_progress(host, (*argv, *settings.flags), on_line, deadline, settings.env | (env or {}))

@@ -12,47 +12,47 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    Look = TypeVar("Look", bound=Callable[..., Any])
+    LookupFunction = TypeVar("LookupFunction", bound=Callable[..., Any])
 
 
-def remembered(look: Look) -> Look:
+def cache_lookup(lookup: LookupFunction) -> LookupFunction:
     """Cache the results of a lookup. ``functools.cache`` does the same and costs 4 ms to import."""
     answers: dict[tuple[Any, ...], Any] = {}
 
-    def ask(*words: Any) -> Any:
-        if words not in answers:
-            answers[words] = look(*words)
-        return answers[words]
+    def cached_lookup(*arguments: Any) -> Any:
+        if arguments not in answers:
+            answers[arguments] = lookup(*arguments)
+        return answers[arguments]
 
-    ask.__doc__ = look.__doc__
-    return ask  # type: ignore[return-value]
+    cached_lookup.__doc__ = lookup.__doc__
+    return cached_lookup  # type: ignore[return-value]
 
 
-def load(name: str) -> dict[str, Any]:
+def load_catalog(name: str) -> dict[str, Any]:
     """Load one catalog file (``cuda``, ``torch``, ``gpus`` …)."""
-    found: dict[str, Any] = __import__(f"gpuready.catalog.data.{name}", fromlist=("DATA",)).DATA
-    return found
+    table: dict[str, Any] = __import__(f"gpuready.catalog.data.{name}", fromlist=("DATA",)).DATA
+    return table
 
 
-def as_of() -> str:
+def catalog_date() -> str:
     """Return the date as of which the catalog is correct."""
-    return str(load("cuda")["as_of"])
+    return str(load_catalog("cuda")["as_of"])
 
 
 # Torch is released about every two months: after half a year three releases are missing.
-TRUSTED_DAYS = 180
+TRUSTED_AGE_DAYS = 180
 
 
-def age(today: str, since: str = "") -> int:
+def catalog_age_days(today: str, since: str = "") -> int:
     """Return the age in days of the catalog (or of the date ``since``) on ``today``, given as YYYY-MM-DD."""
     from datetime import date
 
-    return (date.fromisoformat(today[:10]) - date.fromisoformat((since or as_of())[:10])).days
+    return (date.fromisoformat(today[:10]) - date.fromisoformat((since or catalog_date())[:10])).days
 
 
-def stale(today: str, since: str = "", limit: int = TRUSTED_DAYS) -> str:
+def stale_catalog_warning(today: str, since: str = "", limit: int = TRUSTED_AGE_DAYS) -> str:
     """Return a warning if the catalog is too old to choose versions from, else an empty string."""
-    days = age(today, since)
+    days = catalog_age_days(today, since)
     if days <= limit:
         return ""
-    return f"the catalogue is of {since or as_of()}, {days} days ago; releases since then are not in it: update gpuready"
+    return f"the catalogue is of {since or catalog_date()}, {days} days ago; releases since then are not in it: update gpuready"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import load, remembered
+from gpuready.catalog import cache_lookup, load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,52 +10,52 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def every() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = load("causes")["cause"]
+def list_causes() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = load_catalog("causes")["cause"]
     return rows
 
 
-def named(slug: str) -> dict[str, Any] | None:
-    return _index()[0].get(slug)
+def find_cause(slug: str) -> dict[str, Any] | None:
+    return _index_causes()[0].get(slug)
 
 
-def of(code: str, slug: str = "") -> dict[str, Any] | None:
+def find_cause_for_code(code: str, slug: str = "") -> dict[str, Any] | None:
     """Return the cause named by a log pattern of this rule, else the first cause with the code."""
-    by_slug, by_code = _index()
+    by_slug, by_code = _index_causes()
     return by_slug.get(slug) or by_code.get(code)
 
 
-@remembered
-def _index() -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+@cache_lookup
+def _index_causes() -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     by_code: dict[str, dict[str, Any]] = {}
-    for row in every():
+    for row in list_causes():
         for code in row["codes"]:
             by_code.setdefault(code, row)
-    return {row["slug"]: row for row in every()}, by_code
+    return {row["slug"]: row for row in list_causes()}, by_code
 
 
-def aftermath() -> list[dict[str, Any]]:
+def list_consequences() -> list[dict[str, Any]]:
     """Return the messages that only follow from a failure elsewhere, with their meaning."""
-    rows: list[dict[str, Any]] = load("aftermath")["aftermath"]
+    rows: list[dict[str, Any]] = load_catalog("aftermath")["aftermath"]
     return rows
 
 
-def filled(text: str, captures: Mapping[str, str]) -> str:
+def fill_captures(text: str, captures: Mapping[str, str]) -> str:
     """Fill in captures; drop a bracketed clause, ``[ (asked for {want})]``, if one of its captures is missing."""
     out, rest = "", text
     while "[" in rest:
         head, _, rest = rest.partition("[")
         clause, _, rest = rest.partition("]")
-        out += head + (_put(clause, captures) if _known(clause, captures) else "")
-    return _put(out + rest, captures)
+        out += head + (_substitute_captures(clause, captures) if _has_captures(clause, captures) else "")
+    return _substitute_captures(out + rest, captures)
 
 
-def _known(clause: str, captures: Mapping[str, str]) -> bool:
+def _has_captures(clause: str, captures: Mapping[str, str]) -> bool:
     names = [part.partition("}")[0] for part in clause.split("{")[1:]]
     return all(captures.get(name) for name in names)
 
 
-def _put(text: str, captures: Mapping[str, str]) -> str:
+def _substitute_captures(text: str, captures: Mapping[str, str]) -> str:
     for name, value in captures.items():
         text = text.replace("{" + name + "}", value[:60])
     return text

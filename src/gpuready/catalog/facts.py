@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import load, remembered
+from gpuready.catalog import cache_lookup, load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ KINDS: dict[str, tuple[type, ...]] = {
 LISTS = {"versions": "version", "texts": "text", "ints": "float", "bytes_list": "bytes"}
 
 
-def fits(key: str, value: object) -> bool:
+def value_matches_type(key: str, value: object) -> bool:
     """Return whether a value has the declared type of its key; None always has."""
-    row = declared(key)
+    row = find_declaration(key)
     if row is None or value is None:
         return True
     kind = str(row["type"])
@@ -41,20 +41,20 @@ def fits(key: str, value: object) -> bool:
     return isinstance(value, KINDS[kind]) and (kind == "bool" or not isinstance(value, bool))
 
 
-def keys() -> list[str]:
+def list_fact_keys() -> list[str]:
     """Return every declared key; families end in ``.*``."""
-    return list(_rows())
+    return list(_fact_rows())
 
 
-@remembered
-def _rows() -> dict[str, dict[str, Any]]:
-    return {row["key"]: row for row in load("facts")["fact"]}
+@cache_lookup
+def _fact_rows() -> dict[str, dict[str, Any]]:
+    return {row["key"]: row for row in load_catalog("facts")["fact"]}
 
 
-def declared(key: str) -> dict[str, Any] | None:
+def find_declaration(key: str) -> dict[str, Any] | None:
     """Return the declaration of a key or of its family (``package.torch`` by ``package.*``)."""
-    own = _rows().get(key)
+    own = _fact_rows().get(key)
     if own is not None:
         return own
     family, dot, tail = key.partition(".")
-    return _rows().get(f"{family}.*") if dot and tail else None
+    return _fact_rows().get(f"{family}.*") if dot and tail else None

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.catalog import load, remembered
+from gpuready.catalog import cache_lookup, load_catalog
+from gpuready.model import versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-def names() -> list[str]:
+def list_features() -> list[str]:
     """Return the id of every feature."""
-    return [row["id"] for row in load("features")["feature"]]
+    return [row["id"] for row in load_catalog("features")["feature"]]
 
 
-def feature(name: str) -> dict[str, Any] | None:
+def find_feature(name: str) -> dict[str, Any] | None:
     """Return the feature with this id or alias: ``flash_attention_2``, ``flash-attn``."""
-    return _index().get(_key(name))
+    return _index_features().get(_feature_key(name))
 
 
-@remembered
-def _index() -> dict[str, dict[str, Any]]:
-    rows = load("features")["feature"]
-    return {_key(name): row for row in rows for name in (row["id"], *row.get("aliases", ()))}
+@cache_lookup
+def _index_features() -> dict[str, dict[str, Any]]:
+    rows = load_catalog("features")["feature"]
+    return {_feature_key(name): row for row in rows for name in (row["id"], *row.get("aliases", ()))}
 
 
-def _key(name: str) -> str:
+def _feature_key(name: str) -> str:
     return name.strip().lower().replace("-", "_")
 
 
-def gate(name: str, capability: str) -> tuple[bool, str]:
+def check_feature_support(name: str, capability: str) -> tuple[bool, str]:
     """Return whether GPUs of this capability support the feature, and the source. ValueError if unknown."""
-    row = feature(name)
+    row = find_feature(name)
     if row is None:
-        raise ValueError(f"no feature is called {name!r}; the catalogue has {', '.join(names())}")
+        raise ValueError(f"no feature is called {name!r}; the catalogue has {', '.join(list_features())}")
     low, high = row.get("min_cc"), row.get("max_cc")
-    above = low is None or versions.compare(capability, low) >= 0
-    below = high is None or versions.compare(capability, high) <= 0
+    above = low is None or versions.compare_versions(capability, low) >= 0
+    below = high is None or versions.compare_versions(capability, high) <= 0
     return above and below, row["source"]

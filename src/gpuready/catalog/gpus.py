@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import load, remembered
+from gpuready.catalog import cache_lookup, load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,38 +11,38 @@ if TYPE_CHECKING:
 BRANDS = ("nvidia", "geforce", "tesla")
 
 
-def names() -> list[str]:
+def list_gpu_names() -> list[str]:
     """Return the full name of every GPU in the catalog, without duplicates."""
-    return list(dict.fromkeys(row["name"] for row in load("gpus")["gpu"]))
+    return list(dict.fromkeys(row["name"] for row in load_catalog("gpus")["gpu"]))
 
 
-def find(name: str, memory: int | None = None) -> dict[str, Any] | None:
+def find_gpu(name: str, memory: int | None = None) -> dict[str, Any] | None:
     """Find a GPU by the name nvidia-smi prints or a common short form (``h100``, ``RTX 4090``, ``a100-80gb``).
 
     ``memory`` in bytes decides between cards with the same name. A MIG instance is found by its GPU.
     """
-    row = _index().get(_key(name.partition(" MIG ")[0]))
+    row = _index_gpus().get(_gpu_key(name.partition(" MIG ")[0]))
     if row is None or memory is None:
         return row
-    same: list[dict[str, Any]] = [one for one in load("gpus")["gpu"] if one["name"] == row["name"]]
+    same: list[dict[str, Any]] = [one for one in load_catalog("gpus")["gpu"] if one["name"] == row["name"]]
     return min(same, key=lambda one: abs(one["vram_gib"] * 2**30 - memory))
 
 
-@remembered
-def _index() -> dict[str, dict[str, Any]]:
+@cache_lookup
+def _index_gpus() -> dict[str, dict[str, Any]]:
     """Map every spelling to its row. Names assigned in the data take precedence over full names."""
-    rows = load("gpus")["gpu"]
+    rows = load_catalog("gpus")["gpu"]
     index: dict[str, dict[str, Any]] = {}
     for field in ("default_for", "short", "aliases"):
         for row in rows:
             for name in row.get(field, ()):
-                index.setdefault(_key(name), row)
+                index.setdefault(_gpu_key(name), row)
     for row in rows:
-        index.setdefault(_key(row["name"]), row)
+        index.setdefault(_gpu_key(row["name"]), row)
     return index
 
 
-def _key(name: str) -> str:
+def _gpu_key(name: str) -> str:
     """Normalise a name: ignore case, blanks, hyphens and brands."""
     key = "".join(c for c in name.casefold() if c.isalnum())
     for brand in BRANDS:
@@ -54,7 +54,7 @@ def parse_machine(text: str) -> tuple[dict[str, Any], int] | None:
     """Parse ``h100x8``, ``8xh100`` or ``h100`` into the GPU and a count; None for an unknown GPU."""
     import re
 
-    row = find(text)
+    row = find_gpu(text)
     if row is not None:
         return row, 1
     # The x of rtx is not a multiplication sign: the other part must name a GPU.
@@ -63,18 +63,18 @@ def parse_machine(text: str) -> tuple[dict[str, Any], int] | None:
         (r"(\d{1,9})\s{0,8}[x*×]\s{0,8}(.{1,80})", 2, 1),
     ):
         match = re.fullmatch(pattern, text.strip().lower())
-        row = find(match[name]) if match else None
+        row = find_gpu(match[name]) if match else None
         if match and row is not None:
             return row, int(match[count])
     return None
 
 
-def suggest(name: str, count: int = 3) -> list[str]:
+def suggest_gpu_names(name: str, count: int = 3) -> list[str]:
     """Return the nearest names that ``find_gpu`` accepts, at most one for each GPU."""
     from difflib import get_close_matches
 
-    index = _index()
+    index = _index_gpus()
     near: dict[int, str] = {}
-    for key in get_close_matches(_key(name), list(index), count * 3, 0.5):
+    for key in get_close_matches(_gpu_key(name), list(index), count * 3, 0.5):
         near.setdefault(id(index[key]), key)
     return list(near.values())[:count]

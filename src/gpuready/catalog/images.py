@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.catalog import load
+from gpuready.catalog import load_catalog
+from gpuready.model import versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-def cuda_images() -> list[dict[str, Any]]:
+def list_cuda_images() -> list[dict[str, Any]]:
     """Return the CUDA images, oldest release first."""
-    rows: list[dict[str, Any]] = load("images")["cuda"]
-    return sorted(rows, key=lambda row: versions.minor(row["cuda"]))
+    rows: list[dict[str, Any]] = load_catalog("images")["cuda"]
+    return sorted(rows, key=lambda row: versions.major_minor(row["cuda"]))
 
 
-def own(framework: str, variant: str) -> dict[str, Any] | None:
+def find_framework_image(framework: str, variant: str) -> dict[str, Any] | None:
     """Return the image that a framework publishes for one of its variants."""
-    rows: list[dict[str, Any]] = load("images")["framework"]
+    rows: list[dict[str, Any]] = load_catalog("images")["framework"]
     return next((r for r in rows if (r["framework"], r["variant"]) == (framework, variant)), None)
 
 
-def published() -> list[dict[str, Any]]:
+def list_framework_images() -> list[dict[str, Any]]:
     """Return every image published by a framework, with its torch and CUDA."""
-    rows: list[dict[str, Any]] = load("images")["framework"]
+    rows: list[dict[str, Any]] = load_catalog("images")["framework"]
     return rows
 
 
-def bare(reference: str) -> str:
+def strip_image_registry(reference: str) -> str:
     """Return an image name without its digest and registry."""
     name = reference.partition("@")[0]
-    for row in load("images")["hub"]:
+    for row in load_catalog("images")["hub"]:
         for prefix in row["prefixes"]:
             name = name.removeprefix(prefix)
     return name
 
 
-def flags(framework: str) -> dict[str, Any]:
+def container_flags(framework: str) -> dict[str, Any]:
     """Return the flags from the framework's documentation, else the flags every container needs."""
-    rows: dict[str, dict[str, Any]] = {row["framework"]: row for row in load("images")["flags"]}
+    rows: dict[str, dict[str, Any]] = {row["framework"]: row for row in load_catalog("images")["flags"]}
     return rows.get(framework) or rows[""]
 
 
-def tools() -> dict[str, str]:
+def list_image_tools() -> dict[str, str]:
     """Return the programs that an image file installs besides the plan, with their versions."""
-    return {row["name"]: row["version"] for row in load("images")["tool"]}
+    return {row["name"]: row["version"] for row in load_catalog("images")["tool"]}
 
 
-def plain() -> dict[str, Any]:
+def cpu_base_image() -> dict[str, Any]:
     """Return the base image to use if no GPU is planned for."""
-    row: dict[str, Any] = load("images")["plain"][0]
+    row: dict[str, Any] = load_catalog("images")["plain"][0]
     return row

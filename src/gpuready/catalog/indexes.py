@@ -2,59 +2,61 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import load, remembered
+from gpuready.catalog import cache_lookup, load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-DEFAULT = "pypi"
+DEFAULT_INDEX = "pypi"
 """The name of the default index in a plan, whichever index uv is configured to use."""
 
 
-@remembered
-def _rows() -> dict[str, dict[str, Any]]:
-    return {row["name"]: row for row in load("indexes")["index"]}
+@cache_lookup
+def _index_rows() -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in load_catalog("indexes")["index"]}
 
 
-def names() -> list[str]:
-    return list(_rows())
+def list_indexes() -> list[str]:
+    return list(_index_rows())
 
 
-def index(name: str) -> dict[str, Any]:
+def find_index(name: str) -> dict[str, Any]:
     """Return the row of an index; ValueError for an unknown name."""
-    if name not in _rows():
-        raise ValueError(f"the catalogue knows no index {name!r}: it has {DEFAULT}, {', '.join(names())}")
-    return _rows()[name]
+    if name not in _index_rows():
+        raise ValueError(
+            f"the catalogue knows no index {name!r}: it has {DEFAULT_INDEX}, {', '.join(list_indexes())}"
+        )
+    return _index_rows()[name]
 
 
-def url(name: str) -> str:
+def index_url(name: str) -> str:
     """Return the address of an index; empty for the default one, which uv configures."""
-    return "" if name in ("", DEFAULT) else str(index(name)["url"])
+    return "" if name in ("", DEFAULT_INDEX) else str(find_index(name)["url"])
 
 
-def family() -> tuple[str, ...]:
+def torch_index_packages() -> tuple[str, ...]:
     """Return the packages built for each CUDA, which must come from the same index as torch."""
-    return tuple(load("indexes")["family"]["names"])
+    return tuple(load_catalog("indexes")["family"]["names"])
 
 
-def apart(framework: str, variant: str = "") -> dict[str, str]:
+def packages_with_own_index(framework: str, variant: str = "") -> dict[str, str]:
     """Map the packages of one contract that need another index to the name of that index."""
-    asked = f"{framework}:{variant}" if variant else framework
-    rows = [row for row in _rows().values() if asked in row.get("for", ())]
+    selector = f"{framework}:{variant}" if variant else framework
+    rows = [row for row in _index_rows().values() if selector in row.get("for", ())]
     return {package: str(row["name"]) for row in rows for package in row["only"]}
 
 
-@remembered
-def asking_torch() -> frozenset[str]:
+@cache_lookup
+def packages_needing_torch() -> frozenset[str]:
     """Return packages whose sources need torch to report their dependencies: no resolver can query them."""
     from gpuready.catalog import packages
 
-    rows = ((name, packages.package(name) or {}) for name in packages.names())
-    built = {name for name, row in rows if row.get("kind") == "cuda-extension" and _source_alone(row)}
-    return frozenset(built | {row["name"] for row in load("indexes")["asks_torch"]})
+    rows = ((name, packages.find_package(name) or {}) for name in packages.list_packages())
+    built = {name for name, row in rows if row.get("kind") == "cuda-extension" and _is_sdist_only(row)}
+    return frozenset(built | {row["name"] for row in load_catalog("indexes")["asks_torch"]})
 
 
-def _source_alone(row: dict[str, Any]) -> bool:
+def _is_sdist_only(row: dict[str, Any]) -> bool:
     known = row.get("version", ())
     return bool(known) and all(one.get("dist") == "sdist-only" for one in known)

@@ -2,80 +2,80 @@
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.catalog import load, packages, remembered
+from gpuready.catalog import cache_lookup, load_catalog, packages
+from gpuready.model import versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gpuready.catalog.torch import Build
+    from gpuready.catalog.torch import TorchBuild
 
-    Row = dict[str, Any]
-
-
-@remembered
-def _rows() -> dict[str, Row]:
-    return {row["name"]: row for row in load("kernels")["kernel"]}
+    KernelCatalogRow = dict[str, Any]
 
 
-def names() -> list[str]:
-    return list(_rows())
+@cache_lookup
+def _kernel_rows() -> dict[str, KernelCatalogRow]:
+    return {row["name"]: row for row in load_catalog("kernels")["kernel"]}
 
 
-def kernel(name: str) -> Row | None:
+def list_kernels() -> list[str]:
+    return list(_kernel_rows())
+
+
+def find_kernel(name: str) -> KernelCatalogRow | None:
     """Return the row of a compiled package, by any spelling of its name."""
-    return _rows().get(packages.canonical(name))
+    return _kernel_rows().get(packages.canonical_package_name(name))
 
 
-def asked_by(word: str) -> list[str]:
+def kernels_for_word(word: str) -> list[str]:
     """Return the packages requested by a word of ``--wants`` or a name: ``mamba`` -> mamba-ssm, causal-conv1d."""
-    wanted = packages.canonical(word)
-    return [name for name, row in _rows().items() if wanted in (name, *row["wants"])]
+    wanted = packages.canonical_package_name(word)
+    return [name for name, row in _kernel_rows().items() if wanted in (name, *row["wants"])]
 
 
-@remembered
-def releases(name: str) -> list[str]:
+@cache_lookup
+def list_kernel_releases(name: str) -> list[str]:
     """Return every known release, newest first."""
     from functools import cmp_to_key
 
-    found = [one["version"] for one in (packages.package(name) or {}).get("version", ())]
-    found += [one["version"] for one in (kernel(name) or {}).get("version", ())]
-    return sorted(dict.fromkeys(found), key=cmp_to_key(versions.compare), reverse=True)
+    known = [one["version"] for one in (packages.find_package(name) or {}).get("version", ())]
+    known += [one["version"] for one in (find_kernel(name) or {}).get("version", ())]
+    return sorted(dict.fromkeys(known), key=cmp_to_key(versions.compare_versions), reverse=True)
 
 
-def ready_made(name: str, version: str) -> Row | None:
+def find_prebuilt_wheels(name: str, version: str) -> KernelCatalogRow | None:
     """Return the torch, CUDA, Python and machines that a release has wheels for; None if unknown."""
-    rows = (kernel(name) or {}).get("version", ())
+    rows = (find_kernel(name) or {}).get("version", ())
     return next((one for one in rows if one["version"] == version), None)
 
 
-def release(name: str, version: str) -> Row:
+def find_kernel_release(name: str, version: str) -> KernelCatalogRow:
     """Return the row of a release in the package catalog, unchanged; empty if there is none."""
-    return _of_package(name).get(version, {})
+    return _kernel_releases_by_version(name).get(version, {})
 
 
-@remembered
-def _of_package(name: str) -> dict[str, Row]:
-    return {one["version"]: one for one in (packages.package(name) or {}).get("version", ())}
+@cache_lookup
+def _kernel_releases_by_version(name: str) -> dict[str, KernelCatalogRow]:
+    return {one["version"]: one for one in (packages.find_package(name) or {}).get("version", ())}
 
 
-def cxx11_abi(build: Build) -> bool:
+def uses_cxx11_abi(build: TorchBuild) -> bool:
     """Return whether this torch wheel uses the C++11 ABI, which everything linked to it must match."""
-    row = load("kernels")["abi"][0]
-    if versions.compare(build.version, row["since"]) >= 0:
+    row = load_catalog("kernels")["abi"][0]
+    if versions.compare_versions(build.version, row["since"]) >= 0:
         return True
     if build.machine == "aarch64":
-        return versions.compare(build.version, row["aarch64_since"]) >= 0
+        return versions.compare_versions(build.version, row["aarch64_since"]) >= 0
     return f"{build.version}+{build.variant}" in row["builds"]
 
 
-def compiled_for(row: Mapping[str, Any], cuda: str) -> list[str]:
+def compiled_capabilities(row: Mapping[str, Any], cuda: str) -> list[str]:
     """Return the compute capabilities that a build with this CUDA contains: ``["8.0", "9.0"]``."""
     return [
         one["cc"]
         for one in row.get("arch", ())
-        if versions.compare(one["cuda"], cuda) <= 0
-        and ("until" not in one or versions.compare(cuda, one["until"]) <= 0)
+        if versions.compare_versions(one["cuda"], cuda) <= 0
+        and ("until" not in one or versions.compare_versions(cuda, one["until"]) <= 0)
     ]

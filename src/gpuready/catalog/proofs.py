@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import load, remembered
-from gpuready.noun import Noun
+from gpuready.catalog import cache_lookup, load_catalog
+from gpuready.model.record import Record
 
 
-class Row(Noun):
+class ProofSpec(Record):
     """One proof of the catalog; proofs.toml describes each column."""
 
     name: str
@@ -30,28 +30,28 @@ class Row(Noun):
     source: str = ""
 
 
-@remembered
-def every() -> tuple[Row, ...]:
+@cache_lookup
+def list_proofs() -> tuple[ProofSpec, ...]:
     """Return all proofs in catalog order."""
-    return tuple(Row.from_json(row) for row in load("proofs")["proof"])
+    return tuple(ProofSpec.from_json(row) for row in load_catalog("proofs")["proof"])
 
 
-def named(name: str) -> Row | None:
-    return next((row for row in every() if row.name == name), None)
+def find_proof(name: str) -> ProofSpec | None:
+    return next((row for row in list_proofs() if row.name == name), None)
 
 
-def of(capability: str, framework: str = "") -> tuple[Row, ...]:
+def proofs_for_capability(capability: str, framework: str = "") -> tuple[ProofSpec, ...]:
     """Return the proofs of one capability: the framework's own if it has any, else the general ones."""
-    found = [row for row in every() if capability in row.capability]
-    own = tuple(row for row in found if framework in row.contract)
-    return own or tuple(row for row in found if not row.contract)
+    matching = [row for row in list_proofs() if capability in row.capability]
+    own = tuple(row for row in matching if framework in row.contract)
+    return own or tuple(row for row in matching if not row.contract)
 
 
-def capabilities() -> tuple[str, ...]:
+def list_proof_capabilities() -> tuple[str, ...]:
     """Return every capability that has a proof."""
-    return tuple(dict.fromkeys(name for row in every() for name in row.capability))
+    return tuple(dict.fromkeys(name for row in list_proofs() for name in row.capability))
 
 
-def for_framework(framework: str) -> tuple[Row, ...]:
+def proofs_for_framework(framework: str) -> tuple[ProofSpec, ...]:
     """Return the proofs a framework always needs, whatever its contract lists."""
-    return tuple(row for row in every() if framework in row.framework or "*" in row.framework)
+    return tuple(row for row in list_proofs() if framework in row.framework or "*" in row.framework)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import load
+from gpuready.catalog import load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-def system(name: str) -> dict[str, Any] | None:
-    return next((row for row in load("systems")["system"] if row["name"] == name), None)
+def find_system(name: str) -> dict[str, Any] | None:
+    return next((row for row in load_catalog("systems")["system"] if row["name"] == name), None)
 
 
-def names() -> list[str]:
-    return [row["name"] for row in load("systems")["system"]]
+def list_systems() -> list[str]:
+    return [row["name"] for row in load_catalog("systems")["system"]]
 
 
-def glibc(name: str, version: str) -> str | None:
+def system_glibc(name: str, version: str) -> str | None:
     """Return the glibc of a release, by its full or major version; None if unknown."""
-    known: dict[str, str] = (system(name) or {}).get("glibc", {})
+    known: dict[str, str] = (find_system(name) or {}).get("glibc", {})
     return known.get(version) or known.get(version.partition(".")[0])
 
 
-def python(name: str, version: str) -> str | None:
+def system_python(name: str, version: str) -> str | None:
     """Return the version of ``python3`` in a release; None if unknown."""
-    known: dict[str, str] = (system(name) or {}).get("python", {})
+    known: dict[str, str] = (find_system(name) or {}).get("python", {})
     return known.get(version) or known.get(version.partition(".")[0])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready import versions
+from gpuready.catalog import cache_lookup, load_catalog
 from gpuready.catalog import cuda as toolkits
-from gpuready.catalog import load, remembered
-from gpuready.model import Noun
+from gpuready.model import Record, versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Build(Noun):
+class TorchBuild(Record):
     """One torch wheel: a version, built for one CUDA, on one machine architecture."""
 
     version: str
@@ -30,47 +29,51 @@ class Build(Noun):
     cite: str
 
 
-def releases() -> list[str]:
+def list_torch_releases() -> list[str]:
     """Return every known release, oldest first."""
-    return list(_rows())
+    return list(_torch_rows())
 
 
-@remembered
-def _rows() -> dict[str, dict[str, Any]]:
-    return {row["version"]: row for row in load("torch")["torch"]}
+@cache_lookup
+def _torch_rows() -> dict[str, dict[str, Any]]:
+    return {row["version"]: row for row in load_catalog("torch")["torch"]}
 
 
-def newest() -> str:
+def newest_torch() -> str:
     """Return the newest release on PyPI."""
-    return str(load("torch")["newest"])
+    return str(load_catalog("torch")["newest"])
 
 
-def release(version: str) -> dict[str, Any] | None:
+def find_torch_release(version: str) -> dict[str, Any] | None:
     """Return the row of a release: its Pythons, default build and pins. The local version part is ignored."""
     public = version.partition("+")[0]
-    for known, row in _rows().items():
-        if known == public or versions.compare(known, public) == 0:
+    for known, row in _torch_rows().items():
+        if known == public or versions.compare_versions(known, public) == 0:
             return row
     return None
 
 
-def builds(version: str, machine: str = "x86_64") -> list[Build]:
+def list_torch_builds(version: str, machine: str = "x86_64") -> list[TorchBuild]:
     """Return the CUDA builds of a release for a machine, oldest CUDA first; empty if none is known."""
-    row = release(version)
-    return [_build(row, one, machine) for one in row["build"] if _has(one, machine)] if row else []
+    row = find_torch_release(version)
+    return (
+        [_make_torch_build(row, one, machine) for one in row["build"] if _is_built_for(one, machine)]
+        if row
+        else []
+    )
 
 
-def _has(build: dict[str, Any], machine: str) -> bool:
+def _is_built_for(build: dict[str, Any], machine: str) -> bool:
     return machine == "x86_64" or (machine == "aarch64" and "aarch64" in build)
 
 
-def _build(row: dict[str, Any], build: dict[str, Any], machine: str) -> Build:
+def _make_torch_build(row: dict[str, Any], build: dict[str, Any], machine: str) -> TorchBuild:
     intel = machine == "x86_64"
     pypi = build["pypi"] and (intel or row["pypi_aarch64"] == "cuda")
-    arm = _sm(build.get("aarch64", ()))
-    arch = _sm(build["arch"]) + _sm(build.get("ptx", ()), "compute_") if intel else arm
+    arm = _arch_names(build.get("aarch64", ()))
+    arch = _arch_names(build["arch"]) + _arch_names(build.get("ptx", ()), "compute_") if intel else arm
     pins = row if pypi else build  # the pins of the PyPI wheel take precedence
-    return Build(
+    return TorchBuild(
         version=row["version"],
         cuda=build["cuda"],
         variant=build["variant"],
@@ -79,32 +82,34 @@ def _build(row: dict[str, Any], build: dict[str, Any], machine: str) -> Build:
         arch=arch,
         aarch64=arm,
         python=tuple(row["python" if intel else "python_aarch64"]),
-        driver_floor=toolkits.driver_floor(build["cuda"])[0],
+        driver_floor=toolkits.minimum_driver(build["cuda"])[0],
         nccl=pins.get("nccl"),
         cudnn=pins.get("cudnn"),
         cite=build["source"],
     )
 
 
-def _sm(capabilities: Iterable[str], prefix: str = "sm_") -> tuple[str, ...]:
+def _arch_names(capabilities: Iterable[str], prefix: str = "sm_") -> tuple[str, ...]:
     return tuple(prefix + capability.replace(".", "") for capability in capabilities)
 
 
-def build(version: str, cuda_or_variant: str | None = None, machine: str = "x86_64") -> Build | None:
+def find_torch_build(
+    version: str, cuda_or_variant: str | None = None, machine: str = "x86_64"
+) -> TorchBuild | None:
     """Return one build, by ``cu128`` or ``12.8``, or the PyPI build; None if the catalog has none."""
-    for one in builds(version, machine):
-        if one.pypi if cuda_or_variant is None else _is(one, cuda_or_variant):
+    for one in list_torch_builds(version, machine):
+        if one.pypi if cuda_or_variant is None else _matches_variant(one, cuda_or_variant):
             return one
     return None
 
 
-def _is(build: Build, wanted: str) -> bool:
-    if versions.plain(wanted) is None:
+def _matches_variant(build: TorchBuild, wanted: str) -> bool:
+    if versions.parse_plain_release(wanted) is None:
         return build.variant == wanted
-    return versions.minor(build.cuda) == versions.minor(wanted)
+    return versions.major_minor(build.cuda) == versions.major_minor(wanted)
 
 
-def parse(text: str) -> tuple[str, str | None]:
+def parse_torch_version(text: str) -> tuple[str, str | None]:
     """Split ``2.8.0+cu128`` into ``("2.8.0", "cu128")``; None for a local part that is no build (``+gitabc``)."""
     version, _, local = text.strip().partition("+")
     if local.startswith("rocm") or local in ("cpu", "xpu"):
@@ -115,33 +120,36 @@ def parse(text: str) -> tuple[str, str | None]:
 
 def allocator_variable(version: str) -> str:
     """Return the environment variable that configures the CUDA allocator of this torch."""
-    row = load("torch")["allocator"]
-    return str(row["after"] if versions.compare(version, row["since"]) >= 0 else row["before"])
+    row = load_catalog("torch")["allocator"]
+    return str(row["after"] if versions.compare_versions(version, row["since"]) >= 0 else row["before"])
 
 
-def covers(arch_list: Iterable[str], capability: str, cuda: str | None = None) -> tuple[bool, str]:
+def covers_capability(arch_list: Iterable[str], capability: str, cuda: str | None = None) -> tuple[bool, str]:
     """Return whether code for these architectures runs on a GPU of this capability, and why.
 
     Accepts the form torch prints (``sm_90``, ``compute_90``) and that of build scripts (``9.0a``, ``8.0+PTX``).
     ``cuda``: the CUDA of the build, if known; from 13.2 on integrated GPUs run the common code.
     """
     listed = list(arch_list)
-    device = versions.minor(capability)
-    entries = [entry for text in listed for entry in _entries(text)]
-    machine_code = [e for e in entries if e[0] == "sm_" and _native(e[1], e[2], device, cuda)]
+    device = versions.major_minor(capability)
+    entries = [entry for text in listed for entry in _parse_arch_entry(text)]
+    machine_code = [e for e in entries if e[0] == "sm_" and _runs_natively(e[1], e[2], device, cuda)]
     if machine_code:
         best = max(machine_code, key=lambda e: e[1])
-        return True, f"{_name(best)} runs on {capability}"
-    ptx = [e for e in entries if e[0] == "compute_" and _compiles(e[1], e[2], device)]
+        return True, f"{_format_arch(best)} runs on {capability}"
+    ptx = [e for e in entries if e[0] == "compute_" and _compiles_from_ptx(e[1], e[2], device)]
     if ptx:
         best = max(ptx, key=lambda e: e[1])
-        return True, f"the driver compiles {_name(best)} for {capability}, if it knows the CUDA of the build"
+        return (
+            True,
+            f"the driver compiles {_format_arch(best)} for {capability}, if it knows the CUDA of the build",
+        )
     if not listed:
         return False, "no architecture is listed"
     return False, f"nothing in {' '.join(listed)} runs on {capability}"
 
 
-def _entries(text: str) -> Iterator[tuple[str, tuple[int, int], str]]:
+def _parse_arch_entry(text: str) -> Iterator[tuple[str, tuple[int, int], str]]:
     """Yield what one list entry provides: ``sm_`` or ``compute_``, its capability, and ``a``, ``f`` or nothing."""
     word = text.strip().lower()
     public, ptx, _ = word.partition("+ptx")
@@ -157,32 +165,34 @@ def _entries(text: str) -> Iterator[tuple[str, tuple[int, int], str]]:
         yield "compute_", capability, suffix
 
 
-def _native(code: tuple[int, int], suffix: str, device: tuple[int, int], cuda: str | None) -> bool:
+def _runs_natively(code: tuple[int, int], suffix: str, device: tuple[int, int], cuda: str | None) -> bool:
     """Return whether machine code runs on a device, by NVIDIA's binary compatibility and its exceptions."""
-    same_chip, integrated, until = _exceptions()
+    same_chip, integrated, until = _binary_compat_exceptions()
     if code == device or {code, device} <= same_chip:
         return True
     if suffix == "a" or code[0] != device[0] or code[1] > device[1]:
         return False
-    if cuda is not None and versions.compare(cuda, until) >= 0:
+    if cuda is not None and versions.compare_versions(cuda, until) >= 0:
         return True
     return not {code, device} & integrated
 
 
-@remembered
-def _exceptions() -> tuple[set[tuple[int, int]], set[tuple[int, int]], str]:
+@cache_lookup
+def _binary_compat_exceptions() -> tuple[set[tuple[int, int]], set[tuple[int, int]], str]:
     """Return chips with two capabilities, the integrated GPUs, and the CUDA from which these are compatible."""
-    rule = toolkits.rule("cubin_compat")
-    same_chip, integrated = ({versions.minor(c) for c in rule[key]} for key in ("same_chip", "integrated"))
+    rule = toolkits.find_cuda_rule("cubin_compat")
+    same_chip, integrated = (
+        {versions.major_minor(c) for c in rule[key]} for key in ("same_chip", "integrated")
+    )
     return same_chip, integrated, rule["integrated_until"]
 
 
-def _compiles(code: tuple[int, int], suffix: str, device: tuple[int, int]) -> bool:
+def _compiles_from_ptx(code: tuple[int, int], suffix: str, device: tuple[int, int]) -> bool:
     if suffix == "a":
         return code == device
     return code <= device and (not suffix or code[0] == device[0])
 
 
-def _name(entry: tuple[str, tuple[int, int], str]) -> str:
+def _format_arch(entry: tuple[str, tuple[int, int], str]) -> str:
     prefix, (major, minor), suffix = entry
     return f"{prefix}{major}{minor}{suffix}"

@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 REFUSED, OUT_OF_TIME, INTERRUPTED = 2, 124, 130
 """Exit codes that are neither a verdict nor a signal."""
 
-_NAMES = {1: "SIGHUP", 15: "SIGTERM"}
+_SIGNAL_NAMES = {1: "SIGHUP", 15: "SIGTERM"}
 
 
-_NO_ROOM = (5, 27, 28, 122)  # EIO, EFBIG, ENOSPC, EDQUOT
+_DISK_ERRNOS = (5, 27, 28, 122)  # EIO, EFBIG, ENOSPC, EDQUOT
 
 
 class _Terminated(BaseException):
     """SIGTERM or SIGHUP as an exception: the command can still clean up, and report what it has learned."""
 
-    came = 0
+    signal_number = 0
 
     @classmethod
-    def exit(cls) -> int:
+    def exit_code(cls) -> int:
         """Return the exit code a shell reports: 143 for SIGTERM, 129 for SIGHUP."""
-        return 128 + cls.came
+        return 128 + cls.signal_number
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the console script."""
     gc.disable()  # a command of 0.1 s ends before a collection would pay off
-    sys.unraisablehook = _dropped
-    _leave(obey(sys.argv[1:] if argv is None else argv))
+    sys.unraisablehook = _reraise_dropped_signal
+    _exit_process(run_command_line(sys.argv[1:] if argv is None else argv))
 
 
-def _leave(code: int) -> NoReturn:
+def _exit_process(code: int) -> NoReturn:
     """Exit at once: Python's ordered shutdown costs 8 ms, and all output is flushed."""
     import atexit
 
@@ -53,54 +53,58 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def obey(argv: Sequence[str]) -> int:
+def run_command_line(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code. Never raises."""
     started = time.perf_counter()
-    _Terminated.came = 0
+    _Terminated.signal_number = 0
     try:
-        return _answered(argv, started)
+        return _run_command(argv, started)
     except KeyboardInterrupt:
         return INTERRUPTED
     except _Terminated:
-        return _Terminated.exit()
+        return _Terminated.exit_code()
     except Exception as error:
-        code = _failed(error)
-        return _Terminated.exit() if _Terminated.came else code  # a closed terminal takes no output
+        code = _report_failure(error)
+        return (
+            _Terminated.exit_code() if _Terminated.signal_number else code
+        )  # a closed terminal takes no output
 
 
-def _answered(argv: Sequence[str], started: float) -> int:
-    from gpuready.cli import grammar, terminal
+def _run_command(argv: Sequence[str], started: float) -> int:
+    from gpuready.cli import parser, terminal
 
-    terminal.occupy()
-    told = grammar.parse(argv)
-    screen = terminal.screen(told.flags.get("color", "auto"))
-    if told.help or told.command == "version":
-        terminal.answer(_told(told, screen))
+    terminal.reserve_standard_streams()
+    parsed = parser.parse_command_line(argv)
+    screen = terminal.make_screen(parsed.flags.get("color", "auto"))
+    if parsed.help or parsed.command == "version":
+        terminal.write_answer(_help_or_version(parsed, screen))
         return 0
-    before = _heed(dict.fromkeys(_NAMES, _terminate))
+    before = _set_signal_handlers(dict.fromkeys(_SIGNAL_NAMES, _raise_terminated))
     try:
-        answer: tuple[str, int] = grammar.module(told.command).run(told, screen, started)
-        terminal.answer(answer[0])
+        answer: tuple[str, int] = parser.load_command_module(parsed.command).run(parsed, screen, started)
+        terminal.write_answer(answer[0])
     finally:
-        _heed(before)
-    if not _Terminated.came:
+        _set_signal_handlers(before)
+    if not _Terminated.signal_number:
         return answer[1]
-    name = _NAMES[_Terminated.came]
-    terminal.sentence(f"gpuready: it was told to end ({name}): the answer has what was learned until then")
-    return _Terminated.exit()
+    name = _SIGNAL_NAMES[_Terminated.signal_number]
+    terminal.write_sentence(
+        f"gpuready: it was told to end ({name}): the answer has what was learned until then"
+    )
+    return _Terminated.exit_code()
 
 
-def _told(told: Any, screen: Any) -> str:
-    if told.command == "version":
+def _help_or_version(parsed: Any, screen: Any) -> str:
+    if parsed.command == "version":
         from gpuready import __version__
 
         return f"gpuready {__version__}\n"
     from gpuready.cli import help
 
-    return help.page(told.command, screen)
+    return help.format_help(parsed.command, screen)
 
 
-def _heed(handlers: dict[int, Any]) -> dict[int, Any]:
+def _set_signal_handlers(handlers: dict[int, Any]) -> dict[int, Any]:
     """Set signal handlers and return the old ones; does nothing outside the main thread."""
     # The C part of the signal module: the Python part wraps the numbers in enums, which costs 7 ms.
     from _signal import SIG_IGN, getsignal, signal  # type: ignore[import-not-found]
@@ -115,12 +119,12 @@ def _heed(handlers: dict[int, Any]) -> dict[int, Any]:
     return before
 
 
-def _terminate(number: int, frame: object) -> None:
-    _Terminated.came = number
+def _raise_terminated(number: int, frame: object) -> None:
+    _Terminated.signal_number = number
     raise _Terminated
 
 
-def _dropped(what: Any) -> None:
+def _reraise_dropped_signal(what: Any) -> None:
     """Raise a signal's exception again where Python dropped it (in a destructor, in an import)."""
     error = type(what.exc_value)
     if not issubclass(error, (KeyboardInterrupt, _Terminated)):
@@ -128,40 +132,40 @@ def _dropped(what: Any) -> None:
         return
     from _signal import ITIMER_REAL, SIGALRM, setitimer, signal
 
-    def again(number: int, frame: object) -> None:
+    def raise_again(number: int, frame: object) -> None:
         raise error
 
-    signal(SIGALRM, again)
+    signal(SIGALRM, raise_again)
     setitimer(ITIMER_REAL, 0.002)  # raised right here it would be dropped again
 
 
-def _failed(error: Exception) -> int:
+def _report_failure(error: Exception) -> int:
     """Report in one sentence why there is no result."""
-    from gpuready.cli import terminal, words
+    from gpuready.cli import command_spec, terminal
 
     if os.environ.get("GPUREADY_DEBUG") == "1":
         import traceback
 
-        terminal.note("".join(traceback.format_exception(error)))
-    refused = getattr(sys.modules.get("gpuready.workflow"), "Refused", words.Usage)
-    if isinstance(error, (refused, words.Usage)):
-        terminal.sentence(f"gpuready: {error}")
+        terminal.write_note("".join(traceback.format_exception(error)))
+    refused = getattr(sys.modules.get("gpuready.workflow"), "Refused", command_spec.UsageError)
+    if isinstance(error, (refused, command_spec.UsageError)):
+        terminal.write_sentence(f"gpuready: {error}")
         return REFUSED
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        terminal.sentence(f"gpuready: the answer could not be written: {error.strerror}")
+    if isinstance(error, OSError) and error.errno in _DISK_ERRNOS:
+        terminal.write_sentence(f"gpuready: the answer could not be written: {error.strerror}")
         return REFUSED
     if isinstance(error, TimeoutError):
-        terminal.sentence(f"gpuready: out of time: {error}")
+        terminal.write_sentence(f"gpuready: out of time: {error}")
         return OUT_OF_TIME
-    terminal.sentence(
-        f"gpuready failed: {_in_words(error)}; please report with gpuready probe -o machine.json"
+    terminal.write_sentence(
+        f"gpuready failed: {_describe_error(error)}; please report with gpuready probe -o machine.json"
     )
     return REFUSED
 
 
-def _in_words(error: Exception) -> str:
-    said = str(error).strip()
+def _describe_error(error: Exception) -> str:
+    text = str(error).strip()
     if isinstance(error, OSError) and error.strerror:
-        said = error.strerror + (f": {error.filename}" if error.filename else "")
-        return said
-    return f"{type(error).__name__}: {said[:300]}" if said else type(error).__name__
+        text = error.strerror + (f": {error.filename}" if error.filename else "")
+        return text
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from gpuready.cli.words import EVERYWHERE, Command, Flag, Usage
+from gpuready.cli.command_spec import COMMON_FLAGS, CommandSpec, Flag, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuready.cli.words import Told
+    from gpuready.cli.command_spec import ParsedCommand
     from gpuready.render.layout import Screen
 
 _FLAGS = (
@@ -25,60 +25,64 @@ _FLAGS = (
     Flag("-q", "one line"),
     Flag("-v", "also shapes, passes, spreads and bands"),
 )
-COMMANDS = (Command("bench", "is this machine as fast as it should be?", _FLAGS + EVERYWHERE),)
+COMMANDS = (CommandSpec("bench", "is this machine as fast as it should be?", _FLAGS + COMMON_FLAGS),)
 
 
-def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
-    flags = told.flags
+def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
+    flags = parsed.flags
     if flags.get("q") and flags.get("v"):
-        raise Usage("-q and -v do not go together: choose one")
-    from gpuready.render import answers
+        raise UsageError("-q and -v do not go together: choose one")
     from gpuready.render import bench as render
-    from gpuready.workflow import benching, save
+    from gpuready.render import json_results
+    from gpuready.workflow import bench, save_text_file
 
     if flags.get("list"):
-        rows = benching.listed()
-        return (answers.measures(rows) if flags.get("json") else render.listing(rows, screen)), 0
-    found = benching.bench(
+        rows = bench.list_measures()
+        return (
+            json_results.render_measures_json(rows)
+            if flags.get("json")
+            else render.render_measure_list(rows, screen)
+        ), 0
+    result = bench.measure_machine(
         python=flags.get("python"),
         quick=bool(flags.get("quick")),
         only=flags.get("only"),
-        repeat=_count("repeat", flags.get("repeat", "2"), 1, benching.MOST),
-        gpu=_count("gpu", flags["gpu"], 0, 1023) if "gpu" in flags else None,
+        repeat=_parse_bench_count("repeat", flags.get("repeat", "2"), 1, bench.MAX_REPEAT),
+        gpu=_parse_bench_count("gpu", flags["gpu"], 0, 1023) if "gpu" in flags else None,
         folder=flags.get("folder"),
-        say=_watched(flags),
+        show_step=_make_progress_line(flags),
     )
     if "o" in flags:
-        save(flags["o"], answers.bench(found))
+        save_text_file(flags["o"], json_results.render_bench_json(result))
     if flags.get("json"):
-        return answers.bench(found), found.exit
+        return json_results.render_bench_json(result), result.exit
     if flags.get("q"):
-        return render.line(found), found.exit
-    return render.page(found, screen, bool(flags.get("v"))), found.exit
+        return render.format_bench_line(result), result.exit
+    return render.render_bench_screen(result, screen, bool(flags.get("v"))), result.exit
 
 
-def _count(name: str, word: str, least: int, most: int) -> int:
+def _parse_bench_count(name: str, word: str, least: int, most: int) -> int:
     if not (word.isascii() and word.isdecimal() and len(word) < 6 and least <= int(word) <= most):
-        raise Usage(f"--{name} takes a whole number from {least} to {most}, not {word!r}")
+        raise UsageError(f"--{name} takes a whole number from {least} to {most}, not {word!r}")
     return int(word)
 
 
-def _watched(flags: dict[str, object]) -> Callable[[str], None]:
+def _make_progress_line(flags: dict[str, object]) -> Callable[[str], None]:
     """Return a callback that shows progress on one line of a terminal; a no-op elsewhere."""
     stream = sys.stderr
     if stream is None or not stream.isatty() or flags.get("json") or flags.get("q"):
         return lambda _: None
     import atexit
 
-    from gpuready.render.escape import visible
+    from gpuready.render.escape import escape_unprintable
 
-    def say(text: str) -> None:
-        stream.write(f"\r\x1b[K{visible(text)[:70]}")
+    def show_text(text: str) -> None:
+        stream.write(f"\r\x1b[K{escape_unprintable(text)[:70]}")
         stream.flush()
 
-    def clear() -> None:
+    def clear_text() -> None:
         stream.write("\r\x1b[K")
         stream.flush()
 
-    atexit.register(clear)
-    return say
+    atexit.register(clear_text)
+    return show_text

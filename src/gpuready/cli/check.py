@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import time
 
-from gpuready.cli.words import EVERYWHERE, PATIENT, WHAT_IF, Command, Flag, Usage, what_if
+from gpuready.cli.command_spec import (
+    COMMON_FLAGS,
+    TARGET_FLAGS,
+    WHAT_IF_FLAGS,
+    CommandSpec,
+    Flag,
+    UsageError,
+    what_if_values,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gpuready.cli.words import Told
+    from gpuready.cli.command_spec import ParsedCommand
     from gpuready.model import Report
     from gpuready.render.layout import Screen
 
-    Answer = tuple[str, int]
+    CommandOutput = tuple[str, int]
 
 _FLAGS = (
-    *PATIENT,
+    *TARGET_FLAGS,
     Flag("--wants", "what the job asks for, such as fp8,flash-attn", "LIST"),
     Flag("--model", "the job's model: a size such as 7b, or its config.json", "MODEL"),
     Flag("--config", "the job's own configuration file", "FILE"),
@@ -30,111 +38,121 @@ _FLAGS = (
     Flag("--format", "the answer for other tools", "FORMAT", ("text", "json", "sarif", "junit")),
     Flag("-q", "one line for each framework"),
     Flag("-v", "also the facts that held, and the timings"),
-    *WHAT_IF,
+    *WHAT_IF_FLAGS,
 )
-_PASSED = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
+_PASSED_FLAGS = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
 COMMANDS = (
-    Command(
+    CommandSpec(
         "check",
         "is this machine clear for a framework?",
-        _FLAGS + EVERYWHERE,
+        _FLAGS + COMMON_FLAGS,
         "[FRAMEWORK ...]",
         most=999,
     ),
 )
 
 
-def run(told: Told, screen: Screen, started: float) -> Answer:
-    flags = told.flags
+def run(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
+    flags = parsed.flags
     if flags.get("q") and flags.get("v"):
-        raise Usage("-q and -v do not go together: choose one")
-    ignore = _reasons(flags.get("ignore", []))
+        raise UsageError("-q and -v do not go together: choose one")
+    ignore = _parse_ignore_reasons(flags.get("ignore", []))
     from gpuready import workflow
-    from gpuready.model import EXIT, worst
+    from gpuready.model import EXIT_CODES, worst_verdict
 
     seconds: dict[str, float] = {}
-    reports = workflow.check(
-        list(told.arguments),
-        **{name: flags.get(name) for name in _PASSED},
+    reports = workflow.check_machine(
+        list(parsed.arguments),
+        **{name: flags.get(name) for name in _PASSED_FLAGS},
         ignore=ignore,
         strict=bool(flags.get("strict")),
-        what_if=what_if(flags),
+        what_if=what_if_values(flags),
         seconds=seconds,
         partial=True,
     )
-    form = _format(flags)
+    form = _choose_check_format(flags)
     if form in ("sarif", "junit"):
-        text = _for_tools(form, reports)
+        text = _format_for_tools(form, reports)
     elif form == "json":
-        text = _json(reports, told)
+        text = _format_json(reports, parsed)
     elif flags.get("q"):
-        text = _lines(reports)
+        text = _format_summary_lines(reports)
     else:
-        text = _screens(reports, screen, started, bool(flags.get("v")), seconds)
-        text += _since(flags.get("since"), reports, screen)
-    return text, EXIT[worst(report.verdict for report in reports)]
+        text = _format_screens(reports, screen, started, bool(flags.get("v")), seconds)
+        text += _format_changes_since(flags.get("since"), reports, screen)
+    return text, EXIT_CODES[worst_verdict(report.verdict for report in reports)]
 
 
-def _format(flags: Mapping[str, Any]) -> str:
-    asked = str(flags.get("format", "json" if flags.get("json") else "text"))
-    if flags.get("json") and asked != "json":
-        raise Usage(f"--json and --format {asked} do not go together: choose one")
-    return asked
+def _choose_check_format(flags: Mapping[str, Any]) -> str:
+    requested = str(flags.get("format", "json" if flags.get("json") else "text"))
+    if flags.get("json") and requested != "json":
+        raise UsageError(f"--json and --format {requested} do not go together: choose one")
+    return requested
 
 
-def _for_tools(form: str, reports: list[Report]) -> str:
+def _format_for_tools(form: str, reports: list[Report]) -> str:
     if form == "junit":
         from gpuready.render import junit
 
-        return junit.document(reports)
+        return junit.render_junit_xml(reports)
     from gpuready import workflow
     from gpuready.render import sarif
 
-    return sarif.document(reports, {code: workflow.explain(code) for code in workflow.codes()})
+    return sarif.render_sarif(
+        reports, {code: workflow.explain_rule(code) for code in workflow.list_rule_codes()}
+    )
 
 
-def _since(path: str | None, reports: list[Report], screen: Screen) -> str:
+def _format_changes_since(path: str | None, reports: list[Report], screen: Screen) -> str:
     if path is None:
         return ""
     from gpuready import workflow
     from gpuready.render import changes
 
-    return f"\nsince {path}:\n\n" + changes.listing(workflow.since(path, reports[0]), screen)
+    return f"\nsince {path}:\n\n" + changes.render_fact_changes(
+        workflow.changes_since_recording(path, reports[0]), screen
+    )
 
 
-def _reasons(given: list[str]) -> dict[str, str]:
+def _parse_ignore_reasons(ignored: list[str]) -> dict[str, str]:
     reasons = {}
-    for text in given:
+    for text in ignored:
         code, _, reason = text.partition("=")
         if not code.strip() or not reason.strip():
-            asked = code.strip() or "CODE"
-            raise Usage(f'--ignore {asked} needs a reason: --ignore {asked}="why it does not matter here"')
+            shown_code = code.strip() or "CODE"
+            raise UsageError(
+                f'--ignore {shown_code} needs a reason: --ignore {shown_code}="why it does not matter here"'
+            )
         reasons[code.strip().upper()] = reason.strip()
     return reasons
 
 
-def _json(reports: list[Report], told: Told) -> str:
+def _format_json(reports: list[Report], parsed: ParsedCommand) -> str:
     """Return one Report for one named framework; a list otherwise, of any length."""
-    from gpuready.render import answers
+    from gpuready.render import json_results
 
-    return answers.check(reports, len(told.arguments) + ("contract" in told.flags) == 1)
-
-
-def _lines(reports: list[Report]) -> str:
-    from gpuready.render import text
-
-    return "".join(text.line(report) for report in reports)
+    return json_results.render_check_json(reports, len(parsed.arguments) + ("contract" in parsed.flags) == 1)
 
 
-def _screens(
+def _format_summary_lines(reports: list[Report]) -> str:
+    from gpuready.render import check_report
+
+    return "".join(check_report.format_check_line(report) for report in reports)
+
+
+def _format_screens(
     reports: list[Report], screen: Screen, started: float, verbose: bool, seconds: Mapping[str, float]
 ) -> str:
-    from gpuready.render import text
+    from gpuready.render import check_report
 
     last = len(reports) - 1
     parts = []
     for i, report in enumerate(reports):
         elapsed = time.perf_counter() - started if i == last else None
-        told = seconds if i == last else {}
-        parts.append(text.render(report, screen, elapsed=elapsed, verbose=verbose, seconds=told))
+        timings = seconds if i == last else {}
+        parts.append(
+            check_report.render_check_screen(
+                report, screen, elapsed=elapsed, verbose=verbose, seconds=timings
+            )
+        )
     return "\n".join(parts)

@@ -2,64 +2,81 @@
 
 from __future__ import annotations
 
-from gpuready.cli.words import EVERYWHERE, Command, Flag, Usage
+from gpuready.cli.command_spec import COMMON_FLAGS, CommandSpec, Flag, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.cli.words import Told
+    from gpuready.cli.command_spec import ParsedCommand
     from gpuready.render.layout import Screen
 
-    Answer = tuple[str, int]
+    CommandOutput = tuple[str, int]
 
-_FLAGS = Flag("--contract", "a contract in a file", "FILE")
+_CONTRACT_FLAG = Flag("--contract", "a contract in a file", "FILE")
 COMMANDS = (
-    Command("contract list", "the frameworks and versions that gpuready knows", EVERYWHERE),
-    Command("contract show", "what a framework asks for", (_FLAGS, *EVERYWHERE), "[FRAMEWORK]", 0, 1),
-    Command("contract diff", "what changed between two contracts", EVERYWHERE, "A B", 2, 2),
-    Command("contract import", "an environment page as a contract", EVERYWHERE, "PAGE", 1, 1),
+    CommandSpec("contract list", "the frameworks and versions that gpuready knows", COMMON_FLAGS),
+    CommandSpec(
+        "contract show", "what a framework asks for", (_CONTRACT_FLAG, *COMMON_FLAGS), "[FRAMEWORK]", 0, 1
+    ),
+    CommandSpec("contract diff", "what changed between two contracts", COMMON_FLAGS, "A B", 2, 2),
+    CommandSpec("contract import", "an environment page as a contract", COMMON_FLAGS, "PAGE", 1, 1),
 )
 
 
-def _list(told: Told, screen: Screen, started: float) -> Answer:
+def _list_contracts(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
     from gpuready import workflow
-    from gpuready.render import answers, contract
+    from gpuready.render import contract, json_results
 
     rows = workflow.contract_list()
-    return (answers.contracts(rows) if told.flags.get("json") else contract.known(rows, screen)), 0
+    return (
+        json_results.render_contracts_json(rows)
+        if parsed.flags.get("json")
+        else contract.render_contract_list(rows, screen)
+    ), 0
 
 
-def _show(told: Told, screen: Screen, started: float) -> Answer:
-    file = told.flags.get("contract")
-    if bool(told.arguments) == (file is not None):
-        raise Usage("gpuready contract show takes a FRAMEWORK or --contract FILE, one of the two")
+def _show_contract(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
+    file = parsed.flags.get("contract")
+    if bool(parsed.arguments) == (file is not None):
+        raise UsageError("gpuready contract show takes a FRAMEWORK or --contract FILE, one of the two")
     from gpuready import workflow
-    from gpuready.render import answers, contract
+    from gpuready.render import contract, json_results
 
-    shown = workflow.contract_show(told.arguments[0] if told.arguments else "", file)
-    return (answers.contract(shown) if told.flags.get("json") else contract.show(shown, screen)), 0
+    contract_shown = workflow.contract_show(parsed.arguments[0] if parsed.arguments else "", file)
+    return (
+        json_results.render_contract_json(contract_shown)
+        if parsed.flags.get("json")
+        else contract.render_contract_screen(contract_shown, screen)
+    ), 0
 
 
-def _diff(told: Told, screen: Screen, started: float) -> Answer:
+def _diff_contracts(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
     from gpuready import workflow
-    from gpuready.render import answers, contract
+    from gpuready.render import contract, json_results
 
-    a, b = told.arguments
+    a, b = parsed.arguments
     rows = workflow.contract_diff(a, b, files=True)
-    if told.flags.get("json"):
-        return answers.contract_diff(a, b, rows), 0
-    return contract.difference(a, b, rows, screen), 0
+    if parsed.flags.get("json"):
+        return json_results.render_contract_diff_json(a, b, rows), 0
+    return contract.render_contract_diff(a, b, rows, screen), 0
 
 
-def _import(told: Told, screen: Screen, started: float) -> Answer:
+def _import_contract(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
     from gpuready import workflow
-    from gpuready.render import answers, contract
+    from gpuready.render import contract, json_results
 
-    imported, unplaced = workflow.contract_import(told.arguments[0])
-    if told.flags.get("json"):
-        return answers.contract_import(imported, unplaced), 0
-    return contract.show(imported, screen) + contract.unplaced(unplaced, screen), 0
+    imported, unplaced = workflow.contract_import(parsed.arguments[0])
+    if parsed.flags.get("json"):
+        return json_results.render_contract_import_json(imported, unplaced), 0
+    return contract.render_contract_screen(imported, screen) + contract.format_unplaced_lines(
+        unplaced, screen
+    ), 0
 
 
-def run(told: Told, screen: Screen, started: float) -> Answer:
-    acts = {"list": _list, "show": _show, "diff": _diff, "import": _import}
-    return acts[told.command.partition(" ")[2]](told, screen, started)
+def run(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
+    handlers = {
+        "list": _list_contracts,
+        "show": _show_contract,
+        "diff": _diff_contracts,
+        "import": _import_contract,
+    }
+    return handlers[parsed.command.partition(" ")[2]](parsed, screen, started)

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from gpuready.cli.words import EVERYWHERE, Command
+from gpuready.cli.command_spec import COMMON_FLAGS, CommandSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.cli.words import Told
+    from gpuready.cli.command_spec import ParsedCommand
     from gpuready.render.layout import Screen
 
-    Answer = tuple[str, int]
+    CommandOutput = tuple[str, int]
 
-COMMANDS = (Command("explain", "the long story behind a code, or all codes", EVERYWHERE, "[CODE]", most=1),)
+COMMANDS = (
+    CommandSpec("explain", "the long story behind a code, or all codes", COMMON_FLAGS, "[CODE]", most=1),
+)
 
 
-def run(told: Told, screen: Screen, started: float) -> Answer:
+def run(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
     from gpuready import workflow
-    from gpuready.render import answers, explain
+    from gpuready.render import explain, json_results
 
-    if not told.arguments:
-        every = workflow.explained()
-        return (answers.codes(every) if told.flags.get("json") else explain.index(every, screen)), 0
-    story = workflow.explain(told.arguments[0])
-    return (answers.explain(story) if told.flags.get("json") else explain.page(story, screen)), 0
+    if not parsed.arguments:
+        explanations = workflow.explain_all_rules()
+        return (
+            json_results.render_codes_json(explanations)
+            if parsed.flags.get("json")
+            else explain.render_rule_index(explanations, screen)
+        ), 0
+    explanation = workflow.explain_rule(parsed.arguments[0])
+    return (
+        json_results.render_explain_json(explanation)
+        if parsed.flags.get("json")
+        else explain.render_rule_page(explanation, screen)
+    ), 0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpuready.cli.words import EVERYWHERE, Command, Flag, Usage
+from gpuready.cli.command_spec import COMMON_FLAGS, CommandSpec, Flag, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gpuready.cli.words import Told
+    from gpuready.cli.command_spec import ParsedCommand
     from gpuready.render.layout import Screen
 
 
@@ -72,37 +72,37 @@ _FLAGS = (
     Flag("-v", "also every default, and the phases of a step"),
 )
 COMMANDS = (
-    Command(
+    CommandSpec(
         "fit",
         "how much GPU memory a job needs, and what makes it fit",
-        _FLAGS + EVERYWHERE,
+        _FLAGS + COMMON_FLAGS,
         "MODEL|FILE ...",
         1,
         9,
     ),
 )
-COUNTS = ("micro-batch", "seq", "accumulation", "lora-r", "new-tokens", "world", "tensor-parallel")
-WORDS = (
+COUNT_FLAGS = ("micro-batch", "seq", "accumulation", "lora-r", "new-tokens", "world", "tensor-parallel")
+WORD_FLAGS = (
     "method", "precision", "optimizer", "attention", "loss", "lora-dtype", "quant", "alloc-conf", "task", "cache", "offload",
 )  # fmt: skip
-SWITCHES = ("keep-outputs", "padded", "dpo", "fsdp")
+SWITCH_FLAGS = ("keep-outputs", "padded", "dpo", "fsdp")
 
 
-def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
-    flags = told.flags
+def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
+    flags = parsed.flags
     if flags.get("q") and flags.get("v"):
-        raise Usage("-q and -v do not go together: choose one")
+        raise UsageError("-q and -v do not go together: choose one")
     if flags.get("gpus") and "max" in flags:
-        raise Usage("--gpus and --max do not go together: choose one")
+        raise UsageError("--gpus and --max do not go together: choose one")
     if flags.get("trace") and "max" in flags:
-        raise Usage("--trace and --max do not go together: a trace is one size")
+        raise UsageError("--trace and --max do not go together: a trace is one size")
     if "python" in flags and not flags.get("trace"):
-        raise Usage("--python goes with --trace")
-    from gpuready.workflow.fitting import fit
+        raise UsageError("--python goes with --trace")
+    from gpuready.workflow.fit import fit_job
 
-    found = fit(
-        list(told.arguments),
-        fields(flags),
+    result = fit_job(
+        list(parsed.arguments),
+        job_fields_from_flags(flags),
         on=flags.get("on"),
         every=bool(flags.get("gpus")),
         largest=flags.get("max"),
@@ -112,49 +112,51 @@ def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
     from gpuready.render import fit as render
 
     if flags.get("json"):
-        from gpuready.render import answers
+        from gpuready.render import json_results
 
-        return answers.fit(found), found.exit
+        return json_results.render_fit_json(result), result.exit
     if flags.get("q"):
-        return render.line(found), found.exit
-    return render.page(found, screen, bool(flags.get("v"))), found.exit
+        return render.format_fit_line(result), result.exit
+    return render.render_fit_screen(result, screen, bool(flags.get("v"))), result.exit
 
 
-def fields(flags: Mapping[str, Any]) -> dict[str, Any]:
+def job_fields_from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the flags to fields of a Job."""
-    given: dict[str, Any] = {_field(name): _count(name, flags[name]) for name in COUNTS if name in flags}
-    given |= {_field(name): flags[name] for name in WORDS if name in flags}
-    given |= {_field(name): True for name in SWITCHES if flags.get(name)}
+    job_fields: dict[str, Any] = {
+        _flag_to_field(name): _parse_fit_count(name, flags[name]) for name in COUNT_FLAGS if name in flags
+    }
+    job_fields |= {_flag_to_field(name): flags[name] for name in WORD_FLAGS if name in flags}
+    job_fields |= {_flag_to_field(name): True for name in SWITCH_FLAGS if flags.get(name)}
     if "zero" in flags:
-        given["zero"] = int(flags["zero"])
+        job_fields["zero"] = int(flags["zero"])
     if "gradient-checkpointing" in flags:
         kind = flags["gradient-checkpointing"]
-        given["checkpointing"] = {"reentrant": "reentrant", "off": "none"}.get(kind, "nonreentrant")
+        job_fields["checkpointing"] = {"reentrant": "reentrant", "off": "none"}.get(kind, "nonreentrant")
     if "lora-targets" in flags:
-        given["lora_targets"] = _targets(flags["lora-targets"])
-    return given
+        job_fields["lora_targets"] = _parse_lora_targets(flags["lora-targets"])
+    return job_fields
 
 
-def _field(name: str) -> str:
+def _flag_to_field(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _count(name: str, word: str) -> int:
+def _parse_fit_count(name: str, word: str) -> int:
     """Parse a whole number from 1 up; ``8k`` is 8192, as sequence lengths are written."""
-    from gpuready.workflow import jobwords
+    from gpuready.workflow import job_schema
 
     low = word.strip().lower()
     plain, scale = (low[:-1], 1024) if low.endswith("k") else (low, 1)
-    most = jobwords.most(_field(name))
+    most = job_schema.max_job_count(_flag_to_field(name))
     if not plain.isdecimal() or not plain.isascii() or len(plain) > 12 or not 1 <= int(plain) * scale <= most:
-        raise Usage(f"--{name} takes a whole number from 1 to {most}, not {word!r}")
+        raise UsageError(f"--{name} takes a whole number from 1 to {most}, not {word!r}")
     return int(plain) * scale
 
 
-def _targets(word: str) -> str | tuple[str, ...]:
+def _parse_lora_targets(word: str) -> str | tuple[str, ...]:
     if word in ("all", "qv"):
         return word
     names = tuple(part.strip() for part in word.split(",") if part.strip())
     if not names or not all(name.replace("_", "a").replace(".", "a").isalnum() for name in names):
-        raise Usage(f"--lora-targets takes all, qv, or names such as q_proj,v_proj, not {word!r}")
+        raise UsageError(f"--lora-targets takes all, qv, or names such as q_proj,v_proj, not {word!r}")
     return names

@@ -2,46 +2,60 @@
 
 from __future__ import annotations
 
-from gpuready.cli.words import EVERYWHERE, PATIENT, WHAT_IF, Command, Flag, Usage, what_if
+from gpuready.cli.command_spec import (
+    COMMON_FLAGS,
+    TARGET_FLAGS,
+    WHAT_IF_FLAGS,
+    CommandSpec,
+    Flag,
+    UsageError,
+    what_if_values,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuready.cli.words import Told
+    from gpuready.cli.command_spec import ParsedCommand
     from gpuready.render.layout import Screen
 
-    Answer = tuple[str, int]
+    CommandOutput = tuple[str, int]
 
-_FLAGS = Flag("-o", "record this machine in a file, for --on or a bug report; - is stdout", "FILE")
+_OUTPUT_FLAG = Flag("-o", "record this machine in a file, for --on or a bug report; - is stdout", "FILE")
 COMMANDS = (
-    Command("probe", "what gpuready sees of this machine", (*PATIENT, _FLAGS, *WHAT_IF, *EVERYWHERE)),
+    CommandSpec(
+        "probe",
+        "what gpuready sees of this machine",
+        (*TARGET_FLAGS, _OUTPUT_FLAG, *WHAT_IF_FLAGS, *COMMON_FLAGS),
+    ),
 )
 
 
-def run(told: Told, screen: Screen, started: float) -> Answer:
-    flags = told.flags
-    stated = what_if(flags)
+def run(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
+    flags = parsed.flags
+    stated = what_if_values(flags)
     if "o" in flags:
-        return _record(told, stated)
+        return _record_machine(parsed, stated)
     from gpuready import workflow
-    from gpuready.render import answers, facts
+    from gpuready.render import facts, json_results
 
-    known = workflow.probe(python=flags.get("python"), on=flags.get("on"), what_if=stated)
-    return (answers.probe(known) if flags.get("json") else facts.listing(known, screen)), 0
+    known = workflow.probe_machine(python=flags.get("python"), on=flags.get("on"), what_if=stated)
+    return (
+        json_results.render_probe_json(known) if flags.get("json") else facts.render_fact_list(known, screen)
+    ), 0
 
 
-def _record(told: Told, stated: Mapping[str, str]) -> Answer:
-    if "on" in told.flags or stated:
-        raise Usage("-o records the machine that gpuready runs on: leave out --on and the what-if flags")
+def _record_machine(parsed: ParsedCommand, stated: Mapping[str, str]) -> CommandOutput:
+    if "on" in parsed.flags or stated:
+        raise UsageError("-o records the machine that gpuready runs on: leave out --on and the what-if flags")
     from gpuready import workflow
-    from gpuready.cli.terminal import sentence
-    from gpuready.render import answers
+    from gpuready.cli.terminal import write_sentence
+    from gpuready.render import json_results
 
-    path = told.flags["o"]
-    text = answers.recording(workflow.record(python=told.flags.get("python")))
+    path = parsed.flags["o"]
+    text = json_results.render_recording_json(workflow.record_machine(python=parsed.flags.get("python")))
     if path == "-":
         return text, 0
-    workflow.save(path, text)
-    sentence(f"recorded this machine in {path}; judge it anywhere with gpuready check --on {path}")
+    workflow.save_text_file(path, text)
+    write_sentence(f"recorded this machine in {path}; judge it anywhere with gpuready check --on {path}")
     return "", 0

@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 import time
 
-from gpuready.cli.words import EVERYWHERE, Command, Flag, Usage
+from gpuready.cli.command_spec import COMMON_FLAGS, CommandSpec, Flag, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gpuready.cli.words import Told
-    from gpuready.proven import Proof
+    from gpuready.cli.command_spec import ParsedCommand
+    from gpuready.model.proof import ProofResult
     from gpuready.render.layout import Screen
-    from gpuready.workflow.proving import Proved
+    from gpuready.workflow.prove import ProveResult
 
 _FLAGS = (
     Flag("--python", "the environment to prove: a Python, a venv or a conda prefix", "PATH"),
@@ -32,40 +32,40 @@ _FLAGS = (
     Flag("-v", "also every number, and the output of what failed"),
 )
 COMMANDS = (
-    Command(
+    CommandSpec(
         "prove",
         "run it and see: capabilities executed on this machine, with their numbers",
-        _FLAGS + EVERYWHERE,
+        _FLAGS + COMMON_FLAGS,
         "[FRAMEWORK|CAPABILITY ...]",
         most=999,
     ),
 )
 
 
-def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
-    flags = told.flags
+def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
+    flags = parsed.flags
     if flags.get("q") and flags.get("v"):
-        raise Usage("-q and -v do not go together: choose one")
-    from gpuready.workflow import proving
+        raise UsageError("-q and -v do not go together: choose one")
+    from gpuready.workflow import prove
 
     if flags.get("list"):
-        return _listed(proving.listed(), flags, screen), 0
-    from gpuready.model import EXIT, worst
+        return _format_proof_list(prove.list_proofs(), flags, screen), 0
+    from gpuready.model import EXIT_CODES, worst_verdict
 
-    proved = proving.prove(
-        list(told.arguments),
+    proved = prove.run_proofs(
+        list(parsed.arguments),
         **{name: flags.get(name) for name in ("python", "wants", "model", "config", "contract")},
         strict=bool(flags.get("strict")),
-        deadline=_number(flags, "deadline", float),
-        jobs=int(_number(flags, "jobs", int)),
+        deadline=_parse_prove_number(flags, "deadline", float),
+        jobs=int(_parse_prove_number(flags, "jobs", int)),
         into=flags.get("o"),
-        tell=_teller(flags, screen),
+        tell=_make_proof_reporter(flags, screen),
     )
-    verdict = worst(report.verdict for report in proved.reports)
-    return _answer(proved, flags, screen, time.perf_counter() - started), EXIT[verdict]
+    verdict = worst_verdict(report.verdict for report in proved.reports)
+    return _format_proofs(proved, flags, screen, time.perf_counter() - started), EXIT_CODES[verdict]
 
 
-def _number(flags: Mapping[str, Any], name: str, kind: type) -> float:
+def _parse_prove_number(flags: Mapping[str, Any], name: str, kind: type) -> float:
     word = flags.get(name)
     if word is None:
         return 0
@@ -74,44 +74,44 @@ def _number(flags: Mapping[str, Any], name: str, kind: type) -> float:
     except ValueError:
         found = 0
     if not 0 < found < 86400:
-        raise Usage(f"--{name} takes a number above 0, not {word!r}")
+        raise UsageError(f"--{name} takes a number above 0, not {word!r}")
     return float(found)
 
 
-def _teller(flags: Mapping[str, Any], screen: Screen) -> Any:
+def _make_proof_reporter(flags: Mapping[str, Any], screen: Screen) -> Any:
     """Return a callback that prints one line per finished proof; None off a terminal."""
     if flags.get("q") or sys.stderr is None or not sys.stderr.isatty():
         return None
     from gpuready.cli import terminal
     from gpuready.render import prove
 
-    def tell(proof: Proof, done: int, count: int) -> None:
-        terminal.note(prove.progress(proof, done, count, screen))
+    def report_proof(proof: ProofResult, done: int, count: int) -> None:
+        terminal.write_note(prove.format_proof_progress(proof, done, count, screen))
 
-    return tell
+    return report_proof
 
 
-def _answer(proved: Proved, flags: Mapping[str, Any], screen: Screen, elapsed: float) -> str:
-    from gpuready.render import answers, prove, text
+def _format_proofs(proved: ProveResult, flags: Mapping[str, Any], screen: Screen, elapsed: float) -> str:
+    from gpuready.render import check_report, json_results, prove
 
     if flags.get("json"):
-        return answers.prove(proved)
+        return json_results.render_prove_json(proved)
     if flags.get("q"):
-        return "".join(text.line(report) for report in proved.reports)
-    return prove.page(
+        return "".join(check_report.format_check_line(report) for report in proved.reports)
+    return prove.render_proof_screen(
         proved.reports,
         proved.evidence,
         screen,
         elapsed=elapsed,
         verbose=bool(flags.get("v")),
-        kept=proved.saved,
+        saved_path=proved.saved,
         note=proved.note,
     )
 
 
-def _listed(rows: list[Any], flags: Mapping[str, Any], screen: Screen) -> str:
-    from gpuready.render import answers, prove
+def _format_proof_list(rows: list[Any], flags: Mapping[str, Any], screen: Screen) -> str:
+    from gpuready.render import json_results, prove
 
     if flags.get("json"):
-        return answers.proofs(rows)
-    return prove.listing(rows, screen)
+        return json_results.render_proofs_json(rows)
+    return prove.render_proof_list(rows, screen)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 
-from gpuready.cli.words import EVERYWHERE, Command, Flag, Usage
+from gpuready.cli.command_spec import COMMON_FLAGS, CommandSpec, Flag, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.cli.words import Told
-    from gpuready.diagnosed import Diagnosis
+    from gpuready.cli.command_spec import ParsedCommand
+    from gpuready.model.diagnosis import Diagnosis
     from gpuready.render.layout import Screen
 
 
@@ -37,10 +37,10 @@ _FLAGS = (
     Flag("-q", "only what the ranks write, and one line at the end"),
 )
 COMMANDS = (
-    Command(
+    CommandSpec(
         "run",
         "start a script on every GPU, and say why it died",
-        _FLAGS + EVERYWHERE,
+        _FLAGS + COMMON_FLAGS,
         "[FRAMEWORK]",
         0,
         1,
@@ -49,64 +49,64 @@ COMMANDS = (
 )
 
 
-def run(told: Told, screen: Screen, started: float) -> tuple[str, int]:
-    if not told.rest:
-        raise Usage("gpuready run needs a SCRIPT after --: gpuready run --nproc 2 -- train.py --lr 1e-4")
-    from gpuready.workflow import running
+def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
+    if not parsed.rest:
+        raise UsageError("gpuready run needs a SCRIPT after --: gpuready run --nproc 2 -- train.py --lr 1e-4")
+    from gpuready.workflow import run as running
 
-    flags = told.flags
-    ready = running.prepare(told.rest, told.arguments[0] if told.arguments else None, flags=flags)
+    flags = parsed.flags
+    ready = running.prepare_run(parsed.rest, parsed.arguments[0] if parsed.arguments else None, flags=flags)
     if flags.get("dry-run"):
-        return _planned(running.planned(ready), flags, screen), ready.refused
+        return _format_dry_run(running.describe_start(ready), flags, screen), ready.refused
     if ready.refused:
-        return _refused(ready, flags, screen), ready.refused
-    _warnings(ready, flags, screen)
-    outcome, found = running.run(ready, lambda job, book: Teller(job, book, flags, screen))
-    return _told(outcome, found, flags, screen), outcome.code
+        return _format_refusal(ready, flags, screen), ready.refused
+    _print_warnings(ready, flags, screen)
+    outcome, found = running.run_job(ready, lambda job, book: TerminalRunReporter(job, book, flags, screen))
+    return _format_outcome(outcome, found, flags, screen), outcome.code
 
 
-def _planned(plan: dict[str, Any], flags: dict[str, Any], screen: Screen) -> str:
-    from gpuready.render import answers
+def _format_dry_run(plan: dict[str, Any], flags: dict[str, Any], screen: Screen) -> str:
+    from gpuready.render import json_results
     from gpuready.render import run as shown
 
-    return answers.start(plan) if flags.get("json") else shown.plan(plan, screen)
+    return json_results.render_start_json(plan) if flags.get("json") else shown.render_run_plan(plan, screen)
 
 
-def _refused(ready: Any, flags: dict[str, Any], screen: Screen) -> str:
-    from gpuready.render import answers
+def _format_refusal(ready: Any, flags: dict[str, Any], screen: Screen) -> str:
+    from gpuready.render import json_results
     from gpuready.render import run as shown
 
     if flags.get("json"):
-        return answers.refused(ready.refused, ready.sights)
-    return shown.refusal(ready.sights, screen)
+        return json_results.render_refused_json(ready.refused, ready.sights)
+    return shown.render_run_refusal(ready.sights, screen)
 
 
-def _warnings(ready: Any, flags: dict[str, Any], screen: Screen) -> None:
+def _print_warnings(ready: Any, flags: dict[str, Any], screen: Screen) -> None:
     from gpuready.cli import terminal
     from gpuready.render import run as shown
 
     rows = [sight for sight in ready.sights if sight.severity == "warning"]
     if rows and not flags.get("q"):
-        terminal.note(shown.sights(rows, screen.but(colour=False)))
+        terminal.write_note(shown.render_preflight(rows, screen.replace(colour=False)))
 
 
-def _told(outcome: Any, found: Diagnosis | None, flags: dict[str, Any], screen: Screen) -> str:
-    from gpuready.render import answers, diagnosis
+def _format_outcome(outcome: Any, found: Diagnosis | None, flags: dict[str, Any], screen: Screen) -> str:
+    from gpuready.render import diagnosis, json_results
     from gpuready.render import run as shown
 
     if flags.get("json"):
-        return answers.run(outcome, found)
+        return json_results.render_run_json(outcome, found)
     if flags.get("q"):
-        return shown.summary(outcome)
-    text = shown.post_mortem(outcome, screen)
+        return shown.format_outcome_line(outcome)
+    text = shown.render_post_mortem(outcome, screen)
     if outcome.verdict in ("done", "interrupted"):
-        return text if outcome.last.notes or "warning" in text else shown.summary(outcome)
+        return text if outcome.last.notes or "warning" in text else shown.format_outcome_line(outcome)
     if found is not None and found.verdict == "cause":
-        return "\n" + text + "\n" + diagnosis.page(found, screen)
+        return "\n" + text + "\n" + diagnosis.render_diagnosis_screen(found, screen)
     return "\n" + text
 
 
-class Teller:
+class TerminalRunReporter:
     """Show a running job: the ranks' lines, notes, and on a terminal a status line for each node."""
 
     def __init__(self, job: Any, book: Any, flags: dict[str, Any], screen: Screen):
@@ -114,65 +114,63 @@ class Teller:
 
         self.job, self.book, self.screen = job, book, screen
         self.quiet, self.json = bool(flags.get("q")), bool(flags.get("json"))
-        self.write = terminal.note if self.json else terminal.answer
-        self.note_line = terminal.note
-        self.live = sys.stderr is not None and sys.stderr.isatty() and not self.json and not self.quiet
-        self.drawn = 0
-        self.began = time.monotonic()
+        self.write = terminal.write_note if self.json else terminal.write_answer
+        self.note_line = terminal.write_note
+        self.is_live = sys.stderr is not None and sys.stderr.isatty() and not self.json and not self.quiet
+        self.drawn_lines = 0
+        self.started = time.monotonic()
 
-    def line(self, rank: int, host: str, text: str) -> None:
+    def write_line(self, rank: int, host: str, text: str) -> None:
         from gpuready.render import run as shown
 
-        self.book.write(f"rank-{rank}", text)
-        self._clear()
+        self.book.write_line(f"rank-{rank}", text)
+        self._clear_status()
         if self.json:
-            self.write(shown.line(rank, text, False))
+            self.write(shown.format_rank_line(rank, text, False))
         elif self.job.world == 1:
-            self.write(shown.line(rank, text, False).partition(" ")[2])
+            self.write(shown.format_rank_line(rank, text, False).partition(" ")[2])
         else:
-            self.write(shown.line(rank, text, self.screen.colour))
+            self.write(shown.format_rank_line(rank, text, self.screen.colour))
 
-    def engine(self, text: str) -> None:
-        self.book.write("engine", text)
-        self._clear()
+    def write_engine_line(self, text: str) -> None:
+        self.book.write_line("engine", text)
+        self._clear_status()
         if not self.quiet:
             self.note_line(f"[{self.job.engine}] {text}")
 
-    def note(self, note: Any) -> None:
+    def write_note(self, note: Any) -> None:
         from gpuready.render import run as shown
 
-        self._clear()
-        for text in shown.note(note):
+        self._clear_status()
+        for text in shown.format_run_note(note):
             self.note_line(text)
 
-    def alive(self, ledger: Any, now: float) -> None:
+    def show_progress(self, ledger: Any, now: float) -> None:
         """Redraw one status line for each node."""
-        if not self.live:
+        if not self.is_live:
             return
-        self._clear()
+        self._clear_status()
         nodes: dict[str, list[Any]] = {}
-        for life in ledger.lives.values():
+        for life in ledger.ranks.values():
             nodes.setdefault(life.host or "starting", []).append(life)
-        rows = [self._row(host, lives, now) for host, lives in nodes.items()][:16]
+        rows = [self._node_status_row(host, lives, now) for host, lives in nodes.items()][:16]
         sys.stderr.write("".join(f"{row}\n" for row in rows))
         sys.stderr.flush()
-        self.drawn = len(rows)
+        self.drawn_lines = len(rows)
 
-    def _row(self, host: str, lives: list[Any], now: float) -> str:
-        from gpuready.render.escape import visible
+    def _node_status_row(self, host: str, lives: list[Any], now: float) -> str:
+        from gpuready.render.escape import escape_unprintable
 
-        alive = sum(life.alive for life in lives)
-        busy = sum(bool(life.beats) and life.beats[-1][1] == "R" for life in lives if life.alive)
-        quiet = now - max(life.heard for life in lives) if alive else 0.0
-        text = (
-            f"{visible(host)}: {alive} of {len(lives)} ranks, {busy} on a processor, {now - self.began:.0f} s"
-        )
-        return self.screen.cut(
+        alive = sum(life.is_alive for life in lives)
+        busy = sum(bool(life.beats) and life.beats[-1][1] == "R" for life in lives if life.is_alive)
+        quiet = now - max(life.last_output for life in lives) if alive else 0.0
+        text = f"{escape_unprintable(host)}: {alive} of {len(lives)} ranks, {busy} on a processor, {now - self.started:.0f} s"
+        return self.screen.truncate_text(
             text + (f", quiet for {quiet:.0f} s" if quiet > 5 else ""), self.screen.width - 1
         )
 
-    def _clear(self) -> None:
-        if self.drawn:
-            sys.stderr.write(f"\x1b[{self.drawn}A\x1b[J")
+    def _clear_status(self) -> None:
+        if self.drawn_lines:
+            sys.stderr.write(f"\x1b[{self.drawn_lines}A\x1b[J")
             sys.stderr.flush()
-            self.drawn = 0
+            self.drawn_lines = 0

@@ -8,25 +8,25 @@ on each node) or refused with a table of what each says.
 from __future__ import annotations
 
 from gpuready.cluster import sources
-from gpuready.cluster.address import derived_port, host, port
-from gpuready.cluster.sources import LAUNCHERS, Claim, Reader
-from gpuready.noun import Noun
+from gpuready.cluster.address import derive_job_port, parse_host_address, parse_port
+from gpuready.cluster.sources import LAUNCHERS, EnvironReader, LauncherClaim
+from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LAUNCHERS", "Claim", "Rendezvous", "Unclear", "discover"]
+__all__ = ["LAUNCHERS", "LauncherClaim", "Rendezvous", "RendezvousUnclear", "discover_rendezvous"]
 
-COMPARED = ("rank", "world_size", "local_rank", "local_world_size")
-FILLED = ("world_size", "local_rank", "local_world_size", "node", "nodes", "hosts", "tasks", "key")
+COMPARED_FIELDS = ("rank", "world_size", "local_rank", "local_world_size")
+FILLED_FIELDS = ("world_size", "local_rank", "local_world_size", "node", "nodes", "hosts", "tasks", "key")
 """Fields a launcher does not give are taken from one that agrees with it (srun gives PMIx's rank beside its own)."""
 
-HERE = "127.0.0.1"
-TORCH_STYLE = ("torchrun", "ray", "kubernetes")
+LOOPBACK = "127.0.0.1"
+TORCH_STYLE_LAUNCHERS = ("torchrun", "ray", "kubernetes")
 
 
-class Rendezvous(Noun):
+class Rendezvous(Record):
     """Which rank this process is, of how many, and where they meet."""
 
     rank: int = 0
@@ -35,7 +35,7 @@ class Rendezvous(Noun):
     local_world_size: int = 0  # 0: unknown; the roll-call counts
     node: int = 0
     nodes: int = 0  # 0: unknown
-    address: str = HERE
+    address: str = LOOPBACK
     port: int = 0  # 0: no peers
     launcher: str = "single"
     run_id: str = ""
@@ -46,10 +46,10 @@ class Rendezvous(Noun):
     counts: str = "ranks"  # or "nodes": each process stands for a node (ROLL's driver)
     notes: tuple[str, ...] = ()
 
-    def expected(self, rank: int) -> str:
+    def describe_expected_rank(self, rank: int) -> str:
         """Describe a rank: ``rank 2 (expected on gpu-2, local rank 0, srun task 2)``."""
         words, first = [], 0
-        for number, count in enumerate(self._layout()):
+        for number, count in enumerate(self._ranks_per_node()):
             if first <= rank < first + count:
                 name = self.hosts[number] if number < len(self.hosts) else f"node {number}"
                 words = [f"expected on {name}", f"local rank {rank - first}"]
@@ -58,31 +58,31 @@ class Rendezvous(Noun):
         words += [f"{task} {rank}"] if task else []
         return f"rank {rank}" + (f" ({', '.join(words)})" if words else "")
 
-    def _layout(self) -> tuple[int, ...]:
+    def _ranks_per_node(self) -> tuple[int, ...]:
         if self.tasks:
             return self.tasks
         each = self.local_world_size
         return (each,) * (self.world_size // each) if each and self.world_size % each == 0 else ()
 
 
-class Unclear(ValueError):
+class RendezvousUnclear(ValueError):
     """The variables do not identify this process: all problems, and a table if sources differ."""
 
     def __init__(
-        self, problems: Sequence[str], table: Sequence[Claim] = (), partial: Rendezvous | None = None
+        self, problems: Sequence[str], table: Sequence[LauncherClaim] = (), partial: Rendezvous | None = None
     ):
         self.problems, self.table = tuple(problems), tuple(table)
         self.partial = partial or Rendezvous()  # as far as it could be read: where to report the problem
-        self.code = _code(self.problems)
-        super().__init__(_text(self.problems, self.table, self.code))
+        self.code = _rule_of_problems(self.problems)
+        super().__init__(_format_unclear(self.problems, self.table, self.code))
 
 
-def discover(
+def discover_rendezvous(
     environ: Mapping[str, str],
     launcher: str | None = None,
     *,
     framework: str = "",
-    given: Mapping[str, object] | None = None,
+    arguments: Mapping[str, object] | None = None,
 ) -> Rendezvous:
     """Return the Rendezvous that the variables describe; RendezvousUnclear with all problems if they do not.
 
@@ -91,151 +91,168 @@ def discover(
     """
     forced = launcher or environ.get("GPUREADY_LAUNCHER", "").strip() or None
     if forced is not None and forced not in LAUNCHERS:
-        raise Unclear([f"no launcher is called {forced!r}: it is one of {', '.join(LAUNCHERS)}"])
-    said = {name: value for name, value in (given or {}).items() if value is not None}
-    read = Reader(environ)
-    claims = _claims(read, forced, framework)
-    chosen, rivals = _chosen(read, claims, forced, said)
-    table = () if forced or _argued(said) else _contradicting(chosen, rivals)
+        raise RendezvousUnclear([f"no launcher is called {forced!r}: it is one of {', '.join(LAUNCHERS)}"])
+    arguments_set = {name: value for name, value in (arguments or {}).items() if value is not None}
+    reader = EnvironReader(environ)
+    claims = _read_claims(reader, forced, framework)
+    chosen, rivals = _choose_claim(reader, claims, forced, arguments_set)
+    table = () if forced or _rank_is_argument(arguments_set) else _find_contradictions(chosen, rivals)
     if table:
-        read.problem(_contradiction(table))
-    _complete(read, chosen)
-    found = _meeting(read, chosen, said, framework)
-    if read.problems:
-        raise Unclear(read.problems, table, found)
-    return found
+        reader.add_problem(_contradiction_text(table))
+    _check_completeness(reader, chosen)
+    rendezvous = _build_rendezvous(reader, chosen, arguments_set, framework)
+    if reader.problems:
+        raise RendezvousUnclear(reader.problems, table, rendezvous)
+    return rendezvous
 
 
-def _claims(read: Reader, forced: str | None, framework: str) -> list[Claim]:
+def _read_claims(reader: EnvironReader, forced: str | None, framework: str) -> list[LauncherClaim]:
     """Read what each launcher says; a forced one is read alone."""
     if forced == "single":
         return []
-    if forced in TORCH_STYLE:
-        found = [sources.torch_style(read, forced, framework)]
+    if forced in TORCH_STYLE_LAUNCHERS:
+        claims = [sources.read_torch_style(reader, forced, framework)]
     elif forced:
-        found = [getattr(sources, forced)(read)]
+        claims = [getattr(sources, f"read_{forced}")(reader)]
     else:
-        found = [sources.torch_style(read, "", framework), sources.openmpi(read), sources.mpich(read)]
-        found.append(sources.slurm(read))
-    present = [claim for claim in found if claim is not None]
+        claims = [
+            sources.read_torch_style(reader, "", framework),
+            sources.read_openmpi(reader),
+            sources.read_mpich(reader),
+        ]
+        claims.append(sources.read_slurm(reader))
+    present = [claim for claim in claims if claim is not None]
     if forced and not present:
-        read.problem(f"the launcher is said to be {forced}, and none of its variables is set")
+        reader.add_problem(f"the launcher is said to be {forced}, and none of its variables is set")
     return present
 
 
-def _argued(said: Mapping[str, object]) -> bool:
-    return "rank" in said and "world_size" in said
+def _rank_is_argument(arguments_set: Mapping[str, object]) -> bool:
+    return "rank" in arguments_set and "world_size" in arguments_set
 
 
-def _chosen(
-    read: Reader, claims: list[Claim], forced: str | None, said: Mapping[str, object]
-) -> tuple[Claim, list[Claim]]:
+def _choose_claim(
+    reader: EnvironReader,
+    claims: list[LauncherClaim],
+    forced: str | None,
+    arguments_set: Mapping[str, object],
+) -> tuple[LauncherClaim, list[LauncherClaim]]:
     """Return the claim that counts, and the others. A complete one precedes one without rank or size."""
-    numbers = {name: _given(read, name, said[name]) for name in COMPARED if name in said}
-    order = sorted(claims, key=lambda claim: not claim.complete)
-    if _argued(said):
+    numbers = {
+        name: _number_argument(reader, name, arguments_set[name])
+        for name in COMPARED_FIELDS
+        if name in arguments_set
+    }
+    order = sorted(claims, key=lambda claim: not claim.is_complete)
+    if _rank_is_argument(arguments_set):
         agreeing = [c for c in order if (c.rank, c.world_size) == (numbers["rank"], numbers["world_size"])]
-        return (agreeing[0] if agreeing else Claim("arguments")).but(launcher="arguments", **numbers), claims
+        return (agreeing[0] if agreeing else LauncherClaim("arguments")).replace(
+            launcher="arguments", **numbers
+        ), claims
     if not order:
-        return Claim(forced or "single", 0, 1, 0, 1, 0, 1).but(**numbers), []
+        return LauncherClaim(forced or "single", 0, 1, 0, 1, 0, 1).replace(**numbers), []
     first, rest = order[0], order[1:]
     for other in rest:
         if first.rank == other.rank and first.world_size in (None, other.world_size):
-            gaps = {name: getattr(other, name) for name in FILLED if getattr(first, name) in (None, (), "")}
+            gaps = {
+                name: getattr(other, name) for name in FILLED_FIELDS if getattr(first, name) in (None, (), "")
+            }
             # srun speaks PMI and PMIx too; the tasks are still its own.
             by_srun = other.launcher == "slurm" and not other.outer and first.launcher in ("openmpi", "mpich")
-            first = first.but(**gaps, **({"launcher": "slurm"} if by_srun else {}))
-    return first.but(**numbers), rest
+            first = first.replace(**gaps, **({"launcher": "slurm"} if by_srun else {}))
+    return first.replace(**numbers), rest
 
 
-def _given(read: Reader, name: str, value: object) -> int | None:
+def _number_argument(reader: EnvironReader, name: str, value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    read.problem(f"the argument {name} is {value!r}, which is no whole number from 0 on")
+    reader.add_problem(f"the argument {name} is {value!r}, which is no whole number from 0 on")
     return None
 
 
-def _complete(read: Reader, chosen: Claim) -> None:
+def _check_completeness(reader: EnvironReader, chosen: LauncherClaim) -> None:
     """Report missing values, and ranks that are not below their sizes."""
-    asked = {"rank": chosen.rank, "world_size": chosen.world_size, "local_rank": chosen.local_rank}
+    required = {"rank": chosen.rank, "world_size": chosen.world_size, "local_rank": chosen.local_rank}
     if chosen.launcher == "arguments" or chosen.world_size == 1:
-        asked.pop("local_rank")
-    for field, value in asked.items():
-        name = _variable(chosen, field)
+        required.pop("local_rank")
+    for field, value in required.items():
+        name = _variable_name(chosen, field)
         if value is None and not any(
-            said.startswith((f"{name} is", f"the argument {field}")) for said in read.problems
+            problem.startswith((f"{name} is", f"the argument {field}")) for problem in reader.problems
         ):
-            read.problem(f"{name} is not set")
+            reader.add_problem(f"{name} is not set")
     for field, size in (("rank", "world_size"), ("local_rank", "local_world_size")):
         which, of = getattr(chosen, field), getattr(chosen, size)
         if which is not None and of is not None and which >= of > 0:
-            read.problem(
-                f"{_variable(chosen, field)} is {which} and {_variable(chosen, size)} {of}: ranks count from 0"
+            reader.add_problem(
+                f"{_variable_name(chosen, field)} is {which} and {_variable_name(chosen, size)} {of}: ranks count from 0"
             )
     world, here = chosen.world_size, chosen.local_world_size
     if world and here and here > world:
-        read.problem(
-            f"{_variable(chosen, 'local_world_size')} is {here} and {_variable(chosen, 'world_size')} only {world}"
+        reader.add_problem(
+            f"{_variable_name(chosen, 'local_world_size')} is {here} and {_variable_name(chosen, 'world_size')} only {world}"
         )
 
 
-NAMED = {
+VARIABLES_OF_LAUNCHER = {
     "openmpi": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     "mpich": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     "slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_TASKS_PER_NODE"),
 }  # fmt: skip
-OF_ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
-def _variable(chosen: Claim, field: str) -> str:
-    return NAMED.get(chosen.launcher, OF_ENVIRONMENT)[COMPARED.index(field)]
+def _variable_name(chosen: LauncherClaim, field: str) -> str:
+    return VARIABLES_OF_LAUNCHER.get(chosen.launcher, TORCH_VARIABLES)[COMPARED_FIELDS.index(field)]
 
 
 # -- sources that contradict each other -----------------------------------------------------------------
 
 
-def _contradicting(chosen: Claim, rivals: list[Claim]) -> tuple[Claim, ...]:
-    against = [other for other in rivals if _differs(chosen, other) and not _explained(chosen, other)]
+def _find_contradictions(chosen: LauncherClaim, rivals: list[LauncherClaim]) -> tuple[LauncherClaim, ...]:
+    against = [
+        other for other in rivals if _claims_differ(chosen, other) and not _outer_started_inner(chosen, other)
+    ]
     return (chosen, *against) if against else ()
 
 
-def _differs(one: Claim, other: Claim) -> bool:
-    pairs = ((getattr(one, field), getattr(other, field)) for field in COMPARED)
+def _claims_differ(one: LauncherClaim, other: LauncherClaim) -> bool:
+    pairs = ((getattr(one, field), getattr(other, field)) for field in COMPARED_FIELDS)
     return any(a is not None and b is not None and a != b for a, b in pairs)
 
 
-def _explained(inner: Claim, outer: Claim) -> bool:
+def _outer_started_inner(inner: LauncherClaim, outer: LauncherClaim) -> bool:
     """Whether the outer launcher started the inner one: alone, from a batch script, or once on each node."""
     if outer.outer or outer.world_size == 1:
         return True
     return inner.nodes is not None and (outer.world_size, outer.rank) == (inner.nodes, inner.node)
 
 
-def _contradiction(table: Sequence[Claim]) -> str:
+def _contradiction_text(table: Sequence[LauncherClaim]) -> str:
     first, others = table[0], table[1:]
-    said = f"{first.launcher} and {' and '.join(one.launcher for one in others)} say different things of this process"
+    headline = f"{first.launcher} and {' and '.join(one.launcher for one in others)} say different things of this process"
     by_node = [
         o for o in others if o.node is not None and (o.node, o.nodes) == (first.rank, first.world_size)
     ]
     if by_node:
-        return (
-            f"{said}; RANK and WORLD_SIZE look like numbers of nodes, as ROLL means them (framework='roll')"
-        )
-    return said
+        return f"{headline}; RANK and WORLD_SIZE look like numbers of nodes, as ROLL means them (framework='roll')"
+    return headline
 
 
 # -- address and port -----------------------------------------------------------------------------------
 
 
-def _meeting(read: Reader, chosen: Claim, said: Mapping[str, object], framework: str) -> Rendezvous:
-    environ, notes = read.environ, []
+def _build_rendezvous(
+    reader: EnvironReader, chosen: LauncherClaim, arguments_set: Mapping[str, object], framework: str
+) -> Rendezvous:
+    environ, notes = reader.environ, []
     world = chosen.world_size or 1
     alone = chosen.world_size == 1
-    where, note = _address(read, chosen, said, alone)
+    where, note = _find_address(reader, chosen, arguments_set, alone)
     notes += [note] if note else []
     if chosen.outer and world > 1 and chosen.launcher == "slurm":
         notes.append("this is the batch script itself, and no task of srun: start the ranks with srun")
-    by_node = chosen.launcher in TORCH_STYLE and sources.node_meaning(environ, framework)
+    by_node = chosen.launcher in TORCH_STYLE_LAUNCHERS and sources.rank_counts_nodes(environ, framework)
     if by_node:
         notes.append("RANK and WORLD_SIZE count nodes here (ROLL)")
     return Rendezvous(
@@ -246,97 +263,103 @@ def _meeting(read: Reader, chosen: Claim, said: Mapping[str, object], framework:
         chosen.node or 0,
         chosen.nodes or 0,
         where,
-        _port(read, chosen, said, alone),
+        _find_port(reader, chosen, arguments_set, alone),
         chosen.launcher,
-        _run_id(read, chosen),
+        _find_run_id(reader, chosen),
         chosen.hosts,
         chosen.tasks,
         environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and chosen.launcher == "torchrun" and world > 1,
-        read.number("TORCHELASTIC_RESTART_COUNT") or 0,
+        reader.read_number("TORCHELASTIC_RESTART_COUNT") or 0,
         "nodes" if by_node else "ranks",
         tuple(notes),
     )
 
 
-def _run_id(read: Reader, chosen: Claim) -> str:
+def _find_run_id(reader: EnvironReader, chosen: LauncherClaim) -> str:
     """Return what distinguishes this job from another at the same address. torchrun's "none" does not."""
-    own = read.text("GPUREADY_RUN_ID")
+    own = reader.read_text("GPUREADY_RUN_ID")
     return own or ("" if chosen.key == "none" else chosen.key)
 
 
-def _address(read: Reader, chosen: Claim, said: Mapping[str, object], alone: bool) -> tuple[str, str]:
+def _find_address(
+    reader: EnvironReader, chosen: LauncherClaim, arguments_set: Mapping[str, object], alone: bool
+) -> tuple[str, str]:
     """Return the normalized MASTER_ADDR, or the job's first host if the launcher names its hosts."""
-    if "host" in said or "MASTER_ADDR" in read.environ:
-        name = "the argument host" if "host" in said else "MASTER_ADDR"
-        text = str(said["host"]) if "host" in said else read.environ["MASTER_ADDR"]
+    if "host" in arguments_set or "MASTER_ADDR" in reader.environ:
+        name = "the argument host" if "host" in arguments_set else "MASTER_ADDR"
+        text = str(arguments_set["host"]) if "host" in arguments_set else reader.environ["MASTER_ADDR"]
         try:
-            return host(text, name)
-        except ValueError as wrong:
-            if not alone or "host" in said:
-                read.problem(str(wrong))
-            return HERE, ""
+            return parse_host_address(text, name)
+        except ValueError as error:
+            if not alone or "host" in arguments_set:
+                reader.add_problem(str(error))
+            return LOOPBACK, ""
     if chosen.hosts:
         return chosen.hosts[0], ""
     one_node = chosen.nodes == 1 or (chosen.local_world_size or 0) >= (chosen.world_size or 2)
-    unread = any("node list" in problem for problem in read.problems)
-    if not alone and not unread and not (one_node and chosen.launcher not in TORCH_STYLE):
-        read.problem("MASTER_ADDR is not set: name the host of rank 0")
-    return HERE, ""
+    unread = any("node list" in problem for problem in reader.problems)
+    if not alone and not unread and not (one_node and chosen.launcher not in TORCH_STYLE_LAUNCHERS):
+        reader.add_problem("MASTER_ADDR is not set: name the host of rank 0")
+    return LOOPBACK, ""
 
 
-def _port(read: Reader, chosen: Claim, said: Mapping[str, object], alone: bool) -> int:
+def _find_port(
+    reader: EnvironReader, chosen: LauncherClaim, arguments_set: Mapping[str, object], alone: bool
+) -> int:
     """Return MASTER_PORT, or one that all ranks derive from the job's name if the launcher gives none."""
-    text = str(said["port"]) if "port" in said else read.environ.get("MASTER_PORT")
+    text = str(arguments_set["port"]) if "port" in arguments_set else reader.environ.get("MASTER_PORT")
     if text is not None:
         try:
-            return port(text, "the argument port" if "port" in said else "MASTER_PORT")
-        except ValueError as wrong:
-            if not alone or "port" in said:
-                read.problem(str(wrong))
+            return parse_port(text, "the argument port" if "port" in arguments_set else "MASTER_PORT")
+        except ValueError as error:
+            if not alone or "port" in arguments_set:
+                reader.add_problem(str(error))
             return 0
-    if not alone and chosen.key and chosen.launcher not in TORCH_STYLE:
-        return derived_port(f"{chosen.launcher} {chosen.key}")
+    if not alone and chosen.key and chosen.launcher not in TORCH_STYLE_LAUNCHERS:
+        return derive_job_port(f"{chosen.launcher} {chosen.key}")
     if not alone:
-        read.problem("MASTER_PORT is not set: name a free port, the same for all ranks, such as 29500")
+        reader.add_problem("MASTER_PORT is not set: name a free port, the same for all ranks, such as 29500")
     return 0
 
 
 # -- error text -----------------------------------------------------------------------------------------
 
 
-def _code(problems: Sequence[str]) -> str:
-    return _rule(problems[0])
+def _rule_of_problems(problems: Sequence[str]) -> str:
+    return _rule_of_problem(problems[0])
 
 
-def _rule(said: str) -> str:
-    if "MASTER_PORT" in said and "MASTER_ADDR" not in said:
+def _rule_of_problem(problem: str) -> str:
+    if "MASTER_PORT" in problem and "MASTER_ADDR" not in problem:
         return "NET007"
-    if "Slurm" in said or "SLURM_" in said or "node list" in said:
+    if "Slurm" in problem or "SLURM_" in problem or "node list" in problem:
         return "RUN004"
     return "NET006"
 
 
-def _text(problems: Sequence[str], table: Sequence[Claim], code: str) -> str:
-    said = f"this process cannot be placed in its job: {'; '.join(problems)} [{code}]"
-    return "\n".join([said, *_rows(table), *([_advice(table)] if table else [])])
+def _format_unclear(problems: Sequence[str], table: Sequence[LauncherClaim], code: str) -> str:
+    headline = f"this process cannot be placed in its job: {'; '.join(problems)} [{code}]"
+    return "\n".join(
+        [headline, *_format_claim_table(table), *([_contradiction_advice(table)] if table else [])]
+    )
 
 
-def _rows(table: Sequence[Claim]) -> list[str]:
+def _format_claim_table(table: Sequence[LauncherClaim]) -> list[str]:
     if not table:
         return []
     heads = ("source", "rank", "of", "local rank", "of", "from")
     rows: list[tuple[str, ...]] = [heads]
     for one in table:
         numbers = (one.rank, one.world_size, one.local_rank, one.local_world_size)
-        shown = tuple("-" if n is None else str(n) for n in numbers)
-        rows.append((one.launcher, *shown, ", ".join(one.names[:3])))
+        cells = tuple("-" if n is None else str(n) for n in numbers)
+        rows.append((one.launcher, *cells, ", ".join(one.names[:3])))
     widths = [max(len(row[at]) for row in rows) for at in range(len(heads) - 1)]
     return [
         "  " + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows
     ]
 
 
-def _advice(table: Sequence[Claim]) -> str:
+def _contradiction_advice(table: Sequence[LauncherClaim]) -> str:
     first = table[0].launcher
     return (
         f"{first} would win, because the innermost launcher is asked first ({', '.join(LAUNCHERS)}). "

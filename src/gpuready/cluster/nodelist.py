@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-LIMIT = 100_000
+MAX_HOSTS = 100_000
 """More hosts than any cluster has; a longer list is a mistake or an attack."""
 
-BRACKETS = 8
+MAX_RANGES = 8
 """More ranges than any name has."""
 
 
-def expand(text: str) -> tuple[str, ...]:
+def expand_nodelist(text: str) -> tuple[str, ...]:
     """Return the hosts of a list in order; ValueError if it cannot be parsed."""
-    found: list[str] = []
-    for part in _parts(text.strip()):
-        found += _hosts(part, text)
-        if len(found) > LIMIT:
-            raise ValueError(f"the node list {text[:60]!r} names more than {LIMIT} hosts")
-    return tuple(found)
+    hosts: list[str] = []
+    for part in _split_outside_brackets(text.strip()):
+        hosts += _expand_part(part, text)
+        if len(hosts) > MAX_HOSTS:
+            raise ValueError(f"the node list {text[:60]!r} names more than {MAX_HOSTS} hosts")
+    return tuple(hosts)
 
 
-def _parts(text: str) -> list[str]:
+def _split_outside_brackets(text: str) -> list[str]:
     """Split the list at commas outside brackets."""
     parts: list[str] = []
     depth = start = 0
@@ -35,43 +35,43 @@ def _parts(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _hosts(part: str, text: str) -> list[str]:
+def _expand_part(part: str, text: str) -> list[str]:
     before, bracket, rest = part.partition("[")
     if not bracket:
         if not part.strip():
             raise ValueError(f"the node list {text[:60]!r} has an empty name")
         return [part.strip()]
-    if part.count("[") > BRACKETS:
-        raise ValueError(f"the node list {text[:60]!r} has a name with more than {BRACKETS} ranges")
+    if part.count("[") > MAX_RANGES:
+        raise ValueError(f"the node list {text[:60]!r} has a name with more than {MAX_RANGES} ranges")
     inside, _, after = rest.partition("]")
     numbers: list[str] = []
     for span in inside.split(","):
-        numbers += _span(span, text)
-        if len(numbers) > LIMIT:
-            raise ValueError(f"the node list {text[:60]!r} names more than {LIMIT} hosts")
-    tails = _hosts(after, text) if after else [""]
-    if len(numbers) * len(tails) > LIMIT:
-        raise ValueError(f"the node list {text[:60]!r} names more than {LIMIT} hosts")
+        numbers += _expand_range(span, text)
+        if len(numbers) > MAX_HOSTS:
+            raise ValueError(f"the node list {text[:60]!r} names more than {MAX_HOSTS} hosts")
+    tails = _expand_part(after, text) if after else [""]
+    if len(numbers) * len(tails) > MAX_HOSTS:
+        raise ValueError(f"the node list {text[:60]!r} names more than {MAX_HOSTS} hosts")
     return [f"{before}{number}{tail}" for number in numbers for tail in tails]
 
 
-def _span(span: str, text: str) -> list[str]:
+def _expand_range(span: str, text: str) -> list[str]:
     first, dash, last = span.partition("-")
     last = last if dash else first
     plain = all(one.isascii() and one.isdecimal() and len(one) < 10 for one in (first, last))
-    if not plain or int(last) < int(first) or int(last) - int(first) > LIMIT:
+    if not plain or int(last) < int(first) or int(last) - int(first) > MAX_HOSTS:
         raise ValueError(f"the node list {text[:60]!r} has the range {span[:40]!r}, which is none")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 
 
-def tasks(text: str) -> tuple[int, ...]:
+def parse_tasks_per_node(text: str) -> tuple[int, ...]:
     """Parse the number of tasks on each node: ``2(x3),1`` is 2, 2, 2, 1."""
-    found: list[int] = []
+    counts: list[int] = []
     for part in text.strip().split(","):
         count, repeated, times = part.partition("(x")
         times = times.removesuffix(")") if repeated else "1"
         plain = count.isdecimal() and times.isdecimal() and len(count) < 10 and len(times) < 10
-        if not plain or not 0 < int(times) <= LIMIT - len(found):
+        if not plain or not 0 < int(times) <= MAX_HOSTS - len(counts):
             raise ValueError(f"SLURM_TASKS_PER_NODE is {text[:60]!r}, which is no list such as 2(x3),1")
-        found += [int(count)] * int(times)
-    return tuple(found)
+        counts += [int(count)] * int(times)
+    return tuple(counts)

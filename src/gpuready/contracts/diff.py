@@ -6,9 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Noun
+    from gpuready.model import Contract, Record
 
-NAMES = {
+KEY_FIELDS = {
     "needs": ("key", "when"),
     "capabilities": ("name",),
     "variables": ("name", "when"),
@@ -17,7 +17,7 @@ NAMES = {
 }
 """Fields that identify a row; where they differ, one row was removed and one added."""
 
-SAYS = {
+VALUE_FIELDS = {
     "needs": ("want", "level"),
     "capabilities": ("level", "gate", "when"),
     "variables": ("access", "value", "allowed", "required"),
@@ -27,15 +27,19 @@ SAYS = {
 """Fields that state the requirement; a new citation or note alone is no change."""
 
 
-def diff(a: Contract, b: Contract) -> list[dict[str, str]]:
+def diff_contract_rows(a: Contract, b: Contract) -> list[dict[str, str]]:
     """Return rows of change, table, name, before and after; empty where both require the same."""
-    rows = _of("contract", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)})
-    for table in NAMES:
-        rows += _of(table, _rows(table, getattr(a, table)), _rows(table, getattr(b, table)))
+    rows = _table_changes(
+        "contract", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)}
+    )
+    for table in KEY_FIELDS:
+        rows += _table_changes(
+            table, _rows_by_name(table, getattr(a, table)), _rows_by_name(table, getattr(b, table))
+        )
     return rows
 
 
-def _of(table: str, before: dict[str, str], after: dict[str, str]) -> list[dict[str, str]]:
+def _table_changes(table: str, before: dict[str, str], after: dict[str, str]) -> list[dict[str, str]]:
     rows = []
     for name in [*before, *(n for n in after if n not in before)]:
         old, new = before.get(name), after.get(name)
@@ -47,18 +51,20 @@ def _of(table: str, before: dict[str, str], after: dict[str, str]) -> list[dict[
     return rows
 
 
-def _rows(table: str, rows: tuple[Noun, ...]) -> dict[str, str]:
+def _rows_by_name(table: str, rows: tuple[Record, ...]) -> dict[str, str]:
     """Return the rows by name. Rows with equal names (required and recommended minimum) are told apart by level."""
     found: dict[str, str] = {}
     for row in rows:
-        name = " when ".join(text for text in (getattr(row, f) for f in NAMES[table]) if text)
+        name = " when ".join(text for text in (getattr(row, f) for f in KEY_FIELDS[table]) if text)
         if name in found:
             name = f"{name} ({getattr(row, 'level', len(found))})"
-        found[name] = ", ".join(text for text in (_text(getattr(row, f)) for f in SAYS[table]) if text)
+        found[name] = ", ".join(
+            text for text in (_field_text(getattr(row, f)) for f in VALUE_FIELDS[table]) if text
+        )
     return found
 
 
-def _text(value: Any) -> str:
+def _field_text(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(value)
     if isinstance(value, bool):

@@ -10,206 +10,212 @@ import re
 
 import gpuready.contracts.page_rows as rows
 import gpuready.contracts.phrases as phrases
-from gpuready.contracts.layout import blocks, is_content, is_furniture
-from gpuready.model import Capability, Contract, KnownError, Need, Step, Variable
+from gpuready.contracts.page_layout import is_content_heading, is_site_furniture, parse_blocks
+from gpuready.model import Capability, Contract, ContractVariable, FixStep, KnownError, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from gpuready.contracts.layout import Block
-    from gpuready.model import Noun
+    from gpuready.contracts.page_layout import PageBlock
+    from gpuready.model import Record
 
-LARGEST = 1 << 20
-LONGEST = 8000
-MOST_CELLS = 100
-LONGEST_CITE = 2000
-LOOKS = (
+MAX_PAGE_CHARS = 1 << 20
+MAX_LINE_LENGTH = 8000
+MAX_CELLS = 100
+MAX_CITE_LENGTH = 2000
+PAGE_DESCRIPTION = (
     "an environment page has a title and sections such as System Requirements, Dependencies or Credentials"
 )
-TOPICS = (
+TOPIC_WORDS = (
     "cuda|gpu|nvidia|python|pytorch|distributed|environment|runtime|docker|training|rocm|multi|kubernetes"
 )
 
 
 def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
     """Return the contract that a page describes, and the numbered lines that could not be placed."""
-    if len(text) > LARGEST:
+    if len(text) > MAX_PAGE_CHARS:
         raise ValueError(f"{name} is larger than 1 MiB, which no environment page is")
-    if any(len(line) > LONGEST for line in text.splitlines()):
+    if any(len(line) > MAX_LINE_LENGTH for line in text.splitlines()):
         raise ValueError(
-            f"{name} has a line of more than {LONGEST} characters, which no environment page has"
+            f"{name} has a line of more than {MAX_LINE_LENGTH} characters, which no environment page has"
         )
-    _readable(text, name)
-    found = blocks(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n")))
-    if any(b.kind == "row" and (len(b.text) > LONGEST or len(b.cells) > MOST_CELLS) for b in found):
-        raise ValueError(
-            f"{name} has a row of more than {LONGEST} characters or {MOST_CELLS} cells, which no environment page has"
-        )
-    if not any(b.kind == "heading" and is_content(b.section) for b in found):
-        raise ValueError(f"{name} is not an environment page, it has no section of one: {LOOKS}")
-    titles = [b.text for b in found if b.kind == "title"]
-    dates = re.findall(
-        r"\b(20\d\d-\d\d-\d\d)\b", " ".join(b.text for b in found if b.kind in ("head", "chrome"))
+    _check_is_text(text, name)
+    page_blocks = parse_blocks(
+        re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n"))
     )
-    framework = _framework(titles[0] if titles else _stem(name))
-    page = _Page(f"environment page ({framework}{', ' + dates[0] if dates else ''})", _site(found))
-    for block in found:
-        page.place(block)
-    return page.contract(
-        framework, dates[0] if dates else "", titles[0] if titles else _stem(name)
+    if any(
+        b.kind == "row" and (len(b.text) > MAX_LINE_LENGTH or len(b.cells) > MAX_CELLS) for b in page_blocks
+    ):
+        raise ValueError(
+            f"{name} has a row of more than {MAX_LINE_LENGTH} characters or {MAX_CELLS} cells, which no environment page has"
+        )
+    if not any(b.kind == "heading" and is_content_heading(b.section) for b in page_blocks):
+        raise ValueError(f"{name} is not an environment page, it has no section of one: {PAGE_DESCRIPTION}")
+    titles = [b.text for b in page_blocks if b.kind == "title"]
+    dates = re.findall(
+        r"\b(20\d\d-\d\d-\d\d)\b", " ".join(b.text for b in page_blocks if b.kind in ("head", "chrome"))
+    )
+    framework = _framework_from_title(titles[0] if titles else _file_stem(name))
+    page = _PageImport(
+        f"environment page ({framework}{', ' + dates[0] if dates else ''})", _site_name(page_blocks)
+    )
+    for block in page_blocks:
+        page.place_block(block)
+    return page.build_contract(
+        framework, dates[0] if dates else "", titles[0] if titles else _file_stem(name)
     ), page.unplaced
 
 
-def _readable(text: str, name: str) -> None:
+def _check_is_text(text: str, name: str) -> None:
     """Reject what is not text: non-UTF-8 bytes arrive as four-character escapes."""
     if not text.strip():
-        raise ValueError(f"{name} is empty: {LOOKS}")
+        raise ValueError(f"{name} is empty: {PAGE_DESCRIPTION}")
     unseen = len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]", text))
     escaped = 4 * len(re.findall(r"\\x[0-9a-f]{2}", text))
     if "\0" in text or 100 * unseen > len(text) or 4 * escaped > len(text):
-        raise ValueError(f"{name} is not text, it holds bytes of another kind of file: {LOOKS}")
+        raise ValueError(f"{name} is not text, it holds bytes of another kind of file: {PAGE_DESCRIPTION}")
 
 
-def _site(found: Iterable[Block]) -> str:
+def _site_name(page_blocks: Iterable[PageBlock]) -> str:
     """Return the name of the site that a page was copied from, as in its banners (``From NAME``)."""
-    heads = (b.text for b in found if b.kind == "head" and not b.section)
+    heads = (b.text for b in page_blocks if b.kind == "head" and not b.section)
     return next((text.removeprefix("From ") for text in heads if text.startswith("From ")), "")
 
 
-def _framework(title: str) -> str:
+def _framework_from_title(title: str) -> str:
     """Parse ``Environment:Org Name CUDA GPU`` -> ``name``: the last word before the first topic word."""
     words = re.findall(
         r"[A-Za-z][A-Za-z0-9.-]*", title.partition(":")[2].replace("_", " ") or title.replace("_", " ")
     )
-    topic = next((i for i, w in enumerate(words) if re.fullmatch(TOPICS, w, re.I)), len(words))
+    topic = next((i for i, w in enumerate(words) if re.fullmatch(TOPIC_WORDS, w, re.I)), len(words))
     return (words[topic - 1] if topic else words[0] if words else "page").lower()
 
 
-def _stem(name: str) -> str:
+def _file_stem(name: str) -> str:
     return re.sub(r"\.\w{1,5}$", "", re.split(r"[/\\]", name)[-1])
 
 
-class _Page:
+class _PageImport:
     """The tables of a contract while its page is imported."""
 
     def __init__(self, origin: str, site: str = ""):
         self.origin, self.site = origin, site
-        self.needs: list[Need] = []
+        self.needs: list[Requirement] = []
         self.capabilities: list[Capability] = []
-        self.variables: list[Variable] = []
+        self.variables: list[ContractVariable] = []
         self.errors: list[KnownError] = []
-        self.steps: list[Step] = []
+        self.steps: list[FixStep] = []
         self.notes: list[list[str]] = []
-        self.spoken: list[Variable] = []
+        self.named_variables: list[ContractVariable] = []
         self.unplaced: list[tuple[int, str]] = []
 
-    def place(self, block: Block) -> None:
+    def place_block(self, block: PageBlock) -> None:
         """Place one block by its section; list it as unplaced where nothing takes it."""
-        if block.kind in ("title", "heading") or self._around(block):
+        if block.kind in ("title", "heading") or self._is_site_text(block):
             return
-        if not is_content(block.section):
+        if not is_content_heading(block.section):
             self.unplaced.append((block.line, block.text))
             return
-        taken = self._by_section(block)(block)
-        if not taken:
+        is_placed = self._section_handler(block)(block)
+        if not is_placed:
             self.unplaced.append((block.line, block.text))
         self.capabilities += (
-            phrases.capabilities(block.text, self._cite(block)) if block.kind != "code" else []
+            phrases.find_capabilities(block.text, self._cite_block(block)) if block.kind != "code" else []
         )
 
-    def _around(self, block: Block) -> bool:
+    def _is_site_text(self, block: PageBlock) -> bool:
         """Return whether a block is the site's own text; before the first heading it must look like that."""
         if block.section:
             return block.kind in ("head", "chrome")
         banner = block.kind == "chrome" and self.site and self.site in block.text
-        return bool(banner or (block.kind != "code" and is_furniture(block.text)))
+        return bool(banner or (block.kind != "code" and is_site_furniture(block.text)))
 
-    def _by_section(self, block: Block) -> Callable[[Block], bool]:
+    def _section_handler(self, block: PageBlock) -> Callable[[PageBlock], bool]:
         section = block.section.casefold()
         if block.kind == "item":
-            return self._item
+            return self._place_item
         for words, handler in (
-            ("error|troubleshoot", self._error),
-            ("credential|variable", self._variable),
-            ("install|setup", self._install),
-            ("evidence", self._evidence),
-            ("compatib", self._compatibility),
-            ("package|dependenc|optional|inherit|additional", self._dependency),
-            ("requirement|hardware", self._requirement),
+            ("error|troubleshoot", self._place_error),
+            ("credential|variable", self._place_variable),
+            ("install|setup", self._place_install),
+            ("evidence", self._place_evidence),
+            ("compatib", self._place_compatibility),
+            ("package|dependenc|optional|inherit|additional", self._place_dependency),
+            ("requirement|hardware", self._place_requirement),
         ):
             if re.search(words, section):
                 return handler
-        return self._prose
+        return self._place_prose
 
-    def _cite(self, block: Block) -> str:
-        words = " ".join(block.text[:LONGEST_CITE].split())
+    def _cite_block(self, block: PageBlock) -> str:
+        words = " ".join(block.text[:MAX_CITE_LENGTH].split())
         return f"{self.origin}, {block.section.casefold()}, line {block.line}: {words}"
 
     # -- sections -----------------------------------------------------------------------------------
 
-    def _requirement(self, block: Block) -> bool:
+    def _place_requirement(self, block: PageBlock) -> bool:
         if block.kind == "text":
-            return self._prose(block)
-        return self._add(self.needs, rows.requirement(block, self._cite(block)))
+            return self._place_prose(block)
+        return self._add_rows(self.needs, rows.parse_requirement_row(block, self._cite_block(block)))
 
-    def _dependency(self, block: Block) -> bool:
+    def _place_dependency(self, block: PageBlock) -> bool:
         if block.kind == "text":
-            return self._prose(block)
+            return self._place_prose(block)
         level = "optional" if "optional" in block.section.casefold() else "required"
-        return self._add(self.needs, rows.dependency(block, level, self._cite(block)))
+        return self._add_rows(self.needs, rows.parse_dependency_row(block, level, self._cite_block(block)))
 
-    def _variable(self, block: Block) -> bool:
+    def _place_variable(self, block: PageBlock) -> bool:
         if block.kind == "text":
-            return self._prose(block)
-        return self._add(self.variables, rows.variable(block, self._cite(block)))
+            return self._place_prose(block)
+        return self._add_rows(self.variables, rows.parse_variable_row(block, self._cite_block(block)))
 
-    def _error(self, block: Block) -> bool:
+    def _place_error(self, block: PageBlock) -> bool:
         if block.kind == "text":
-            return self._prose(block)
-        return self._add(self.errors, rows.error(block, self._cite(block)))
+            return self._place_prose(block)
+        return self._add_rows(self.errors, rows.parse_error_row(block, self._cite_block(block)))
 
-    def _install(self, block: Block) -> bool:
+    def _place_install(self, block: PageBlock) -> bool:
         if block.kind != "code":
-            return self._prose(block)
-        return self._add(self.steps, rows.commands(block, self.origin))
+            return self._place_prose(block)
+        return self._add_rows(self.steps, rows.parse_commands(block, self.origin))
 
-    def _evidence(self, block: Block) -> bool:
+    def _place_evidence(self, block: PageBlock) -> bool:
         if block.kind != "code" or not self.notes:
-            return self._prose(block)
+            return self._place_prose(block)
         self.notes[-1].append(block.text)
-        self._add(self.variables, rows.mentioned(block, self._cite(block)))
+        self._add_rows(self.variables, rows.variables_with_values(block, self._cite_block(block)))
         return True
 
-    def _compatibility(self, block: Block) -> bool:
-        self._add(self.needs, rows.compatibility(block, self._cite(block)))
-        return self._prose(block)
+    def _place_compatibility(self, block: PageBlock) -> bool:
+        self._add_rows(self.needs, rows.parse_compatibility_note(block, self._cite_block(block)))
+        return self._place_prose(block)
 
-    def _item(self, block: Block) -> bool:
+    def _place_item(self, block: PageBlock) -> bool:
         self.steps.append(
-            Step(block.text, note=f"{self.origin}, {block.section.casefold()}, line {block.line}")
+            FixStep(block.text, note=f"{self.origin}, {block.section.casefold()}, line {block.line}")
         )
         return True
 
-    def _prose(self, block: Block) -> bool:
+    def _place_prose(self, block: PageBlock) -> bool:
         self.notes.append([block.text])
-        self.variables += rows.mentioned(block, self._cite(block))
-        self.spoken += rows.spoken_of(block, self._cite(block))
+        self.variables += rows.variables_with_values(block, self._cite_block(block))
+        self.named_variables += rows.variables_without_values(block, self._cite_block(block))
         return True
 
-    def _add(self, table: list[Any], found: Iterable[Noun]) -> bool:
+    def _add_rows(self, table: list[Any], rows_found: Iterable[Record]) -> bool:
         before = len(table)
-        table.extend(found)
+        table.extend(rows_found)
         return len(table) > before
 
-    def _only_spoken(self) -> list[Variable]:
-        told = {variable.name for variable in self.variables}
-        return [variable for variable in self.spoken if variable.name not in told]
+    def _named_only_variables(self) -> list[ContractVariable]:
+        known = {variable.name for variable in self.variables}
+        return [variable for variable in self.named_variables if variable.name not in known]
 
     # -- the contract --------------------------------------------------------------------------------------
 
-    def contract(self, framework: str, date: str, title: str) -> Contract:
+    def build_contract(self, framework: str, date: str, title: str) -> Contract:
         digits = [str(int(part)) for part in date.split("-") if part]
         notes = ["\n".join(note) for note in self.notes]
         whole = " ".join([*notes, *dict.fromkeys(n.cite for n in self.needs)])
@@ -224,24 +230,26 @@ class _Page:
             distribution=framework,
             title=title,
             origin=self.origin,
-            platforms=_platforms(f"{title} {whole} {' '.join(c.cite for c in self.capabilities)}"),
-            needs=_once(self.needs, "key", "want", "when"),
-            capabilities=_once([*first, *self.capabilities], "name"),
-            variables=_once([*self.variables, *self._only_spoken()], "name", "when"),
+            platforms=_find_platform(f"{title} {whole} {' '.join(c.cite for c in self.capabilities)}"),
+            needs=_merge_duplicates(self.needs, "key", "want", "when"),
+            capabilities=_merge_duplicates([*first, *self.capabilities], "name"),
+            variables=_merge_duplicates([*self.variables, *self._named_only_variables()], "name", "when"),
             errors=tuple(self.errors),
             steps=tuple(self.steps),
             notes=tuple(notes),
         )
 
 
-def _platforms(words: str) -> tuple[str, ...]:
+def _find_platform(words: str) -> tuple[str, ...]:
     """Return the platform that a page names, as a tuple; empty where it names none."""
-    named = (("cuda", "cuda|nvidia"), ("rocm", "rocm"), ("npu", "npu|ascend"), ("tpu", "tpu"))
-    spoken = (platform for platform, names in named if re.search(rf"(?<![A-Za-z])(?:{names})", words, re.I))
-    return tuple(spoken)[:1]
+    patterns = (("cuda", "cuda|nvidia"), ("rocm", "rocm"), ("npu", "npu|ascend"), ("tpu", "tpu"))
+    mentioned = (
+        platform for platform, names in patterns if re.search(rf"(?<![A-Za-z])(?:{names})", words, re.I)
+    )
+    return tuple(mentioned)[:1]
 
 
-def _once(table: Iterable[Any], *fields: str) -> tuple[Any, ...]:
+def _merge_duplicates(table: Iterable[Any], *fields: str) -> tuple[Any, ...]:
     """Merge rows with equal fields; the first one stays, and cites the others as well."""
     firsts: dict[tuple[object, ...], Any] = {}
     cites: dict[tuple[object, ...], dict[str, None]] = {}
@@ -249,4 +257,4 @@ def _once(table: Iterable[Any], *fields: str) -> tuple[Any, ...]:
         subject = tuple(getattr(row, f) for f in fields)
         firsts.setdefault(subject, row)
         cites.setdefault(subject, {})[row.cite] = None
-    return tuple(row.but(cite="; ".join(cites[subject])) for subject, row in firsts.items())
+    return tuple(row.replace(cite="; ".join(cites[subject])) for subject, row in firsts.items())

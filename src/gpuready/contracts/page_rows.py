@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 
 import gpuready.contracts.phrases as phrases
-from gpuready.model import KnownError, Need, Step, Variable
+from gpuready.model import ContractVariable, FixStep, KnownError, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuready.contracts.layout import Block
+    from gpuready.contracts.page_layout import PageBlock
 
-VERBS = (
+SOLUTION_VERBS = (
     "Add|Allow|Build|Change|Check|Choose|Configure|Consider|Decrease|Disable|Downgrade|Download|Enable|"
     "Ensure|Export|Free|Increase|Install|Keep|Limit|Lower|Make|Move|Pass|Pin|Raise|Rebuild|Recompile|Reduce|"
     "Reinstall|Remove|Replace|Restart|Run|Set|Start|Switch|Try|Turn|Uninstall|Update|Upgrade|Use|Verify|Wait"
 )
 """Words with which a solution begins."""
 
-LONGEST_HEAD = 200
+MAX_HEAD_LENGTH = 200
 """Maximum length of a row's first cell, which is read again with each of the others."""
 
 _SPEC = r"(?:>=|<=|==|~=|!=|<|>)\s*v?[\w.*+!-]+"
@@ -28,67 +28,69 @@ _NAME = r"`?([A-Za-z][\w.-]*)(?:\[([\w,\s-]*)\])?`?"
 _SHELL = r"[;&|$`\\\"'{}\n]|[<>](?!=?\s*\d)"
 
 
-def requirement(block: Block, cite: str) -> list[Need]:
+def parse_requirement_row(block: PageBlock, cite: str) -> list[Requirement]:
     """Return the needs of one row of a requirements table."""
     cells = [c for c in block.cells if c] or [block.text]
-    head = cells[0][:LONGEST_HEAD]
-    when = phrases.condition(head) if len(cells) > 1 else ""
-    said = [f"{head} {cell}" for cell in cells[1:]] or [block.text]
-    found = [need for text in said for need in phrases.needs(text, "required", cite, when)]
-    whole = "; ".join(said)
-    if re.match(r"(?:os|operating system|platform)\b", head, re.I) and (system := phrases.system(whole)):
-        found.insert(0, Need("os.system", system, "", "required", cite))
+    head = cells[0][:MAX_HEAD_LENGTH]
+    when = phrases.parse_condition_phrase(head) if len(cells) > 1 else ""
+    texts = [f"{head} {cell}" for cell in cells[1:]] or [block.text]
+    needs = [need for text in texts for need in phrases.parse_phrase_needs(text, "required", cite, when)]
+    whole = "; ".join(texts)
+    if re.match(r"(?:os|operating system|platform)\b", head, re.I) and (
+        system := phrases.allowed_systems(whole)
+    ):
+        needs.insert(0, Requirement("os.system", system, "", "required", cite))
     if re.search(r"\bnvidia\b.{0,20}\bgpu\b", whole, re.I):
-        found.insert(0, Need("gpu.count", ">=1", when, "required", cite))
-    return found or _named(block.text, "required", cite)
+        needs.insert(0, Requirement("gpu.count", ">=1", when, "required", cite))
+    return needs or _need_without_version(block.text, "required", cite)
 
 
-def dependency(block: Block, level: str, cite: str) -> list[Need]:
+def parse_dependency_row(block: PageBlock, level: str, cite: str) -> list[Requirement]:
     """Return the needs of a package row or bullet; what is not a Python package is a fact of the machine."""
     text = " ".join(c for c in block.cells if c) or block.text
     if block.columns and "package" not in block.columns[0] and "name" not in block.columns[0]:
-        return requirement(block, cite)
-    facts = phrases.needs(text, level, cite)
-    if phrases.subject(text) or re.match(r"`?[A-Za-z]\w*\.\w+", text):
+        return parse_requirement_row(block, cite)
+    facts = phrases.parse_phrase_needs(text, level, cite)
+    if phrases.line_subject(text) or re.match(r"`?[A-Za-z]\w*\.\w+", text):
         return (
             [n for n in facts if n.key != "package.torch"]
-            or _aside(text, level, cite)
-            or _named(text, level, cite)
+            or _feature_needs(text, level, cite)
+            or _need_without_version(text, level, cite)
         )
-    return list(_packages(text, level, cite)) or facts
+    return list(_package_needs(text, level, cite)) or facts
 
 
-def _named(text: str, level: str, cite: str) -> list[Need]:
+def _need_without_version(text: str, level: str, cite: str) -> list[Requirement]:
     """Require the presence of a thing that is named without a version."""
-    key = phrases.subject(text)
-    when = "gpus>1" if key == "nccl.version" else phrases.condition(text)
+    key = phrases.line_subject(text)
+    when = "gpus>1" if key == "nccl.version" else phrases.parse_condition_phrase(text)
     keys = [key, "toolkit.nvcc"] if key == "toolkit.version" and re.search(r"\bnvcc\b", text) else [key]
-    return [Need(key, "*", when, level, cite) for key in keys if key]
+    return [Requirement(key, "*", when, level, cite) for key in keys if key]
 
 
-def _aside(text: str, level: str, cite: str) -> list[Need]:
+def _feature_needs(text: str, level: str, cite: str) -> list[Requirement]:
     """Parse ``torch.compile`` compatible (requires PyTorch 2.0+): a feature, and what it needs."""
     match = re.match(r"`?([a-z]\w*)\.(\w+)", text)
     when = f"wants={match[1]}-{match[2]}".replace("_", "-") if match else ""
-    return [n.but(level="required") for n in phrases.needs(text, level, cite, when)]
+    return [n.replace(level="required") for n in phrases.parse_phrase_needs(text, level, cite, when)]
 
 
-def _packages(text: str, level: str, cite: str) -> Iterator[Need]:
+def _package_needs(text: str, level: str, cite: str) -> Iterator[Requirement]:
     """Parse ``name >= 1, < 2 (for what)``, or several joined by ``+``."""
     body, _, aside = text.partition("(")
-    when = phrases.condition(aside)
+    when = phrases.parse_condition_phrase(aside)
     for piece in re.split(r"\s\+\s", body):
         match = re.match(rf"{_NAME}\s*(.*)", piece.strip())
         # Unlike prose, a package is quoted, followed by a version, or alone.
         if match is None or not (piece.strip().startswith("`") or re.match(_SPEC, match[3]) or not match[3]):
             continue
-        want, rank = _version(match[3], aside, level)
+        want, rank = _package_specifier(match[3], aside, level)
         if match[1] == "torch" and re.search(r"\bwith cuda\b", aside, re.I):
-            yield Need("torch.build", "cuda", when, rank, cite)
-        yield Need(f"package.{re.sub(r'[-_.]+', '-', match[1]).lower()}", want, when, rank, cite)
+            yield Requirement("torch.build", "cuda", when, rank, cite)
+        yield Requirement(f"package.{re.sub(r'[-_.]+', '-', match[1]).lower()}", want, when, rank, cite)
 
 
-def _version(text: str, aside: str, level: str) -> tuple[str, str]:
+def _package_specifier(text: str, aside: str, level: str) -> tuple[str, str]:
     """Return the specifier of a package, and its level; ``== 1 or 2`` are alternatives."""
     clauses = [re.sub(r"\s", "", c) for c in re.findall(_SPEC, text)]
     others = re.findall(r"\bor\s+v?(\d[\w.]*)", text)
@@ -100,7 +102,7 @@ def _version(text: str, aside: str, level: str) -> tuple[str, str]:
     return ",".join(clauses) or "*", level
 
 
-def variable(block: Block, cite: str) -> list[Variable]:
+def parse_variable_row(block: PageBlock, cite: str) -> list[ContractVariable]:
     """Return the variable that a row or bullet describes."""
     text = " ".join(c for c in block.cells if c) or block.text
     match = re.match(r"`?([A-Z_][A-Za-z0-9_]*[A-Z0-9_][A-Za-z0-9_]*)`?\s*[:=]?\s*(.*)", text, re.S)
@@ -108,13 +110,13 @@ def variable(block: Block, cite: str) -> list[Variable]:
         return []
     name, rest = match[1], match[2]
     sets = re.search(r"auto(?:matically)?[- ]?(?:set|config)|set internally|set at|sets it", rest, re.I)
-    when = "build" if re.match(r"yes\b.*\bbuild", rest, re.I) else phrases.condition(rest)
+    when = "build" if re.match(r"yes\b.*\bbuild", rest, re.I) else phrases.parse_condition_phrase(rest)
     allowed = re.search(r"\bset to `([^`]+)` or `([^`]+)`", rest, re.I)
     return [
-        Variable(
+        ContractVariable(
             name,
             "set" if sets else "read",
-            "" if allowed else _value(rest),
+            "" if allowed else _stated_value(rest),
             when,
             (allowed[1], allowed[2]) if allowed else (),
             re.match(r"yes\b|required\b", rest, re.I) is not None,
@@ -123,7 +125,7 @@ def variable(block: Block, cite: str) -> list[Variable]:
     ]
 
 
-def _value(text: str) -> str:
+def _stated_value(text: str) -> str:
     """Return the value in a description: after ``set to``, ``default`` or ``e.g.``."""
     for pattern in (
         r"\bset to [`\"']([^`\"']+)[`\"']",
@@ -136,7 +138,7 @@ def _value(text: str) -> str:
     return ""
 
 
-def mentioned(block: Block, cite: str) -> list[Variable]:
+def variables_with_values(block: PageBlock, cite: str) -> list[ContractVariable]:
     """Return variables with a value in prose or code: ``NAME=value``, ``"NAME": "value"``, ``environ["NAME"]``."""
     patterns = (
         r"`([A-Z][A-Z0-9_]{2,})\s*=\s*([^`\s]+)`",
@@ -144,51 +146,53 @@ def mentioned(block: Block, cite: str) -> list[Variable]:
         r"[\"']([A-Z][A-Z0-9]+_\w+)[\"']\s*:\s*[\"']([^\"']*)[\"']",
         r"[\"']([A-Z][A-Z0-9]+_\w+)[\"']\s*:\s*os\.getenv\([\"']\w+[\"'],\s*[\"']([^\"']*)[\"']\)",
     )
-    return [Variable(m[1], "set", m[2], cite=cite) for p in patterns for m in re.finditer(p, block.text)]
+    return [
+        ContractVariable(m[1], "set", m[2], cite=cite) for p in patterns for m in re.finditer(p, block.text)
+    ]
 
 
-def spoken_of(block: Block, cite: str) -> list[Variable]:
+def variables_without_values(block: PageBlock, cite: str) -> list[ContractVariable]:
     """Return variables that prose only names: quoted, or in a list after "environment variables"."""
     quoted = re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", block.text)
     lists = re.search(r"environment variables?[^.(]{0,300}\(([A-Z][A-Z0-9_, ]{0,600})\)", block.text)
-    listed = re.split(r"[,\s]+", lists[1].strip()) if lists else []
-    return [Variable(name, "read", cite=cite) for name in [*quoted, *listed] if name]
+    list_names = re.split(r"[,\s]+", lists[1].strip()) if lists else []
+    return [ContractVariable(name, "read", cite=cite) for name in [*quoted, *list_names] if name]
 
 
-def error(block: Block, cite: str) -> list[KnownError]:
+def parse_error_row(block: PageBlock, cite: str) -> list[KnownError]:
     """Return the error of a row, whose cells may have run together."""
     cells = [c for c in block.cells if c]
     if len(cells) >= 3:
         return [KnownError(cells[0].strip("`"), cells[1], " ".join(cells[2:]), "", cite)]
-    message, rest = _message(block.text)
-    cause, fix = _cause(rest)
+    message, rest = _split_message(block.text)
+    cause, fix = _split_cause_and_fix(rest)
     return [KnownError(message, cause, fix, "", cite)] if message and cause and fix else []
 
 
-def _message(text: str) -> tuple[str, str]:
+def _split_message(text: str) -> tuple[str, str]:
     if match := re.match(r"`([^`]+)`\s*(.*)", text):
         return match[1], match[2]
     words = text.split()
-    turns = _turns(words)
+    turns = _cell_starts(words)
     opener = r"The|An?|No|Not|Some|[A-Z][a-z]+(?:ing|ed)"
     at = next((i for i in turns if re.fullmatch(opener, words[i])), turns[0] if turns else len(words))
     return " ".join(words[:at]), " ".join(words[at:])
 
 
-def _cause(text: str) -> tuple[str, str]:
+def _split_cause_and_fix(text: str) -> tuple[str, str]:
     """Split cause and solution: where a verb says what to do, or a command or a sentence begins."""
     for pattern in (
-        rf"(?<![.:;,\s])\s+(?=(?:{VERBS})\b)",
+        rf"(?<![.:;,\s])\s+(?=(?:{SOLUTION_VERBS})\b)",
         r"(?<!\s)\s+(?=`(?:pip|conda|export|apt|python)\b)",
     ):
         if match := re.search(pattern, text):
             return text[: match.start()], text[match.end() :]
     words = text.split()
-    at = next(iter(_turns(words)), len(words))
+    at = next(iter(_cell_starts(words)), len(words))
     return " ".join(words[:at]), " ".join(words[at:])
 
 
-def _turns(words: list[str]) -> list[int]:
+def _cell_starts(words: list[str]) -> list[int]:
     """Return where a capital follows a lower-case word, a number or an end: a new cell may begin there."""
     capital = [word[0].isupper() for word in words]
     ended = [word.endswith((".", ")")) for word in words]
@@ -196,7 +200,7 @@ def _turns(words: list[str]) -> list[int]:
     return [i for i in range(1, len(words)) if capital[i] and (small[i - 1] or ended[i - 1])]
 
 
-def commands(block: Block, origin: str) -> Iterator[Step]:
+def parse_commands(block: PageBlock, origin: str) -> Iterator[FixStep]:
     """Yield the commands of a shell block, each with the comment above it."""
     import shlex
 
@@ -212,27 +216,27 @@ def commands(block: Block, origin: str) -> Iterator[Step]:
                 argv = shlex.split(text)
             except ValueError:
                 argv = []
-            yield _step(does or text, text, argv, where)
+            yield _command_step(does or text, text, argv, where)
 
 
-def _step(does: str, text: str, argv: list[str], where: str) -> Step:
+def _command_step(does: str, text: str, argv: list[str], where: str) -> FixStep:
     """Make a step: manual where a shell is needed, else an argument list."""
     if argv and re.fullmatch(r"[A-Z_][A-Z0-9_]*=\S*", argv[0]):
         argv = ["env", *argv]
     if not argv or argv[0] in ("export", "source", "cd", "sudo") or any(re.search(_SHELL, a) for a in argv):
-        return Step(does, (), "manual", (), f"{text} ({where})")
+        return FixStep(does, (), "manual", (), f"{text} ({where})")
     looks = argv[0] in ("nvidia-smi", "nvcc") or argv[-1] in ("--version", "check", "env")
-    return Step(does, tuple(argv), "safe" if looks else "ask", (), where)
+    return FixStep(does, tuple(argv), "safe" if looks else "ask", (), where)
 
 
-def compatibility(block: Block, cite: str) -> list[Need]:
+def parse_compatibility_note(block: PageBlock, cite: str) -> list[Requirement]:
     """Return what a compatibility note requires; advice stays a note."""
     head, colon, body = block.text.partition(":")
     if not colon or not re.search(r"\brequire[sd]?\b|\bmust\b|\bonly\b", body, re.I):
         return []
-    when = phrases.condition(head + ":")
-    found = [n for n in phrases.needs(body, "required", cite, when) if n.key != "package.torch"]
+    when = phrases.parse_condition_phrase(head + ":")
+    needs = [n for n in phrases.parse_phrase_needs(body, "required", cite, when) if n.key != "package.torch"]
     quoted = re.search(r"\brequires?\s+`([a-z][\w-]*)`", body, re.I)
     if when and quoted:
-        found.append(Need(f"package.{quoted[1].replace('_', '-')}", "*", when, "required", cite))
-    return found
+        needs.append(Requirement(f"package.{quoted[1].replace('_', '-')}", "*", when, "required", cite))
+    return needs

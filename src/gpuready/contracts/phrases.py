@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import re
 
-from gpuready.model import Capability, Need
+from gpuready.model import Capability, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-GENERATIONS = {
+GPU_GENERATIONS = {
     "pascal": "6.0", "volta": "7.0", "v100": "7.0", "turing": "7.5", "ampere": "8.0", "a100": "8.0",
     "ada": "8.9", "hopper": "9.0", "h100": "9.0", "h200": "9.0", "blackwell": "10.0", "b200": "10.0",
 }  # fmt: skip
-VERSIONED = (
+VERSION_FACTS = (
     (r"ubuntu", "os.version"),
     (r"(?:linux\s+)?kernel", "os.kernel"),
     (r"glibc", "os.glibc"),
@@ -30,7 +30,7 @@ VERSIONED = (
 )
 """How pages name a fact that is a version; the first match counts."""
 
-PRECISIONS = {
+FEATURE_PHRASES = {
     "bf16": ("bf16", r"\bbf16\b|\bbfloat16\b"),
     "fp16": ("fp16_amp", r"\bfp16\b"),
     "tf32": ("tf32", r"\btf32\b|tensorfloat"),
@@ -49,7 +49,7 @@ PRECISIONS = {
 }
 """What a job can want, the catalogue's feature for it, and how pages call it."""
 
-SUBJECTS = (
+SUBJECT_FACTS = (
     (r"cuda[\s-]*toolkit", "toolkit.version"),
     (r"(?:nvidia[\s-]*)?driver", "driver.version"),
     (r"nccl|communication backend", "nccl.version"),
@@ -63,7 +63,7 @@ _BOUND = r"`?\s{0,4}(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}v?(\d+(?:\.
 _SIZE = r"(?<!\d)(\d+)\s*(GB|GiB|TB)\b\+?"
 
 
-class Ask:
+class PhraseNeed:
     """One thing that a phrase requires, and its position in the phrase."""
 
     __slots__ = ("at", "key", "want")
@@ -72,110 +72,115 @@ class Ask:
         self.at, self.key, self.want = at, key, want
 
 
-def needs(text: str, level: str, cite: str, when: str = "") -> list[Need]:
+def parse_phrase_needs(text: str, level: str, cite: str, when: str = "") -> list[Requirement]:
     """Return everything that a phrase requires, each with the level and condition of the words beside it."""
-    found: dict[tuple[str, str, str], Need] = {}
-    measured = _measured(text)
-    for part in parts(text):
-        rank, before = level, ""
-        for ask, words in _segments(part, measured):
-            rank = _level(words, rank)
-            own = _than_before(condition(words), before)
-            rank = "recommended" if ask.key == "disk.rotational" else rank
-            said = own or (before if words.lstrip().startswith("(") else "")
-            before = own or before
-            full = ",".join(dict.fromkeys(c for c in (when, said, _ubuntu(ask)) if c))
-            found.setdefault((ask.key, ask.want, full), Need(ask.key, ask.want, full, rank, cite))
-    return list(found.values())
+    needs_found: dict[tuple[str, str, str], Requirement] = {}
+    measured = _size_subject(text)
+    for part in split_clauses(text):
+        level_here, previous = level, ""
+        for need, words in _needs_with_words(part, measured):
+            level_here = _level_in_words(words, level_here)
+            own_condition = _relative_condition(parse_condition_phrase(words), previous)
+            level_here = "recommended" if need.key == "disk.rotational" else level_here
+            condition_text = own_condition or (previous if words.lstrip().startswith("(") else "")
+            previous = own_condition or previous
+            full = ",".join(dict.fromkeys(c for c in (when, condition_text, _ubuntu_condition(need)) if c))
+            needs_found.setdefault(
+                (need.key, need.want, full), Requirement(need.key, need.want, full, level_here, cite)
+            )
+    return list(needs_found.values())
 
 
-def _than_before(own: str, before: str) -> str:
+def _relative_condition(own_condition: str, previous: str) -> str:
     """Make ``for larger`` mean larger than the model named before it."""
-    size = re.search(r"model>=([\d.]+b)", before)
-    return own.replace("model>7b", f"model>{size[1]}") if size else own
+    size = re.search(r"model>=([\d.]+b)", previous)
+    return own_condition.replace("model>7b", f"model>{size[1]}") if size else own_condition
 
 
-def subject(text: str) -> str:
+def line_subject(text: str) -> str:
     """Return the fact that a line is about, where it gives no version of it; empty where there is none."""
-    named = [key for pattern, key in SUBJECTS if re.match(rf"`?(?:{pattern})\b", text, re.I)]
+    named = [key for pattern, key in SUBJECT_FACTS if re.match(rf"`?(?:{pattern})\b", text, re.I)]
     return named[0] if named else ""
 
 
-def condition(text: str) -> str:
+def parse_condition_phrase(text: str) -> str:
     """Return the ``when`` that a phrase names, or an empty text."""
-    said = []
+    conditions = []
     if match := re.search(r"\bfor\s+(\d+(?:\.\d+)?)B\b", text, re.I):
-        said.append(f"model>={match[1]}b")
+        conditions.append(f"model>={match[1]}b")
     elif re.search(r"\bfor (?:larger|bigger)", text, re.I):
-        said.append("model>7b")
+        conditions.append("model>7b")
     if re.search(r"multi-?\s*gpu|multi-?\s*node|several gpus", text, re.I):
-        said.append("gpus>1")
+        conditions.append("gpus>1")
     if match := re.search(r"(?:\bfor\s+|^)torch\s{0,9}(>=|==|<)?\s{0,9}(\d+(?:\.\d+)+)", text):
-        said.append(f"torch{match[1] or '=='}{match[2]}")
-    for name, (_, pattern) in PRECISIONS.items():
+        conditions.append(f"torch{match[1] or '=='}{match[2]}")
+    for name, (_, pattern) in FEATURE_PHRASES.items():
         if re.search(rf"\b(?:for|with)\s+(?:{pattern})|^(?:{pattern})\b[^:]*:|\((?:{pattern})\)", text, re.I):
-            said.append(f"wants={name}")
+            conditions.append(f"wants={name}")
             break
-    return ",".join(said)
+    return ",".join(conditions)
 
 
-def capabilities(text: str, cite: str) -> list[Capability]:
+def find_capabilities(text: str, cite: str) -> list[Capability]:
     """Return the features that a text mentions."""
-    named = [(n, g) for n, (g, pattern) in PRECISIONS.items() if re.search(pattern, text, re.I)]
+    named = [(n, g) for n, (g, pattern) in FEATURE_PHRASES.items() if re.search(pattern, text, re.I)]
     return [Capability(name, "optional", gate, f"wants={name}", cite) for name, gate in named]
 
 
-def system(text: str) -> str:
+def allowed_systems(text: str) -> str:
     """Return the operating systems that a phrase allows: ``linux|windows``; empty where it names none."""
     kinds = {"linux": "linux", "ubuntu": "linux", "debian": "linux", "windows": "windows", "macos": "darwin"}
     allowed: set[str] = set()
-    for part in parts(text):
+    for part in split_clauses(text):
         named = list(re.finditer("|".join(kinds), part, re.I))
         ends = [match.start() for match in named[1:]] + [len(part)] * bool(named)
         refused = False
         # Last to first: "Windows/macOS not supported" excludes both.
         for match, end in reversed(list(zip(named, ends, strict=True))):
-            said = part[match.end() : end]
-            joined = re.fullmatch(r"\s*(?:/|,|and|or)\s*", said)
-            refused = bool(re.search(r"\bnot\b|unsupported|\bno\b", said, re.I) or (joined and refused))
+            following = part[match.end() : end]
+            joined = re.fullmatch(r"\s*(?:/|,|and|or)\s*", following)
+            refused = bool(re.search(r"\bnot\b|unsupported|\bno\b", following, re.I) or (joined and refused))
             allowed |= set() if refused else {kinds[match[0].lower()]}
     return "|".join(kind for kind in ("linux", "windows", "darwin") if kind in allowed)
 
 
-def parts(text: str) -> list[str]:
+def split_clauses(text: str) -> list[str]:
     """Split into clauses: at semicolons, at ends of sentences, and before a word that changes the level."""
     cuts = r";\s*|(?<=[a-z0-9)])\.\s+(?=[A-Z])|,\s+(?=(?:Recommended|Minimum|Preferred)\b)"
     return [part for part in re.split(cuts, text) if part.strip()]
 
 
-def _segments(part: str, measured: str) -> list[tuple[Ask, str]]:
+def _needs_with_words(part: str, measured: str) -> list[tuple[PhraseNeed, str]]:
     """Return each required thing with its words: from its position to that of the next."""
-    asks = sorted([*_sizes(part, measured), *_versions(part), *_generation(part)], key=lambda ask: ask.at)
-    starts = [0 if i == 0 else _opening(part, ask.at) for i, ask in enumerate(asks)]
+    found = sorted(
+        [*_find_sizes(part, measured), *_find_versions(part), *_find_generation(part)],
+        key=lambda need: need.at,
+    )
+    starts = [0 if i == 0 else _bracket_start(part, need.at) for i, need in enumerate(found)]
     # A size and what follows from it (an SSD) have the same position and share their words.
     places = [*dict.fromkeys(starts), len(part)]
     after = dict(itertools.pairwise(places))
-    return [(ask, part[start : after[start]]) for ask, start in zip(asks, starts, strict=True)]
+    return [(need, part[start : after[start]]) for need, start in zip(found, starts, strict=True)]
 
 
-def _opening(part: str, at: int) -> int:
+def _bracket_start(part: str, at: int) -> int:
     return at - 1 if part[at - 1 : at] == "(" else at
 
 
-def _level(words: str, level: str) -> str:
+def _level_in_words(words: str, level: str) -> str:
     if re.search(r"recommend|prefer|ideally", words, re.I):
         return "recommended"
     return "optional" if re.search(r"\boptional", words, re.I) else level
 
 
-def _ubuntu(ask: Ask) -> str:
-    return "os.name=ubuntu" if ask.key == "os.version" else ""
+def _ubuntu_condition(need: PhraseNeed) -> str:
+    return "os.name=ubuntu" if need.key == "os.version" else ""
 
 
-def _versions(part: str) -> Iterator[Ask]:
+def _find_versions(part: str) -> Iterator[PhraseNeed]:
     taken: set[int] = set()
     aside = re.compile(r"\b(?:for|than|from|below)\s+$", re.I)
-    for name, key in VERSIONED:
+    for name, key in VERSION_FACTS:
         for match in re.finditer(rf"(?<![\w.-])(?:{name}){_BOUND}", part, re.I):
             operator, version, plus = match.groups()[-3:]
             at = match.start()
@@ -185,14 +190,14 @@ def _versions(part: str) -> Iterator[Ask]:
             if aside.search(part, max(at - 40, 0), at):
                 continue
             taken.update(range(*match.span()))
-            yield Ask(match.start(), key, _operator(operator) + version)
+            yield PhraseNeed(match.start(), key, _normalize_operator(operator) + version)
 
 
-def _operator(text: str | None) -> str:
+def _normalize_operator(text: str | None) -> str:
     return {"≥": ">=", "≤": "<=", None: ">="}.get(text, text or "")
 
 
-def _measured(whole: str) -> str:
+def _size_subject(whole: str) -> str:
     """Return the fact that sizes in a text belong to."""
     for pattern, key in (
         (r"\bdisk\b|\bssd\b|storage", "disk.free"),
@@ -204,16 +209,16 @@ def _measured(whole: str) -> str:
     return ""
 
 
-def _sizes(part: str, key: str) -> Iterator[Ask]:
-    turning = key == "disk.free" and re.search(r"\bssd\b", part, re.I)
+def _find_sizes(part: str, key: str) -> Iterator[PhraseNeed]:
+    names_ssd = key == "disk.free" and re.search(r"\bssd\b", part, re.I)
     for match in re.finditer(_SIZE, part, re.I) if key else ():
         unit = {"gb": "GB", "gib": "GiB", "tb": "TB"}[match[2].lower()]
-        yield Ask(match.start(), key, f">={match[1]}{unit}")
-        if turning:
-            yield Ask(match.start(), "disk.rotational", "false")
+        yield PhraseNeed(match.start(), key, f">={match[1]}{unit}")
+        if names_ssd:
+            yield PhraseNeed(match.start(), "disk.rotational", "false")
 
 
-def _generation(part: str) -> Iterator[Ask]:
+def _find_generation(part: str) -> Iterator[PhraseNeed]:
     """Find ``Minimum: Pascal``, ``Ampere or newer``, ``requires Hopper``; a bare list of names requires nothing."""
     if re.search(r"compute capability\s{0,9}(?:>=|of)?\s{0,9}\d", part, re.I):
         return
@@ -222,7 +227,7 @@ def _generation(part: str) -> Iterator[Ask]:
     )
     if not re.search(asks, part, re.I):
         return
-    named = {n: m for n in GENERATIONS if (m := re.search(rf"\b{n}\b", part, re.I))}
+    named = {n: m for n in GPU_GENERATIONS if (m := re.search(rf"\b{n}\b", part, re.I))}
     if named:
         at = min(match.start() for match in named.values())
-        yield Ask(at, "gpu.capability", f">={min((GENERATIONS[n] for n in named), key=float)}")
+        yield PhraseNeed(at, "gpu.capability", f">={min((GPU_GENERATIONS[n] for n in named), key=float)}")

@@ -5,21 +5,20 @@ Used by ``gpuready env``, which adds what the machine needs, and by ``gpuready.c
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import roles as processes
 from gpuready.catalog import torch as catalogue
 from gpuready.contracts import when as conditions
-from gpuready.model import Fact, Noun, Unknown
-from gpuready.planned import Clash, Setting, Settings
+from gpuready.model import Fact, Record, UnknownFactError, versions
+from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gpuready.model import Contract, Facts, Variable
+    from gpuready.model import Contract, ContractVariable, Facts
 
-OLD, NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
-RENDEZVOUS = (
+OLD_ALLOC_CONF, NEW_ALLOC_CONF = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
+RENDEZVOUS_VARIABLES = (
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -31,7 +30,7 @@ RENDEZVOUS = (
 """Set by the launcher for each process; set in a shell, every process would start with the same rank."""
 
 
-class Wish(Noun):
+class WantedVariable(Record):
     """A wanted variable, before it is compared with the user's environment."""
 
     name: str
@@ -44,9 +43,9 @@ class Wish(Noun):
     left: str = ""  # why it cannot be set in a shell
 
 
-def role_of(contract: Contract, role: str | None) -> str:
+def choose_role(contract: Contract, role: str | None) -> str:
     """Return the process role; ValueError, with a sentence, where the framework has no such role."""
-    known = processes.roles(contract.framework)
+    known = processes.list_roles(contract.framework)
     if role is None:
         return known[0] if known else ""
     if role in known:
@@ -56,31 +55,31 @@ def role_of(contract: Contract, role: str | None) -> str:
     raise ValueError(f"--role {role}: {contract.framework} has {', '.join(known)}")
 
 
-def settings(
+def framework_settings(
     facts: Facts,
     contract: Contract,
     role: str | None,
     environment: Mapping[str, str],
-    more: Sequence[Wish] = (),
-) -> Settings:
+    more: Sequence[WantedVariable] = (),
+) -> EnvironmentSettings:
     """Return what to set, what is set already, and where the user's value conflicts. Pure."""
-    chosen = role_of(contract, role)
-    facts = _ready(facts, contract, chosen)
-    torches = _torches(facts, contract)
-    wishes = _unique([*_wishes(facts, contract, chosen, torches), *more])
+    chosen = choose_role(contract, role)
+    facts = _add_condition_facts(facts, contract, chosen)
+    torches = _possible_torches(facts, contract)
+    wishes = _unique_by_name([*_wanted_variables(facts, contract, chosen, torches), *more])
     wanted = [w for w in wishes if not (w.open or w.left)]
-    known = torches[0] if facts.known("package.torch") else ""
-    return Settings(
+    known = torches[0] if facts.value_if_known("package.torch") else ""
+    return EnvironmentSettings(
         contract.framework,
         contract.version,
         contract.variant,
         chosen,
-        tuple(processes.roles(contract.framework)),
+        tuple(processes.list_roles(contract.framework)),
         facts.host,
         known,
-        tuple(s for w in wanted if (s := _setting(w, environment))),
-        tuple(c for w in wanted if (c := _clash(w, environment))),
-        tuple(Setting(w.name, w.value, w.by, w.left, w.cite, "left") for w in wishes if w.left),
+        tuple(s for w in wanted if (s := _make_setting(w, environment))),
+        tuple(c for w in wanted if (c := _make_clash(w, environment))),
+        tuple(VariableSetting(w.name, w.value, w.by, w.left, w.cite, "left") for w in wishes if w.left),
         tuple(f"{w.name} is left open: {w.open}" for w in wishes if w.open),
     )
 
@@ -88,80 +87,88 @@ def settings(
 # -- the contract's variables ----------------------------------------------------------------------------
 
 
-def _ready(facts: Facts, contract: Contract, role: str) -> Facts:
+def _add_condition_facts(facts: Facts, contract: Contract, role: str) -> Facts:
     """Add the facts that conditions read: a job of this role, on the framework's platform."""
-    words = tuple(facts.known("job.wants") or ()) if "job.wants" in facts else ()
+    words = tuple(facts.value_if_known("job.wants") or ()) if "job.wants" in facts else ()
     more = [Fact("job.wants", tuple(dict.fromkeys((*words, role))) if role else words, "role", "stated")]
-    if facts.known("platform.name") in (None, "cpu") and contract.platforms:
+    if facts.value_if_known("platform.name") in (None, "cpu") and contract.platforms:
         # A login node without a GPU sets variables for nodes that have one.
         more.append(Fact("platform.name", contract.platforms[0], "contract", "stated"))
-    return facts.also(*more)
+    return facts.with_facts(*more)
 
 
-def _torches(facts: Facts, contract: Contract) -> list[str]:
+def _possible_torches(facts: Facts, contract: Contract) -> list[str]:
     """Return the installed or stated torch; else every one that the contract accepts."""
-    here = facts.known("package.torch")
+    here = facts.value_if_known("package.torch")
     if here:
         return [str(here)]
-    specifiers = [n.want for n in contract.wants("package.torch") if n.level == "required" and not n.when]
-    fits = [v for v in catalogue.releases() if all(w == "*" or versions.satisfies(v, w) for w in specifiers)]
-    return fits or catalogue.releases()
+    specifiers = [
+        n.want for n in contract.requirements_for("package.torch") if n.level == "required" and not n.when
+    ]
+    fits = [
+        v
+        for v in catalogue.list_torch_releases()
+        if all(w == "*" or versions.satisfies_specifier(v, w) for w in specifiers)
+    ]
+    return fits or catalogue.list_torch_releases()
 
 
-def _wishes(facts: Facts, contract: Contract, role: str, torches: Sequence[str]) -> list[Wish]:
+def _wanted_variables(
+    facts: Facts, contract: Contract, role: str, torches: Sequence[str]
+) -> list[WantedVariable]:
     found = []
     for variable in contract.variables:
-        if "set" not in variable.access or variable.name in RENDEZVOUS:
+        if "set" not in variable.access or variable.name in RENDEZVOUS_VARIABLES:
             continue
-        if not processes.concerns(contract.framework, role, variable.name):
+        if not processes.role_uses_variable(contract.framework, role, variable.name):
             continue
-        found += _wish(facts, contract, variable, role, torches)
+        found += _wanted_variable(facts, contract, variable, role, torches)
     return found
 
 
-def _wish(
-    facts: Facts, contract: Contract, variable: Variable, role: str, torches: Sequence[str]
-) -> list[Wish]:
-    made = Wish(
+def _wanted_variable(
+    facts: Facts, contract: Contract, variable: ContractVariable, role: str, torches: Sequence[str]
+) -> list[WantedVariable]:
+    made = WantedVariable(
         variable.name,
-        _value(variable, role),
+        _variable_value(variable, role),
         contract.name,
-        _why(contract, variable, role),
+        _variable_reason(contract, variable, role),
         variable.cite,
-        _then(contract, variable),
+        _override_consequence(contract, variable),
     )
-    passing = processes.passing(contract.framework, variable.name)
-    ours = not passing and _shared(contract, variable)
-    held, unclear = _applies(facts, variable, torches)
-    if not held:
-        return [made.but(open=unclear)] if unclear and ours else []
-    if not ours:
-        return [made.but(left=passing or variable.note or "it differs from process to process")]
-    return _gated(facts, _named(made, torches))
+    passing = processes.why_not_in_shell(contract.framework, variable.name)
+    is_ours = not passing and _is_same_everywhere(contract, variable)
+    applies, unclear_reason = _applies_with_torches(facts, variable, torches)
+    if not applies:
+        return [made.replace(open=unclear_reason)] if unclear_reason and is_ours else []
+    if not is_ours:
+        return [made.replace(left=passing or variable.note or "it differs from process to process")]
+    return _apply_hardware_gate(facts, _use_torch_name(made, torches))
 
 
-def _value(variable: Variable, role: str) -> str:
-    return "" if _emptied(variable, role) else variable.value
+def _variable_value(variable: ContractVariable, role: str) -> str:
+    return "" if _is_emptied(variable, role) else variable.value
 
 
-def _emptied(variable: Variable, role: str) -> bool:
+def _is_emptied(variable: ContractVariable, role: str) -> bool:
     return "emptied-for-vllm" in variable.traits and role == "vllm"
 
 
-def _why(contract: Contract, variable: Variable, role: str) -> str:
+def _variable_reason(contract: Contract, variable: ContractVariable, role: str) -> str:
     """Say what the variable does, and what the contract notes about it."""
-    if _emptied(variable, role):
+    if _is_emptied(variable, role):
         return f"vLLM sleeps with a memory pool of its own, which does not go with {variable.value}"
-    said = [processes.meaning(variable.name), variable.note]
-    return "; ".join(part for part in said if part) or f"{contract.framework} sets it"
+    sentences = [processes.variable_meaning(variable.name), variable.note]
+    return "; ".join(part for part in sentences if part) or f"{contract.framework} sets it"
 
 
-def _shared(contract: Contract, variable: Variable) -> bool:
+def _is_same_everywhere(contract: Contract, variable: ContractVariable) -> bool:
     """Return whether all processes get the same value, so that it can be written down."""
-    return bool(variable.value) or processes.emptied(contract.framework, variable.name)
+    return bool(variable.value) or processes.is_emptied_variable(contract.framework, variable.name)
 
 
-def _then(contract: Contract, variable: Variable) -> str:
+def _override_consequence(contract: Contract, variable: ContractVariable) -> str:
     if "forced" in variable.traits:
         return f"{contract.framework} sets its own value all the same"
     if (
@@ -173,53 +180,57 @@ def _then(contract: Contract, variable: Variable) -> str:
     return f"{contract.framework} may set its own value over it"
 
 
-def _applies(facts: Facts, variable: Variable, torches: Sequence[str]) -> tuple[bool, str]:
+def _applies_with_torches(
+    facts: Facts, variable: ContractVariable, torches: Sequence[str]
+) -> tuple[bool, str]:
     """Return whether a condition holds with every possible torch; and why that is undecided."""
-    answers = set()
+    results = set()
     try:
         for version in torches if "torch" in variable.when else torches[:1]:
             stated = Fact("package.torch", version, "catalogue", "stated")
-            answers.add(conditions.applies(variable.when, facts.also(stated)))
-    except Unknown as unseen:
-        return False, f"it depends on {unseen.fact.key} ({unseen.fact.gap})"
-    if len(answers) > 1:
+            results.add(conditions.condition_applies(variable.when, facts.with_facts(stated)))
+    except UnknownFactError as error:
+        return False, f"it depends on {error.fact.key} ({error.fact.gap})"
+    if len(results) > 1:
         return False, f"it depends on torch ({variable.when}), which is not known: say --torch VERSION"
-    return answers == {True}, ""
+    return results == {True}, ""
 
 
-def _named(wish: Wish, torches: Sequence[str]) -> Wish:
+def _use_torch_name(wish: WantedVariable, torches: Sequence[str]) -> WantedVariable:
     """Rename the allocator's variable to the name that this torch reads."""
-    if wish.name not in (OLD, NEW):
+    if wish.name not in (OLD_ALLOC_CONF, NEW_ALLOC_CONF):
         return wish
     names = {catalogue.allocator_variable(version) for version in torches}
     if len(names) > 1:
-        return wish.but(open=f"torch is not known: {OLD} before 2.9, {NEW} from 2.9 on; say --torch VERSION")
+        return wish.replace(
+            open=f"torch is not known: {OLD_ALLOC_CONF} before 2.9, {NEW_ALLOC_CONF} from 2.9 on; say --torch VERSION"
+        )
     name = names.pop()
     if name == wish.name:
         return wish
-    return wish.but(
+    return wish.replace(
         name=name, why=f"{wish.why}; this torch reads {name}, which the contract calls {wish.name}"
     )
 
 
-def _gated(facts: Facts, wish: Wish) -> list[Wish]:
+def _apply_hardware_gate(facts: Facts, wish: WantedVariable) -> list[WantedVariable]:
     """Keep a wanted variable that only some hardware needs, where that hardware is present."""
-    gate = processes.gated(wish.name)
+    gate = processes.variable_hardware_gate(wish.name)
     if gate is None:
         return [wish]
-    names, driver = facts.known("gpu.name") or (), facts.known("driver.version")
+    names, driver = facts.value_if_known("gpu.name") or (), facts.value_if_known("driver.version")
     if len(names) < gate["least"] or not any(gate["gpu"] in str(name) for name in names):
         return []
     if driver is None:
-        return [wish.but(open=f"it depends on the driver, which is not known: {gate['says']}")]
-    if versions.compare(str(driver), gate["driver_below"]) >= 0:
+        return [wish.replace(open=f"it depends on the driver, which is not known: {gate['says']}")]
+    if versions.compare_versions(str(driver), gate["driver_below"]) >= 0:
         return []
-    return [wish.but(why=f"{gate['says']}: this is {driver}", cite=f"{wish.cite}; {gate['source']}")]
+    return [wish.replace(why=f"{gate['says']}: this is {driver}", cite=f"{wish.cite}; {gate['source']}")]
 
 
-def _unique(wishes: Iterable[Wish]) -> list[Wish]:
+def _unique_by_name(wishes: Iterable[WantedVariable]) -> list[WantedVariable]:
     """Keep one per name: the first that is decided, else the first."""
-    found: dict[str, Wish] = {}
+    found: dict[str, WantedVariable] = {}
     for wish in wishes:
         before = found.get(wish.name)
         if before is None or ((before.open or before.left) and not (wish.open or wish.left)):
@@ -230,32 +241,34 @@ def _unique(wishes: Iterable[Wish]) -> list[Wish]:
 # -- the user's environment ----------------------------------------------------------------------------------
 
 
-def _standing(wish: Wish, environment: Mapping[str, str]) -> tuple[str, str] | None:
+def _current_value(wish: WantedVariable, environment: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the name and value that are set; None where unset. An empty value counts as set."""
     if wish.name in environment:
         return wish.name, environment[wish.name]
     # From 2.9 on torch reads the allocator's old variable where the new one is not set.
-    if wish.name == NEW and OLD in environment:
-        return OLD, environment[OLD]
+    if wish.name == NEW_ALLOC_CONF and OLD_ALLOC_CONF in environment:
+        return OLD_ALLOC_CONF, environment[OLD_ALLOC_CONF]
     return None
 
 
-def _setting(wish: Wish, environment: Mapping[str, str]) -> Setting | None:
-    found = _standing(wish, environment)
-    if found is None:
-        return Setting(wish.name, wish.value, wish.by, wish.why, wish.cite)
-    name, value = found
-    return Setting(name, value, wish.by, wish.why, wish.cite, "held") if value == wish.value else None
+def _make_setting(wish: WantedVariable, environment: Mapping[str, str]) -> VariableSetting | None:
+    current = _current_value(wish, environment)
+    if current is None:
+        return VariableSetting(wish.name, wish.value, wish.by, wish.why, wish.cite)
+    name, value = current
+    return VariableSetting(name, value, wish.by, wish.why, wish.cite, "held") if value == wish.value else None
 
 
-def _clash(wish: Wish, environment: Mapping[str, str]) -> Clash | None:
-    found = _standing(wish, environment)
-    if found is None or found[1] == wish.value:
+def _make_clash(wish: WantedVariable, environment: Mapping[str, str]) -> VariableConflict | None:
+    current = _current_value(wish, environment)
+    if current is None or current[1] == wish.value:
         return None
-    return Clash(found[0], _shown(*found), wish.value, wish.by, wish.then, wish.why, wish.cite)
+    return VariableConflict(
+        current[0], _hide_secret_value(*current), wish.value, wish.by, wish.then, wish.why, wish.cite
+    )
 
 
-def _shown(name: str, value: str) -> str:
+def _hide_secret_value(name: str, value: str) -> str:
     """Hide a user's value whose name marks it as secret."""
     secret = any(word in name.upper() for word in ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL"))
     return "(not shown)" if secret and name != "TOKENIZERS_PARALLELISM" else value

@@ -7,19 +7,19 @@ specifiers for text that is a version, comparisons with an optional unit for num
 
 from __future__ import annotations
 
-from gpuready.versions import is_version, satisfies, split_clause
+from gpuready.model.versions import is_version, satisfies_specifier, split_clause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 ANY = "*"
-UNITS = {"": 1}
-UNITS |= {f"{prefix}B": 1000**i for i, prefix in enumerate(("", "K", "M", "G", "T"))}
-UNITS |= {f"{prefix}iB": 1024**i for i, prefix in enumerate(("", "K", "M", "G", "T")) if i}
+BYTE_UNITS = {"": 1}
+BYTE_UNITS |= {f"{prefix}B": 1000**i for i, prefix in enumerate(("", "K", "M", "G", "T"))}
+BYTE_UNITS |= {f"{prefix}iB": 1024**i for i, prefix in enumerate(("", "K", "M", "G", "T")) if i}
 
 
-def holds(want: str, value: Any) -> bool:
+def value_meets_want(want: str, value: Any) -> bool:
     """Return whether a known value meets a want. Every element of a list must; None meets nothing.
 
     ValueError, with a sentence, where the want is malformed or does not fit the type of the value.
@@ -27,77 +27,79 @@ def holds(want: str, value: Any) -> bool:
     if value is None:
         return False
     if isinstance(value, (list, tuple)):
-        return bool(value) and all(holds(want, item) for item in value)
-    choices = _choices(want)
+        return bool(value) and all(value_meets_want(want, item) for item in value)
+    choices = _split_choices(want)
     if choices == [[ANY]]:
         return True
-    meets = _judge_of(value)
+    meets = _clause_matcher(value)
     # Evaluate every clause: a malformed one is an error for any value.
     answers = [[meets(clause, value) for clause in clauses] for clauses in choices]
     return any(all(each) for each in answers)
 
 
-def check(want: str, kind: str = "") -> None:
+def check_want(want: str, kind: str = "") -> None:
     """Raise ValueError where a want is malformed, or does not fit facts of this kind (version, bytes, int …)."""
-    choices = _choices(want)
+    choices = _split_choices(want)
     if choices == [[ANY]]:
         return
     for clause in (c for clauses in choices for c in clauses):
-        if not any(_fits(clause, one) for one in _KINDS.get(kind, ("version", "number", "flag", "word"))):
-            raise ValueError(_complaint(clause, kind))
+        if not any(
+            _clause_fits_kind(clause, one) for one in _KINDS.get(kind, ("version", "number", "flag", "word"))
+        ):
+            raise ValueError(_bad_clause_message(clause, kind))
 
 
-def describe(want: str) -> str:
+def describe_want(want: str) -> str:
     """Format a want for the screen: ``>=2.2,<=2.5.1`` -> ``>= 2.2, <= 2.5.1``; ``==2.6|==2.8`` -> ``2.6 or 2.8``."""
-    choices = _choices(want)
+    choices = _split_choices(want)
     if choices == [[ANY]]:
         return "present"
     lone = len(choices) > 1 and all(len(clauses) == 1 for clauses in choices)
-    return " or ".join(", ".join(_spaced(c, lone) for c in clauses) for clauses in choices)
+    return " or ".join(", ".join(_format_clause(c, lone) for c in clauses) for clauses in choices)
 
 
-def quantity(text: str) -> float:
+def parse_quantity(text: str) -> float:
     """Parse ``16GB`` -> 16e9, ``16GiB`` -> 16 * 2**30, ``8`` -> 8. ValueError for anything else."""
     whole = text.strip()
     digits = whole.rstrip("KMGTiB").rstrip()
     unit = whole[len(digits) :].lstrip()
-    if not is_number(digits) or unit not in UNITS:
-        units = ", ".join(unit for unit in UNITS if unit)
+    if not is_plain_number(digits) or unit not in BYTE_UNITS:
+        units = ", ".join(unit for unit in BYTE_UNITS if unit)
         raise ValueError(f"{text!r} is not a quantity: write a number, with one of {units} for bytes")
-    number = float(digits) * UNITS[unit]
+    number = float(digits) * BYTE_UNITS[unit]
     return int(number) if number.is_integer() else number
 
 
-def is_number(text: str) -> bool:
+def is_plain_number(text: str) -> bool:
     """Accept digits, optionally a point with digits behind it; no sign, no exponent."""
     whole, point, rest = text.partition(".")
     return text.isascii() and whole.isdigit() and (rest.isdigit() if point else True)
 
 
-def _choices(want: str) -> list[list[str]]:
+def _split_choices(want: str) -> list[list[str]]:
     choices = [[c.strip() for c in choice.split(",")] for choice in want.split("|")]
     if not all(clause for clauses in choices for clause in clauses):
         raise ValueError(f"the want {want!r} has an empty part: write for example >=2.2,<=2.5.1 or linux|wsl")
     return choices
 
 
-def _judge_of(value: object) -> Any:
+def _clause_matcher(value: object) -> Any:
     if isinstance(value, bool):
-        return _flag
+        return _match_flag
     if isinstance(value, (int, float)):
-        return _number
-    return _text
+        return _match_number
+    return _match_text
 
 
-def _flag(clause: str, value: bool) -> bool:
+def _match_flag(clause: str, value: bool) -> bool:
     if clause not in ("true", "false"):
         raise ValueError(f"{clause!r} does not fit a flag: write true or false")
     return value is (clause == "true")
 
 
-def _number(clause: str, value: float) -> bool:
-    operator, bound = _split(clause)
-    wanted = quantity(bound)
+def _match_number(clause: str, value: float) -> bool:
+    operator, bound = _split_number_clause(clause)
+    wanted = parse_quantity(bound)
     return {
         ">=": value >= wanted,
         "<=": value <= wanted,
@@ -108,20 +110,20 @@ def _number(clause: str, value: float) -> bool:
     }[operator]
 
 
-def _split(clause: str) -> tuple[str, str]:
+def _split_number_clause(clause: str) -> tuple[str, str]:
     operator, bound = split_clause(clause)
     if operator == "~=":
         raise ValueError(f"{clause!r} does not fit a number: ~= is for versions")
     return operator, bound
 
 
-def _text(clause: str, value: str) -> bool:
+def _match_text(clause: str, value: str) -> bool:
     if clause[0] not in "<>=!~":
         return value.strip().casefold() == clause.casefold()
-    return satisfies(_version_in(value), clause)
+    return satisfies_specifier(_leading_version(value), clause)
 
 
-def _version_in(value: str) -> str:
+def _leading_version(value: str) -> str:
     """Return the version itself, or the leading digits of a text such as ``5.15.0-91-generic``."""
     if is_version(value.strip()):
         return value.strip()
@@ -133,14 +135,14 @@ def _version_in(value: str) -> str:
     return match[1]
 
 
-def _fits(clause: str, kind: str) -> bool:
+def _clause_fits_kind(clause: str, kind: str) -> bool:
     sample: Any = {"version": "1.0", "number": 1, "flag": True, "word": ""}[kind]
     if kind == "word":
         import re
 
         return re.fullmatch(r"[\w][\w .+/-]*", clause) is not None
     try:
-        _judge_of(sample)(clause, sample)
+        _clause_matcher(sample)(clause, sample)
     except ValueError:
         return False
     return kind != "version" or clause[0] in "<>=!~"
@@ -157,13 +159,13 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _complaint(clause: str, kind: str) -> str:
+def _bad_clause_message(clause: str, kind: str) -> str:
     examples = {"version": ">=2.2,<=2.5.1", "number": ">=16GB or >=2", "flag": "true", "word": "linux|wsl"}
     shown = ", ".join(examples[one] for one in _KINDS.get(kind, tuple(examples)))
     return f"{clause!r} is not something a {kind or 'need'} can be asked: write for example {shown}"
 
 
-def _spaced(clause: str, lone: bool) -> str:
+def _format_clause(clause: str, lone: bool) -> str:
     if clause[0] not in "<>=!~":
         return clause
     operator, bound = split_clause(clause)

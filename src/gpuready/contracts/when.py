@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Parsed by hand: every check reads conditions, and the first use of ``re`` costs 10 ms.
 _OPERATORS = (">=", "<=", "==", "!=", "=", ">", "<")
-KEYS = {
+SHORT_NAMES = {
     "torch": "package.torch",
     "python": "python.version",
     "arch": "os.arch",
@@ -28,7 +28,7 @@ KEYS = {
 }
 """What the short names stand for; every other name is the key of a fact."""
 
-WORDS = ("wants", "arch", "platform")
+WORD_NAMES = ("wants", "arch", "platform")
 _IN_WORDS = dict.fromkeys(map(ord, ".+-_"), "x")
 
 PLATFORMS = {
@@ -42,74 +42,74 @@ PLATFORMS = {
 """The platform of each vendor's GPUs, for a machine of which only the GPUs are stated."""
 
 
-def applies(when: str, facts: Facts) -> bool:
+def condition_applies(when: str, facts: Facts) -> bool:
     """Return whether a condition holds on these facts; raises Unknown where a fact it reads could not be seen.
 
     An unstated job wants nothing, and an absent package satisfies no condition on it.
     """
-    return all(_holds(atom, facts) for atom in _atoms(when))
+    return all(_atom_holds(atom, facts) for atom in _parse_condition(when))
 
 
-def check(when: str) -> None:
+def check_condition(when: str) -> None:
     """Raise ValueError, with a sentence, where a condition is malformed."""
-    for name, operator, bound in _atoms(when):
-        if operator in ("=", "!=") and not _ordered(name):
+    for name, operator, bound in _parse_condition(when):
+        if operator in ("=", "!=") and not _is_ordered(name):
             if not all(w and w.translate(_IN_WORDS).isalnum() for w in bound.split("|")):
                 raise ValueError(f"{bound!r} in {when!r} is not a word, nor words separated by |")
-        elif operator == "=" or name in WORDS:
-            right = "= or !=" if name in WORDS else "==, >= or <"
+        elif operator == "=" or name in WORD_NAMES:
+            right = "= or !=" if name in WORD_NAMES else "==, >= or <"
             raise ValueError(f"{name!r} in {when!r} cannot be compared with {operator}: use {right}")
         elif name == "model":
-            parameters(bound)
+            parse_model_size(bound)
         else:
-            wants.check(operator + bound)
+            wants.check_want(operator + bound)
 
 
-def keys(when: str) -> list[str]:
+def condition_keys(when: str) -> list[str]:
     """Return the keys of the facts that a condition reads."""
-    return [KEYS.get(name, name) for name, _, _ in _atoms(when)]
+    return [SHORT_NAMES.get(name, name) for name, _, _ in _parse_condition(when)]
 
 
-def words(when: str) -> list[str]:
+def wanted_words(when: str) -> list[str]:
     """Return what the job must want by name: ``wants=fp8|nvfp4,gpus>1`` -> fp8, nvfp4."""
     return [
         w
-        for name, operator, bound in _atoms(when)
+        for name, operator, bound in _parse_condition(when)
         if (name, operator) == ("wants", "=")
         for w in bound.split("|")
     ]
 
 
-def parameters(text: str) -> int:
+def parse_model_size(text: str) -> int:
     """Parse the size of a model: ``7b`` -> 7_000_000_000, ``350m``, or a plain number."""
     size = text.strip().lower()
     unit = size[-1:] if size[-1:] in ("k", "m", "b", "t") else ""
     number = size.removesuffix(unit)
-    if not wants.is_number(number):
+    if not wants.is_plain_number(number):
         raise ValueError(f"{text!r} is not the size of a model: write for example 7b, 350m or 7000000000")
     return int(float(number) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}[unit])
 
 
-def _atoms(when: str) -> list[tuple[str, str, str]]:
-    if when not in _READ:
-        _READ[when] = [_atom(part.strip(), when) for part in when.split(",")] if when.strip() else []
-    return _READ[when]
+def _parse_condition(when: str) -> list[tuple[str, str, str]]:
+    if when not in _PARSED:
+        _PARSED[when] = [_parse_atom(part.strip(), when) for part in when.split(",")] if when.strip() else []
+    return _PARSED[when]
 
 
-_READ: dict[str, list[tuple[str, str, str]]] = {}
+_PARSED: dict[str, list[tuple[str, str, str]]] = {}
 """Parsed conditions: contracts repeat a few, and every rule evaluates them."""
 
 
-def _atom(part: str, when: str) -> tuple[str, str, str]:
+def _parse_atom(part: str, when: str) -> tuple[str, str, str]:
     if part == "build":
         return "wants", "=", "build"
-    name, operator, bound = _cut(part)
-    named = (
+    name, operator, bound = _split_atom(part)
+    is_name = (
         name.replace("_", "").replace("-", "").replace(".", "").isalnum()
         and name[0].isalpha()
         and name.isascii()
     )
-    if not named or not bound or len(bound.split()) > 1 or not ("." in name or name in KEYS):
+    if not is_name or not bound or len(bound.split()) > 1 or not ("." in name or name in SHORT_NAMES):
         raise ValueError(
             f"{part!r} in the condition {when!r} is not understood: "
             "write for example wants=fp8, model>=7b, gpus>1, torch>=2.9 or gpu.capability>=9.0"
@@ -117,7 +117,7 @@ def _atom(part: str, when: str) -> tuple[str, str, str]:
     return name, operator, bound
 
 
-def _cut(part: str) -> tuple[str, str, str]:
+def _split_atom(part: str) -> tuple[str, str, str]:
     """Split an atom at its first operator; three empty texts where it has none."""
     at = min((i for i, letter in enumerate(part) if letter in "<>=!"), default=None)
     operator = next((o for o in _OPERATORS if at is not None and part.startswith(o, at)), "")
@@ -126,47 +126,47 @@ def _cut(part: str) -> tuple[str, str, str]:
     return part[:at].rstrip(), operator, part[at + len(operator) :].lstrip()
 
 
-def _holds(atom: tuple[str, str, str], facts: Facts) -> bool:
+def _atom_holds(atom: tuple[str, str, str], facts: Facts) -> bool:
     name, operator, bound = atom
-    key = KEYS.get(name, name)
+    key = SHORT_NAMES.get(name, name)
     if name == "platform":
-        value = _platform(facts)
+        value = _platform_value(facts)
     else:
-        value = _of_job(key, facts) if key.startswith("job.") else facts.value(key)
+        value = _job_value(key, facts) if key.startswith("job.") else facts.value(key)
     if name == "gpus" and value is None:
         value = facts.value("gpu.count")
     if value is None:
         return operator == "!="
     if name == "model":
-        return wants.holds(operator + str(parameters(bound)), value)
-    if operator in ("=", "!=") and not _ordered(name):
-        return _among(bound.split("|"), value) is (operator == "=")
-    many = value if isinstance(value, (list, tuple)) else [value]
+        return wants.value_meets_want(operator + str(parse_model_size(bound)), value)
+    if operator in ("=", "!=") and not _is_ordered(name):
+        return _any_word_matches(bound.split("|"), value) is (operator == "=")
+    values = value if isinstance(value, (list, tuple)) else [value]
     # On a mixed machine one GPU that meets the condition is enough.
-    return any(wants.holds(operator + bound, one) for one in many)
+    return any(wants.value_meets_want(operator + bound, one) for one in values)
 
 
-def _ordered(name: str) -> bool:
+def _is_ordered(name: str) -> bool:
     """Return whether a name is a version or a number, which only the ordering operators can test."""
     return name in ("torch", "python", "model", "gpus") or name.startswith("package.")
 
 
-def _platform(facts: Facts) -> Any:
+def _platform_value(facts: Facts) -> Any:
     """Return the machine's platform; derived from its GPUs where only they are known."""
-    if facts.known("platform.name") or "gpu.vendor" not in facts:
+    if facts.value_if_known("platform.name") or "gpu.vendor" not in facts:
         return facts.value("platform.name")
     return [PLATFORMS.get(vendor, vendor) for vendor in facts.value("gpu.vendor") or ()]
 
 
-def _of_job(key: str, facts: Facts) -> Any:
+def _job_value(key: str, facts: Facts) -> Any:
     return facts.value(key) if key in facts else None
 
 
-def _among(words: list[str], value: Any) -> bool:
+def _any_word_matches(words: list[str], value: Any) -> bool:
     many = value if isinstance(value, (list, tuple)) else [value]
-    found = {_word(one) for one in many}
-    return any(_word(word) in found for word in words)
+    found = {_normalize_word(one) for one in many}
+    return any(_normalize_word(word) in found for word in words)
 
 
-def _word(value: object) -> str:
+def _normalize_word(value: object) -> str:
     return str(value).casefold().replace("_", "-")

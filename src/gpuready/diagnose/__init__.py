@@ -9,96 +9,115 @@
 
 from __future__ import annotations
 
-from gpuready.diagnose.order import Order
-from gpuready.diagnosed import HEALTHY, NOT_ENVIRONMENT, Alternative, Consequence, Diagnosis, Evidence, Log
-from gpuready.logs.story import chain
-from gpuready.noun import Noun
+from gpuready.diagnose.event_order import EventOrder
+from gpuready.logs.log_summary import exception_chain
+from gpuready.model.diagnosis import (
+    HEALTHY,
+    NOT_ENVIRONMENT,
+    AlternativeCause,
+    Consequence,
+    Diagnosis,
+    LogEvidence,
+    LogTotals,
+)
+from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.logs.lines import Line
-    from gpuready.logs.story import Sighting, Story
+    from gpuready.logs.log_lines import LogLine
+    from gpuready.logs.log_summary import LogSummary, PatternMatch
 
     Cause = Mapping[str, Any]
     Lookup = Callable[[str, str], Cause | None]
 
-SHOWN, SIDE = 6, 4
+MAX_EVIDENCE, MAX_ALTERNATIVES = 6, 4
 """Maximum number of lines of evidence, and of alternatives."""
 
 
-class Suspect(Noun):
+class CauseSuspect(Record):
     """One possible cause, with its matches in the order of their weight."""
 
     cause: str
     code: str
     strength: str  # root, symptom, unknown, clue
-    seen: tuple[Sighting, ...] = ()
+    seen: tuple[PatternMatch, ...] = ()
     failure: int | None = None  # an unrecognised exception
     last: int | None = None  # an unrecognised complaint
 
 
-def judge(story: Story, lookup: Lookup, aftermath: Mapping[str, str]) -> Diagnosis:
+def judge(summary: LogSummary, lookup: Lookup, meanings: Mapping[str, str]) -> Diagnosis:
     """Decide what happened first. ``lookup`` gives the row of a code and a slug; ``meanings`` what each consequence pattern means."""
-    order = Order(story)
-    suspects = sorted(_suspects(story, lookup, order) or _revived(story, lookup, order), key=order.weight)
-    logs = tuple(Log(name, *total) for name, total in zip(story.names, story.totals, strict=True))
-    after = tuple(_consequences(story, aftermath, suspects[0] if suspects else None))
+    order = EventOrder(summary)
+    suspects = sorted(
+        _collect_suspects(summary, lookup, order) or _suspects_from_survived(summary, lookup, order),
+        key=order.suspect_weight,
+    )
+    logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
+    after = tuple(_collect_consequences(summary, meanings, suspects[0] if suspects else None))
     if not suspects:
-        return _none(story, order).but(logs=logs, consequences=after)
+        return _no_cause_diagnosis(summary, order).replace(logs=logs, consequences=after)
     first = suspects[0]
-    others = [other for other in suspects[1:] if not _same_words(first, other)]
-    found = _diagnosis(story, first, lookup, order)
-    return found.but(
+    others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
+    found = _build_diagnosis(summary, first, lookup, order)
+    return found.replace(
         logs=logs,
         consequences=after,
-        confidence=_confidence(first, others, order),
-        alternatives=tuple(_alternative(story, other, lookup, order) for other in others[:SIDE]),
+        confidence=_estimate_confidence(first, others, order),
+        alternatives=tuple(
+            _make_alternative(summary, other, lookup, order) for other in others[:MAX_ALTERNATIVES]
+        ),
     )
 
 
 # -- suspects -------------------------------------------------------------------------------------
 
 
-def _revived(story: Story, lookup: Lookup, order: Order) -> list[Suspect]:
+def _suspects_from_survived(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
     """Where a run failed without another suspect: what it seemed to have survived."""
-    return _suspects(story, lookup, order, all_of_it=True) if order.failed else []
+    return _collect_suspects(summary, lookup, order, all_of_it=True) if order.has_failed else []
 
 
-def _suspects(story: Story, lookup: Lookup, order: Order, all_of_it: bool = False) -> list[Suspect]:
-    groups: dict[str, list[Sighting]] = {}
-    for sighting in story.sightings:
-        if not all_of_it and order.overcome(sighting):
+def _collect_suspects(
+    summary: LogSummary, lookup: Lookup, order: EventOrder, all_of_it: bool = False
+) -> list[CauseSuspect]:
+    groups: dict[str, list[PatternMatch]] = {}
+    for match in summary.sightings:
+        if not all_of_it and order.was_survived(match):
             continue
-        if sighting.sign.strength == "clue" and not order.failed and order.lives_after(sighting):
+        if match.sign.strength == "clue" and not order.has_failed and order.is_alive_after(match):
             continue
-        row = lookup(sighting.sign.code, sighting.sign.cause)
-        name = str(row["slug"]) if row else sighting.sign.code
-        groups.setdefault(name, []).append(sighting)
+        row = lookup(match.sign.code, match.sign.cause)
+        name = str(row["slug"]) if row else match.sign.code
+        groups.setdefault(name, []).append(match)
     suspects = []
-    for name, seen in groups.items():
-        seen.sort(key=lambda s: (_grade(s), order.place(s)))
-        best = seen[0]
+    for name, matches in groups.items():
+        matches.sort(key=lambda s: (_strength_order(s), order.match_position(s)))
+        best = matches[0]
         if best.sign.strength == "trace":
             continue
-        suspects.append(Suspect(name, best.sign.code, best.sign.strength, tuple(seen)))
+        suspects.append(CauseSuspect(name, best.sign.code, best.sign.strength, tuple(matches)))
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
-        suspects += _unknown(lookup, order, bool(suspects))
+        suspects += _unexplained_suspects(lookup, order, bool(suspects))
     return suspects
 
 
-def _unknown(lookup: Lookup, order: Order, others: bool) -> list[Suspect]:
+def _unexplained_suspects(lookup: Lookup, order: EventOrder, others: bool) -> list[CauseSuspect]:
     """An exception no pattern matches; or, where there is nothing else, the complaint with which the log ends."""
-    failure = order.unexplained()
+    failure = order.first_unexplained()
     if failure is not None:
-        return [Suspect(NOT_ENVIRONMENT, _code(lookup), "unknown", failure=failure)]
-    last = None if others else order.last_words()
-    return [] if last is None else [Suspect(NOT_ENVIRONMENT, _code(lookup), "unknown", last=last)]
+        return [CauseSuspect(NOT_ENVIRONMENT, _not_environment_code(lookup), "unknown", failure=failure)]
+    last = None if others else order.final_complaint()
+    return (
+        []
+        if last is None
+        else [CauseSuspect(NOT_ENVIRONMENT, _not_environment_code(lookup), "unknown", last=last)]
+    )
 
 
-def _same_words(first: Suspect, other: Suspect) -> bool:
+def _is_explained_by(first: CauseSuspect, other: CauseSuspect) -> bool:
     """Whether a weaker suspect has no evidence but what the first one explains already."""
     if other.strength == first.strength or not other.seen:
         return False
@@ -106,11 +125,11 @@ def _same_words(first: Suspect, other: Suspect) -> bool:
     return all(s.index in lines or s.failure in failures for s in other.seen)
 
 
-def _grade(sighting: Sighting) -> int:
-    return ("root", "symptom", "clue", "trace").index(sighting.sign.strength)
+def _strength_order(match: PatternMatch) -> int:
+    return ("root", "symptom", "clue", "trace").index(match.sign.strength)
 
 
-def _code(lookup: Lookup) -> str:
+def _not_environment_code(lookup: Lookup) -> str:
     row = lookup("", NOT_ENVIRONMENT)
     return str(row["codes"][0]) if row else ""
 
@@ -118,19 +137,21 @@ def _code(lookup: Lookup) -> str:
 # -- diagnosis -------------------------------------------------------------------------------------------
 
 
-def _diagnosis(story: Story, first: Suspect, lookup: Lookup, order: Order) -> Diagnosis:
+def _build_diagnosis(
+    summary: LogSummary, first: CauseSuspect, lookup: Lookup, order: EventOrder
+) -> Diagnosis:
     row = lookup(first.code, first.cause) or {}
     captures = dict(first.seen[0].captures) if first.seen else {}
-    number = _failure_of(first)
-    frame = _frame(story, number)
+    number = _exception_of(first)
+    frame = _user_code_frame(summary, number)
     if number is not None:
-        named = {
-            "type": story.failures[number].short,
+        from_exception = {
+            "type": summary.failures[number].short_type,
             "file": str(frame.get("file", "")),
             "line": str(frame.get("line", "")),
         }
-        captures = {key: value for key, value in named.items() if value} | captures
-    rank, host = order.who(first)
+        captures = {key: value for key, value in from_exception.items() if value} | captures
+    rank, host = order.locate_suspect(first)
     return Diagnosis(
         "cause",
         first.cause,
@@ -139,114 +160,120 @@ def _diagnosis(story: Story, first: Suspect, lookup: Lookup, order: Order) -> Di
         str(row.get("so", "")),
         rank,
         host,
-        evidence=tuple(_evidence(story, first, order)),
+        evidence=tuple(_collect_evidence(summary, first, order)),
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
     )
 
 
-def _failure_of(suspect: Suspect) -> int | None:
+def _exception_of(suspect: CauseSuspect) -> int | None:
     """The exception a suspect is based on."""
     if suspect.failure is not None:
         return suspect.failure
     return next((s.failure for s in suspect.seen if s.failure is not None), None)
 
 
-def _frame(story: Story, number: int | None) -> dict[str, Any]:
+def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
     """The innermost frame in the user's own code, of the exception or of one in its chain."""
-    for i in chain(story.failures, number) if number is not None else ():
-        frame = story.failures[i].user_frame
+    for i in exception_chain(summary.failures, number) if number is not None else ():
+        frame = summary.failures[i].user_frame
         if frame is not None:
             return {"file": frame.file, "line": frame.line, "function": frame.function}
     return {}
 
 
-def _evidence(story: Story, suspect: Suspect, order: Order) -> list[Evidence]:
+def _collect_evidence(summary: LogSummary, suspect: CauseSuspect, order: EventOrder) -> list[LogEvidence]:
     if suspect.last is not None:
-        return [_shown(story, order, suspect.last)]
+        return [_make_evidence(summary, order, suspect.last)]
     if suspect.failure is not None:
-        failure = story.failures[suspect.failure]
-        index = order.index_of(failure)
-        return [_shown(story, order, index)] if index is not None else []
-    kept: dict[str, Evidence] = {}
-    for sighting in suspect.seen:
-        line = _shown(story, order, sighting.index, sighting)
+        failure = summary.failures[suspect.failure]
+        index = order.exception_index(failure)
+        return [_make_evidence(summary, order, index)] if index is not None else []
+    kept: dict[str, LogEvidence] = {}
+    for match in suspect.seen:
+        line = _make_evidence(summary, order, match.index, match)
         kept.setdefault(line.text, line)
-    return list(kept.values())[:SHOWN]
+    return list(kept.values())[:MAX_EVIDENCE]
 
 
-def _shown(story: Story, order: Order, index: int, sighting: Sighting | None = None) -> Evidence:
-    line = story.lines[index]
-    at = order.index(line)
-    beside = [story.lines[i] for i in (at - 2, at - 1, at + 1, at + 2) if 0 <= i < len(story.lines)]
+def _make_evidence(
+    summary: LogSummary, order: EventOrder, index: int, match: PatternMatch | None = None
+) -> LogEvidence:
+    line = summary.lines[index]
+    at = order.line_index(line)
+    beside = [summary.lines[i] for i in (at - 2, at - 1, at + 1, at + 2) if 0 <= i < len(summary.lines)]
     near = [
         other for other in beside if other.source == line.source and 0 < abs(other.number - line.number) <= 2
     ]
-    return Evidence(
-        story.names[line.source] if line.source < len(story.names) else "",
+    return LogEvidence(
+        summary.names[line.source] if line.source < len(summary.names) else "",
         line.number,
-        quoted(line),
+        quote_line(line),
         line.rank,
         line.host,
-        sighting.sign.code if sighting else "",
-        sighting.sign.says if sighting else "",
-        tuple(quoted(other) for other in near if other.number < line.number),
-        tuple(quoted(other) for other in near if other.number > line.number),
+        match.sign.code if match else "",
+        match.sign.says if match else "",
+        tuple(quote_line(other) for other in near if other.number < line.number),
+        tuple(quote_line(other) for other in near if other.number > line.number),
     )
 
 
-def quoted(line: Line) -> str:
+def quote_line(line: LogLine) -> str:
     """A line as it was written, white space folded; a derived line without its prefix."""
     return " ".join((line.raw or line.text.removeprefix("derived: ")).split())
 
 
-def _confidence(first: Suspect, others: Sequence[Suspect], order: Order) -> float:
-    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": 0.6 if order.failed else 0.5}[
+def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
+    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": 0.6 if order.has_failed else 0.5}[
         first.strength
     ]
     rivals = [other for other in others if other.strength == first.strength]
     return round(sure - (0.15 if rivals else 0.0), 2)
 
 
-def _alternative(story: Story, suspect: Suspect, lookup: Lookup, order: Order) -> Alternative:
+def _make_alternative(
+    summary: LogSummary, suspect: CauseSuspect, lookup: Lookup, order: EventOrder
+) -> AlternativeCause:
     row = lookup(suspect.code, suspect.cause) or {}
     confidence = {"root": 0.4, "symptom": 0.3, "unknown": 0.2, "clue": 0.2}[suspect.strength]
-    return Alternative(
-        suspect.cause, suspect.code, str(row.get("says", "")), confidence, order.who(suspect)[0], str(row.get("decide", "")),
-        tuple(_evidence(story, suspect, order)[:2]),
+    return AlternativeCause(
+        suspect.cause, suspect.code, str(row.get("says", "")), confidence, order.locate_suspect(suspect)[0], str(row.get("decide", "")),
+        tuple(_collect_evidence(summary, suspect, order)[:2]),
     )  # fmt: skip
 
 
-def _consequences(story: Story, aftermath: Mapping[str, str], first: Suspect | None) -> list[Consequence]:
+def _collect_consequences(
+    summary: LogSummary, meanings: Mapping[str, str], first: CauseSuspect | None
+) -> list[Consequence]:
     """Every kind of consequence once: where first, how often, on which ranks."""
     own = {s.index for s in first.seen} if first else set()
-    groups: dict[str, list[Sighting]] = {}
-    for sighting in story.aftermath:
-        if sighting.index not in own:
-            groups.setdefault(aftermath.get(sighting.sign.says, sighting.sign.says), []).append(sighting)
+    groups: dict[str, list[PatternMatch]] = {}
+    for match in summary.aftermath:
+        if match.index not in own:
+            groups.setdefault(meanings.get(match.sign.says, match.sign.says), []).append(match)
     found = []
-    for means, seen in groups.items():
-        line = seen[0].line
-        ranks = tuple(sorted({s.line.rank for s in seen if s.line.rank is not None}))
+    for means, matches in groups.items():
+        line = matches[0].line
+        ranks = tuple(sorted({s.line.rank for s in matches if s.line.rank is not None}))
         found.append(
             Consequence(
-                line.words[:200],
+                line.folded_text[:200],
                 means,
                 line.number,
-                story.names[line.source],
+                summary.names[line.source],
                 ranks,
-                len({s.index for s in seen}),
+                len({s.index for s in matches}),
             )
         )
     return found
 
 
-def _none(story: Story, order: Order) -> Diagnosis:
-    if order.failed:
+def _no_cause_diagnosis(summary: LogSummary, order: EventOrder) -> Diagnosis:
+    if order.has_failed:
         return Diagnosis("unknown", says="the run failed, and nothing in the log says why")
     return Diagnosis(
         "healthy",
         HEALTHY,
         says="nothing in the log tells of a failure",
-        confidence=0.9 if story.lines else 0.0,
+        confidence=0.9 if summary.lines else 0.0,
     )

@@ -14,47 +14,47 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.extensions.ahead import build
-    from gpuready.extensions.jit import Loaded, load
-    from gpuready.extensions.judging import Ground, Outlook, outlook
-    from gpuready.extensions.ours import OURS, Rows, Settings, adamw
+    from gpuready.extensions.adamw_kernels import BUNDLED_EXTENSIONS, AdamWSettings, AdamWTensors, load_adamw
+    from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment, assess_build
+    from gpuready.extensions.build_environment import read_build_environment
+    from gpuready.extensions.loader import LoadedExtension, load_extension
+    from gpuready.extensions.prebuild import build_extensions
     from gpuready.extensions.recipe import CannotBuild, Extension
-    from gpuready.extensions.sight import look
 
 __all__ = [
-    "OURS",
+    "BUNDLED_EXTENSIONS",
+    "AdamWSettings",
+    "AdamWTensors",
+    "BuildAssessment",
+    "BuildEnvironment",
     "CannotBuild",
     "Extension",
-    "Ground",
-    "Loaded",
-    "Outlook",
-    "Rows",
-    "Settings",
-    "adamw",
-    "build",
-    "load",
-    "look",
-    "outlook",
+    "LoadedExtension",
+    "assess_build",
+    "build_extensions",
+    "load_adamw",
+    "load_extension",
+    "read_build_environment",
 ]
 
-_WHERE = {
-    "OURS": "ours",
+_LAZY_MODULES = {
+    "BUNDLED_EXTENSIONS": "adamw_kernels",
     "CannotBuild": "recipe",
     "Extension": "recipe",
-    "Ground": "judging",
-    "Loaded": "jit",
-    "Outlook": "judging",
-    "Rows": "ours",
-    "Settings": "ours",
-    "adamw": "ours",
-    "build": "ahead",
-    "load": "jit",
-    "look": "sight",
-    "outlook": "judging",
+    "BuildEnvironment": "assessment",
+    "LoadedExtension": "loader",
+    "BuildAssessment": "assessment",
+    "AdamWTensors": "adamw_kernels",
+    "AdamWSettings": "adamw_kernels",
+    "load_adamw": "adamw_kernels",
+    "build_extensions": "prebuild",
+    "load_extension": "loader",
+    "read_build_environment": "build_environment",
+    "assess_build": "assessment",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _WHERE:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(__import__(f"{__name__}.{_WHERE[name]}", fromlist=[name]), name)
+    return getattr(__import__(f"{__name__}.{_LAZY_MODULES[name]}", fromlist=[name]), name)

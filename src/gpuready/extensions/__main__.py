@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from gpuready.extensions import ahead
-from gpuready.extensions.ours import OURS
+from gpuready.extensions import prebuild
+from gpuready.extensions.adamw_kernels import BUNDLED_EXTENSIONS
 from gpuready.extensions.recipe import CannotBuild
 
 TYPE_CHECKING = False
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     from argparse import ArgumentParser
 
     parser = ArgumentParser(
@@ -25,21 +25,25 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--arch", default="", help="architectures, as in TORCH_CUDA_ARCH_LIST: '8.0;9.0+PTX'")
     parser.add_argument(
-        "-o", "--output", default=ahead.INSIDE, metavar="DIR", help="where to (default: this package)"
+        "-o",
+        "--output",
+        default=prebuild.PREBUILT_FOLDER,
+        metavar="DIR",
+        help="where to (default: this package)",
     )
     parser.add_argument("--only", choices=("cuda", "cpu"), help="build one kind only")
-    told = parser.parse_args(words)
-    wanted = [one for one in OURS if told.only in (None, one.kind)]
+    arguments = parser.parse_args(argv)
+    wanted = [one for one in BUNDLED_EXTENSIONS if arguments.only in (None, one.kind)]
     from os.path import abspath
 
     try:
-        made, left = ahead.build(wanted, abspath(told.output), told.arch)
+        made, skipped = prebuild.build_extensions(wanted, abspath(arguments.output), arguments.arch)
     except (CannotBuild, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for entry in made:
         print(f"{entry.path}  {' '.join(entry.targets) or entry.inputs['machine']}  {entry.seconds:.1f}s")
-    for name, why in left.items():
+    for name, why in skipped.items():
         print(f"not built: {name}: {why}", file=sys.stderr)
     return 0
 

@@ -4,17 +4,19 @@ allocator.
 
 from __future__ import annotations
 
-from gpuready.fit.job import H200, Card, Fit, Job, Undecided
+from gpuready.fit.job.records import H200, FitJob, FitPrediction, FitUndecided, GpuCard
 
-__all__ = ["H200", "Card", "Fit", "Job", "Undecided", "predict"]
+__all__ = ["H200", "FitJob", "FitPrediction", "FitUndecided", "GpuCard", "predict_memory"]
 
 
-def predict(job: Job, card: Card = H200, search: bool = True, most: int = 1 << 62) -> Fit:
+def predict_memory(
+    job: FitJob, card: GpuCard = H200, search: bool = True, most: int = 1 << 62
+) -> FitPrediction:
     """Predict the memory of a job on a card; FitUndecided if the engine has no model for it.
 
     Without ``search`` the minimum reserve is not searched: faster, and ``minimum`` is then ``peak_reserved``.
     The search stops once the minimum is known to exceed ``most``.
     """
-    from gpuready.fit.prediction import predict as answer
+    from gpuready.fit.search.prediction import predict_job as answer
 
     return answer(job, card, search, most)

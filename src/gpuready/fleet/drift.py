@@ -7,132 +7,145 @@ the number of groups, not of nodes. Two parts of similar size are a split, not h
 from __future__ import annotations
 
 from gpuready.fleet.facets import FACETS, UNKNOWN
-from gpuready.fleet.nodeset import fold
-from gpuready.fleeted import Drift, Group
+from gpuready.fleet.nodeset import fold_node_names
+from gpuready.model.fleet import Drift, NodeGroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from gpuready.fleet.record import Record
+    from gpuready.fleet.node_report import NodeReport
 
     Details = Mapping[str, Mapping[str, Mapping[str, Any]]]
-    Rows = Mapping[str, Any]
-    Members = dict[str, list[str]]  # fingerprint or value -> nodes
+    FactTable = Mapping[str, Any]
+    NodesByValue = dict[str, list[str]]  # fingerprint or value -> nodes
 
-CLEAR = 0.6
+MAJORITY_SHARE = 0.6
 """Above this share the most common value is the expected one."""
-PART, PARTS = 0.25, 10
+SPLIT_SHARE, SPLIT_NODES = 0.25, 10
 """A second value on this share of the nodes, and on at least this many, is the other part of a split."""
-MOST = 64
+MAX_GROUPS = 64
 """Groups of one facet that are asked for details; more mean that the fact differs everywhere."""
 
 
-class Differing:
+class FacetDifference:
     """One facet of one stratum with more than one fingerprint."""
 
-    def __init__(self, facet: str, stratum: str, members: Members, want: str, reference: Rows | None):
+    def __init__(
+        self, facet: str, stratum: str, members: NodesByValue, want: str, reference: FactTable | None
+    ):
         self.facet, self.stratum, self.members = facet, stratum, members
         self.want, self.reference = want, reference
-        self.of = sum(map(len, members.values()))
+        self.node_count = sum(map(len, members.values()))
 
-    def groups(self) -> list[tuple[str, list[str]]]:
+    def groups_to_ask(self) -> list[tuple[str, list[str]]]:
         """Return the groups to ask: the expected one first, then by size."""
         ordered = sorted(self.members.items(), key=lambda row: (row[0] != self.want, -len(row[1]), row[0]))
-        return ordered[:MOST]
+        return ordered[:MAX_GROUPS]
 
 
-def differing(
-    records: Mapping[str, Record],
+def find_facet_differences(
+    records: Mapping[str, NodeReport],
     stratum_of: Mapping[str, str],
-    reference: Mapping[str, Rows] | None = None,
+    reference: Mapping[str, FactTable] | None = None,
     reference_kind: str | None = None,
-) -> list[Differing]:
+) -> list[FacetDifference]:
     """Compare every facet of every stratum. A facet that a node does not report is not compared."""
-    from gpuready.fleet.facets import fingerprint
+    from gpuready.fleet.facets import hash_value
 
-    tables: dict[tuple[str, str], Members] = {}
-    whole: dict[tuple[str, str], list[str]] = {}
+    tables: dict[tuple[str, str], NodesByValue] = {}
+    nodes_by_prints: dict[tuple[str, str], list[str]] = {}
     kinds: dict[str, set[str]] = {}
     for name, record in records.items():
         stratum = stratum_of[name]
         kinds.setdefault(stratum, set()).add(record.kind)
-        whole.setdefault((stratum, record.prints), []).append(name)
-    for (stratum, _), names in whole.items():
+        nodes_by_prints.setdefault((stratum, record.prints), []).append(name)
+    for (stratum, _), names in nodes_by_prints.items():
         for facet in FACETS:  # nodes with equal fingerprints are handled once
-            if mark := records[names[0]].print(facet):
+            if mark := records[names[0]].fingerprint_of(facet):
                 tables.setdefault((stratum, facet), {}).setdefault(mark, []).extend(names)
-    found = []
+    differences = []
     for (stratum, facet), members in sorted(tables.items(), key=lambda row: row[0][0]):
-        same = reference is not None and (reference_kind is None or reference_kind in kinds[stratum])
-        rows = reference.get(facet) if reference is not None and same else None
-        want = fingerprint(rows) if rows is not None else max(members, key=lambda m: (len(members[m]), m))
+        applies = reference is not None and (reference_kind is None or reference_kind in kinds[stratum])
+        rows = reference.get(facet) if reference is not None and applies else None
+        want = hash_value(rows) if rows is not None else max(members, key=lambda m: (len(members[m]), m))
         if set(members) != {want}:
-            found.append(Differing(facet, stratum, members, want, rows))
-    return found
+            differences.append(FacetDifference(facet, stratum, members, want, rows))
+    return differences
 
 
-def questions(
-    differ: Iterable[Differing], have: Details, avoid: Iterable[str] = ()
+def plan_detail_requests(
+    differ: Iterable[FacetDifference], known_details: Details, avoid: Iterable[str] = ()
 ) -> dict[str, tuple[str, ...]]:
     """Choose which nodes to ask for which facets: one of each group, unless its details are known."""
-    asked: dict[str, list[str]] = {}
-    passed_over = set(avoid)
-    for one in differ:
-        for mark, nodes in one.groups():
-            known = mark == one.want and one.reference is not None
-            if known or any(one.facet in have.get(node, {}) for node in nodes):
+    requests: dict[str, list[str]] = {}
+    skipped = set(avoid)
+    for difference in differ:
+        for mark, nodes in difference.groups_to_ask():
+            known = mark == difference.want and difference.reference is not None
+            if known or any(difference.facet in known_details.get(node, {}) for node in nodes):
                 continue
-            willing = [node for node in nodes if node not in passed_over]
-            chosen = next((node for node in willing if node in asked), willing[0] if willing else None)
+            willing = [node for node in nodes if node not in skipped]
+            chosen = next((node for node in willing if node in requests), willing[0] if willing else None)
             if chosen is not None:
-                asked.setdefault(chosen, []).append(one.facet)
-    return {node: tuple(facets) for node, facets in asked.items()}
+                requests.setdefault(chosen, []).append(difference.facet)
+    return {node: tuple(facets) for node, facets in requests.items()}
 
 
-def explain(differ: Iterable[Differing], details: Details) -> list[Drift]:
+def explain_differences(differ: Iterable[FacetDifference], details: Details) -> list[Drift]:
     """Return the differences of all groups key by key, the largest group first."""
-    return [drift for one in differ for drift in _explained(one, details)]
+    return [drift for difference in differ for drift in _explain_difference(difference, details)]
 
 
-def _explained(one: Differing, details: Details) -> list[Drift]:
-    told = {
+def _explain_difference(difference: FacetDifference, details: Details) -> list[Drift]:
+    details_by_print = {
         mark: rows
-        for mark, nodes in one.members.items()
-        if (rows := _rows(one, mark, nodes, details)) is not None
+        for mark, nodes in difference.members.items()
+        if (rows := _group_details(difference, mark, nodes, details)) is not None
     }
-    if one.reference is not None:  # the reference counts even if no node matches it
-        told[one.want] = _flat(one.reference)
-    if one.want not in told or len(told) < 2:
-        return [_bare(one)]
-    if len(one.members) > MOST and len(one.members[one.want]) <= CLEAR * one.of:
-        return [_everywhere(one, told)]
-    wanted = told[one.want]
-    keys = dict.fromkeys(key for rows in told.values() for key in rows)
-    found = [drift for key in keys for drift in _key(one, key, _under(wanted, key), told)]
-    return [*found, *_untold(one, told)]
+    if difference.reference is not None:  # the reference counts even if no node matches it
+        details_by_print[difference.want] = _flatten_table(difference.reference)
+    if difference.want not in details_by_print or len(details_by_print) < 2:
+        return [_drift_by_fingerprint(difference)]
+    if (
+        len(difference.members) > MAX_GROUPS
+        and len(difference.members[difference.want]) <= MAJORITY_SHARE * difference.node_count
+    ):
+        return [_drift_everywhere(difference, details_by_print)]
+    wanted_rows = details_by_print[difference.want]
+    keys = dict.fromkeys(key for rows in details_by_print.values() for key in rows)
+    drifts = [
+        drift
+        for key in keys
+        for drift in _drift_of_key(difference, key, _lookup_dotted_key(wanted_rows, key), details_by_print)
+    ]
+    return [*drifts, *_drift_without_details(difference, details_by_print)]
 
 
-def _rows(one: Differing, mark: str, nodes: list[str], details: Details) -> Rows | None:
-    if mark == one.want and one.reference is not None:
-        return _flat(one.reference)
-    rows = next((details[node][one.facet] for node in nodes if one.facet in details.get(node, {})), None)
-    return None if rows is None else _flat(rows)
+def _group_details(
+    difference: FacetDifference, mark: str, nodes: list[str], details: Details
+) -> FactTable | None:
+    if mark == difference.want and difference.reference is not None:
+        return _flatten_table(difference.reference)
+    rows = next(
+        (details[node][difference.facet] for node in nodes if difference.facet in details.get(node, {})), None
+    )
+    return None if rows is None else _flatten_table(rows)
 
 
-def _flat(rows: Rows, before: str = "") -> dict[str, Any]:
+def _flatten_table(rows: FactTable, prefix: str = "") -> dict[str, Any]:
     """Flatten nested tables to dotted keys."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in rows.items():
         if isinstance(value, dict) and value:
-            found |= _flat(value, f"{before}{key}.")
+            flat |= _flatten_table(value, f"{prefix}{key}.")
         else:
-            found[f"{before}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
-def _under(rows: Rows, key: str) -> Any:
+def _lookup_dotted_key(rows: FactTable, key: str) -> Any:
     """Return the value of a dotted key; UNKNOWN if an enclosing table is unknown."""
     if key in rows:
         return rows[key]
@@ -141,88 +154,128 @@ def _under(rows: Rows, key: str) -> Any:
     return UNKNOWN if any(rows.get(table) == UNKNOWN for table in tables) else None
 
 
-def _key(one: Differing, key: str, wanted: Any, told: Mapping[str, Rows]) -> list[Drift]:
+def _drift_of_key(
+    difference: FacetDifference, key: str, wanted_value: Any, details_by_print: Mapping[str, FactTable]
+) -> list[Drift]:
     """Return the groups with another value of one fact. An unknown value is not a difference."""
-    values: Members = {}
-    for mark, nodes in one.members.items():
-        if mark in told:
-            values.setdefault(written(_under(told[mark], key)), []).extend(nodes)
+    values: NodesByValue = {}
+    for mark, nodes in difference.members.items():
+        if mark in details_by_print:
+            values.setdefault(format_value(_lookup_dotted_key(details_by_print[mark], key)), []).extend(nodes)
     values.pop(UNKNOWN, None)
-    want = written(wanted)
+    want = format_value(wanted_value)
     if want == UNKNOWN or not set(values) - {want}:
         return []
-    if one.reference is None:
+    if difference.reference is None:
         want = max(values, key=lambda value: (len(values[value]), value == want, value))
     others = {value: nodes for value, nodes in values.items() if value != want}
-    return _parted(one, key, want, values, others)
+    return _split_from_rest(difference, key, want, values, others)
 
 
-def _parted(one: Differing, key: str, want: str, values: Members, others: Members) -> list[Drift]:
-    of = sum(map(len, values.values()))
-    against = "majority" if one.reference is None else "reference"
+def _split_from_rest(
+    difference: FacetDifference, key: str, want: str, values: NodesByValue, others: NodesByValue
+) -> list[Drift]:
+    node_count = sum(map(len, values.values()))
+    against = "majority" if difference.reference is None else "reference"
     parts = (
         {}
-        if one.reference is not None
-        else {v: n for v, n in others.items() if _part(len(n), len(values[want]), of)}
+        if difference.reference is not None
+        else {v: n for v, n in others.items() if _is_split(len(n), len(values[want]), node_count)}
     )
     rest = {value: nodes for value, nodes in others.items() if value not in parts}
     rows = [(parts, True), (rest, False)]
     return [
-        Drift(one.facet, key, want, _groups(some), of, one.stratum, against, split)
-        for some, split in rows
-        if some
+        Drift(
+            difference.facet, key, want, _node_groups(members), node_count, difference.stratum, against, split
+        )
+        for members, split in rows
+        if members
     ]
 
 
-def _part(count: int, largest: int, of: int) -> bool:
+def _is_split(count: int, largest: int, node_count: int) -> bool:
     """Whether this many nodes form the other part of a split rather than single deviating nodes."""
-    return (largest <= CLEAR * of and count >= PART * of) or (count >= PART * of and count >= PARTS)
-
-
-def _groups(values: Members) -> tuple[Group, ...]:
-    ordered = sorted(values.items(), key=lambda row: (-len(row[1]), row[0]))
-    return tuple(Group(value, fold(sorted(nodes)), len(nodes)) for value, nodes in ordered)
-
-
-def _bare(one: Differing) -> Drift:
-    """Report only fingerprints: no node reported details."""
-    others = {f"fingerprint {mark}": nodes for mark, nodes in one.members.items() if mark != one.want}
-    largest = len(one.members.get(one.want, ()))
-    split = one.reference is None and any(_part(len(nodes), largest, one.of) for nodes in others.values())
-    against = "majority" if one.reference is None else "reference"
-    return Drift(
-        one.facet, one.facet, f"fingerprint {one.want}", _groups(others), one.of, one.stratum, against, split
+    return (largest <= MAJORITY_SHARE * node_count and count >= SPLIT_SHARE * node_count) or (
+        count >= SPLIT_SHARE * node_count and count >= SPLIT_NODES
     )
 
 
-def _untold(one: Differing, told: Mapping[str, Rows]) -> list[Drift]:
+def _node_groups(values: NodesByValue) -> tuple[NodeGroup, ...]:
+    ordered = sorted(values.items(), key=lambda row: (-len(row[1]), row[0]))
+    return tuple(NodeGroup(value, fold_node_names(sorted(nodes)), len(nodes)) for value, nodes in ordered)
+
+
+def _drift_by_fingerprint(difference: FacetDifference) -> Drift:
+    """Report only fingerprints: no node reported details."""
+    others = {
+        f"fingerprint {mark}": nodes for mark, nodes in difference.members.items() if mark != difference.want
+    }
+    largest = len(difference.members.get(difference.want, ()))
+    split = difference.reference is None and any(
+        _is_split(len(nodes), largest, difference.node_count) for nodes in others.values()
+    )
+    against = "majority" if difference.reference is None else "reference"
+    return Drift(
+        difference.facet,
+        difference.facet,
+        f"fingerprint {difference.want}",
+        _node_groups(others),
+        difference.node_count,
+        difference.stratum,
+        against,
+        split,
+    )
+
+
+def _drift_without_details(
+    difference: FacetDifference, details_by_print: Mapping[str, FactTable]
+) -> list[Drift]:
     """Report the groups that were asked for details and did not reply."""
-    others = {f"fingerprint {mark}": nodes for mark, nodes in one.members.items() if mark not in told}
+    others = {
+        f"fingerprint {mark}": nodes
+        for mark, nodes in difference.members.items()
+        if mark not in details_by_print
+    }
     if not others:
         return []
-    return [Drift(one.facet, one.facet, f"fingerprint {one.want}", _groups(others), one.of, one.stratum)]
+    return [
+        Drift(
+            difference.facet,
+            difference.facet,
+            f"fingerprint {difference.want}",
+            _node_groups(others),
+            difference.node_count,
+            difference.stratum,
+        )
+    ]
 
 
-def _everywhere(one: Differing, told: Mapping[str, Rows]) -> Drift:
+def _drift_everywhere(difference: FacetDifference, details_by_print: Mapping[str, FactTable]) -> Drift:
     """Report a facet in which nearly every node has its own value: the fact is odd, not the nodes."""
-    rows = list(told.values())
-    keys = [key for key in rows[0] if len({written(row.get(key)) for row in rows}) > len(rows) // 2]
-    everyone = [node for nodes in one.members.values() for node in nodes]
-    value = f"{len(one.members)} different values"
-    key = ", ".join(keys[:3]) or one.facet
+    rows = list(details_by_print.values())
+    keys = [key for key in rows[0] if len({format_value(row.get(key)) for row in rows}) > len(rows) // 2]
+    everyone = [node for nodes in difference.members.values() for node in nodes]
+    value = f"{len(difference.members)} different values"
+    key = ", ".join(keys[:3]) or difference.facet
     return Drift(
-        one.facet, key, "one value", (Group(value, fold(everyone), one.of),), one.of, one.stratum, split=True
+        difference.facet,
+        key,
+        "one value",
+        (NodeGroup(value, fold_node_names(everyone), difference.node_count),),
+        difference.node_count,
+        difference.stratum,
+        split=True,
     )
 
 
-def written(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value for a reader: plain text, lists of equal items as ``8 x value``."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
-        items = [written(item) for item in value]
+        items = [format_value(item) for item in value]
         if len(items) > 1 and len(set(items)) == 1:
             return f"{len(items)} x {items[0]}"
         return ", ".join(items) or "none"

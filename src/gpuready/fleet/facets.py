@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from gpuready.model import Fact, Facts
 
 SCHEMA = 1
-LIMIT = 512
+MAX_ANSWER_BYTES = 512
 """Size limit of a healthy node's answer."""
-DETAILS = 240 << 10
+MAX_DETAIL_BYTES = 240 << 10
 """Size limit of a node's details."""
 UNKNOWN = "?"
 """Value of a fact that could not be read."""
@@ -42,58 +42,58 @@ FACETS: dict[str, tuple[str, ...]] = {
 }
 """In the order of the fingerprints in an answer. Add new facets at the end: older readers stop there."""
 
-FAMILIES = (
+COMPARED_PREFIXES = (
     "NCCL_", "GLOO_", "UCX_", "FI_", "NVSHMEM", "NVTE_", "CUDA_", "CUDNN_", "CUBLAS_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_",
     "TRITON_", "OMP_", "MKL_", "KMP_", "HF_", "TRANSFORMERS_", "ACCELERATE_", "DS_", "VLLM_", "SGLANG_", "FLASH_", "XFORMERS_",
     "HSA_", "HIP_", "ROCM_", "HCCL_", "LD_", "PYTHONPATH", "PYTHONHASHSEED", "MALLOC_CONF", "OMPI_MCA_",
 )  # fmt: skip
 """Prefixes of variables that should be equal on all nodes; ranks, paths and allocations are not among them."""
-OWN = ("_VISIBLE_DEVICES", "_RANK", "_HOSTID", "_NODE_ID", "_PORT", "_ADDR", "_JOB_ID")
-SECRET = ("TOKEN", "SECRET", "PASSWORD", "_KEY")
-MANY = 65536
+PER_NODE_SUFFIXES = ("_VISIBLE_DEVICES", "_RANK", "_HOSTID", "_NODE_ID", "_PORT", "_ADDR", "_JOB_ID")
+SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "_KEY")
+UNLIMITED_PROCESSES = 65536
 """Process limits above this count as unlimited; the exact value depends on the memory size."""
 
 
-def values(facet: str, facts: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
+def facet_values(facet: str, facts: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
     """Return the facts of one facet as they are compared."""
-    return _values(facet, _Seen(facts, compiled))
+    return _collect_facet_values(facet, _NodeFacts(facts, compiled))
 
 
-def _values(facet: str, seen: _Seen) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    facts = seen.facts
+def _collect_facet_values(facet: str, node_facts: _NodeFacts) -> dict[str, Any]:
+    collected: dict[str, Any] = {}
+    facts = node_facts.facts
     for key in FACETS[facet]:
         if key == "package.*":
-            found |= seen.kernels if facet == "kernels" else seen.packages
+            collected |= node_facts.kernels if facet == "kernels" else node_facts.packages
         elif key == "env.*":
-            found |= seen.variables
+            collected |= node_facts.variables
         elif key in facts:
             fact = facts.fact(key)
-            found[key] = UNKNOWN if fact.gap else seen.clean(key, fact.value)
-    return found
+            collected[key] = UNKNOWN if fact.gap else node_facts.clean_value(key, fact.value)
+    return collected
 
 
-def compared(facet: str, reference: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
+def reference_values(facet: str, reference: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
     """Return the same for a recorded reference; facts missing from it (an older recording, or of one machine)
     are UNKNOWN.
     """
-    untold = [key for key in FACETS[facet] if not key.endswith("*") and key not in reference]
-    return dict.fromkeys(untold, UNKNOWN) | values(facet, reference, compiled)
+    missing_keys = [key for key in FACETS[facet] if not key.endswith("*") and key not in reference]
+    return dict.fromkeys(missing_keys, UNKNOWN) | facet_values(facet, reference, compiled)
 
 
-def prints(facts: Facts, compiled: Collection[str] = ()) -> dict[str, str]:
+def facet_fingerprints(facts: Facts, compiled: Collection[str] = ()) -> dict[str, str]:
     """Fingerprint every facet. ``compiled`` packages belong to *kernels* instead of *packages*."""
-    seen = _Seen(facts, compiled)
-    return {facet: fingerprint(_values(facet, seen)) for facet in FACETS}
+    node_facts = _NodeFacts(facts, compiled)
+    return {facet: hash_value(_collect_facet_values(facet, node_facts)) for facet in FACETS}
 
 
-def fingerprint(value: object) -> str:
+def hash_value(value: object) -> str:
     from hashlib import blake2s
 
-    return blake2s(_canonical(value).encode(), digest_size=4).hexdigest()
+    return blake2s(_canonical_json(value).encode(), digest_size=4).hexdigest()
 
 
-def told(
+def build_node_answer(
     node: str,
     facts: Facts,
     verdict: str = "",
@@ -107,56 +107,62 @@ def told(
     compiled: Collection[str] = (),
 ) -> dict[str, Any]:
     """Build one node's answer without empty fields: at most MAX_ANSWER_BYTES if there is little to report."""
-    whole: dict[str, Any] = {"schema": SCHEMA, "node": node, "run": run, "do": do, "try": attempt}
-    whole |= {"at": round(at, 2), "kind": kind(facts), "gpus": facts.known("gpu.count") or 0}
-    whole |= {"mem": _mebibytes(facts, "memory.total"), "shm": _mebibytes(facts, "system.shm")}
-    whole |= {"print": "".join(prints(facts, compiled).values()), "ids": identities(facts)}
-    whole |= {"verdict": verdict, "codes": list(dict.fromkeys(codes))[:40], "figures": dict(figures or {})}
-    short = {name: value for name, value in whole.items() if value not in ("", None, [], {})}
-    while len(str(short.get("ids", ""))) > 8 and len(_canonical(short)) > LIMIT:
-        short["ids"] = _coarser(str(short["ids"]))
+    answer: dict[str, Any] = {"schema": SCHEMA, "node": node, "run": run, "do": do, "try": attempt}
+    answer |= {
+        "at": round(at, 2),
+        "kind": classify_node(facts),
+        "gpus": facts.value_if_known("gpu.count") or 0,
+    }
+    answer |= {"mem": _size_in_mib(facts, "memory.total"), "shm": _size_in_mib(facts, "system.shm")}
+    answer |= {"print": "".join(facet_fingerprints(facts, compiled).values()), "ids": hash_gpu_uuids(facts)}
+    answer |= {"verdict": verdict, "codes": list(dict.fromkeys(codes))[:40], "figures": dict(figures or {})}
+    short = {name: value for name, value in answer.items() if value not in ("", None, [], {})}
+    while len(str(short.get("ids", ""))) > 8 and len(_canonical_json(short)) > MAX_ANSWER_BYTES:
+        short["ids"] = _merge_gpu_ids(str(short["ids"]))
     return short
 
 
-def line(node: str, facts: Facts, verdict: str = "", codes: Iterable[str] = (), **more: Any) -> str:
-    return _canonical(told(node, facts, verdict, codes, **more), ordered=False)
+def format_node_answer(
+    node: str, facts: Facts, verdict: str = "", codes: Iterable[str] = (), **more: Any
+) -> str:
+    return _canonical_json(build_node_answer(node, facts, verdict, codes, **more), ordered=False)
 
 
-def detailed(
+def build_node_details(
     node: str, facts: Facts, facets: Iterable[str], *, run: str = "", compiled: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the facts behind the facets; the largest are dropped until the size limit is met."""
-    seen = _Seen(facts, compiled)
-    rows = {facet: _values(facet, seen) for facet in facets if facet in FACETS}
-    whole = {"schema": SCHEMA, "node": node, "run": run, "do": "details", "details": rows}
-    while rows and len(_canonical(whole)) > DETAILS:
-        rows.pop(max(rows, key=lambda facet: len(_canonical(rows[facet]))))
-    return whole
+    node_facts = _NodeFacts(facts, compiled)
+    rows = {facet: _collect_facet_values(facet, node_facts) for facet in facets if facet in FACETS}
+    answer = {"schema": SCHEMA, "node": node, "run": run, "do": "details", "details": rows}
+    while rows and len(_canonical_json(answer)) > MAX_DETAIL_BYTES:
+        rows.pop(max(rows, key=lambda facet: len(_canonical_json(rows[facet]))))
+    return answer
 
 
-def details(node: str, facts: Facts, facets: Iterable[str], **more: Any) -> str:
-    return _canonical(detailed(node, facts, facets, **more), ordered=False)
+def format_node_details(node: str, facts: Facts, facets: Iterable[str], **more: Any) -> str:
+    return _canonical_json(build_node_details(node, facts, facets, **more), ordered=False)
 
 
-def kind(facts: Facts) -> str:
+def classify_node(facts: Facts) -> str:
     """Return the names of the node's GPUs, ``no GPU``, or an empty string if it has GPUs that do not respond."""
-    names = facts.known("gpu.name") or facts.known("accelerator.name")
+    names = facts.value_if_known("gpu.name") or facts.value_if_known("accelerator.name")
     if names:
         return "+".join(sorted({str(name) for name in names}))[:40]
-    hidden = facts.fact("gpu.count").gap or facts.known("gpu.pci_count")
+    hidden = facts.fact("gpu.count").gap or facts.value_if_known("gpu.pci_count")
     return "" if hidden else "no GPU"
 
 
-def identities(facts: Facts) -> str:
+def hash_gpu_uuids(facts: Facts) -> str:
     """Hash each GPU's UUID to eight characters, enough to notice one GPU under two node names."""
     from base64 import urlsafe_b64encode
     from hashlib import blake2s
 
-    uuids = sorted(str(uuid) for uuid in facts.known("gpu.uuid") or () if uuid)
+    uuids = sorted(str(uuid) for uuid in facts.value_if_known("gpu.uuid") or () if uuid)
     return "".join(urlsafe_b64encode(blake2s(u.encode(), digest_size=6).digest()).decode() for u in uuids)
 
 
-def _coarser(ids: str) -> str:
+def _merge_gpu_ids(ids: str) -> str:
     """Merge identities in pairs, so that nodes with many GPUs stay below the size limit and remain comparable."""
     from base64 import urlsafe_b64encode
     from hashlib import blake2s
@@ -165,12 +171,12 @@ def _coarser(ids: str) -> str:
     return "".join(urlsafe_b64encode(blake2s(b.encode(), digest_size=6).digest()).decode() for b in both)
 
 
-def _mebibytes(facts: Facts, key: str) -> int | None:
-    size = facts.known(key)
+def _size_in_mib(facts: Facts, key: str) -> int | None:
+    size = facts.value_if_known(key)
     return size >> 20 if isinstance(size, int) else None
 
 
-def _canonical(value: object, ordered: bool = True) -> str:
+def _canonical_json(value: object, ordered: bool = True) -> str:
     encoder = _ENCODERS.get(ordered)
     if encoder is None:
         from json import JSONEncoder
@@ -186,74 +192,93 @@ _ENCODERS: dict[bool, Any] = {}
 # -- what may differ between equal nodes -----------------------------------------------------------------
 
 
-class _Seen:
+class _NodeFacts:
     """The facts of one node with packages and variables separated and its own name masked."""
 
     def __init__(self, facts: Facts, compiled: Collection[str]):
         self.facts = facts
-        own = facts.known("host.name") or facts.host
-        self.own = own if isinstance(own, str) and len(own) >= 4 else ""
+        own = facts.value_if_known("host.name") or facts.host
+        self.own_name = own if isinstance(own, str) and len(own) >= 4 else ""
         rows = [fact for fact in facts if fact.key.startswith(("package.", "env."))]
-        self.variables = self._variables([fact for fact in rows if fact.key[0] == "e"])
+        self.variables = self._comparable_variables([fact for fact in rows if fact.key[0] == "e"])
         self.kernels: dict[str, Any] = {}
         self.packages: dict[str, Any] = {}
-        self._packages([fact for fact in rows if fact.key[0] == "p"], compiled)
+        self._split_packages([fact for fact in rows if fact.key[0] == "p"], compiled)
 
-    def _packages(self, rows: list[Fact], compiled: Collection[str]) -> None:
+    def _split_packages(self, rows: list[Fact], compiled: Collection[str]) -> None:
         if self.facts.fact("python.packages").gap:
             self.kernels = self.packages = {"python.packages": UNKNOWN}
             return
         self.packages = {fact.key: UNKNOWN if fact.gap else fact.value for fact in rows}
-        for name in {*compiled, *(self.facts.known("extension.linked") or ())}:
+        for name in {*compiled, *(self.facts.value_if_known("extension.linked") or ())}:
             if (key := f"package.{name}") in self.packages:
                 self.kernels[key] = self.packages.pop(key)
 
-    def _variables(self, rows: list[Fact]) -> dict[str, Any]:
+    def _comparable_variables(self, rows: list[Fact]) -> dict[str, Any]:
         if self.facts.fact("env.names").gap and "env.names" in self.facts:
             return {"env.names": UNKNOWN}
-        shared = [fact for fact in rows if _shared(fact.key[4:])]
-        return {fact.key: UNKNOWN if fact.gap else self._named(fact.value) for fact in shared}
+        shared = [fact for fact in rows if _is_compared_variable(fact.key[4:])]
+        return {fact.key: UNKNOWN if fact.gap else self._mask_own_name(fact.value) for fact in shared}
 
-    def clean(self, key: str, value: Any) -> Any:
+    def clean_value(self, key: str, value: Any) -> Any:
         """Remove what may differ between equal nodes."""
         if value is None:
             return None
-        clean = _CLEAN.get(key)
-        return self._named(clean(value) if clean else value)
+        cleaner = _CLEANERS.get(key)
+        return self._mask_own_name(cleaner(value) if cleaner else value)
 
-    def _named(self, value: Any) -> Any:
-        return value.replace(self.own, "{node}") if self.own and isinstance(value, str) else value
-
-
-def _shared(name: str) -> bool:
-    return name.startswith(FAMILIES) and not name.endswith(OWN) and not any(word in name for word in SECRET)
+    def _mask_own_name(self, value: Any) -> Any:
+        return value.replace(self.own_name, "{node}") if self.own_name and isinstance(value, str) else value
 
 
-def _interfaces(table: Any) -> Any:
+def _is_compared_variable(name: str) -> bool:
+    return (
+        name.startswith(COMPARED_PREFIXES)
+        and not name.endswith(PER_NODE_SUFFIXES)
+        and not any(word in name for word in SECRET_WORDS)
+    )
+
+
+def _clean_interfaces(table: Any) -> Any:
     """Drop addresses and the interfaces that containers create and remove."""
-    passing = ("lo", "veth", "docker", "cali", "cni", "flannel", "virbr", "br-", "lxc", "ifb", "dummy", "tap")
+    transient_prefixes = (
+        "lo",
+        "veth",
+        "docker",
+        "cali",
+        "cni",
+        "flannel",
+        "virbr",
+        "br-",
+        "lxc",
+        "ifb",
+        "dummy",
+        "tap",
+    )
     if not isinstance(table, dict):
         return table
-    kept = {name: row for name, row in table.items() if not str(name).startswith(passing)}
-    return {name: _only(row, ("up", "kind", "mtu", "speed")) for name, row in kept.items()}
+    lasting = {name: row for name, row in table.items() if not str(name).startswith(transient_prefixes)}
+    return {name: _select_keys(row, ("up", "kind", "mtu", "speed")) for name, row in lasting.items()}
 
 
-def _only(row: Any, keys: Iterable[str]) -> Any:
+def _select_keys(row: Any, keys: Iterable[str]) -> Any:
     return {key: row.get(key) for key in keys} if isinstance(row, dict) else row
 
 
-def _widths(links: Any) -> Any:
+def _pcie_widths(links: Any) -> Any:
     """Keep only the width of each PCIe link; its generation drops while a GPU is idle."""
     return [str(link).rpartition(" ")[2] for link in links] if isinstance(links, (list, tuple)) else links
 
 
-_CLEAN: dict[str, Callable[[Any], Any]] = {
-    "net.interfaces": _interfaces,
-    "net.ib": lambda table: {n: _only(row, ("state", "rate", "link_layer")) for n, row in table.items()},
-    "gpu.pcie": _widths,
+_CLEANERS: dict[str, Callable[[Any], Any]] = {
+    "net.interfaces": _clean_interfaces,
+    "net.ib": lambda table: {
+        n: _select_keys(row, ("state", "rate", "link_layer")) for n, row in table.items()
+    },
+    "gpu.pcie": _pcie_widths,
     "gpu.memory": lambda sizes: [f"{(size >> 28) / 4:g} GiB" for size in sizes],  # drivers reserve a little
-    "limit.nproc": lambda count: count if 0 <= count < MANY else -1,
+    "limit.nproc": lambda count: count if 0 <= count < UNLIMITED_PROCESSES else -1,
     "extension.linked": lambda table: {
-        name: _only(row, ("cudart", "torch", "abi")) for name, row in table.items()
+        name: _select_keys(row, ("cudart", "torch", "abi")) for name, row in table.items()
     },
 }

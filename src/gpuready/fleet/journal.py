@@ -4,45 +4,45 @@ from __future__ import annotations
 
 import os
 
-from gpuready import held
-from gpuready.fleeted import Answer
-from gpuready.system import durable, redact
+from gpuready.model import validation
+from gpuready.model.fleet import NodeAnswer
+from gpuready.system import durable_files, redact_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAME = "answers.jsonl"
-TOGETHER = 256
+MAX_UNWRITTEN = 256
 """Answers that may be lost in a crash, unless a second has passed: each disk write is expensive."""
 
 
-class Journal:
+class AnswerJournal:
     """Answers appended to a file in the run's folder; a truncated last line is ignored when reading."""
 
     def __init__(self, folder: str):
         import time
 
-        durable.folder(folder, 0o700)
+        durable_files.make_folder(folder, 0o700)
         self.path, self.clock = f"{folder}/{NAME}", time.monotonic
-        self._waiting: list[str] = []
+        self._unwritten: list[str] = []
         self._written = self.clock()
 
-    def note(self, answer: Answer, at: float) -> None:
+    def add_answer(self, answer: NodeAnswer, at: float) -> None:
         import json
 
-        self._waiting.append(
-            redact(json.dumps({"at": round(at, 2)} | answer.to_json(), separators=(",", ":")))
+        self._unwritten.append(
+            redact_text(json.dumps({"at": round(at, 2)} | answer.to_json(), separators=(",", ":")))
         )
-        if len(self._waiting) >= TOGETHER or self.clock() - self._written > 1.0:
-            self.flush()
+        if len(self._unwritten) >= MAX_UNWRITTEN or self.clock() - self._written > 1.0:
+            self.flush_to_disk()
 
-    def flush(self) -> None:
-        if self._waiting:
-            durable.append(self.path, "\n".join(self._waiting))
-        self._waiting, self._written = [], self.clock()
+    def flush_to_disk(self) -> None:
+        if self._unwritten:
+            durable_files.append_line(self.path, "\n".join(self._unwritten))
+        self._unwritten, self._written = [], self.clock()
 
-    def entries(self) -> Iterator[tuple[Answer, float]]:
+    def read_entries(self) -> Iterator[tuple[NodeAnswer, float]]:
         """Yield every complete line in order. An unreadable line was cut off by a crash; that node is asked again."""
         import json
 
@@ -51,7 +51,7 @@ class Journal:
         with open(self.path, encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
-                    told = json.loads(line)
-                    yield held.of(Answer, told), float(told["at"])
+                    entry = json.loads(line)
+                    yield validation.parse_record(NodeAnswer, entry), float(entry["at"])
                 except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                     continue

@@ -11,43 +11,43 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    Cut = list[str]  # text, number, text, number ..., text
+    NameParts = list[str]  # text, number, text, number ..., text
 
-DIGITS = 9
+MAX_DIGITS = 9
 """A longer number does not count nodes: a date, a serial number, part of an address."""
 
 
-def fold(names: Iterable[str], *, trailing: bool = False) -> str:
+def fold_node_names(names: Iterable[str], *, trailing: bool = False) -> str:
     """Fold the names into one line, without duplicates.
 
     ``trailing`` folds only a number at the end of a name, the form that every version of Slurm reads.
     """
-    shapes: dict[tuple[str, ...], list[Cut]] = {}
+    shapes: dict[tuple[str, ...], list[NameParts]] = {}
     for name in dict.fromkeys(names):
-        cut = _cut(name)
-        shapes.setdefault(tuple(cut[::2]), []).append(cut)
+        name_parts = _split_name(name)
+        shapes.setdefault(tuple(name_parts[::2]), []).append(name_parts)
     rows: list[tuple[str, list[str], str]] = []
-    for shape, cuts in shapes.items():
-        rows += _folded(shape, cuts, trailing)
+    for shape, names_of_shape in shapes.items():
+        rows += _fold_shape(shape, names_of_shape, trailing)
     rows.sort(key=lambda row: (row[0], row[2], len(row[1][0]), row[1][0]))
-    return ",".join(f"{before}{_spans(numbers)}{after}" for before, numbers, after in rows)
+    return ",".join(f"{before}{_format_ranges(numbers)}{after}" for before, numbers, after in rows)
 
 
-def expand(text: str) -> tuple[str, ...]:
+def expand_node_set(text: str) -> tuple[str, ...]:
     """Return the names of a node set in order; ValueError if it cannot be parsed."""
-    from gpuready.cluster.nodelist import expand as unfold
+    from gpuready.cluster.nodelist import expand_nodelist as unfold
 
     return unfold(text) if text.strip() else ()
 
 
-def _cut(name: str) -> Cut:
+def _split_name(name: str) -> NameParts:
     """Split ``r01n7`` into ``r 01 n 7`` and an empty text: text and numbers in turn."""
     parts, text, at = [], "", 0
     while at < len(name):
         end = at
         while end < len(name) and "0" <= name[end] <= "9":
             end += 1
-        if at < end and end - at <= DIGITS:
+        if at < end and end - at <= MAX_DIGITS:
             parts += [text, name[at:end]]
             text = ""
         elif at < end:
@@ -58,21 +58,23 @@ def _cut(name: str) -> Cut:
     return [*parts, text]
 
 
-def _folded(shape: tuple[str, ...], cuts: list[Cut], trailing: bool) -> list[tuple[str, list[str], str]]:
+def _fold_shape(
+    shape: tuple[str, ...], names_of_shape: list[NameParts], trailing: bool
+) -> list[tuple[str, list[str], str]]:
     """Return (text before, numbers, text after) rows for names of one shape."""
     fields = range(1, 2 * len(shape) - 1, 2)
     if trailing:
         fields = fields[-1:] if shape[-1] == "" else fields[:0]
-    if not fields or len(cuts) == 1:
-        return [("".join(cut), [""], "") for cut in cuts]
-    field = max(fields, key=lambda at: (len({cut[at] for cut in cuts}), at))
+    if not fields or len(names_of_shape) == 1:
+        return [("".join(parts), [""], "") for parts in names_of_shape]
+    field = max(fields, key=lambda at: (len({parts[at] for parts in names_of_shape}), at))
     groups: dict[tuple[str, str], list[str]] = {}
-    for cut in cuts:
-        groups.setdefault(("".join(cut[:field]), "".join(cut[field + 1 :])), []).append(cut[field])
+    for parts in names_of_shape:
+        groups.setdefault(("".join(parts[:field]), "".join(parts[field + 1 :])), []).append(parts[field])
     return [(before, numbers, after) for (before, after), numbers in groups.items()]
 
 
-def _spans(numbers: Sequence[str]) -> str:
+def _format_ranges(numbers: Sequence[str]) -> str:
     """Format ``0001 0002 0003 0005`` as ``[0001-0003,0005]``; a single number has no brackets."""
     if len(numbers) == 1:
         return numbers[0]

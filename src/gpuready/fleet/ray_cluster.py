@@ -8,29 +8,33 @@ from __future__ import annotations
 
 import json
 
-from gpuready.fleet import driver, parcel
-from gpuready.fleet.transport import CAP, LATE, PARALLEL, Unreached
-from gpuready.fleeted import Node
+from gpuready.fleet import node_payload, script_driver
+from gpuready.fleet.transport import GRACE_SECONDS, MAX_BODY_BYTES, PARALLEL, TransportUnavailable
+from gpuready.model.fleet import FleetNode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gpuready.system import Door
-    from gpuready.system.crowd import Ended
+    from gpuready.system import HostAccess
+    from gpuready.system.process.run_many import ProgramEnd
 
-JOIN = 60.0
+JOIN_SECONDS = 60.0
 """Seconds that Ray may take to accept the driver."""
 
 
-class Ray(driver.Scripted):
+class RayTransport(script_driver.ScriptedTransport):
     name = "ray"
-    called, stranger, silent = "Ray", "Ray does not know it", "no word of its task"
+    engine_name, unknown_node_reason, silent_node_reason = (
+        "Ray",
+        "Ray does not know it",
+        "no word of its task",
+    )
 
     def __init__(
         self,
-        door: Door,
+        host: HostAccess,
         token: str,
         *,
         address: str = "",
@@ -40,79 +44,92 @@ class Ray(driver.Scripted):
         variables: Mapping[str, str] | None = None,
     ):
         self.address = address
-        self.interpreter = interpreter or with_ray(door)
+        self.interpreter = interpreter or find_ray_python(host)
         self.token, self.python, self.parallel, self.variables = token, python, parallel, variables
-        self.ids: dict[str, str] = {}
+        self.ray_ids: dict[str, str] = {}
 
-    def nodes(self) -> list[Node]:
+    def list_nodes(self) -> list[FleetNode]:
         """List every node that Ray knows; a dead one only if no other has taken its address."""
         rows: list[tuple[str, dict[str, Any]]] = []
 
-        def line(word: str, key: str, text: str) -> None:
+        def collect_ray_node(word: str, key: str, text: str) -> None:
             if word == "node":
                 rows.append((key, json.loads(text)))
 
-        trouble, _ = self._drive({"do": "nodes"}, b"", JOIN, line)
+        problem, _ = self._run_ray_script({"do": "nodes"}, b"", JOIN_SECONDS, collect_ray_node)
         if not rows:
-            raise Unreached(f"Ray does not answer: {trouble or 'it told of no node'}")
-        named = self._named(rows)
-        self.ids = {node.name: key for key, node in named}
+            raise TransportUnavailable(f"Ray does not answer: {problem or 'it told of no node'}")
+        named = self._name_nodes(rows)
+        self.ray_ids = {node.name: key for key, node in named}
         return [node for _, node in named]
 
-    def _named(self, rows: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, Node]]:
+    def _name_nodes(self, rows: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, FleetNode]]:
         alive = {row["address"] for _, row in rows if row["alive"]}
-        kept = [(key, row) for key, row in rows if row["alive"] or _lately(row, alive)]
-        said = [str(row["name"] or row["host"] or row["address"]) for _, row in kept]
-        found = []
-        for (key, row), name in zip(kept, said, strict=True):
+        kept = [(key, row) for key, row in rows if row["alive"] or _is_recently_dead(row, alive)]
+        reported_names = [str(row["name"] or row["host"] or row["address"]) for _, row in kept]
+        nodes = []
+        for (key, row), name in zip(kept, reported_names, strict=True):
             plain = "".join(char if char.isalnum() or char in "._-" else "-" for char in name) or "node"
             unique = (
-                plain if said.count(name) == 1 and row["name"] != row["address"] else f"{plain}-{key[:8]}"
+                plain
+                if reported_names.count(name) == 1 and row["name"] != row["address"]
+                else f"{plain}-{key[:8]}"
             )
             state, why = ("up", "") if row["alive"] else ("down", row["why"] or "Ray has it as dead")
-            found.append((key, Node(unique, state, why, row["gpus"], row["labels"], row["address"])))
-        return found
+            nodes.append((key, FleetNode(unique, state, why, row["gpus"], row["labels"], row["address"])))
+        return nodes
 
-    def _knows(self, name: str) -> bool:
-        return name in self.ids
+    def _knows_node(self, name: str) -> bool:
+        return name in self.ray_ids
 
-    def _send(self, names: list[str], orders: parcel.Orders, line: driver.Line) -> tuple[str, Ended]:
-        seconds = orders.deadline + LATE
+    def _send_orders(
+        self, names: list[str], orders: node_payload.NodeOrders, on_line: script_driver.LineHandler
+    ) -> tuple[str, ProgramEnd]:
+        seconds = orders.deadline + GRACE_SECONDS
         turns = -(-len(names) // self.parallel)
-        told = {
+        fields = {
             "do": "ask",
-            "nodes": [{"name": name, "id": self.ids[name]} for name in names],
+            "nodes": [{"name": name, "id": self.ray_ids[name]} for name in names],
             "seconds": seconds,
-            "late": LATE + 10.0,  # time for Ray to start a worker
+            "late": GRACE_SECONDS + 10.0,  # time for Ray to start a worker
             "parallel": self.parallel,
-            "cap": CAP,
+            "cap": MAX_BODY_BYTES,
             "python": self.python,
-            "starter": parcel.STARTER,
+            "starter": node_payload.STARTER,
         }
-        return self._drive(told, parcel.stdin(orders), JOIN + turns * (seconds + LATE + 10.0), line)
+        return self._run_ray_script(
+            fields,
+            node_payload.build_stdin(orders),
+            JOIN_SECONDS + turns * (seconds + GRACE_SECONDS + 10.0),
+            on_line,
+        )
 
-    def _drive(self, told: dict[str, Any], data: bytes, limit: float, line: driver.Line) -> tuple[str, Ended]:
-        whole = {"address": self.address, **told}
+    def _run_ray_script(
+        self, fields: dict[str, Any], data: bytes, limit: float, on_line: script_driver.LineHandler
+    ) -> tuple[str, ProgramEnd]:
+        header = {"address": self.address, **fields}
         mark = f"@gpuready-{self.token}"
-        return driver.drive(self.interpreter, "ray_tasks.py", mark, whole, data, limit, line, self.variables)
+        return script_driver.run_engine_script(
+            self.interpreter, "ray_tasks.py", mark, header, data, limit, on_line, self.variables
+        )
 
 
-def _lately(row: dict[str, Any], alive: set[str]) -> bool:
+def _is_recently_dead(row: dict[str, Any], alive: set[str]) -> bool:
     """Whether a dead node's address was not taken over, or it shares a host with others (a test cluster)."""
     return row["address"] not in alive or bool(row["name"] and row["name"] != row["address"])
 
 
-def with_ray(door: Door) -> str:
+def find_ray_python(host: HostAccess) -> str:
     """Return a Python that has Ray: gpuready's own, else the one in the #! line of the program ``ray``."""
     import importlib.util
 
-    own = door.interpreter()["executable"]
+    own = host.get_interpreter()["executable"]
     if importlib.util.find_spec("ray") is not None:
         return own
-    program = door.which("ray")
-    first = (door.read(program, 4096) or "").partition("\n")[0] if program else ""
+    program = host.find_program("ray")
+    first = (host.read_text(program, 4096) or "").partition("\n")[0] if program else ""
     if first.startswith("#!/") and "python" in first and " " not in first:
         return first[2:].strip()
-    raise Unreached(
+    raise TransportUnavailable(
         "Ray is not here: pip install gpuready[ray], or name the Python that has it with --python"
     )

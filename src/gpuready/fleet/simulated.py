@@ -7,8 +7,8 @@ controller's cost for a thousand nodes can be measured on a laptop. Used by benc
 from __future__ import annotations
 
 from gpuready.fleet import facets
-from gpuready.fleeted import ANSWERED, DEAD, SLOW, Answer, Node
 from gpuready.model import Fact
+from gpuready.model.fleet import ANSWERED, DEAD, SLOW, FleetNode, NodeAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from gpuready.model import Facts
 
-    Figure = Callable[[str, int], Mapping[str, Any]]
+    FigureFunction = Callable[[str, int], Mapping[str, Any]]
 
 PARALLEL = 64
 
 
-class Simulated:
+class SimulatedTransport:
     """A transport to nodes that share one machine's facts, except for ``differences``."""
 
     name = "simulated"
@@ -31,30 +31,34 @@ class Simulated:
         self,
         names: Sequence[str],
         facts: Facts,
-        odd: Mapping[str, Mapping[str, Any]] | None = None,
+        differences: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         dead: Sequence[str] = (),
         hung: Sequence[str] = (),
         codes: Mapping[str, tuple[str, ...]] | None = None,
-        figures: Figure | None = None,
+        figures: FigureFunction | None = None,
         labels: Mapping[str, Mapping[str, str]] | None = None,
         gpus: int = 8,
         clock: Callable[[], float] | None = None,
-        hold: float = 0.0,
+        delay: float = 0.0,
     ):
         import time
 
-        self.names, self.facts, self.odd = list(names), facts, odd or {}
+        self.names, self.facts, self.differences = list(names), facts, differences or {}
         self.dead, self.hung, self.codes = set(dead), set(hung), codes or {}
         self.figures, self.labels, self.gpus = figures, labels or {}, gpus
-        self.clock, self.hold = clock or time.time, hold
-        self.asked = 0
+        self.clock, self.delay = clock or time.time, delay
+        self.asked_count = 0
 
-    def nodes(self) -> list[Node]:
-        return [Node(name, labels=dict(self.labels.get(name, {}))) for name in self.names]
+    def list_nodes(self) -> list[FleetNode]:
+        return [FleetNode(name, labels=dict(self.labels.get(name, {}))) for name in self.names]
 
-    def ask(
-        self, nodes: Sequence[Node], request: dict[str, Any], deadline: float, heard: Callable[[Answer], None]
+    def ask_nodes(
+        self,
+        nodes: Sequence[FleetNode],
+        request: dict[str, Any],
+        deadline: float,
+        on_answer: Callable[[NodeAnswer], None],
     ) -> None:
         """Answer from several threads, each waiting for the node's delay."""
         import queue
@@ -63,14 +67,15 @@ class Simulated:
         waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         for node in nodes:
             waiting.put(node.name)
-        self.asked += len(nodes)
+        self.asked_count += len(nodes)
 
-        def work() -> None:
+        def answer_waiting() -> None:
             while (name := waiting.get()) is not None:
-                heard(self._answer(name, request, deadline))
+                on_answer(self._simulate_answer(name, request, deadline))
 
         threads = [
-            threading.Thread(target=work) for _ in range(min(PARALLEL, len(nodes)) if self.hold else 1)
+            threading.Thread(target=answer_waiting)
+            for _ in range(min(PARALLEL, len(nodes)) if self.delay else 1)
         ]
         for thread in threads:
             waiting.put(None)
@@ -78,27 +83,27 @@ class Simulated:
         for thread in threads:
             thread.join()
 
-    def _answer(self, name: str, request: dict[str, Any], deadline: float) -> Answer:
+    def _simulate_answer(self, name: str, request: dict[str, Any], deadline: float) -> NodeAnswer:
         import time
 
         if name in self.dead:
-            return Answer(name, DEAD, why=f"connect to {name} port 22: No route to host")
+            return NodeAnswer(name, DEAD, why=f"connect to {name} port 22: No route to host")
         if name in self.hung:
-            time.sleep(min(deadline, self.hold))
-            return Answer(name, SLOW, why=f"no answer in {deadline:.0f} s", seconds=deadline)
-        if self.hold:
-            time.sleep(self.hold)
-        return Answer(name, ANSWERED, self._body(name, request), seconds=self.hold)
+            time.sleep(min(deadline, self.delay))
+            return NodeAnswer(name, SLOW, why=f"no answer in {deadline:.0f} s", seconds=deadline)
+        if self.delay:
+            time.sleep(self.delay)
+        return NodeAnswer(name, ANSWERED, self._answer_body(name, request), seconds=self.delay)
 
-    def _body(self, name: str, request: dict[str, Any]) -> str:
+    def _answer_body(self, name: str, request: dict[str, Any]) -> str:
         run = str(request.get("token", ""))
         if request.get("do") == "details":
-            return facets.details(name, self.of(name), request["keys"], run=run)
+            return facets.format_node_details(name, self.facts_of_node(name), request["keys"], run=run)
         codes = self.codes.get(name, ())
         attempt = int(request.get("try", 1))
-        return facets.line(
+        return facets.format_node_answer(
             name,
-            self.of(name),
+            self.facts_of_node(name),
             "not-ready" if codes else "clear",
             codes,
             run=run,
@@ -108,9 +113,9 @@ class Simulated:
             figures=self.figures(name, attempt) if self.figures else None,
         )
 
-    def of(self, name: str) -> Facts:
+    def facts_of_node(self, name: str) -> Facts:
         """Return the facts of one node: its own name, its own UUIDs and its differences."""
         own: dict[str, Any] = {"host.name": name}
         own["gpu.uuid"] = tuple(f"GPU-{name}-{at}" for at in range(self.gpus))
-        own |= self.odd.get(name, {})
-        return self.facts.also(*(Fact(key, value, "simulated") for key, value in own.items()))
+        own |= self.differences.get(name, {})
+        return self.facts.with_facts(*(Fact(key, value, "simulated") for key, value in own.items()))

@@ -10,31 +10,38 @@ from __future__ import annotations
 import time
 
 from gpuready.cluster import nodelist
-from gpuready.fleet import parcel
-from gpuready.fleet.transport import LATE, PARALLEL, Hearing, Unreached, checked, last_line
-from gpuready.fleeted import DEAD, GARBLED, REFUSED, SLOW, Node
-from gpuready.system.crowd import Task, crowd
-from gpuready.system.live import Live
-from gpuready.system.scratch import Scratch
+from gpuready.fleet import node_payload
+from gpuready.fleet.transport import (
+    GRACE_SECONDS,
+    PARALLEL,
+    AnswerTracker,
+    TransportUnavailable,
+    last_output_line,
+    validate_host_name,
+)
+from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
+from gpuready.system.live_host import LiveHost
+from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.process.run_many import ProgramTask, run_programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.fleeted import Answer
-    from gpuready.system import Door
-    from gpuready.system.crowd import Ended
+    from gpuready.model.fleet import NodeAnswer
+    from gpuready.system import HostAccess
+    from gpuready.system.process.run_many import ProgramEnd
 
 SINFO = 15.0
-LAUNCH, ALONE = 20.0, 30.0
+LAUNCH_SECONDS, SINGLE_NODE_SECONDS = 20.0, 30.0
 """Seconds that Slurm may take to give all nodes and start tasks, and to give one node alone.
 
 The second applies after a step that a dead node made fail: Slurm returns the others only when it has given
 that node up.
 """
 
-_FIELDS = "%N|%T|%P|%o|%G|%E"
+_SINFO_FORMAT = "%N|%T|%P|%o|%G|%E"
 _STATES = {
     "idle": "up", "allocated": "up", "mixed": "up", "completing": "up", "alloc": "up", "planned": "up", "maint": "reserved",
     "drained": "drained", "draining": "drained", "drng": "drained", "drain": "drained", "fail": "drained", "failing": "drained",
@@ -50,213 +57,245 @@ _FLAGS = {
 }  # fmt: skip
 
 
-class Slurm:
+class SlurmTransport:
     name = "slurm"
 
     def __init__(
         self,
-        door: Door,
+        host: HostAccess,
         token: str,
         *,
-        only: str = "",
+        node_list: str = "",
         python: str = "",
         parallel: int = PARALLEL,
         environ: Mapping[str, str] | None = None,
         partition: str = "",
     ):
-        self.door, self.token, self.only, self.parallel = door, token, only, parallel
-        self.environ = door.environ() if environ is None else environ
-        self.python = python or door.interpreter()["executable"]
+        self.host, self.token, self.node_list, self.parallel = host, token, node_list, parallel
+        self.environ = host.get_environment() if environ is None else environ
+        self.python = python or host.get_interpreter()["executable"]
         self.partition = partition
-        self.inside = bool(self.environ.get("SLURM_JOB_ID"))
+        self.in_allocation = bool(self.environ.get("SLURM_JOB_ID"))
 
     # -- listing nodes ----------------------------------------------------------------------------------------
 
-    def nodes(self) -> list[Node]:
+    def list_nodes(self) -> list[FleetNode]:
         """List the requested nodes, else those of the allocation, else all, each with its state."""
-        wanted = self._wanted()
-        words = ["sinfo", "--noheader", "--Node", f"--format={_FIELDS}"]
-        words += [f"--partition={checked(self.partition, '--partition')}"] if self.partition else []
-        ran = self.door.run(words, SINFO, 64 << 20)
+        wanted = self._requested_names()
+        words = ["sinfo", "--noheader", "--Node", f"--format={_SINFO_FORMAT}"]
+        words += (
+            [f"--partition={validate_host_name(self.partition, '--partition')}"] if self.partition else []
+        )
+        ran = self.host.run(words, SINFO, 64 << 20)
         if ran.end == "not found":
-            raise Unreached("there is no sinfo here: this machine does not belong to a Slurm cluster")
+            raise TransportUnavailable(
+                "there is no sinfo here: this machine does not belong to a Slurm cluster"
+            )
         if ran.end or ran.rc:
-            why = f"no answer within {SINFO:g} s" if ran.end == "deadline" else last_line(ran.err) or ran.end
+            why = (
+                f"no answer within {SINFO:g} s"
+                if ran.end == "deadline"
+                else last_output_line(ran.err) or ran.end
+            )
             if not wanted:
-                raise Unreached(f"sinfo: {why}; name the nodes with --nodes to ask them all the same")
-            return [Node(name, "unknown", f"sinfo: {why}", address=name) for name in wanted]
-        known = states(ran.out)
+                raise TransportUnavailable(
+                    f"sinfo: {why}; name the nodes with --nodes to ask them all the same"
+                )
+            return [FleetNode(name, "unknown", f"sinfo: {why}", address=name) for name in wanted]
+        known = parse_sinfo(ran.out)
         if not wanted:
             return list(known.values())
-        return [known.get(n) or Node(n, "unknown", "Slurm does not know it", address=n) for n in wanted]
+        return [known.get(n) or FleetNode(n, "unknown", "Slurm does not know it", address=n) for n in wanted]
 
-    def _wanted(self) -> list[str]:
-        listed = (
-            self.only or self.environ.get("SLURM_JOB_NODELIST") or self.environ.get("SLURM_NODELIST") or ""
+    def _requested_names(self) -> list[str]:
+        node_list = (
+            self.node_list
+            or self.environ.get("SLURM_JOB_NODELIST")
+            or self.environ.get("SLURM_NODELIST")
+            or ""
         )
-        if not listed:
+        if not node_list:
             return []
-        names = nodelist.expand(listed)
-        return [checked(name, "--nodes" if self.only else "SLURM_JOB_NODELIST") for name in names]
+        names = nodelist.expand_nodelist(node_list)
+        return [
+            validate_host_name(name, "--nodes" if self.node_list else "SLURM_JOB_NODELIST") for name in names
+        ]
 
     # -- asking nodes -----------------------------------------------------------------------------------------
 
-    def ask(
+    def ask_nodes(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[FleetNode],
         request: dict[str, Any],
         deadline: float,
-        heard: Callable[[Answer], None],
+        on_answer: Callable[[NodeAnswer], None],
     ) -> None:
-        orders = parcel.Orders(request, deadline, self.token)
-        hearing = Hearing([node.name for node in nodes], orders.mark, heard, time.monotonic())
+        orders = node_payload.NodeOrders(request, deadline, self.token)
+        tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer, time.monotonic())
         for node in nodes:
             if node.state == "down":
-                hearing.tell(node.name, DEAD, why=node.why or "Slurm has it down", now=time.monotonic())
-            elif node.state not in ("up", "unknown") and not self.inside:
+                tracker.report_answer(
+                    node.name, DEAD, why=node.why or "Slurm has it down", now=time.monotonic()
+                )
+            elif node.state not in ("up", "unknown") and not self.in_allocation:
                 why = node.why or f"Slurm has it {node.state}"
-                hearing.tell(node.name, REFUSED, why=why, now=time.monotonic())
-        with Scratch(Live().variables) as folder:
-            self._steps(hearing, orders, folder)
-            if hearing.needy:
-                again, hearing.needy = hearing.needy, []
-                self._step_each([again], hearing, orders.but(send=True), folder)
-        for name in list(hearing.left):
-            hearing.tell(name, DEAD, why="no task of it was heard of", now=time.monotonic())
+                tracker.report_answer(node.name, REFUSED, why=why, now=time.monotonic())
+        with TemporaryFolder(LiveHost().variables) as folder:
+            self._run_steps(tracker, orders, folder)
+            if tracker.needing_gpuready:
+                needing_gpuready, tracker.needing_gpuready = tracker.needing_gpuready, []
+                self._run_srun_each([needing_gpuready], tracker, orders.replace(send=True), folder)
+        for name in list(tracker.unanswered):
+            tracker.report_answer(name, DEAD, why="no task of it was heard of", now=time.monotonic())
 
-    def _steps(self, hearing: Hearing, orders: parcel.Orders, folder: str) -> None:
+    def _run_steps(self, tracker: AnswerTracker, orders: node_payload.NodeOrders, folder: str) -> None:
         """Run one step over all nodes; if Slurm refuses it, one for each node, so that one cannot fail them all."""
-        names = list(hearing.left)
+        names = list(tracker.unanswered)
         if not names:
             return
-        silent = self._step_each([names], hearing, orders, folder)
+        silent = self._run_srun_each([names], tracker, orders, folder)
         if len(names) > 1 and silent:
-            self._newly_down(hearing)
-            left = [name for name in names if name in hearing.left and name not in hearing.needy]
-            self._step_each([[name] for name in left], hearing, orders, folder)
+            self._report_newly_down(tracker)
+            left = [
+                name for name in names if name in tracker.unanswered and name not in tracker.needing_gpuready
+            ]
+            self._run_srun_each([[name] for name in left], tracker, orders, folder)
 
-    def _newly_down(self, hearing: Hearing) -> None:
+    def _report_newly_down(self, tracker: AnswerTracker) -> None:
         """Report nodes that Slurm has marked down since they were listed, so that they are not waited for again."""
-        ran = self.door.run(["sinfo", "--noheader", "--Node", f"--format={_FIELDS}"], SINFO, 64 << 20)
-        for name, node in states(ran.out).items():
-            if node.state == "down" and name in hearing.left:
-                hearing.tell(name, DEAD, why=node.why, now=time.monotonic())
+        ran = self.host.run(["sinfo", "--noheader", "--Node", f"--format={_SINFO_FORMAT}"], SINFO, 64 << 20)
+        for name, node in parse_sinfo(ran.out).items():
+            if node.state == "down" and name in tracker.unanswered:
+                tracker.report_answer(name, DEAD, why=node.why, now=time.monotonic())
 
-    def _step_each(self, sets: list[list[str]], hearing: Hearing, orders: parcel.Orders, folder: str) -> bool:
+    def _run_srun_each(
+        self, sets: list[list[str]], tracker: AnswerTracker, orders: node_payload.NodeOrders, folder: str
+    ) -> bool:
         """Run one srun for each set; return whether one over several nodes ended before any of them began."""
         path = f"{folder}/{'with' if orders.send else 'without'}"
         with open(path, "wb") as file:
-            file.write(parcel.stdin(orders, "__import__('os').environ['SLURMD_NODENAME']"))
+            file.write(node_payload.build_stdin(orders, "__import__('os').environ['SLURMD_NODENAME']"))
         silent = False
-        steps = {str(number): _Step(names) for number, names in enumerate(sets)}
+        steps = {str(number): _SrunStep(names) for number, names in enumerate(sets)}
 
-        def line(key: str, text: str) -> bool:
-            return steps[key].line(text, hearing)
+        def route_line(key: str, text: str) -> bool:
+            return steps[key].handle_task_line(text, tracker)
 
-        def ended(one: Ended) -> None:
+        def route_ended(result: ProgramEnd) -> None:
             nonlocal silent
-            silent = steps[one.key].ended(one, hearing) or silent
+            silent = steps[result.key].handle_step_end(result, tracker) or silent
 
-        launch = LAUNCH if len(sets) == 1 else ALONE
-        limit = orders.deadline + launch + LATE
+        launch = LAUNCH_SECONDS if len(sets) == 1 else SINGLE_NODE_SECONDS
+        limit = orders.deadline + launch + GRACE_SECONDS
         tasks = [
-            Task(key, self.command(step.names, limit, launch), limit, path) for key, step in steps.items()
+            ProgramTask(key, self.srun_command(step.names, limit, launch), limit, path)
+            for key, step in steps.items()
         ]
-        crowd(tasks, self.parallel, line, ended)
+        run_programs(tasks, self.parallel, route_line, route_ended)
         return silent
 
-    def command(self, names: Sequence[str], limit: float, launch: float = LAUNCH) -> tuple[str, ...]:
+    def srun_command(
+        self, names: Sequence[str], limit: float, launch: float = LAUNCH_SECONDS
+    ) -> tuple[str, ...]:
         """srun with one task on each node. Names were validated; nothing goes through a shell."""
         words = [
             "srun", f"--nodelist={','.join(names)}", f"--nodes={len(names)}", f"--ntasks={len(names)}",
             "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--label", "--quiet",
             "--job-name=gpuready-fleet", "--mpi=none", "--export=ALL", "--input=all", "--open-mode=append",
         ]  # fmt: skip
-        if self.inside:
+        if self.in_allocation:
             words += ["--overlap"]
         else:
             words += [f"--immediate={int(launch)}", f"--time={max(1, int(limit) // 60 + 1)}"]
             words += [f"--partition={self.partition}"] if self.partition else []
-        return (*words, self.python, "-c", parcel.STARTER)
+        return (*words, self.python, "-c", node_payload.STARTER)
 
 
-class _Step:
+class _SrunStep:
     def __init__(self, names: Sequence[str]):
-        self.names, self.said = list(names), 0
+        self.names, self.line_count = list(names), 0
         self.of_task: dict[str, str] = {}  # a task speaks for the first node that it named
 
-    def line(self, text: str, hearing: Hearing) -> bool:
+    def handle_task_line(self, text: str, tracker: AnswerTracker) -> bool:
         task, _, rest = text.partition(": ")
-        if not rest.startswith(hearing.mark):
+        if not rest.startswith(tracker.mark):
             return False
-        told = rest.split(" ", 3)[2:3]
-        node = self.of_task.setdefault(task.strip(), told[0] if told else "")
+        node_field = rest.split(" ", 3)[2:3]
+        node = self.of_task.setdefault(task.strip(), node_field[0] if node_field else "")
         if node in self.names:
-            self.said += 1
-            hearing.line(rest, time.monotonic(), node)
-        return not any(name in hearing.left and name not in hearing.needy for name in self.names)
+            self.line_count += 1
+            tracker.track_line(rest, time.monotonic(), node)
+        return not any(
+            name in tracker.unanswered and name not in tracker.needing_gpuready for name in self.names
+        )
 
-    def ended(self, one: Ended, hearing: Hearing) -> bool:
+    def handle_step_end(self, result: ProgramEnd, tracker: AnswerTracker) -> bool:
         """Report the nodes that did not answer; True if they should be asked one by one."""
-        left = [name for name in self.names if name in hearing.left and name not in hearing.needy]
-        named = blamed(one.err)
-        if not self.said and len(self.names) > 1 and one.end in ("", "deadline"):
+        left = [
+            name for name in self.names if name in tracker.unanswered and name not in tracker.needing_gpuready
+        ]
+        named = nodes_blamed_by_srun(result.err)
+        if not self.line_count and len(self.names) > 1 and result.end in ("", "deadline"):
             for name in left:
                 if name in named:
-                    hearing.tell(name, DEAD, why=named[name], now=time.monotonic())
+                    tracker.report_answer(name, DEAD, why=named[name], now=time.monotonic())
             return True
         for name in left:
-            kind, why = judged(one, hearing.began(name))
+            kind, why = classify_srun_failure(result, tracker.has_begun(name))
             if name in named and kind != SLOW:
                 kind, why = DEAD, named[name]
-            hearing.tell(name, kind, why=why, now=time.monotonic())
+            tracker.report_answer(name, kind, why=why, now=time.monotonic())
         return False
 
 
-def judged(one: Ended, began: bool) -> tuple[str, str]:
+def classify_srun_failure(ended: ProgramEnd, has_begun: bool) -> tuple[str, str]:
     """Return kind and reason for a node whose step brought no answer."""
-    if one.end == "deadline":
-        stuck = "gpuready began there and did not end" if began else "Slurm did not start its task"
-        return SLOW, f"{stuck} within {one.seconds:.0f} s"
-    if one.end == "a line too long":
+    if ended.end == "deadline":
+        stuck = "gpuready began there and did not end" if has_begun else "Slurm did not start its task"
+        return SLOW, f"{stuck} within {ended.seconds:.0f} s"
+    if ended.end == "a line too long":
         return GARBLED, "it wrote without end"
-    if one.end == "not found":
+    if ended.end == "not found":
         return DEAD, "there is no srun here: this machine does not belong to a Slurm cluster"
-    said = last_line(one.err)
-    if "Unable to allocate" in one.err or "Requested nodes are busy" in one.err or "Immediate" in one.err:
-        return REFUSED, f"Slurm would not give it: {said}"
-    if "execve" in one.err or "No such file" in one.err:
-        return REFUSED, f"no such Python there: {said}; name one with --python PATH"
-    return DEAD if not began else REFUSED, f"srun: {said or one.end or f'exit {one.rc}'}"
+    last_error = last_output_line(ended.err)
+    if (
+        "Unable to allocate" in ended.err
+        or "Requested nodes are busy" in ended.err
+        or "Immediate" in ended.err
+    ):
+        return REFUSED, f"Slurm would not give it: {last_error}"
+    if "execve" in ended.err or "No such file" in ended.err:
+        return REFUSED, f"no such Python there: {last_error}; name one with --python PATH"
+    return DEAD if not has_begun else REFUSED, f"srun: {last_error or ended.end or f'exit {ended.rc}'}"
 
 
-def blamed(err: str) -> dict[str, str]:
+def nodes_blamed_by_srun(err: str) -> dict[str, str]:
     """Return the nodes that srun names in its errors, with the error of each."""
     found: dict[str, str] = {}
     for line in err.splitlines():
-        for sign in (
+        for phrase in (
             "failed on node ",
             "error: Node failure on ",
             "error: Timed out waiting for job step to complete on ",
         ):
-            _, hit, rest = line.partition(sign)
+            _, hit, rest = line.partition(phrase)
             if hit:
-                listed, _, why = rest.partition(":")
-                for name in _expanded(listed.strip()):
+                node_list, _, why = rest.partition(":")
+                for name in _expand_or_empty(node_list.strip()):
                     found.setdefault(name, f"srun: {(why or line).strip()[:200]}")
     return found
 
 
-def _expanded(text: str) -> tuple[str, ...]:
+def _expand_or_empty(text: str) -> tuple[str, ...]:
     try:
-        return nodelist.expand(text)
+        return nodelist.expand_nodelist(text)
     except ValueError:
         return ()
 
 
-def states(text: str) -> dict[str, Node]:
+def parse_sinfo(text: str) -> dict[str, FleetNode]:
     """Parse the output of sinfo. A node in several partitions is listed once."""
-    found: dict[str, Node] = {}
+    found: dict[str, FleetNode] = {}
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|", 5)]
         if len(fields) < 5 or not fields[0]:
@@ -264,32 +303,32 @@ def states(text: str) -> dict[str, Node]:
         name, state, partition, address, gres = fields[:5]
         if name in found:
             continue
-        kind, why = state_of(state, fields[5] if len(fields) > 5 else "")
+        kind, why = parse_slurm_state(state, fields[5] if len(fields) > 5 else "")
         labels = {"partition": partition.rstrip("*"), "slurm": state}
         try:
-            checked(name, "sinfo")
+            validate_host_name(name, "sinfo")
         except ValueError:
             continue
-        found[name] = Node(name, kind, why, _gpus(gres), labels, address or name)
+        found[name] = FleetNode(name, kind, why, _count_gres_gpus(gres), labels, address or name)
     return found
 
 
-def state_of(state: str, reason: str = "") -> tuple[str, str]:
+def parse_slurm_state(state: str, reason: str = "") -> tuple[str, str]:
     """Map Slurm's state with its flags to one of ours, with the reason."""
     plain, flags = state.lower().rstrip("*~#%$@^!+-"), state[len(state.rstrip("*~#%$@^!+-")) :]
     kind, why = _STATES.get(plain, "unknown"), ""
     for flag in flags:
-        worse, said = _FLAGS[flag]
+        worse, flag_reason = _FLAGS[flag]
         if kind == "up" and worse != "up":
             kind = worse
-        why = why or said
-    told = "" if reason.lower() in ("", "none", "(null)") else reason[:120]
+        why = why or flag_reason
+    reason_text = "" if reason.lower() in ("", "none", "(null)") else reason[:120]
     if kind == "up" and not why:
         return kind, ""
-    return kind, f"Slurm has it {state}" + (f": {told}" if told else f": {why}" if why else "")
+    return kind, f"Slurm has it {state}" + (f": {reason_text}" if reason_text else f": {why}" if why else "")
 
 
-def _gpus(gres: str) -> int:
+def _count_gres_gpus(gres: str) -> int:
     """Count the GPUs in a gres: ``gpu:h100:8(S:0-1),shard:4``."""
     count = 0
     for part in gres.split(","):

@@ -10,47 +10,57 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuready.fleet.record import Record
-    from gpuready.fleeted import Node
+    from gpuready.fleet.node_report import NodeReport
+    from gpuready.model.fleet import FleetNode
 
-BARE = ("", "no GPU")
-FEW = 0.05
+KINDS_WITHOUT_GPU = ("", "no GPU")
+BROKEN_SHARE = 0.05
 """Up to this share of a partition, nodes without a GPU or of another kind count as broken."""
-LEAST = 20
+MIN_PARTITION = 20
 """Smaller partitions are not judged so."""
 
 
-def strata(nodes: Mapping[str, Node], records: Mapping[str, Record]) -> dict[str, str]:
+def assign_strata(nodes: Mapping[str, FleetNode], records: Mapping[str, NodeReport]) -> dict[str, str]:
     """Return the stratum of each node that answered: partition and kind, if there are several."""
     partitions: dict[str, list[str]] = {}
     for name in records:
         partitions.setdefault(nodes[name].labels.get("partition", ""), []).append(name)
     found: dict[str, str] = {}
     for partition, names in partitions.items():
-        for name, kind in _kinds(names, nodes, records).items():
+        for name, kind in _resolve_kinds(names, nodes, records).items():
             found[name] = " ".join(part for part in (partition, kind) if part) or "all"
     return found
 
 
-def _kinds(names: list[str], nodes: Mapping[str, Node], records: Mapping[str, Record]) -> dict[str, str]:
+def _resolve_kinds(
+    names: list[str], nodes: Mapping[str, FleetNode], records: Mapping[str, NodeReport]
+) -> dict[str, str]:
     counts: dict[str, int] = {}
     for name in names:
         counts[records[name].kind] = counts.get(records[name].kind, 0) + 1
-    main = max(counts, key=lambda kind: (kind not in BARE, counts[kind], kind))
-    told = any(nodes[name].gpus for name in names)
-    rare = {kind for kind in counts if len(names) >= LEAST and counts[kind] <= max(1, FEW * len(names) / 10)}
+    main_kind = max(counts, key=lambda kind: (kind not in KINDS_WITHOUT_GPU, counts[kind], kind))
+    scheduler_counts_gpus = any(nodes[name].gpus for name in names)
+    rare = {
+        kind
+        for kind in counts
+        if len(names) >= MIN_PARTITION and counts[kind] <= max(1, BROKEN_SHARE * len(names) / 10)
+    }
 
-    def kind(name: str) -> str:
-        mine = records[name].kind
-        if mine == "" or mine == main:
-            return main
-        if mine in BARE:
-            missing = nodes[name].gpus > 0 if told else _few(counts[mine], len(names))
-            return main if missing else mine
-        return main if mine in rare else mine
+    def resolve_kind(name: str) -> str:
+        own_kind = records[name].kind
+        if own_kind == "" or own_kind == main_kind:
+            return main_kind
+        if own_kind in KINDS_WITHOUT_GPU:
+            missing = (
+                nodes[name].gpus > 0
+                if scheduler_counts_gpus
+                else _is_small_share(counts[own_kind], len(names))
+            )
+            return main_kind if missing else own_kind
+        return main_kind if own_kind in rare else own_kind
 
-    return {name: kind(name) for name in names}
+    return {name: resolve_kind(name) for name in names}
 
 
-def _few(count: int, of: int) -> bool:
-    return of >= LEAST and count <= FEW * of
+def _is_small_share(count: int, total: int) -> bool:
+    return total >= MIN_PARTITION and count <= BROKEN_SHARE * total

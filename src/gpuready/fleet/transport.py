@@ -6,47 +6,47 @@ single node: a node's failure is that node's answer.
 
 from __future__ import annotations
 
-from gpuready.fleeted import ANSWERED, DEAD, GARBLED, REFUSED, SLOW, Answer
+from gpuready.model.fleet import ANSWERED, DEAD, GARBLED, REFUSED, SLOW, NodeAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Protocol
 
-    from gpuready.fleeted import Node
+    from gpuready.model.fleet import FleetNode
 
     class Transport(Protocol):
         """One way of reaching nodes."""
 
         name: str
 
-        def nodes(self) -> list[Node]: ...
+        def list_nodes(self) -> list[FleetNode]: ...
 
-        def ask(
+        def ask_nodes(
             self,
-            nodes: Sequence[Node],
+            nodes: Sequence[FleetNode],
             request: dict[str, Any],
             deadline: float,
-            heard: Callable[[Answer], None],
+            on_answer: Callable[[NodeAnswer], None],
         ) -> None: ...
 
 
-CAP = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 """Longest accepted answer in bytes, for details. A healthy node needs at most 512."""
 
 PARALLEL = 64
-LATE = 5.0
+GRACE_SECONDS = 5.0
 """Seconds that the controller waits beyond a node's deadline, so that the node can report its own timeout."""
 
-_WORDS = {"answer": ANSWERED, "refused": REFUSED, "slow": SLOW, "dead": DEAD}
+_KIND_OF_WORD = {"answer": ANSWERED, "refused": REFUSED, "slow": SLOW, "dead": DEAD}
 _SAFE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:%-"
 
 
-class Unreached(ValueError):
+class TransportUnavailable(ValueError):
     """The transport itself cannot be used, in one sentence."""
 
 
-def checked(name: str, where: str) -> str:
+def validate_host_name(name: str, where: str) -> str:
     """Return the name if no program can take it for a flag and no shell for syntax."""
     if name.startswith("-"):
         raise ValueError(f"{where}: {name[:80]!r} begins with a dash, which a program would take for a flag")
@@ -55,52 +55,54 @@ def checked(name: str, where: str) -> str:
     return name
 
 
-class Hearing:
+class AnswerTracker:
     """Tracks which nodes have answered and delivers one NodeAnswer for each."""
 
-    def __init__(self, names: Iterable[str], mark: str, heard: Callable[[Answer], None], now: float):
-        self.left = dict.fromkeys(names, False)  # whether the node has sent hello
-        self.mark, self.heard, self.begun = mark, heard, now
-        self.needy: list[str] = []
+    def __init__(self, names: Iterable[str], mark: str, on_answer: Callable[[NodeAnswer], None], now: float):
+        self.unanswered = dict.fromkeys(names, False)  # whether the node has sent hello
+        self.mark, self.on_answer, self.started = mark, on_answer, now
+        self.needing_gpuready: list[str] = []
 
-    def line(self, text: str, now: float, name: str = "") -> bool:
+    def track_line(self, text: str, now: float, name: str = "") -> bool:
         """Handle one output line of the given node, else of the one that the line names; True when it is done."""
         if not text.startswith(f"{self.mark} "):
             return False
         word, _, rest = text[len(self.mark) + 1 :].partition(" ")
-        told, _, body = rest.partition(" ")
-        node = name or told
-        if node not in self.left:
+        named_node, _, body = rest.partition(" ")
+        node = name or named_node
+        if node not in self.unanswered:
             return False
         if word == "hello":
-            self.left[node] = True
+            self.unanswered[node] = True
             return False
         if word == "need":
-            self.needy.append(node)
+            self.needing_gpuready.append(node)
             return True
-        if word in _WORDS:
-            self._word(node, _WORDS[word], body, now)
-        return word in _WORDS
+        if word in _KIND_OF_WORD:
+            self._handle_word(node, _KIND_OF_WORD[word], body, now)
+        return word in _KIND_OF_WORD
 
-    def _word(self, node: str, kind: str, body: str, now: float) -> None:
+    def _handle_word(self, node: str, kind: str, body: str, now: float) -> None:
         if kind != ANSWERED:
-            self.tell(node, kind, why=body[:300], now=now)
-        elif len(body) > CAP:
-            self.tell(node, GARBLED, why=f"its answer is longer than {CAP >> 10} KiB", now=now)
+            self.report_answer(node, kind, why=body[:300], now=now)
+        elif len(body) > MAX_BODY_BYTES:
+            self.report_answer(
+                node, GARBLED, why=f"its answer is longer than {MAX_BODY_BYTES >> 10} KiB", now=now
+            )
         else:
-            self.tell(node, ANSWERED, body, now=now)
+            self.report_answer(node, ANSWERED, body, now=now)
 
-    def tell(self, node: str, kind: str, body: str = "", why: str = "", now: float = 0.0) -> None:
+    def report_answer(self, node: str, kind: str, body: str = "", why: str = "", now: float = 0.0) -> None:
         """Deliver one node's answer, once."""
-        if node in self.left:
-            del self.left[node]
-            self.heard(Answer(node, kind, body, why, round(max(now - self.begun, 0.0), 3)))
+        if node in self.unanswered:
+            del self.unanswered[node]
+            self.on_answer(NodeAnswer(node, kind, body, why, round(max(now - self.started, 0.0), 3)))
 
-    def began(self, node: str) -> bool:
-        return self.left.get(node, False)
+    def has_begun(self, node: str) -> bool:
+        return self.unanswered.get(node, False)
 
 
-def last_line(text: str) -> str:
+def last_output_line(text: str) -> str:
     """Return the last non-empty line, where programs put their error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""

@@ -2,223 +2,244 @@
 
 from __future__ import annotations
 
-from gpuready.fleet.nodeset import expand, fold
-from gpuready.fleet.outliers import Weighed, median
-from gpuready.fleeted import ANSWERED, KINDS, FleetReport
-from gpuready.model import Fact, Facts, worst
+from gpuready.fleet.nodeset import expand_node_set, fold_node_names
+from gpuready.fleet.outliers import OutlierResult, median_value
+from gpuready.model import Fact, Facts, worst_verdict
+from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, FleetReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.fleet.drift import Differing
-    from gpuready.fleet.gather import Gather
-    from gpuready.fleeted import Drift, Pair, Suspect
+    from gpuready.fleet.answer_collector import AnswerCollector
+    from gpuready.fleet.drift import FacetDifference
     from gpuready.model import Report
+    from gpuready.model.fleet import Drift, FleetSuspect, NodePair
 
-    Row = dict[str, Any]
+    FactRow = dict[str, Any]
 
-WIDE, MANY, ALMOST_ALL = 0.2, 10, 0.95
+WIDESPREAD_SHARE, WIDESPREAD_NODES, ALMOST_ALL = 0.2, 10, 0.95
 """A check that fails on this share of the nodes, and on at least this many, is doubted; on almost all it is
 believed."""
-ALIKE = 0.8
+MIN_OVERLAP = 0.8
 """Two sets of nodes with this overlap count as one: then a difference explains the failures."""
-LESS = {"memory": 0.97, "/dev/shm": 0.9}
-OFF = 2.0
+MIN_SIZE_SHARE = {"memory": 0.97, "/dev/shm": 0.9}
+MAX_CLOCK_SKEW = 2.0
 """Seconds by which a clock may differ from the fleet's."""
-RAY = "ray.io/node-id"
-PART = 0.25
-HALF = 0.5
+RAY_NODE_LABEL = "ray.io/node-id"
+RARE_SHARE = 0.25
+MAX_EXCLUDED_SHARE = 0.5
 """An exclusion list with more than this share of the fleet is useless."""
 
 
-class Pieces:
+class FleetEvidence:
     """Everything known about a fleet before it is judged."""
 
     def __init__(
         self,
-        gathered: Gather,
+        collector: AnswerCollector,
         stratum_of: Mapping[str, str],
-        differ: Sequence[Differing] = (),
+        differences: Sequence[FacetDifference] = (),
         drift: Sequence[Drift] = (),
-        weighed: Weighed | None = None,
-        suspects: Sequence[Suspect] = (),
-        pairs: Sequence[Pair] = (),
+        outlier_result: OutlierResult | None = None,
+        suspects: Sequence[FleetSuspect] = (),
+        pairs: Sequence[NodePair] = (),
     ):
-        self.gathered, self.stratum_of, self.differ, self.drift = gathered, stratum_of, differ, drift
-        self.weighed, self.suspects, self.pairs = weighed or Weighed(), suspects, pairs
-        self.records = gathered.records
-        self.codes = self._codes()
-        self.widespread = self._widespread()
+        self.collector, self.stratum_of, self.differences, self.drift = (
+            collector,
+            stratum_of,
+            differences,
+            drift,
+        )
+        self.outlier_result, self.suspects, self.pairs = outlier_result or OutlierResult(), suspects, pairs
+        self.records = collector.records
+        self.codes = self._nodes_by_code()
+        self.widespread = self._find_widespread_codes()
 
-    def _codes(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+    def _nodes_by_code(self) -> dict[str, list[str]]:
+        nodes_by_code: dict[str, list[str]] = {}
         for name, record in self.records.items():
             for code in record.codes:
-                found.setdefault(code, []).append(name)
-        return found
+                nodes_by_code.setdefault(code, []).append(name)
+        return nodes_by_code
 
-    def _widespread(self) -> dict[str, list[str]]:
+    def _find_widespread_codes(self) -> dict[str, list[str]]:
         """Codes that fail too widely to be faults of single nodes and that no difference explains."""
-        of = len(self.records)
+        total = len(self.records)
         wide = {
-            c: n for c, n in self.codes.items() if len(n) >= max(MANY, WIDE * of) and len(n) < ALMOST_ALL * of
+            c: n
+            for c, n in self.codes.items()
+            if len(n) >= max(WIDESPREAD_NODES, WIDESPREAD_SHARE * total) and len(n) < ALMOST_ALL * total
         }
-        return {code: names for code, names in wide.items() if not self._explained(set(names))}
+        return {code: names for code, names in wide.items() if not self._explained_by_difference(set(names))}
 
-    def _explained(self, failing: set[str]) -> bool:
+    def _explained_by_difference(self, failing: set[str]) -> bool:
         """Whether the failing nodes are those of one stratum or those with one value of a facet."""
-        groups = [set(nodes) for one in self.differ for nodes in one.members.values()]
+        groups = [set(nodes) for one in self.differences for nodes in one.members.values()]
         strata: dict[str, set[str]] = {}
         for name, stratum in self.stratum_of.items():
             strata.setdefault(stratum, set()).add(name)
-        return any(_alike(failing, group) for group in (*groups, *strata.values()))
+        return any(_is_same_group(failing, group) for group in (*groups, *strata.values()))
 
-    def believed(self) -> dict[str, list[str]]:
+    def nodes_by_verdict(self) -> dict[str, list[str]]:
         """Group the nodes by their own verdicts; undecided if only doubted checks failed."""
-        flaps = self.gathered.flaps()
-        found: dict[str, list[str]] = {}
+        flaps = self.collector.conflicting_verdicts()
+        by_verdict: dict[str, list[str]] = {}
         for name, record in self.records.items():
-            verdict = worst(flaps[name]) if name in flaps else record.verdict
+            verdict = worst_verdict(flaps[name]) if name in flaps else record.verdict
             if verdict == "not-ready" and record.codes and self.widespread.keys() >= set(record.codes):
                 verdict = "undecided"
             if verdict:
-                found.setdefault(verdict, []).append(name)
-        return found
+                by_verdict.setdefault(verdict, []).append(name)
+        return by_verdict
 
 
-def _alike(one: set[str], other: set[str]) -> bool:
-    return len(one & other) >= ALIKE * len(one | other)
+def _is_same_group(one: set[str], other: set[str]) -> bool:
+    return len(one & other) >= MIN_OVERLAP * len(one | other)
 
 
 # -- the facts of a fleet ------------------------------------------------------------------------------------
 
 
-def facts(pieces: Pieces) -> Facts:
+def fleet_facts(evidence: FleetEvidence) -> Facts:
     """Build the facts that the FLT rules read. Lists of nodes are folded."""
-    gathered, of = pieces.gathered, len(pieces.records)
-    flaps = _by(gathered.flaps().items(), lambda row: " and ".join(row[1]))
-    told: dict[str, Any] = {
-        "fleet.nodes": len(gathered.nodes),
-        "fleet.unreachable": _unreachable(gathered),
-        "fleet.drift": tuple(drift.to_json() for drift in pieces.drift),
-        "fleet.gpus": _missing_gpus(pieces),
-        "fleet.memory": _smaller(pieces),
-        "fleet.clocks": _skewed(gathered),
-        "fleet.outliers": tuple(one.to_json() for one in pieces.weighed.outliers),
+    collector, total = evidence.collector, len(evidence.records)
+    flaps = _group_by(collector.conflicting_verdicts().items(), lambda row: " and ".join(row[1]))
+    values: dict[str, Any] = {
+        "fleet.nodes": len(collector.nodes),
+        "fleet.unreachable": _unreachable_rows(collector),
+        "fleet.drift": tuple(drift.to_json() for drift in evidence.drift),
+        "fleet.gpus": _missing_gpu_rows(evidence),
+        "fleet.memory": _smaller_memory_rows(evidence),
+        "fleet.clocks": _clock_skew_rows(collector),
+        "fleet.outliers": tuple(one.to_json() for one in evidence.outlier_result.outliers),
         "fleet.conflicts": tuple(
-            {"what": what, "nodes": fold(nodes)} for what, nodes in gathered.collisions()
+            {"what": what, "nodes": fold_node_names(nodes)} for what, nodes in collector.find_collisions()
         ),
-        "fleet.codes": _counted(pieces.codes, of),
-        "fleet.widespread": _counted(pieces.widespread, of),
+        "fleet.codes": _code_rows(evidence.codes, total),
+        "fleet.widespread": _code_rows(evidence.widespread, total),
         "fleet.flaps": tuple(
-            {"said": said, "nodes": fold(n for n, _ in rows), "count": len(rows)}
-            for said, rows in flaps.items()
+            {"said": verdicts, "nodes": fold_node_names(n for n, _ in rows), "count": len(rows)}
+            for verdicts, rows in flaps.items()
         ),
-        "fleet.suspects": tuple(one.to_json() for one in pieces.suspects),
+        "fleet.suspects": tuple(one.to_json() for one in evidence.suspects),
     }
-    source = f"the answers of {of:,} nodes"
-    return Facts([Fact(key, value, source, "run") for key, value in told.items()], "fleet")
+    source = f"the answers of {total:,} nodes"
+    return Facts([Fact(key, value, source, "run") for key, value in values.items()], "fleet")
 
 
-def _counted(names: Mapping[str, list[str]], of: int) -> tuple[Row, ...]:
+def _code_rows(names: Mapping[str, list[str]], total: int) -> tuple[FactRow, ...]:
     ordered = sorted(names.items(), key=lambda row: (-len(row[1]), row[0]))
-    return tuple({"code": code, "nodes": fold(some), "count": len(some), "of": of} for code, some in ordered)
+    return tuple(
+        {"code": code, "nodes": fold_node_names(some), "count": len(some), "of": total}
+        for code, some in ordered
+    )
 
 
-def _by(rows: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    found: dict[Any, list[Any]] = {}
+def _group_by(rows: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    groups: dict[Any, list[Any]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
-def _silent(gathered: Gather) -> dict[tuple[str, str], list[str]]:
+def _unanswered_by_reason(collector: AnswerCollector) -> dict[tuple[str, str], list[str]]:
     """Group nodes by how and why they did not answer, with their own names removed from the reasons."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for name in gathered.nodes:
-        kind, why = gathered.state(name)
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for name in collector.nodes:
+        kind, why = collector.node_state(name)
         if kind != ANSWERED:
-            found.setdefault((kind, why.replace(name, "it")), []).append(name)
-    return found
+            by_reason.setdefault((kind, why.replace(name, "it")), []).append(name)
+    return by_reason
 
 
-def _unreachable(gathered: Gather) -> tuple[Row, ...]:
-    rows = [(kind, why, names) for (kind, why), names in _silent(gathered).items() if kind in KINDS]
-    rows.sort(key=lambda row: (KINDS.index(row[0]), -len(row[2]), row[1]))
-    return tuple({"kind": k, "why": why, "nodes": fold(n), "count": len(n)} for k, why, n in rows)
+def _unreachable_rows(collector: AnswerCollector) -> tuple[FactRow, ...]:
+    rows = [
+        (kind, why, names)
+        for (kind, why), names in _unanswered_by_reason(collector).items()
+        if kind in ANSWER_KINDS
+    ]
+    rows.sort(key=lambda row: (ANSWER_KINDS.index(row[0]), -len(row[2]), row[1]))
+    return tuple({"kind": k, "why": why, "nodes": fold_node_names(n), "count": len(n)} for k, why, n in rows)
 
 
-def _missing_gpus(pieces: Pieces) -> tuple[Row, ...]:
+def _missing_gpu_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
     """Nodes with fewer GPUs than most of their stratum, or than the scheduler expects."""
-    found: list[Row] = []
-    for stratum, names in _by(pieces.stratum_of, pieces.stratum_of.__getitem__).items():
-        counts = _by(names, lambda name: pieces.records[name].gpus)
+    rows: list[FactRow] = []
+    for stratum, names in _group_by(evidence.stratum_of, evidence.stratum_of.__getitem__).items():
+        counts = _group_by(names, lambda name: evidence.records[name].gpus)
         usual = max(counts, key=lambda count: (count > 0, len(counts[count]), count))
         for count, some in sorted(counts.items()):
             few = [
                 n
                 for n in some
-                if count < max(pieces.gathered.nodes[n].gpus, usual if _rare(some, names) else 0)
+                if count < max(evidence.collector.nodes[n].gpus, usual if _is_rare(some, names) else 0)
             ]
             if few:
-                want = max(usual, *(pieces.gathered.nodes[n].gpus for n in few))
+                want = max(usual, *(evidence.collector.nodes[n].gpus for n in few))
                 row = {
-                    "nodes": fold(few),
+                    "nodes": fold_node_names(few),
                     "count": len(few),
                     "gpus": count,
                     "usual": want,
                     "stratum": stratum,
                 }
-                found.append(row)
-    return tuple(found)
+                rows.append(row)
+    return tuple(rows)
 
 
-def _rare(some: list[str], of: list[str]) -> bool:
-    return len(some) < PART * len(of) or len(some) == 1
+def _is_rare(some: list[str], all_nodes: list[str]) -> bool:
+    return len(some) < RARE_SHARE * len(all_nodes) or len(some) == 1
 
 
-def _smaller(pieces: Pieces) -> tuple[Row, ...]:
-    found: list[Row] = []
-    for stratum, names in _by(pieces.stratum_of, pieces.stratum_of.__getitem__).items():
-        records = pieces.records
-        found += _less("memory", {n: records[n].mem for n in names if records[n].mem > 0}, stratum)
-        found += _less("/dev/shm", {n: records[n].shm for n in names if records[n].shm >= 0}, stratum)
-    return tuple(found)
+def _smaller_memory_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
+    rows: list[FactRow] = []
+    for stratum, names in _group_by(evidence.stratum_of, evidence.stratum_of.__getitem__).items():
+        records = evidence.records
+        rows += _rows_below_usual("memory", {n: records[n].mem for n in names if records[n].mem > 0}, stratum)
+        rows += _rows_below_usual(
+            "/dev/shm", {n: records[n].shm for n in names if records[n].shm >= 0}, stratum
+        )
+    return tuple(rows)
 
 
-def _less(what: str, sizes: dict[str, int], stratum: str) -> list[Row]:
+def _rows_below_usual(what: str, sizes: dict[str, int], stratum: str) -> list[FactRow]:
     if len(sizes) < 2:
         return []
     ordered = sorted(sizes.values())
     usual = ordered[len(ordered) // 2]
-    small = _by(
-        (n for n, size in sizes.items() if size < LESS[what] * usual), lambda n: f"{sizes[n] / 1024:.1f}"
+    small = _group_by(
+        (n for n, size in sizes.items() if size < MIN_SIZE_SHARE[what] * usual),
+        lambda n: f"{sizes[n] / 1024:.1f}",
     )
     return [
-        {"what": what, "nodes": fold(some), "count": len(some), "size": max(sizes[n] for n in some) << 20,
+        {"what": what, "nodes": fold_node_names(some), "count": len(some), "size": max(sizes[n] for n in some) << 20,
          "usual": usual << 20, "stratum": stratum}
         for _, some in sorted(small.items(), key=lambda row: -len(row[1]))
     ]  # fmt: skip
 
 
-def _skewed(gathered: Gather) -> tuple[Row, ...]:
+def _clock_skew_rows(collector: AnswerCollector) -> tuple[FactRow, ...]:
     """Nodes whose clock differs from the fleet's median; the controller's own clock may be the wrong one."""
-    if not gathered.skews:
+    if not collector.skews:
         return ()
-    middle = median(gathered.skews.values())
-    off = {name: skew - middle for name, skew in gathered.skews.items() if abs(skew - middle) > OFF}
-    groups = _by(off, lambda name: round(off[name]))
+    middle = median_value(collector.skews.values())
+    off = {
+        name: skew - middle for name, skew in collector.skews.items() if abs(skew - middle) > MAX_CLOCK_SKEW
+    }
+    groups = _group_by(off, lambda name: round(off[name]))
     rows = sorted(groups.items(), key=lambda row: -abs(row[0]))
-    return tuple({"nodes": fold(names), "count": len(names), "seconds": seconds} for seconds, names in rows)
+    return tuple(
+        {"nodes": fold_node_names(names), "count": len(names), "seconds": seconds} for seconds, names in rows
+    )
 
 
 # -- the report ----------------------------------------------------------------------------------------------
 
 
-def report(
-    pieces: Pieces,
+def build_fleet_report(
+    evidence: FleetEvidence,
     judge: Callable[[Facts], Report],
     *,
     did: str,
@@ -228,111 +249,126 @@ def report(
     notes: Sequence[str] = (),
 ) -> FleetReport:
     """Build the report. ``judge`` applies the FLT rules to the facts."""
-    known = facts(pieces)
-    judged = judge(known)
-    blames = _blames(
-        pieces, known, {finding.code for finding in judged.findings if finding.severity == "error"}
+    facts = fleet_facts(evidence)
+    judged = judge(facts)
+    blames = _nodes_to_exclude(
+        evidence, facts, {finding.code for finding in judged.findings if finding.severity == "error"}
     )
-    gathered = pieces.gathered
+    collector = evidence.collector
     return FleetReport(
         did=did,
         transport=transport,
-        nodes=len(gathered.nodes),
+        nodes=len(collector.nodes),
         findings=judged.findings,
         undecided=judged.undecided,
-        verdicts=_verdicts(pieces),
-        states=_states(gathered),
-        reasons={f"{kind}: {why}": fold(names) for (kind, why), names in _silent(gathered).items() if why},
-        codes={code: fold(names) for code, names in sorted(pieces.codes.items())},
-        strata={s: fold(n) for s, n in _by(pieces.stratum_of, pieces.stratum_of.__getitem__).items()},
-        drift=tuple(pieces.drift),
-        outliers=(*pieces.weighed.outliers, *pieces.weighed.unclear),
-        suspects=tuple(pieces.suspects),
-        exclude=fold(sorted({name for names in blames.values() for name in names})),
-        selector=_selector(gathered, {name for names in blames.values() for name in names}),
-        blames={code: fold(sorted(names)) for code, names in blames.items()},
-        figures=_figures(gathered),
-        pairs=tuple(pieces.pairs),
+        verdicts=_fold_verdicts(evidence),
+        states=_fold_states(collector),
+        reasons={
+            f"{kind}: {why}": fold_node_names(names)
+            for (kind, why), names in _unanswered_by_reason(collector).items()
+            if why
+        },
+        codes={code: fold_node_names(names) for code, names in sorted(evidence.codes.items())},
+        strata={
+            s: fold_node_names(n)
+            for s, n in _group_by(evidence.stratum_of, evidence.stratum_of.__getitem__).items()
+        },
+        drift=tuple(evidence.drift),
+        outliers=(*evidence.outlier_result.outliers, *evidence.outlier_result.unclear),
+        suspects=tuple(evidence.suspects),
+        exclude=fold_node_names(sorted({name for names in blames.values() for name in names})),
+        selector=_ray_label_selector(collector, {name for names in blames.values() for name in names}),
+        blames={code: fold_node_names(sorted(names)) for code, names in blames.items()},
+        figures=_median_figures(collector),
+        pairs=tuple(evidence.pairs),
         rounds=rounds,
         seconds=round(seconds, 3),
-        run=gathered.run,
+        run=collector.run,
         strict=judged.strict,
-        notes=(*notes, *_notes(pieces)),
+        notes=(*notes, *_fleet_notes(evidence)),
     )
 
 
-def _verdicts(pieces: Pieces) -> dict[str, str]:
+def _fold_verdicts(evidence: FleetEvidence) -> dict[str, str]:
     """Fold the nodes' verdicts; without any verdict an answer counts as clear."""
-    believed = {verdict: fold(names) for verdict, names in pieces.believed().items()}
-    return believed or ({"clear": fold(pieces.records)} if pieces.records else {})
+    believed = {verdict: fold_node_names(names) for verdict, names in evidence.nodes_by_verdict().items()}
+    return believed or ({"clear": fold_node_names(evidence.records)} if evidence.records else {})
 
 
-def _states(gathered: Gather) -> dict[str, str]:
-    return {kind: fold(names) for kind, names in _by(gathered.nodes, lambda n: gathered.state(n)[0]).items()}
+def _fold_states(collector: AnswerCollector) -> dict[str, str]:
+    return {
+        kind: fold_node_names(names)
+        for kind, names in _group_by(collector.nodes, lambda n: collector.node_state(n)[0]).items()
+    }
 
 
-def _figures(gathered: Gather) -> dict[str, dict[str, tuple[float, ...]]]:
+def _median_figures(collector: AnswerCollector) -> dict[str, dict[str, tuple[float, ...]]]:
     """Median of the figures of each node or GPU."""
-    found: dict[str, dict[str, tuple[float, ...]]] = {}
-    for figure, table in gathered.tries.items():
-        rows = found.setdefault(figure, {})
+    figures: dict[str, dict[str, tuple[float, ...]]] = {}
+    for figure, table in collector.measured_tries.items():
+        rows = figures.setdefault(figure, {})
         for (node, _), values in sorted(table.items(), key=lambda row: (row[0][0], row[0][1] or 0)):
-            rows[node] = (*rows.get(node, ()), round(median(values.values()), 6))
-    return found
+            rows[node] = (*rows.get(node, ()), round(median_value(values.values()), 6))
+    return figures
 
 
-def _notes(pieces: Pieces) -> list[str]:
-    gathered, found = pieces.gathered, []
-    if gathered.newer:
-        found.append(
-            f"{len(gathered.newer):,} nodes have a newer gpuready than this one; what it knows of them was read"
+def _fleet_notes(evidence: FleetEvidence) -> list[str]:
+    collector, notes = evidence.collector, []
+    if collector.newer_nodes:
+        notes.append(
+            f"{len(collector.newer_nodes):,} nodes have a newer gpuready than this one; what it knows of them was read"
         )
-    told = {name: len(record.prints) for name, record in pieces.records.items()}
-    if len(set(told.values())) > 1:
-        older = [name for name, size in told.items() if size < max(told.values())]
-        found.append(
-            f"{len(older):,} nodes have an older gpuready and tell less of themselves: {fold(older)[:120]}"
+    print_lengths = {name: len(record.prints) for name, record in evidence.records.items()}
+    if len(set(print_lengths.values())) > 1:
+        older = [name for name, size in print_lengths.items() if size < max(print_lengths.values())]
+        notes.append(
+            f"{len(older):,} nodes have an older gpuready and tell less of themselves: {fold_node_names(older)[:120]}"
         )
-    if gathered.skews and abs(middle := median(gathered.skews.values())) > OFF:
-        found.append(f"the clock of this machine is off from that of the fleet by {abs(middle):.0f} seconds")
-    return found
+    if collector.skews and abs(middle := median_value(collector.skews.values())) > MAX_CLOCK_SKEW:
+        notes.append(f"the clock of this machine is off from that of the fleet by {abs(middle):.0f} seconds")
+    return notes
 
 
-def _blames(pieces: Pieces, known: Facts, errors: set[str]) -> dict[str, set[str]]:
+def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -> dict[str, set[str]]:
     """Return the nodes to exclude for each finding of severity error."""
     faults = {"driver", "torch", "cuda", "kernels", "gpus"}
-    odd = [row for row in known.value("fleet.drift") if not row["split"] and row["facet"] in faults]
+    odd = [row for row in facts.value("fleet.drift") if not row["split"] and row["facet"] in faults]
     suspects = [
-        name for one in pieces.suspects if one.confirmed and one.kind in ("node", "gpu") for name in one.names
+        name
+        for one in evidence.suspects
+        if one.confirmed and one.kind in ("node", "gpu")
+        for name in one.names
     ]
-    named: dict[str, Iterable[str]] = {
-        "FLT001": _all(known, "fleet.unreachable"),
-        "FLT002": _of(group for row in odd if row["facet"] == "driver" for group in row["groups"]),
-        "FLT003": _of(
+    candidates: dict[str, Iterable[str]] = {
+        "FLT001": _nodes_of_fact(facts, "fleet.unreachable"),
+        "FLT002": _nodes_of_rows(group for row in odd if row["facet"] == "driver" for group in row["groups"]),
+        "FLT003": _nodes_of_rows(
             group for row in odd if row["facet"] in ("torch", "cuda", "kernels") for group in row["groups"]
         ),
-        "FLT007": _all(known, "fleet.gpus"),
-        "FLT008": _of(group for row in odd if row["facet"] == "gpus" for group in row["groups"]),
-        "FLT010": _all(known, "fleet.memory"),
-        "FLT011": [one.node for one in pieces.weighed.outliers],
-        "FLT012": _all(known, "fleet.conflicts"),
-        "FLT015": pieces.believed().get("not-ready", ()),
+        "FLT007": _nodes_of_fact(facts, "fleet.gpus"),
+        "FLT008": _nodes_of_rows(group for row in odd if row["facet"] == "gpus" for group in row["groups"]),
+        "FLT010": _nodes_of_fact(facts, "fleet.memory"),
+        "FLT011": [one.node for one in evidence.outlier_result.outliers],
+        "FLT012": _nodes_of_fact(facts, "fleet.conflicts"),
+        "FLT015": evidence.nodes_by_verdict().get("not-ready", ()),
         "FLT016": suspects,
     }
-    found = {code: set(names) for code, names in named.items() if code in errors}
-    most = max(HALF * len(pieces.gathered.nodes), 1)
-    return {code: names for code, names in found.items() if 0 < len(names) <= most}
+    excluded = {code: set(names) for code, names in candidates.items() if code in errors}
+    most = max(MAX_EXCLUDED_SHARE * len(evidence.collector.nodes), 1)
+    return {code: names for code, names in excluded.items() if 0 < len(names) <= most}
 
 
-def _selector(gathered: Gather, avoid: set[str]) -> dict[str, str]:
+def _ray_label_selector(collector: AnswerCollector, excluded: set[str]) -> dict[str, str]:
     """Return the excluded nodes as a Ray label selector."""
-    ids = sorted(gathered.nodes[name].labels.get(RAY, "") for name in avoid if name in gathered.nodes)
-    return {RAY: f"!in({','.join(ids)})"} if ids and all(ids) else {}
+    ids = sorted(
+        collector.nodes[name].labels.get(RAY_NODE_LABEL, "") for name in excluded if name in collector.nodes
+    )
+    return {RAY_NODE_LABEL: f"!in({','.join(ids)})"} if ids and all(ids) else {}
 
 
-def _all(known: Facts, key: str) -> list[str]:
-    return _of(known.value(key))
+def _nodes_of_fact(facts: Facts, key: str) -> list[str]:
+    return _nodes_of_rows(facts.value(key))
 
 
-def _of(rows: Iterable[Row]) -> list[str]:
-    return [name for row in rows for name in expand(row["nodes"])]
+def _nodes_of_rows(rows: Iterable[FactRow]) -> list[str]:
+    return [name for row in rows for name in expand_node_set(row["nodes"])]

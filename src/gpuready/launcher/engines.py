@@ -5,52 +5,52 @@ from __future__ import annotations
 import json
 import os
 
-from gpuready.launcher.job import Variable
+from gpuready.launcher.job import RankVariable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gpuready.launcher.job import Job
+    from gpuready.launcher.job import LaunchJob
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ATTEND, RAY = os.path.join(HERE, "attend.py"), os.path.join(HERE, "ray_driver.py")
+AGENT_SCRIPT, RAY_SCRIPT = os.path.join(HERE, "rank_agent.py"), os.path.join(HERE, "ray_driver.py")
 _AS_TORCHRUN = "as torchrun sets it"
 
 
-def shared(job: Job, environ: Mapping[str, str], attempt: int = 0) -> list[Variable]:
+def common_variables(job: LaunchJob, environ: Mapping[str, str], attempt: int = 0) -> list[RankVariable]:
     """Return the variables of every rank. Those that the user has set stay."""
-    found = [
-        Variable("GPUREADY_RUN_ID", job.run_id, "tells this run from every other"),
-        Variable("PYTHONFAULTHANDLER", "1", "a crash shows its Python stack"),
-        Variable("PYTHONUNBUFFERED", "1", "the last words of a rank reach the log"),
+    variables = [
+        RankVariable("GPUREADY_RUN_ID", job.run_id, "tells this run from every other"),
+        RankVariable("PYTHONFAULTHANDLER", "1", "a crash shows its Python stack"),
+        RankVariable("PYTHONUNBUFFERED", "1", "the last words of a rank reach the log"),
     ]
     if job.nproc > 1:
-        found.append(Variable("OMP_NUM_THREADS", "1", f"{_AS_TORCHRUN}: ranks share the processors"))
+        variables.append(RankVariable("OMP_NUM_THREADS", "1", f"{_AS_TORCHRUN}: ranks share the processors"))
     if job.engine == "local":
-        found += [
-            Variable("MASTER_ADDR", job.master, "where rank 0 listens"),
-            Variable("MASTER_PORT", str(job.port), "a port that is free here"),
-            Variable("TORCHELASTIC_RUN_ID", job.run_id, _AS_TORCHRUN),
-            Variable("TORCHELASTIC_USE_AGENT_STORE", "False", "rank 0 holds the store, no agent does"),
+        variables += [
+            RankVariable("MASTER_ADDR", job.master, "where rank 0 listens"),
+            RankVariable("MASTER_PORT", str(job.port), "a port that is free here"),
+            RankVariable("TORCHELASTIC_RUN_ID", job.run_id, _AS_TORCHRUN),
+            RankVariable("TORCHELASTIC_USE_AGENT_STORE", "False", "rank 0 holds the store, no agent does"),
         ]
     if job.engine != "torchrun":
-        found += [
-            Variable("TORCHELASTIC_RESTART_COUNT", str(attempt), _AS_TORCHRUN),
-            Variable("TORCHELASTIC_MAX_RESTARTS", str(job.restarts), _AS_TORCHRUN),
-            Variable(
+        variables += [
+            RankVariable("TORCHELASTIC_RESTART_COUNT", str(attempt), _AS_TORCHRUN),
+            RankVariable("TORCHELASTIC_MAX_RESTARTS", str(job.restarts), _AS_TORCHRUN),
+            RankVariable(
                 "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", f"{_AS_TORCHRUN}: a lost peer is an error, not a wait"
             ),
         ]
     return [
         v
-        for v in found
+        for v in variables
         if v.name not in environ or v.name.startswith(("MASTER_", "TORCHELASTIC_", "GPUREADY_"))
     ]
 
 
-def seats(job: Job) -> list[dict[str, str]]:
+def local_rank_variables(job: LaunchJob) -> list[dict[str, str]]:
     """Return the variables of each rank of this node, under torchrun's names."""
     first = job.node_rank * job.nproc
     return [
@@ -69,28 +69,28 @@ def seats(job: Job) -> list[dict[str, str]]:
     ]
 
 
-def command(job: Job, mpi: str = "open") -> list[str]:
+def engine_command(job: LaunchJob, mpi: str = "open") -> list[str]:
     """Return the engine's command line. ``mpi`` is whose mpirun it is: open, or another."""
-    rank = [job.python, ATTEND, "--", *job.words]
+    rank_command = [job.python, AGENT_SCRIPT, "--", *job.words]
     if job.engine == "torchrun":
-        return [*_torchrun(job), "--no-python", *rank]
+        return [*_torchrun_command(job), "--no-python", *rank_command]
     if job.engine == "slurm":
         counts = [f"--nodes={job.nnodes}", f"--ntasks={job.world}", f"--ntasks-per-node={job.nproc}"]
-        return ["srun", *counts, "--export=ALL", *rank]
+        return ["srun", *counts, "--export=ALL", *rank_command]
     if job.engine == "mpi":
-        return [*_mpirun(job, mpi), *rank]
+        return [*_mpirun_command(job, mpi), *rank_command]
     if job.engine == "ray":
-        return [job.python, RAY, "--", *job.words]
-    return rank
+        return [job.python, RAY_SCRIPT, "--", *job.words]
+    return rank_command
 
 
-def _torchrun(job: Job) -> list[str]:
-    where = [f"--nnodes={job.nnodes}", f"--nproc-per-node={job.nproc}", f"--node-rank={job.node_rank}"]
+def _torchrun_command(job: LaunchJob) -> list[str]:
+    node_flags = [f"--nnodes={job.nnodes}", f"--nproc-per-node={job.nproc}", f"--node-rank={job.node_rank}"]
     master = [f"--master-addr={job.master}", f"--master-port={job.port}", f"--rdzv-id={job.run_id}"]
-    return [job.python, "-m", "torch.distributed.run", *where, *master, "--max-restarts=0"]
+    return [job.python, "-m", "torch.distributed.run", *node_flags, *master, "--max-restarts=0"]
 
 
-def _mpirun(job: Job, mpi: str) -> list[str]:
+def _mpirun_command(job: LaunchJob, mpi: str) -> list[str]:
     words = ["mpirun", "-np", str(job.world)]
     if mpi != "open":
         return [*words, "-ppn", str(job.nproc)]
@@ -100,28 +100,28 @@ def _mpirun(job: Job, mpi: str) -> list[str]:
     return [*words, *(word for name in names for word in ("-x", name))]
 
 
-def looks(job: Job) -> tuple[str, ...]:
+def node_preflight_command(job: LaunchJob) -> tuple[str, ...]:
     """Return the preflight of one node as a command: that of a local run. Uses gpuready's own Python, not the
     target's.
     """
     import sys
 
-    given = ["--dry-run", "--json", "--engine", "local", "--nproc", str(job.nproc), "--python", job.python]
-    said = [sys.executable, "-c", "from gpuready.cli import main; main()", "run"]
+    flags = ["--dry-run", "--json", "--engine", "local", "--nproc", str(job.nproc), "--python", job.python]
+    program = [sys.executable, "-c", "from gpuready.cli import main; main()", "run"]
     rest = ["-m", *job.words] if job.kind == "module" else list(job.words)
-    return (*said, *([job.framework] if job.framework else []), *given, "--", *rest)
+    return (*program, *([job.framework] if job.framework else []), *flags, "--", *rest)
 
 
-def settings(
-    job: Job, hosts: list[str], port: int, token: str, attempt: int, variables: list[Variable]
+def agent_settings_json(
+    job: LaunchJob, hosts: list[str], port: int, token: str, attempt: int, variables: list[RankVariable]
 ) -> str:
     """Return an agent's settings for GPUREADY_ATTEND."""
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "hub": [hosts, port],
         "token": token,
         "engine": job.engine,
         "kind": job.kind,
-        "seats": seats(job) if job.engine == "local" else None,
+        "seats": local_rank_variables(job) if job.engine == "local" else None,
         "preload": job.preload,
         "attempt": attempt,
         "world": job.world,
@@ -130,4 +130,4 @@ def settings(
         "looks": list(job.looks),
         "shared": {v.name: v.value for v in variables},
     }
-    return json.dumps(told)
+    return json.dumps(settings)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from gpuready.model import Noun
+from gpuready.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-USELESS, HUNG, INTERRUPTED, TERMINATED = 93, 124, 130, 143
+EXIT_USELESS, EXIT_HUNG, EXIT_INTERRUPTED, EXIT_TERMINATED = 93, 124, 130, 143
 """Our own exit codes: a restart cannot help; no output for --hang-timeout seconds; Ctrl-C; SIGTERM."""
 
 ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
-FAR = ("slurm", "mpi", "ray")
+REMOTE_ENGINES = ("slurm", "mpi", "ray")
 """Engines that start ranks on other nodes themselves: the agents there run the preflight."""
 
 
-class Variable(Noun):
+class RankVariable(Record):
     """A variable that is set for the ranks, and why."""
 
     name: str
@@ -24,7 +24,7 @@ class Variable(Noun):
     why: str
 
 
-class Job(Noun):
+class LaunchJob(Record):
     """Everything that a start needs."""
 
     engine: str
@@ -43,24 +43,24 @@ class Job(Noun):
     hang: float = 0.0  # seconds without output after which the run is ended; 0: never
     preload: bool = False
     start: str = ""  # how the ranks start, in a sentence
-    variables: tuple[Variable, ...] = ()
+    variables: tuple[RankVariable, ...] = ()
     framework: str = ""
     looks: tuple[str, ...] = ()  # the preflight command, run on each node before its ranks start
 
-    _nested = {"variables": Variable}
+    _nested = {"variables": RankVariable}
 
     @property
     def world(self) -> int:
         return self.nproc * self.nnodes
 
     @property
-    def expected(self) -> range:
+    def expected_ranks(self) -> range:
         """The ranks that report to this supervisor: with torchrun each node has its own."""
         first = self.node_rank * self.nproc if self.engine == "torchrun" else 0
         return range(first, first + (self.nproc if self.engine == "torchrun" else self.world))
 
 
-class End(Noun):
+class RankEnd(Record):
     """How one rank ended, and in which order the ends were received."""
 
     rank: int
@@ -81,7 +81,7 @@ class End(Noun):
         return self.code != 0 and not self.done
 
 
-class Note(Noun):
+class RunNote(Record):
     """Something observed during the run: certain, or only a hint."""
 
     kind: str
@@ -95,7 +95,7 @@ class Note(Noun):
     code: str = ""  # of the rule that explains it
 
 
-class Sight(Noun):
+class PreflightItem(Record):
     """One preflight result: ok, warning or error."""
 
     what: str
@@ -106,12 +106,12 @@ class Sight(Noun):
     code: str = ""  # of the rule that explains it
 
 
-class Attempt(Noun):
+class LaunchAttempt(Record):
     """One start of all ranks, and how it ended."""
 
-    ends: tuple[End, ...] = ()
+    ends: tuple[RankEnd, ...] = ()
     first: tuple[int, ...] = ()  # the first failing rank; several if they are tied
-    notes: tuple[Note, ...] = ()
+    notes: tuple[RunNote, ...] = ()
     code: int = 0
     why: str = ""  # missing, hung, interrupted, engine ... if no rank's end decided
     seconds: float = 0.0
@@ -119,25 +119,25 @@ class Attempt(Noun):
     engine_said: tuple[str, ...] = ()
     stacks: dict[int, Any] = {}  # stacks of the others when the first one failed
 
-    _nested = {"ends": End, "notes": Note}
+    _nested = {"ends": RankEnd, "notes": RunNote}
 
-    def end(self, rank: int) -> End | None:
+    def end(self, rank: int) -> RankEnd | None:
         return next((e for e in self.ends if e.rank == rank), None)
 
 
-class Outcome(Noun):
+class RunOutcome(Record):
     """The run as a whole."""
 
-    job: Job
-    attempts: tuple[Attempt, ...] = ()
+    job: LaunchJob
+    attempts: tuple[LaunchAttempt, ...] = ()
     code: int = 0
     verdict: str = ""  # done, failed, useless, hung, missing, interrupted
     says: str = ""
     seconds: float = 0.0
     diagnosis: dict[str, Any] = {}
 
-    _nested = {"attempts": Attempt}
+    _nested = {"attempts": LaunchAttempt}
 
     @property
-    def last(self) -> Attempt | None:
+    def last(self) -> LaunchAttempt | None:
         return self.attempts[-1] if self.attempts else None

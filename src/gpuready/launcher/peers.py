@@ -10,14 +10,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuready.launcher.job import Job
+    from gpuready.launcher.job import LaunchJob
 
 _ESTABLISHED = "01"
 
 
-def connected(port: int, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> list[str]:
+def connected_hosts(port: int, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> list[str]:
     """Return the addresses of other hosts that are connected to a local port."""
-    found: list[str] = []
+    addresses: list[str] = []
     for path in tables:
         try:
             with open(path, encoding="ascii", errors="replace") as file:
@@ -26,11 +26,13 @@ def connected(port: int, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tc
             continue
         for row in rows:
             if len(row) > 3 and row[3] == _ESTABLISHED and int(row[1].rpartition(":")[2], 16) == port:
-                found.append(_address(row[2].rpartition(":")[0]))
-    return sorted({a for a in found if not endpoint.is_loopback(a) and not endpoint.is_local(a)})
+                addresses.append(_decode_kernel_address(row[2].rpartition(":")[0]))
+    return sorted(
+        {a for a in addresses if not endpoint.is_loopback_address(a) and not endpoint.is_local_address(a)}
+    )
 
 
-def _address(digits: str) -> str:
+def _decode_kernel_address(digits: str) -> str:
     """Decode an address of /proc/net/tcp: 32-bit words in the machine's byte order."""
     words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
     raw = b"".join(words)
@@ -39,26 +41,28 @@ def _address(digits: str) -> str:
     return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
 
 
-def missing(job: Job) -> tuple[str, str]:
+def explain_missing_nodes(job: LaunchJob) -> tuple[str, str]:
     """Explain what torchrun waits for when no rank of this node has started, and the fix."""
-    at = f"{job.master}:{job.port}"
+    endpoint_text = f"{job.master}:{job.port}"
     if job.node_rank:
-        reached = endpoint.reach(job.master, job.port, 1.5)
+        reached = endpoint.test_reachability(job.master, job.port, 1.5)
         if reached.ok:
             return (
-                f"node 0 answers on {at}, and waits for other nodes with this one (node {job.node_rank})",
+                f"node 0 answers on {endpoint_text}, and waits for other nodes with this one (node {job.node_rank})",
                 "look at node 0: it names who came",
             )
         return (
-            f"node 0 does not answer on {at}: {reached.why} {reached.told}".rstrip(),
+            f"node 0 does not answer on {endpoint_text}: {reached.why} {reached.told}".rstrip(),
             "start node 0, or open the port between the nodes",
         )
-    came = connected(job.port)
-    told = f"; {', '.join(came)} came" if came else "; none of the others came"
+    connected_addresses = connected_hosts(job.port)
+    who_came = (
+        f"; {', '.join(connected_addresses)} came" if connected_addresses else "; none of the others came"
+    )
     who = (
         "node 1 is"
         if job.nnodes == 2
-        else f"{job.nnodes - 1 - len(came)} of the nodes 1 to {job.nnodes - 1} are"
+        else f"{job.nnodes - 1 - len(connected_addresses)} of the nodes 1 to {job.nnodes - 1} are"
     )
-    fix = f"start gpuready run --nnodes {job.nnodes} --node-rank R --master {at} there, and open port {job.port} between the nodes"
-    return f"{who} missing at {at}{told}", fix
+    fix = f"start gpuready run --nnodes {job.nnodes} --node-rank R --master {endpoint_text} there, and open port {job.port} between the nodes"
+    return f"{who} missing at {endpoint_text}{who_came}", fix

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le", 22: "s390x"}
-_AT_IMPORT = (
+_READ_AT_TORCH_IMPORT = (
     "OMP_",
     "MKL_",
     "KMP_",
@@ -21,7 +21,7 @@ _AT_IMPORT = (
     "LD_PRELOAD",
 )
 """Variables that torch reads when it is imported: too late for a script to set after a shared import."""
-_NEEDS_TORCH = (
+_TORCH_USERS = (
     "torch",
     "transformers",
     "accelerate",
@@ -35,10 +35,10 @@ _NEEDS_TORCH = (
     "peft",
     "diffusers",
 )
-HEAD = 1 << 20
+MAX_SCRIPT_BYTES = 1 << 20
 
 
-def kind_of(words: Sequence[str], python: str | None) -> tuple[str, tuple[str, ...], str | None]:
+def classify_command(words: Sequence[str], python: str | None) -> tuple[str, tuple[str, ...], str | None]:
     """Return script, module or program; its words; and the Python in front of it, if any."""
     words = tuple(words)
     first = os.path.basename(words[0])
@@ -53,7 +53,7 @@ def kind_of(words: Sequence[str], python: str | None) -> tuple[str, tuple[str, .
     return ("script" if words[0].endswith(".py") else "program"), words, python
 
 
-def wrong(
+def why_not_runnable(
     kind: str, words: Sequence[str], machine: str, which: Callable[[str], str | None]
 ) -> tuple[str, str]:
     """Return why it cannot be started, and the fix; both empty if it can."""
@@ -61,10 +61,10 @@ def wrong(
         return "", ""
     path = words[0] if kind == "script" or "/" in words[0] else which(words[0]) or words[0]
     if not os.path.lexists(path):
-        near = _near(path)
+        suggestion = _suggest_near_name(path)
         return f"{path} does not exist" + (
             "" if kind == "script" or "/" in path else ", here or on PATH"
-        ), near
+        ), suggestion
     if os.path.isdir(path):
         return (
             f"{path} is a folder",
@@ -77,21 +77,25 @@ def wrong(
         return f"{path} cannot be read: {error.strerror}", f"chmod u+r {path}"
     if not head:
         return f"{path} is empty", ""
-    return ("", "") if kind == "script" else _program(path, head, machine)
+    return ("", "") if kind == "script" else _check_program(path, head, machine)
 
 
-def _near(path: str) -> str:
+def _suggest_near_name(path: str) -> str:
     from difflib import get_close_matches
 
     folder = os.path.dirname(path) or "."
     try:
-        near = get_close_matches(os.path.basename(path), os.listdir(folder), 1, 0.6)
+        close_matches = get_close_matches(os.path.basename(path), os.listdir(folder), 1, 0.6)
     except OSError:
         return f"the folder {folder} does not exist either"
-    return f"the nearest name there is {near[0]}" if near else "the path counts from the current folder"
+    return (
+        f"the nearest name there is {close_matches[0]}"
+        if close_matches
+        else "the path counts from the current folder"
+    )
 
 
-def _program(path: str, head: bytes, machine: str) -> tuple[str, str]:
+def _check_program(path: str, head: bytes, machine: str) -> tuple[str, str]:
     if head.startswith(b"\x7fELF"):
         built = _MACHINES.get(
             int.from_bytes(head[18:20], "little" if head[5] == 1 else "big"), "another machine"
@@ -101,7 +105,7 @@ def _program(path: str, head: bytes, machine: str) -> tuple[str, str]:
     if not os.access(path, os.X_OK):
         return f"{path} is not executable", f"chmod +x {path}, or give a Python script the ending .py"
     if head.startswith(b"#!"):
-        return _shebang(path, head.split(b"\n", 1)[0][2:])
+        return _check_shebang(path, head.split(b"\n", 1)[0][2:])
     if not head.startswith(b"\x7fELF"):
         return (
             f"{path} has no #! line, so the kernel does not know how to run it",
@@ -110,7 +114,7 @@ def _program(path: str, head: bytes, machine: str) -> tuple[str, str]:
     return "", ""
 
 
-def _shebang(path: str, line: bytes) -> tuple[str, str]:
+def _check_shebang(path: str, line: bytes) -> tuple[str, str]:
     if line.endswith(b"\r"):
         return f"{path} has the line ends of Windows (CRLF) after its #! line", f"sed -i 's/\\r$//' {path}"
     words = line.decode("utf-8", "replace").split()
@@ -122,7 +126,7 @@ def _shebang(path: str, line: bytes) -> tuple[str, str]:
     return "", ""
 
 
-def forked(kind: str, words: Sequence[str], nproc: int, has_torch: bool) -> tuple[bool, str]:
+def can_fork_ranks(kind: str, words: Sequence[str], nproc: int, has_torch: bool) -> tuple[bool, str]:
     """Return whether torch may be imported once and the ranks forked, and why."""
     if kind == "program":
         return False, "each rank is a program of its own"
@@ -134,15 +138,15 @@ def forked(kind: str, words: Sequence[str], nproc: int, has_torch: bool) -> tupl
         return True, "torch is imported once, and the ranks are forked before any device is touched"
     try:
         with open(words[0], encoding="utf-8", errors="replace") as file:
-            text = file.read(HEAD)
+            text = file.read(MAX_SCRIPT_BYTES)
     except OSError:
         return False, "the script cannot be read"
-    early = [name for name in _AT_IMPORT if name in text]
+    early = [name for name in _READ_AT_TORCH_IMPORT if name in text]
     if early:
         return (
             False,
             f"the script speaks of {early[0]}, which torch reads when it is imported: each rank imports for itself",
         )
-    if not any(name in text for name in _NEEDS_TORCH):
+    if not any(name in text for name in _TORCH_USERS):
         return False, "the script names nothing that needs torch"
     return True, "torch is imported once, and the ranks are forked before any device is touched"

@@ -5,33 +5,33 @@ A small log is kept whole. Of a large one: its beginning, its end, and the lines
 
 from __future__ import annotations
 
-from gpuready.logs.lines import LONGEST
-from gpuready.noun import Noun
+from gpuready.logs.log_lines import MAX_LINE_BYTES
+from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuready.logs.sieve import Sieve
+    from gpuready.logs.literal_search import LiteralSearch
 
-WHOLE = 256 << 10
+WHOLE_LOG_BYTES = 256 << 10
 """A log up to this many bytes is kept whole; several logs share sixty-four times as much."""
 
-ROWS = 24_000
+MAX_LINES = 24_000
 """Lines kept over all sources."""
 
-PIECE = 2 << 20
+SEARCH_BYTES = 2 << 20
 """Bytes searched at once."""
 
-HELD = 24 << 20
+MAX_KEPT_BYTES = 24 << 20
 """Bytes kept over all sources."""
 
 BEFORE, AFTER, HEAD, TAIL, GIANT = 8, 30, 80, 300, 6
-QUOTA = 200
+LITERAL_QUOTA = 200
 """How many hits of one literal count: ten thousand repetitions add nothing after two hundred."""
 
 
-class Excerpt(Noun):
+class Excerpt(Record):
     """The kept lines of one source: numbers and bytes, in order."""
 
     rows: tuple[tuple[int, bytes], ...] = ()
@@ -40,39 +40,39 @@ class Excerpt(Noun):
     whole: bool = True
 
 
-def excerpt(
-    chunks: Iterable[bytes], sieve: Sieve, often: frozenset[int] = frozenset(), share: int = 1
+def extract_excerpt(
+    chunks: Iterable[bytes], search: LiteralSearch, unlimited: frozenset[int] = frozenset(), share: int = 1
 ) -> Excerpt:
     """The lines of one source that may matter. ``unlimited`` names literals without a quota; ``share`` sources share the limits."""
-    room = max(min(WHOLE, 64 * WHOLE // share), 16 << 10)
-    first, rest, ended = _first(chunks, room)
+    room = max(min(WHOLE_LOG_BYTES, 64 * WHOLE_LOG_BYTES // share), 16 << 10)
+    first, rest, ended = _read_first(chunks, room)
     if ended:
-        rows = tuple((i, line[:LONGEST]) for i, line in enumerate(first.split(b"\n"), 1))
+        rows = tuple((i, line[:MAX_LINE_BYTES]) for i, line in enumerate(first.split(b"\n"), 1))
         rows = rows[:-1] if rows and not rows[-1][1] else rows
-        if len(rows) <= max(ROWS // share, 400):
+        if len(rows) <= max(MAX_LINES // share, 400):
             return Excerpt(rows, len(rows), len(first))
-    picker = _Picker(sieve, often, max(ROWS // share, 400))
-    for block in _blocks(first, rest):
-        picker.take(block)
-    return picker.done()
+    picker = _LinePicker(search, unlimited, max(MAX_LINES // share, 400))
+    for block in _split_into_blocks(first, rest):
+        picker.take_block(block)
+    return picker.finish_excerpt()
 
 
-def _first(chunks: Iterable[bytes], room: int) -> tuple[bytes, Iterator[bytes], bool]:
+def _read_first(chunks: Iterable[bytes], room: int) -> tuple[bytes, Iterator[bytes], bool]:
     stream = iter(chunks)
-    held: list[bytes] = []
+    buffered: list[bytes] = []
     size = 0
     for chunk in stream:
-        held.append(chunk)
+        buffered.append(chunk)
         size += len(chunk)
         if size > room:
-            return b"".join(held), stream, False
-    return b"".join(held), stream, True
+            return b"".join(buffered), stream, False
+    return b"".join(buffered), stream, True
 
 
-def _blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
+def _split_into_blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
     """Blocks that end where a line ends; a line longer than a megabyte is split."""
     carry = b""
-    for chunk in _and(first, rest):
+    for chunk in _bounded_chunks(first, rest):
         cut = chunk.rfind(b"\n") + 1
         if cut or len(carry) + len(chunk) > 1 << 20:
             yield carry + (chunk[:cut] if cut else chunk)
@@ -83,73 +83,84 @@ def _blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
         yield carry
 
 
-def _and(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
+def _bounded_chunks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
     """All data in pieces of bounded size: many hits in one piece take much memory."""
-    yield from _cut(first)
+    yield from _split_chunk(first)
     for chunk in rest:
-        yield from _cut(chunk)
+        yield from _split_chunk(chunk)
 
 
-def _cut(chunk: bytes) -> Iterator[bytes]:
-    if len(chunk) <= PIECE:
+def _split_chunk(chunk: bytes) -> Iterator[bytes]:
+    if len(chunk) <= SEARCH_BYTES:
         yield chunk
         return
-    for at in range(0, len(chunk), PIECE):
-        yield chunk[at : at + PIECE]
+    for at in range(0, len(chunk), SEARCH_BYTES):
+        yield chunk[at : at + SEARCH_BYTES]
 
 
-def _ending(block: bytes, at: int) -> int:
+def _line_end_at(block: bytes, at: int) -> int:
     end = block.find(b"\n", at)
     return len(block) if end < 0 else end
 
 
-class _Picker:
+class _LinePicker:
     """Keeps the lines around hits, with their numbers, across blocks."""
 
-    def __init__(self, sieve: Sieve, often: frozenset[int], rows: int):
-        self.sieve, self.often, self.room, self.held = sieve, often, rows, HELD * rows // ROWS
+    def __init__(self, search: LiteralSearch, unlimited: frozenset[int], rows: int):
+        self.search, self.unlimited, self.max_lines, self.bytes_left = (
+            search,
+            unlimited,
+            rows,
+            MAX_KEPT_BYTES * rows // MAX_LINES,
+        )
         self.kept: dict[int, bytes] = {}
-        self.heard: dict[int, int] = {}
+        self.hit_counts: dict[int, int] = {}
         self.giants: dict[int, set[int]] = {}
         self.number, self.size = 1, 0  # of the first line of the next block
         self.wanted = HEAD  # number of lines to keep unconditionally from here
         self.before: list[bytes] = []  # the last lines of the previous block
         self.last: list[bytes] = []  # the last lines of the log
 
-    def take(self, block: bytes) -> None:
+    def take_block(self, block: bytes) -> None:
         done = 0
         if self.wanted:
-            done = self._keep(block, 0, self.number, self.wanted)
+            done = self._keep_lines(block, 0, self.number, self.wanted)
             self.wanted = max(self.wanted - block.count(b"\n", 0, done), 0) if done >= len(block) else 0
         start = stop = 0  # of the line with the last hit
         number = self.number
-        for end, which in self.sieve.scan(block):
+        for end, which in self.search.find_literals(block):
             if end > stop:
                 fresh = block.rfind(b"\n", stop, end) + 1 or start
                 number += block.count(b"\n", start, fresh)
-                start, stop = fresh, _ending(block, end)
-                if stop - start <= LONGEST and stop > done and self._may(which):
-                    done = self._around(block, start, number)
-            if stop - start > LONGEST:
-                self._giant(block, end, which, number)
-        self._remember(block)
+                start, stop = fresh, _line_end_at(block, end)
+                if stop - start <= MAX_LINE_BYTES and stop > done and self._may_keep(which):
+                    done = self._keep_around(block, start, number)
+            if stop - start > MAX_LINE_BYTES:
+                self._keep_giant_line(block, end, which, number)
+        self._remember_tail(block)
         self.number += block.count(b"\n")
         self.size += len(block)
 
-    def _giant(self, block: bytes, end: int, which: int, number: int) -> None:
+    def _keep_giant_line(self, block: bytes, end: int, which: int, number: int) -> None:
         """Of an overlong line: the text around the first hits of a few literals."""
         seen = self.giants.setdefault(number, set())
-        if which not in seen and len(seen) < GIANT and self._may(which):
+        if which not in seen and len(seen) < GIANT and self._may_keep(which):
             seen.add(which)
             self.kept[number] = (
-                self.kept.get(number, b"")[-LONGEST // 2 :] + b" ... " + block[max(end - 512, 0) : end + 1024]
+                self.kept.get(number, b"")[-MAX_LINE_BYTES // 2 :]
+                + b" ... "
+                + block[max(end - 512, 0) : end + 1024]
             )
 
-    def _may(self, which: int) -> bool:
-        heard = self.heard[which] = self.heard.get(which, 0) + 1
-        return (heard <= QUOTA or which in self.often) and len(self.kept) < self.room and self.held > 0
+    def _may_keep(self, which: int) -> bool:
+        count = self.hit_counts[which] = self.hit_counts.get(which, 0) + 1
+        return (
+            (count <= LITERAL_QUOTA or which in self.unlimited)
+            and len(self.kept) < self.max_lines
+            and self.bytes_left > 0
+        )
 
-    def _around(self, block: bytes, start: int, number: int) -> int:
+    def _keep_around(self, block: bytes, start: int, number: int) -> int:
         """Keep the line at ``start`` with its neighbours; return where the kept part ends."""
         begin, first = start, number
         while first > number - BEFORE and begin > 0 and first - 1 not in self.kept:
@@ -158,36 +169,36 @@ class _Picker:
         if begin == 0 and missing > 0:  # they are at the end of the previous block
             for i, line in enumerate(reversed(self.before[-missing:])):
                 self.kept.setdefault(first - 1 - i, line)
-        stop = self._keep(block, begin, first, number - first + 1 + AFTER)
+        stop = self._keep_lines(block, begin, first, number - first + 1 + AFTER)
         if stop >= len(block):
             self.wanted = max(self.wanted, AFTER - block.count(b"\n", start, stop))
         return stop
 
-    def _keep(self, block: bytes, at: int, number: int, lines: int) -> int:
+    def _keep_lines(self, block: bytes, at: int, number: int, lines: int) -> int:
         for _ in range(lines):
             if at >= len(block):
                 return len(block)
-            end = _ending(block, at)
+            end = _line_end_at(block, at)
             if number not in self.kept:
-                self.kept[number] = block[at : min(end, at + LONGEST)]
-                self.held -= len(self.kept[number])
+                self.kept[number] = block[at : min(end, at + MAX_LINE_BYTES)]
+                self.bytes_left -= len(self.kept[number])
             at, number = end + 1, number + 1
         return at
 
-    def _remember(self, block: bytes) -> None:
+    def _remember_tail(self, block: bytes) -> None:
         """Keep the last lines, as context for the next block and as the end of the log."""
         at = len(block)
         for _ in range(TAIL + 1):
             at = block.rfind(b"\n", 0, at)
             if at < 0:
                 break
-        lines = [line[:LONGEST] for line in block[at + 1 :].split(b"\n")]
+        lines = [line[:MAX_LINE_BYTES] for line in block[at + 1 :].split(b"\n")]
         if lines and not lines[-1]:
             lines.pop()
         self.before = lines[-BEFORE:]
         self.last = [*self.last, *lines][-TAIL:]
 
-    def done(self) -> Excerpt:
+    def finish_excerpt(self) -> Excerpt:
         total = self.number - 1
         for i, line in enumerate(reversed(self.last)):
             self.kept.setdefault(total - i, line)

@@ -9,7 +9,7 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from gpuready import __version__
-from gpuready.mcp import changes, tools
+from gpuready.mcp import install_tools, tools
 from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
@@ -17,90 +17,100 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.mcp.tools import Tool
-    from gpuready.workflow.fencing import Yard
+    from gpuready.workflow.allowed_paths import AllowedPaths
 
 INSTRUCTIONS = (
     "gpuready judges GPU machines for LLM frameworks. To find requirements: search, then contract or explain. To verify a set of "
     "versions or a machine: check or plan, with `on` and `what_if` for machines that are not here. Before a training run: fit. "
     "After a failure: diagnose with the logs. Answers in JSON are long; pass answer=screen for the short page. "
-    + tools.QUOTED
+    + tools.QUOTED_DATA_NOTICE
 )
-_YES = {
+_CONSENT_SCHEMA = {
     "type": "object",
     "properties": {"install": {"type": "boolean", "title": "Install this now"}},
     "required": ["install"],
 }
-_NO = "nothing was changed: the person did not agree"
+_NOT_AGREED = "nothing was changed: the person did not agree"
 _CANNOT_ASK = (
     "nothing was changed: this client cannot ask the person; show them the plan, and call again with agreed=true "
     "when they have said yes"
 )
 
 
-class Desk:
+class ToolServer:
     """The tools of one server, and how a call is handled."""
 
-    def __init__(self, yard: Yard, allow_changes: bool = False):
-        self.yard = yard
-        self.changes = changes.Changes() if allow_changes else None
-        self.table: dict[str, Tool] = tools.table(allow_changes)
-        if self.changes is not None:
-            self.table |= {tool.name: tool for tool in self.changes.tools()}
-        self.heavy = anyio.CapacityLimiter(1)  # proofs and installs run one at a time
-        self.light = anyio.CapacityLimiter(4)
+    def __init__(self, allowed_paths: AllowedPaths, allow_changes: bool = False):
+        self.allowed_paths = allowed_paths
+        self.install_tools = install_tools.InstallTools() if allow_changes else None
+        self.tools: dict[str, Tool] = tools.build_tool_table(allow_changes)
+        if self.install_tools is not None:
+            self.tools |= {tool.name: tool for tool in self.install_tools.list_tools()}
+        self.heavy_limiter = anyio.CapacityLimiter(1)  # proofs and installs run one at a time
+        self.light_limiter = anyio.CapacityLimiter(4)
 
-    def listed(self) -> list[types.Tool]:
-        return [_described(tool) for tool in self.table.values()]
+    def describe_tools(self) -> list[types.Tool]:
+        return [_describe_tool(tool) for tool in self.tools.values()]
 
-    async def answer(self, context: Any, params: types.CallToolRequestParams) -> Any:
+    async def handle_call(self, context: Any, params: types.CallToolRequestParams) -> Any:
         """Handle one call: return a result, or a consent question that must be answered first."""
-        tool = self.table.get(params.name)
-        given = params.arguments or {}
+        tool = self.tools.get(params.name)
+        arguments = params.arguments or {}
         try:
             if tool is None:
-                raise Refused(f"there is no tool {params.name[:60]!r}; there are {', '.join(self.table)}")
+                raise Refused(f"there is no tool {params.name[:60]!r}; there are {', '.join(self.tools)}")
             if not tool.reads_only:
-                question = await self._agreed(context, params, tool, given)
+                question = await self._ask_consent(context, params, tool, arguments)
                 if question is not None:
                     return question
-            limit = self.heavy if tool.name in ("prove", changes.APPLY) else self.light
-            return _result(await to_thread.run_sync(tools.called, tool, self.yard, given, limiter=limit))
-        except Refused as refused:
-            return _result([str(refused)], wrong=True)
+            limit = (
+                self.heavy_limiter if tool.name in ("prove", install_tools.APPLY_TOOL) else self.light_limiter
+            )
+            return _make_call_result(
+                await to_thread.run_sync(tools.call_tool, tool, self.allowed_paths, arguments, limiter=limit)
+            )
+        except Refused as refusal:
+            return _make_call_result([str(refusal)], is_error=True)
         except Exception as error:  # a bug of ours must not stop the server
-            return _result([f"gpuready failed: {type(error).__name__}: {str(error)[:300]}"], wrong=True)
+            return _make_call_result(
+                [f"gpuready failed: {type(error).__name__}: {str(error)[:300]}"], is_error=True
+            )
 
-    async def _agreed(
-        self, context: Any, params: types.CallToolRequestParams, tool: Tool, given: dict[str, Any]
+    async def _ask_consent(
+        self, context: Any, params: types.CallToolRequestParams, tool: Tool, arguments: dict[str, Any]
     ) -> types.InputRequiredResult | None:
         """Return None if the person agreed, else the question to ask. Refused if they declined."""
-        from gpuready.mcp import schema
+        from gpuready.mcp import argument_schema
 
-        assert self.changes is not None
-        asked = self.changes.question(schema.checked(tool.takes, given, tool.name))
-        if not _can_ask(context):
-            if given.get("agreed") is not True:
+        assert self.install_tools is not None
+        question = self.install_tools.consent_question(
+            argument_schema.validate_arguments(tool.takes, arguments, tool.name)
+        )
+        if not _client_can_ask(context):
+            if arguments.get("agreed") is not True:
                 raise Refused(_CANNOT_ASK)
             return None
-        form = types.ElicitRequestFormParams(message=asked, requested_schema=_YES)
+        form = types.ElicitRequestFormParams(message=question, requested_schema=_CONSENT_SCHEMA)
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            told = (params.input_responses or {}).get("agreed")
-            if told is None:
+            reply = (params.input_responses or {}).get("agreed")
+            if reply is None:
                 return types.InputRequiredResult(input_requests={"agreed": types.ElicitRequest(params=form)})
         else:
-            told = await context.session.elicit_form(asked, _YES, related_request_id=context.request_id)
-        if getattr(told, "action", "") != "accept" or (told.content or {}).get("install") is not True:
-            raise Refused(_NO)
+            reply = await context.session.elicit_form(
+                question, _CONSENT_SCHEMA, related_request_id=context.request_id
+            )
+        if getattr(reply, "action", "") != "accept" or (reply.content or {}).get("install") is not True:
+            raise Refused(_NOT_AGREED)
         return None
 
 
-def _can_ask(context: Any) -> bool:
-    told = context.session.client_capabilities
-    asks = told.elicitation if told is not None else None
-    return asks is not None and (asks.form is not None or asks.url is None)
+def _client_can_ask(context: Any) -> bool:
+    capabilities = context.session.client_capabilities
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
-def _described(tool: Tool) -> types.Tool:
+def _describe_tool(tool: Tool) -> types.Tool:
     hints = types.ToolAnnotations(
         title=tool.title,
         read_only_hint=tool.reads_only,
@@ -113,35 +123,35 @@ def _described(tool: Tool) -> types.Tool:
     )
 
 
-def _result(texts: list[str], wrong: bool = False) -> types.CallToolResult:
+def _make_call_result(texts: list[str], is_error: bool = False) -> types.CallToolResult:
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text) for text in texts], is_error=wrong
+        content=[types.TextContent(type="text", text=text) for text in texts], is_error=is_error
     )
 
 
-def made(desk: Desk) -> Server[Any]:
+def build_mcp_server(tool_server: ToolServer) -> Server[Any]:
     """Build the SDK server, ready for a transport."""
 
-    async def listed(context: Any, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=desk.listed())
+    async def handle_list_tools(context: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tool_server.describe_tools())
 
     return Server(
         "gpuready",
         version=__version__,
         title="gpuready",
         instructions=INSTRUCTIONS,
-        on_list_tools=listed,
-        on_call_tool=desk.answer,
+        on_list_tools=handle_list_tools,
+        on_call_tool=tool_server.handle_call,
     )
 
 
-def over_stdio(yard: Yard, allow_changes: bool = False) -> None:
+def serve_over_stdio(allowed_paths: AllowedPaths, allow_changes: bool = False) -> None:
     """Serve until stdin closes."""
     from mcp.server.stdio import stdio_server
 
-    async def serve() -> None:
-        server = made(Desk(yard, allow_changes))
-        async with stdio_server() as (reads, writes):
-            await server.run(reads, writes, server.create_initialization_options())
+    async def serve_streams() -> None:
+        server = build_mcp_server(ToolServer(allowed_paths, allow_changes))
+        async with stdio_server() as (read_stream, write_stream):
+            await server.run(read_stream, write_stream, server.create_initialization_options())
 
-    anyio.run(serve)
+    anyio.run(serve_streams)

@@ -2,62 +2,66 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cuda, remembered, torch
+from gpuready.catalog import cache_lookup, cuda, torch
 from gpuready.contracts import want, when
-from gpuready.model import Fact, Unknown
+from gpuready.model import Fact, UnknownFactError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gpuready.model import Contract, Facts, Need
+    from gpuready.model import Contract, Facts, Requirement
 
 PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 
 
-def options(facts: Facts, contract: Contract) -> Callable[[str], Iterable[Facts]]:
+def unstated_fact_options(facts: Facts, contract: Contract) -> Callable[[str], Iterable[Facts]]:
     """Return a function from an unstated fact to copies of the facts, one for each possible value."""
 
-    def tried(key: str) -> Iterator[Facts]:
+    def facts_with_each_value(key: str) -> Iterator[Facts]:
         if key.startswith("torch.") or key in ("package.torch", "nccl.version", "cudnn.version"):
-            yield from (facts.also(*build) for build in _torch_builds(facts, contract))
+            yield from (facts.with_facts(*build) for build in _allowed_torch_builds(facts, contract))
         elif key == "driver.version":
-            yield from (facts.also(Fact(key, d, "catalogue", "stated")) for d in cuda.drivers())
+            yield from (
+                facts.with_facts(Fact(key, d, "catalogue", "stated")) for d in cuda.list_release_drivers()
+            )
         elif key == "python.version":
-            yield from (facts.also(Fact(key, p, "catalogue", "stated")) for p in PYTHONS)
+            yield from (facts.with_facts(Fact(key, p, "catalogue", "stated")) for p in PYTHONS)
 
-    return tried
+    return facts_with_each_value
 
 
-def _torch_builds(facts: Facts, contract: Contract) -> Iterator[list[Fact]]:
-    machine, python = facts.known("os.arch") or "x86_64", facts.known("python.version")
-    asked = [*contract.wants("package.torch"), *contract.wants("torch.cuda")]
-    for version in reversed(torch.releases()):
-        for build in torch.builds(version, machine):
-            found = torch_facts(version, build.cuda, machine)
-            on = facts.also(*found)
+def _allowed_torch_builds(facts: Facts, contract: Contract) -> Iterator[list[Fact]]:
+    machine, python = facts.value_if_known("os.arch") or "x86_64", facts.value_if_known("python.version")
+    torch_needs = [*contract.requirements_for("package.torch"), *contract.requirements_for("torch.cuda")]
+    for version in reversed(torch.list_torch_releases()):
+        for build in torch.list_torch_builds(version, machine):
+            build_facts_list = make_torch_facts(version, build.cuda, machine)
+            on = facts.with_facts(*build_facts_list)
             fits = python is None or ".".join(python.split(".")[:2]) in build.python
-            if fits and all(_allows(need, on) for need in asked if need.level == "required"):
-                yield found
+            if fits and all(_need_allows_build(need, on) for need in torch_needs if need.level == "required"):
+                yield build_facts_list
 
 
-def _allows(need: Need, facts: Facts) -> bool:
+def _need_allows_build(need: Requirement, facts: Facts) -> bool:
     """Whether a need on torch allows this build; True if it cannot be decided."""
     try:
-        return not when.applies(need.when, facts) or want.holds(need.want, facts.value(need.key))
-    except Unknown:
+        return not when.condition_applies(need.when, facts) or want.value_meets_want(
+            need.want, facts.value(need.key)
+        )
+    except UnknownFactError:
         return True
 
 
-def torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_64") -> list[Fact]:
+def make_torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_64") -> list[Fact]:
     """Return the facts of one torch build of the catalogue; ValueError if there is none."""
-    build = torch.build(version, cuda_or_variant, machine)
+    build = torch.find_torch_build(version, cuda_or_variant, machine)
     if build is None:
         raise ValueError(f"the catalogue knows no torch {version} built for {cuda_or_variant} on {machine}")
-    return build_facts(build)
+    return make_build_facts(build)
 
 
-def build_facts(build: torch.Build) -> list[Fact]:
+def make_build_facts(build: torch.TorchBuild) -> list[Fact]:
     """Return the facts of a build, including CPU-only ones."""
     source = f"catalogue: torch {build.version} {build.variant}"
     stated = {
@@ -70,20 +74,24 @@ def build_facts(build: torch.Build) -> list[Fact]:
     return [Fact(key, value, source, "stated") for key, value in stated.items()]
 
 
-@remembered
-def domain(machine: str, cpu: bool) -> list[torch.Build]:
+@cache_lookup
+def list_selectable_builds(machine: str, cpu: bool) -> list[torch.TorchBuild]:
     """List every build that could be chosen on a kind of machine, newest release first."""
-    found: list[torch.Build] = []
-    for version in reversed(torch.releases()):
-        found += [_cpu_build(version, machine)] if cpu else reversed(torch.builds(version, machine))
+    found: list[torch.TorchBuild] = []
+    for version in reversed(torch.list_torch_releases()):
+        found += (
+            [_make_cpu_build(version, machine)]
+            if cpu
+            else reversed(torch.list_torch_builds(version, machine))
+        )
     return found
 
 
-def _cpu_build(version: str, machine: str) -> torch.Build:
+def _make_cpu_build(version: str, machine: str) -> torch.TorchBuild:
     """The build without CUDA: every release has one on the index ``cpu``, older ones on PyPI for aarch64."""
-    row = torch.release(version) or {}
+    row = torch.find_torch_release(version) or {}
     intel = machine == "x86_64"
-    return torch.Build(
+    return torch.TorchBuild(
         version=version,
         cuda="",
         variant="cpu",

@@ -7,44 +7,51 @@ CUDA, ready-made kernels, the Python that is already installed.
 
 from __future__ import annotations
 
-from gpuready import catalog, versions
-from gpuready.plan import conflict, explain, extensions, steps
-from gpuready.plan.candidates import PYTHONS, domain
-from gpuready.plan.ground import Asked, Ground, bare, cpu_alone, shown
-from gpuready.plan.limits import limits
-from gpuready.planned import Fallen, Plan
+from gpuready import catalog
+from gpuready.model import versions
+from gpuready.model.plan import Plan, RejectedChoice
+from gpuready.plan import conflict, reasons, steps, torch_packages
+from gpuready.plan.candidates import PYTHONS, list_selectable_builds
+from gpuready.plan.limits import list_limits
+from gpuready.plan.platform import (
+    PlanPlatform,
+    PlanRequest,
+    machine_facts_only,
+    visible_gpu_values,
+    wants_cpu_only,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from gpuready.catalog.torch import Build
+    from gpuready.catalog.torch import TorchBuild
     from gpuready.model import Contract, Facts
-    from gpuready.plan.ground import Limit
-    from gpuready.planned import Conflict, Kernel
+    from gpuready.model.plan import KernelPlan, PlanConflict
+    from gpuready.plan.platform import Limit
 
-    Choice = tuple[Build, str]
+    Choice = tuple[TorchBuild, str]
 
-SETTLED = 10
+SETTLED_RELEASES = 10
 """Number of torch releases with wheels for a Python before it is used for new environments."""
 
 
-class Field:
+class SearchSpace:
     """All choices of one contract on one machine, and the limits that each one fails."""
 
-    def __init__(self, facts: Facts, contract: Contract, asked: Asked):
-        here = facts.known("platform.name")
-        cpu = cpu_alone(facts) or (here == "cpu" and "cpu" in contract.platforms)
-        self.contract, self.asked = contract, asked
-        self.ground = Ground(facts, cpu)
-        self.builds = domain(str(facts.known("os.arch") or "x86_64"), cpu)
-        self.pythons = [_named(python, asked) for python in reversed(PYTHONS)]
-        self.limits = limits(self.ground, contract, asked)
-        self.masks = self._masks()
-        self.kernels: dict[tuple[str, str, str], tuple[Kernel, ...]] = {}
+    def __init__(self, facts: Facts, contract: Contract, request: PlanRequest):
+        here = facts.value_if_known("platform.name")
+        cpu = wants_cpu_only(facts) or (here == "cpu" and "cpu" in contract.platforms)
+        self.contract, self.request = contract, request
+        self.platform = PlanPlatform(facts, cpu)
+        self.builds = list_selectable_builds(str(facts.value_if_known("os.arch") or "x86_64"), cpu)
+        self.pythons = [_full_python_version(python, request) for python in reversed(PYTHONS)]
+        self.limits = list_limits(self.platform, contract, request)
+        self.masks = self._failure_masks()
+        self.kernels: dict[tuple[str, str, str], tuple[KernelPlan, ...]] = {}
 
-    def _masks(self) -> dict[tuple[int, str], int]:
+    def _failure_masks(self) -> dict[tuple[int, str], int]:
         """Return a bit mask of failed limits per choice. A limit is evaluated once per value it depends on."""
         by_torch, by_python = [0] * len(self.builds), dict.fromkeys(self.pythons, 0)
         both: dict[tuple[int, str], int] = {}
@@ -67,191 +74,217 @@ class Field:
             for p in self.pythons
         }
 
-    def open(self) -> list[Choice]:
+    def open_choices(self) -> list[Choice]:
         """Return the choices that fail no limit, the newest torch first."""
         return [(self.builds[i], python) for (i, python), mask in self.masks.items() if not mask]
 
-    def first(self, index: int, pythons: Sequence[str]) -> Limit | None:
+    def first_failed_limit(self, index: int, pythons: Sequence[str]) -> Limit | None:
         """Return the first limit that rules out a build with every Python; None if one is open."""
         least = min(
             (self.masks[index, p] for p in pythons), key=lambda m: (m != 0, (m & -m).bit_length() * -1)
         )
         return None if not least else self.limits[(least & -least).bit_length() - 1]
 
-    def conflict(self) -> Conflict:
-        numbers = conflict.smallest(self.masks.values(), len(self.limits))
-        return conflict.told([self.limits[n] for n in numbers])
+    def smallest_conflict(self) -> PlanConflict:
+        numbers = conflict.smallest_failing_set(self.masks.values(), len(self.limits))
+        return conflict.describe_conflict([self.limits[n] for n in numbers])
 
 
-def _named(python: str, asked: Asked) -> str:
+def _full_python_version(python: str, request: PlanRequest) -> str:
     """Return the full version of a Python if the requested or installed one has this minor."""
-    for full in (asked.python, asked.prefer):
-        if full and versions.minor(full) == versions.minor(python):
+    for full in (request.python, request.prefer):
+        if full and versions.major_minor(full) == versions.major_minor(python):
             return full
     return python
 
 
-def choose(facts: Facts, contracts: Sequence[Contract], asked: Asked | None = None) -> Plan:
+def choose_plan(facts: Facts, contracts: Sequence[Contract], request: PlanRequest | None = None) -> Plan:
     """Return the plan for the first contract (newest first) that has an open choice, or why there is none."""
-    wish = asked or Asked()
-    machine = bare(facts)
-    fell: list[Fallen] = []
-    failed: list[Field] = []
+    plan_request = request or PlanRequest()
+    machine = machine_facts_only(facts)
+    rejected: list[RejectedChoice] = []
+    failed: list[SearchSpace] = []
     for contract in contracts:
-        field = Field(machine, contract, wish)
-        found = field.open()
-        if found:
-            return _planned(field, found, fell)
-        failed.append(field)
-        told = field.conflict()
-        fell.append(Fallen(contract.name, told.says, told.needs[0].cite if told.needs else ""))
-    return _impossible(failed, fell)
+        space = SearchSpace(machine, contract, plan_request)
+        choices = space.open_choices()
+        if choices:
+            return _make_plan(space, choices, rejected)
+        failed.append(space)
+        conflict_found = space.smallest_conflict()
+        rejected.append(
+            RejectedChoice(
+                contract.name,
+                conflict_found.says,
+                conflict_found.needs[0].cite if conflict_found.needs else "",
+            )
+        )
+    return _make_impossible_plan(failed, rejected)
 
 
-def _impossible(failed: Sequence[Field], fell: Sequence[Fallen]) -> Plan:
+def _make_impossible_plan(failed: Sequence[SearchSpace], rejected: Sequence[RejectedChoice]) -> Plan:
     first = failed[0]
     return Plan(
         framework=first.contract.framework,
         version=first.contract.version,
         variant=first.contract.variant,
         verdict="impossible",
-        machine=first.ground.facts.host,
-        conflicts=tuple(field.conflict() for field in failed),
-        fell=tuple(fell[1:]),
-        catalog=catalog.as_of(),
-        notes=explain.unseen(first.ground),
-        options=options(first.asked),
+        machine=first.platform.facts.host,
+        conflicts=tuple(space.smallest_conflict() for space in failed),
+        fell=tuple(rejected[1:]),
+        catalog=catalog.catalog_date(),
+        notes=reasons.list_unseen_facts(first.platform),
+        options=plan_options(first.request),
     )
 
 
-def options(asked: Asked) -> dict[str, Any]:
+def plan_options(request: PlanRequest) -> dict[str, Any]:
     """Return the command-line flags that a plan was made with."""
-    said = {"on": asked.on, "wants": asked.wants, "contract": asked.contract, "python": asked.patient}
-    said |= {"version": asked.version}
-    return {name: value for name, value in said.items() if value} | dict(asked.what_if)
+    options_given = {
+        "on": request.on,
+        "wants": request.wants,
+        "contract": request.contract,
+        "python": request.patient,
+    }
+    options_given |= {"version": request.version}
+    return {name: value for name, value in options_given.items() if value} | dict(request.what_if)
 
 
 # -- the ranking ----------------------------------------------------------------------------------------
 
 
-def _planned(field: Field, found: Sequence[Choice], fell: Sequence[Fallen]) -> Plan:
-    build, python = best(field, found)
-    kernels = kernels_of(field, build, python)
-    contract, cpu = field.contract, field.ground.cpu
+def _make_plan(space: SearchSpace, choices: Sequence[Choice], rejected: Sequence[RejectedChoice]) -> Plan:
+    build, python = best_choice(space, choices)
+    kernels = kernels_for_choice(space, build, python)
+    contract, cpu = space.contract, space.platform.cpu
     plan = Plan(
         framework=contract.framework,
         version=contract.version,
         variant=contract.variant,
         verdict="plan",
-        machine=field.ground.facts.host,
+        machine=space.platform.facts.host,
         python=python,
         torch=f"{build.version}+{build.variant}",
         cuda=build.cuda,
         index="pypi" if build.pypi else build.variant,
-        platform=_platform(field, build),
-        packages=explain.decided(field.ground, contract, build, python),
+        platform=_resolver_platform(space, build),
+        packages=reasons.list_decided_versions(space.platform, contract, build, python),
         kernels=kernels,
-        because=explain.because(field, build, python, fell),
-        fell=(*fell, *_runners_up(field, build, python)),
-        resolved=explain.unresolvable(contract),
-        catalog=catalog.as_of(),
-        notes=explain.notes(field, build, python),
-        options=_with_cpu(options(field.asked)) if cpu else options(field.asked) | _capability(field),
+        because=reasons.list_reasons(space, build, python, rejected),
+        fell=(*rejected, *_list_rejected_builds(space, build, python)),
+        resolved=reasons.why_unresolvable(contract),
+        catalog=catalog.catalog_date(),
+        notes=reasons.list_plan_notes(space, build, python),
+        options=_with_cpu_wanted(plan_options(space.request))
+        if cpu
+        else plan_options(space.request) | _capability_option(space),
     )
-    return plan.but(steps=steps.steps(plan, contract, field.ground.facts))
+    return plan.replace(steps=steps.make_plan_steps(plan, contract, space.platform.facts))
 
 
-def _capability(field: Field) -> dict[str, Any]:
+def _capability_option(space: SearchSpace) -> dict[str, Any]:
     """Return the GPU capabilities, which the resolver's conditions read."""
-    found = tuple(dict.fromkeys(map(str, shown(field.ground.facts, "gpu.capability"))))
-    return {"capability": found} if found else {}
+    capabilities = tuple(dict.fromkeys(map(str, visible_gpu_values(space.platform.facts, "gpu.capability"))))
+    return {"capability": capabilities} if capabilities else {}
 
 
-def _with_cpu(said: dict[str, Any]) -> dict[str, Any]:
-    wants = [word for word in str(said.get("wants", "")).split(",") if word]
-    return said | {"wants": ",".join(dict.fromkeys([*wants, "cpu"]))}
+def _with_cpu_wanted(options_given: dict[str, Any]) -> dict[str, Any]:
+    wants = [word for word in str(options_given.get("wants", "")).split(",") if word]
+    return options_given | {"wants": ",".join(dict.fromkeys([*wants, "cpu"]))}
 
 
-def best(field: Field, found: Sequence[Choice]) -> Choice:
+def best_choice(space: SearchSpace, choices: Sequence[Choice]) -> Choice:
     """Return the highest-ranked choice."""
-    newest = found[0][0].version
-    same = [choice for choice in found if choice[0].version == newest]
-    same = _least(same, lambda c: not c[0].pypi)
-    same = _least(same, lambda c: len(extensions.unfit(field.ground, field.contract, *c)))
-    same = _least(same, lambda c: sum(k.how == "build" for k in kernels_of(field, *c)))
-    return min(same, key=lambda c: (_older(c[0].cuda), _python_rank(field, *c)))
+    newest = choices[0][0].version
+    same = [choice for choice in choices if choice[0].version == newest]
+    same = _keep_least(same, lambda c: not c[0].pypi)
+    same = _keep_least(same, lambda c: len(torch_packages.list_misfits(space.platform, space.contract, *c)))
+    same = _keep_least(same, lambda c: sum(k.how == "build" for k in kernels_for_choice(space, *c)))
+    return min(same, key=lambda c: (_oldest_cuda_last(c[0].cuda), _rank_python(space, *c)))
 
 
-def _least(choices: list[Choice], weigh: Any) -> list[Choice]:
+def _keep_least(choices: list[Choice], weigh: Any) -> list[Choice]:
     weights = [weigh(choice) for choice in choices] if len(choices) > 1 else [0] * len(choices)
     return [choice for choice, weight in zip(choices, weights, strict=True) if weight == min(weights)]
 
 
-def _older(cuda: str) -> tuple[int, int]:
-    major, minor = versions.minor(cuda) if cuda else (0, 0)
+def _oldest_cuda_last(cuda: str) -> tuple[int, int]:
+    major, minor = versions.major_minor(cuda) if cuda else (0, 0)
     return -major, -minor
 
 
-def _python_rank(field: Field, build: Build, python: str) -> tuple[bool, bool, bool, int]:
+def _rank_python(space: SearchSpace, build: TorchBuild, python: str) -> tuple[bool, bool, bool, int]:
     """Prefer the installed Python, then one the contract advises, then the newest settled one."""
-    here = bool(field.asked.prefer) and versions.minor(field.asked.prefer) == versions.minor(python)
+    here = bool(space.request.prefer) and versions.major_minor(space.request.prefer) == versions.major_minor(
+        python
+    )
     advice = [
-        n.want for n in field.contract.wants("python.version") if n.level == "recommended" and not n.when
+        n.want
+        for n in space.contract.requirements_for("python.version")
+        if n.level == "recommended" and not n.when
     ]
-    advised = all(extensions.holds(want, python) for want in advice)
-    return not here, not advised, not settled(field, build, python), -versions.minor(python)[1]
+    advised = all(torch_packages.meets_want(want, python) for want in advice)
+    return (
+        not here,
+        not advised,
+        not is_python_settled(space, build, python),
+        -versions.major_minor(python)[1],
+    )
 
 
-def settled(field: Field, build: Build, python: str) -> bool:
+def is_python_settled(space: SearchSpace, build: TorchBuild, python: str) -> bool:
     """Whether torch has long had wheels for a Python, so that other packages have them too."""
-    minor = "{}.{}".format(*versions.minor(python))
-    releases = list(dict.fromkeys(one.version for one in field.builds))
-    since = [one.version for one in field.builds if minor in one.python]
-    return bool(since) and releases.index(since[-1]) - releases.index(build.version) >= SETTLED
+    minor = "{}.{}".format(*versions.major_minor(python))
+    releases = list(dict.fromkeys(one.version for one in space.builds))
+    since = [one.version for one in space.builds if minor in one.python]
+    return bool(since) and releases.index(since[-1]) - releases.index(build.version) >= SETTLED_RELEASES
 
 
-def kernels_of(field: Field, build: Build, python: str) -> tuple[Kernel, ...]:
+def kernels_for_choice(space: SearchSpace, build: TorchBuild, python: str) -> tuple[KernelPlan, ...]:
     """Return how the requested compiled packages come into this environment."""
     key = build.variant, build.version, python
-    if key not in field.kernels:
-        wanted = extensions.wanted(field.ground, field.contract)
-        field.kernels[key] = _kernels(field, build, python, wanted) if not field.ground.cpu else ()
-    return field.kernels[key]
+    if key not in space.kernels:
+        wanted = torch_packages.wanted_kernels(space.platform, space.contract)
+        space.kernels[key] = (
+            _plan_kernels_here(space, build, python, wanted) if not space.platform.cpu else ()
+        )
+    return space.kernels[key]
 
 
-def _kernels(field: Field, build: Build, python: str, wanted: Sequence[str]) -> tuple[Kernel, ...]:
-    from gpuready.plan.kernels import kernels
+def _plan_kernels_here(
+    space: SearchSpace, build: TorchBuild, python: str, wanted: Sequence[str]
+) -> tuple[KernelPlan, ...]:
+    from gpuready.plan.kernels import plan_kernels
 
-    return kernels(field.ground.on(build), field.contract, build, python, wanted)
+    return plan_kernels(space.platform.facts_with_build(build), space.contract, build, python, wanted)
 
 
 # -- the rest -------------------------------------------------------------------------------------------
 
 
-def _platform(field: Field, build: Build) -> str:
+def _resolver_platform(space: SearchSpace, build: TorchBuild) -> str:
     """Return the platform for the resolver."""
-    from gpuready.plan.limits import GLIBC
+    from gpuready.plan.limits import WHEEL_GLIBC
 
-    glibc = field.ground.facts.known("os.glibc") or GLIBC
-    major, minor = versions.minor(str(glibc))
+    glibc = space.platform.facts.value_if_known("os.glibc") or WHEEL_GLIBC
+    major, minor = versions.major_minor(str(glibc))
     return f"{build.machine}-manylinux_{major}_{minor}"
 
 
-def _runners_up(field: Field, winner: Build, python: str) -> tuple[Fallen, ...]:
+def _list_rejected_builds(space: SearchSpace, winner: TorchBuild, python: str) -> tuple[RejectedChoice, ...]:
     """List every other build with the first reason against it."""
-    fell = []
-    pythons = [python, *(p for p in field.pythons if p != python)]
-    for index, build in enumerate(field.builds):
+    rejected = []
+    pythons = [python, *(p for p in space.pythons if p != python)]
+    for index, build in enumerate(space.builds):
         if build == winner:
             continue
-        limit = field.first(index, pythons)
+        limit = space.first_failed_limit(index, pythons)
         name = f"torch {build.version}+{build.variant}"
         if limit is not None:
-            fell.append(Fallen(name, _why(limit, build, pythons), str(limit.cite)))
+            rejected.append(RejectedChoice(name, _why_limit_fails(limit, build, pythons), str(limit.cite)))
         else:
-            fell.append(Fallen(name, explain.lesser(field, build, winner, python)))
-    return tuple(fell)
+            rejected.append(RejectedChoice(name, reasons.why_not_preferred(space, build, winner, python)))
+    return tuple(rejected)
 
 
-def _why(limit: Limit, build: Build, pythons: Sequence[str]) -> str:
+def _why_limit_fails(limit: Limit, build: TorchBuild, pythons: Sequence[str]) -> str:
     return next((why for p in pythons if (why := limit.fails(build, p))), limit.says)

@@ -7,11 +7,11 @@ warning that can be cleared without raising another finding. Unneeded changes ar
 
 from __future__ import annotations
 
-from gpuready.model import Noun, Report, Step
+from gpuready.model import FixStep, Record, Report
+from gpuready.model.plan import Plan, PlanAlternative, PlanConflict, PlanReason
 from gpuready.plan import change as changing
-from gpuready.plan.change import Change, applied
-from gpuready.plan.offers import is_elsewhere, offers
-from gpuready.planned import Because, Conflict, Opening, Plan
+from gpuready.plan.change import FixChange, apply_changes
+from gpuready.plan.fix_changes import is_for_other_machine, list_fix_changes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,63 +19,78 @@ if TYPE_CHECKING:
 
     from gpuready.model import Facts, Finding
 
-    Judge = Callable[[Facts], Report]
+    JudgeFunction = Callable[[Facts], Report]
 
-MOST = 600
+MAX_JUDGED_SETS = 600
 """Number of change sets judged before the search gives up."""
 
 
-class Mended(Noun):
+class FixResult(Record):
     """The plan, and the facts and report after its changes."""
 
     plan: Plan
     facts: Facts
-    changes: tuple[Change, ...]
+    changes: tuple[FixChange, ...]
     report: Report
 
 
-def mend(report: Report, judge: Judge) -> Mended:
+def plan_fix(report: Report, judge: JudgeFunction) -> FixResult:
     """Return the plan that clears as many findings of a report as possible."""
-    search = _Search(report, judge)
-    chosen = search.least(())
-    best = search.pruned(chosen if chosen is not None else search.furthest())
-    for finding in search.report(best).findings:
+    search = _FixSearch(report, judge)
+    chosen = search.cheapest_fix(())
+    best = search.drop_unneeded(chosen if chosen is not None else search.best_partial_fix())
+    for finding in search.report_after(best).findings:
         if finding.severity == "warning":
-            best = search.also(best, finding)
-    best = tuple(sorted(best, key=_order))
-    return Mended(_plan(report, search, best), search.facts(best), best, search.report(best))
+            best = search.fix_warning_too(best, finding)
+    best = tuple(sorted(best, key=_execution_order))
+    return FixResult(
+        _make_fix_plan(report, search, best), search.facts_after(best), best, search.report_after(best)
+    )
 
 
-class _Search:
+class _FixSearch:
     """A search over sets of changes, each judged once."""
 
-    def __init__(self, report: Report, judge: Judge):
-        self.start, self.judge = report, judge
-        self.judged: dict[frozenset[Change], Report] = {frozenset(): report}
-        self.hopeless: set[str] = set()
-        self.dark = {u.code for u in report.undecided}
+    def __init__(self, report: Report, judge: JudgeFunction):
+        self.initial_report, self.judge = report, judge
+        self.judged: dict[frozenset[FixChange], Report] = {frozenset(): report}
+        self.unfixable: set[str] = set()
+        self.undecided_before = {u.code for u in report.undecided}
 
-    def facts(self, changes: Iterable[Change]) -> Facts:
-        return applied(self.start.facts, sorted(changes, key=_order))
+    def facts_after(self, changes: Iterable[FixChange]) -> Facts:
+        return apply_changes(self.initial_report.facts, sorted(changes, key=_execution_order))
 
-    def report(self, changes: Iterable[Change]) -> Report:
+    def report_after(self, changes: Iterable[FixChange]) -> Report:
         key = frozenset(changes)
         if key not in self.judged:
-            self.judged[key] = self.judge(self.facts(key))
+            self.judged[key] = self.judge(self.facts_after(key))
         return self.judged[key]
 
-    def open(self, changes: Iterable[Change], also: str = "") -> list[Finding]:
+    def open_errors(self, changes: Iterable[FixChange], extra_code: str = "") -> list[Finding]:
         """Return the remaining errors (and one warning to clear), without those assumed cleared."""
-        some = list(changes)
-        trusted = {code for change in some for code in change.trusts}
-        found = [f for f in self.report(some).findings if f.severity == "error" or f.code == also]
-        return [f for f in found if f.code not in trusted and not ("*packages" in trusted and _packaged(f))]
+        change_list = list(changes)
+        trusted = {code for change in change_list for code in change.trusts}
+        findings = [
+            f
+            for f in self.report_after(change_list).findings
+            if f.severity == "error" or f.code == extra_code
+        ]
+        return [
+            f
+            for f in findings
+            if f.code not in trusted and not ("*packages" in trusted and _is_about_packages(f))
+        ]
 
-    def blinds(self, changes: Iterable[Change]) -> bool:
+    def hides_errors(self, changes: Iterable[FixChange]) -> bool:
         """Whether a rule that could be decided before no longer can."""
-        return any(u.severity == "error" and u.code not in self.dark for u in self.report(changes).undecided)
+        return any(
+            u.severity == "error" and u.code not in self.undecided_before
+            for u in self.report_after(changes).undecided
+        )
 
-    def least(self, start: tuple[Change, ...], also: str = "") -> tuple[Change, ...] | None:
+    def cheapest_fix(
+        self, start: tuple[FixChange, ...], extra_code: str = ""
+    ) -> tuple[FixChange, ...] | None:
         """Return the cheapest additional changes that leave no clearable finding open.
 
         None: every path leaves something open. Findings that no change clears at the start are ignored.
@@ -83,100 +98,126 @@ class _Search:
         import heapq
 
         first = frozenset(start)
-        self.hopeless = self._hopeless(first, also)
-        waiting: list[tuple[int, int, frozenset[Change]]] = [(0, 0, first)]
-        seen, count, limit = {first}, 0, len(self.judged) + MOST
+        self.unfixable = self._unfixable_codes(first, extra_code)
+        waiting: list[tuple[int, int, frozenset[FixChange]]] = [(0, 0, first)]
+        seen, count, limit = {first}, 0, len(self.judged) + MAX_JUDGED_SETS
         while waiting and len(self.judged) < limit:
-            _, _, here = heapq.heappop(waiting)
-            left = [f for f in self.open(here, also) if f.code not in self.hopeless]
-            if not left and not self.blinds(here):
-                return tuple(here)
-            for there in self._steps_from(here, left, also):
-                if there not in seen:
-                    seen.add(there)
+            _, _, current = heapq.heappop(waiting)
+            left = [f for f in self.open_errors(current, extra_code) if f.code not in self.unfixable]
+            if not left and not self.hides_errors(current):
+                return tuple(current)
+            for extended in self._next_change_sets(current, left, extra_code):
+                if extended not in seen:
+                    seen.add(extended)
                     count += 1
-                    heapq.heappush(waiting, (_cost(there), count, there))
+                    heapq.heappush(waiting, (_total_cost(extended), count, extended))
         return None
 
-    def _hopeless(self, here: frozenset[Change], also: str) -> set[str]:
+    def _unfixable_codes(self, current: frozenset[FixChange], extra_code: str) -> set[str]:
         """Return the codes of open findings that no change clears, alone or as a first step."""
-        return {f.code for f in self.open(here, also) if not self._steps_from(here, [f], also)}
+        return {
+            f.code
+            for f in self.open_errors(current, extra_code)
+            if not self._next_change_sets(current, [f], extra_code)
+        }
 
-    def _steps_from(self, here: frozenset[Change], left: list[Finding], also: str) -> list[frozenset[Change]]:
+    def _next_change_sets(
+        self, current: frozenset[FixChange], left: list[Finding], extra_code: str
+    ) -> list[frozenset[FixChange]]:
         """Return sets with one more change, which clears the first open finding that any change clears."""
-        facts, contract = self.facts(here), self.start.contract
-        mine = {change: None for finding in left for change in offers(finding, facts, contract)}
+        facts, contract = self.facts_after(current), self.initial_report.contract
+        candidates = {
+            change: None for finding in left for change in list_fix_changes(finding, facts, contract)
+        }
         for finding in left:
-            found = [there for change in mine if (there := self._with(here, change, finding, also))]
-            if found:
-                return found
+            change_sets = [
+                extended
+                for change in candidates
+                if (extended := self._add_change(current, change, finding, extra_code))
+            ]
+            if change_sets:
+                return change_sets
         return []
 
-    def _with(
-        self, here: frozenset[Change], change: Change, finding: Finding, also: str
-    ) -> frozenset[Change] | None:
+    def _add_change(
+        self, current: frozenset[FixChange], change: FixChange, finding: Finding, extra_code: str
+    ) -> frozenset[FixChange] | None:
         """Return the set with a change if it clears the finding, or if the finding's own change altered it."""
-        there = frozenset(c for c in here if not c.subjects & change.subjects) | {change}
-        if there == here:
+        extended = frozenset(c for c in current if not c.touched_subjects & change.touched_subjects) | {
+            change
+        }
+        if extended == current:
             return None
-        after = next((f for f in self.open(there, also) if f.code == finding.code), None)
-        moved = change.code == finding.code and after != finding and there > here
-        return there if after is None or moved else None
+        after = next((f for f in self.open_errors(extended, extra_code) if f.code == finding.code), None)
+        moved = change.code == finding.code and after != finding and extended > current
+        return extended if after is None or moved else None
 
-    def also(self, best: tuple[Change, ...], warning: Finding) -> tuple[Change, ...]:
+    def fix_warning_too(self, best: tuple[FixChange, ...], warning: Finding) -> tuple[FixChange, ...]:
         """Add the changes that clear a warning too, if that raises nothing new."""
-        more = self.least(best, warning.code)
-        if more is None or warning.code in self.hopeless:
+        more = self.cheapest_fix(best, warning.code)
+        if more is None or warning.code in self.unfixable:
             return best
-        before = {f.code for f in self.report(best).findings if f.severity != "info"}
-        after = {f.code for f in self.report(more).findings if f.severity != "info"}
-        return self.pruned(more, warning.code) if after <= before else best
+        before = {f.code for f in self.report_after(best).findings if f.severity != "info"}
+        after = {f.code for f in self.report_after(more).findings if f.severity != "info"}
+        return self.drop_unneeded(more, warning.code) if after <= before else best
 
-    def pruned(self, changes: tuple[Change, ...], also: str = "") -> tuple[Change, ...]:
+    def drop_unneeded(self, changes: tuple[FixChange, ...], extra_code: str = "") -> tuple[FixChange, ...]:
         """Drop unneeded changes, the most expensive first."""
         kept = list(changes)
-        was = _codes(self.open(kept, also))
-        warned = self.warned(kept)
+        was = _finding_codes(self.open_errors(kept, extra_code))
+        warned = self.warning_codes(kept)
         for change in sorted(changes, key=lambda c: -c.cost):
             rest = [c for c in kept if c is not change]
-            if _codes(self.open(rest, also)) <= was and self.warned(rest) <= warned and not self.blinds(rest):
+            if (
+                _finding_codes(self.open_errors(rest, extra_code)) <= was
+                and self.warning_codes(rest) <= warned
+                and not self.hides_errors(rest)
+            ):
                 kept = rest
         return tuple(kept)
 
-    def warned(self, changes: Iterable[Change]) -> set[str]:
-        return {f.code for f in self.report(changes).findings if f.severity == "warning"}
+    def warning_codes(self, changes: Iterable[FixChange]) -> set[str]:
+        return {f.code for f in self.report_after(changes).findings if f.severity == "warning"}
 
-    def left(self, changes: Iterable[Change]) -> set[str]:
+    def remaining_codes(self, changes: Iterable[FixChange]) -> set[str]:
         """Return the codes of remaining errors and warnings, without those assumed cleared."""
-        some = list(changes)
-        return {*_codes(self.open(some)), *self.warned(some)} - {c for one in some for c in one.trusts}
+        change_list = list(changes)
+        return {*_finding_codes(self.open_errors(change_list)), *self.warning_codes(change_list)} - {
+            c for one in change_list for c in one.trusts
+        }
 
-    def without(self, changes: Iterable[Change], one: Change) -> list[Finding]:
+    def findings_without(self, changes: Iterable[FixChange], one: FixChange) -> list[Finding]:
         """Return the errors and warnings if one of the changes is not made."""
         rest = [change for change in changes if change is not one]
-        warnings = [f for f in self.report(rest).findings if f.severity == "warning"]
-        return [*self.open(rest), *warnings]
+        warnings = [f for f in self.report_after(rest).findings if f.severity == "warning"]
+        return [*self.open_errors(rest), *warnings]
 
-    def furthest(self) -> tuple[Change, ...]:
+    def best_partial_fix(self) -> tuple[FixChange, ...]:
         """Return the changes that leave the fewest errors, at the lowest cost."""
-        sets = [s for s in self.judged if not self.blinds(s)]
-        return tuple(min(sets, key=lambda s: (len(self.open(s)), _cost(s), sorted(c.step.does for c in s))))
+        sets = [s for s in self.judged if not self.hides_errors(s)]
+        return tuple(
+            min(
+                sets, key=lambda s: (len(self.open_errors(s)), _total_cost(s), sorted(c.step.does for c in s))
+            )
+        )
 
 
-def _codes(findings: Iterable[Finding]) -> set[str]:
+def _finding_codes(findings: Iterable[Finding]) -> set[str]:
     return {finding.code for finding in findings}
 
 
-def _cost(changes: Iterable[Change]) -> int:
+def _total_cost(changes: Iterable[FixChange]) -> int:
     return sum(change.cost for change in changes)
 
 
-def _packaged(finding: Finding) -> bool:
+def _is_about_packages(finding: Finding) -> bool:
     """Whether a finding is only about the environment's packages, and so ends with the environment."""
-    return bool(finding.found) and all(fact.key.startswith(changing.PACKAGED) for fact in finding.found)
+    return bool(finding.found) and all(
+        fact.key.startswith(changing.ENVIRONMENT_FACTS) for fact in finding.found
+    )
 
 
-def _order(change: Change) -> tuple[int, int, str]:
+def _execution_order(change: FixChange) -> tuple[int, int, str]:
     """Sort key: removals, then packages, then the rest; manual steps last."""
     verbs = [act[0] for act in change.acts]
     removes = bool(verbs) and all(act[0] == "package" and act[2] is None for act in change.acts)
@@ -187,101 +228,103 @@ def _order(change: Change) -> tuple[int, int, str]:
 # -- the plan -------------------------------------------------------------------------------------------
 
 
-def _plan(report: Report, search: _Search, best: tuple[Change, ...]) -> Plan:
-    contract, after, facts = report.contract, search.report(best), search.facts(best)
-    errors = search.open(best)
-    setting, unset = changing.variables(best)
+def _make_fix_plan(report: Report, search: _FixSearch, best: tuple[FixChange, ...]) -> Plan:
+    contract, after, facts = report.contract, search.report_after(best), search.facts_after(best)
+    errors = search.open_errors(best)
+    setting, unset = changing.changed_variables(best)
     return Plan(
         framework=contract.framework,
         version=contract.version,
         variant=contract.variant,
         verdict="impossible" if errors else "plan",
         machine=report.facts.host,
-        python=str(facts.known("python.version") or ""),
-        torch=str(facts.known("torch.version") or ""),
-        cuda=str(facts.known("torch.cuda") or ""),
-        packages=changing.packages(best),
-        steps=tuple(step for step, _ in _steps(best)),
-        because=tuple(_because(search, best)),
-        conflicts=tuple(_conflict(finding) for finding in errors),
-        opens=tuple(_openings(errors)),
+        python=str(facts.value_if_known("python.version") or ""),
+        torch=str(facts.value_if_known("torch.version") or ""),
+        cuda=str(facts.value_if_known("torch.cuda") or ""),
+        packages=changing.pinned_packages(best),
+        steps=tuple(step for step, _ in _merge_fix_steps(best)),
+        because=tuple(_fix_reasons(search, best)),
+        conflicts=tuple(_finding_conflict(finding) for finding in errors),
+        opens=tuple(_fix_alternatives(errors)),
         resolved="not resolved here: the installer settles it with the packages that are there",
         variables=setting,
         unset=unset,
         catalog=report.catalog,
-        notes=tuple(_notes(report, after, best)),
+        notes=tuple(_fix_notes(report, after, best)),
         options={"fix": True},
     )
 
 
-def _steps(best: tuple[Change, ...]) -> list[tuple[Step, list[Change]]]:
+def _merge_fix_steps(best: tuple[FixChange, ...]) -> list[tuple[FixStep, list[FixChange]]]:
     """Return the ordered steps with their changes; installs into one environment are merged, so that they
     are resolved together.
     """
-    steps: list[tuple[Step, list[Change]]] = []
+    steps: list[tuple[FixStep, list[FixChange]]] = []
     for change in best:
-        last, mine = steps[-1] if steps else (None, [])
-        joined = _joined(last, change.step) if last else None
+        last, step_changes = steps[-1] if steps else (None, [])
+        joined = _join_installs(last, change.step) if last else None
         if joined is not None:
-            steps[-1] = (joined, [*mine, change])
+            steps[-1] = (joined, [*step_changes, change])
         else:
             steps.append((change.step, [change]))
     return steps
 
 
-def _joined(first: Step, second: Step) -> Step | None:
+def _join_installs(first: FixStep, second: FixStep) -> FixStep | None:
     """Merge two plain installs; None if their flags differ."""
     a, b = first.run, second.run
     if a[:3] != ("uv", "pip", "install") or b[:3] != a[:3] or {"--reinstall", "--no-deps"} & {*a, *b}:
         return None
-    flags = dict(_flags(a)) | dict(_flags(b))
-    if any(dict(_flags(run)).get(name, value) != value for run in (a, b) for name, value in flags.items()):
+    flags = dict(_option_pairs(a)) | dict(_option_pairs(b))
+    if any(
+        dict(_option_pairs(run)).get(name, value) != value for run in (a, b) for name, value in flags.items()
+    ):
         return None
-    words = list(dict.fromkeys([*_words(a), *_words(b)]))
+    words = list(dict.fromkeys([*_positional_words(a), *_positional_words(b)]))
     names = [word.partition("=")[0].partition("<")[0].partition(">")[0] for word in words]
     if len(names) != len(set(names)):
         return None
     run = (*a[:3], *(w for pair in flags.items() for w in pair), *words)
-    return first.but(does=f"{first.does}, {second.does.removeprefix('install ')}", run=run)
+    return first.replace(does=f"{first.does}, {second.does.removeprefix('install ')}", run=run)
 
 
-def _flags(run: tuple[str, ...]) -> list[tuple[str, str]]:
+def _option_pairs(run: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(run[i], run[i + 1]) for i in range(3, len(run) - 1) if run[i].startswith("--")]
 
 
-def _words(run: tuple[str, ...]) -> list[str]:
-    values = {value for _, value in _flags(run)}
+def _positional_words(run: tuple[str, ...]) -> list[str]:
+    values = {value for _, value in _option_pairs(run)}
     return [word for word in run[3:] if not word.startswith("-") and word not in values]
 
 
-def _because(search: _Search, best: tuple[Change, ...]) -> Iterable[Because]:
+def _fix_reasons(search: _FixSearch, best: tuple[FixChange, ...]) -> Iterable[PlanReason]:
     """Yield, for each step, the findings that come back without its changes."""
-    known, left = {f.code: f.says for f in search.start.findings}, search.left(best)
-    for number, (_, changes) in enumerate(_steps(best), 1):
-        back: dict[str, str] = {}
+    known, left = {f.code: f.says for f in search.initial_report.findings}, search.remaining_codes(best)
+    for number, (_, changes) in enumerate(_merge_fix_steps(best), 1):
+        returned: dict[str, str] = {}
         for change in changes:
-            back |= {f.code: f.says for f in search.without(best, change) if f.code not in left}
-        mine = {code: known[code] for code in known if code in back} or back
-        hoped = {code for change in changes for code in change.trusts}
-        for code, says in (mine or {c.code: known.get(c.code, "") for c in changes}).items():
-            verb = "should turn off" if code in hoped else "turns off" if code in known else "keeps off"
-            said = f"step {number} {verb} {code}" + (f": {says}" if says else "")
-            yield Because(code, said, f"gpuready explain {code}")
+            returned |= {f.code: f.says for f in search.findings_without(best, change) if f.code not in left}
+        turned_off = {code: known[code] for code in known if code in returned} or returned
+        trusted = {code for change in changes for code in change.trusts}
+        for code, says in (turned_off or {c.code: known.get(c.code, "") for c in changes}).items():
+            verb = "should turn off" if code in trusted else "turns off" if code in known else "keeps off"
+            text = f"step {number} {verb} {code}" + (f": {says}" if says else "")
+            yield PlanReason(code, text, f"gpuready explain {code}")
 
 
-def _conflict(finding: Finding) -> Conflict:
+def _finding_conflict(finding: Finding) -> PlanConflict:
     says = f"{finding.code} cannot be turned off here: {finding.says}"
-    return Conflict(says, finding.found, finding.needs)
+    return PlanConflict(says, finding.found, finding.needs)
 
 
-def _openings(errors: list[Finding]) -> Iterable[Opening]:
+def _fix_alternatives(errors: list[Finding]) -> Iterable[PlanAlternative]:
     for finding in errors:
         for step in finding.fix:
-            kind = "gpu" if is_elsewhere(step) and "gpu" in step.does.lower() else "system"
-            yield Opening(kind, step.does, f"turns off {finding.code}")
+            kind = "gpu" if is_for_other_machine(step) and "gpu" in step.does.lower() else "system"
+            yield PlanAlternative(kind, step.does, f"turns off {finding.code}")
 
 
-def _notes(before: Report, after: Report, best: tuple[Change, ...]) -> Iterable[str]:
+def _fix_notes(before: Report, after: Report, best: tuple[FixChange, ...]) -> Iterable[str]:
     if not before.findings:
         yield "nothing is found wrong: there is nothing to change"
     for change in best:

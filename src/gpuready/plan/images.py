@@ -8,84 +8,92 @@ an image of an older minor release of the same major is used. torch brings its o
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import images as catalogue
-from gpuready.planned import Because
+from gpuready.model import versions
+from gpuready.model.plan import PlanReason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.model import Facts
-    from gpuready.planned import Plan
+    from gpuready.model.plan import Plan
 
-BUILT = ("build", "jit")
+NEEDS_NVCC = ("build", "jit")
 """Kinds of kernel installation that need nvcc inside the container."""
 
 
-def standing(plan: Plan, facts: Facts | None = None) -> Plan:
+def add_container_image(plan: Plan, facts: Facts | None = None) -> Plan:
     """Return the plan with its image, ``docker run`` flags and reasons; unchanged if there is no environment."""
     if plan.verdict != "plan":
         return plan
-    driver = facts.known("driver.version") if facts is not None else None
-    own = _own(plan, driver)
+    driver = facts.value_if_known("driver.version") if facts is not None else None
+    own = _framework_image(plan, driver)
     if own is not None:
         has = f"torch {own['torch']}, CUDA {own['cuda']}, {own['has']}"
         whose = f"{plan.framework}'s own image, with {has}"
-        return _on(plan, own["image"], own, whose).but(image_has=has)
+        return _with_image(plan, own["image"], own, whose).replace(image_has=has)
     if not plan.cuda:
-        row = catalogue.plain()
-        return _on(plan, row["image"], row, "no GPU is planned for")
-    fitting = _cuda(plan.cuda, driver)
+        row = catalogue.cpu_base_image()
+        return _with_image(plan, row["image"], row, "no GPU is planned for")
+    fitting = _choose_cuda_image(plan.cuda, driver)
     if fitting is None:
-        return plan.but(notes=(*plan.notes, f"no container image of CUDA {plan.cuda} is known"))
-    kind = "devel" if any(kernel.how in BUILT for kernel in plan.kernels) else "runtime"
+        return plan.replace(notes=(*plan.notes, f"no container image of CUDA {plan.cuda} is known"))
+    kind = "devel" if any(kernel.how in NEEDS_NVCC for kernel in plan.kernels) else "runtime"
     image = f"{fitting['image']}-{kind}-{fitting['systems'][0]}"
-    return _on(plan, image, fitting, _why(plan, fitting, kind, driver))
+    return _with_image(plan, image, fitting, _explain_image(plan, fitting, kind, driver))
 
 
-def _on(plan: Plan, image: str, row: dict[str, Any], why: str) -> Plan:
-    flags = catalogue.flags(plan.framework)
-    mine = tuple(flags["flags"]) if plan.cuda else _without_gpus(flags["flags"])
+def _with_image(plan: Plan, image: str, row: dict[str, Any], why: str) -> Plan:
+    flags = catalogue.container_flags(plan.framework)
+    mine = tuple(flags["flags"]) if plan.cuda else _drop_gpu_flags(flags["flags"])
     reasons = (
-        Because("image", f"{image}: {why}", str(row["source"])),
-        Because("image flags", "docker run " + " ".join(mine), str(flags["source"])),
+        PlanReason("image", f"{image}: {why}", str(row["source"])),
+        PlanReason("image flags", "docker run " + " ".join(mine), str(flags["source"])),
     )
-    return plan.but(image=image, image_flags=mine, tools=catalogue.tools(), because=(*plan.because, *reasons))
+    return plan.replace(
+        image=image, image_flags=mine, tools=catalogue.list_image_tools(), because=(*plan.because, *reasons)
+    )
 
 
-def _without_gpus(flags: list[str]) -> tuple[str, ...]:
+def _drop_gpu_flags(flags: list[str]) -> tuple[str, ...]:
     at = flags.index("--gpus") if "--gpus" in flags else len(flags)
     return (*flags[:at], *flags[at + 2 :])
 
 
-def _own(plan: Plan, driver: str | None) -> dict[str, Any] | None:
+def _framework_image(plan: Plan, driver: str | None) -> dict[str, Any] | None:
     """Return the framework's image if it has this plan's torch and its CUDA runs on this driver."""
-    row = catalogue.own(plan.framework, plan.variant)
+    row = catalogue.find_framework_image(plan.framework, plan.variant)
     if row is None or not plan.torch or plan.platform.startswith("aarch64"):
         return None  # all of them are for x86_64
-    same = versions.compare(row["torch"], plan.torch.partition("+")[0]) == 0
-    starts = driver is None or toolkits.runs(driver, row["cuda"]) is not False
+    same = versions.compare_versions(row["torch"], plan.torch.partition("+")[0]) == 0
+    starts = driver is None or toolkits.driver_runs_cuda(driver, row["cuda"]) is not False
     return row if same and starts else None
 
 
-def _cuda(cuda: str, driver: str | None) -> dict[str, Any] | None:
+def _choose_cuda_image(cuda: str, driver: str | None) -> dict[str, Any] | None:
     """Return the image of a CUDA release, else the nearest of the same major that the driver supports."""
-    same = [r for r in catalogue.cuda_images() if versions.major(r["cuda"]) == versions.major(cuda)]
-    reach = toolkits.driver_cuda(driver) if driver else None
-    allowed = [r for r in same if reach is None or versions.compare(r["cuda"], reach) <= 0] or same[:1]
-    older = [r for r in allowed if versions.minor(r["cuda"]) <= versions.minor(cuda)]
+    same = [
+        r
+        for r in catalogue.list_cuda_images()
+        if versions.major_version(r["cuda"]) == versions.major_version(cuda)
+    ]
+    reach = toolkits.newest_cuda_for_driver(driver) if driver else None
+    allowed = [r for r in same if reach is None or versions.compare_versions(r["cuda"], reach) <= 0] or same[
+        :1
+    ]
+    older = [r for r in allowed if versions.major_minor(r["cuda"]) <= versions.major_minor(cuda)]
     return older[-1] if older else allowed[0] if allowed else None
 
 
-def _why(plan: Plan, row: dict[str, Any], kind: str, driver: str | None) -> str:
+def _explain_image(plan: Plan, row: dict[str, Any], kind: str, driver: str | None) -> str:
     needed = (
         "the toolkit is in it, because something is built"
         if kind == "devel"
         else "nothing is built in it, and torch brings its own CUDA libraries"
     )
-    if versions.minor(row["cuda"]) == versions.minor(plan.cuda):
+    if versions.major_minor(row["cuda"]) == versions.major_minor(plan.cuda):
         return f"CUDA {row['cuda']} as torch has; {needed}"
     reason = f"the driver {driver} has no more than it" if driver else f"there is none of {plan.cuda}"
     return f"CUDA {row['cuda']}, minor-compatible with {plan.cuda}, because {reason}; {needed}"

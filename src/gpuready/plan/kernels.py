@@ -6,44 +6,43 @@ contract accepts, one with a ready-made wheel comes before one that has to be co
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import kernels as catalogue
 from gpuready.contracts import when as conditions
-from gpuready.model import Fact, Step, Unknown
-from gpuready.plan import building, wheels
-from gpuready.plan.wheels import Target
-from gpuready.planned import Kernel
+from gpuready.model import Fact, FixStep, UnknownFactError, versions
+from gpuready.model.plan import KernelPlan
+from gpuready.plan import source_build, wheels
+from gpuready.plan.wheels import WheelTarget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from gpuready.catalog.torch import Build
+    from gpuready.catalog.torch import TorchBuild
     from gpuready.model import Contract, Facts
 
-    Row = Mapping[str, Any]
+    KernelRow = Mapping[str, Any]
 
-READY = ("index", "release")
-ORDER = (*READY, "jit", "build", "none")
+READY_MADE = ("index", "release")
+PREFERENCE = (*READY_MADE, "jit", "build", "none")
 """Order of preference where a contract accepts several releases."""
 
 
-def kernels(
-    facts: Facts, contract: Contract, build: Build, python: str, wanted: Sequence[str] = ()
-) -> tuple[Kernel, ...]:
+def plan_kernels(
+    facts: Facts, contract: Contract, build: TorchBuild, python: str, wanted: Sequence[str] = ()
+) -> tuple[KernelPlan, ...]:
     """Plan every compiled package that the job or the contract asks for.
 
     ``wanted`` has words of ``--wants`` or package names; others are ignored.
     """
     short = ".".join(python.split(".")[:2])
-    facts = facts.also(*_of_torch(build, short.rstrip("t")))
-    target = Target(facts, build, short, "TRUE" if catalogue.cxx11_abi(build) else "FALSE")
-    asked = _asked(facts, contract, wanted)
-    return tuple(_kernel(name, needs, target, contract, wanted) for name, needs in asked.items())
+    facts = facts.with_facts(*_planned_torch_facts(build, short.rstrip("t")))
+    target = WheelTarget(facts, build, short, "TRUE" if catalogue.uses_cxx11_abi(build) else "FALSE")
+    requested = _requested_packages(facts, contract, wanted)
+    return tuple(_plan_kernel(name, needs, target, contract, wanted) for name, needs in requested.items())
 
 
-def _of_torch(build: Build, python: str) -> list[Fact]:
+def _planned_torch_facts(build: TorchBuild, python: str) -> list[Fact]:
     """Return the facts of the planned torch and Python that a contract's conditions read."""
     text = f"{build.version}+{build.variant}"
     stated = {
@@ -55,18 +54,26 @@ def _of_torch(build: Build, python: str) -> list[Fact]:
     return [Fact(key, value, "plan", "stated") for key, value in stated.items()]
 
 
-def _asked(facts: Facts, contract: Contract, wanted: Sequence[str]) -> dict[str, list[str]]:
+def _requested_packages(facts: Facts, contract: Contract, wanted: Sequence[str]) -> dict[str, list[str]]:
     """Return the requested packages, each with the contract's specifiers for it."""
-    words = [*wanted, *(facts.known("job.wants") or ())] if "job.wants" in facts else list(wanted)
+    words = [*wanted, *(facts.value_if_known("job.wants") or ())] if "job.wants" in facts else list(wanted)
     if "job.wants" not in facts and wanted:
-        facts = facts.also(Fact("job.wants", tuple(wanted), "plan", "stated"))
-    names = dict.fromkeys(name for word in words for name in catalogue.asked_by(word))
-    own = [n for n in catalogue.names() if (catalogue.kernel(n) or {}).get("own") == contract.framework]
+        facts = facts.with_facts(Fact("job.wants", tuple(wanted), "plan", "stated"))
+    names = dict.fromkeys(name for word in words for name in catalogue.kernels_for_word(word))
+    own = [
+        n
+        for n in catalogue.list_kernels()
+        if (catalogue.find_kernel(n) or {}).get("own") == contract.framework
+    ]
     names |= dict.fromkeys(own)
     specifiers: dict[str, list[str]] = {}
     for need in contract.needs:
         name = need.key.removeprefix("package.")
-        if name == need.key or catalogue.kernel(name) is None or not _in_force(need.when, facts):
+        if (
+            name == need.key
+            or catalogue.find_kernel(name) is None
+            or not _condition_applies(need.when, facts)
+        ):
             continue
         if need.level in ("required", "recommended"):
             names.setdefault(name)
@@ -75,231 +82,257 @@ def _asked(facts: Facts, contract: Contract, wanted: Sequence[str]) -> dict[str,
     return {name: list(dict.fromkeys(specifiers.get(name, ()))) for name in names}
 
 
-def _in_force(when: str, facts: Facts) -> bool:
+def _condition_applies(when: str, facts: Facts) -> bool:
     try:
-        return conditions.applies(when, facts)
-    except Unknown:
+        return conditions.condition_applies(when, facts)
+    except UnknownFactError:
         # Defaults for what is not stated: Linux, and CUDA GPUs.
         usual = {"os.system": "linux", "platform.name": "cuda"}
-        more = [Fact(k, v, "plan", "stated") for k, v in usual.items() if facts.known(k) is None]
+        more = [Fact(k, v, "plan", "stated") for k, v in usual.items() if facts.value_if_known(k) is None]
         try:
-            return conditions.applies(when, facts.also(*more))
-        except Unknown:
+            return conditions.condition_applies(when, facts.with_facts(*more))
+        except UnknownFactError:
             return False
 
 
 # -- one package ----------------------------------------------------------------------------------------
 
 
-def _kernel(name: str, needs: list[str], on: Target, contract: Contract, wanted: Sequence[str]) -> Kernel:
-    row = catalogue.kernel(name) or {}
-    refused = _unserved(row, on)
-    known = [contract.version] if row.get("own") else catalogue.releases(name)
-    taken = [v for v in known if all(versions.satisfies(v, spec) for spec in needs)]
-    shown = taken[0] if taken else _bare(needs)
-    if refused:
-        return Kernel(name, shown, "none", f"{refused}; instead: {row['instead']}", row["source"])
-    if not known or (needs and not taken):
-        return _unlisted(row, needs, on)
-    best: Kernel | None = None
-    for version in taken:
-        made = _release(row, version, on, wanted)
-        if made.how in READY:
-            return made
-        if best is None or ORDER.index(made.how) < ORDER.index(best.how):
-            best, on = made, on.but(ready_only=made.how != "none")
+def _plan_kernel(
+    name: str, needs: list[str], target: WheelTarget, contract: Contract, wanted: Sequence[str]
+) -> KernelPlan:
+    row = catalogue.find_kernel(name) or {}
+    unsupported = _why_unsupported_here(row, target)
+    known = [contract.version] if row.get("own") else catalogue.list_kernel_releases(name)
+    allowed = [v for v in known if all(versions.satisfies_specifier(v, spec) for spec in needs)]
+    shown_version = allowed[0] if allowed else _exact_pin_version(needs)
+    if unsupported:
+        return KernelPlan(
+            name, shown_version, "none", f"{unsupported}; instead: {row['instead']}", row["source"]
+        )
+    if not known or (needs and not allowed):
+        return _plan_unlisted_release(row, needs, target)
+    best: KernelPlan | None = None
+    for version in allowed:
+        candidate = _plan_release(row, version, target, wanted)
+        if candidate.how in READY_MADE:
+            return candidate
+        if best is None or PREFERENCE.index(candidate.how) < PREFERENCE.index(best.how):
+            best, target = candidate, target.replace(ready_only=candidate.how != "none")
     assert best is not None
     return best
 
 
-def _unserved(row: Row, on: Target) -> str:
+def _why_unsupported_here(row: KernelRow, target: WheelTarget) -> str:
     """Return why no release works on this machine; empty if one may."""
-    system = on.facts.known("os.system")
+    system = target.facts.value_if_known("os.system")
     if system not in (None, "linux"):
         return f"it is for Linux, and this is {system}"
-    if on.build.machine not in row.get("machines", (on.build.machine,)):
-        return f"it has no wheel for {on.build.machine}"
-    for capability in building.capabilities(on.facts):
-        if "min_cc" in row and versions.compare(capability, row["min_cc"]) < 0:
+    if target.build.machine not in row.get("machines", (target.build.machine,)):
+        return f"it has no wheel for {target.build.machine}"
+    for capability in source_build.list_gpu_capabilities(target.facts):
+        if "min_cc" in row and versions.compare_versions(capability, row["min_cc"]) < 0:
             return f"it wants compute capability {row['min_cc']}, and a GPU here has {capability}"
-        if "max_cc" in row and versions.compare(capability, row["max_cc"]) > 0:
+        if "max_cc" in row and versions.compare_versions(capability, row["max_cc"]) > 0:
             return f"it serves GPUs up to compute capability {row['max_cc']}, and one here has {capability}"
     return ""
 
 
-def _unlisted(row: Row, needs: list[str], on: Target) -> Kernel:
+def _plan_unlisted_release(row: KernelRow, needs: list[str], target: WheelTarget) -> KernelPlan:
     """Plan a release that is not in the catalogue: no wheel name is known."""
-    name, version = row["name"], _bare(needs)
+    name, version = row["name"], _exact_pin_version(needs)
     why = (
         f"the catalogue has no release of {name} that is {','.join(needs)}" if needs else "it has one source"
     )
     if row["comes"] == "source":
-        return _built(row, {}, version, on, "no index has it" if "git" in row else why, needs)
+        return _plan_source_build(row, {}, version, target, "no index has it" if "git" in row else why, needs)
     if row["comes"] == "jit":
-        return _jit(row, version, on, False, needs)
+        return _plan_jit_kernel(row, version, target, False, needs)
     if "toolkit_min" in row and row["comes"] == "release":
-        return _built(row, {}, version, on, f"{why}: whether a wheel is ready is not known", needs)
-    return Kernel(name, version, "index", f"{why}: whether its wheel fits is not known", row["source"])
+        return _plan_source_build(
+            row, {}, version, target, f"{why}: whether a wheel is ready is not known", needs
+        )
+    return KernelPlan(name, version, "index", f"{why}: whether its wheel fits is not known", row["source"])
 
 
-def _bare(needs: list[str]) -> str:
+def _exact_pin_version(needs: list[str]) -> str:
     """Return the version of an ``==`` pin; empty if nothing is pinned."""
     exact = [spec[2:] for spec in needs if spec.startswith("==") and "*" not in spec and "," not in spec]
     return exact[0] if exact else ""
 
 
-def _release(row: Row, version: str, on: Target, wanted: Sequence[str]) -> Kernel:
-    unfit = _unfit(row, version, on)
+def _plan_release(row: KernelRow, version: str, target: WheelTarget, wanted: Sequence[str]) -> KernelPlan:
+    unfit = _why_release_misfits(row, version, target)
     if unfit:
-        return Kernel(
-            row["name"], version, "none", f"{unfit}; instead: {row['instead']}", _cite(row, version)
+        return KernelPlan(
+            row["name"], version, "none", f"{unfit}; instead: {row['instead']}", _release_source(row, version)
         )
     if row["comes"] == "jit":
-        return _jit(row, version, on, "build" in wanted)
+        return _plan_jit_kernel(row, version, target, "build" in wanted)
     if row["comes"] == "index":
-        return _from_index(row, version, on, wanted)
-    return _from_release(row, version, on)
+        return _plan_index_wheel(row, version, target, wanted)
+    return _plan_project_wheel(row, version, target)
 
 
-def _unfit(row: Row, version: str, on: Target) -> str:
+def _why_release_misfits(row: KernelRow, version: str, target: WheelTarget) -> str:
     """Return why a release does not fit this torch or Python; empty if it does or it is unknown."""
-    name, release = row["name"], catalogue.release(row["name"], version)
+    name, release = row["name"], catalogue.find_kernel_release(row["name"], version)
     wanted = release.get("for_torch", release.get("torch"))
     if wanted is None and row.get("tied"):
         return f"for which torch {name} {version} is built is not known"
-    if wanted and not versions.satisfies(on.build.version, wanted):
-        return f"{name} {version} goes with torch {wanted}, and this is {on.build.version}"
+    if wanted and not versions.satisfies_specifier(target.build.version, wanted):
+        return f"{name} {version} goes with torch {wanted}, and this is {target.build.version}"
     python = str(release.get("requires_python", "")).replace(" ", "")
-    if python and not versions.satisfies(on.python.rstrip("t"), python):
-        return f"{name} {version} wants Python {python}, and this is {on.python}"
+    if python and not versions.satisfies_specifier(target.python.rstrip("t"), python):
+        return f"{name} {version} wants Python {python}, and this is {target.python}"
     return ""
 
 
-def _cite(row: Row, version: str) -> str:
-    made = catalogue.ready_made(row["name"], version) or catalogue.release(row["name"], version) or row
+def _release_source(row: KernelRow, version: str) -> str:
+    made = (
+        catalogue.find_prebuilt_wheels(row["name"], version)
+        or catalogue.find_kernel_release(row["name"], version)
+        or row
+    )
     return str(made["source"])
 
 
 # -- ready-made wheels ----------------------------------------------------------------------------------
 
 
-def _from_release(row: Row, version: str, on: Target) -> Kernel:
+def _plan_project_wheel(row: KernelRow, version: str, target: WheelTarget) -> KernelPlan:
     """Plan a wheel of the project's release page, or a build if none fits."""
-    made = catalogue.ready_made(row["name"], version)
-    lacking = wheels.lacking(row, made, on)
-    if made is None or lacking:
-        return _built(row, made or {}, version, on, lacking)
-    wheel = wheels.named(row["wheel"], version, on, made["cuda"][on.cuda_major])
+    wheel_row = catalogue.find_prebuilt_wheels(row["name"], version)
+    lacking = wheels.why_no_wheel_fits(row, wheel_row, target)
+    if wheel_row is None or lacking:
+        return _plan_source_build(row, wheel_row or {}, version, target, lacking)
+    wheel = wheels.format_wheel_name(row["wheel"], version, target, wheel_row["cuda"][target.cuda_major])
     address = row["address"].format(version=version, wheel=wheel)
-    return Kernel(
+    return KernelPlan(
         row["name"],
         version,
         "release",
-        f"the project has a wheel for torch {on.minor}, CUDA {on.cuda_major}, Python {on.python} and this ABI",
-        made["source"],
+        f"the project has a wheel for torch {target.torch_minor}, CUDA {target.cuda_major}, Python {target.python} and this ABI",
+        wheel_row["source"],
         wheel,
         steps=(
-            Step(f"install {row['name']} {version} ready-made", ("uv", "pip", "install", address), "ask"),
+            FixStep(f"install {row['name']} {version} ready-made", ("uv", "pip", "install", address), "ask"),
         ),
     )
 
 
-def _from_index(row: Row, version: str, on: Target, wanted: Sequence[str]) -> Kernel:
+def _plan_index_wheel(row: KernelRow, version: str, target: WheelTarget, wanted: Sequence[str]) -> KernelPlan:
     """Plan a wheel of an index, or the fallback if it does not fit."""
-    name, release = row["name"], catalogue.release(row["name"], version)
-    made = catalogue.ready_made(name, version)
-    lacking = wheels.unlinked(release, on) or wheels.not_in(
-        wheels.code(release, on), on, "the wheel of the index is there"
+    name, release = row["name"], catalogue.find_kernel_release(row["name"], version)
+    wheel_row = catalogue.find_prebuilt_wheels(name, version)
+    lacking = wheels.why_cuda_differs(release, target) or wheels.why_code_missing(
+        wheels.list_wheel_archs(release, target), target, "the wheel of the index is there"
     )
-    if not lacking and "version" in row:  # its wheels need one torch version, but the metadata does not say so
-        lacking = wheels.lacking(row, made, on)
-    wheel = wheels.index_wheel(release, on)
-    impossible = wheels.too_old(wheel, on)
+    if (
+        not lacking and "version" in row
+    ):  # its wheels need one torch version, but the metadata does not say so
+        lacking = wheels.why_no_wheel_fits(row, wheel_row, target)
+    wheel = wheels.index_wheel_name(release, target)
+    impossible = wheels.why_glibc_too_old(wheel, target)
     lacking = lacking or impossible
     if not lacking:
-        step = Step(f"install {name} {version}", ("uv", "pip", "install", f"{name}=={version}"), "ask")
-        says = f"the wheel of the index fits torch {on.build.version} and CUDA {on.cuda_major}"
-        return Kernel(name, version, "index", says, _cite(row, version), wheel, steps=(step,))
-    asked = name in wanted or any(word in wanted for word in row.get("wants", ()))
-    if row.get("imports_alone") and not asked and not impossible:
-        says = f"{lacking}: its kernels do not serve here, and the job does not ask for them (--wants {name})"
-        return Kernel(name, version, "index", says, _cite(row, version), wheel)
+        step = FixStep(f"install {name} {version}", ("uv", "pip", "install", f"{name}=={version}"), "ask")
+        explanation = f"the wheel of the index fits torch {target.build.version} and CUDA {target.cuda_major}"
+        return KernelPlan(
+            name, version, "index", explanation, _release_source(row, version), wheel, steps=(step,)
+        )
+    requested = name in wanted or any(word in wanted for word in row.get("wants", ()))
+    if row.get("imports_alone") and not requested and not impossible:
+        explanation = (
+            f"{lacking}: its kernels do not serve here, and the job does not ask for them (--wants {name})"
+        )
+        return KernelPlan(name, version, "index", explanation, _release_source(row, version), wheel)
     if "toolkit_min" in row:
-        return _built(row, {}, version, on, lacking)
-    return Kernel(name, version, "none", f"{lacking}; instead: {row['instead']}", _cite(row, version))
+        return _plan_source_build(row, {}, version, target, lacking)
+    return KernelPlan(
+        name, version, "none", f"{lacking}; instead: {row['instead']}", _release_source(row, version)
+    )
 
 
 # -- builds ---------------------------------------------------------------------------------------------
 
 
-def _built(row: Row, release: Row, version: str, on: Target, why: str, needs: Sequence[str] = ()) -> Kernel:
+def _plan_source_build(
+    row: KernelRow, release: KernelRow, version: str, target: WheelTarget, why: str, needs: Sequence[str] = ()
+) -> KernelPlan:
     """Plan a build from source, or say why it is impossible."""
     name = row["name"]
-    if on.ready_only:
-        return Kernel(name, version, "none", why)
-    made = building.recipe(on.facts, row, release, on.build)
-    if made.impossible:
-        said = "; ".join(part for part in (why, made.impossible, f"instead: {row['instead']}") if part)
-        return Kernel(name, version, "none", said, _cite(row, version))
-    tries = _tried(row, release, version, on)
+    if target.ready_only:
+        return KernelPlan(name, version, "none", why)
+    recipe = source_build.make_build_recipe(target.facts, row, release, target.build)
+    if recipe.impossible:
+        explanation = "; ".join(
+            part for part in (why, recipe.impossible, f"instead: {row['instead']}") if part
+        )
+        return KernelPlan(name, version, "none", explanation, _release_source(row, version))
+    tries = _wheel_tried_by_setup(row, release, version, target)
     first = f"its setup.py first asks the release page for {tries}" if tries else ""
-    said = "; ".join(part for part in (why, made.says, first, row.get("doubt", "")) if part)
-    return Kernel(
+    explanation = "; ".join(part for part in (why, recipe.says, first, row.get("doubt", "")) if part)
+    return KernelPlan(
         name,
         version,
         "build",
-        said or "it is compiled against the torch that is there",
+        explanation or "it is compiled against the torch that is there",
         row["source"],
         tries,
-        made.toolkit,
-        made.compiler,
-        made.arch_list,
-        made.max_jobs,
-        made.seconds,  # type: ignore[arg-type]
-        building.steps(on.facts, row, made, _requirement(row, version, on, needs)),
+        recipe.toolkit,
+        recipe.compiler,
+        recipe.arch_list,
+        recipe.max_jobs,
+        recipe.seconds,  # type: ignore[arg-type]
+        source_build.make_build_steps(
+            target.facts, row, recipe, _pip_requirement(row, version, target, needs)
+        ),
     )
 
 
-def _tried(row: Row, release: Row, version: str, on: Target) -> str:
+def _wheel_tried_by_setup(row: KernelRow, release: KernelRow, version: str, target: WheelTarget) -> str:
     """Return the wheel that its setup.py tries to download before compiling; empty if none."""
     pattern = row.get("tries") or ("" if release else row.get("wheel", ""))
-    return wheels.named(pattern, version, on, on.cuda_major) if version else ""
+    return wheels.format_wheel_name(pattern, version, target, target.cuda_major) if version else ""
 
 
-def _requirement(row: Row, version: str, on: Target, needs: Sequence[str] = ()) -> str:
+def _pip_requirement(row: KernelRow, version: str, target: WheelTarget, needs: Sequence[str] = ()) -> str:
     if "git" in row:
         return f"{row['name']} @ {row['git']}"
     name = str(row.get("requirement", row["name"]))
-    if versions.major(on.build.cuda) >= 13:
+    if versions.major_version(target.build.cuda) >= 13:
         name = str(row.get("requirement_cuda13", name))
     return f"{name}=={version}" if version else name + ",".join(needs)
 
 
-def _jit(row: Row, version: str, on: Target, prebuild: bool, needs: Sequence[str] = ()) -> Kernel:
+def _plan_jit_kernel(
+    row: KernelRow, version: str, target: WheelTarget, prebuild: bool, needs: Sequence[str] = ()
+) -> KernelPlan:
     """Plan kernels that compile on first use, or ahead of time if a build is requested."""
-    wanted = _requirement(row, version, on, needs)
-    install = Step(f"install {row['name']}", ("uv", "pip", "install", wanted), "ask")
+    wanted = _pip_requirement(row, version, target, needs)
+    install = FixStep(f"install {row['name']}", ("uv", "pip", "install", wanted), "ask")
     if "toolkit_min" not in row:
-        return Kernel(row["name"], version, "jit", row["compiles"], row["source"], steps=(install,))
+        return KernelPlan(row["name"], version, "jit", row["compiles"], row["source"], steps=(install,))
     if prebuild:
         early = dict(row) | {"environment": [*row.get("environment", ()), row["prebuild"]]}
-        return _built(early, {}, version, on, "a build is asked for", needs)
-    made = building.recipe(on.facts, row, {}, on.build)
-    if made.impossible:
-        said = f"{made.impossible}; instead: {row['instead']}"
-        return Kernel(row["name"], version, "none", said, row["source"])
-    todo = building.steps(on.facts, row, made, wanted)
-    return Kernel(
+        return _plan_source_build(early, {}, version, target, "a build is asked for", needs)
+    recipe = source_build.make_build_recipe(target.facts, row, {}, target.build)
+    if recipe.impossible:
+        explanation = f"{recipe.impossible}; instead: {row['instead']}"
+        return KernelPlan(row["name"], version, "none", explanation, row["source"])
+    build_steps = source_build.make_build_steps(target.facts, row, recipe, wanted)
+    return KernelPlan(
         row["name"],
         version,
         "jit",
-        "; ".join(part for part in (row["compiles"], made.says) if part),
+        "; ".join(part for part in (row["compiles"], recipe.says) if part),
         row["source"],
         "",
-        made.toolkit,
-        made.compiler,
-        made.arch_list,
-        made.max_jobs,
-        made.seconds,  # type: ignore[arg-type]
-        (*todo[:-1], install),
+        recipe.toolkit,
+        recipe.compiler,
+        recipe.arch_list,
+        recipe.max_jobs,
+        recipe.seconds,  # type: ignore[arg-type]
+        (*build_steps[:-1], install),
     )

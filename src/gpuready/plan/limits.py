@@ -6,63 +6,81 @@ that nothing satisfies is also the explanation.
 
 from __future__ import annotations
 
-from gpuready import versions
+from gpuready.catalog import cache_lookup
 from gpuready.catalog import cuda as toolkits
-from gpuready.catalog import remembered
 from gpuready.catalog import torch as torches
 from gpuready.contracts import want as wanting
-from gpuready.contracts.sharing import apart
-from gpuready.model import Need
-from gpuready.plan import extensions
-from gpuready.plan.ground import CHOSEN, Ground, Limit, axes, shown
+from gpuready.contracts.pin_conflicts import contradicting_needs
+from gpuready.model import Requirement, versions
+from gpuready.plan import torch_packages
+from gpuready.plan.platform import CHOSEN_FACTS, Limit, PlanPlatform, limit_axes, visible_gpu_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuready.catalog.torch import Build
+    from gpuready.catalog.torch import TorchBuild
     from gpuready.model import Contract, Facts
-    from gpuready.plan.ground import Asked, Test
+    from gpuready.plan.platform import LimitCheck, PlanRequest
 
-BROUGHT = ("toolkit.", "compiler.", "disk.", "system.", "env.", "can.", "log.", "fit.", "fleet.", "package.")
+NOT_CHOSEN = (
+    "toolkit.",
+    "compiler.",
+    "disk.",
+    "system.",
+    "env.",
+    "can.",
+    "log.",
+    "fit.",
+    "fleet.",
+    "package.",
+)
 """Provided by the user, the resolver or a later command: no choice of torch depends on it."""
 
-GLIBC, GLIBC_SINCE = "2.28", "2.7"
-GLIBC_CITE = "torch 2.7.0 on PyPI: wheels for manylinux_2_28, none for musl"
-LINUX = "the catalogue lists the wheels of torch for Linux alone"
+WHEEL_GLIBC, WHEEL_GLIBC_SINCE = "2.28", "2.7"
+WHEEL_GLIBC_CITE = "torch 2.7.0 on PyPI: wheels for manylinux_2_28, none for musl"
+LINUX_ONLY = "the catalogue lists the wheels of torch for Linux alone"
 
 
-def limits(ground: Ground, contract: Contract, asked: Asked) -> list[Limit]:
+def list_limits(platform: PlanPlatform, contract: Contract, request: PlanRequest) -> list[Limit]:
     """List every limit for one contract on one machine, the simplest first."""
-    found = [*_of_user(asked), *_of_needs(ground, contract), *_platform(ground, contract)]
-    found += [*_own_pins(ground, contract), *_python_tags(), *_glibc(ground.facts)]
-    if not ground.cpu:
-        found += [*_architecture(ground.facts), *_driver(ground.facts)]
-    return [*found, *extensions.limits(ground, contract)]
+    limit_list = [
+        *_user_limits(request),
+        *_contract_limits(platform, contract),
+        *_platform_limits(platform, contract),
+    ]
+    limit_list += [
+        *_contradicting_pin_limits(platform, contract),
+        *_python_tag_limits(),
+        *_glibc_limits(platform.facts),
+    ]
+    if not platform.cpu:
+        limit_list += [*_gpu_code_limits(platform.facts), *_driver_limits(platform.facts)]
+    return [*limit_list, *torch_packages.package_limits(platform, contract)]
 
 
 # -- the user -------------------------------------------------------------------------------------------
 
 
-def _of_user(asked: Asked) -> Iterator[Limit]:
-    if asked.torch:
-        version, _, variant = asked.torch.partition("+")
-        fact = asked.fact("package.torch", asked.torch, "--torch")
-        says = asked.why or f"--torch asks for {asked.torch}"
+def _user_limits(request: PlanRequest) -> Iterator[Limit]:
+    if request.torch:
+        version, _, variant = request.torch.partition("+")
+        fact = request.make_fact("package.torch", request.torch, "--torch")
+        says = request.why or f"--torch asks for {request.torch}"
 
-        def other(build: Build, python: str) -> str:
-            same = versions.compare(build.version, version) == 0 and variant in ("", build.variant)
+        def differs_from_request(build: TorchBuild, python: str) -> str:
+            same = versions.compare_versions(build.version, version) == 0 and variant in ("", build.variant)
             return "" if same else says
 
-        yield Limit("torch-asked", says, other, (fact,))
-    if asked.python:
-        wanted = versions.minor(asked.python)
-        fact = asked.fact("python.version", asked.python, asked.python_source)
-        told = asked.why or f"{asked.python_source} asks for Python {asked.python}"
+        yield Limit("torch-asked", says, differs_from_request, (fact,))
+    if request.python:
+        wanted = versions.major_minor(request.python)
+        fact = request.make_fact("python.version", request.python, request.python_source)
+        python_text = request.why or f"{request.python_source} asks for Python {request.python}"
         yield Limit(
             "python-asked",
-            told,
-            lambda b, p: "" if versions.minor(p) == wanted else told,
+            python_text,
+            lambda b, p: "" if versions.major_minor(p) == wanted else python_text,
             (fact,),
             axes="python",
         )
@@ -71,164 +89,179 @@ def _of_user(asked: Asked) -> Iterator[Limit]:
 # -- the contract ---------------------------------------------------------------------------------------
 
 
-def _of_needs(ground: Ground, contract: Contract) -> Iterator[Limit]:
+def _contract_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
     """Yield a limit for each required need on a chosen or an unchangeable machine fact."""
     for need in contract.needs:
-        if need.level == "required" and _counts(need, ground.cpu):
-            yield _of_need(ground, contract, need)
+        if need.level == "required" and _is_plan_limit(need, platform.cpu):
+            yield _need_limit(platform, contract, need)
 
 
-def _counts(need: Need, cpu: bool) -> bool:
-    if need.key in CHOSEN:
+def _is_plan_limit(need: Requirement, cpu: bool) -> bool:
+    if need.key in CHOSEN_FACTS:
         return need.want != "*"
     if cpu and need.key.startswith(("gpu.", "driver.")):
         return False
     if need.key == "gpu.memory":
         return "wants" in need.when  # a floor for jobs of usual size is only advice, as in a check
-    return not need.key.startswith(BROUGHT)
+    return not need.key.startswith(NOT_CHOSEN)
 
 
-def _of_need(ground: Ground, contract: Contract, need: Need) -> Limit:
-    label = _label(need.key)
-    wanted = wanting.describe(need.want)
-    by_choice = need.key in CHOSEN or need.key.startswith("torch.")
+def _need_limit(platform: PlanPlatform, contract: Contract, need: Requirement) -> Limit:
+    label = _fact_label(need.key)
+    wanted = wanting.describe_want(need.want)
+    by_choice = need.key in CHOSEN_FACTS or need.key.startswith("torch.")
 
-    def fails(build: Build, python: str) -> str:
-        if not ground.applies(need.when, build, python):
+    def fails(build: TorchBuild, python: str) -> str:
+        if not platform.condition_holds(need.when, build, python):
             return ""
-        value = ground.value(need.key, build, python)
-        if value is ground.open or _met(need, _boxed(value) if need.key == "gpu.memory" else value):
+        value = platform.fact_value(need.key, build, python)
+        if value is platform.NOT_KNOWN or _meets_need(
+            need, _nominal_memory(value) if need.key == "gpu.memory" else value
+        ):
             return ""
-        return f"{label} {_said(value).partition('+')[0]} is outside {wanted}"
+        return f"{label} {_format_fact_value(value).partition('+')[0]} is outside {wanted}"
 
-    machine = "" if by_choice else _here(ground.facts, need.key)
-    facts = () if by_choice else (ground.facts.fact(need.key),)
+    machine = "" if by_choice else _machine_value_text(platform.facts, need.key)
+    facts = () if by_choice else (platform.facts.fact(need.key),)
     says = f"{contract.name} asks for {label} {wanted}{machine}"
-    return Limit(f"need {need.key}", says, fails, facts, (need,), axes=axes(need.key, need.when))
+    return Limit(f"need {need.key}", says, fails, facts, (need,), axes=limit_axes(need.key, need.when))
 
 
-def _met(need: Need, value: object) -> bool:
+def _meets_need(need: Requirement, value: object) -> bool:
     try:
-        return wanting.holds(need.want, value)
+        return wanting.value_meets_want(need.want, value)
     except ValueError:
         return True  # not comparable: treat as unknown, which rules out nothing
 
 
-def _boxed(sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _nominal_memory(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the nominal memory of each GPU: ECC and the driver reserve up to a sixteenth."""
     return tuple(int(size * 16 / 15) for size in sizes)
 
 
-def _label(key: str) -> str:
+def _fact_label(key: str) -> str:
     names = {"package.torch": "torch", "python.version": "Python", "torch.cuda": "CUDA in torch"}
     names |= {"gpu.capability": "compute capability", "gpu.count": "GPUs", "driver.version": "driver"}
     return names.get(key, key.removeprefix("package."))
 
 
-def _said(value: object) -> str:
+def _format_fact_value(value: object) -> str:
     if isinstance(value, (tuple, list)):
         return " and ".join(dict.fromkeys(map(str, value))) or "none"
     return "absent" if value is None else str(value)
 
 
-def _here(facts: Facts, key: str) -> str:
-    value = shown(facts, key) if key.startswith("gpu.") else facts.known(key)
-    return f", and this machine has {_said(value)}"
+def _machine_value_text(facts: Facts, key: str) -> str:
+    value = visible_gpu_values(facts, key) if key.startswith("gpu.") else facts.value_if_known(key)
+    return f", and this machine has {_format_fact_value(value)}"
 
 
-def _own_pins(ground: Ground, contract: Contract) -> Iterator[Limit]:
+def _contradicting_pin_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
     """Yield a limit for two pins of one contract that no version satisfies."""
-    for pairs in apart(contract):
+    for pairs in contradicting_needs(contract):
         for a, b in pairs:
             package = a.key.removeprefix("package.")
             says = (
                 f"{contract.name} asks for {package} {a.want} and for {package} {b.want}, which no version is"
             )
 
-            def fails(build: Build, python: str, both: tuple[Need, Need] = (a, b), says: str = says) -> str:
-                return says if all(ground.applies(n.when, build, python) for n in both) else ""
+            def fails(
+                build: TorchBuild,
+                python: str,
+                both: tuple[Requirement, Requirement] = (a, b),
+                says: str = says,
+            ) -> str:
+                return says if all(platform.condition_holds(n.when, build, python) for n in both) else ""
 
-            yield Limit(f"own pins on {package}", says, fails, (), (a, b), axes=axes("", a.when, b.when))
+            yield Limit(
+                f"own pins on {package}", says, fails, (), (a, b), axes=limit_axes("", a.when, b.when)
+            )
 
 
 # -- the machine ----------------------------------------------------------------------------------------
 
 
-def _platform(ground: Ground, contract: Contract) -> Iterator[Limit]:
+def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
     """Yield limits where the catalogue has no torch for this system or device."""
-    facts, named = ground.facts, " and ".join(contract.platforms)
-    system = facts.known("os.system")
+    facts, named = platform.facts, " and ".join(contract.platforms)
+    system = facts.value_if_known("os.system")
     if system not in (None, "linux"):
-        why = f"this machine runs {system}, and {LINUX}"
-        yield Limit("system", why, _always(why), (facts.fact("os.system"),), (_linux(),))
-    here = facts.known("platform.name")
+        why = f"this machine runs {system}, and {LINUX_ONLY}"
+        yield Limit("system", why, _always_fails(why), (facts.fact("os.system"),), (_linux_need(),))
+    here = facts.value_if_known("platform.name")
     why = ""
-    if ground.cpu and set(contract.platforms) == {"cuda"}:
+    if platform.cpu and set(contract.platforms) == {"cuda"}:
         why = f"{contract.name} is for NVIDIA GPUs, not for a CPU alone"
-    elif not ground.cpu and "cuda" not in contract.platforms:
+    elif not platform.cpu and "cuda" not in contract.platforms:
         why = f"{contract.name} is for {named}, and the catalogue has no torch for that to choose from"
-    elif not ground.cpu and here == "cpu":
+    elif not platform.cpu and here == "cpu":
         why = f"{contract.name} is for {named}, and this machine has only a CPU"
-    elif not ground.cpu and here not in (None, "cuda"):
+    elif not platform.cpu and here not in (None, "cuda"):
         why = f"this machine computes on {here}, and the catalogue has no torch for that to choose from"
     if why:
         cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
-        need = Need("platform.name", "|".join(contract.platforms), cite=cite)
-        yield Limit("platform", why, _always(why), (facts.fact("platform.name"),), (need,))
+        need = Requirement("platform.name", "|".join(contract.platforms), cite=cite)
+        yield Limit("platform", why, _always_fails(why), (facts.fact("platform.name"),), (need,))
 
 
-def _always(why: str) -> Test:
+def _always_fails(why: str) -> LimitCheck:
     return lambda build, python: why
 
 
-def _linux() -> Need:
-    return Need("os.system", "linux", cite=LINUX)
+def _linux_need() -> Requirement:
+    return Requirement("os.system", "linux", cite=LINUX_ONLY)
 
 
-def _python_tags() -> Iterator[Limit]:
-    def fails(build: Build, python: str) -> str:
-        minor = "{}.{}".format(*versions.minor(python))
+def _python_tag_limits() -> Iterator[Limit]:
+    def fails(build: TorchBuild, python: str) -> str:
+        minor = "{}.{}".format(*versions.major_minor(python))
         return "" if minor in build.python else f"torch {build.version} has no wheel for Python {minor}"
 
-    need = Need("python.version", "one that the wheel of torch is built for", cite="wheel tags of torch")
+    need = Requirement(
+        "python.version", "one that the wheel of torch is built for", cite="wheel tags of torch"
+    )
     yield Limit("python tags", "torch comes as a wheel for certain Pythons", fails, (), (need,), axes="both")
 
 
-def _glibc(facts: Facts) -> Iterator[Limit]:
+def _glibc_limits(facts: Facts) -> Iterator[Limit]:
     fact = facts.fact("os.glibc")
-    if fact.gap or facts.known("os.system") not in (None, "linux"):
+    if fact.gap or facts.value_if_known("os.system") not in (None, "linux"):
         return
     glibc = fact.value
-    if glibc is not None and versions.compare(str(glibc), GLIBC) >= 0:
+    if glibc is not None and versions.compare_versions(str(glibc), WHEEL_GLIBC) >= 0:
         return
 
-    def fails(build: Build, python: str) -> str:
+    def fails(build: TorchBuild, python: str) -> str:
         if glibc is None:
             return "torch has no wheels for a system without glibc"
         late = build.version.startswith("2.6") and (build.variant == "cu126" or build.machine == "aarch64")
-        if versions.compare(build.version, GLIBC_SINCE) < 0 and not late:
+        if versions.compare_versions(build.version, WHEEL_GLIBC_SINCE) < 0 and not late:
             return ""
-        return f"its wheel is built for glibc {GLIBC}, and {glibc} is here"
+        return f"its wheel is built for glibc {WHEEL_GLIBC}, and {glibc} is here"
 
-    need = Need("os.glibc", f">={GLIBC}", cite=GLIBC_CITE)
-    says = f"torch from {GLIBC_SINCE} on is built for glibc {GLIBC}, and this machine has {glibc or 'none'}"
-    yield Limit("glibc", says, fails, (fact,), (need,), GLIBC_CITE)
+    need = Requirement("os.glibc", f">={WHEEL_GLIBC}", cite=WHEEL_GLIBC_CITE)
+    says = f"torch from {WHEEL_GLIBC_SINCE} on is built for glibc {WHEEL_GLIBC}, and this machine has {glibc or 'none'}"
+    yield Limit("glibc", says, fails, (fact,), (need,), WHEEL_GLIBC_CITE)
 
 
-def _architecture(facts: Facts) -> Iterator[Limit]:
+def _gpu_code_limits(facts: Facts) -> Iterator[Limit]:
     """Require code in the wheel for every visible GPU."""
-    capabilities = dict.fromkeys(map(str, shown(facts, "gpu.capability")))
-    names = facts.known("gpu.name") or ()
-    cite = str(toolkits.rule("cubin_compat")["source"])
+    capabilities = dict.fromkeys(map(str, visible_gpu_values(facts, "gpu.capability")))
+    names = facts.value_if_known("gpu.name") or ()
+    cite = str(toolkits.find_cuda_rule("cubin_compat")["source"])
     for capability in capabilities:
         own = next(
-            (n for n, c in zip(names, facts.known("gpu.capability") or (), strict=False) if c == capability),
+            (
+                n
+                for n, c in zip(names, facts.value_if_known("gpu.capability") or (), strict=False)
+                if c == capability
+            ),
             "",
         )
         what = f"{own} ({capability})" if own else capability
 
-        def fails(build: Build, python: str, capability: str = capability, what: str = what) -> str:
-            if _covers(build.arch, capability, build.cuda):
+        def fails(build: TorchBuild, python: str, capability: str = capability, what: str = what) -> str:
+            if _build_covers_gpu(build.arch, capability, build.cuda):
                 return ""
             return f"it has no code for {what}: {' '.join(build.arch) or 'nothing is listed'}"
 
@@ -236,57 +269,68 @@ def _architecture(facts: Facts) -> Iterator[Limit]:
         says = f"torch needs code for {what}, {arch} or what runs there"
         facts_ = tuple(facts.fact(key) for key in ("gpu.name", "gpu.capability") if key in facts)
         yield Limit(
-            f"code for {capability}", says, fails, facts_, (Need("torch.arch", arch, cite=cite),), cite
+            f"code for {capability}", says, fails, facts_, (Requirement("torch.arch", arch, cite=cite),), cite
         )
 
 
-@remembered
-def _covers(arch: tuple[str, ...], capability: str, cuda: str) -> bool:
-    return torches.covers(arch, capability, cuda)[0]
+@cache_lookup
+def _build_covers_gpu(arch: tuple[str, ...], capability: str, cuda: str) -> bool:
+    return torches.covers_capability(arch, capability, cuda)[0]
 
 
-def _driver(facts: Facts) -> Iterator[Limit]:
-    driver = facts.known("driver.version")
-    if driver is None or not facts.known("gpu.count"):
+def _driver_limits(facts: Facts) -> Iterator[Limit]:
+    driver = facts.value_if_known("driver.version")
+    if driver is None or not facts.value_if_known("gpu.count"):
         return
-    fact, compat = facts.fact("driver.version"), bool(facts.known("driver.compat"))
+    fact, compat = facts.fact("driver.version"), bool(facts.value_if_known("driver.compat"))
 
-    def fails(build: Build, python: str) -> str:
-        if toolkits.runs(str(driver), build.cuda, compat=compat) is not False:
+    def fails(build: TorchBuild, python: str) -> str:
+        if toolkits.driver_runs_cuda(str(driver), build.cuda, compat=compat) is not False:
             return ""
         return f"CUDA {build.cuda} needs driver {build.driver_floor}, and {driver} is here"
 
-    cuda = toolkits.driver_cuda(str(driver)) or "none that the catalogue knows"
+    cuda = toolkits.newest_cuda_for_driver(str(driver)) or "none that the catalogue knows"
     floor = next(
-        (f for f, _ in map(toolkits.driver_floor, toolkits.releases()) if f and _above(f, str(driver))), ""
+        (
+            f
+            for f, _ in map(toolkits.minimum_driver, toolkits.list_cuda_releases())
+            if f and _is_newer_driver(f, str(driver))
+        ),
+        "",
     )
-    need = Need("driver.version", f">={floor}" if floor else "*", cite=toolkits.driver_floor("13.0")[1])
+    need = Requirement(
+        "driver.version", f">={floor}" if floor else "*", cite=toolkits.minimum_driver("13.0")[1]
+    )
     says = f"driver {driver} starts programs of CUDA {cuda} and of other minors of its major, no newer ones"
     yield Limit("driver", says, fails, (fact,), (need,), need.cite)
-    yield from _branches(facts, str(driver))
+    yield from _driver_branch_limits(facts, str(driver))
 
 
-def _above(floor: str, driver: str) -> bool:
-    return versions.compare(floor, driver) > 0
+def _is_newer_driver(floor: str, driver: str) -> bool:
+    return versions.compare_versions(floor, driver) > 0
 
 
-def _branches(facts: Facts, driver: str) -> Iterator[Limit]:
+def _driver_branch_limits(facts: Facts, driver: str) -> Iterator[Limit]:
     """Yield limits where the driver is too old or too new for a GPU."""
     memory = facts.fact("gpu.memory")
     if memory.value and memory.how == "read":
         return  # memory was read, so the driver supports these GPUs
     fact = (facts.fact("driver.version"), facts.fact("gpu.capability"))
-    for capability in dict.fromkeys(map(str, shown(facts, "gpu.capability"))):
-        first, says_first = toolkits.driver_branch_min_for(capability)
-        last, says_last = toolkits.driver_branch_max_for(capability)
-        branch = versions.major(driver)
+    for capability in dict.fromkeys(map(str, visible_gpu_values(facts, "gpu.capability"))):
+        first, says_first = toolkits.first_driver_branch(capability)
+        last, says_last = toolkits.last_driver_branch(capability)
+        branch = versions.major_version(driver)
         if first is not None and branch < first:
             why = f"driver {driver} is older than GPUs of capability {capability}, which it does not know"
-            yield Limit("driver of gpu", why, _always(why), fact, (_bound(f">={first}", says_first),))
+            yield Limit(
+                "driver of gpu", why, _always_fails(why), fact, (_driver_need(f">={first}", says_first),)
+            )
         if last is not None and branch > last:
             why = f"driver {driver} no longer drives GPUs of capability {capability}"
-            yield Limit("driver of gpu", why, _always(why), fact, (_bound(f"<{last + 1}", says_last),))
+            yield Limit(
+                "driver of gpu", why, _always_fails(why), fact, (_driver_need(f"<{last + 1}", says_last),)
+            )
 
 
-def _bound(want: str, cite: object) -> Need:
-    return Need("driver.version", want, cite=str(cite[0] if isinstance(cite, (list, tuple)) else cite))
+def _driver_need(want: str, cite: object) -> Requirement:
+    return Requirement("driver.version", want, cite=str(cite[0] if isinstance(cite, (list, tuple)) else cite))

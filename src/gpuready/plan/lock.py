@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import indexes
-from gpuready.held import of
-from gpuready.model import SCHEMA
-from gpuready.planned import Locked, Plan
+from gpuready.model import SCHEMA, versions
+from gpuready.model.plan import LockedPackage, Plan
+from gpuready.model.validation import parse_record
 
-KIND = "lock"
-FOLDERS = "find-links"
-_HEX = frozenset("0123456789abcdef")
-_NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+LOCK_KIND = "lock"
+FIND_LINKS = "find-links"
+_HEX_DIGITS = frozenset("0123456789abcdef")
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def read_lock(text: str, path: str) -> Plan:
@@ -22,77 +21,77 @@ def read_lock(text: str, path: str) -> Plan:
         data = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"{path} is not a lock of gpuready: it is not JSON") from None
-    if not isinstance(data, dict) or data.get("kind") != KIND:
+    if not isinstance(data, dict) or data.get("kind") != LOCK_KIND:
         raise ValueError(f"{path} is not a lock of gpuready: make one with gpuready plan FRAMEWORK -o {path}")
     if data.get("schema") != SCHEMA:
         raise ValueError(
             f"{path} has schema {data.get('schema')!r:.20}, and this gpuready reads {SCHEMA}: make it again"
         )
     try:
-        plan = of(Plan, data)
+        plan = parse_record(Plan, data)
     except ValueError as bad:
         raise ValueError(f"{path} is damaged: {bad}") from None
-    fault = _fault(plan)
+    fault = _find_lock_fault(plan)
     if fault:
         raise ValueError(f"{path} cannot be trusted: {fault}; make it again with gpuready plan")
     return plan
 
 
-def _fault(plan: Plan) -> str:
+def _find_lock_fault(plan: Plan) -> str:
     """Return the first fault of a lock, or an empty string."""
     for field in ("framework", "version", "variant", "python", "torch", "index", "platform"):
-        if not _harmless(getattr(plan, field)):
-            return f"its {field} is {_shown(getattr(plan, field))}"
+        if not _is_safe_text(getattr(plan, field)):
+            return f"its {field} is {_quote_value(getattr(plan, field))}"
     if plan.verdict != "plan" or not plan.lock:
         return "it locks no package"
     if not versions.is_version(plan.python):
-        return f"its python is {_shown(plan.python)}"
-    if plan.index not in ("", indexes.DEFAULT, *indexes.names()):
-        return f"the catalogue knows no index {_shown(plan.index)}"
+        return f"its python is {_quote_value(plan.python)}"
+    if plan.index not in ("", indexes.DEFAULT_INDEX, *indexes.list_indexes()):
+        return f"the catalogue knows no index {_quote_value(plan.index)}"
     seen: set[str] = set()
     for row in plan.lock:
-        fault = _row(row)
+        fault = _find_row_fault(row)
         if fault or row.name in seen:
             return fault or f"{row.name} is there twice"
         seen.add(row.name)
-    return _torch(plan)
+    return _find_torch_mismatch(plan)
 
 
-def _torch(plan: Plan) -> str:
-    found = next((row.version for row in plan.lock if row.name == "torch"), "")
-    if not plan.torch or not found or versions.compare(found, plan.torch) == 0:
+def _find_torch_mismatch(plan: Plan) -> str:
+    locked_version = next((row.version for row in plan.lock if row.name == "torch"), "")
+    if not plan.torch or not locked_version or versions.compare_versions(locked_version, plan.torch) == 0:
         return ""
-    return f"it is for torch {plan.torch}, and locks torch {found}"
+    return f"it is for torch {plan.torch}, and locks torch {locked_version}"
 
 
-def _row(row: Locked) -> str:
+def _find_row_fault(row: LockedPackage) -> str:
     name = row.name
-    if not name or set(name) - _NAME or name[0] == "-" or name[-1] == "-":
-        return f"{_shown(name)} is no name of a package"
+    if not name or set(name) - _NAME_CHARACTERS or name[0] == "-" or name[-1] == "-":
+        return f"{_quote_value(name)} is no name of a package"
     if row.origin:
-        return f"{name} comes from {_shown(row.origin)}, not from an index"
+        return f"{name} comes from {_quote_value(row.origin)}, not from an index"
     if not versions.is_version(row.version) or set(row.version) & set(" \t\n;@/-"):
-        return f"{name} has the version {_shown(row.version)}"
-    if not row.hashes or not all(_hash(one) for one in row.hashes):
+        return f"{name} has the version {_quote_value(row.version)}"
+    if not row.hashes or not all(_is_sha256(digest) for digest in row.hashes):
         return f"{name} {row.version} has no sha256 hash, or one that is none"
-    if row.index not in ("", FOLDERS, *indexes.names()) and not _pips(row.index):
-        return f"{name} comes from {_shown(row.index)}, which is no index that the catalogue knows"
+    if row.index not in ("", FIND_LINKS, *indexes.list_indexes()) and not _is_pip_index(row.index):
+        return f"{name} comes from {_quote_value(row.index)}, which is no index that the catalogue knows"
     return ""
 
 
-def _pips(index: object) -> bool:
+def _is_pip_index(index: object) -> bool:
     return isinstance(index, str) and index.startswith("pip-") and index[4:].isdigit()
 
 
-def _hash(text: object) -> bool:
+def _is_sha256(text: object) -> bool:
     if not isinstance(text, str) or not text.startswith("sha256:"):
         return False
-    return len(text) == 71 and not set(text[7:]) - _HEX
+    return len(text) == 71 and not set(text[7:]) - _HEX_DIGITS
 
 
-def _harmless(text: str) -> bool:
+def _is_safe_text(text: str) -> bool:
     return text.isprintable() and not text.startswith("-") and len(text) < 200
 
 
-def _shown(value: object) -> str:
+def _quote_value(value: object) -> str:
     return repr(value)[:60]

@@ -5,38 +5,49 @@ from __future__ import annotations
 from gpuready.catalog import packages as catalogue
 from gpuready.contracts import want as wanting
 from gpuready.contracts import when as conditions
-from gpuready.model import Step, Unknown
+from gpuready.model import FixStep, UnknownFactError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuready.model import Contract, Facts, Need
-    from gpuready.planned import Kernel, Plan
+    from gpuready.model import Contract, Facts, Requirement
+    from gpuready.model.plan import KernelPlan, Plan
 
-FOLDER = ".venv"
-TORCH = ("torch", "torchvision", "torchaudio")
-BROUGHT = ("toolkit.", "compiler.", "disk.", "system.")
+VENV_FOLDER = ".venv"
+TORCH_FAMILY = ("torch", "torchvision", "torchaudio")
+BROUGHT_BY_PERSON = ("toolkit.", "compiler.", "disk.", "system.")
 """What the user must provide before anything is installed."""
 
 
-def steps(plan: Plan, contract: Contract, facts: Facts, folder: str = "") -> tuple[Step, ...]:
+def make_plan_steps(plan: Plan, contract: Contract, facts: Facts, folder: str = "") -> tuple[FixStep, ...]:
     """Return all steps from an empty folder to a checked environment; ``folder`` holds torch's wheel, if set."""
-    made = Step(
+    venv_step = FixStep(
         f"make an environment with Python {plan.python}",
-        ("uv", "venv", "--python", plan.python, FOLDER),
+        ("uv", "venv", "--python", plan.python, VENV_FOLDER),
         "safe",
         note="uv fetches this Python where it is missing",
     )
-    own = _framework(plan, contract, folder)
-    compiled = [_here(step) for kernel in plan.kernels for step in _kernel(kernel, contract)]
+    framework_steps = _framework_steps(plan, contract, folder)
+    compiled = [
+        _in_new_environment(step) for kernel in plan.kernels for step in _kernel_steps(kernel, contract)
+    ]
     # A requirements file lists the compiled packages too, so these must be installed before it.
-    at = next((i for i, step in enumerate(own) if "-r" in step.run), len(own))
-    found = [*_first(contract, facts), made, _torch(plan, folder), *own[:at], *compiled, *own[at:]]
-    return (*found, _variables(plan), _check(plan))
+    requirements_at = next(
+        (i for i, step in enumerate(framework_steps) if "-r" in step.run), len(framework_steps)
+    )
+    install_steps = [
+        *_manual_steps(contract, facts),
+        venv_step,
+        _torch_step(plan, folder),
+        *framework_steps[:requirements_at],
+        *compiled,
+        *framework_steps[requirements_at:],
+    ]
+    return (*install_steps, _variables_step(plan), _check_step(plan))
 
 
-def _kernel(kernel: Kernel, contract: Contract) -> list[Step]:
+def _kernel_steps(kernel: KernelPlan, contract: Contract) -> list[FixStep]:
     """Return the steps that a kernel adds: none if an index has it, or if it is the framework itself."""
     if kernel.how == "index":
         return []
@@ -44,33 +55,39 @@ def _kernel(kernel: Kernel, contract: Contract) -> list[Step]:
     return [s for s in kernel.steps if not (own and any(w.startswith(f"{kernel.package}==") for w in s.run))]
 
 
-def spec(plan: Plan) -> str:
+def framework_spec(plan: Plan) -> str:
     """Return the framework as written on the command line."""
     version = f"=={plan.version}" if plan.options.get("version") else ""
     return plan.framework + version + (f":{plan.variant}" if plan.variant else "")
 
 
-def _first(contract: Contract, facts: Facts) -> Iterator[Step]:
+def _manual_steps(contract: Contract, facts: Facts) -> Iterator[FixStep]:
     """Yield machine requirements that are missing and that no package installer provides."""
     for need in contract.needs:
-        if need.level == "required" and need.key.startswith(BROUGHT) and _missing(facts, need):
-            wanted = wanting.describe(need.want)
-            yield Step(f"bring {need.key}: {wanted}", safety="manual", note=need.cite)
+        if (
+            need.level == "required"
+            and need.key.startswith(BROUGHT_BY_PERSON)
+            and _is_need_missing(facts, need)
+        ):
+            wanted = wanting.describe_want(need.want)
+            yield FixStep(f"bring {need.key}: {wanted}", safety="manual", note=need.cite)
 
 
-def _missing(facts: Facts, need: Need) -> bool:
+def _is_need_missing(facts: Facts, need: Requirement) -> bool:
     fact = facts.fact(need.key)
     try:
         return (
-            not fact.gap and conditions.applies(need.when, facts) and not wanting.holds(need.want, fact.value)
+            not fact.gap
+            and conditions.condition_applies(need.when, facts)
+            and not wanting.value_meets_want(need.want, fact.value)
         )
-    except (Unknown, ValueError):
+    except (UnknownFactError, ValueError):
         return False
 
 
-def _pinned(plan: Plan, folder: str) -> tuple[list[str], tuple[str, ...], str]:
+def _pin_torch_family(plan: Plan, folder: str) -> tuple[list[str], tuple[str, ...], str]:
     """Return torch's family as requirements, the flag for their source, and that source in words."""
-    known = {name: plan.packages[name] for name in TORCH if name in plan.packages}
+    known = {name: plan.packages[name] for name in TORCH_FAMILY if name in plan.packages}
     if folder:
         exact = [f"{name}=={version}" for name, version in known.items()]
         return exact, ("--find-links", folder), f"the folder {folder}"
@@ -80,52 +97,58 @@ def _pinned(plan: Plan, folder: str) -> tuple[list[str], tuple[str, ...], str]:
     return names, ("--torch-backend", plan.index), f"the PyTorch index {plan.index}"
 
 
-def _torch(plan: Plan, folder: str) -> Step:
-    names, place, where = _pinned(plan, folder)
-    run = ("uv", "pip", "install", "--python", FOLDER, *place, *names)
-    return Step(
+def _torch_step(plan: Plan, folder: str) -> FixStep:
+    names, place, where = _pin_torch_family(plan, folder)
+    run = ("uv", "pip", "install", "--python", VENV_FOLDER, *place, *names)
+    return FixStep(
         f"install torch {plan.torch} from {where}", run, "ask", note="torch first: nothing may replace it"
     )
 
 
-def _framework(plan: Plan, contract: Contract, folder: str) -> list[Step]:
+def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixStep]:
     name = contract.distribution or contract.framework
-    if catalogue.lookalike(name):
+    if catalogue.find_lookalike(name):
         # The index has another project under this name: the contract has the install steps.
         return [
-            _here(step)
+            _in_new_environment(step)
             for step in contract.steps
             if not _installs_torch(step) and step.run != ("nvidia-smi",)
         ]
     version = plan.packages.get(name, "")
     pin = f"{name}=={version}" if version else f"{name}=={contract.version}.*"
-    pinned, place, _ = _pinned(plan, folder)
-    if name in TORCH:
+    pinned, place, _ = _pin_torch_family(plan, folder)
+    if name in TORCH_FAMILY:
         return []
     ready = [f"{k.package}=={k.version}" for k in plan.kernels if k.how == "index" and k.package != name]
-    run = ("uv", "pip", "install", "--python", FOLDER, *place, pin, *pinned, *ready)
-    return [Step(f"install {pin}, and what it asks for", run, "ask", note="torch stays as it is")]
+    run = ("uv", "pip", "install", "--python", VENV_FOLDER, *place, pin, *pinned, *ready)
+    return [FixStep(f"install {pin}, and what it asks for", run, "ask", note="torch stays as it is")]
 
 
-def _here(step: Step) -> Step:
+def _in_new_environment(step: FixStep) -> FixStep:
     """Rewrite a contract's step for uv and the new environment."""
     words = list(step.run)
     if "pip" not in words or "install" not in words:
         return step
     pip, install = words.index("pip"), words.index("install")
     uv = [] if words[pip - 1 : pip] == ["uv"] else ["uv"]
-    return step.but(run=(*words[:pip], *uv, "pip", "install", "--python", FOLDER, *words[install + 1 :]))
+    return step.replace(
+        run=(*words[:pip], *uv, "pip", "install", "--python", VENV_FOLDER, *words[install + 1 :])
+    )
 
 
-def _installs_torch(step: Step) -> bool:
-    return "install" in step.run and any(w.partition("=")[0] in TORCH for w in step.run)
+def _installs_torch(step: FixStep) -> bool:
+    return "install" in step.run and any(w.partition("=")[0] in TORCH_FAMILY for w in step.run)
 
 
-def _variables(plan: Plan) -> Step:
-    run = ("gpuready", "env", spec(plan), "--python", FOLDER)
-    return Step("take its variables into the shell that starts it", run, "safe")
+def _variables_step(plan: Plan) -> FixStep:
+    run = ("gpuready", "env", framework_spec(plan), "--python", VENV_FOLDER)
+    return FixStep("take its variables into the shell that starts it", run, "safe")
 
 
-def _check(plan: Plan) -> Step:
+def _check_step(plan: Plan) -> FixStep:
     wants = ("--wants", str(plan.options["wants"])) if plan.options.get("wants") else ()
-    return Step("see that it is clear", ("gpuready", "check", spec(plan), "--python", FOLDER, *wants), "safe")
+    return FixStep(
+        "see that it is clear",
+        ("gpuready", "check", framework_spec(plan), "--python", VENV_FOLDER, *wants),
+        "safe",
+    )

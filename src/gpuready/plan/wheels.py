@@ -2,126 +2,135 @@
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import kernels as catalogue
 from gpuready.catalog import packages, torch
-from gpuready.model import Noun
-from gpuready.plan import building
+from gpuready.model import Record, versions
+from gpuready.plan import source_build
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from gpuready.catalog.torch import Build
+    from gpuready.catalog.torch import TorchBuild
     from gpuready.model import Facts
 
-    Row = Mapping[str, Any]
+    WheelRow = Mapping[str, Any]
 
 
-class Target(Noun):
+class WheelTarget(Record):
     """What a wheel has to fit."""
 
     facts: Facts
-    build: Build
+    build: TorchBuild
     python: str  # 3.12
     abi: str  # TRUE or FALSE
     ready_only: bool = False  # a newer release can be compiled: only a wheel would be better
 
     @property
-    def minor(self) -> str:
-        major, minor = versions.minor(self.build.version)
+    def torch_minor(self) -> str:
+        major, minor = versions.major_minor(self.build.version)
         return f"{major}.{minor}"
 
     @property
     def cuda_major(self) -> str:
-        return str(versions.major(self.build.cuda))
+        return str(versions.major_version(self.build.cuda))
 
 
-def lacking(row: Row, made: Row | None, on: Target) -> str:
+def why_no_wheel_fits(row: WheelRow, wheel_row: WheelRow | None, target: WheelTarget) -> str:
     """Return why no wheel of a release fits; empty if one does."""
-    if made is None:
+    if wheel_row is None:
         return "for which torch its wheels are made is not known"
-    mine = {
-        "torch": on.minor,
-        "cuda": on.cuda_major,
-        "python": on.python,
-        "machine": on.build.machine,
-        "abi": on.abi,
+    wanted_values = {
+        "torch": target.torch_minor,
+        "cuda": target.cuda_major,
+        "python": target.python,
+        "machine": target.build.machine,
+        "abi": target.abi,
     }
     words = {"torch": "torch ", "cuda": "CUDA ", "python": "Python ", "machine": "", "abi": "the C++11 ABI "}
-    for key, value in mine.items():
-        if value not in made[key]:
+    for key, value in wanted_values.items():
+        if value not in wheel_row[key]:
             return f"no wheel is made for {words[key]}{value}"
-    if any(all(mine[key] == value for key, value in gap.items()) for gap in made.get("without", ())):
-        return f"no wheel is made for torch {on.minor}, CUDA {on.cuda_major} and Python {on.python} together"
-    made_for = catalogue.compiled_for(made if "arch" in made else row, made["built"][on.cuda_major])
-    return not_in(made_for, on, f"its wheel is built with CUDA {made['built'][on.cuda_major]}")
+    if any(
+        all(wanted_values[key] == value for key, value in gap.items()) for gap in wheel_row.get("without", ())
+    ):
+        return f"no wheel is made for torch {target.torch_minor}, CUDA {target.cuda_major} and Python {target.python} together"
+    made_for = catalogue.compiled_capabilities(
+        wheel_row if "arch" in wheel_row else row, wheel_row["built"][target.cuda_major]
+    )
+    return why_code_missing(
+        made_for, target, f"its wheel is built with CUDA {wheel_row['built'][target.cuda_major]}"
+    )
 
 
-def not_in(code: Sequence[str], on: Target, where: str) -> str:
+def why_code_missing(code: Sequence[str], target: WheelTarget, where: str) -> str:
     """Name a GPU here for which a wheel has no code; empty if there is none."""
     if not code:
         return ""
-    for capability in building.capabilities(on.facts):
-        if not torch.covers(code, capability, on.build.cuda)[0]:
+    for capability in source_build.list_gpu_capabilities(target.facts):
+        if not torch.covers_capability(code, capability, target.build.cuda)[0]:
             return f"{where} and has no code for compute capability {capability}"
     return ""
 
 
-def named(pattern: str, version: str, on: Target, cuda: str) -> str:
+def format_wheel_name(pattern: str, version: str, target: WheelTarget, cuda: str) -> str:
     return pattern.format(
         version=version,
         cuda=cuda,
-        torch=on.minor,
-        build=f"{on.build.version}+{on.build.variant}",
-        abi=on.abi,
-        python=on.python.replace(".", ""),
-        machine=on.build.machine,
+        torch=target.torch_minor,
+        build=f"{target.build.version}+{target.build.variant}",
+        abi=target.abi,
+        python=target.python.replace(".", ""),
+        machine=target.build.machine,
     )
 
 
-def unlinked(release: Row, on: Target) -> str:
+def why_cuda_differs(release: WheelRow, target: WheelTarget) -> str:
     """Return why a wheel's CUDA differs from torch's; empty if it does not, or it is unknown."""
     libraries = release.get("cuda_libs", ())
-    if libraries and not any(versions.major(one) == int(on.cuda_major) for one in libraries):
-        return f"its wheel has no library for CUDA {on.cuda_major}"
-    linked = packages.cuda_linked(release)
-    if linked is not None and str(linked) != on.cuda_major:
-        return f"the wheel of the index is linked to CUDA {linked}, and this torch to {on.cuda_major}"
+    if libraries and not any(versions.major_version(one) == int(target.cuda_major) for one in libraries):
+        return f"its wheel has no library for CUDA {target.cuda_major}"
+    linked = packages.linked_cuda_major(release)
+    if linked is not None and str(linked) != target.cuda_major:
+        return f"the wheel of the index is linked to CUDA {linked}, and this torch to {target.cuda_major}"
     return ""
 
 
-def code(release: Row, on: Target) -> list[str]:
+def list_wheel_archs(release: WheelRow, target: WheelTarget) -> list[str]:
     """List the architectures in the wheel, if recorded, for the library that torch's CUDA selects."""
     for one in release.get("archs_by_cuda", ()):
-        if versions.satisfies(_library(release, on), one["cuda"]):
+        if versions.satisfies_specifier(_bnb_cuda_library(release, target), one["cuda"]):
             return list(one["archs"])
     return [str(a) for a in release.get("archs", ())]
 
 
-def _library(release: Row, on: Target) -> str:
+def _bnb_cuda_library(release: WheelRow, target: WheelTarget) -> str:
     """Return the library that bitsandbytes loads: the same CUDA, else the next lower, else the next higher."""
-    same = [c for c in release["cuda_libs"] if versions.major(c) == int(on.cuda_major)]
-    lower = [c for c in same if versions.compare(c, on.build.cuda) <= 0]
-    return str(lower[-1] if lower else same[0]) if same else on.build.cuda
+    same = [c for c in release["cuda_libs"] if versions.major_version(c) == int(target.cuda_major)]
+    lower = [c for c in same if versions.compare_versions(c, target.build.cuda) <= 0]
+    return str(lower[-1] if lower else same[0]) if same else target.build.cuda
 
 
-def index_wheel(release: Row, on: Target) -> str:
+def index_wheel_name(release: WheelRow, target: WheelTarget) -> str:
     """Return the wheel's name, if the catalogue has one for any Python or for this one."""
     seen = str(release.get("source", "")).rpartition(" ")[2]
-    if not seen.endswith(".whl") or on.build.machine not in seen:
+    if not seen.endswith(".whl") or target.build.machine not in seen:
         return ""
     tag = seen.split("-")[2]
-    mine = f"cp{on.python.replace('.', '')}"
+    mine = f"cp{target.python.replace('.', '')}"
     return seen if tag.startswith("py") or "abi3" in seen or tag == mine else ""
 
 
-def too_old(wheel: str, on: Target) -> str:
+def why_glibc_too_old(wheel: str, target: WheelTarget) -> str:
     """Return why a wheel's glibc is too new for this machine; empty if it is not."""
-    here = on.facts.known("os.glibc")
+    here = target.facts.value_if_known("os.glibc")
     mark = wheel.rpartition("manylinux_")[2].split("_")
     if here is None or "manylinux_" not in wheel or len(mark) < 2:
         return ""
     floor = f"{mark[0]}.{mark[1]}"
-    return f"its wheel wants glibc {floor}, and this is {here}" if versions.compare(here, floor) < 0 else ""
+    return (
+        f"its wheel wants glibc {floor}, and this is {here}"
+        if versions.compare_versions(here, floor) < 0
+        else ""
+    )

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from gpuready.model import Fact, Facts
-from gpuready.probe import keys
-from gpuready.probe.patient import Patient, patient
-from gpuready.probe.sight import driver_loaded, glimpse
+from gpuready.probe import fact_keys
+from gpuready.probe.fact_helpers import is_driver_loaded, read_if_present
+from gpuready.probe.target_environment import TargetEnvironment, find_target_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from gpuready.system import Door
+    from gpuready.system import HostAccess
 
-    See = Callable[[Door], "list[Fact] | Iterator[list[Fact]]"]
-    Look = tuple[str, See, Iterable[str], float]
+    ProbeFunction = Callable[[HostAccess], "list[Fact] | Iterator[list[Fact]]"]
+    ProbeSpec = tuple[str, ProbeFunction, Iterable[str], float]
 
-__all__ = ["Patient", "gather", "looks", "patient", "probe"]
+__all__ = ["TargetEnvironment", "assemble_host_facts", "find_target_environment", "list_probes", "probe"]
 
 
-def looks(
-    door: Door, python: str | None = None, frameworks: Iterable[str] = (), variables: Iterable[str] = ()
-) -> list[Look]:
+def list_probes(
+    host: HostAccess, python: str | None = None, frameworks: Iterable[str] = (), variables: Iterable[str] = ()
+) -> list[ProbeSpec]:
     """List every probe, for ``system.together``.
 
     ``frameworks`` are distributions whose own metadata is read, and ``variables`` environment variables, both
@@ -33,68 +33,80 @@ def looks(
     the rest hangs. The modules of a probe are imported inside it, and no file of the target environment is
     touched before: its disk may be dead.
     """
-    host = Keys(HOST, (*keys.AROUND, *keys.NETWORK))
-    if not driver_loaded(door):  # without a driver the GPU probe cannot hang, so it needs no own process
-        host = Keys(("gpu", *HOST), (*keys.GPUS, *keys.AROUND, *keys.NETWORK))
-        gpus: list[Look] = [("host", lambda d: _both(d, python, variables), host, 9.0)]
+    machine_keys = ProbeKeys(MACHINE_MODULES, (*fact_keys.WORKSPACE_AND_LOGS, *fact_keys.NETWORK))
+    if not is_driver_loaded(host):  # without a driver the GPU probe cannot hang, so it needs no own process
+        machine_keys = ProbeKeys(
+            ("gpu", *MACHINE_MODULES), (*fact_keys.GPUS, *fact_keys.WORKSPACE_AND_LOGS, *fact_keys.NETWORK)
+        )
+        specs: list[ProbeSpec] = [
+            ("host", lambda d: _run_gpu_and_machine_probes(d, python, variables), machine_keys, 9.0)
+        ]
     else:
-        gpus = [
-            ("gpu", _gpu, Keys(("gpu",), keys.GPUS), 26.0),
-            ("host", lambda d: _host(d, python, variables), host, 9.0),
+        specs = [
+            ("gpu", _run_gpu_probes, ProbeKeys(("gpu",), fact_keys.GPUS), 26.0),
+            ("host", lambda d: _run_machine_probes(d, python, variables), machine_keys, 9.0),
         ]
     return [
-        *gpus,
+        *specs,
         (
             "python",
-            lambda d: _python(d, python, frameworks),
-            Keys(("packages", "torch", "hub"), keys.PATIENT),
+            lambda d: _run_target_probes(d, python, frameworks),
+            ProbeKeys(("packages", "torch", "hub"), fact_keys.TARGET),
             8.0,
         ),
     ]
 
 
-def _both(door: Door, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
-    yield _gpu(door)
-    yield from _host(door, python, variables)
+def _run_gpu_and_machine_probes(
+    host: HostAccess, python: str | None, variables: Iterable[str]
+) -> Iterator[list[Fact]]:
+    yield _run_gpu_probes(host)
+    yield from _run_machine_probes(host, python, variables)
 
 
-def _gpu(door: Door) -> list[Fact]:
-    from gpuready.probe import further, gpu, presence
+def _run_gpu_probes(host: HostAccess) -> list[Fact]:
+    from gpuready.probe import device_detection, gpu, optional_probes
 
-    found = presence.presence(door)
-    return further.of_gpus(door, gpu.look(door, found), found)
+    detected = device_detection.detect_devices(host)
+    return optional_probes.extend_gpu_facts(host, gpu.probe_gpus(host, detected), detected)
 
 
-def _python(door: Door, python: str | None, frameworks: Iterable[str]) -> Iterator[list[Fact]]:
-    from gpuready.probe import further, hub, packages, torch
+def _run_target_probes(
+    host: HostAccess, python: str | None, frameworks: Iterable[str]
+) -> Iterator[list[Fact]]:
+    from gpuready.probe import hub, optional_probes, packages, torch
 
     try:
-        who = patient(door, python)
+        target = find_target_environment(host, python)
     except ValueError as error:
-        yield [Fact(REFUSAL, str(error), "--python")]
+        yield [Fact(PYTHON_REFUSAL_KEY, str(error), "--python")]
         return
-    yield further.of_patient(door, who, [*packages.look(door, who, frameworks), *torch.look(door, who)])
-    yield hub.look(door)
+    yield optional_probes.extend_target_facts(
+        host, target, [*packages.probe_packages(host, target, frameworks), *torch.probe_torch(host, target)]
+    )
+    yield hub.probe_hub(host)
 
 
-def _host(door: Door, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
-    from gpuready.probe import compilers, environment, further, host, toolchain
+def _run_machine_probes(
+    host: HostAccess, python: str | None, variables: Iterable[str]
+) -> Iterator[list[Fact]]:
+    from gpuready.probe import compilers, environment, machine, optional_probes, toolchain
 
-    yield [*host.look(door), *environment.look(door, variables)]
-    yield compilers.look(door)
+    yield [*machine.probe_machine(host), *environment.probe_environment(host, variables)]
+    yield compilers.probe_compilers(host)
     try:
-        who = patient(door, python)
+        target = find_target_environment(host, python)
     except ValueError:  # reported by _run_target_probes
         return
-    yield toolchain.look(door, who)
-    yield further.of_machine(door)  # reads a file below HOME
-    yield further.around(door, who)
+    yield toolchain.probe_toolchain(host, target)
+    yield optional_probes.machine_network_facts(host)  # reads a file below HOME
+    yield optional_probes.workspace_and_log_facts(host, target)
 
 
-HOST = ("host", "environment", "toolchain", "compilers")
+MACHINE_MODULES = ("machine", "environment", "toolchain", "compilers")
 
 
-class Keys:
+class ProbeKeys:
     """The fact keys of a probe; its modules are imported only if the probe failed to deliver them."""
 
     def __init__(self, modules: tuple[str, ...], more: tuple[str, ...]):
@@ -106,31 +118,33 @@ class Keys:
         yield from self.more
 
 
-REFUSAL = "python.refusal"
+PYTHON_REFUSAL_KEY = "python.refusal"
 """Key of the fact that carries the error message where ``python`` is not a Python 3."""
 
 
-def gather(door: Door, facts: Iterable[Fact], python: str | None = None) -> Facts:
+def assemble_host_facts(host: HostAccess, facts: Iterable[Fact], python: str | None = None) -> Facts:
     """Assemble probed facts into the facts of one host. ValueError if a named Python is not usable."""
-    settled = (f.but(value=_frozen(f.value)) if isinstance(f.value, (list, dict)) else f for f in facts)
-    found = Facts(settled, glimpse(door.hostname) or "")
-    if REFUSAL in found:
-        raise ValueError(found.value(REFUSAL))
-    if python is not None and found.fact("python.path").gap:
-        gap = found.fact("python.path").gap
+    frozen = (
+        f.replace(value=_freeze_lists(f.value)) if isinstance(f.value, (list, dict)) else f for f in facts
+    )
+    collected = Facts(frozen, read_if_present(host.get_hostname) or "")
+    if PYTHON_REFUSAL_KEY in collected:
+        raise ValueError(collected.value(PYTHON_REFUSAL_KEY))
+    if python is not None and collected.fact("python.path").gap:
+        gap = collected.fact("python.path").gap
         raise ValueError(f"--python {python} cannot be looked at: {gap}; is its disk there?")
-    return found
+    return collected
 
 
-def _frozen(value: Any) -> Any:
+def _freeze_lists(value: Any) -> Any:
     """Turn lists into tuples at every depth: a pipe does not preserve the difference."""
     if isinstance(value, dict):
-        return {name: _frozen(item) for name, item in value.items()}
-    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+        return {name: _freeze_lists(item) for name, item in value.items()}
+    return tuple(_freeze_lists(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def probe(door: Door, python: str | None = None, frameworks: Iterable[str] = ()) -> Facts:
+def probe(host: HostAccess, python: str | None = None, frameworks: Iterable[str] = ()) -> Facts:
     """Run every probe and wait for the result."""
     from gpuready import system
 
-    return gather(door, system.together(door, looks(door, python, frameworks)), python)
+    return assemble_host_facts(host, system.run_probes(host, list_probes(host, python, frameworks)), python)

@@ -3,83 +3,97 @@
 from __future__ import annotations
 
 from gpuready.model import Fact
-from gpuready.probe.keys import CACHES as KEYS
-from gpuready.probe.sight import seen
-from gpuready.system import Blind
+from gpuready.probe.fact_helpers import read_fact
+from gpuready.probe.fact_keys import CACHES as KEYS
+from gpuready.system import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from gpuready.system import Door
+    from gpuready.system import HostAccess
 
-__all__ = ["KEYS", "look"]
+__all__ = ["KEYS", "probe_caches"]
 
-LOCK = "lock"
+LOCK_FILE = "lock"
 """torch creates this file while it builds an extension; other processes wait for it."""
 
-MOST = 200
+MAX_FOLDERS = 200
 """How many folders are searched for locks."""
 
-NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
+USER_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 """Variables that getpass.getuser() tries before the password file."""
 
 
-def look(door: Door) -> list[Fact]:
+def probe_caches(host: HostAccess) -> list[Fact]:
     """Return the extension cache with its locks, and the cache of torch.compile."""
     return [
-        seen("cache.extensions", "TORCH_EXTENSIONS_DIR, XDG_CACHE_HOME, HOME", _extensions, door),
-        seen("cache.locks", "the caches of torch and colossalai", lambda: tuple(_locks(door))[:MOST]),
-        _inductor(door),
+        read_fact(
+            "cache.extensions", "TORCH_EXTENSIONS_DIR, XDG_CACHE_HOME, HOME", _extensions_cache_folder, host
+        ),
+        read_fact(
+            "cache.locks",
+            "the caches of torch and colossalai",
+            lambda: tuple(_find_build_locks(host))[:MAX_FOLDERS],
+        ),
+        _inductor_cache_fact(host),
     ]
 
 
-def _home(door: Door) -> str:
-    user = door.env("HOME")
+def _require_home(host: HostAccess) -> str:
+    user = host.get_env_var("HOME")
     if not user:
-        raise Blind("HOME is not set")
+        raise AccessError("HOME is not set")
     return user
 
 
-def _extensions(door: Door) -> str:
-    own = door.env("TORCH_EXTENSIONS_DIR")
-    return own or f"{door.env('XDG_CACHE_HOME') or f'{_home(door)}/.cache'}/torch_extensions"
+def _extensions_cache_folder(host: HostAccess) -> str:
+    configured = host.get_env_var("TORCH_EXTENSIONS_DIR")
+    return (
+        configured
+        or f"{host.get_env_var('XDG_CACHE_HOME') or f'{_require_home(host)}/.cache'}/torch_extensions"
+    )
 
 
-def _locks(door: Door) -> Iterator[str]:
+def _find_build_locks(host: HostAccess) -> Iterator[str]:
     """Yield lock files one or two folders down: the default cache has a folder per Python and CUDA."""
-    left = MOST
-    for root in (_extensions(door), f"{_home(door)}/.cache/colossalai/torch_extensions"):
-        for name in door.list(root) or ():
-            inside = [f"{root}/{name}", *(f"{root}/{name}/{n}" for n in door.list(f"{root}/{name}") or ())]
+    left = MAX_FOLDERS
+    for root in (_extensions_cache_folder(host), f"{_require_home(host)}/.cache/colossalai/torch_extensions"):
+        for name in host.list_directory(root) or ():
+            inside = [
+                f"{root}/{name}",
+                *(f"{root}/{name}/{n}" for n in host.list_directory(f"{root}/{name}") or ()),
+            ]
             for folder in inside[:left]:
-                if door.stat(f"{folder}/{LOCK}"):
-                    yield f"{folder}/{LOCK}"
+                if host.stat_path(f"{folder}/{LOCK_FILE}"):
+                    yield f"{folder}/{LOCK_FILE}"
             left -= min(left, len(inside))
 
 
-def _inductor(door: Door) -> Fact:
+def _inductor_cache_fact(host: HostAccess) -> Fact:
     """The cache of torch.compile. Its name in /tmp is predictable, so another user may own it."""
     try:
-        path = door.env("TORCHINDUCTOR_CACHE_DIR") or _foreseen(door)
-        status = door.stat(path)
+        path = host.get_env_var("TORCHINDUCTOR_CACHE_DIR") or _default_inductor_folder(host)
+        status = host.stat_path(path)
         if status is None:
             return Fact("cache.inductor", None, path)
-        return Fact("cache.inductor", _owned(path, status, door.user().get("uid")), path)
-    except Blind as blind:
-        return Fact("cache.inductor", None, "TORCHINDUCTOR_CACHE_DIR, TMPDIR", gap=str(blind))
+        return Fact("cache.inductor", _describe_owner(path, status, host.get_user().get("uid")), path)
+    except AccessError as error:
+        return Fact("cache.inductor", None, "TORCHINDUCTOR_CACHE_DIR, TMPDIR", gap=str(error))
 
 
-def _foreseen(door: Door) -> str:
-    user = next((name for key in NAMES if (name := door.env(key))), None) or door.user().get("name")
+def _default_inductor_folder(host: HostAccess) -> str:
+    user = next(
+        (name for key in USER_VARIABLES if (name := host.get_env_var(key))), None
+    ) or host.get_user().get("name")
     if not user:
-        raise Blind("nobody says how this user is called")
+        raise AccessError("nobody says how this user is called")
     plain = "".join("_" if c in '\\/:*?"<>|' else c for c in user)
-    return f"{(door.env('TMPDIR') or '/tmp').rstrip('/')}/torchinductor_{plain}"
+    return f"{(host.get_env_var('TMPDIR') or '/tmp').rstrip('/')}/torchinductor_{plain}"
 
 
-def _owned(path: str, status: dict[str, Any], uid: Any) -> dict[str, Any]:
+def _describe_owner(path: str, status: dict[str, Any], uid: Any) -> dict[str, Any]:
     if uid is None:
-        raise Blind("nobody says who this user is")
+        raise AccessError("nobody says who this user is")
     return {"path": path, "uid": status["uid"], "mine": status["uid"] == uid}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gpuready.model import Fact
-from gpuready.probe.sight import digits, glimpse
-from gpuready.system import Blind
+from gpuready.probe.fact_helpers import leading_version, read_if_present
+from gpuready.system import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.probe.presence import Presence
-    from gpuready.system import Door
+    from gpuready.probe.device_detection import DetectedDevices
+    from gpuready.system import HostAccess
 
 KEYS = (
     "driver.version",
@@ -26,92 +26,97 @@ KEYS = (
     "libcuda.path",
     "libcudart.path",
 )
-SYS = "/sys/module/nvidia/version"
-PROC = "/proc/driver/nvidia/version"
+SYS_VERSION_FILE = "/sys/module/nvidia/version"
+PROC_VERSION_FILE = "/proc/driver/nvidia/version"
 
 
-def look(door: Door, found: Presence, answer: dict[str, Any]) -> list[Fact]:
+def probe_driver(host: HostAccess, detected: DetectedDevices, reply: dict[str, Any]) -> list[Fact]:
     """Return the driver facts, given the reply of ``query_gpus``."""
-    said = glimpse(door.read, PROC) or ""
+    banner = read_if_present(host.read_text, PROC_VERSION_FILE) or ""
     return [
-        _version(door, found, answer, said),
-        _kind(found, said),
-        _cuda(found, answer),
-        *_error(answer),
-        Fact("driver.wsl", found.wsl, "/dev/dxg"),
-        *_library(door),
-        _runtime(door),
+        _driver_version_fact(host, detected, reply, banner),
+        _driver_kind_fact(detected, banner),
+        _driver_cuda_fact(detected, reply),
+        *_driver_error_facts(reply),
+        Fact("driver.wsl", detected.wsl, "/dev/dxg"),
+        *_libcuda_facts(host),
+        _cudart_path_fact(host),
     ]
 
 
-def _version(door: Door, found: Presence, answer: dict[str, Any], said: str) -> Fact:
-    files = f"{SYS}, {PROC}"
-    for source, text in ((SYS, glimpse(door.read, SYS)), (PROC, in_banner(said))):
-        if text and digits(text.strip()):
-            return Fact("driver.version", digits(text.strip()), source)
-    reported = answer.get("driver")
-    if isinstance(reported, str) and digits(reported):
-        return Fact("driver.version", digits(reported), str(answer.get("source")))
-    if not found.signs or not _loaded(found):
-        return Fact("driver.version", None, files, gap="; ".join(found.blind))
-    return Fact("driver.version", None, files, gap=str(answer.get("says") or "no file names it"))
+def _driver_version_fact(
+    host: HostAccess, detected: DetectedDevices, reply: dict[str, Any], banner: str
+) -> Fact:
+    files = f"{SYS_VERSION_FILE}, {PROC_VERSION_FILE}"
+    for source, text in (
+        (SYS_VERSION_FILE, read_if_present(host.read_text, SYS_VERSION_FILE)),
+        (PROC_VERSION_FILE, parse_proc_driver_version(banner)),
+    ):
+        if text and leading_version(text.strip()):
+            return Fact("driver.version", leading_version(text.strip()), source)
+    reported = reply.get("driver")
+    if isinstance(reported, str) and leading_version(reported):
+        return Fact("driver.version", leading_version(reported), str(reply.get("source")))
+    if not detected.signs or not _shows_loaded_driver(detected):
+        return Fact("driver.version", None, files, gap="; ".join(detected.blind))
+    return Fact("driver.version", None, files, gap=str(reply.get("says") or "no file names it"))
 
 
-def _loaded(found: Presence) -> bool:
+def _shows_loaded_driver(detected: DetectedDevices) -> bool:
     """Whether anything but PCI indicates a driver: a card alone may have none."""
-    return any(not sign.startswith("PCI ") for sign in found.signs)
+    return any(not evidence.startswith("PCI ") for evidence in detected.signs)
 
 
-def in_banner(text: str) -> str | None:
+def parse_proc_driver_version(text: str) -> str | None:
     """Parse ``NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug …``."""
     line = next((line for line in text.splitlines() if line.startswith("NVRM version:")), "")
     words = (word for word in line.split() if word[:1].isdigit() and "." in word)
     return next(words, None)
 
 
-def _kind(found: Presence, said: str) -> Fact:
-    if "Open Kernel Module" in said:
-        return Fact("driver.kind", "open", PROC)
-    if "Kernel Module" in said:
-        return Fact("driver.kind", "proprietary", PROC)
-    if not _loaded(found) and not found.blind:
-        return Fact("driver.kind", None, PROC)
-    return Fact("driver.kind", None, PROC, gap="this file, which tells, is not here")
+def _driver_kind_fact(detected: DetectedDevices, banner: str) -> Fact:
+    if "Open Kernel Module" in banner:
+        return Fact("driver.kind", "open", PROC_VERSION_FILE)
+    if "Kernel Module" in banner:
+        return Fact("driver.kind", "proprietary", PROC_VERSION_FILE)
+    if not _shows_loaded_driver(detected) and not detected.blind:
+        return Fact("driver.kind", None, PROC_VERSION_FILE)
+    return Fact("driver.kind", None, PROC_VERSION_FILE, gap="this file, which tells, is not here")
 
 
-def _cuda(found: Presence, answer: dict[str, Any]) -> Fact:
-    reported, source = answer.get("cuda"), str(answer.get("source", ""))
+def _driver_cuda_fact(detected: DetectedDevices, reply: dict[str, Any]) -> Fact:
+    reported, source = reply.get("cuda"), str(reply.get("source", ""))
     if isinstance(reported, int):
         reported = f"{reported // 1000}.{reported % 1000 // 10}"
-    if isinstance(reported, str) and digits(reported):
-        return Fact("driver.cuda", digits(reported), source)
-    if not found.signs and not found.blind:
+    if isinstance(reported, str) and leading_version(reported):
+        return Fact("driver.cuda", leading_version(reported), source)
+    if not detected.signs and not detected.blind:
         return Fact("driver.cuda", None, source)
-    why = reported.get("gap") if isinstance(reported, dict) else answer.get("says")
+    why = reported.get("gap") if isinstance(reported, dict) else reply.get("says")
     return Fact("driver.cuda", None, source, gap=str(why or "the driver does not say"))
 
 
-def _error(answer: dict[str, Any]) -> list[Fact]:
+def _driver_error_facts(reply: dict[str, Any]) -> list[Fact]:
     """NVML's error code and message: 18 is a driver/library mismatch, 9 a driver that is not loaded."""
-    code, says = answer.get("error"), answer.get("says")
-    gap = str(says) if says and code is None else ""
+    code, message = reply.get("error"), reply.get("says")
+    gap = str(message) if message and code is None else ""
     return [
         Fact("driver.error", code, "NVML", gap=gap),
-        Fact("driver.says", str(says) if says else None, "NVML"),
+        Fact("driver.says", str(message) if message else None, "NVML"),
     ]
 
 
-def _library(door: Door) -> list[Fact]:
+def _libcuda_facts(host: HostAccess) -> list[Fact]:
     """The libcuda that a program would load, its real path, and the version in its name."""
     keys = ("driver.library", "driver.compat", "driver.stub", "libcuda.path")
     try:
-        path = door.library("libcuda.so.1")
-        real = door.real(path) if path else None
-    except Blind as blind:
-        return [Fact(key, None, "libcuda.so.1", gap=str(blind)) for key in keys]
+        path = host.find_library("libcuda.so.1")
+        real = host.resolve_path(path) if path else None
+    except AccessError as error:
+        return [Fact(key, None, "libcuda.so.1", gap=str(error)) for key in keys]
     if path is None or real is None:
         return [Fact(key, None, "libcuda.so.1 in the loader's search path") for key in keys]
-    version = named(real)
+    version = parse_libcuda_version(real)
     gap = "" if version else f"the name of {real} carries no version"
     return [
         Fact("driver.library", version, real, gap=gap),
@@ -121,17 +126,17 @@ def _library(door: Door) -> list[Fact]:
     ]
 
 
-def named(path: str) -> str | None:
+def parse_libcuda_version(path: str) -> str | None:
     """Return the version in ``libcuda.so.580.95.05``; WSL and Jetson use ``libcuda.so.1.1``, which has none."""
     tail = path.rpartition(".so.")[2]
-    version = digits(tail) if tail != path else None
+    version = leading_version(tail) if tail != path else None
     return version if version and version == tail and len(version.partition(".")[0]) >= 3 else None
 
 
-def _runtime(door: Door) -> Fact:
+def _cudart_path_fact(host: HostAccess) -> Fact:
     source = "libcudart.so.* in the loader's cache"
     try:
-        found = door.libraries("libcudart.so")
-    except Blind as blind:
-        return Fact("libcudart.path", None, source, gap=str(blind))
-    return Fact("libcudart.path", next(iter(found.values()), None), source)
+        libraries = host.list_libraries("libcudart.so")
+    except AccessError as error:
+        return Fact("libcudart.path", None, source, gap=str(error))
+    return Fact("libcudart.path", next(iter(libraries.values()), None), source)

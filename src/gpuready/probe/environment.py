@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from gpuready.model import Fact
-from gpuready.probe.sight import gaps
-from gpuready.system import Blind
+from gpuready.probe.fact_helpers import gap_facts
+from gpuready.system import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuready.system import Door
+    from gpuready.system import HostAccess
 
 KEYS = ("env.names",)
 SOURCE = "the environment"
-LONGEST = 4096
-FAMILIES = (
+MAX_VALUE_LENGTH = 4096
+VARIABLE_PREFIXES = (
     # GPUs, their libraries and their compilers
     "CUDA", "CUDNN", "CUBLAS", "NCCL", "NVIDIA_", "NVTE_", "NVSHMEM", "NVCC", "UCX_", "FI_", "GLOO_", "HIP_",
     "ROCR_", "ROCM", "HSA_", "ASCEND", "HCCL", "ZE_", "ONEAPI", "SYCL", "HABANA", "MUSA",
@@ -30,7 +30,7 @@ FAMILIES = (
     # paths, builds and downloads
     "CONDA_", "PYTHON", "VIRTUAL_ENV", "XDG_", "GPUREADY_", "LD_", "CMAKE_", "PIP_", "UV_",
 )  # fmt: skip
-NAMES = (
+VARIABLE_NAMES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NODE_WORLD_SIZE", "GROUP_RANK",
     "GROUP_WORLD_SIZE", "ROLE_RANK", "NNODES", "NPROC_PER_NODE", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS",
     "CLUSTER_NAME", "WORKER_ID", "WORKER_NAME", "MULTI_TENANT", "MAX_PORT_RETRY_COUNT", "TASK_QUEUE_ENABLE",
@@ -47,21 +47,25 @@ NAMES = (
 )  # fmt: skip
 
 
-def matters(name: str) -> bool:
+def is_relevant_variable(name: str) -> bool:
     """Whether a rule or a contract may use this variable."""
-    return name.startswith(FAMILIES) or name in NAMES
+    return name.startswith(VARIABLE_PREFIXES) or name in VARIABLE_NAMES
 
 
-def look(door: Door, asked: Iterable[str] = ()) -> list[Fact]:
+def probe_environment(host: HostAccess, extra_names: Iterable[str] = ()) -> list[Fact]:
     """Return the names of the variables that are set, and one fact each; ``HostAccess`` redacts secrets.
 
     ``extra_names`` are names used by a user's own contract.
     """
     try:
-        every = door.environ()
-    except Blind as blind:
-        return gaps(KEYS, str(blind), SOURCE)
-    named = set(asked)
-    kept = {name: value for name, value in sorted(every.items()) if matters(name) or name in named}
-    facts = [Fact(f"env.{name}", value[:LONGEST], SOURCE) for name, value in kept.items()]
+        variables = host.get_environment()
+    except AccessError as error:
+        return gap_facts(KEYS, str(error), SOURCE)
+    requested = set(extra_names)
+    kept = {
+        name: value
+        for name, value in sorted(variables.items())
+        if is_relevant_variable(name) or name in requested
+    }
+    facts = [Fact(f"env.{name}", value[:MAX_VALUE_LENGTH], SOURCE) for name, value in kept.items()]
     return [Fact("env.names", tuple(kept), SOURCE), *facts]

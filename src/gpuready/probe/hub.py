@@ -3,111 +3,118 @@
 from __future__ import annotations
 
 from gpuready.model import Fact
-from gpuready.probe.sight import gaps, seen
-from gpuready.system import Blind
+from gpuready.probe.fact_helpers import gap_facts, read_fact
+from gpuready.system import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from gpuready.system import Door
+    from gpuready.system import HostAccess
 
 KEYS = ("hub.cache", "hub.offline", "hub.token", "disk.path", "disk.total", "disk.free", "disk.rotational")
-PLACE = "HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME"
-MOUNTS, BLOCK = "/proc/self/mountinfo", "/sys/dev/block"
-OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-YES = ("1", "on", "yes", "true", "y", "t")
+CACHE_VARIABLES = "HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME"
+MOUNTINFO_FILE, BLOCK_DEVICES = "/proc/self/mountinfo", "/sys/dev/block"
+OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+TRUE_WORDS = ("1", "on", "yes", "true", "y", "t")
 
 
-def look(door: Door) -> list[Fact]:
+def probe_hub(host: HostAccess) -> list[Fact]:
     """Return the cache and its disk, offline mode, and whether a token exists (it is never read)."""
     return [
-        seen("hub.cache", PLACE, cache, door),
-        seen("hub.offline", ", ".join(OFFLINE), _offline, door),
-        seen("hub.token", f"{', '.join(TOKENS)}, the token file", _token, door),
-        *_disk(door),
+        read_fact("hub.cache", CACHE_VARIABLES, find_hub_cache, host),
+        read_fact("hub.offline", ", ".join(OFFLINE_VARIABLES), _is_hub_offline, host),
+        read_fact("hub.token", f"{', '.join(TOKEN_VARIABLES)}, the token file", _has_hub_token, host),
+        *_cache_disk_facts(host),
     ]
 
 
-def cache(door: Door) -> str:
+def find_hub_cache(host: HostAccess) -> str:
     """Return the model cache as huggingface_hub decides it; AccessError if HOME is not set either."""
-    own = door.env("HF_HUB_CACHE") or door.env("HUGGINGFACE_HUB_CACHE")
-    return _expanded(door, own) if own else f"{_home(door)}/hub"
+    configured = host.get_env_var("HF_HUB_CACHE") or host.get_env_var("HUGGINGFACE_HUB_CACHE")
+    return _expand_home(host, configured) if configured else f"{_hub_home(host)}/hub"
 
 
-def _home(door: Door) -> str:
-    own = door.env("HF_HOME")
-    if own:
-        return _expanded(door, own.rstrip("/"))
-    caches, user = door.env("XDG_CACHE_HOME"), door.env("HOME")
+def _hub_home(host: HostAccess) -> str:
+    configured = host.get_env_var("HF_HOME")
+    if configured:
+        return _expand_home(host, configured.rstrip("/"))
+    caches, user = host.get_env_var("XDG_CACHE_HOME"), host.get_env_var("HOME")
     if not caches and not user:
-        raise Blind("neither HF_HOME nor HOME is set")
+        raise AccessError("neither HF_HOME nor HOME is set")
     return f"{caches or f'{user}/.cache'}/huggingface"
 
 
-def _expanded(door: Door, path: str) -> str:
-    return f"{door.env('HOME') or ''}{path[1:]}" if path.startswith("~/") else path
+def _expand_home(host: HostAccess, path: str) -> str:
+    return f"{host.get_env_var('HOME') or ''}{path[1:]}" if path.startswith("~/") else path
 
 
-def _offline(door: Door) -> bool:
-    return any((door.env(name) or "").strip().lower() in YES for name in OFFLINE)
+def _is_hub_offline(host: HostAccess) -> bool:
+    return any((host.get_env_var(name) or "").strip().lower() in TRUE_WORDS for name in OFFLINE_VARIABLES)
 
 
-def _token(door: Door) -> bool:
-    if any(door.env(name) for name in TOKENS):
+def _has_hub_token(host: HostAccess) -> bool:
+    if any(host.get_env_var(name) for name in TOKEN_VARIABLES):
         return True
-    return door.stat(door.env("HF_TOKEN_PATH") or f"{_home(door)}/token") is not None
+    return host.stat_path(host.get_env_var("HF_TOKEN_PATH") or f"{_hub_home(host)}/token") is not None
 
 
-def _disk(door: Door) -> list[Fact]:
+def _cache_disk_facts(host: HostAccess) -> list[Fact]:
     try:
-        folder = cache(door)
-        path, space = standing(door, folder, door.disk)
-    except Blind as blind:
-        return gaps(KEYS[3:], str(blind), PLACE)
+        folder = find_hub_cache(host)
+        path, space = find_existing_parent(host, folder, host.get_disk_space)
+    except AccessError as error:
+        return gap_facts(KEYS[3:], str(error), CACHE_VARIABLES)
     return [
         Fact("disk.path", path, folder),
         Fact("disk.total", space.get("total"), path),
         Fact("disk.free", space.get("free"), path),
-        _rotational(door, path),
+        _rotational_disk_fact(host, path),
     ]
 
 
-def standing(
-    door: Door, folder: str, ask: Callable[[str], dict[str, Any] | None]
+def find_existing_parent(
+    host: HostAccess, folder: str, query: Callable[[str], dict[str, Any] | None]
 ) -> tuple[str, dict[str, Any]]:
     """Return the folder or its nearest existing parent, and the query's result for it."""
-    path = folder if folder.startswith("/") else f"{door.cwd()}/{folder}"
+    path = folder if folder.startswith("/") else f"{host.get_cwd()}/{folder}"
     while True:
-        answer = ask(path)
-        if answer is not None or path == "/":
-            return path, answer or {}
+        result = query(path)
+        if result is not None or path == "/":
+            return path, result or {}
         path = path.rstrip("/").rpartition("/")[0] or "/"
 
 
-def _rotational(door: Door, path: str) -> Fact:
+def _rotational_disk_fact(host: HostAccess, path: str) -> Fact:
     """Whether the disk spins, as the kernel reports for the mounted device."""
     try:
-        device, kind = mounted(door.read(MOUNTS, 1 << 20) or "", door.real(path))
-        for file in (f"{BLOCK}/{device}/queue/rotational", f"{BLOCK}/{device}/../queue/rotational"):
-            word = (door.read(file) or "").strip()
+        device, kind = parse_mount_device(
+            host.read_text(MOUNTINFO_FILE, 1 << 20) or "", host.resolve_path(path)
+        )
+        for file in (
+            f"{BLOCK_DEVICES}/{device}/queue/rotational",
+            f"{BLOCK_DEVICES}/{device}/../queue/rotational",
+        ):
+            word = (host.read_text(file) or "").strip()
             if word in ("0", "1"):
                 return Fact("disk.rotational", word == "1", file)
-    except Blind as blind:
-        return Fact("disk.rotational", None, MOUNTS, gap=str(blind))
-    return Fact("disk.rotational", None, MOUNTS, gap=f"{kind or 'it'} lies on no disk of this machine")
+    except AccessError as error:
+        return Fact("disk.rotational", None, MOUNTINFO_FILE, gap=str(error))
+    return Fact(
+        "disk.rotational", None, MOUNTINFO_FILE, gap=f"{kind or 'it'} lies on no disk of this machine"
+    )
 
 
-def mounted(text: str, path: str) -> tuple[str, str]:
+def parse_mount_device(text: str, path: str) -> tuple[str, str]:
     """Return device number and file system type of a path, from /proc/self/mountinfo."""
-    best, found = -1, ("", "")
+    best, mount = -1, ("", "")
     for line in text.splitlines():
         words = line.split()
         if len(words) < 7 or " - " not in line:
             continue
         point = words[4].replace("\\040", " ").rstrip("/")
         if len(point) >= best and (path == point or path.startswith(f"{point}/")):
-            best, found = len(point), (words[2], line.partition(" - ")[2].split()[0])
-    return found
+            best, mount = len(point), (words[2], line.partition(" - ")[2].split()[0])
+    return mount

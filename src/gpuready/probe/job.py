@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from gpuready.jobs import model_parameters, model_size
 from gpuready.model import Fact
-from gpuready.probe import modelfile, size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuready.system import Door
+    from gpuready.system import HostAccess
 
 KEYS = ("job.wants", "job.parameters", "job.config", "job.device_map", "job.gpus", "job.model")
 WANTS = (
@@ -41,8 +41,12 @@ ALIASES = {
 }  # fmt: skip
 
 
-def look(
-    door: Door, wants: str | None, model: str | None, config: str | None, also: Iterable[str] = ()
+def probe_job(
+    host: HostAccess,
+    wants: str | None,
+    model: str | None,
+    config: str | None,
+    extra_words: Iterable[str] = (),
 ) -> list[Fact]:
     """Return the facts that the flags state. ValueError, in a sentence, if a flag is invalid.
 
@@ -50,57 +54,67 @@ def look(
     """
     facts: dict[str, Fact] = {}
     if config is not None:
-        from gpuready.probe import jobfile
+        from gpuready.jobs import job_facts
 
-        facts |= {f.key: f for f in jobfile.look(door, config)}
+        facts |= {f.key: f for f in job_facts.read_job_config(host, config)}
     if model is not None:
-        facts |= {f.key: f for f in _model(door, model)}
+        facts |= {f.key: f for f in _model_facts(host, model)}
     if wants is not None:
-        stated = named(wants, also)
-        of_file = facts["job.wants"].value if "job.wants" in facts else ()
-        source = f"--wants, {facts['job.wants'].source}" if of_file else "--wants"
-        facts["job.wants"] = Fact("job.wants", tuple(dict.fromkeys((*stated, *of_file))), source, "stated")
+        wanted = parse_wants(wants, extra_words)
+        file_wants = facts["job.wants"].value if "job.wants" in facts else ()
+        source = f"--wants, {facts['job.wants'].source}" if file_wants else "--wants"
+        facts["job.wants"] = Fact("job.wants", tuple(dict.fromkeys((*wanted, *file_wants))), source, "stated")
     return list(facts.values())
 
 
-def named(wants: str, also: Iterable[str] = ()) -> tuple[str, ...]:
+def parse_wants(wants: str, extra_words: Iterable[str] = ()) -> tuple[str, ...]:
     """Parse ``fp8, flash_attn`` as ``("fp8", "flash-attn")``. ValueError suggests the nearest known words."""
-    own = {word.lower().replace("_", "-") for word in also}
-    spelt = {_squeezed(word): word for word in (*ALIASES, *WANTS, *own)}
+    normalized_extra = {word.lower().replace("_", "-") for word in extra_words}
+    spelt = {_strip_separators(word): word for word in (*ALIASES, *WANTS, *normalized_extra)}
     parts = [part.strip().lower().replace("_", "-") for part in wants.split(",")]
-    words = [spelt.get(_squeezed(part), part) for part in parts if part]
+    words = [spelt.get(_strip_separators(part), part) for part in parts if part]
     if not words:
         raise ValueError("--wants names nothing; write for example --wants bf16,flash-attn")
     for word in words:
-        if word not in WANTS and word not in ALIASES and word not in own:
-            raise ValueError(f"--wants {word} is not known{_nearest(word, (*WANTS, *ALIASES, *own))}")
-    return tuple(dict.fromkeys(word if word in own else ALIASES.get(word, word) for word in words))
+        if word not in WANTS and word not in ALIASES and word not in normalized_extra:
+            raise ValueError(
+                f"--wants {word} is not known{_suggest_wants(word, (*WANTS, *ALIASES, *normalized_extra))}"
+            )
+    return tuple(
+        dict.fromkeys(word if word in normalized_extra else ALIASES.get(word, word) for word in words)
+    )
 
 
-def _squeezed(word: str) -> str:
+def _strip_separators(word: str) -> str:
     """``4-bit``, ``torch.compile``: dots and hyphens do not distinguish words."""
     return word.replace("-", "").replace(".", "")
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def _suggest_wants(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(word, list(known), 3, 0.5)
     return f"; nearest: {', '.join(near)}" if near else f"; it is one of {', '.join(WANTS[:12])} …"
 
 
-def _model(door: Door, model: str) -> list[Fact]:
+def _model_facts(host: HostAccess, model: str) -> list[Fact]:
     """Accept ``7b``, a name that contains a size, a config.json, or a folder with one."""
-    count = size.written(model)
+    count = model_size.parse_parameter_count(model)
     if count is not None and count < 100_000:
         raise ValueError(
             f"--model {model} would be a model of {count} parameters: write {model.strip()}b or {model.strip()}m"
         )
     if count is None:
-        count = modelfile.of_path(door, model, "--model") or size.in_name(model)
+        count = model_parameters.count_parameters_at_path(
+            host, model, "--model"
+        ) or model_size.find_size_in_name(model)
     if count is None:
         raise ValueError(
             f"--model {model} names no size: write 7b, a name such as Llama-3-8B, or a config.json"
         )
     facts = [Fact("job.parameters", count, "--model", "stated")]
-    return facts if size.written(model) else [*facts, Fact("job.model", model, "--model", "stated")]
+    return (
+        facts
+        if model_size.parse_parameter_count(model)
+        else [*facts, Fact("job.model", model, "--model", "stated")]
+    )

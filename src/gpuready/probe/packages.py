@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from gpuready.model import Fact, Noun
-from gpuready.probe.patient import Patient, patient
-from gpuready.probe.sight import gaps, glimpse, seen
-from gpuready.system import Blind
+from gpuready.model import Fact, Record
+from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
+from gpuready.probe.target_environment import TargetEnvironment, find_target_environment
+from gpuready.system import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from gpuready.system import Door
+    from gpuready.system import HostAccess
 
-__all__ = ["KEYS", "Patient", "look", "metadata", "patient", "scan"]
+__all__ = [
+    "KEYS",
+    "TargetEnvironment",
+    "find_target_environment",
+    "probe_packages",
+    "read_package_metadata",
+    "scan_site_folders",
+]
 
 KEYS = (
     "python.version", "python.path", "python.prefix", "python.kind", "python.site", "python.packages",
@@ -26,12 +33,12 @@ FRAMEWORKS = (
 )  # fmt: skip
 """Distributions whose metadata is always read: a version without a contract takes its pins from there."""
 
-SUFFIXES = (".dist-info", ".egg-info")
-METADATA = 262144
+METADATA_SUFFIXES = (".dist-info", ".egg-info")
+MAX_METADATA_BYTES = 262144
 """How much of a METADATA file is read; its headers come first."""
 
 
-class Found(Noun):
+class SitePackages(Record):
     """Version and folder by distribution name, and what is broken."""
 
     versions: dict[str, str]
@@ -40,20 +47,22 @@ class Found(Noun):
     twice: dict[str, tuple[str, ...]]
 
 
-def look(door: Door, who: Patient, asked: Iterable[str] = ()) -> list[Fact]:
+def probe_packages(
+    host: HostAccess, target: TargetEnvironment, extra_names: Iterable[str] = ()
+) -> list[Fact]:
     """Return the target environment, its packages, and leftovers of failed installs.
 
     ``extra_names`` are distributions whose metadata is read in addition to that of the frameworks.
     """
-    if not who.prefix:
-        return gaps(KEYS, who.gap, who.source)
+    if not target.prefix:
+        return gap_facts(KEYS, target.gap, target.source)
     facts = [
-        Fact("python.version", who.version, who.version_source, gap=who.gap),
-        Fact("python.path", who.path, who.source),
-        Fact("python.prefix", who.prefix, who.source),
-        Fact("python.kind", who.kind, who.prefix),
-        Fact("python.site", who.site, who.prefix),
-        seen("python.disk_free", who.prefix, _room, door, who.prefix),
+        Fact("python.version", target.version, target.version_source, gap=target.gap),
+        Fact("python.path", target.path, target.source),
+        Fact("python.prefix", target.prefix, target.source),
+        Fact("python.kind", target.kind, target.prefix),
+        Fact("python.site", target.site, target.prefix),
+        read_fact("python.disk_free", target.prefix, _free_disk_space, host, target.prefix),
     ]
     rest = (
         "python.packages",
@@ -62,42 +71,44 @@ def look(door: Door, who: Patient, asked: Iterable[str] = ()) -> list[Fact]:
         "python.shadowed",
         "python.requires",
     )
-    if not who.site and who.version is None:
+    if not target.site and target.version is None:
         return [
             *facts,
-            *(Fact(key, None, who.prefix, gap=f"no site folder was found: {who.gap}") for key in rest),
+            *(Fact(key, None, target.prefix, gap=f"no site folder was found: {target.gap}") for key in rest),
         ]
     try:
-        found = scan(door, who.site)
-    except Blind as blind:
-        return [*facts, *(Fact(key, None, ", ".join(who.site), gap=str(blind)) for key in rest)]
-    return [*facts, *_listing(door, who, found, asked), *_packages(found)]
+        installed = scan_site_folders(host, target.site)
+    except AccessError as error:
+        return [*facts, *(Fact(key, None, ", ".join(target.site), gap=str(error)) for key in rest)]
+    return [*facts, *_package_list_facts(host, target, installed, extra_names), *_package_facts(installed)]
 
 
-def _room(door: Door, prefix: str) -> int | None:
-    return (door.disk(prefix) or {}).get("free")
+def _free_disk_space(host: HostAccess, prefix: str) -> int | None:
+    return (host.get_disk_space(prefix) or {}).get("free")
 
 
-def _listing(door: Door, who: Patient, found: Found, asked: Iterable[str]) -> list[Fact]:
-    source = ", ".join(who.site) or who.prefix
-    twice = tuple({"name": name, "versions": versions} for name, versions in found.twice.items())
+def _package_list_facts(
+    host: HostAccess, target: TargetEnvironment, installed: SitePackages, extra_names: Iterable[str]
+) -> list[Fact]:
+    source = ", ".join(target.site) or target.prefix
+    twice = tuple({"name": name, "versions": versions} for name, versions in installed.twice.items())
     return [
-        Fact("python.packages", len(found.versions), source),
-        Fact("python.half_installed", found.half, source),
+        Fact("python.packages", len(installed.versions), source),
+        Fact("python.half_installed", installed.half, source),
         Fact("python.duplicates", twice, source),
-        _shadowed(door, who, found),
-        Fact("python.requires", _requires(door, found, asked), source),
+        _shadowed_modules_fact(host, target, installed),
+        Fact("python.requires", _framework_metadata(host, installed, extra_names), source),
     ]
 
 
-def _packages(found: Found) -> list[Fact]:
+def _package_facts(installed: SitePackages) -> list[Fact]:
     facts = []
-    broken = set(found.half)
-    for name, version in found.versions.items():
-        place = found.places[name]
+    broken = set(installed.half)
+    for name, version in installed.versions.items():
+        place = installed.places[name]
         gap = ""
-        if name in found.twice:
-            gap = f"listed twice: {', '.join(found.twice[name])}"
+        if name in installed.twice:
+            gap = f"listed twice: {', '.join(installed.twice[name])}"
         elif place.rpartition("/")[2] in broken:
             gap = "half-installed: its metadata is missing"
         elif not version:
@@ -109,92 +120,100 @@ def _packages(found: Found) -> list[Fact]:
 # -- the listing --------------------------------------------------------------------------------------
 
 
-def scan(door: Door, site: tuple[str, ...]) -> Found:
+def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
     """List every distribution in the site folders; the first folder wins, as for an import."""
-    found = Found({}, {}, (), {})
+    installed = SitePackages({}, {}, (), {})
     half: list[str] = []
     for folder in site:
-        here: dict[str, list[tuple[str, str]]] = {}
-        for entry in door.list(folder) or ():
+        by_name: dict[str, list[tuple[str, str]]] = {}
+        for entry in host.list_directory(folder) or ():
             if entry.startswith("~"):
                 half.append(entry)  # pip renames what it removes, and an interrupted pip leaves it
-            elif entry.endswith(SUFFIXES):
-                name, version = parsed(entry)
-                here.setdefault(name, []).append((version, f"{folder}/{entry}"))
-        for name, copies in here.items():
-            if name in found.versions:
+            elif entry.endswith(METADATA_SUFFIXES):
+                name, version = parse_metadata_folder(entry)
+                by_name.setdefault(name, []).append((version, f"{folder}/{entry}"))
+        for name, copies in by_name.items():
+            if name in installed.versions:
                 continue
             version, place = copies[-1]
-            found.versions[name], found.places[name] = version or _inside(door, place), place
+            installed.versions[name], installed.places[name] = (
+                version or _read_metadata_version(host, place),
+                place,
+            )
             if len(copies) > 1:
-                found.twice[name] = tuple(v for v, _ in copies)
-            half += [p.rpartition("/")[2] for _, p in copies if _is_half(door, p)]
-    return found.but(half=tuple(half))
+                installed.twice[name] = tuple(v for v, _ in copies)
+            half += [p.rpartition("/")[2] for _, p in copies if _is_half_installed(host, p)]
+    return installed.replace(half=tuple(half))
 
 
-def parsed(entry: str) -> tuple[str, str]:
+def parse_metadata_folder(entry: str) -> tuple[str, str]:
     """Parse ``flash_attn-2.8.3.dist-info`` as ``("flash-attn", "2.8.3")``; the version may be empty."""
     stem = entry.rpartition(".")[0]
     if entry.endswith(".egg-info"):
         parts = stem.split("-")
-        return canonical(parts[0]), parts[1] if len(parts) > 1 else ""
+        return canonicalize_name(parts[0]), parts[1] if len(parts) > 1 else ""
     name, dash, version = stem.rpartition("-")
-    return (canonical(name), version) if dash else (canonical(stem), "")
+    return (canonicalize_name(name), version) if dash else (canonicalize_name(stem), "")
 
 
-def canonical(name: str) -> str:
+def canonicalize_name(name: str) -> str:
     plain = name.lower().replace("_", "-").replace(".", "-")
     while "--" in plain:
         plain = plain.replace("--", "-")
     return plain
 
 
-def _is_half(door: Door, place: str) -> bool:
+def _is_half_installed(host: HostAccess, place: str) -> bool:
     if place.endswith(".dist-info"):
-        return glimpse(door.stat, f"{place}/METADATA", otherwise=True) is None
-    status = glimpse(door.stat, place) or {}
-    return status.get("kind") == "dir" and glimpse(door.stat, f"{place}/PKG-INFO", otherwise=True) is None
+        return read_if_present(host.stat_path, f"{place}/METADATA", default=True) is None
+    status = read_if_present(host.stat_path, place) or {}
+    return (
+        status.get("kind") == "dir"
+        and read_if_present(host.stat_path, f"{place}/PKG-INFO", default=True) is None
+    )
 
 
-def _inside(door: Door, place: str) -> str:
-    found = _headers(door, place)
-    return next((value for name, value in found or () if name == "version"), "")
+def _read_metadata_version(host: HostAccess, place: str) -> str:
+    headers = _read_metadata_headers(host, place)
+    return next((value for name, value in headers or () if name == "version"), "")
 
 
 # -- metadata -----------------------------------------------------------------------------------------
 
 
-def metadata(door: Door, name: str, who: Patient | None = None) -> dict[str, Any] | None:
+def read_package_metadata(
+    host: HostAccess, name: str, target: TargetEnvironment | None = None
+) -> dict[str, Any] | None:
     """Return requires_dist, requires_python and version of a distribution; None if not installed."""
-    chosen = who or patient(door)
-    place = scan(door, chosen.site).places.get(canonical(name))
-    return _read(door, place) if place else None
+    environment = target or find_target_environment(host)
+    place = scan_site_folders(host, environment.site).places.get(canonicalize_name(name))
+    return _read_metadata(host, place) if place else None
 
 
-def _read(door: Door, place: str) -> dict[str, Any] | None:
-    headers = _headers(door, place)
+def _read_metadata(host: HostAccess, place: str) -> dict[str, Any] | None:
+    headers = _read_metadata_headers(host, place)
     if headers is None:
         return None
-    of = {
+    fields = {
         field: [value for name, value in headers if name == field] for field in ("version", "requires-python")
     }
     return {
         "requires_dist": tuple(value for name, value in headers if name == "requires-dist"),
-        "requires_python": next(iter(of["requires-python"]), None),
-        "version": next(iter(of["version"]), None),
+        "requires_python": next(iter(fields["requires-python"]), None),
+        "version": next(iter(fields["version"]), None),
     }
 
 
-def _headers(door: Door, place: str) -> list[tuple[str, str]] | None:
+def _read_metadata_headers(host: HostAccess, place: str) -> list[tuple[str, str]] | None:
     files = ("METADATA",) if place.endswith(".dist-info") else ("PKG-INFO", "")
     for file in files:
-        text = glimpse(door.read, f"{place}/{file}".rstrip("/"), METADATA)
+        text = read_if_present(host.read_text, f"{place}/{file}".rstrip("/"), MAX_METADATA_BYTES)
         if text:
-            return list(_pairs(text))
+            return list(_parse_metadata_headers(text))
     return None
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
+def _parse_metadata_headers(text: str) -> Iterator[tuple[str, str]]:
     """Yield the headers up to the empty line; indented lines continue a multi-line licence."""
     for line in text.splitlines():
         if not line:
@@ -204,27 +223,35 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
             yield name.strip().lower(), value.strip()
 
 
-def _requires(door: Door, found: Found, asked: Iterable[str]) -> dict[str, Any]:
-    names = dict.fromkeys([*FRAMEWORKS, *map(canonical, asked)])
-    read = {name: _read(door, found.places[name]) for name in names if name in found.places}
-    return {name: data for name, data in read.items() if data is not None}
+def _framework_metadata(
+    host: HostAccess, installed: SitePackages, extra_names: Iterable[str]
+) -> dict[str, Any]:
+    names = dict.fromkeys([*FRAMEWORKS, *map(canonicalize_name, extra_names)])
+    by_name = {
+        name: _read_metadata(host, installed.places[name]) for name in names if name in installed.places
+    }
+    return {name: data for name, data in by_name.items() if data is not None}
 
 
 # -- the current folder -------------------------------------------------------------------------------
 
 
-def _shadowed(door: Door, who: Patient, found: Found) -> Fact:
+def _shadowed_modules_fact(host: HostAccess, target: TargetEnvironment, installed: SitePackages) -> Fact:
     """Files in the current folder with the name of an installed or standard module."""
     import sys
 
     try:
-        here = door.cwd()
-        names = door.list(here) or ()
-    except Blind as blind:
-        return Fact("python.shadowed", None, "the current folder", gap=str(blind))
-    if here in who.site:
-        return Fact("python.shadowed", (), here)
-    known = {name.replace("-", "_") for name in found.versions} | set(sys.stdlib_module_names)
-    files = [f"{here}/{n}" for n in names if n.endswith(".py") and n[:-3] in known]
-    folders = [f"{here}/{n}" for n in names if n in known and glimpse(door.stat, f"{here}/{n}/__init__.py")]
-    return Fact("python.shadowed", (*files, *folders), here)
+        current_folder = host.get_cwd()
+        names = host.list_directory(current_folder) or ()
+    except AccessError as error:
+        return Fact("python.shadowed", None, "the current folder", gap=str(error))
+    if current_folder in target.site:
+        return Fact("python.shadowed", (), current_folder)
+    known = {name.replace("-", "_") for name in installed.versions} | set(sys.stdlib_module_names)
+    files = [f"{current_folder}/{n}" for n in names if n.endswith(".py") and n[:-3] in known]
+    folders = [
+        f"{current_folder}/{n}"
+        for n in names
+        if n in known and read_if_present(host.stat_path, f"{current_folder}/{n}/__init__.py")
+    ]
+    return Fact("python.shadowed", (*files, *folders), current_folder)

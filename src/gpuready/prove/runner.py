@@ -10,20 +10,25 @@ import os
 import sys
 
 from gpuready.prove import result
-from gpuready.system import redact
-from gpuready.system.processes import Process, end_marked, free_port, wait
-from gpuready.system.scratch import Scratch
+from gpuready.system import redact_text
+from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.process.background import (
+    BackgroundProcess,
+    find_free_port,
+    kill_marked_processes,
+    wait_for_any,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuready.catalog.proofs import Row
-    from gpuready.proven import Proof
+    from gpuready.catalog.proofs import ProofSpec
+    from gpuready.model.proof import ProofResult
 
-SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
+SCRIPTS_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
 
-OFFLINE = {
+OFFLINE_VARIABLES = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
@@ -38,7 +43,7 @@ OFFLINE = {
 }
 """A proof uses no network and leaves nothing in the target environment."""
 
-NOT_OURS = (
+DROPPED_VARIABLES = (
     "PYTHONHOME",
     "PYTHONPATH",
     "PYTHONSTARTUP",
@@ -59,10 +64,10 @@ NOT_OURS = (
     "PMI_RANK",
     "PMI_SIZE",
 )
-NOT_OURS_EITHER = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "ACCELERATE_", "FSDP_")
+DROPPED_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "ACCELERATE_", "FSDP_")
 """Variables of the caller (Python paths, a job's ranks) that would change what a proof does."""
 
-CACHES = {
+CACHE_FOLDERS = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TRITON_CACHE_DIR": "triton",
     "TORCH_EXTENSIONS_DIR": "extensions",
@@ -72,31 +77,35 @@ CACHES = {
 """Fresh caches, so that everything is compiled now. Read-only caches (the hub) stay the user's."""
 
 
-def argv_of(row: Row, python: str, device: str) -> list[str]:
+def proof_command(row: ProofSpec, python: str, device: str) -> list[str]:
     """Return the command line of a proof's process."""
-    script = row.script if row.script.startswith("/") else os.path.join(SCRIPTS, f"{row.script}.py")
+    script = row.script if row.script.startswith("/") else os.path.join(SCRIPTS_FOLDER, f"{row.script}.py")
     return [python, script, "--device", device, *row.arguments]
 
 
-def environment(ours: Mapping[str, str], folder: str, deadline: float, threads: int = 0) -> dict[str, str]:
+def proof_environment(
+    ours: Mapping[str, str], folder: str, deadline: float, threads: int = 0
+) -> dict[str, str]:
     """Return the user's environment without variables of other runs, with cache folders of its own."""
-    kept = {n: v for n, v in ours.items() if n not in NOT_OURS and not n.startswith(NOT_OURS_EITHER)}
-    own = {name: os.path.join(folder, below) for name, below in CACHES.items()}
-    env = kept | OFFLINE | own
+    kept = {
+        n: v for n, v in ours.items() if n not in DROPPED_VARIABLES and not n.startswith(DROPPED_PREFIXES)
+    }
+    own = {name: os.path.join(folder, below) for name, below in CACHE_FOLDERS.items()}
+    env = kept | OFFLINE_VARIABLES | own
     env["TMPDIR"] = os.path.join(folder, "tmp")
     env["GPUREADY_PROOF_DEADLINE"] = f"{deadline:g}"
-    env["GPUREADY_PROOF_SCRIPTS"] = SCRIPTS
+    env["GPUREADY_PROOF_SCRIPTS"] = SCRIPTS_FOLDER
     if threads:
         env.setdefault("OMP_NUM_THREADS", str(threads))
     return env
 
 
-class Running:
+class RunningProof:
     """One running proof: its processes (one per rank) and its folder."""
 
     def __init__(
         self,
-        row: Row,
+        row: ProofSpec,
         python: str,
         device: str,
         variables: Mapping[str, str],
@@ -107,20 +116,20 @@ class Running:
     ):
         self.row, self.python, self.device = row, python, device
         self.deadline = deadline or row.deadline
-        self._scratch = Scratch(variables)
+        self._scratch = TemporaryFolder(variables)
         self.folder = self._scratch.__enter__()
         self.mark = f"GPUREADY_PROOF={self.folder}/"
         for name in ("work", "tmp"):
             os.mkdir(os.path.join(self.folder, name), 0o700)
-        env = environment(variables, self.folder, self.deadline, threads)
-        words = argv_of(row, python, device)
-        port = str(free_port()) if ranks > 1 or row.ranks == 0 else ""
-        self.processes = [self._start(words, env, rank, ranks, port) for rank in range(ranks)]
+        env = proof_environment(variables, self.folder, self.deadline, threads)
+        words = proof_command(row, python, device)
+        port = str(find_free_port()) if ranks > 1 or row.ranks == 0 else ""
+        self.processes = [self._start_rank(words, env, rank, ranks, port) for rank in range(ranks)]
 
-    def _start(
+    def _start_rank(
         self, words: Sequence[str], env: Mapping[str, str], rank: int, ranks: int, port: str
-    ) -> Process:
-        own = dict(env) | {"GPUREADY_PROOF": self._result(rank)}
+    ) -> BackgroundProcess:
+        own = dict(env) | {"GPUREADY_PROOF": self._result_path(rank)}
         if port:
             own |= {
                 "RANK": str(rank),
@@ -130,71 +139,76 @@ class Running:
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port,
             }
-        return Process(words, own, os.path.join(self.folder, "work"), self.deadline)
+        return BackgroundProcess(words, own, os.path.join(self.folder, "work"), self.deadline)
 
-    def _result(self, rank: int) -> str:
+    def _result_path(self, rank: int) -> str:
         return os.path.join(self.folder, f"result-{rank}.json")
 
-    def look(self) -> Proof | None:
+    def poll_proof(self) -> ProofResult | None:
         """Return the verdict once it is over, else None. One failed rank ends the others soon after."""
-        over = [process.look() for process in self.processes]
-        if not all(over):
-            if any(p.over and p.exit != 0 for p in self.processes):
-                self._hurry()
+        finished = [process.check_ended() for process in self.processes]
+        if not all(finished):
+            if any(p.has_ended and p.exit != 0 for p in self.processes):
+                self._shorten_deadlines()
             return None
-        return self._finish()
+        return self._make_proof()
 
-    def _hurry(self) -> None:
+    def _shorten_deadlines(self) -> None:
         """Give the remaining ranks, which wait for one that is gone, a few seconds to report it."""
         import time
 
         for process in self.processes:
-            process.until = min(process.until, time.monotonic() + 3.0)
+            process.ends_at = min(process.ends_at, time.monotonic() + 3.0)
 
-    def _finish(self) -> Proof:
+    def _make_proof(self) -> ProofResult:
         try:
-            told = [result.read(self._result(rank), process) for rank, process in enumerate(self.processes)]
-            proof = result.fold(self.row, self.device, told, self.deadline)
+            rank_results = [
+                result.read_rank_result(self._result_path(rank), process)
+                for rank, process in enumerate(self.processes)
+            ]
+            proof = result.combine_ranks(self.row, self.device, rank_results, self.deadline)
             if proof.verdict == "hung" and not proof.steps:
-                proof = proof.but(output=proof.output + self._start_up())
-            return proof.but(output=redact(proof.output), why=redact(proof.why))
+                proof = proof.replace(output=proof.output + self._trace_startup())
+            return proof.replace(output=redact_text(proof.output), why=redact_text(proof.why))
         finally:
             self.close()
 
-    def _start_up(self) -> str:
+    def _trace_startup(self) -> str:
         """If the interpreter hangs before the script begins: list what it imports."""
-        env = environment({}, self.folder, 5.0)
-        one = Process([self.python, "-X", "importtime", "-c", "pass"], env, self.folder, 3.0)
-        while not one.look():
-            wait([one], 0.2)
-        last = "\n".join(one.text().splitlines()[-12:])
-        return f"\n-- python -X importtime -c pass, its last lines --\n{last}\n" if one.end else ""
+        env = proof_environment({}, self.folder, 5.0)
+        process = BackgroundProcess([self.python, "-X", "importtime", "-c", "pass"], env, self.folder, 3.0)
+        while not process.check_ended():
+            wait_for_any([process], 0.2)
+        last = "\n".join(process.output_text().splitlines()[-12:])
+        return f"\n-- python -X importtime -c pass, its last lines --\n{last}\n" if process.end else ""
 
     def close(self) -> None:
         """Stop all remaining processes and remove the folder."""
         for process in self.processes:
-            process.stop("ended")
-        end_marked(self.mark)
+            process.stop_process("ended")
+        kill_marked_processes(self.mark)
         self._scratch.__exit__()
 
 
-def run(
-    row: Row,
+def run_single_proof(
+    row: ProofSpec,
     python: str = "",
     device: str = "cpu",
     variables: Mapping[str, str] | None = None,
     *,
     deadline: float = 0.0,
     ranks: int = 1,
-) -> Proof:
+) -> ProofResult:
     """Run one proof and wait for its verdict."""
-    given = os.environ if variables is None else variables
-    one = Running(row, python or sys.executable, device, given, deadline=deadline, ranks=ranks)
+    environment_given = os.environ if variables is None else variables
+    running = RunningProof(
+        row, python or sys.executable, device, environment_given, deadline=deadline, ranks=ranks
+    )
     try:
         while True:
-            found = one.look()
-            if found is not None:
-                return found
-            wait(one.processes, 0.5)
+            proof = running.poll_proof()
+            if proof is not None:
+                return proof
+            wait_for_any(running.processes, 0.5)
     finally:
-        one.close()
+        running.close()

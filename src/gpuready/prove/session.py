@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from gpuready.catalog import proofs
-from gpuready.prove import ground
-from gpuready.prove.ground import Task
-from gpuready.prove.runner import Running
-from gpuready.proven import Proof
-from gpuready.system import Blind
-from gpuready.system.processes import wait
+from gpuready.model.proof import ProofResult
+from gpuready.prove import placement
+from gpuready.prove.placement import ProofTask
+from gpuready.prove.runner import RunningProof
+from gpuready.system import AccessError
+from gpuready.system.process.background import wait_for_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpuready.catalog.proofs import Row
+    from gpuready.catalog.proofs import ProofSpec
     from gpuready.model import Facts
 
-    Tell = Callable[[Proof, int, int], None]
+    ProofCallback = Callable[[ProofResult, int, int], None]
 
-BROKE = ("crashed", "hung")
+BROKEN_VERDICTS = ("crashed", "hung")
 
 
-def usual_jobs(cpus: int) -> int:
+def default_job_count(cpus: int) -> int:
     """Return how many processes run in parallel: importing torch keeps a core busy for seconds."""
     return max(1, min(8, (cpus + 1) // 2))
 
 
-class Session:
+class ProofSession:
     """The proofs of one machine."""
 
     def __init__(
@@ -39,48 +39,48 @@ class Session:
         jobs: int = 0,
         deadline: float = 0.0,
         cpus: int = 1,
-        tell: Tell | None = None,
+        tell: ProofCallback | None = None,
     ):
         self.facts, self.python, self.variables = facts, python, variables
-        self.cpus, self.jobs, self.deadline = cpus, jobs or usual_jobs(cpus), deadline
-        self.tell = tell or (lambda proof, done, count: None)
-        self.free, self.single = ground.free(facts), ground.exclusive(facts)
-        self.waiting: list[Task] = []
-        self.running: list[tuple[Task, Running]] = []
-        self.done: list[Proof] = []
+        self.cpus, self.jobs, self.deadline = cpus, jobs or default_job_count(cpus), deadline
+        self.on_proof = tell or (lambda proof, done, count: None)
+        self.free, self.single = placement.free_gpu_bytes(facts), placement.is_gpu_exclusive(facts)
+        self.waiting: list[ProofTask] = []
+        self.running: list[tuple[ProofTask, RunningProof]] = []
+        self.done: list[ProofResult] = []
         self.count = 0
 
-    def run(self, rows: Sequence[Row]) -> tuple[Proof, ...]:
+    def run(self, rows: Sequence[ProofSpec]) -> tuple[ProofResult, ...]:
         """Run all proofs; results are in the order of the rows."""
-        found = [one for row in rows for one in ground.placed(row, self.facts, self.cpus)]
-        self.count = len(found)
-        for one in found:
-            if isinstance(one, Proof):
-                self._over(one)
+        placed = [item for row in rows for item in placement.place_proof(row, self.facts, self.cpus)]
+        self.count = len(placed)
+        for item in placed:
+            if isinstance(item, ProofResult):
+                self._add_result(item)
         # The longest first, so that a slow one does not run alone at the end.
-        tasks = [one for one in found if isinstance(one, Task)]
+        tasks = [item for item in placed if isinstance(item, ProofTask)]
         self.waiting = sorted(tasks, key=lambda task: (task.row.alone, -task.row.deadline, -task.ranks))
         try:
             while self.waiting or self.running:
-                self._turn()
+                self._run_turn()
         finally:
             for _, under_way in self.running:
                 under_way.close()
         order = {row.name: number for number, row in enumerate(rows)}
         return tuple(sorted(self.done, key=lambda proof: order.get(proof.name.partition(",")[0], len(order))))
 
-    def _turn(self) -> None:
-        for task in [task for task in self.waiting if self._fits(task)]:
-            if self._fits(task):
-                self._start(task)
-        wait([process for _, one in self.running for process in one.processes], 0.5)
+    def _run_turn(self) -> None:
+        for task in [task for task in self.waiting if self._may_start_now(task)]:
+            if self._may_start_now(task):
+                self._start_task(task)
+        wait_for_any([process for _, one in self.running for process in one.processes], 0.5)
         for pair in list(self.running):
-            proof = pair[1].look()
+            proof = pair[1].poll_proof()
             if proof is not None:
                 self.running.remove(pair)
-                self._ended(pair[0], proof)
+                self._finish_task(pair[0], proof)
 
-    def _fits(self, task: Task) -> bool:
+    def _may_start_now(self, task: ProofTask) -> bool:
         """Whether a task may start beside the running ones."""
         if not self.running:
             return True
@@ -94,12 +94,12 @@ class Session:
             return True
         return not self.single and sum(other.memory for other in on_gpu) + task.memory <= self.free
 
-    def _start(self, task: Task) -> None:
+    def _start_task(self, task: ProofTask) -> None:
         self.waiting.remove(task)
         together = max(1, min(self.jobs, len(self.waiting) + len(self.running) + 1))
         threads = max(1, self.cpus // max(together, task.ranks))
         try:
-            one = Running(
+            running_proof = RunningProof(
                 task.row,
                 self.python,
                 task.device,
@@ -108,27 +108,33 @@ class Session:
                 ranks=task.ranks,
                 threads=threads,
             )
-        except (Blind, OSError) as trouble:
-            self._over(ground.left(task.row, "skipped", f"it could not be started: {trouble}", task.device))
+        except (AccessError, OSError) as error:
+            self._add_result(
+                placement.unstarted_proof(
+                    task.row, "skipped", f"it could not be started: {error}", task.device
+                )
+            )
             return
-        self.running.append((task, one))
+        self.running.append((task, running_proof))
 
-    def _ended(self, task: Task, proof: Proof) -> None:
+    def _finish_task(self, task: ProofTask, proof: ProofResult) -> None:
         if not task.counts:
-            proof = proof.but(name=f"{proof.name}, cpu", capability=ground.aside(task.row))
-        self._over(proof)
-        broke = proof.verdict in BROKE or (proof.verdict == "failed" and "CUDA error" in proof.why)
+            proof = proof.replace(
+                name=f"{proof.name}, cpu", capability=placement.cpu_capability_names(task.row)
+            )
+        self._add_result(proof)
+        broke = proof.verdict in BROKEN_VERDICTS or (proof.verdict == "failed" and "CUDA error" in proof.why)
         if broke and task.device.startswith("cuda") and ", after " not in task.row.name:
-            self._prove_again(task)
+            self._recheck_gpu(task)
 
-    def _prove_again(self, broken: Task) -> None:
+    def _recheck_gpu(self, broken: ProofTask) -> None:
         """Check with the simplest proof, alone, that the GPU still works after a proof was killed on it."""
-        simplest = proofs.named("cuda")
+        simplest = proofs.find_proof("cuda")
         if simplest is not None:
             self.count += 1
-            again = simplest.but(name=f"cuda, after {broken.row.name}", alone=True)
-            self.waiting.append(Task(again, broken.device, 1, again.memory + ground.CONTEXT))
+            again = simplest.replace(name=f"cuda, after {broken.row.name}", alone=True)
+            self.waiting.append(ProofTask(again, broken.device, 1, again.memory + placement.CONTEXT_BYTES))
 
-    def _over(self, proof: Proof) -> None:
+    def _add_result(self, proof: ProofResult) -> None:
         self.done.append(proof)
-        self.tell(proof, len(self.done), self.count)
+        self.on_proof(proof, len(self.done), self.count)

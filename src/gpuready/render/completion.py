@@ -7,31 +7,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    Entry = Mapping[str, Any]
+    CommandEntry = Mapping[str, Any]
 
 
-def script(shell: str, entries: Sequence[Entry]) -> str:
+def completion_script(shell: str, entries: Sequence[CommandEntry]) -> str:
     """Return the script for one shell; ``entries`` are the commands with their flags, as plain data.
 
     A value that begins with @ is a kind, not a word: @files, @folders, or a kind of ``gpuready completion --list``.
     """
-    return {"bash": bash, "zsh": zsh, "fish": fish}[shell](entries)
+    return {"bash": bash_completion, "zsh": zsh_completion, "fish": fish_completion}[shell](entries)
 
 
-def _first(entries: Iterable[Entry]) -> dict[str, list[str]]:
+def _group_by_first_word(entries: Iterable[CommandEntry]) -> dict[str, list[str]]:
     """The first word of each command, with the second words of those that have two."""
-    found: dict[str, list[str]] = {}
+    subcommands: dict[str, list[str]] = {}
     for entry in entries:
         head, _, tail = entry["name"].partition(" ")
-        found.setdefault(head, [])
+        subcommands.setdefault(head, [])
         if tail:
-            found[head].append(tail)
-    return found
+            subcommands[head].append(tail)
+    return subcommands
 
 
 # -- bash ---------------------------------------------------------------------------------------------------
 
-_BASH = """\
+_BASH_TEMPLATE = """\
 # bash completion for gpuready. In ~/.bashrc: eval "$(gpuready completion bash)"
 _gpuready_words() {{ # KIND ...: adds what completes $cur to COMPREPLY
     local kind kept
@@ -76,11 +76,11 @@ complete -F _gpuready gpuready
 """
 
 
-def bash(entries: Sequence[Entry]) -> str:
+def bash_completion(entries: Sequence[CommandEntry]) -> str:
     """For bash 4 and later; does not need the package bash-completion."""
-    heads = _first(entries)
+    heads = _group_by_first_word(entries)
     inner = [
-        f"    {head})\n        if ((COMP_CWORD == 2)); then _gpuready_words {_words(tails)}; return; fi\n"
+        f"    {head})\n        if ((COMP_CWORD == 2)); then _gpuready_words {_quote_words(tails)}; return; fi\n"
         f'        name="{head} ${{COMP_WORDS[2]}}" ;;'
         for head, tails in heads.items()
         if tails
@@ -89,37 +89,41 @@ def bash(entries: Sequence[Entry]) -> str:
     for entry in entries:
         for flag in entry["flags"]:
             if flag["takes"] and not flag["bare"]:
-                does = _values(flag) or [":"]
-                told = " ".join(does) if does == [":"] else f"_gpuready_words {_words(does)}"
-                values.setdefault(f"{told}; return", []).append(f'"{entry["name"]} {flag["name"]}"')
+                candidates = _flag_values(flag) or [":"]
+                action = (
+                    " ".join(candidates)
+                    if candidates == [":"]
+                    else f"_gpuready_words {_quote_words(candidates)}"
+                )
+                values.setdefault(f"{action}; return", []).append(f'"{entry["name"]} {flag["name"]}"')
             elif flag["bare"]:
-                guard = f"[[ ${{COMP_WORDS[COMP_CWORD]}} == = || ${{COMP_WORDS[COMP_CWORD-1]}} == = ]] && {{ _gpuready_words {_words(_values(flag))}; return; }}"
-                values.setdefault(guard, []).append(f'"{entry["name"]} {flag["name"]}"')
-    return _BASH.format(
-        heads=_words(heads),
+                bare_guard = f"[[ ${{COMP_WORDS[COMP_CWORD]}} == = || ${{COMP_WORDS[COMP_CWORD-1]}} == = ]] && {{ _gpuready_words {_quote_words(_flag_values(flag))}; return; }}"
+                values.setdefault(bare_guard, []).append(f'"{entry["name"]} {flag["name"]}"')
+    return _BASH_TEMPLATE.format(
+        heads=_quote_words(heads),
         inner="\n".join(inner),
-        values="\n".join(f"    {'|'.join(names)}) {does} ;;" for does, names in values.items()),
+        values="\n".join(f"    {'|'.join(names)}) {candidates} ;;" for candidates, names in values.items()),
         flags="\n".join(
-            f'        "{e["name"]}") _gpuready_words {_words(f["name"] for f in e["flags"])} ;;'
+            f'        "{e["name"]}") _gpuready_words {_quote_words(f["name"] for f in e["flags"])} ;;'
             for e in entries
         ),
         arguments="\n".join(
-            f'    "{e["name"]}") _gpuready_words {_words(e["arguments"])} ;;'
+            f'    "{e["name"]}") _gpuready_words {_quote_words(e["arguments"])} ;;'
             for e in entries
             if e["arguments"]
         ),
     )
 
 
-def _values(flag: Mapping[str, Any]) -> list[str]:
+def _flag_values(flag: Mapping[str, Any]) -> list[str]:
     return list(flag["choices"] or flag["kinds"])
 
 
-def _words(words: Iterable[str]) -> str:
-    return " ".join(_quoted(word) for word in words)
+def _quote_words(words: Iterable[str]) -> str:
+    return " ".join(_quote_shell_word(word) for word in words)
 
 
-def _quoted(word: str) -> str:
+def _quote_shell_word(word: str) -> str:
     """Quote for bash and zsh; plain words stay as they are."""
     plain = word.replace("-", "").replace("_", "").replace(".", "").replace("@", "").isalnum()
     return word if plain else "'" + word.replace("'", "'\\''") + "'"
@@ -127,7 +131,7 @@ def _quoted(word: str) -> str:
 
 # -- zsh ----------------------------------------------------------------------------------------------------
 
-_ZSH = """\
+_ZSH_TEMPLATE = """\
 #compdef gpuready
 # zsh completion for gpuready. In ~/.zshrc, after compinit: eval "$(gpuready completion zsh)"
 typeset -gA _gpuready_kept
@@ -167,49 +171,54 @@ compdef _gpuready gpuready
 """
 
 
-def zsh(entries: Sequence[Entry]) -> str:
+def zsh_completion(entries: Sequence[CommandEntry]) -> str:
     """For zsh with its own completion system."""
-    says = {entry["name"]: entry["says"] for entry in entries}
-    heads = _first(entries)
+    descriptions = {entry["name"]: entry["says"] for entry in entries}
+    heads = _group_by_first_word(entries)
     inner = [
-        f"    {head})\n        if (( CURRENT == 3 )); then found=({_words(tails)}); _describe command found; return; fi\n"
+        f"    {head})\n        if (( CURRENT == 3 )); then found=({_quote_words(tails)}); _describe command found; return; fi\n"
         f'        name="{head} $words[3]"; shift words; (( CURRENT-- )) ;;'
         for head, tails in heads.items()
         if tails
     ]
-    described = (_quoted(f"{head}:{_colons(says.get(head, f'commands of {head}'))}") for head in heads)
-    return _ZSH.format(
+    described = (
+        _quote_shell_word(f"{head}:{_escape_colons(descriptions.get(head, f'commands of {head}'))}")
+        for head in heads
+    )
+    return _ZSH_TEMPLATE.format(
         heads=" ".join(described),
         inner="\n".join(inner),
-        commands="\n".join(f'    "{e["name"]}") _arguments -S {_zsh_specs(e)} ;;' for e in entries),
+        commands="\n".join(f'    "{e["name"]}") _arguments -S {_zsh_argument_specs(e)} ;;' for e in entries),
     )
 
 
-def _zsh_specs(entry: Entry) -> str:
-    specs = [_zsh_flag(flag) for flag in entry["flags"]]
+def _zsh_argument_specs(entry: CommandEntry) -> str:
+    specs = [_zsh_flag_spec(flag) for flag in entry["flags"]]
     if entry["arguments"]:
         specs.append(f"*:argument:_gpuready_words {' '.join(entry['arguments'])}")
-    return " ".join(_quoted(spec) for spec in specs)
+    return " ".join(_quote_shell_word(spec) for spec in specs)
 
 
-def _zsh_flag(flag: Mapping[str, Any]) -> str:
-    says = flag["says"].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
+def _zsh_flag_spec(flag: Mapping[str, Any]) -> str:
+    description = (
+        flag["says"].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
+    )
     name = ("*" if flag["many"] else "") + flag["name"]
     if not flag["takes"]:
-        return f"{name}[{says}]"
-    values = _values(flag)
-    does = f"({' '.join(flag['choices'])})" if flag["choices"] else f"_gpuready_words {' '.join(values)}"
-    joint = "=-" if flag["bare"] else "=" if name.lstrip("*").startswith("--") else "+"
-    return f"{name}{joint}[{says}]:{':' if flag['bare'] else ''}{_colons(flag['takes'])}:{does if values else ' '}"
+        return f"{name}[{description}]"
+    values = _flag_values(flag)
+    action = f"({' '.join(flag['choices'])})" if flag["choices"] else f"_gpuready_words {' '.join(values)}"
+    separator = "=-" if flag["bare"] else "=" if name.lstrip("*").startswith("--") else "+"
+    return f"{name}{separator}[{description}]:{':' if flag['bare'] else ''}{_escape_colons(flag['takes'])}:{action if values else ' '}"
 
 
-def _colons(text: str) -> str:
+def _escape_colons(text: str) -> str:
     return text.replace(":", "\\:")
 
 
 # -- fish ---------------------------------------------------------------------------------------------------
 
-_FISH = """\
+_FISH_HEADER = """\
 # fish completion for gpuready. As a file: gpuready completion fish > ~/.config/fish/completions/gpuready.fish
 function __gpuready_names # KIND: asked once a shell
     set -l kept __gpuready_kept_$argv[1]
@@ -228,49 +237,53 @@ complete -c gpuready -f
 """
 
 
-def fish(entries: Sequence[Entry]) -> str:
+def fish_completion(entries: Sequence[CommandEntry]) -> str:
     """For fish 3 and later."""
-    says = {entry["name"]: entry["says"] for entry in entries}
-    lines = [_FISH.rstrip("\n")]
-    for head, tails in _first(entries).items():
-        told = _fished(says.get(head, f"commands of {head}"))
-        lines.append(f"complete -c gpuready -n 'test (count (commandline -opc)) -eq 1' -a {head} -d {told}")
+    descriptions = {entry["name"]: entry["says"] for entry in entries}
+    lines = [_FISH_HEADER.rstrip("\n")]
+    for head, tails in _group_by_first_word(entries).items():
+        description = _quote_for_fish(descriptions.get(head, f"commands of {head}"))
+        lines.append(
+            f"complete -c gpuready -n 'test (count (commandline -opc)) -eq 1' -a {head} -d {description}"
+        )
         for tail in tails:
             lines.append(
                 f"complete -c gpuready -n '__gpuready_at {head}; and test (count (commandline -opc)) -eq 2' "
-                f"-a {tail} -d {_fished(says[f'{head} {tail}'])}"
+                f"-a {tail} -d {_quote_for_fish(descriptions[f'{head} {tail}'])}"
             )
     for entry in entries:
-        lines += _fish_entry(entry)
+        lines += _fish_command_lines(entry)
     return "\n".join(lines) + "\n"
 
 
-def _fish_entry(entry: Entry) -> list[str]:
+def _fish_command_lines(entry: CommandEntry) -> list[str]:
     at = f"complete -c gpuready -n '__gpuready_at {entry['name']}'"
-    lines = [f"{at} {_fish_flag(flag)}" for flag in entry["flags"]]
+    lines = [f"{at} {_fish_flag_options(flag)}" for flag in entry["flags"]]
     if entry["arguments"]:
-        lines.append(f"{at} {_fish_values(entry['arguments'], required=False)}")
+        lines.append(f"{at} {_fish_value_options(entry['arguments'], required=False)}")
     return lines
 
 
-def _fish_flag(flag: Mapping[str, Any]) -> str:
+def _fish_flag_options(flag: Mapping[str, Any]) -> str:
     name = flag["name"]
     named = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
-    told = f"{named} -d {_fished(flag['says'])}"
+    options = f"{named} -d {_quote_for_fish(flag['says'])}"
     if not flag["takes"] or flag["bare"]:
-        return told + (f" -a {_fished(' '.join(flag['choices']))}" if flag["bare"] else "")
-    return f"{told} {_fish_values(_values(flag), required=True)}"
+        return options + (f" -a {_quote_for_fish(' '.join(flag['choices']))}" if flag["bare"] else "")
+    return f"{options} {_fish_value_options(_flag_values(flag), required=True)}"
 
 
-def _fish_values(kinds: Sequence[str], required: bool) -> str:
+def _fish_value_options(kinds: Sequence[str], required: bool) -> str:
     """``-r`` requires a value, ``-F`` allows files, ``-f`` does not."""
-    asked = ["(__fish_complete_directories)"] if "@folders" in kinds else []
+    candidates = ["(__fish_complete_directories)"] if "@folders" in kinds else []
     for kind in kinds:
         if kind not in ("@files", "@folders"):
-            asked.append(f"(__gpuready_names {kind[1:]})" if kind.startswith("@") else kind)
+            candidates.append(f"(__gpuready_names {kind[1:]})" if kind.startswith("@") else kind)
     files = "-F" if "@files" in kinds else "-f"
-    return f"{'-r ' if required else ''}{files}" + (f" -a {_fished(' '.join(asked))}" if asked else "")
+    return f"{'-r ' if required else ''}{files}" + (
+        f" -a {_quote_for_fish(' '.join(candidates))}" if candidates else ""
+    )
 
 
-def _fished(text: str) -> str:
+def _quote_for_fish(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -6,118 +6,128 @@ be ended by their content.
 
 from __future__ import annotations
 
-from gpuready.render.escape import command, visible
+from gpuready.render.escape import escape_unprintable, quote_command_words
 from gpuready.render.layout import Screen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.planned import Clash, Setting, Settings
+    from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
 
-SCREEN = Screen(width=78)  # two columns are for the comment mark
+COMMENT_SCREEN = Screen(width=78)  # two columns are for the comment mark
 
 
-def text(found: Settings, shell: str, words: tuple[str, ...]) -> str:
+def render_env_script(settings: EnvironmentSettings, shell: str, words: tuple[str, ...]) -> str:
     """The lines for one reader. ValueError, in a sentence, where a value cannot be written for it."""
-    line = _LINES[shell]
-    blocks = [_head(found, shell, words)]
-    blocks += [[*_reason(one), line(_checked(one.name), one.value)] for one in found.variables]
-    blocks += [_conflict(one) for one in found.conflicts]
-    blocks += [_comment(f"! {note}", 2) for note in found.notes]
-    if found.left:
-        names = ", ".join(dict.fromkeys(one.name for one in found.left))
-        blocks.append(_comment(f"left to {found.framework}, which sets them where they are due: {names}"))
+    line = _LINE_FORMATTERS[shell]
+    blocks = [_env_header_comment(settings, shell, words)]
+    blocks += [
+        [*_setting_comment(one), line(_check_variable_name(one.name), one.value)]
+        for one in settings.variables
+    ]
+    blocks += [_clash_comment(one) for one in settings.conflicts]
+    blocks += [_comment_lines(f"! {note}", 2) for note in settings.notes]
+    if settings.left:
+        names = ", ".join(dict.fromkeys(one.name for one in settings.left))
+        blocks.append(
+            _comment_lines(f"left to {settings.framework}, which sets them where they are due: {names}")
+        )
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
 # -- comments -------------------------------------------------------------------------------------------
 
 
-def _head(found: Settings, shell: str, words: tuple[str, ...]) -> list[str]:
-    title = found.name + (f", {found.role}" if found.role else "")
-    title += f", on {found.machine}" if found.machine else ""
-    title += f", torch {found.torch}" if found.torch else ", torch not known"
-    lines = _comment(title)
-    others = [role for role in found.roles if role != found.role]
+def _env_header_comment(settings: EnvironmentSettings, shell: str, words: tuple[str, ...]) -> list[str]:
+    title = settings.name + (f", {settings.role}" if settings.role else "")
+    title += f", on {settings.machine}" if settings.machine else ""
+    title += f", torch {settings.torch}" if settings.torch else ", torch not known"
+    lines = _comment_lines(title)
+    others = [role for role in settings.roles if role != settings.role]
     if others:
-        lines += _comment(f"for other processes: --role {' or '.join(others)}")
-    again = " ".join(command(words))
-    use = _USE[shell].format(again=again)
-    lines += [f"# {use}"] if shell in ("bash", "fish") else _comment(use)
+        lines += _comment_lines(f"for other processes: --role {' or '.join(others)}")
+    again = " ".join(quote_command_words(words))
+    use = _USAGE_HINTS[shell].format(again=again)
+    lines += [f"# {use}"] if shell in ("bash", "fish") else _comment_lines(use)
     return lines + (["[Service]"] if shell == "systemd" else [])
 
 
-def _reason(one: Setting) -> list[str]:
+def _setting_comment(one: VariableSetting) -> list[str]:
     state = " (it is set so already)" if one.state == "held" else ""
-    lines = _comment(f"{one.by}: {one.why}{state}", 2)
-    return lines + (_comment(f"  [{one.cite}]", 4) if one.cite else [])
+    lines = _comment_lines(f"{one.by}: {one.why}{state}", 2)
+    return lines + (_comment_lines(f"  [{one.cite}]", 4) if one.cite else [])
 
 
-def _conflict(one: Clash) -> list[str]:
-    have = visible(one.have)
-    lines = _comment(f"conflict: {one.name} is set to {have!r} here, and {one.by} wants {one.wants!r}.", 2)
-    lines += _comment(f"  Nothing is changed: {one.then}. Why it is wanted: {one.why}", 2)
-    return lines + (_comment(f"  [{one.cite}]", 4) if one.cite else [])
+def _clash_comment(one: VariableConflict) -> list[str]:
+    have = escape_unprintable(one.have)
+    lines = _comment_lines(
+        f"conflict: {one.name} is set to {have!r} here, and {one.by} wants {one.wants!r}.", 2
+    )
+    lines += _comment_lines(f"  Nothing is changed: {one.then}. Why it is wanted: {one.why}", 2)
+    return lines + (_comment_lines(f"  [{one.cite}]", 4) if one.cite else [])
 
 
-def _comment(said: str, hang: int = 0) -> list[str]:
+def _comment_lines(comment: str, hang: int = 0) -> list[str]:
     """Text as comment lines; control characters cannot end a line early."""
-    lead = len(said) - len(said.lstrip(" "))
-    return [f"# {line}" for line in SCREEN.paragraph(visible(said), lead, max(hang - lead, 0))]
+    lead = len(comment) - len(comment.lstrip(" "))
+    return [
+        f"# {line}"
+        for line in COMMENT_SCREEN.format_paragraph(escape_unprintable(comment), lead, max(hang - lead, 0))
+    ]
 
 
 # -- values ---------------------------------------------------------------------------------------------
 
 
-def _checked(name: str) -> str:
+def _check_variable_name(name: str) -> str:
     if name and name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit():
         return name
     raise ValueError(f"{name!r} is not the name of an environment variable")
 
 
-def _whole(name: str, value: str) -> str:
+def _reject_nul(name: str, value: str) -> str:
     if "\0" in value:
         raise ValueError(f"the value of {name} has a NUL in it, which no environment can carry")
     return value
 
 
-def bash(name: str, value: str) -> str:
+def bash_export_line(name: str, value: str) -> str:
     """``export NAME='value'``; unprintable characters are written as ``$'\\x1b'``."""
-    return f"export {name}={_bash(_whole(name, value))}"
+    return f"export {name}={_quote_for_bash(_reject_nul(name, value))}"
 
 
-def _bash(value: str) -> str:
+def _quote_for_bash(value: str) -> str:
     if value.isprintable() or value.replace("\n", "").isprintable():
         return "'" + value.replace("'", "'\\''") + "'"
-    return "$'" + "".join(_ansi(char) for char in value) + "'"
+    return "$'" + "".join(_ansi_c_escape(char) for char in value) + "'"
 
 
-def _ansi(char: str) -> str:
+def _ansi_c_escape(char: str) -> str:
     if char in "\\'":
         return "\\" + char
-    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in _bytes(char))
+    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in _encode_character(char))
 
 
-def _bytes(char: str) -> bytes:
+def _encode_character(char: str) -> bytes:
     return char.encode("utf-8", "surrogateescape")
 
 
-def fish(name: str, value: str) -> str:
+def fish_set_line(name: str, value: str) -> str:
     """``set -gx NAME 'value'``: inside quotes fish only treats a backslash before itself or a quote specially."""
     parts, plain = [], ""
-    for char in _whole(name, value):
+    for char in _reject_nul(name, value):
         if char.isprintable() or char == "\n":
             plain += "\\" + char if char in "\\'" else char
         else:
             parts += [f"'{plain}'"] if plain else []
-            parts.append("".join(f"\\X{byte:02x}" for byte in _bytes(char)))
+            parts.append("".join(f"\\X{byte:02x}" for byte in _encode_character(char)))
             plain = ""
     parts += [f"'{plain}'"] if plain or not parts else []
     return f"set -gx {name} {''.join(parts)}"
 
 
-def docker(name: str, value: str) -> str:
+def docker_env_line(name: str, value: str) -> str:
     """A line of an ``--env-file``, which has no quoting: one line, taken literally."""
-    _whole(name, value)
+    _reject_nul(name, value)
     if "\n" in value or "\r" in value:
         raise ValueError(f"the value of {name} has a line break, which docker's --env-file cannot carry")
     if not value.isprintable() and any("\udc80" <= char <= "\udcff" for char in value):
@@ -125,23 +135,29 @@ def docker(name: str, value: str) -> str:
     return f"{name}={value}"
 
 
-def systemd(name: str, value: str) -> str:
+def systemd_env_line(name: str, value: str) -> str:
     """``Environment="NAME=value"``: quotes, backslashes, percent signs and control characters are escaped."""
-    inside = "".join(_unit(char) for char in _whole(name, value))
+    inside = "".join(_escape_unit_character(char) for char in _reject_nul(name, value))
     return f'Environment="{name}={inside}"'
 
 
-def _unit(char: str) -> str:
+def _escape_unit_character(char: str) -> str:
     if char in '\\"':
         return "\\" + char
     if char == "%":
         return "%%"
-    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in _bytes(char))
+    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in _encode_character(char))
 
 
-_LINES = {"bash": bash, "slurm": bash, "fish": fish, "docker": docker, "systemd": systemd}
-SHELLS = tuple(_LINES)
-_USE = {
+_LINE_FORMATTERS = {
+    "bash": bash_export_line,
+    "slurm": bash_export_line,
+    "fish": fish_set_line,
+    "docker": docker_env_line,
+    "systemd": systemd_env_line,
+}
+SUPPORTED_SHELLS = tuple(_LINE_FORMATTERS)
+_USAGE_HINTS = {
     "bash": 'use: eval "$({again})"',
     "fish": "use: {again} | source",
     "slurm": "put these lines into the batch script, before srun; sbatch passes them on (--export=ALL)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.render.escape import visible
+from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen
 
 TYPE_CHECKING = False
@@ -11,27 +11,41 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def page(told: Mapping[str, Any], screen: Screen | None = None) -> str:
-    on = screen or Screen()
-    role = told["severity"] if told["severity"] in ("error", "warning") else "info"
-    lines = on.led(
-        f"{visible(told['severity'])}[{visible(told['code'])}]:", visible(told["title"]).rstrip("."), role
+def render_rule_page(rule: Mapping[str, Any], screen: Screen | None = None) -> str:
+    display = screen or Screen()
+    role = rule["severity"] if rule["severity"] in ("error", "warning") else "info"
+    lines = display.lead_paragraph(
+        f"{escape_unprintable(rule['severity'])}[{escape_unprintable(rule['code'])}]:",
+        escape_unprintable(rule["title"]).rstrip("."),
+        role,
     )
-    lines += on.paragraph(visible(told["name"]), 2)
-    sections = [lines, *(_paragraph(text, on) for text in _paragraphs(str(told["text"]).replace("``", "`")))]
-    read = ", ".join(dict.fromkeys(told["reads"]))
-    sections += [_listed("reads", [read] if read else [], on), _listed("in a log", _heard(told["signs"]), on)]
+    lines += display.format_paragraph(escape_unprintable(rule["name"]), 2)
+    sections = [
+        lines,
+        *(
+            _format_paragraph(text, display)
+            for text in _split_paragraphs(str(rule["text"]).replace("``", "`"))
+        ),
+    ]
+    read = ", ".join(dict.fromkeys(rule["reads"]))
+    sections += [
+        _format_labelled_list("reads", [read] if read else [], display),
+        _format_labelled_list("in a log", _log_wordings(rule["signs"]), display),
+    ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
-def index(every: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
+def render_rule_index(rules: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
     """All codes with their titles, one line each."""
-    on = screen or Screen()
-    rows = [tuple(visible(told[k]).rstrip(".") for k in ("code", "severity", "title")) for told in every]
-    return "".join(line + "\n" for row in on.table(rows) for line in row)
+    display = screen or Screen()
+    rows = [
+        tuple(escape_unprintable(rule[k]).rstrip(".") for k in ("code", "severity", "title"))
+        for rule in rules
+    ]
+    return "".join(line + "\n" for row in display.format_table(rows) for line in row)
 
 
-def _paragraphs(text: str) -> list[list[str]]:
+def _split_paragraphs(text: str) -> list[list[str]]:
     """Split at blank lines; each paragraph keeps its lines."""
     blocks: list[list[str]] = [[]]
     for line in text.splitlines():
@@ -42,37 +56,37 @@ def _paragraphs(text: str) -> list[list[str]]:
     return [block for block in blocks if block]
 
 
-def _paragraph(lines: list[str], screen: Screen) -> list[str]:
+def _format_paragraph(lines: list[str], screen: Screen) -> list[str]:
     """Prose is refilled; indented or listed lines keep their breaks."""
     if not any(line.startswith((" ", "- ", "* ")) for line in lines):
-        return screen.paragraph(" ".join(visible(line) for line in lines))
-    kept = []
+        return screen.format_paragraph(" ".join(escape_unprintable(line) for line in lines))
+    formatted = []
     for line in lines:
         indent = min(len(line) - len(line.lstrip(" ")), 8)
-        kept += screen.paragraph(visible(line.strip()), indent, 2)
-    return kept
+        formatted += screen.format_paragraph(escape_unprintable(line.strip()), indent, 2)
+    return formatted
 
 
-HEARD = 6
+MAX_WORDINGS = 6
 """Shown on the page; --json has all of them."""
 
 
-def _heard(signs: Sequence[str]) -> list[str]:
+def _log_wordings(patterns: Sequence[str]) -> list[str]:
     """Log wordings, shortest first, with an ellipsis for the parts that vary."""
-    plain = sorted(dict.fromkeys(_without_names(sign) for sign in signs), key=len)
-    more = [f"and {len(plain) - HEARD} more wordings: --json"] if len(plain) > HEARD else []
-    return plain[:HEARD] + more
+    plain = sorted(dict.fromkeys(_replace_placeholders(pattern) for pattern in patterns), key=len)
+    more = [f"and {len(plain) - MAX_WORDINGS} more wordings: --json"] if len(plain) > MAX_WORDINGS else []
+    return plain[:MAX_WORDINGS] + more
 
 
-def _without_names(sign: str) -> str:
+def _replace_placeholders(pattern: str) -> str:
     """``GPU {gpu} has`` -> ``GPU … has``."""
-    parts = sign.replace("{{", "\0").replace("}}", "\1").split("{")
+    parts = pattern.replace("{{", "\0").replace("}}", "\1").split("{")
     text = parts[0] + "".join("…" + part.partition("}")[2] for part in parts[1:])
     return text.replace("\0", "{").replace("\1", "}")
 
 
-def _listed(label: str, items: Sequence[str], screen: Screen) -> list[str]:
-    lines = [line for item in items for line in screen.paragraph(visible(item), 11, 2)]
+def _format_labelled_list(label: str, items: Sequence[str], screen: Screen) -> list[str]:
+    lines = [line for item in items for line in screen.format_paragraph(escape_unprintable(item), 11, 2)]
     if not lines:
         return []
-    return [screen.paint(f"{label:>9}", "dim") + "  " + lines[0][11:], *lines[1:]]
+    return [screen.apply_style(f"{label:>9}", "dim") + "  " + lines[0][11:], *lines[1:]]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from gpuready.render.escape import command, visible
-from gpuready.render.layout import Screen, pad
+from gpuready.render.escape import escape_unprintable, quote_command_words
+from gpuready.render.layout import Screen, pad_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from gpuready.fitted import Fitted, Largest, Place, Proposal
+    from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
 
 GIB = 1 << 30
-SEEN = GIB // 200
+MIN_SHOWN_BYTES = GIB // 200
 """Smaller sizes would print as zero."""
-MARKS = {"fits": "ok", "does not fit": "error", "undecided": "undecided"}
-ALWAYS = (
+FIT_VERDICT_MARKS = {"fits": "ok", "does not fit": "error", "undecided": "undecided"}
+ALWAYS_SHOWN_FIELDS = (
     "method",
     "micro_batch",
     "seq",
@@ -28,88 +28,106 @@ ALWAYS = (
     "accumulation",
 )
 """Job fields that are always shown; others only where they are set."""
-QUIET = (
+NEVER_SHOWN_FIELDS = (
     "loop", "steps", "clip", "experts", "kbit", "double_quant", "task", "model",
     "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "sub_group", "contiguous_gradients",
 )  # fmt: skip
 
 
-def fields(found: Fitted) -> dict[str, Any]:
+def fit_json_fields(result: FitResult) -> dict[str, Any]:
     """The JSON fields, all sizes in bytes."""
-    told = found.to_json()
-    told["places"] = [_place(place) for place in found.places]
-    told["gpus"] = [_place(place) for place in found.gpus]
-    if found.largest is None:
-        del told["largest"]
-    return {"verdict": found.verdict, "fits": found.fits, "exit": found.exit} | told
+    result_json = result.to_json()
+    result_json["places"] = [_place_json_fields(place) for place in result.places]
+    result_json["gpus"] = [_place_json_fields(place) for place in result.gpus]
+    if result.largest is None:
+        del result_json["largest"]
+    return {"verdict": result.verdict, "fits": result.fits, "exit": result.exit} | result_json
 
 
-def _place(place: Place) -> dict[str, Any]:
-    return place.to_json() | {"room": list(place.room)}
+def _place_json_fields(place: GpuCandidate) -> dict[str, Any]:
+    return place.to_json() | {"room": list(place.available_memory)}
 
 
-def line(found: Fitted) -> str:
+def format_fit_line(result: FitResult) -> str:
     """``llama-3.1-8b: 61.5 GiB; fits on NVIDIA H200 (139.8 GiB)``"""
-    name = visible(found.model)
-    if found.largest is not None:
-        return f"{name}: {_most(found.largest)}\n"
-    if found.minimum is None or not (found.places or found.gpus):
-        return f"{name}: undecided ({visible(found.why)})\n"
-    where = [f"{place.verdict} on {visible(place.name)} ({_band(*place.room)})" for place in found.places]
-    if found.gpus and not where:
-        fitting = [place for place in found.gpus if place.verdict == "fits"]
-        where = [f"fits {visible(fitting[0].name)} and larger" if fitting else "fits no GPU of the catalogue"]
-    least = found.proposals[0].says if found.proposals else ""
-    change = [f"smallest change: {visible(least)}"] if least else []
-    return f"{name}: {_size(_needed(found))}; {'; '.join([*where, *change])}\n"
+    name = escape_unprintable(result.model)
+    if result.largest is not None:
+        return f"{name}: {_describe_largest(result.largest)}\n"
+    if result.minimum is None or not (result.places or result.gpus):
+        return f"{name}: undecided ({escape_unprintable(result.why)})\n"
+    where = [
+        f"{place.verdict} on {escape_unprintable(place.name)} ({format_gib_range(*place.available_memory)})"
+        for place in result.places
+    ]
+    if result.gpus and not where:
+        fitting = [place for place in result.gpus if place.verdict == "fits"]
+        where = [
+            f"fits {escape_unprintable(fitting[0].name)} and larger"
+            if fitting
+            else "fits no GPU of the catalogue"
+        ]
+    least = result.proposals[0].says if result.proposals else ""
+    change = [f"smallest change: {escape_unprintable(least)}"] if least else []
+    return f"{name}: {format_gib(_total_needed_bytes(result))}; {'; '.join([*where, *change])}\n"
 
 
-def page(found: Fitted, screen: Screen, verbose: bool = False) -> str:
-    sections = [_head(found, screen), _setup(found, screen, verbose)]
-    if found.minimum is not None:
-        sections += [_bar(found, screen), _phases(found, screen) if verbose else []]
-    sections += [_places(found, screen), _gpus(found, screen, verbose)]
-    sections += [_proposals(found.proposals, screen, verbose), _notes(found, screen), _verdict(found, screen)]
+def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) -> str:
+    sections = [_format_fit_header(result, screen), _format_job_setup(result, screen, verbose)]
+    if result.minimum is not None:
+        sections += [
+            _format_memory_bars(result, screen),
+            _format_phase_table(result, screen) if verbose else [],
+        ]
+    sections += [_format_fit_places(result, screen), _format_catalogue_gpus(result, screen, verbose)]
+    sections += [
+        _format_proposals(result.proposals, screen, verbose),
+        _format_fit_notes(result, screen),
+        _format_fit_verdict(result, screen),
+    ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _needed(found: Fitted) -> int:
-    return (found.minimum or 0) + found.overhead[1]
+def _total_needed_bytes(result: FitResult) -> int:
+    return (result.minimum or 0) + result.overhead[1]
 
 
-def _size(count: int) -> str:
+def format_gib(count: int) -> str:
     """Always GiB, so that sizes compare at a glance."""
     return f"{count / GIB:.2f} GiB" if count < 10 * GIB else f"{count / GIB:.1f} GiB"
 
 
-def _band(low: int, high: int) -> str:
-    first, last = _size(low), _size(high)
+def format_gib_range(low: int, high: int) -> str:
+    first, last = format_gib(low), format_gib(high)
     return first if first == last else f"{first.removesuffix(' GiB')} to {last}"
 
 
 # -- job ------------------------------------------------------------------------------------------------------
 
 
-def _head(found: Fitted, screen: Screen) -> list[str]:
-    left = f"fit of {visible(found.model)}"
-    right = "" if found.kind == "flags" else f"read as {visible(found.kind)}"
-    first, *rest = screen.ends(left, right)
-    return [screen.paint(left, "bold") + first[len(left) :] if first.startswith(left) else first, *rest]
+def _format_fit_header(result: FitResult, screen: Screen) -> list[str]:
+    left = f"fit of {escape_unprintable(result.model)}"
+    right = "" if result.kind == "flags" else f"read as {escape_unprintable(result.kind)}"
+    first, *rest = screen.align_ends(left, right)
+    return [screen.apply_style(left, "bold") + first[len(left) :] if first.startswith(left) else first, *rest]
 
 
-def _setup(found: Fitted, screen: Screen, verbose: bool) -> list[str]:
+def _format_job_setup(result: FitResult, screen: Screen, verbose: bool) -> list[str]:
     """The job in words; with -v the source of each setting."""
-    job = dict(found.job)
+    job = dict(result.job)
     if verbose:
         rows = [
-            (visible(name), _word(value), visible(found.said.get(name, "default")))
+            (
+                escape_unprintable(name),
+                _format_job_value(value),
+                escape_unprintable(result.said.get(name, "default")),
+            )
             for name, value in job.items()
         ]
-        return ["  " + text for row in screen.table(rows, 2) for text in row]
-    return screen.paragraph(", ".join(_words(job, found.said)), 2)
+        return ["  " + text for row in screen.format_table(rows, 2) for text in row]
+    return screen.format_paragraph(", ".join(describe_job_setup(job, result.said)), 2)
 
 
-def _words(job: dict[str, Any], said: Any) -> list[str]:
+def describe_job_setup(job: dict[str, Any], sources: Any) -> list[str]:
     if job.get("task") == "generate":
         words = [f"generates {job['new_tokens']} tokens after {job['seq']}", f"batch of {job['micro_batch']}"]
         words += [job["precision"], f"{job['cache']} cache", job["attention"]]
@@ -130,163 +148,184 @@ def _words(job: dict[str, Any], said: Any) -> list[str]:
     if not job.get("reshard", True):
         words.append("weights kept after the forward")
     more = {
-        name: value for name, value in job.items() if name in said and name not in (*ALWAYS, *QUIET, "lora_r")
+        name: value
+        for name, value in job.items()
+        if name in sources and name not in (*ALWAYS_SHOWN_FIELDS, *NEVER_SHOWN_FIELDS, "lora_r")
     }
     return words + [
-        f"{name.replace('_', ' ')} {_word(value)}".removesuffix(" yes")
+        f"{name.replace('_', ' ')} {_format_job_value(value)}".removesuffix(" yes")
         for name, value in more.items()
         if value
     ]
 
 
-def _word(value: Any) -> str:
+def _format_job_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value == -1:  # the only negative value a setting can have
         return "auto"
-    return visible(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value) or "none"
+    return (
+        escape_unprintable(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value)
+        or "none"
+    )
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
 
 
-def _bar(found: Fitted, screen: Screen) -> list[str]:
+def _format_memory_bars(result: FitResult, screen: Screen) -> list[str]:
     """One bar for each part at the peak, the largest first, then fragmentation and overhead."""
-    parts = sorted(((size, name) for name, size in found.parts.items() if size >= SEEN), reverse=True)
-    lost = max((found.minimum or 0) - sum(size for size, _ in parts), 0)
+    parts = sorted(
+        ((size, name) for name, size in result.parts.items() if size >= MIN_SHOWN_BYTES), reverse=True
+    )
+    unused = max((result.minimum or 0) - sum(size for size, _ in parts), 0)
     rows = [(name, size) for size, name in parts]
-    rows += [("between blocks", lost)] if lost else []
-    rows.append(("CUDA and its libraries", found.overhead[1]))
-    most = max(size for _, size in rows) or 1
-    wide = max(len(name) for name, _ in rows)
-    room = screen.width - wide - 20
-    lines = screen.paragraph(f"{_moment(found)}:")
+    rows += [("between blocks", unused)] if unused else []
+    rows.append(("CUDA and its libraries", result.overhead[1]))
+    largest_size = max(size for _, size in rows) or 1
+    name_width = max(len(name) for name, _ in rows)
+    bar_width = screen.width - name_width - 20
+    lines = screen.format_paragraph(f"{describe_peak_moment(result)}:")
     for name, size in rows:
-        filled = max(round(room * size / most), 1) if room >= 8 else 0  # too narrow for bars
-        bar = screen.paint(("#" if screen.ascii else "█") * filled, "info")
-        lines.append(f"  {pad(visible(name), wide)}  {_size(size):>10}  {bar}".rstrip())
-    total = f"  {pad('needed', wide)}  {_size(_needed(found)):>10}"
-    lines.append(screen.paint(total, "bold"))
-    spare = f"with room to spare nvidia-smi shows {_size(found.peak_device or 0)}"
-    return [*lines, *screen.paragraph(f"{spare}; torch allocates {_size(found.peak_allocated or 0)}", 2)]
+        filled = (
+            max(round(bar_width * size / largest_size), 1) if bar_width >= 8 else 0
+        )  # too narrow for bars
+        bar = screen.apply_style(("#" if screen.ascii else "█") * filled, "info")
+        lines.append(
+            f"  {pad_text(escape_unprintable(name), name_width)}  {format_gib(size):>10}  {bar}".rstrip()
+        )
+    total = f"  {pad_text('needed', name_width)}  {format_gib(_total_needed_bytes(result)):>10}"
+    lines.append(screen.apply_style(total, "bold"))
+    spare = f"with room to spare nvidia-smi shows {format_gib(result.peak_device or 0)}"
+    return [
+        *lines,
+        *screen.format_paragraph(f"{spare}; torch allocates {format_gib(result.peak_allocated or 0)}", 2),
+    ]
 
 
-def _moment(found: Fitted) -> str:
-    phase, op = (visible(word) for word in found.peak_at)
+def describe_peak_moment(result: FitResult) -> str:
+    phase, op = (escape_unprintable(word) for word in result.peak_at)
     if not phase:
         return "at the peak"
     return f"at the peak, in {phase}" + (f" ({op})" if op else "")
 
 
-def _phases(found: Fitted, screen: Screen) -> list[str]:
+def _format_phase_table(result: FitResult, screen: Screen) -> list[str]:
     """The highest allocation in each phase, over all steps."""
     highest: dict[str, int] = {}
-    for name, size in found.phases.items():
-        plain = visible(name).rstrip("0123456789.")
+    for name, size in result.phases.items():
+        plain = escape_unprintable(name).rstrip("0123456789.")
         highest[plain] = max(highest.get(plain, 0), size)
-    rows = [(name, _size(size)) for name, size in highest.items()]
+    rows = [(name, format_gib(size)) for name, size in highest.items()]
     return [
         "highest allocation in each phase:",
-        *("  " + text for row in screen.table(rows, 2) for text in row),
+        *("  " + text for row in screen.format_table(rows, 2) for text in row),
     ]
 
 
 # -- GPUs -----------------------------------------------------------------------------------------------------
 
 
-def _places(found: Fitted, screen: Screen) -> list[str]:
+def _format_fit_places(result: FitResult, screen: Screen) -> list[str]:
     lines: list[str] = []
-    for place in found.places:
+    for place in result.places:
         count = f"{len(place.indexes)} x " if len(place.indexes) > 1 else ""
-        held = f", {_size(place.held)} of it held by others" if place.held else ""
-        memory = _band(*place.memory)
-        text = f"{count}{visible(place.name)}: {memory}{held}"
-        said = f"{place.verdict}{_left(place)}" if found.minimum is not None else "undecided"
-        lines += _marked(screen, place.verdict if found.minimum is not None else "undecided", text, said)
+        in_use = f", {format_gib(place.held)} of it held by others" if place.held else ""
+        memory = format_gib_range(*place.memory)
+        text = f"{count}{escape_unprintable(place.name)}: {memory}{in_use}"
+        outcome = (
+            f"{place.verdict}{describe_spare_memory(place)}" if result.minimum is not None else "undecided"
+        )
+        lines += _format_marked_line(
+            screen, place.verdict if result.minimum is not None else "undecided", text, outcome
+        )
     return lines
 
 
-def _left(place: Place) -> str:
+def describe_spare_memory(place: GpuCandidate) -> str:
     if place.verdict == "fits":
-        return f", {_size(place.room[0] - place.needs[1])} to spare"
+        return f", {format_gib(place.available_memory[0] - place.needs[1])} to spare"
     if place.verdict == "does not fit":
-        return f", {_size(place.needs[0] - place.room[1])} short"
+        return f", {format_gib(place.needs[0] - place.available_memory[1])} short"
     return ""
 
 
-def _marked(screen: Screen, verdict: str, text: str, said: str) -> list[str]:
-    mark = screen.mark(MARKS[verdict])
-    first, *rest = screen.ends(text, said, 2 + (1 if screen.ascii else 0))
+def _format_marked_line(screen: Screen, verdict: str, text: str, right_text: str) -> list[str]:
+    mark = screen.status_mark(FIT_VERDICT_MARKS[verdict])
+    first, *rest = screen.align_ends(text, right_text, 2 + (1 if screen.ascii else 0))
     return [f"{mark} {first}", *("  " + more for more in rest)]
 
 
-TITLES = {"fits": "GPUs that would do", "undecided": "on the edge", "does not fit": "too small"}
+GPU_GROUP_TITLES = {"fits": "GPUs that would do", "undecided": "on the edge", "does not fit": "too small"}
 
 
-def _gpus(found: Fitted, screen: Screen, verbose: bool) -> list[str]:
+def _format_catalogue_gpus(result: FitResult, screen: Screen, verbose: bool) -> list[str]:
     """Catalogue GPUs by size: fitting ones smallest first, borderline ones, then the largest that are too small."""
-    if not found.gpus or found.minimum is None:
+    if not result.gpus or result.minimum is None:
         return []
     lines: list[str] = []
-    for verdict, title in TITLES.items():
-        rows = _by_size([place for place in found.gpus if place.verdict == verdict])
+    for verdict, title in GPU_GROUP_TITLES.items():
+        rows = _group_gpus_by_size([place for place in result.gpus if place.verdict == verdict])
         if verdict == "does not fit":
             rows = rows[::-1]
-        few = rows if verbose else rows[: 6 if verdict == "fits" else 2]
-        lines += [screen.paint(title, "bold")] if few else []
-        for size, names in few:
+        shown_rows = rows if verbose else rows[: 6 if verdict == "fits" else 2]
+        lines += [screen.apply_style(title, "bold")] if shown_rows else []
+        for size, names in shown_rows:
             shown = names if verbose else names[:5]
             more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-            lines += screen.paragraph(f"{size:>3} GB: {', '.join(shown)}{more}", 2, 8)
-        rest = len(rows) - len(few)
-        lines += screen.paragraph(f"and {rest} sizes more: -v lists them", 2) if rest else []
+            lines += screen.format_paragraph(f"{size:>3} GB: {', '.join(shown)}{more}", 2, 8)
+        rest = len(rows) - len(shown_rows)
+        lines += screen.format_paragraph(f"and {rest} sizes more: -v lists them", 2) if rest else []
     return lines
 
 
-def _by_size(places: Sequence[Place]) -> list[tuple[int, list[str]]]:
+def _group_gpus_by_size(places: Sequence[GpuCandidate]) -> list[tuple[int, list[str]]]:
     """GPU names by nominal size, each name once."""
     sizes: dict[int, dict[str, None]] = {}
     for place in places:
         name = place.name
         for word in ("NVIDIA ", "Tesla ", "GeForce "):
             name = name.replace(word, "")
-        sizes.setdefault(round(place.memory[1] / GIB + 0.1), {})[visible(name)] = None
+        sizes.setdefault(round(place.memory[1] / GIB + 0.1), {})[escape_unprintable(name)] = None
     return [(size, list(names)) for size, names in sorted(sizes.items())]
 
 
 # -- proposals and verdict ------------------------------------------------------------------------------------
 
 
-def _proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bool) -> list[str]:
-    title = screen.paragraph("what would make it fit, the least change first") if proposals else []
-    lines = [screen.paint(text, "bold") for text in title]
+def _format_proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bool) -> list[str]:
+    title = screen.format_paragraph("what would make it fit, the least change first") if proposals else []
+    lines = [screen.apply_style(text, "bold") for text in title]
     for number, one in enumerate(proposals, 1):
-        needs = _size(one.minimum + one.peak_device - one.peak_reserved)
-        first, *rest = screen.ends(visible(one.says), needs, 5)
+        needs = format_gib(one.minimum + one.peak_device - one.peak_reserved)
+        first, *rest = screen.align_ends(escape_unprintable(one.says), needs, 5)
         lines += [f"  {number}  {first}", *("     " + text for text in rest)]
-        lines += screen.paragraph(f"costs: {visible(one.costs)}", 5, 7)
+        lines += screen.format_paragraph(f"costs: {escape_unprintable(one.costs)}", 5, 7)
         if number == 1 or verbose:
-            lines += ["     " + screen.cut(visible(text), screen.width - 5) for text in one.settings]
             lines += [
-                screen.paint(text, "dim")
-                for text in screen.paragraph("$ " + " ".join(command(one.run)), 5, 4)
+                "     " + screen.truncate_text(escape_unprintable(text), screen.width - 5)
+                for text in one.settings
+            ]
+            lines += [
+                screen.apply_style(text, "dim")
+                for text in screen.format_paragraph("$ " + " ".join(quote_command_words(one.run)), 5, 4)
             ]
     return lines
 
 
-def _notes(found: Fitted, screen: Screen) -> list[str]:
+def _format_fit_notes(result: FitResult, screen: Screen) -> list[str]:
     lines: list[str] = []
-    for text in found.unmodelled:
-        lines += screen.led("not counted:", visible(text), "warning")
-    for text in found.lessened:
-        if text not in found.unmodelled:
-            lines += screen.led("takes less:", visible(text), "warning")
-    for text in found.notes:
-        lines += screen.paragraph(f"note: {visible(text)}", 0, 6)
+    for text in result.unmodelled:
+        lines += screen.lead_paragraph("not counted:", escape_unprintable(text), "warning")
+    for text in result.lessened:
+        if text not in result.unmodelled:
+            lines += screen.lead_paragraph("takes less:", escape_unprintable(text), "warning")
+    for text in result.notes:
+        lines += screen.format_paragraph(f"note: {escape_unprintable(text)}", 0, 6)
     return lines
 
 
-def _most(largest: Largest) -> str:
+def _describe_largest(largest: LargestFit) -> str:
     name = largest.field.replace("_", "-")
     if not largest.value:
         return f"no {name} fits"
@@ -294,28 +333,32 @@ def _most(largest: Largest) -> str:
     return f"the largest {name} that fits is {largest.value}{beyond}"
 
 
-def _verdict(found: Fitted, screen: Screen) -> list[str]:
-    return screen.led(f"{found.verdict}:", visible(_because(found)), MARKS[found.verdict])
+def _format_fit_verdict(result: FitResult, screen: Screen) -> list[str]:
+    return screen.lead_paragraph(
+        f"{result.verdict}:",
+        escape_unprintable(explain_fit_verdict(result)),
+        FIT_VERDICT_MARKS[result.verdict],
+    )
 
 
-def _because(found: Fitted) -> str:
-    if found.why and found.minimum is None:
-        return found.why
-    if found.largest is not None:
-        return _most(found.largest)
-    need = _band(*((found.minimum or 0) + extra for extra in found.overhead))
-    if not found.places:
-        fitting = [place for place in found.gpus if place.verdict == "fits"]
+def explain_fit_verdict(result: FitResult) -> str:
+    if result.why and result.minimum is None:
+        return result.why
+    if result.largest is not None:
+        return _describe_largest(result.largest)
+    need = format_gib_range(*((result.minimum or 0) + extra for extra in result.overhead))
+    if not result.places:
+        fitting = [place for place in result.gpus if place.verdict == "fits"]
         least = (
             f"the smallest GPU that holds it is {fitting[0].name}"
             if fitting
             else "no GPU of the catalogue has that"
         )
-        return f"{need} needed; {least}" + (f"; {found.why}" if found.why else "")
-    if (found.unmodelled or found.lessened) and found.verdict == "undecided":
+        return f"{need} needed; {least}" + (f"; {result.why}" if result.why else "")
+    if (result.unmodelled or result.lessened) and result.verdict == "undecided":
         return f"{need} by what is counted, and not everything is"
-    if found.verdict == "undecided":
+    if result.verdict == "undecided":
         return f"{need} needed, and inside what such a GPU may have"
-    if found.verdict == "does not fit" and not found.proposals:
+    if result.verdict == "does not fit" and not result.proposals:
         return f"{need} needed, and no single set-up that was tried brings it under"
     return f"{need} needed"

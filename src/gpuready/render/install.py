@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from gpuready.render import finding, units
-from gpuready.render.escape import visible
+from gpuready.render.escape import escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Step
-    from gpuready.planned import Fault, Installed, Plan
+    from gpuready.model import FixStep
+    from gpuready.model.plan import InstallFault, InstallResult, Plan
     from gpuready.render.layout import Screen
 
-_SHOWN = 40
+_MAX_FAULTS = 40
 """Further faults are only counted; the JSON has all."""
 
-_HEAD = {
+_VERDICT_HEADLINES = {
     "installed": "installed",
     "unchanged": "unchanged: this plan is what stands there",
     "failed": "failed: the environment is as it was before",
@@ -25,86 +25,97 @@ _HEAD = {
     "intact": "intact: every file is there and unchanged",
     "damaged": "not as it was published",
 }
-_GOOD = ("installed", "unchanged", "rolled-back", "intact")
+_GOOD_VERDICTS = ("installed", "unchanged", "rolled-back", "intact")
 
 
-def page(done: Installed, screen: Screen) -> str:
-    sections = [_head(done, screen), _plan(done, screen)]
-    if done.verdict == "dry-run":
-        sections.append(_steps(done, screen))
-    if done.says:
-        sections.append(screen.paragraph(visible(done.says), 0, 2))
-    sections += [_faults(done, screen), *_findings(done, screen)]
-    sections.append([line for note in done.notes for line in screen.led("note:", visible(note), "dim")])
-    sections.append(_next(done, screen))
+def render_install_screen(result: InstallResult, screen: Screen) -> str:
+    sections = [_format_install_header(result, screen), _format_install_plan(result, screen)]
+    if result.verdict == "dry-run":
+        sections.append(_format_install_steps(result, screen))
+    if result.says:
+        sections.append(screen.format_paragraph(escape_unprintable(result.says), 0, 2))
+    sections += [_format_fault_table(result, screen), *_format_install_findings(result, screen)]
+    sections.append(
+        [
+            line
+            for note in result.notes
+            for line in screen.lead_paragraph("note:", escape_unprintable(note), "dim")
+        ]
+    )
+    sections.append(_format_activate_hint(result, screen))
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def proposal(done: Installed, screen: Screen) -> str:
+def render_install_proposal(result: InstallResult, screen: Screen) -> str:
     """What would be installed, for a person to confirm."""
-    head = screen.paragraph(f"{_name(done.plan)} into {visible(done.environment)}")
-    return "\n".join([*head, "", *_plan(done, screen)])
+    head = screen.format_paragraph(
+        f"{_installed_name(result.plan)} into {escape_unprintable(result.environment)}"
+    )
+    return "\n".join([*head, "", *_format_install_plan(result, screen)])
 
 
-def _head(done: Installed, screen: Screen) -> list[str]:
-    word = _HEAD[done.verdict]
-    right = units.seconds(done.seconds) if done.seconds else ""
-    first, *rest = screen.ends(f"{word}  {visible(done.environment)}", right)
-    role = "ok" if done.verdict in _GOOD else "info" if done.verdict == "dry-run" else "error"
-    painted = screen.paint(word, role) + first[len(word) :] if first.startswith(word) else first
+def _format_install_header(result: InstallResult, screen: Screen) -> list[str]:
+    word = _VERDICT_HEADLINES[result.verdict]
+    right = units.format_seconds(result.seconds) if result.seconds else ""
+    first, *rest = screen.align_ends(f"{word}  {escape_unprintable(result.environment)}", right)
+    role = "ok" if result.verdict in _GOOD_VERDICTS else "info" if result.verdict == "dry-run" else "error"
+    painted = screen.apply_style(word, role) + first[len(word) :] if first.startswith(word) else first
     return [painted, *rest]
 
 
-def _name(plan: Any) -> str:
+def _installed_name(plan: Any) -> str:
     named = f"{plan.framework} {plan.packages.get(plan.framework, plan.version)}".strip()
-    return visible(named or f"a lock of {units.counted(len(plan.lock), 'package')}")
+    return escape_unprintable(named or f"a lock of {units.format_count(len(plan.lock), 'package')}")
 
 
-def _plan(done: Installed, screen: Screen) -> list[str]:
-    rows = [("generation", visible(done.generation))] if done.generation else []
-    if done.previous:
-        rows.append(("before it", visible(done.previous)))
-    if done.plan is not None:
-        rows += _holds(done.plan)
-    elif done.need.get("packages"):
-        rows.append(("packages", str(done.need["packages"])))
-    if done.need.get("size"):
-        how = visible(done.need.get("how", ""))
-        files = done.need.get("files", 0)
-        rows.append(("takes", f"about {units.size(done.need['size'])} and {files} files ({how})"))
-    return ["  " + line for row in screen.table(rows, 2) for line in row]
+def _format_install_plan(result: InstallResult, screen: Screen) -> list[str]:
+    rows = [("generation", escape_unprintable(result.generation))] if result.generation else []
+    if result.previous:
+        rows.append(("before it", escape_unprintable(result.previous)))
+    if result.plan is not None:
+        rows += _installed_content_rows(result.plan)
+    elif result.need.get("packages"):
+        rows.append(("packages", str(result.need["packages"])))
+    if result.need.get("size"):
+        how = escape_unprintable(result.need.get("how", ""))
+        files = result.need.get("files", 0)
+        rows.append(("takes", f"about {units.format_bytes(result.need['size'])} and {files} files ({how})"))
+    return ["  " + line for row in screen.format_table(rows, 2) for line in row]
 
 
-def _holds(plan: Plan) -> list[tuple[str, str]]:
-    rows = [("holds", _name(plan))]
+def _installed_content_rows(plan: Plan) -> list[tuple[str, str]]:
+    rows = [("holds", _installed_name(plan))]
     if plan.python:
-        rows.append(("python", visible(plan.python)))
+        rows.append(("python", escape_unprintable(plan.python)))
     if plan.torch:
-        rows.append(("torch", visible(plan.torch)))
+        rows.append(("torch", escape_unprintable(plan.torch)))
     return [*rows, ("packages", str(len(plan.lock)))]
 
 
-def _steps(done: Installed, screen: Screen) -> list[str]:
+def _format_install_steps(result: InstallResult, screen: Screen) -> list[str]:
     lines = []
-    for step in done.steps:
-        lines += _step(step, screen)
-    if done.steps:
-        lines += ["", *screen.paragraph("then every file is looked over, the framework is imported, and gpuready check"
+    for step in result.steps:
+        lines += _format_install_step(step, screen)
+    if result.steps:
+        lines += ["", *screen.format_paragraph("then every file is looked over, the framework is imported, and gpuready check"
                                         " must be clear; only then is it published, by one switch of the link current", 2)]  # fmt: skip
     return lines
 
 
-def _step(step: Step, screen: Screen) -> list[str]:
-    note = f" ({visible(step.note)})" if step.note else ""
-    return [*screen.paragraph(visible(step.does) + note, 2), *("  " + line for line in _whole(step.run))]
+def _format_install_step(step: FixStep, screen: Screen) -> list[str]:
+    note = f" ({escape_unprintable(step.note)})" if step.note else ""
+    return [
+        *screen.format_paragraph(escape_unprintable(step.does) + note, 2),
+        *("  " + line for line in _wrap_full_command(step.run)),
+    ]
 
 
-def _whole(words: tuple[str, ...]) -> list[str]:
+def _wrap_full_command(words: tuple[str, ...]) -> list[str]:
     """A command in full, never truncated, so that it can be pasted."""
-    from gpuready.render.escape import command
+    from gpuready.render.escape import quote_command_words
 
     lines, line = [], "$"
-    for word in command(words):
+    for word in quote_command_words(words):
         if len(line) + len(word) > 72 and line != "$":
             lines.append(line + " \\")
             line = "   " + word
@@ -113,54 +124,59 @@ def _whole(words: tuple[str, ...]) -> list[str]:
     return [*lines, line]
 
 
-def _faults(done: Installed, screen: Screen) -> list[str]:
-    rows = [_fault(fault) for fault in done.faults[:_SHOWN]]
-    lines = ["  " + line for row in screen.table(rows, 2) for line in row]
-    left = len(done.faults) - len(rows)
+def _format_fault_table(result: InstallResult, screen: Screen) -> list[str]:
+    rows = [_fault_row(fault) for fault in result.faults[:_MAX_FAULTS]]
+    lines = ["  " + line for row in screen.format_table(rows, 2) for line in row]
+    left = len(result.faults) - len(rows)
     return [*lines, f"  and {left} more: --json lists them all"] if left > 0 else lines
 
 
-def _fault(fault: Fault) -> tuple[str, str, str]:
-    package = visible(fault.package)
-    says = visible(fault.says)
+def _fault_row(fault: InstallFault) -> tuple[str, str, str]:
+    package = escape_unprintable(fault.package)
+    says = escape_unprintable(fault.says)
     return (
-        visible(fault.kind),
-        visible(fault.path),
+        escape_unprintable(fault.kind),
+        escape_unprintable(fault.path),
         f"{package}: {says}" if package and says else package or says,
     )
 
 
-def _findings(done: Installed, screen: Screen) -> list[list[str]]:
-    report = done.report
+def _format_install_findings(result: InstallResult, screen: Screen) -> list[list[str]]:
+    report = result.report
     if report is None:
         return []
-    if done.verdict == "failed":
-        blocks = [finding.block(f, screen) for f in report.findings if f.severity == "error"]
-        return [*blocks, [line for u in report.undecided for line in finding.undecided([u], screen)]]
+    if result.verdict == "failed":
+        blocks = [finding.format_finding(f, screen) for f in report.findings if f.severity == "error"]
+        return [*blocks, [line for u in report.undecided for line in finding.format_undecided([u], screen)]]
     warnings = sum(f.severity == "warning" for f in report.findings)
-    behind = f", {units.counted(warnings, 'warning')}" if warnings else ""
-    aside = "; ".join(f"{visible(i.finding.code)} set aside: {visible(i.reason)}" for i in report.ignored)
-    text = f"gpuready check says {report.verdict}{behind}" + (f"; {aside}" if aside else "")
-    return [screen.paragraph(text, 2)] if report.judged or report.findings else []
+    warning_suffix = f", {units.format_count(warnings, 'warning')}" if warnings else ""
+    ignored_note = "; ".join(
+        f"{escape_unprintable(i.finding.code)} set aside: {escape_unprintable(i.reason)}"
+        for i in report.ignored
+    )
+    text = f"gpuready check says {report.verdict}{warning_suffix}" + (
+        f"; {ignored_note}" if ignored_note else ""
+    )
+    return [screen.format_paragraph(text, 2)] if report.judged or report.findings else []
 
 
-def _next(done: Installed, screen: Screen) -> list[str]:
-    from gpuready.render.escape import command
+def _format_activate_hint(result: InstallResult, screen: Screen) -> list[str]:
+    from gpuready.render.escape import quote_command_words
 
-    (folder,) = command((done.environment,))
-    if done.verdict in ("installed", "unchanged", "rolled-back"):
+    (folder,) = quote_command_words((result.environment,))
+    if result.verdict in ("installed", "unchanged", "rolled-back"):
         return [f"  source {folder}/bin/activate"]
-    if done.verdict == "damaged":
-        return screen.paragraph(
+    if result.verdict == "damaged":
+        return screen.format_paragraph(
             "install the same plan again to get a whole one, or go back with --rollback", 2
         )
     return []
 
 
-def fields(done: Installed) -> dict[str, Any]:
-    from gpuready.render import json
+def install_json_fields(result: InstallResult) -> dict[str, Any]:
+    from gpuready.render import json_document
 
-    found = done.to_json()
-    if done.report is not None:
-        found["report"] = json.report(done.report)
-    return found
+    result_json = result.to_json()
+    if result.report is not None:
+        result_json["report"] = json_document.report_json_fields(result.report)
+    return result_json

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.render.escape import visible
+from gpuready.render.escape import escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,34 +10,34 @@ if TYPE_CHECKING:
 
     from gpuready.model import Report
 
-_STYLE = "line-height:1.35;white-space:pre-wrap;overflow-wrap:anywhere"
+_PRE_STYLE = "line-height:1.35;white-space:pre-wrap;overflow-wrap:anywhere"
 
 
-def html(drawn: Callable[[], str] | None, screen: str) -> str:
+def render_notebook_html(draw_html: Callable[[], str] | None, screen: str) -> str:
     """The HTML of ``draw_html``; the screen where there is none or jinja2 is not installed."""
-    if drawn is not None:
+    if draw_html is not None:
         try:
-            return drawn()
+            return draw_html()
         except ImportError:
             pass  # without jinja2: the same text, unstyled
-    return preformatted(screen)
+    return preformatted_html(screen)
 
 
-def preformatted(text: str) -> str:
+def preformatted_html(text: str) -> str:
     from html import escape
 
-    lines = "\n".join(visible(line) for line in text.split("\n"))
-    return f'<pre class="gpuready" style="{_STYLE}">{escape(lines)}</pre>'
+    lines = "\n".join(escape_unprintable(line) for line in text.split("\n"))
+    return f'<pre class="gpuready" style="{_PRE_STYLE}">{escape(lines)}</pre>'
 
 
-def reports(several: Sequence[Report]) -> str:
+def render_report_fragments(several: Sequence[Report]) -> str:
     """Each Report as a fragment of the page of ``gpuready report``."""
-    from gpuready.render.html import fragment
+    from gpuready.render.html import render_report_fragment
 
-    return "\n".join(fragment(one) for one in several)
+    return "\n".join(render_report_fragment(one) for one in several)
 
 
-def framed(page: str) -> str:
+def embed_page_in_iframe(page: str) -> str:
     """A whole page in a sandboxed iframe."""
     from html import escape
 

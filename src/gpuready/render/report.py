@@ -2,50 +2,50 @@
 
 from __future__ import annotations
 
-from gpuready.render import bench, fit, json, plan
+from gpuready.render import bench, fit, json_document, plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.reported import Reported
+    from gpuready.model.report_document import ReportDocument
 
 
-def fields(found: Reported) -> dict[str, Any]:
+def report_document_fields(document: ReportDocument) -> dict[str, Any]:
     """The verdict first; a part that was not requested is null."""
     return {
         "kind": "report",
-        "verdict": found.verdict,
-        "exit": found.exit,
-        "made": found.made,
-        "reports": [json.report(one) for one in found.reports],
-        "proofs": found.proofs.to_json() if found.proofs else None,
-        "bench": bench.fields(found.bench) if found.bench else None,
-        "fit": fit.fields(found.fit) if found.fit else None,
-        "plan": _plan(found),
-        "fleet": found.fleet.fields() if found.fleet else None,
-        "notes": list(found.notes),
+        "verdict": document.verdict,
+        "exit": document.exit,
+        "made": document.made,
+        "reports": [json_document.report_json_fields(one) for one in document.reports],
+        "proofs": document.proofs.to_json() if document.proofs else None,
+        "bench": bench.bench_json_fields(document.bench) if document.bench else None,
+        "fit": fit.fit_json_fields(document.fit) if document.fit else None,
+        "plan": _plan_part_fields(document),
+        "fleet": document.fleet.fields() if document.fleet else None,
+        "notes": list(document.notes),
     }
 
 
-def _plan(found: Reported) -> dict[str, Any] | None:
-    if not found.plans:
+def _plan_part_fields(document: ReportDocument) -> dict[str, Any] | None:
+    if not document.plans:
         return None
-    if len(found.plans) == 1:
-        return plan.one(found.plans[0])
-    verdict = "plan" if all(one.verdict == "plan" for one in found.plans) else "impossible"
+    if len(document.plans) == 1:
+        return plan.plan_json_fields(document.plans[0])
+    verdict = "plan" if all(one.verdict == "plan" for one in document.plans) else "impossible"
     return {
         "verdict": verdict,
-        "exit": max(one.exit for one in found.plans),
-        "plans": [plan.one(one) for one in found.plans],
-        "environments": [list(names) for names in found.environments],
-        "conflicts": [conflict.to_json() for conflict in found.conflicts],
+        "exit": max(one.exit for one in document.plans),
+        "plans": [plan.plan_json_fields(one) for one in document.plans],
+        "environments": [list(names) for names in document.environments],
+        "conflicts": [conflict.to_json() for conflict in document.conflicts],
     }
 
 
-def lines(found: Reported) -> str:
+def format_report_lines(document: ReportDocument) -> str:
     """One line for each framework and for the fleet."""
-    from gpuready.render import fleet, text
+    from gpuready.render import check_report, fleet
 
-    told = [text.line(one) for one in found.reports]
-    return "".join([*told, *([fleet.line(found.fleet)] if found.fleet else [])])
+    report_lines = [check_report.format_check_line(one) for one in document.reports]
+    return "".join([*report_lines, *([fleet.format_fleet_line(document.fleet)] if document.fleet else [])])

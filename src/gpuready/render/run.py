@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.render.escape import command, visible
+from gpuready.render.escape import escape_unprintable, quote_command_words
 from gpuready.render.layout import Screen
 
 TYPE_CHECKING = False
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
-SHOWN = 12
+RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
+MAX_OUTPUT_LINES = 12
 """Last lines shown of the first failing rank."""
-_SIGNALS = {
+_SIGNAL_NAMES = {
     1: "HUP",
     2: "INT",
     3: "QUIT",
@@ -32,36 +32,40 @@ _SIGNALS = {
 
 
 def signal_name(number: int) -> str:
-    return f"SIG{_SIGNALS[number]}" if number in _SIGNALS else f"signal {number}"
+    return f"SIG{_SIGNAL_NAMES[number]}" if number in _SIGNAL_NAMES else f"signal {number}"
 
 
 # -- live output ------------------------------------------------------------------------------------------
 
 
-def line(rank: int, text: str, colour: bool) -> str:
+def format_rank_line(rank: int, text: str, colour: bool) -> str:
     """One output line of a rank with its tag, which torch may have added already."""
     tag = f"[rank{rank}]:"
     shown = text.rsplit("\r", 1)[-1] if "\r" in text.rstrip("\r") else text.rstrip("\r")
-    shown = visible(_untagged(shown, rank).replace("\t", "    "))
-    return f"\x1b[{COLOURS[rank % len(COLOURS)]}m{tag}\x1b[0m {shown}\n" if colour else f"{tag} {shown}\n"
+    shown = escape_unprintable(_strip_rank_tag(shown, rank).replace("\t", "    "))
+    return (
+        f"\x1b[{RANK_COLOURS[rank % len(RANK_COLOURS)]}m{tag}\x1b[0m {shown}\n"
+        if colour
+        else f"{tag} {shown}\n"
+    )
 
 
-def _untagged(text: str, rank: int) -> str:
+def _strip_rank_tag(text: str, rank: int) -> str:
     """Remove the ``[rank0]:`` tag that torch writes before traceback lines."""
     tag = f"[rank{rank}]: "
     return text[len(tag) :] if text.startswith(tag) else text.removeprefix(tag.rstrip())
 
 
-def note(said: Any) -> list[str]:
+def format_run_note(run_note: Any) -> list[str]:
     """A note during the run: what was detected, how certain, the fix, and the innermost frames."""
-    lead = "gpuready:" if said.sure else "gpuready: it seems that"
-    lines = [f"{lead} {said.says}" + (f" [{said.code}]" if said.code else "")]
-    lines += [f"        fix: {said.fix}"] if said.fix else []
-    lines += [f"        {text.strip()}" for text in innermost(said.stack)]
+    lead = "gpuready:" if run_note.sure else "gpuready: it seems that"
+    lines = [f"{lead} {run_note.says}" + (f" [{run_note.code}]" if run_note.code else "")]
+    lines += [f"        fix: {run_note.fix}"] if run_note.fix else []
+    lines += [f"        {text.strip()}" for text in innermost_frames(run_note.stack)]
     return lines
 
 
-def innermost(stack: Sequence[str], most: int = 4) -> list[str]:
+def innermost_frames(stack: Sequence[str], max_frames: int = 4) -> list[str]:
     """The innermost frames of the main thread, which faulthandler prints last."""
     frames: list[str] = []
     for text in stack:
@@ -69,69 +73,82 @@ def innermost(stack: Sequence[str], most: int = 4) -> list[str]:
             frames = []
         elif text.startswith("  File "):
             frames.append(text)
-    return frames[:most]
+    return frames[:max_frames]
 
 
 # -- preflight --------------------------------------------------------------------------------------------
 
 
-def sights(found: Iterable[Any], screen: Screen | None = None) -> str:
-    on = screen or Screen()
+def render_preflight(rows: Iterable[Any], screen: Screen | None = None) -> str:
+    display = screen or Screen()
     lines: list[str] = []
-    for sight in found:
-        code = f" [{sight.code}]" if sight.code and sight.severity != "ok" else ""
-        lines += _beside(sight.what, visible(sight.says) + code, 16, on, "bold", sight.severity)
-        if sight.severity != "ok" and sight.fix:
-            lines += _beside(f"{'fix':>12}", visible(sight.fix), 16, on)
+    for row in rows:
+        code = f" [{row.code}]" if row.code and row.severity != "ok" else ""
+        lines += _format_beside_label(
+            row.what, escape_unprintable(row.says) + code, 16, display, "bold", row.severity
+        )
+        if row.severity != "ok" and row.fix:
+            lines += _format_beside_label(f"{'fix':>12}", escape_unprintable(row.fix), 16, display)
     return "\n".join(lines) + "\n"
 
 
-def _beside(label: str, text: str, at: int, on: Screen, role: str = "dim", mark: str = "") -> list[str]:
+def _format_beside_label(
+    label: str, text: str, at: int, display: Screen, role: str = "dim", mark: str = ""
+) -> list[str]:
     """Text in the column ``at`` behind a label; a mark goes before the label."""
-    first, *rest = on.wrap(text, on.width - at)
-    before = f"  {on.mark(mark)} " if mark else "  "
-    used = (2 + len(_MARKS_WIDE if on.ascii else "x") + 1) if mark else 2
-    head = before + on.paint(label, role) + " " * max(at - used - len(label), 1)
+    first, *rest = display.wrap_text(text, display.width - at)
+    before = f"  {display.status_mark(mark)} " if mark else "  "
+    used = (2 + len(_ASCII_MARK_SAMPLE if display.ascii else "x") + 1) if mark else 2
+    head = before + display.apply_style(label, role) + " " * max(at - used - len(label), 1)
     return [head + first, *(" " * at + more for more in rest)]
 
 
-_MARKS_WIDE = "ok"
+_ASCII_MARK_SAMPLE = "ok"
 """As wide as a mark is on an ASCII-only screen."""
 
 
-def refusal(found: Iterable[Any], screen: Screen | None = None) -> str:
-    on = screen or Screen()
-    rows = list(found)
-    errors = sum(sight.severity == "error" for sight in rows)
+def render_run_refusal(items: Iterable[Any], screen: Screen | None = None) -> str:
+    display = screen or Screen()
+    rows = list(items)
+    errors = sum(item.severity == "error" for item in rows)
     end = f"not started: {errors} {'thing stands' if errors == 1 else 'things stand'} in the way; --no-preflight starts without looking"
-    return sights(rows, on) + "\n" + "\n".join(on.paragraph(end)) + "\n"
+    return render_preflight(rows, display) + "\n" + "\n".join(display.format_paragraph(end)) + "\n"
 
 
-def plan(told: Mapping[str, Any], screen: Screen | None = None) -> str:
+def render_run_plan(start_plan: Mapping[str, Any], screen: Screen | None = None) -> str:
     """What would start where, with every variable and its reason."""
-    on, job = screen or Screen(), told["job"]
+    display, job = screen or Screen(), start_plan["job"]
     nodes = f" on each of {job['nnodes']} nodes" if job["nnodes"] > 1 else ""
-    lines = on.paragraph(f"{job['nproc']} ranks{nodes} by {job['engine']}; nothing is started", 0)
-    lines += on.paragraph(f"logs in {visible(job['logs'])}", 2)
-    lines += on.paragraph("$ " + " ".join(command(tuple(told["command"]))), 2, 2)
-    rows = [(visible(v["name"]), visible(v["value"]), visible(v["why"])) for v in told["variables"]]
+    lines = display.format_paragraph(f"{job['nproc']} ranks{nodes} by {job['engine']}; nothing is started", 0)
+    lines += display.format_paragraph(f"logs in {escape_unprintable(job['logs'])}", 2)
+    lines += display.format_paragraph(
+        "$ " + " ".join(quote_command_words(tuple(start_plan["command"]))), 2, 2
+    )
+    rows = [
+        (escape_unprintable(v["name"]), escape_unprintable(v["value"]), escape_unprintable(v["why"]))
+        for v in start_plan["variables"]
+    ]
     if rows:
-        lines += ["", "every rank:", *("  " + text for row in on.table(rows, 2) for text in row)]
-    for seat in told["seats"]:
-        words = " ".join(f"{name}={value}" for name, value in seat.items())
-        lines += ["", f"rank {seat['RANK']}:", *on.paragraph(words, 2)]
-    if not told["seats"]:
+        lines += ["", "every rank:", *("  " + text for row in display.format_table(rows, 2) for text in row)]
+    for rank_variables in start_plan["seats"]:
+        words = " ".join(f"{name}={value}" for name, value in rank_variables.items())
+        lines += ["", f"rank {rank_variables['RANK']}:", *display.format_paragraph(words, 2)]
+    if not start_plan["seats"]:
         lines += [
             "",
-            *on.paragraph(
+            *display.format_paragraph(
                 f"RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set in each rank from what {job['engine']} gives it"
             ),
         ]
     text = "\n".join(lines) + "\n"
-    return text + ("\n" + sights([_Row(s) for s in told["sights"]], on) if told["sights"] else "")
+    return text + (
+        "\n" + render_preflight([_PreflightRow(s) for s in start_plan["sights"]], display)
+        if start_plan["sights"]
+        else ""
+    )
 
 
-class _Row:
+class _PreflightRow:
     def __init__(self, fields: Mapping[str, Any]):
         self.what, self.severity = fields["what"], fields["severity"]
         self.says, self.fix, self.code = fields["says"], fields.get("fix", ""), fields.get("code", "")
@@ -140,73 +157,92 @@ class _Row:
 # -- post-mortem ------------------------------------------------------------------------------------------
 
 
-def summary(outcome: Any) -> str:
+def format_outcome_line(outcome: Any) -> str:
     last = outcome.last
     job = outcome.job
     if outcome.verdict == "done":
-        return f"done: {job.world} ranks, {outcome.seconds:.1f} s{_starts(outcome)}\n"
+        return f"done: {job.world} ranks, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
     first = ", ".join(f"rank {rank}" for rank in last.first)
     who = f", first {first}" if first else ""
-    return f"{outcome.verdict}: exit {outcome.code}{who}, {outcome.seconds:.1f} s{_starts(outcome)}\n"
+    return f"{outcome.verdict}: exit {outcome.code}{who}, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
 
 
-def _starts(outcome: Any) -> str:
+def _start_count_suffix(outcome: Any) -> str:
     count = len(outcome.attempts)
     return f", {count} starts" if count > 1 else ""
 
 
-def post_mortem(outcome: Any, screen: Screen | None = None) -> str:
+def render_post_mortem(outcome: Any, screen: Screen | None = None) -> str:
     """Who failed first and how, its last output, the effect on other ranks, and where the logs are."""
-    on, last = screen or Screen(), outcome.last
-    blocks = [_verdict(outcome, on)]
+    display, last = screen or Screen(), outcome.last
+    blocks = [_format_outcome_verdict(outcome, display)]
     if last.first:
         end = last.end(last.first[0])
-        blocks += [_words(end, on), _followed(last, on)]
+        blocks += [_format_last_output(end, display), _format_other_ranks(last, display)]
     elif last.why == "engine":
-        blocks += [[f"  {on.cut(visible(text), on.width - 2)}" for text in last.engine_said[-SHOWN:]]]
+        blocks += [
+            [
+                f"  {display.truncate_text(escape_unprintable(text), display.width - 2)}"
+                for text in last.engine_said[-MAX_OUTPUT_LINES:]
+            ]
+        ]
     if last.why in ("hung", "missing"):
-        blocks += [_standing(last, on)]
-    blocks += [_noted(last, on), _warned(last, on), _foot(outcome, on)]
+        blocks += [_format_rank_stacks(last, display)]
+    blocks += [
+        _format_run_notes(last, display),
+        _format_exit_warnings(last, display),
+        _format_run_footer(outcome, display),
+    ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def _verdict(outcome: Any, on: Screen) -> list[str]:
+def _format_outcome_verdict(outcome: Any, display: Screen) -> list[str]:
     last = outcome.last
     if outcome.verdict == "done":
-        return on.led(
-            "done:", f"{outcome.job.world} ranks in {outcome.seconds:.1f} s{_starts(outcome)}", "ok"
+        return display.lead_paragraph(
+            "done:",
+            f"{outcome.job.world} ranks in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}",
+            "ok",
         )
     if outcome.verdict == "interrupted":
-        return on.led("interrupted:", f"all ranks were ended after {outcome.seconds:.1f} s", "warning")
+        return display.lead_paragraph(
+            "interrupted:", f"all ranks were ended after {outcome.seconds:.1f} s", "warning"
+        )
     if not last.first:
-        told = next((_coded(note) for note in reversed(last.notes) if note.kind == last.why), "")
-        told = told or f"{outcome.job.engine} ended with {last.code} before any rank did"
-        lines = on.led(f"{outcome.verdict}:", visible(told), "error")
+        message = next((_note_with_code(note) for note in reversed(last.notes) if note.kind == last.why), "")
+        message = message or f"{outcome.job.engine} ended with {last.code} before any rank did"
+        lines = display.lead_paragraph(f"{outcome.verdict}:", escape_unprintable(message), "error")
     else:
-        lines = _first(last, on)
-    return lines + (on.led("no restart:", visible(outcome.says), "warning") if outcome.says else [])
+        lines = _format_first_failure(last, display)
+    return lines + (
+        display.lead_paragraph("no restart:", escape_unprintable(outcome.says), "warning")
+        if outcome.says
+        else []
+    )
 
 
-def _coded(note: Any) -> str:
+def _note_with_code(note: Any) -> str:
     return f"{note.says} [{note.code}]" if note.code else str(note.says)
 
 
-def _first(last: Any, on: Screen) -> list[str]:
+def _format_first_failure(last: Any, display: Screen) -> list[str]:
     ends = [last.end(rank) for rank in last.first]
     if len(ends) > 1:
-        who = " and ".join(f"rank {e.rank} on {visible(e.host)}" for e in ends[:4]) + (
+        who = " and ".join(f"rank {e.rank} on {escape_unprintable(e.host)}" for e in ends[:4]) + (
             " and more" if len(ends) > 4 else ""
         )
-        return on.led("failed:", f"{who} failed together: which was first cannot be told", "error")
+        return display.lead_paragraph(
+            "failed:", f"{who} failed together: which was first cannot be told", "error"
+        )
     end = ends[0]
-    return on.led(
+    return display.lead_paragraph(
         "failed:",
-        f"rank {end.rank} on {visible(end.host)} (pid {end.pid}) was the first: {how(end)} after {end.seconds:.1f} s",
+        f"rank {end.rank} on {escape_unprintable(end.host)} (pid {end.pid}) was the first: {describe_rank_end(end)} after {end.seconds:.1f} s",
         "error",
     )
 
 
-def how(end: Any) -> str:
+def describe_rank_end(end: Any) -> str:
     if end.oom:
         return "the kernel killed it because memory ran out (SIGKILL, OOM killer)"
     if end.signal == 9:
@@ -216,90 +252,112 @@ def how(end: Any) -> str:
     return f"ended by {signal_name(end.signal)}" if end.signal else f"exit {end.code}"
 
 
-def _words(end: Any, on: Screen) -> list[str]:
+def _format_last_output(end: Any, display: Screen) -> list[str]:
     """Its last lines: from its last traceback on, where there is one."""
-    kept = list(end.last)
+    lines = list(end.last)
     starts = [
         i
-        for i, text in enumerate(kept)
+        for i, text in enumerate(lines)
         if "Traceback (most recent call last)" in text or "Fatal Python error" in text
     ]
-    shown = kept[starts[-1] :] if starts else kept[-SHOWN:]
-    if len(shown) > 2 * SHOWN:
-        shown = [*shown[:SHOWN], on.ellipsis, *shown[-SHOWN:]]
+    shown = lines[starts[-1] :] if starts else lines[-MAX_OUTPUT_LINES:]
+    if len(shown) > 2 * MAX_OUTPUT_LINES:
+        shown = [*shown[:MAX_OUTPUT_LINES], display.ellipsis, *shown[-MAX_OUTPUT_LINES:]]
     return [
-        "  " + on.cut(visible(_untagged(text, end.rank).rsplit("\r", 1)[-1]), on.width - 2) for text in shown
+        "  "
+        + display.truncate_text(
+            escape_unprintable(_strip_rank_tag(text, end.rank).rsplit("\r", 1)[-1]), display.width - 2
+        )
+        for text in shown
     ]
 
 
-def _followed(last: Any, on: Screen) -> list[str]:
+def _format_other_ranks(last: Any, display: Screen) -> list[str]:
     """What the failure did to the other ranks."""
     groups: dict[str, list[int]] = {}
     for end in last.ends:
         if end.rank not in last.first:
-            groups.setdefault(_fate(end, last), []).append(end.rank)
+            groups.setdefault(_describe_rank_fate(end, last), []).append(end.rank)
     lines = []
     for i, (fate, ranks) in enumerate(groups.items()):
         who = f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, sorted(ranks)[:16]))
-        lines += _beside(f"{'then' if i == 0 else '':>4}", f"{who} {fate}", 8, on)
+        lines += _format_beside_label(f"{'then' if i == 0 else '':>4}", f"{who} {fate}", 8, display)
     return lines
 
 
-def _fate(end: Any, last: Any) -> str:
-    stood = innermost(last.stacks.get(end.rank, ()), 1)
-    at = f", in {visible(stood[0].strip())}" if stood else ""
+def _describe_rank_fate(end: Any, last: Any) -> str:
+    frames = innermost_frames(last.stacks.get(end.rank, ()), 1)
+    at = f", in {escape_unprintable(frames[0].strip())}" if frames else ""
     if end.code == 0 or end.done:
         return "ended well"
     if end.stopped:
-        said = _exception(end)
-        return f"failed of it: {said}" if said else f"waited until gpuready ended the run{at}"
-    return f"failed after it: {_exception(end) or how(end)}"
+        exception_text = _find_exception_line(end)
+        return (
+            f"failed of it: {exception_text}"
+            if exception_text
+            else f"waited until gpuready ended the run{at}"
+        )
+    return f"failed after it: {_find_exception_line(end) or describe_rank_end(end)}"
 
 
-def _exception(end: Any) -> str:
+def _find_exception_line(end: Any) -> str:
     for text in reversed(end.last):
-        plain = _untagged(text, end.rank).strip()
+        plain = _strip_rank_tag(text, end.rank).strip()
         name = plain.partition(":")[0]
         if name.replace(".", "_").isidentifier() and name.endswith(("Error", "Exception")):
-            return visible(plain[:160])
+            return escape_unprintable(plain[:160])
     return ""
 
 
-def _standing(last: Any, on: Screen) -> list[str]:
+def _format_rank_stacks(last: Any, display: Screen) -> list[str]:
     lines = []
     for rank, stack in sorted(last.stacks.items())[:16]:
         lines += [
             f"  rank {rank}:",
-            *(f"    {on.cut(visible(text.strip()), on.width - 4)}" for text in innermost(stack)),
+            *(
+                f"    {display.truncate_text(escape_unprintable(text.strip()), display.width - 4)}"
+                for text in innermost_frames(stack)
+            ),
         ]
     return lines
 
 
-def _noted(last: Any, on: Screen) -> list[str]:
+def _format_run_notes(last: Any, display: Screen) -> list[str]:
     lines = []
-    for said in last.notes:
-        if said.kind in (last.why, "engine"):
+    for run_note in last.notes:
+        if run_note.kind in (last.why, "engine"):
             continue
-        lines += on.led("seen:", visible(f"after {said.seconds:.0f} s: {_coded(said)}"), "info")
-        lines += _beside(f"{'fix':>4}", visible(said.fix), 8, on) if said.fix else []
+        lines += display.lead_paragraph(
+            "seen:",
+            escape_unprintable(f"after {run_note.seconds:.0f} s: {_note_with_code(run_note)}"),
+            "info",
+        )
+        lines += (
+            _format_beside_label(f"{'fix':>4}", escape_unprintable(run_note.fix), 8, display)
+            if run_note.fix
+            else []
+        )
     return lines
 
 
-def _warned(last: Any, on: Screen) -> list[str]:
+def _format_exit_warnings(last: Any, display: Screen) -> list[str]:
     """Ranks that had finished, then crashed while exiting."""
     ranks = [end.rank for end in last.ends if end.done and end.code]
     if not ranks:
         return []
     who = f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks[:16]))
     end = next(end for end in last.ends if end.rank == ranks[0])
-    return on.led(
+    return display.lead_paragraph(
         "warning:",
-        f"{who} had finished and then crashed on the way out ({how(end)}): end the script with torch.distributed.destroy_process_group()",
+        f"{who} had finished and then crashed on the way out ({describe_rank_end(end)}): end the script with torch.distributed.destroy_process_group()",
         "warning",
     )
 
 
-def _foot(outcome: Any, on: Screen) -> list[str]:
+def _format_run_footer(outcome: Any, display: Screen) -> list[str]:
     if outcome.verdict == "done":
         return []
-    return on.ends(f"logs in {on.cut(visible(outcome.job.logs), on.width - 20)}", f"exit {outcome.code}")
+    return display.align_ends(
+        f"logs in {display.truncate_text(escape_unprintable(outcome.job.logs), display.width - 20)}",
+        f"exit {outcome.code}",
+    )

@@ -9,22 +9,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from gpuready.model import Fact, Finding, Report, Undecided
+    from gpuready.model import Fact, Finding, Report, UndecidedRule
 
-_PLAIN = "/-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_UNRESERVED_CHARACTERS = "/-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
-def document(reports: Sequence[Report], stories: Mapping[str, Mapping[str, Any]]) -> str:
+def render_sarif(reports: Sequence[Report], rule_pages: Mapping[str, Mapping[str, Any]]) -> str:
     """One run with every finding; an undecided rule is a result of kind ``open``."""
     import json
 
-    results = [result for report in reports for result in _results(report)]
+    results = [result for report in reports for result in _sarif_results(report)]
     used = sorted({result["ruleId"] for result in results})
     driver = {
         "name": "gpuready",
         "version": __version__,
-        "rules": [_rule(stories[code]) for code in used if code in stories],
+        "rules": [_sarif_rule(rule_pages[code]) for code in used if code in rule_pages],
     }
     run: dict[str, Any] = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
     days = sorted({report.catalog for report in reports if report.catalog})
@@ -34,43 +34,45 @@ def document(reports: Sequence[Report], stories: Mapping[str, Mapping[str, Any]]
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2, default=str) + "\n"
 
 
-def _rule(story: Mapping[str, Any]) -> dict[str, Any]:
+def _sarif_rule(rule_page: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "id": story["code"],
-        "name": story["name"],
-        "shortDescription": {"text": story["title"]},
-        "fullDescription": {"text": story["text"]},
-        "defaultConfiguration": {"level": LEVELS[story["severity"]]},
+        "id": rule_page["code"],
+        "name": rule_page["name"],
+        "shortDescription": {"text": rule_page["title"]},
+        "fullDescription": {"text": rule_page["text"]},
+        "defaultConfiguration": {"level": SARIF_LEVELS[rule_page["severity"]]},
     }
 
 
-def _results(report: Report) -> list[dict[str, Any]]:
-    found = [_found(report, finding) for finding in report.findings]
-    found += [_open(report, item) for item in report.undecided]
+def _sarif_results(report: Report) -> list[dict[str, Any]]:
+    results = [_sarif_finding_result(report, finding) for finding in report.findings]
+    results += [_sarif_open_result(report, item) for item in report.undecided]
     for item in report.ignored:
-        aside = {"kind": "external", "justification": item.reason}
-        found.append(_found(report, item.finding) | {"suppressions": [aside]})
-    return found
+        suppression = {"kind": "external", "justification": item.reason}
+        results.append(_sarif_finding_result(report, item.finding) | {"suppressions": [suppression]})
+    return results
 
 
-def _found(report: Report, finding: Finding) -> dict[str, Any]:
+def _sarif_finding_result(report: Report, finding: Finding) -> dict[str, Any]:
     steps = "; or ".join(step.does for step in finding.fix)
-    said = f"{report.contract.name}: {finding.says}. So {finding.so}." + (f" Fix: {steps}." if steps else "")
+    message_text = f"{report.contract.name}: {finding.says}. So {finding.so}." + (
+        f" Fix: {steps}." if steps else ""
+    )
     properties = {
         "found": [f.to_json() for f in finding.found],
         "needs": [n.to_json() for n in finding.needs],
     }
     return {
         "ruleId": finding.code,
-        "level": LEVELS[finding.severity],
-        "message": {"text": said},
-        "locations": [_place(fact) for fact in sorted(finding.found, key=_is_no_line)[:1]],
+        "level": SARIF_LEVELS[finding.severity],
+        "message": {"text": message_text},
+        "locations": [_sarif_location(fact) for fact in sorted(finding.found, key=_lacks_line_number)[:1]],
         "partialFingerprints": {"gpuready/1": f"{report.contract.name}/{finding.code}"},
         "properties": properties,
     }
 
 
-def _open(report: Report, item: Undecided) -> dict[str, Any]:
+def _sarif_open_result(report: Report, item: UndecidedRule) -> dict[str, Any]:
     why = "; ".join(f"{fact.key} is unknown: {fact.gap}" for fact in item.missing)
     return {
         "ruleId": item.code,
@@ -80,11 +82,11 @@ def _open(report: Report, item: Undecided) -> dict[str, Any]:
     }
 
 
-def _is_no_line(fact: Fact) -> bool:
-    return _line(fact)[1] == 0
+def _lacks_line_number(fact: Fact) -> bool:
+    return _file_and_line(fact)[1] == 0
 
 
-def _line(fact: Fact) -> tuple[str, int]:
+def _file_and_line(fact: Fact) -> tuple[str, int]:
     """The file and line that a container file's fact names, such as ``Dockerfile:8``; line 0 for other facts."""
     path, _, rest = fact.source.rpartition(":")
     number = rest.partition(" ")[0]
@@ -92,18 +94,25 @@ def _line(fact: Fact) -> tuple[str, int]:
     return (path, int(number)) if is_line else (fact.source, 0)
 
 
-def _place(fact: Fact) -> dict[str, Any]:
+def _sarif_location(fact: Fact) -> dict[str, Any]:
     """The location of the evidence: a file, with its line where known, else a logical name."""
-    path, line = _line(fact)
+    path, line = _file_and_line(fact)
     if line and not path.startswith("/"):  # relative to the working folder, the repository
         return {
-            "physicalLocation": {"artifactLocation": {"uri": _quoted(path)}, "region": {"startLine": line}}
+            "physicalLocation": {
+                "artifactLocation": {"uri": _percent_encode_path(path)},
+                "region": {"startLine": line},
+            }
         }
     if path.startswith("/"):
         region: dict[str, Any] = {"region": {"startLine": line}} if line else {}
-        return {"physicalLocation": {"artifactLocation": {"uri": "file://" + _quoted(path)}} | region}
+        return {
+            "physicalLocation": {"artifactLocation": {"uri": "file://" + _percent_encode_path(path)}} | region
+        }
     return {"logicalLocations": [{"name": path or "unknown"}]}
 
 
-def _quoted(path: str) -> str:
-    return "".join(chr(b) if chr(b) in _PLAIN else f"%{b:02X}" for b in path.encode("utf-8", "replace"))
+def _percent_encode_path(path: str) -> str:
+    return "".join(
+        chr(b) if chr(b) in _UNRESERVED_CHARACTERS else f"%{b:02X}" for b in path.encode("utf-8", "replace")
+    )

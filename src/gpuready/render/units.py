@@ -10,32 +10,32 @@ if TYPE_CHECKING:
 
     from gpuready.model import Fact
 
-_BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
-_SHOWN = 8
+_BINARY_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+_MAX_LIST_ITEMS = 8
 """Further list members are only counted."""
 
 
-def size(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Binary units: ``64 MiB``, ``79.6 GiB``."""
-    for unit, scale in _BINARY:
+    for unit, scale in _BINARY_UNITS:
         # From 1023.5 of a unit on, rounding would print 1024: use the next unit.
         if count >= scale - scale // 2048:
-            return f"{_three_digits(count / scale)} {unit}"
+            return f"{_format_three_digits(count / scale)} {unit}"
     return f"{count} B"
 
 
-def memory(count: int) -> str:
+def format_nominal_memory(count: int) -> str:
     """Memory as vendors state it: GiB rounded up, labelled GB."""
     gib = -(-count // 2**30)
     return f"{gib / 1024:.1f} TB" if gib >= 1024 else f"{gib} GB"
 
 
-def memories(counts: tuple[int, ...]) -> str:
+def format_total_memory(counts: tuple[int, ...]) -> str:
     """The total of several GPUs: each rounded up to its nominal size, then added."""
-    return memory(sum(-(-count // 2**30) for count in counts) * 2**30)
+    return format_nominal_memory(sum(-(-count // 2**30) for count in counts) * 2**30)
 
 
-def seconds(count: float, *, exact: bool = False) -> str:
+def format_seconds(count: float, *, exact: bool = False) -> str:
     """``0.1s``, ``42s``, ``3m 05s``; exact: ``83 ms``."""
     if exact and count < 1:
         return f"{count * 1000:.0f} ms"
@@ -45,66 +45,66 @@ def seconds(count: float, *, exact: bool = False) -> str:
     return f"{whole}s" if whole < 120 else f"{whole // 60}m {whole % 60:02d}s"
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, word: str) -> str:
     """``1 rule``, ``2 rules``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def value(fact: Fact) -> str:
+def format_fact_value(fact: Fact) -> str:
     """The value of a fact in words, including absent, unknown and not stated."""
     if fact.gap == NOT_STATED:
         return NOT_STATED
-    return "unknown" if fact.gap else say(fact.value, fact.key)
+    return "unknown" if fact.gap else format_any_value(fact.value, fact.key)
 
 
-_BYTES = {
+_BYTE_FACTS = {
     "gpu.memory", "gpu.free", "memory.total", "memory.available", "memory.limit", "disk.total",
     "disk.free", "system.shm", "system.shm_free", "limit.memlock", "limit.stack", "tmp.free", "python.disk_free",
 }  # fmt: skip
 """Facts measured in bytes. Renderers may not import the catalogue; a test keeps the two equal."""
 
 
-def say(value: Any, key: str = "", depth: int = 0) -> str:
+def format_any_value(value: Any, key: str = "", depth: int = 0) -> str:
     """Any value in words. The key determines the unit."""
     if value is None:
         return "absent"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
-        return _number(value, key)
+        return _format_number(value, key)
     if isinstance(value, (dict, list, tuple)) and depth > 3:
         return "more inside"
     if isinstance(value, dict):
-        return _listed([f"{k}={say(v, '', depth + 1)}" for k, v in value.items()])
+        return _join_limited([f"{k}={format_any_value(v, '', depth + 1)}" for k, v in value.items()])
     if isinstance(value, (list, tuple)):
-        return _listed(grouped([say(item, key, depth + 1) for item in value]))
+        return _join_limited(group_repeated([format_any_value(item, key, depth + 1) for item in value]))
     return str(value) or "empty"
 
 
-def countable(value: Any) -> bool:
+def is_byte_count(value: Any) -> bool:
     """Whether a value can be a byte count: a recording can contain anything."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
-def parameters(count: Any) -> str:
+def format_parameter_count(count: Any) -> str:
     """``7000000000`` -> ``7B``"""
-    if not countable(count):
-        return say(count)
+    if not is_byte_count(count):
+        return format_any_value(count)
     for unit, scale in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
         if count >= scale:
-            return f"{_three_digits(count / scale)}{unit}"
+            return f"{_format_three_digits(count / scale)}{unit}"
     return str(count)
 
 
-def _number(value: float, key: str) -> str:
-    if key in _BYTES and countable(value):
-        return size(int(value))
-    if value == -1 and (key in _BYTES or key.startswith("limit.")):
+def _format_number(value: float, key: str) -> str:
+    if key in _BYTE_FACTS and is_byte_count(value):
+        return format_bytes(int(value))
+    if value == -1 and (key in _BYTE_FACTS or key.startswith("limit.")):
         return "no limit"
     return f"{value:.4g}" if isinstance(value, float) else str(value) if abs(value) < 10**30 else "too large"
 
 
-def grouped(names: list[str]) -> list[str]:
+def group_repeated(names: list[str]) -> list[str]:
     """``[a, a, b]`` -> ``[2 x a, b]``, in order of first appearance."""
     counts: dict[str, int] = {}
     for name in names:
@@ -112,13 +112,13 @@ def grouped(names: list[str]) -> list[str]:
     return [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
 
 
-def _listed(items: list[str]) -> str:
+def _join_limited(items: list[str]) -> str:
     if not items:
         return "none"
-    if len(items) <= _SHOWN:
+    if len(items) <= _MAX_LIST_ITEMS:
         return ", ".join(items)
-    return ", ".join(items[:_SHOWN]) + f" and {len(items) - _SHOWN} more"
+    return ", ".join(items[:_MAX_LIST_ITEMS]) + f" and {len(items) - _MAX_LIST_ITEMS} more"
 
 
-def _three_digits(value: float) -> str:
+def _format_three_digits(value: float) -> str:
     return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"

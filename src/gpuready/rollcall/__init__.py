@@ -10,11 +10,11 @@ from __future__ import annotations
 import errno
 import time
 
-from gpuready.noun import Noun
-from gpuready.rollcall import beacon, endpoint, guest, wire
-from gpuready.rollcall.guest import Away
+from gpuready.model.record import Record
+from gpuready.rollcall import beacon, client, endpoint, wire
+from gpuready.rollcall.client import RankRejected
 from gpuready.rollcall.hello import Hello
-from gpuready.rollcall.register import Fault
+from gpuready.rollcall.rank_register import RollcallFault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,19 +22,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpuready.cluster import Rendezvous
-    from gpuready.rollcall.board import Store
-    from gpuready.rollcall.dial import Door
-    from gpuready.rollcall.guest import Inquire
+    from gpuready.rollcall.client import InquireStore
+    from gpuready.rollcall.store_rollcall import KeyValueStore
+    from gpuready.rollcall.trial_connections import EchoServer
 
-__all__ = ["Attendance", "Fault", "Hello", "Refused", "attend", "complain", "on_board"]
+__all__ = [
+    "Attendance",
+    "Hello",
+    "RollcallFault",
+    "RollcallRefused",
+    "attend_over_store",
+    "attend_rollcall",
+    "report_trouble",
+]
 
-WINDOW_S = 60.0
-SUSPECT_S = 3.5
-KEPT: list[int] = []
+WINDOW_SECONDS = 60.0
+SUSPECT_SECONDS = 3.5
+KEPT_RANK_CLAIMS: list[int] = []
 """File descriptors of the claims to this process's rank, open as long as the process lives."""
 
 
-class Attendance(Noun):
+class Attendance(Record):
     """All ranks are present: on which machines, and where rank 0 was reached."""
 
     nodes: tuple[tuple[str, str, int], ...] = ()  # identity, name, number of ranks; by first rank
@@ -45,10 +53,10 @@ class Attendance(Noun):
     seconds: float = 0.0
 
     @property
-    def hosts(self) -> tuple[str, ...]:
+    def host_names(self) -> tuple[str, ...]:
         return tuple(name for _, name, _ in self.nodes)
 
-    def place(self, machine: str) -> tuple[int, int]:
+    def node_of_machine(self, machine: str) -> tuple[int, int]:
         """Return the number of this machine's node, and of the ranks on it."""
         for number, (identity, _, count) in enumerate(self.nodes):
             if identity == machine:
@@ -56,24 +64,24 @@ class Attendance(Noun):
         return 0, 1
 
 
-class Refused(RuntimeError):
+class RollcallRefused(RuntimeError):
     """The job does not start; every rank gets the same faults."""
 
-    def __init__(self, faults: tuple[Fault, ...]) -> None:
+    def __init__(self, faults: tuple[RollcallFault, ...]) -> None:
         self.faults = faults
         lines = [str(fault) for fault in faults]
         super().__init__(lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} faults:", *lines]))
 
 
-def attend(
+def attend_rollcall(
     rendezvous: Rendezvous,
-    mine: Hello,
+    own_hello: Hello,
     *,
-    window: float = WINDOW_S,
+    window: float = WINDOW_SECONDS,
     token: str = "",
     allow_skew: bool = False,
-    say: Callable[[str], None] | None = None,
-    inquire: Inquire | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    inquire: InquireStore | None = None,
 ) -> Attendance:
     """Take part in the roll-call. RollcallRefused on every rank if something is wrong or a rank is missing
     after ``window``.
@@ -81,207 +89,247 @@ def attend(
     ``own_hello.trouble`` lets a rank that cannot start stop all others at once. ``inquire`` asks a store that
     answers in place of rank 0 which job it belongs to.
     """
-    mine = mine.but(left=float(window))
-    begun = time.monotonic()
-    door = _door(mine)
+    own_hello = own_hello.replace(left=float(window))
+    started = time.monotonic()
+    echo_server = _open_echo_server(own_hello)
     try:
-        mine = mine.but(data=(mine.data[0], door.port)) if door else mine
-        found = _as_rank(rendezvous, mine, window, token, allow_skew, say, inquire, door)
-    except Away as no:
-        raise Refused(tuple(no.faults)) from None
+        own_hello = (
+            own_hello.replace(data=(own_hello.data[0], echo_server.port)) if echo_server else own_hello
+        )
+        result = _attend_as_rank(
+            rendezvous, own_hello, window, token, allow_skew, on_progress, inquire, echo_server
+        )
+    except RankRejected as error:
+        raise RollcallRefused(tuple(error.faults)) from None
     finally:
-        if door is not None:
-            door.close()
-    return found.but(seconds=time.monotonic() - begun)
+        if echo_server is not None:
+            echo_server.close()
+    return result.replace(seconds=time.monotonic() - started)
 
 
-def on_board(
-    store: Store,
+def attend_over_store(
+    store: KeyValueStore,
     rendezvous: Rendezvous,
-    mine: Hello,
+    own_hello: Hello,
     *,
-    window: float = WINDOW_S,
+    window: float = WINDOW_SECONDS,
     allow_skew: bool = False,
-    say: Callable[[str], None] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Attendance:
     """Take part over an existing store."""
-    from gpuready.rollcall import board
+    from gpuready.rollcall import store_rollcall
 
-    begun = time.monotonic()
-    door = _door(mine) if rendezvous.world_size > (rendezvous.local_world_size or 0) else None
-    if door is not None:
-        where = mine.data[0] or endpoint.towards(rendezvous.address, rendezvous.port)
-        mine = mine.but(data=(where, door.port))
+    started = time.monotonic()
+    echo_server = (
+        _open_echo_server(own_hello) if rendezvous.world_size > (rendezvous.local_world_size or 0) else None
+    )
+    if echo_server is not None:
+        where = own_hello.data[0] or endpoint.source_address_to(rendezvous.address, rendezvous.port)
+        own_hello = own_hello.replace(data=(where, echo_server.port))
     try:
-        said = board.attend(store, rendezvous, mine, window, allow_skew, say, _dialler(door))
-    except Away as no:
-        raise Refused(tuple(no.faults)) from None
+        reply = store_rollcall.exchange_over_store(
+            store, rendezvous, own_hello, window, allow_skew, on_progress, _make_dialer(echo_server)
+        )
+    except RankRejected as error:
+        raise RollcallRefused(tuple(error.faults)) from None
     finally:
-        if door is not None:
-            door.close()
-    return _gone(said, rendezvous.address, None).but(seconds=time.monotonic() - begun)
+        if echo_server is not None:
+            echo_server.close()
+    return _make_attendance(reply, rendezvous.address, None).replace(seconds=time.monotonic() - started)
 
 
-def complain(rendezvous: Rendezvous, mine: Hello, token: str = "", seconds: float = 0.8) -> None:
+def report_trouble(rendezvous: Rendezvous, own_hello: Hello, token: str = "", seconds: float = 0.8) -> None:
     """Tell rank 0, if it is reachable, that this rank cannot start; do not wait."""
     if not rendezvous.port:
         return
-    visit = guest.Visit(rendezvous, mine.but(left=seconds), token)
+    rank_client = client.RollcallClient(rendezvous, own_hello.replace(left=seconds), token)
     try:
-        visit.attend(lambda _: [])
-    except (Away, OSError):
+        rank_client.join_rollcall(lambda _: [])
+    except (RankRejected, OSError):
         return
 
 
 # -- server and client ----------------------------------------------------------------------------------
 
 
-def _as_rank(rendezvous: Rendezvous, mine: Hello, window: float, token: str, allow_skew: bool,
-             say: Callable[[str], None] | None, inquire: Inquire | None, door: Door | None) -> Attendance:  # fmt: skip
-    claim, held = beacon.claim(rendezvous)
+def _attend_as_rank(rendezvous: Rendezvous, own_hello: Hello, window: float, token: str, allow_skew: bool,
+             on_progress: Callable[[str], None] | None, inquire: InquireStore | None, echo_server: EchoServer | None) -> Attendance:  # fmt: skip
+    claim, rank_holder = beacon.claim_rank(rendezvous)
     try:
-        found = _as_host(rendezvous, mine, window, token, allow_skew, say, door) if mine.rank == 0 else None
-        found = found or _as_guest(rendezvous, mine, token, inquire, door, held)
+        result = (
+            _attend_as_server(rendezvous, own_hello, window, token, allow_skew, on_progress, echo_server)
+            if own_hello.rank == 0
+            else None
+        )
+        result = result or _attend_as_client(rendezvous, own_hello, token, inquire, echo_server, rank_holder)
     except BaseException:
         if claim is not None:
             claim.close()
         raise
     if claim is not None:
-        KEPT.append(claim.detach())
-    return found
+        KEPT_RANK_CLAIMS.append(claim.detach())
+    return result
 
 
-def _as_guest(rendezvous: Rendezvous, mine: Hello, token: str, inquire: Inquire | None, door: Door | None,
-              held: int) -> Attendance:  # fmt: skip
-    visit = guest.Visit(rendezvous, mine, token, inquire)
-    visit.held = held
+def _attend_as_client(rendezvous: Rendezvous, own_hello: Hello, token: str, inquire: InquireStore | None, echo_server: EchoServer | None,
+              rank_holder: int) -> Attendance:  # fmt: skip
+    rank_client = client.RollcallClient(rendezvous, own_hello, token, inquire)
+    rank_client.rank_holder = rank_holder
     try:
-        said = visit.attend(_dialler(door))
-    except OSError as wrong:
-        raise Away(
-            Fault("NET016", f"the connection of {mine.who} to rank 0 broke ({wrong})", ranks=(mine.rank,))
+        reply = rank_client.join_rollcall(_make_dialer(echo_server))
+    except OSError as error:
+        raise RankRejected(
+            RollcallFault(
+                "NET016",
+                f"the connection of {own_hello.rank_label} to rank 0 broke ({error})",
+                ranks=(own_hello.rank,),
+            )
         ) from None
-    return _gone(said, visit.peer, None).but(first=visit.host)
+    return _make_attendance(reply, rank_client.peer, None).replace(first=rank_client.server_name)
 
 
-def _as_host(rendezvous: Rendezvous, mine: Hello, window: float, token: str, allow_skew: bool,
-             say: Callable[[str], None] | None, door: Door | None) -> Attendance | None:  # fmt: skip
+def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, token: str, allow_skew: bool,
+             on_progress: Callable[[str], None] | None, echo_server: EchoServer | None) -> Attendance | None:  # fmt: skip
     """Run the roll-call; None if another rank 0 already runs one at this port."""
-    from gpuready.rollcall.host import Host, room
+    from gpuready.rollcall.server import RollcallServer, ensure_file_limit
 
-    listener = _listening(rendezvous, mine)
+    listener = _listen_on_job_port(rendezvous, own_hello)
     if listener is None:
         return None
-    mine, suspicion = _checked(rendezvous, mine)
-    narrow = room(rendezvous.world_size)
-    if narrow is not None and not mine.trouble:
-        mine = mine.but(trouble=narrow.says, fix=narrow.fix, trouble_code=narrow.code)
-    host = Host(listener, rendezvous, mine, window=window, token=token, allow_skew=allow_skew, say=say)
+    own_hello, suspicion = _check_master_address(rendezvous, own_hello)
+    file_limit_fault = ensure_file_limit(rendezvous.world_size)
+    if file_limit_fault is not None and not own_hello.trouble:
+        own_hello = own_hello.replace(
+            trouble=file_limit_fault.says, fix=file_limit_fault.fix, trouble_code=file_limit_fault.code
+        )
+    server = RollcallServer(
+        listener,
+        rendezvous,
+        own_hello,
+        window=window,
+        token=token,
+        allow_skew=allow_skew,
+        on_progress=on_progress,
+    )
     kept = False
     try:
-        faults = host.hold(suspicion, SUSPECT_S)
+        faults = server.gather_ranks(suspicion, SUSPECT_SECONDS)
         if not faults:
-            if door is not None and len(host.register.nodes()) > 1:
-                door.open()
-            faults = host.dial()
-        host.tell(faults, suspicion)
+            if echo_server is not None and len(server.register.list_machines()) > 1:
+                echo_server.start_serving()
+            faults = server.run_trial_calls()
+        server.announce_answer(faults, suspicion)
         if faults:
-            raise Away(*faults)
+            raise RankRejected(*faults)
         kept = True
-        return _gone({"nodes": host.register.nodes(), "notes": host.register.notes()}, "127.0.0.1", listener)
+        return _make_attendance(
+            {"nodes": server.register.list_machines(), "notes": server.register.list_notes()},
+            "127.0.0.1",
+            listener,
+        )
     finally:
-        host.close()
+        server.close()
         if not kept:
             listener.close()
 
 
-def _listening(rendezvous: Rendezvous, mine: Hello) -> socket.socket | None:
+def _listen_on_job_port(rendezvous: Rendezvous, own_hello: Hello) -> socket.socket | None:
     """Listen on the job's port; None if another roll-call has it. RankRejected names any other holder."""
     end = time.monotonic() + 1.0  # a job that has just ended may still have it
     while True:
         try:
-            return endpoint.listen(rendezvous.port)
-        except OSError as wrong:
-            if wrong.errno != errno.EADDRINUSE:
-                said = f"{mine.who} cannot listen on port {rendezvous.port} ({wrong.strerror})"
-                raise Away(Fault("NET018", said, "choose a MASTER_PORT above 1024", (0,))) from None
-        if _a_roll_call(rendezvous.port):
+            return endpoint.listen_on_port(rendezvous.port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                message = f"{own_hello.rank_label} cannot listen on port {rendezvous.port} ({error.strerror})"
+                raise RankRejected(
+                    RollcallFault("NET018", message, "choose a MASTER_PORT above 1024", (0,))
+                ) from None
+        if _is_rollcall_port(rendezvous.port):
             return None
         if time.monotonic() > end:
-            raise Away(_taken(rendezvous, mine))
+            raise RankRejected(_port_taken_fault(rendezvous, own_hello))
         time.sleep(0.1)
 
 
-def _a_roll_call(port: int) -> bool:
-    conn, _ = endpoint.connect("127.0.0.1", port, 0.5)
+def _is_rollcall_port(port: int) -> bool:
+    conn, _ = endpoint.connect_to_host("127.0.0.1", port, 0.5)
     if conn is None:
         return False
     with conn:
         try:
-            return bool(guest.greet(conn, 0.5))
-        except wire.Strange:
+            return bool(client.exchange_greeting(conn, 0.5))
+        except wire.ProtocolError:
             return False
 
 
-def _taken(rendezvous: Rendezvous, mine: Hello) -> Fault:
-    found = endpoint.holder(rendezvous.port)
-    by = f"it belongs to {found}" if found else "its holder is not visible from here"
-    said = f"{mine.who} cannot listen on port {rendezvous.port}: {by}"
-    own = f", or end that process: kill {found.pid}" if found and found.pid else ""
-    return Fault("NET018", said, f"set MASTER_PORT={endpoint.free_port()} for all ranks{own}", (0,))
+def _port_taken_fault(rendezvous: Rendezvous, own_hello: Hello) -> RollcallFault:
+    port_holder = endpoint.find_port_holder(rendezvous.port)
+    by = f"it belongs to {port_holder}" if port_holder else "its holder is not visible from here"
+    message = f"{own_hello.rank_label} cannot listen on port {rendezvous.port}: {by}"
+    own = f", or end that process: kill {port_holder.pid}" if port_holder and port_holder.pid else ""
+    return RollcallFault(
+        "NET018", message, f"set MASTER_PORT={endpoint.find_free_port()} for all ranks{own}", (0,)
+    )
 
 
-def _checked(rendezvous: Rendezvous, mine: Hello) -> tuple[Hello, Fault | None]:
+def _check_master_address(rendezvous: Rendezvous, own_hello: Hello) -> tuple[Hello, RollcallFault | None]:
     """Check that others can find this host by MASTER_ADDR: trouble if not, a suspicion if it is loopback."""
-    if mine.trouble:
-        return mine, None
+    if own_hello.trouble:
+        return own_hello, None
     try:
-        resolved = tuple(str(where[0]) for _, where in endpoint.resolve(rendezvous.address, rendezvous.port))
-    except OSError as wrong:
-        why = endpoint.shown(wrong.strerror or wrong)
-        said = f"MASTER_ADDR {endpoint.shown(rendezvous.address)} does not resolve ({why})"
-        fix = f"{_ours()}; or add a line 'ADDRESS {endpoint.shown(rendezvous.address)}' to /etc/hosts of every host"
-        return mine.but(trouble=said, fix=fix, trouble_code="NET016"), None
-    mine = mine.but(resolved=resolved)
-    if all(map(endpoint.is_loopback, resolved)):
-        return mine, guest.loopback(mine, rendezvous, resolved) if rendezvous.nodes > 1 else None
-    if rendezvous.launcher == "kubernetes" or any(map(endpoint.is_local, resolved)):
-        return mine, None
-    told = endpoint.reach(rendezvous.address, rendezvous.port, 2.0)
-    if told.ok:
-        return mine, None
-    said = f"MASTER_ADDR {endpoint.shown(rendezvous.address)} is no address of rank 0's host, and is not reached from it ({told.why}: {told.told})"
-    return mine.but(trouble=said, fix=_ours(), trouble_code="NET016"), None
+        resolved = tuple(
+            str(where[0]) for _, where in endpoint.resolve_host(rendezvous.address, rendezvous.port)
+        )
+    except OSError as error:
+        why = endpoint.escape_text(error.strerror or error)
+        message = f"MASTER_ADDR {endpoint.escape_text(rendezvous.address)} does not resolve ({why})"
+        fix = f"{_suggest_own_address()}; or add a line 'ADDRESS {endpoint.escape_text(rendezvous.address)}' to /etc/hosts of every host"
+        return own_hello.replace(trouble=message, fix=fix, trouble_code="NET016"), None
+    own_hello = own_hello.replace(resolved=resolved)
+    if all(map(endpoint.is_loopback_address, resolved)):
+        return own_hello, client.loopback_fault(
+            own_hello, rendezvous, resolved
+        ) if rendezvous.nodes > 1 else None
+    if rendezvous.launcher == "kubernetes" or any(map(endpoint.is_local_address, resolved)):
+        return own_hello, None
+    reached = endpoint.test_reachability(rendezvous.address, rendezvous.port, 2.0)
+    if reached.ok:
+        return own_hello, None
+    message = f"MASTER_ADDR {endpoint.escape_text(rendezvous.address)} is no address of rank 0's host, and is not reached from it ({reached.why}: {reached.told})"
+    return own_hello.replace(trouble=message, fix=_suggest_own_address(), trouble_code="NET016"), None
 
 
-def _ours() -> str:
-    found = endpoint.addresses()
-    if not found:
+def _suggest_own_address() -> str:
+    own_addresses = endpoint.list_own_addresses()
+    if not own_addresses:
         return "set MASTER_ADDR=127.0.0.1, as this host has no other address"
-    return f"rank 0 listens on {', '.join(found[:4])}: set MASTER_ADDR={found[0]} for all ranks"
+    return (
+        f"rank 0 listens on {', '.join(own_addresses[:4])}: set MASTER_ADDR={own_addresses[0]} for all ranks"
+    )
 
 
-def _door(mine: Hello) -> Door | None:
+def _open_echo_server(own_hello: Hello) -> EchoServer | None:
     """Only the first rank of each host accepts trial connections."""
-    from gpuready.rollcall.dial import Door
+    from gpuready.rollcall.trial_connections import EchoServer
 
-    return None if mine.local_rank or mine.trouble else Door()
-
-
-def _dialler(door: Door | None) -> Callable[[Sequence[Sequence[object]]], list[object]]:
-    from gpuready.rollcall import dial
-
-    def dialled(calls: Sequence[Sequence[object]]) -> list[object]:
-        if door is not None:
-            door.open()
-        return dial.all_of(calls)
-
-    return dialled
+    return None if own_hello.local_rank or own_hello.trouble else EchoServer()
 
 
-def _gone(said: Mapping[str, object], address: str, listener: socket.socket | None) -> Attendance:
-    nodes = said.get("nodes")
-    notes = said.get("notes")
+def _make_dialer(echo_server: EchoServer | None) -> Callable[[Sequence[Sequence[object]]], list[object]]:
+    from gpuready.rollcall import trial_connections
+
+    def run_calls(calls: Sequence[Sequence[object]]) -> list[object]:
+        if echo_server is not None:
+            echo_server.start_serving()
+        return trial_connections.run_trial_calls(calls)
+
+    return run_calls
+
+
+def _make_attendance(reply: Mapping[str, object], address: str, listener: socket.socket | None) -> Attendance:
+    nodes = reply.get("nodes")
+    notes = reply.get("notes")
     return Attendance(
         tuple((str(m), str(n), int(c)) for m, n, c in nodes) if isinstance(nodes, (list, tuple)) else (),
         tuple(map(str, notes)) if isinstance(notes, (list, tuple)) else (),

@@ -16,73 +16,73 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.cluster import Rendezvous
 
-BEACON = f"gpuready-rollcall-{os.getuid()}-"
+BEACON_PREFIX = f"gpuready-rollcall-{os.getuid()}-"
 
 
-def lit() -> socket.socket | None:
+def open_beacon() -> socket.socket | None:
     """Open this process's beacon; None without abstract names."""
-    return _named(f"{BEACON}{os.getpid()}")
+    return _bind_abstract_socket(f"{BEACON_PREFIX}{os.getpid()}")
 
 
-def seen() -> list[str]:
+def list_beacons() -> list[str]:
     """List this user's beacons on this host except our own."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
-            names = {line.split()[-1][1:] for line in file if f"@{BEACON}" in line}
+            names = {line.split()[-1][1:] for line in file if f"@{BEACON_PREFIX}" in line}
     except OSError:
         return []
-    return sorted(name for name in names if name != f"{BEACON}{os.getpid()}")
+    return sorted(name for name in names if name != f"{BEACON_PREFIX}{os.getpid()}")
 
 
-def call(name: str, seconds: float = 1.0) -> socket.socket | None:
+def connect_beacon(name: str, seconds: float = 1.0) -> socket.socket | None:
     """Connect to a beacon of this user."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.settimeout(seconds)
-        made.connect("\0" + name)
-        if _peer(made)[1] == os.getuid():
-            return made
+        sock.settimeout(seconds)
+        sock.connect("\0" + name)
+        if _peer_credentials(sock)[1] == os.getuid():
+            return sock
     except OSError:
         pass
-    made.close()
+    sock.close()
     return None
 
 
-def claim(rendezvous: Rendezvous) -> tuple[socket.socket | None, int]:
+def claim_rank(rendezvous: Rendezvous) -> tuple[socket.socket | None, int]:
     """Claim this rank until the socket is closed; else return the pid of the living process that has it."""
-    name = _place(rendezvous)
-    made = _named(name)
-    if made is not None:
-        return made, 0
-    other = call(name, 0.2)
+    name = _rank_socket_name(rendezvous)
+    sock = _bind_abstract_socket(name)
+    if sock is not None:
+        return sock, 0
+    other = connect_beacon(name, 0.2)
     if other is None:
         return None, 0
     with other:
-        pid = _peer(other)[0]
+        pid = _peer_credentials(other)[0]
     return None, pid if os.path.exists(f"/proc/{pid}") else 0
 
 
-def _place(rendezvous: Rendezvous) -> str:
+def _rank_socket_name(rendezvous: Rendezvous) -> str:
     import zlib
 
     job = f"{rendezvous.run_id} {rendezvous.address} {rendezvous.port} {rendezvous.restart}"
     return f"gpuready-rank-{os.getuid()}-{zlib.crc32(job.encode('utf-8', 'replace')):08x}-{rendezvous.rank}"
 
 
-def _named(name: str) -> socket.socket | None:
+def _bind_abstract_socket(name: str) -> socket.socket | None:
     if not sys.platform.startswith("linux"):
         return None
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.bind("\0" + name)
-        made.listen(16)
+        sock.bind("\0" + name)
+        sock.listen(16)
     except OSError:
-        made.close()
+        sock.close()
         return None
-    return made
+    return sock
 
 
-def _peer(conn: socket.socket) -> tuple[int, int]:
+def _peer_credentials(conn: socket.socket) -> tuple[int, int]:
     """Return pid and uid of the peer, from the kernel."""
     raw = conn.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", raw)

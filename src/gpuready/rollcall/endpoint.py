@@ -7,17 +7,17 @@ import os
 import socket
 import time
 
-from gpuready.noun import Noun
+from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RESOLVE_S = 3.0
-LISTENING = "0A"
+RESOLVE_SECONDS = 3.0
+TCP_LISTEN = "0A"
 
 
-class Holder(Noun):
+class PortHolder(Record):
     """The process that has a port, as far as this user may see."""
 
     pid: int = 0  # 0: not visible to this user, or in another container
@@ -32,7 +32,7 @@ class Holder(Noun):
         return f"pid {self.pid} of {self.user or 'unknown'}, {self.state}, {self.age_s:.0f} s old: {self.command}"
 
 
-class Reached(Noun):
+class ReachResult(Record):
     """Whether a host and port could be reached, and the result for each of its addresses."""
 
     ok: bool = False
@@ -41,7 +41,7 @@ class Reached(Noun):
     addresses: tuple[str, ...] = ()
 
 
-def shown(text: object) -> str:
+def escape_text(text: object) -> str:
     """Escape foreign text for one terminal line."""
     return repr(str(text))[1:-1]
 
@@ -49,25 +49,29 @@ def shown(text: object) -> str:
 # -- names ----------------------------------------------------------------------------------------------
 
 
-def resolve(host: str, port: int, seconds: float = RESOLVE_S) -> list[tuple[int, tuple[object, ...]]]:
+def resolve_host(
+    host: str, port: int, seconds: float = RESOLVE_SECONDS
+) -> list[tuple[int, tuple[object, ...]]]:
     """Return families and addresses in the resolver's order; OSError if there are none or it does not answer."""
     try:
-        return _looked_up(host, port, socket.AI_NUMERICHOST)
+        return _getaddrinfo_rows(host, port, socket.AI_NUMERICHOST)
     except OSError:
-        return _within(seconds, lambda: _looked_up(host, port, 0), f"the resolver is silent about {host}")
+        return _run_with_timeout(
+            seconds, lambda: _getaddrinfo_rows(host, port, 0), f"the resolver is silent about {host}"
+        )
 
 
-def _looked_up(host: str, port: int, flags: int) -> list[tuple[int, tuple[object, ...]]]:
-    rows = socket.getaddrinfo(_plain(host), port, type=socket.SOCK_STREAM, flags=flags)
+def _getaddrinfo_rows(host: str, port: int, flags: int) -> list[tuple[int, tuple[object, ...]]]:
+    rows = socket.getaddrinfo(_host_bytes(host), port, type=socket.SOCK_STREAM, flags=flags)
     return [(int(family), tuple(where)) for family, _, _, _, where in rows]
 
 
-def _plain(host: str) -> str | bytes:
+def _host_bytes(host: str) -> str | bytes:
     """Return bytes if possible: for text Python loads the IDNA tables, 5 ms in every rank."""
     return host.encode("ascii") if host.isascii() else host
 
 
-def _within(
+def _run_with_timeout(
     seconds: float, work: Callable[[], list[tuple[int, tuple[object, ...]]]], late: str
 ) -> list[tuple[int, tuple[object, ...]]]:
     """Run ``work`` in a thread that is abandoned at the deadline: a resolver cannot be interrupted."""
@@ -75,156 +79,160 @@ def _within(
 
     answers: list[object] = []
 
-    def ask() -> None:
+    def run_work() -> None:
         try:
             answers.append(work())
-        except (OSError, UnicodeError) as wrong:
-            answers.append(wrong)
+        except (OSError, UnicodeError) as error:
+            answers.append(error)
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(seconds)
+    thread = threading.Thread(target=run_work, daemon=True)
+    thread.start()
+    thread.join(seconds)
     if not answers:
         raise TimeoutError(f"{late} for {seconds:.0f} s")
-    found = answers[0]
-    if isinstance(found, list):
-        return found
-    raise found if isinstance(found, OSError) else OSError(str(found))
+    outcome = answers[0]
+    if isinstance(outcome, list):
+        return outcome
+    raise outcome if isinstance(outcome, OSError) else OSError(str(outcome))
 
 
 # -- connections ----------------------------------------------------------------------------------------
 
 
-def connect(host: str, port: int, seconds: float) -> tuple[socket.socket | None, Reached]:
+def connect_to_host(host: str, port: int, seconds: float) -> tuple[socket.socket | None, ReachResult]:
     """Connect to the first address that accepts, and report the others' errors."""
     end = time.monotonic() + seconds
     try:
-        found = resolve(host, port, min(seconds, RESOLVE_S))
-    except OSError as wrong:
-        return None, Reached(False, "name", _said(wrong))
-    shown_ = tuple(str(where[0]) for _, where in found)
+        resolved = resolve_host(host, port, min(seconds, RESOLVE_SECONDS))
+    except OSError as error:
+        return None, ReachResult(False, "name", _error_text(error))
+    address_texts = tuple(str(where[0]) for _, where in resolved)
     tried: list[tuple[str, str]] = []
-    for at, (family, where) in enumerate(found):
-        share = max(0.2, (end - time.monotonic()) / (len(found) - at))
-        made, why, told = _tried(family, where, share)
-        if made is not None:
-            return made, Reached(True, "", "", shown_)
-        tried.append((why, f"{where[0]}: {told}"))
+    for at, (family, where) in enumerate(resolved):
+        share = max(0.2, (end - time.monotonic()) / (len(resolved) - at))
+        sock, why, detail = _try_connect(family, where, share)
+        if sock is not None:
+            return sock, ReachResult(True, "", "", address_texts)
+        tried.append((why, f"{where[0]}: {detail}"))
     order = ("refused", "no answer", "no route")
     why = min((one for one, _ in tried), key=order.index, default="name")
-    return None, Reached(False, why, "; ".join(told for _, told in tried), shown_)
+    return None, ReachResult(False, why, "; ".join(detail for _, detail in tried), address_texts)
 
 
-def reach(host: str, port: int, seconds: float = 3.0) -> Reached:
+def test_reachability(host: str, port: int, seconds: float = 3.0) -> ReachResult:
     """Whether something accepts connections there."""
-    made, told = connect(host, port, seconds)
-    if made is not None:
-        made.close()
-    return told
+    sock, result = connect_to_host(host, port, seconds)
+    if sock is not None:
+        sock.close()
+    return result
 
 
-def _tried(family: int, where: tuple[object, ...], seconds: float) -> tuple[socket.socket | None, str, str]:
+def _try_connect(
+    family: int, where: tuple[object, ...], seconds: float
+) -> tuple[socket.socket | None, str, str]:
     try:
-        made = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as wrong:
-        return None, "no route", _said(wrong)
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        return None, "no route", _error_text(error)
     try:
-        made.settimeout(seconds)
-        made.connect(where)
-        if made.getsockname() == made.getpeername():
+        sock.settimeout(seconds)
+        sock.connect(where)
+        if sock.getsockname() == sock.getpeername():
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")  # it connected to itself
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made, "", ""
-    except ConnectionRefusedError as wrong:
-        why, told = "refused", _said(wrong)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock, "", ""
+    except ConnectionRefusedError as error:
+        why, detail = "refused", _error_text(error)
     except TimeoutError:
-        why, told = "no answer", f"no answer within {seconds:.2g} s"
-    except OSError as wrong:
-        why, told = "no route", _said(wrong)
-    made.close()
-    return None, why, told
+        why, detail = "no answer", f"no answer within {seconds:.2g} s"
+    except OSError as error:
+        why, detail = "no route", _error_text(error)
+    sock.close()
+    return None, why, detail
 
 
-def _said(wrong: OSError) -> str:
-    return shown(wrong.strerror or wrong)
+def _error_text(error: OSError) -> str:
+    return escape_text(error.strerror or error)
 
 
-def listen(port: int, backlog: int = 4096) -> socket.socket:
+def listen_on_port(port: int, backlog: int = 4096) -> socket.socket:
     """Listen at all addresses of this host, IPv6 and IPv4 together if possible."""
     try:
-        made = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     except OSError:
-        return _bound(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "", port, backlog)
+        return _bind_and_listen(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "", port, backlog)
     try:
-        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        return _bound(made, "::", port, backlog)
-    except OSError as wrong:
-        if wrong.errno == errno.EADDRINUSE:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        return _bind_and_listen(sock, "::", port, backlog)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
             raise
-    return _bound(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "", port, backlog)
+    return _bind_and_listen(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "", port, backlog)
 
 
-def _bound(made: socket.socket, host: str, port: int, backlog: int) -> socket.socket:
+def _bind_and_listen(sock: socket.socket, host: str, port: int, backlog: int) -> socket.socket:
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(backlog)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(backlog)
     except OSError:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
-def free_port() -> int:
-    with listen(0, 1) as made:
-        return int(made.getsockname()[1])
+def find_free_port() -> int:
+    with listen_on_port(0, 1) as sock:
+        return int(sock.getsockname()[1])
 
 
-def towards(host: str, port: int) -> str:
+def source_address_to(host: str, port: int) -> str:
     """Return the local address from which another host is reached; nothing is sent."""
-    for family, where in resolve(host, port):
+    for family, where in resolve_host(host, port):
         try:
-            with socket.socket(family, socket.SOCK_DGRAM) as made:
-                made.connect(where)
-                return str(made.getsockname()[0])
+            with socket.socket(family, socket.SOCK_DGRAM) as sock:
+                sock.connect(where)
+                return str(sock.getsockname()[0])
         except OSError:
             continue
     return ""
 
 
-def is_local(address: str) -> bool:
+def is_local_address(address: str) -> bool:
     """Whether an address belongs to this host: only then can it be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        where = socket.getaddrinfo(_plain(address), 0, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST)[
-            0
-        ][4]
-        with socket.socket(family, socket.SOCK_DGRAM) as made:
-            made.bind(where)
+        where = socket.getaddrinfo(
+            _host_bytes(address), 0, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST
+        )[0][4]
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.bind(where)
         return True
     except OSError:
         return False
 
 
-def is_loopback(address: str) -> bool:
+def is_loopback_address(address: str) -> bool:
     return address.startswith(("127.", "::ffff:127.")) or address == "::1"
 
 
 # -- port holders -----------------------------------------------------------------------------------------
 
 
-def holder(port: int) -> Holder | None:
+def find_port_holder(port: int) -> PortHolder | None:
     """Return who has this port, preferring a listening socket; None if the kernel knows of none."""
-    rows = [row for name in ("tcp", "tcp6") for row in _sockets(f"/proc/net/{name}") if row[0] == port]
+    rows = [
+        row for name in ("tcp", "tcp6") for row in _parse_socket_table(f"/proc/net/{name}") if row[0] == port
+    ]
     if not rows:
         return None
-    _, state, uid, inode = min(rows, key=lambda row: row[1] != LISTENING)
-    word = "listening" if state == LISTENING else "in a connection of its own"
-    pid = _owner(inode)
-    return Holder(pid, _user(uid), _command(pid), _age(pid), word)
+    _, state, uid, inode = min(rows, key=lambda row: row[1] != TCP_LISTEN)
+    word = "listening" if state == TCP_LISTEN else "in a connection of its own"
+    pid = _find_inode_owner(inode)
+    return PortHolder(pid, _user_name(uid), _process_command(pid), _process_age(pid), word)
 
 
-def _sockets(path: str) -> Iterator[tuple[int, str, int, str]]:
+def _parse_socket_table(path: str) -> Iterator[tuple[int, str, int, str]]:
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             lines = file.read().splitlines()[1:]
@@ -236,7 +244,7 @@ def _sockets(path: str) -> Iterator[tuple[int, str, int, str]]:
             yield int(fields[1].rpartition(":")[2], 16), fields[3], int(fields[7]), fields[9]
 
 
-def _owner(inode: str) -> int:
+def _find_inode_owner(inode: str) -> int:
     wanted = f"socket:[{inode}]"
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
@@ -248,7 +256,7 @@ def _owner(inode: str) -> int:
     return 0
 
 
-def _user(uid: int) -> str:
+def _user_name(uid: int) -> str:
     import pwd
 
     try:
@@ -257,17 +265,17 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def _command(pid: int) -> str:
+def _process_command(pid: int) -> str:
     """Return the program and its first words; the rest may be secret."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(4096).decode("utf-8", "replace").split("\0")
     except OSError:
         return "unknown"
-    return shown(" ".join(word for word in words[:3] if word)[:100]) or "unknown"
+    return escape_text(" ".join(word for word in words[:3] if word)[:100]) or "unknown"
 
 
-def _age(pid: int) -> float:
+def _process_age(pid: int) -> float:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             started = int(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
@@ -280,22 +288,23 @@ def _age(pid: int) -> float:
 # -- interfaces -------------------------------------------------------------------------------------------
 
 
-def interfaces() -> dict[str, tuple[bool, tuple[str, ...]]]:
+def list_interfaces() -> dict[str, tuple[bool, tuple[str, ...]]]:
     """List this host's interfaces: whether each is up, and its addresses."""
-    sixes = _sixes()
+    ipv6_addresses = _ipv6_addresses()
     return {
-        name: (_up(name), (*_four(name), *sixes.get(name, ()))) for _, name in sorted(socket.if_nameindex())
+        name: (_is_interface_up(name), (*_ipv4_addresses(name), *ipv6_addresses.get(name, ())))
+        for _, name in sorted(socket.if_nameindex())
     }
 
 
-def addresses() -> tuple[str, ...]:
+def list_own_addresses() -> tuple[str, ...]:
     """List the addresses at which others could reach this host, IPv4 first."""
-    found = [one for up, many in interfaces().values() if up for one in many]
-    usable = [one for one in found if not is_loopback(one) and not one.startswith("fe80")]
+    all_addresses = [one for up, many in list_interfaces().values() if up for one in many]
+    usable = [one for one in all_addresses if not is_loopback_address(one) and not one.startswith("fe80")]
     return tuple(sorted(usable, key=lambda one: ":" in one))
 
 
-def _up(name: str) -> bool:
+def _is_interface_up(name: str) -> bool:
     try:
         with open(f"/sys/class/net/{name}/flags", encoding="ascii") as file:
             return bool(int(file.read(), 16) & 1)
@@ -303,26 +312,26 @@ def _up(name: str) -> bool:
         return True
 
 
-def _four(name: str) -> tuple[str, ...]:
+def _ipv4_addresses(name: str) -> tuple[str, ...]:
     import fcntl
     import struct
 
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
-            raw = fcntl.ioctl(made.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR
+            raw = fcntl.ioctl(sock.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR
         except OSError:
             return ()
     return (socket.inet_ntoa(raw[20:24]),)
 
 
-def _sixes() -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def _ipv6_addresses() -> dict[str, tuple[str, ...]]:
+    by_interface: dict[str, tuple[str, ...]] = {}
     try:
         with open("/proc/net/if_inet6", encoding="ascii") as file:
             rows = [line.split() for line in file]
     except OSError:
-        return found
+        return by_interface
     for row in rows:
         address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(row[0]))
-        found[row[5]] = (*found.get(row[5], ()), address)
-    return found
+        by_interface[row[5]] = (*by_interface.get(row[5], ()), address)
+    return by_interface

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from gpuready.noun import Noun
+from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gpuready.cluster import Rendezvous
 
-SHARED = (
+SHARED_PREFIXES = (
     "NCCL_",
     "TORCH_NCCL_",
     "GLOO_",
@@ -24,14 +24,14 @@ SHARED = (
 )
 """Variables for communication between ranks: if they differ, collectives hang or are slow."""
 
-OWN = ("_IFNAME", "_FILE", "_HCA", "_HOSTID", "_DEBUG", "_DEBUG_SUBSYS", "_RANK", "_IB_GID_INDEX", "_HCCL_IF_IP", "_CPU_AFFINITY", "_INFO_LEVEL")  # fmt: skip
+PER_NODE_SUFFIXES = ("_IFNAME", "_FILE", "_HCA", "_HOSTID", "_DEBUG", "_DEBUG_SUBSYS", "_RANK", "_IB_GID_INDEX", "_HCCL_IF_IP", "_CPU_AFFINITY", "_INFO_LEVEL")  # fmt: skip
 """Suffixes of those that may differ between nodes, or that only control logging."""
 
-LONGEST, MOST = 200, 400
+MAX_VALUE_LENGTH, MAX_ROWS = 200, 400
 """Most characters of a value, and rows of a table."""
 
 
-class Hello(Noun):
+class Hello(Record):
     """One rank, as it reports to the roll-call."""
 
     rank: int
@@ -57,38 +57,38 @@ class Hello(Noun):
     family: str = ""  # what ranks of one start on one host have in common
 
     @property
-    def who(self) -> str:
-        from gpuready.rollcall.endpoint import shown
+    def rank_label(self) -> str:
+        from gpuready.rollcall.endpoint import escape_text
 
-        return f"rank {self.rank} ({shown(self.host)[:80]}, pid {self.pid})"
+        return f"rank {self.rank} ({escape_text(self.host)[:80]}, pid {self.pid})"
 
 
-def of(rendezvous: Rendezvous, environ: Mapping[str, str], **more: object) -> Hello:
+def make_hello(rendezvous: Rendezvous, environ: Mapping[str, str], **more: object) -> Hello:
     """Build this process's Hello; ``more`` has what only torch knows (device, versions)."""
     import time
 
-    from gpuready.rollcall import whose
+    from gpuready.rollcall import job_identity
 
-    plain: dict[str, object] = {
+    fields: dict[str, object] = {
         "rank": rendezvous.rank,
         "world_size": rendezvous.world_size,
         "local_rank": rendezvous.local_rank,
-        "host": hostname(environ),
+        "host": own_hostname(environ),
         "pid": os.getpid(),
-        "machine": machine(),
+        "machine": machine_identity(),
         "run_id": rendezvous.run_id,
-        "variables": variables(environ),
+        "variables": shared_variables(environ),
         "clock": time.time(),
-        "family": whose.family(environ),
+        "family": job_identity.launch_family_id(environ),
     }
-    return Hello(**{**plain, **more})  # type: ignore[arg-type]
+    return Hello(**{**fields, **more})  # type: ignore[arg-type]
 
 
-def hostname(environ: Mapping[str, str]) -> str:
+def own_hostname(environ: Mapping[str, str]) -> str:
     return environ.get("GPUREADY_HOSTNAME") or os.uname().nodename
 
 
-def machine() -> str:
+def machine_identity() -> str:
     """Identify the machine and its network: kernel boot id and network name space."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -97,33 +97,33 @@ def machine() -> str:
         return os.uname().nodename
 
 
-def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: environ[name][:LONGEST] for name in sorted(environ) if shared(name)}
+def shared_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name][:MAX_VALUE_LENGTH] for name in sorted(environ) if is_shared_variable(name)}
 
 
-def shared(name: str) -> bool:
-    return name.startswith(SHARED) and not name.endswith(OWN)
+def is_shared_variable(name: str) -> bool:
+    return name.startswith(SHARED_PREFIXES) and not name.endswith(PER_NODE_SUFFIXES)
 
 
-def read(data: object) -> Hello:
+def parse_hello(data: object) -> Hello:
     """Parse an untrusted Hello; ValueError if a field is invalid."""
-    from gpuready import held
+    from gpuready.model import validation
 
-    made = held.of(Hello, data)
+    hello = validation.parse_record(Hello, data)
     for field in ("rank", "world_size", "pid"):
-        if not _count(getattr(made, field)):
+        if not _is_count(getattr(hello, field)):
             raise ValueError(f"{field} is no number")
-    if made.local_rank is not None and not _count(made.local_rank):
+    if hello.local_rank is not None and not _is_count(hello.local_rank):
         raise ValueError("local_rank is no number")
     for field in ("versions", "variables", "code"):
-        if len(getattr(made, field)) > MOST:
-            raise ValueError(f"{field} has more than {MOST} rows")
-    if not (abs(made.clock) < 1e12 and abs(made.left) < 1e12):
+        if len(getattr(hello, field)) > MAX_ROWS:
+            raise ValueError(f"{field} has more than {MAX_ROWS} rows")
+    if not (abs(hello.clock) < 1e12 and abs(hello.left) < 1e12):
         raise ValueError("clock is no time")
-    if len(made.data) != 2 or not _count(made.data[1]):
+    if len(hello.data) != 2 or not _is_count(hello.data[1]):
         raise ValueError("data is no address")
-    return made
+    return hello
 
 
-def _count(value: int) -> bool:
+def _is_count(value: int) -> bool:
     return -1 <= value < 10**9

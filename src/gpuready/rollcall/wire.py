@@ -13,24 +13,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
 
-WORD = b"GPUREADY-ROLLCALL/1 "
-LONGEST = 1 << 18
+GREETING = b"GPUREADY-ROLLCALL/1 "
+MAX_LINE = 1 << 18
 """A longer line comes from no rank: a Hello has a few KiB."""
 
 
-class Strange(Exception):
+class ProtocolError(Exception):
     """The other side does not speak this protocol; ``received`` is what it sent."""
 
-    def __init__(self, why: str, heard: bytes = b"") -> None:
+    def __init__(self, why: str, received: bytes = b"") -> None:
         super().__init__(why)
-        self.why, self.heard = why, heard
+        self.why, self.received = why, received
 
 
-def nonce() -> str:
+def make_nonce() -> str:
     return os.urandom(12).hex()
 
 
-def seal(token: str, salt: str, body: str) -> str:
+def compute_seal(token: str, salt: str, body: str) -> str:
     """Return the proof that the sender knows the token; empty if the job has none."""
     if not token:
         return ""
@@ -42,27 +42,27 @@ def seal(token: str, salt: str, body: str) -> str:
     ).hexdigest()
 
 
-def written(data: object) -> str:
+def dump_compact_json(data: object) -> str:
     import json
 
     return json.dumps(data, separators=(",", ":"))
 
 
-def sealed(body: str, token: str, salt: str) -> bytes:
+def seal_line(body: str, token: str, salt: str) -> bytes:
     """One line: seal, space, JSON."""
-    return f"{seal(token, salt, body)} {body}\n".encode()
+    return f"{compute_seal(token, salt, body)} {body}\n".encode()
 
 
-def packed(data: object, token: str, salt: str) -> bytes:
-    return sealed(written(data), token, salt)
+def encode_message(data: object, token: str, salt: str) -> bytes:
+    return seal_line(dump_compact_json(data), token, salt)
 
 
-def opened(line: bytes, token: str, salt: str) -> object:
+def decode_message(line: bytes, token: str, salt: str) -> object:
     """Return the data of a line; PermissionError for another token's seal, ValueError for invalid data."""
     import json
 
-    mark, _, body = line.decode("utf-8", "strict").rstrip("\n").partition(" ")
-    if not _same(mark, seal(token, salt, body)):
+    seal_received, _, body = line.decode("utf-8", "strict").rstrip("\n").partition(" ")
+    if not _seals_match(seal_received, compute_seal(token, salt, body)):
         raise PermissionError("the token is another")
     try:
         return json.loads(body)
@@ -70,35 +70,35 @@ def opened(line: bytes, token: str, salt: str) -> object:
         raise ValueError("nested too deeply") from None
 
 
-def _same(mark: str, wanted: str) -> bool:
+def _seals_match(seal_received: str, wanted: str) -> bool:
     """Compare two seals in constant time."""
     if not wanted:
-        return not mark
+        return not seal_received
     import hmac
 
-    return hmac.compare_digest(mark.encode(), wanted.encode())
+    return hmac.compare_digest(seal_received.encode(), wanted.encode())
 
 
 def read_line(
-    conn: socket.socket, until: float, already: bytes = b"", limit: int = LONGEST
+    conn: socket.socket, until: float, already: bytes = b"", limit: int = MAX_LINE
 ) -> tuple[bytes, bytes]:
     """Return one line and what followed; ProtocolError at the deadline, at the end, or if it is too long."""
-    heard = already
-    while b"\n" not in heard:
+    received = already
+    while b"\n" not in received:
         left = until - time.monotonic()
         if left <= 0:
-            raise Strange("silent", heard)
+            raise ProtocolError("silent", received)
         conn.settimeout(left)
         try:
             more = conn.recv(65536)
         except TimeoutError:
-            raise Strange("silent", heard) from None
+            raise ProtocolError("silent", received) from None
         except OSError:
-            raise Strange("closed", heard) from None
+            raise ProtocolError("closed", received) from None
         if not more:
-            raise Strange("closed", heard)
-        heard += more
-        if len(heard) > limit:
-            raise Strange("endless", heard[:200])
-    line, _, rest = heard.partition(b"\n")
+            raise ProtocolError("closed", received)
+        received += more
+        if len(received) > limit:
+            raise ProtocolError("endless", received[:200])
+    line, _, rest = received.partition(b"\n")
     return line, rest

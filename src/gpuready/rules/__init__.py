@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from gpuready.model import Facts, Rule
 
-LEDGER = {
+RULE_MODULES = {
     "GPU001": "gpu.no_gpu_visible",
     "GPU002": "gpu.visibility_hides_gpus",
     "GPU003": "gpu.visibility_truncates",
@@ -216,7 +216,7 @@ LEDGER = {
     "FLT017": "flt.link_fails",
 }
 
-RANKS = (
+RANK_FACTS = (
     "env.RANK",
     "env.LOCAL_RANK",
     "env.WORLD_SIZE",
@@ -224,10 +224,10 @@ RANKS = (
     "env.MASTER_PORT",
     "env.MASTER_ADDR",
 )
-PROOFS = ("proof.results",)
-BUILD = ("job.wants", "env.BUILD_EXT")
-ALLOCATOR = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
-ANCHORS: dict[str, tuple[str, ...]] = {
+PROOF_FACTS = ("proof.results",)
+BUILD_FACTS = ("job.wants", "env.BUILD_EXT")
+ALLOCATOR_FACTS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
+REQUIRED_FACTS: dict[str, tuple[str, ...]] = {
     "GPU": ("gpu.count",),
     "GPU001": (),
     "GPU013": (),
@@ -240,14 +240,14 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "DRV004": (),
     "DRV006": (),
     "DRV014": ("container.cuda",),
-    "BLD006": BUILD,
-    "BLD008": BUILD,
+    "BLD006": BUILD_FACTS,
+    "BLD008": BUILD_FACTS,
     "BLD009": ("env.TORCH_CUDA_ARCH_LIST",),
     "BLD010": ("env.TORCH_CUDA_ARCH_LIST",),
-    "BLD011": BUILD,
-    "BLD012": BUILD,
-    "BLD013": BUILD,
-    "BLD014": BUILD,
+    "BLD011": BUILD_FACTS,
+    "BLD012": BUILD_FACTS,
+    "BLD013": BUILD_FACTS,
+    "BLD014": BUILD_FACTS,
     "BLD015": ("cache.locks",),
     "BLD016": ("env.FORCE_CUDA",),
     "BLD017": ("env.BUILD_EXT",),
@@ -263,20 +263,20 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "PKG023": ("package.vllm",),
     "SYS007": ("net.ib",),
     "SYS010": ("hub.offline",),
-    "SYS012": ALLOCATOR,
-    "SYS013": ALLOCATOR,
-    "SYS014": ALLOCATOR,
+    "SYS012": ALLOCATOR_FACTS,
+    "SYS013": ALLOCATOR_FACTS,
+    "SYS014": ALLOCATOR_FACTS,
     "SYS017": ("contract.variables",),
     "SYS019": ("path.unsafe",),
     "SYS020": ("cache.inductor",),
     "SYS021": ("kernel.xids",),
     "NET001": ("env.NCCL_SOCKET_IFNAME", "env.GLOO_SOCKET_IFNAME"),
-    "NET003": ("job.wants", *RANKS),
+    "NET003": ("job.wants", *RANK_FACTS),
     "NET004": ("net.ib",),
     "NET005": ("net.ib",),
-    "NET006": RANKS,
-    "NET007": RANKS,
-    "NET008": RANKS,
+    "NET006": RANK_FACTS,
+    "NET007": RANK_FACTS,
+    "NET008": RANK_FACTS,
     "NET010": ("gpu.count",),
     "NET011": ("gpu.count",),
     "NET012": ("gpu.count",),
@@ -287,10 +287,10 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "CAP010": ("job.wants",),
     "CAP011": ("job.wants",),
     "CAP012": ("job.wants",),
-    "CAP013": PROOFS,
-    "CAP014": PROOFS,
-    "CAP015": PROOFS,
-    "CAP016": PROOFS,
+    "CAP013": PROOF_FACTS,
+    "CAP014": PROOF_FACTS,
+    "CAP015": PROOF_FACTS,
+    "CAP016": PROOF_FACTS,
     "MEM003": ("job.parameters",),
     "MEM008": ("job.fit",),
     "FLT001": ("fleet.unreachable",),
@@ -314,7 +314,7 @@ ANCHORS: dict[str, tuple[str, ...]] = {
 """The facts that a rule, or a family of rules, requires. If all of them are known to be absent, zero or empty,
 the rule is not even imported."""
 
-LOGGED = frozenset(
+LOG_RULES = frozenset(
     {
         "GPU018", "GPU019", "GPU020",
         "BLD018", "BLD019",
@@ -330,54 +330,54 @@ LOGGED = frozenset(
 )  # fmt: skip
 """The rules that only apply if there is a log."""
 
-_TOLD = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.")
+_SUPPLIED_FAMILIES = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.")
 """Families of facts that are not probed on a machine: if they were not supplied, they are absent."""
 
 
-def rule(code: str) -> Rule:
+def load_rule(code: str) -> Rule:
     """Import the rule of a code; KeyError for an unknown code."""
-    module = f"gpuready.rules.{LEDGER[code]}"
+    module = f"gpuready.rules.{RULE_MODULES[code]}"
     return __import__(module, fromlist=("CODE",))  # importlib costs a millisecond more
 
 
-def every() -> Iterator[Rule]:
-    return (rule(code) for code in LEDGER)
+def load_all_rules() -> Iterator[Rule]:
+    return (load_rule(code) for code in RULE_MODULES)
 
 
-def anchors(code: str) -> tuple[str, ...]:
-    if code in LOGGED:
+def required_facts(code: str) -> tuple[str, ...]:
+    if code in LOG_RULES:
         return ("log.signs",)
-    return ANCHORS.get(code, ANCHORS.get(code[:3], ()))
+    return REQUIRED_FACTS.get(code, REQUIRED_FACTS.get(code[:3], ()))
 
 
-def awake(facts: Facts) -> list[Rule]:
+def applicable_rules(facts: Facts) -> list[Rule]:
     """Return the rules that can have a finding for these facts."""
-    return [rule(code) for code in LEDGER if not _asleep(code, facts)]
+    return [load_rule(code) for code in RULE_MODULES if not _cannot_apply(code, facts)]
 
 
-def _asleep(code: str, facts: Facts) -> bool:
-    keys = anchors(code)
-    return bool(keys) and not any(_holds(facts, key) for key in keys)
+def _cannot_apply(code: str, facts: Facts) -> bool:
+    keys = required_facts(code)
+    return bool(keys) and not any(_may_be_present(facts, key) for key in keys)
 
 
-def _holds(facts: Facts, key: str) -> bool:
+def _may_be_present(facts: Facts, key: str) -> bool:
     """Return whether a fact is present, or unknown and thus possibly present."""
-    if key not in facts and key.startswith(_TOLD):
+    if key not in facts and key.startswith(_SUPPLIED_FAMILIES):
         return False
     fact = facts.fact(key)
     return bool(fact.gap or fact.value)
 
 
-def warm(enough: Callable[[], bool], gpu: bool = False) -> None:
+def preload_rules(should_stop: Callable[[], bool], gpu: bool = False) -> None:
     """Import the rules that every machine needs, and those that a GPU needs, until ``should_stop()``."""
-    likely = [code for code in LEDGER if not anchors(code)]
-    likely += [code for code in LEDGER if gpu and "gpu.count" in anchors(code)]
+    likely = [code for code in RULE_MODULES if not required_facts(code)]
+    likely += [code for code in RULE_MODULES if gpu and "gpu.count" in required_facts(code)]
     for code in likely:
-        if enough():
+        if should_stop():
             return
-        rule(code)
+        load_rule(code)
 
 
-def name(code: str) -> str:
+def rule_name(code: str) -> str:
     """Return ``driver-older-than-wheel`` for ``DRV001``."""
-    return LEDGER[code].rpartition(".")[2].replace("_", "-")
+    return RULE_MODULES[code].rpartition(".")[2].replace("_", "-")

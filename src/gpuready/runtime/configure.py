@@ -17,41 +17,41 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-    from gpuready.planned import Clash, Settings
+    from gpuready.model.plan import EnvironmentSettings, VariableConflict
 
-BACKENDS = {"rocm": "rocm", "xpu": "xpu"}
+TORCH_BUILD_PLATFORMS = {"rocm": "rocm", "xpu": "xpu"}
 
 
-class TooLate(RuntimeError):
+class TorchAlreadyImported(RuntimeError):
     """torch has read its variables already."""
 
 
 def configure(
     framework: str, role: str | None = None, environ: MutableMapping[str, str] | None = None
-) -> Settings:
+) -> EnvironmentSettings:
     """Set the variables that a framework wants and that are unset; report which, why, and conflicts.
 
     ``framework`` may name a version and a variant (``roll:torch280-vllm``). Call it before torch is imported:
     TorchAlreadyImported otherwise. ValueError, in a sentence, for an unknown framework or role.
     """
-    name, version, variant = contracts.parse(framework)
-    contracts.known(name, version, variant)
+    name, version, variant = contracts.parse_contract_spec(framework)
+    contracts.check_contract_exists(name, version, variant)
     if "torch" in sys.modules:
-        raise TooLate(
+        raise TorchAlreadyImported(
             "torch is imported already and has read its variables: call gpuready.configure before it"
         )
     target = os.environ if environ is None else environ
-    installed = _version(contracts.distribution(name))
-    contract = contracts.load(name, version, variant, installed)
-    found = variables.settings(_facts(target), contract, role, target)
-    for one in found.variables:
+    installed = _installed_version(contracts.distribution_name(name))
+    contract = contracts.load_contract(name, version, variant, installed)
+    settings = variables.framework_settings(_process_facts(target), contract, role, target)
+    for one in settings.variables:
         if one.state == "set":
             target[one.name] = one.value
-    _warn(found.conflicts)
-    return found
+    _warn_conflicts(settings.conflicts)
+    return settings
 
 
-def _version(distribution: str) -> str | None:
+def _installed_version(distribution: str) -> str | None:
     from importlib import metadata
 
     try:
@@ -60,21 +60,21 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _facts(environ: MutableMapping[str, str]) -> Facts:
+def _process_facts(environ: MutableMapping[str, str]) -> Facts:
     """Return what the process knows of itself without torch and the driver."""
-    torch = _version("torch")
+    torch = _installed_version("torch")
     facts = [Fact("package.torch", torch, "metadata of torch")] if torch else []
     local = (torch or "").partition("+")[2]
-    platform = next((name for mark, name in BACKENDS.items() if local.startswith(mark)), None)
+    platform = next((name for mark, name in TORCH_BUILD_PLATFORMS.items() if local.startswith(mark)), None)
     if platform:
         facts.append(Fact("platform.name", platform, "metadata of torch"))
-    count = _gpus(environ)
+    count = _count_job_gpus(environ)
     if count is not None:
         facts.append(Fact("gpu.count", count, "/dev and the environment"))
     return Facts(facts, otherwise="not looked at before torch is imported")
 
 
-def _gpus(environ: MutableMapping[str, str]) -> int | None:
+def _count_job_gpus(environ: MutableMapping[str, str]) -> int | None:
     """Count the job's GPUs: by its world size, by visible devices, by device files."""
     for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"):
         text = environ.get(name, "").strip()
@@ -90,11 +90,11 @@ def _gpus(environ: MutableMapping[str, str]) -> int | None:
     return sum(entry.startswith("nvidia") and entry[6:].isdecimal() for entry in entries)
 
 
-def _warn(conflicts: tuple[Clash, ...]) -> None:
+def _warn_conflicts(conflicts: tuple[VariableConflict, ...]) -> None:
     if not conflicts:
         return
     import warnings
 
     for one in conflicts:
-        said = f"{one.name} is {one.have!r}, and {one.by} wants {one.wants!r}: {one.then}"
-        warnings.warn(said, stacklevel=3)
+        message = f"{one.name} is {one.have!r}, and {one.by} wants {one.wants!r}: {one.then}"
+        warnings.warn(message, stacklevel=3)

@@ -6,8 +6,8 @@ torch is passed in, not imported.
 
 from __future__ import annotations
 
-from gpuready.model import Noun
-from gpuready.runtime.platform import platform
+from gpuready.model import Record
+from gpuready.runtime.platform import get_platform
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from gpuready.cluster import Rendezvous
     from gpuready.runtime.platform import Platform
 
-ORDER = ("cuda", "npu", "xpu", "hpu", "mps")
-OWN_LIBRARY = ("nccl", "hccl", "xccl")
+DEVICE_ORDER = ("cuda", "npu", "xpu", "hpu", "mps")
+DEVICE_BACKENDS = ("nccl", "hccl", "xccl")
 """Backends that communicate between devices, and take one rank per device."""
 
 
-class Memory(Noun):
+class DeviceMemory(Record):
     """Bytes of one device; None where its library does not report them."""
 
     free: int | None = None
@@ -32,11 +32,11 @@ class Memory(Noun):
     peak: int | None = None
 
 
-class NoDevice(ValueError):
+class DeviceUnavailable(ValueError):
     """The device that this rank should have is not available."""
 
-    def __init__(self, said: str, fix: str, code: str) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, fix: str, code: str) -> None:
+        super().__init__(message)
         self.fix, self.code = fix, code
 
 
@@ -48,144 +48,150 @@ class Accelerator:
         self.module = getattr(torch, on.device, None)
 
     @property
-    def device(self) -> str:
+    def device_type(self) -> str:
         return self.platform.device
 
-    def available(self) -> bool:
-        if self.device == "cpu":
+    def is_available(self) -> bool:
+        if self.device_type == "cpu":
             return True
-        if self.device == "mps":
+        if self.device_type == "mps":
             return bool(self.torch.backends.mps.is_available())
         return self.module is not None and bool(self.module.is_available())
 
-    def count(self) -> int:
-        if self.device in ("cpu", "mps"):
+    def device_count(self) -> int:
+        if self.device_type in ("cpu", "mps"):
             return 1
         return int(self.module.device_count()) if self.module is not None else 0
 
-    def initialised(self) -> bool:
+    def is_initialised(self) -> bool:
         """Whether a context exists already, which would be on the first device whatever the rank."""
-        asked = getattr(self.module, "is_initialized", None)
-        return self.device not in ("cpu", "mps") and asked is not None and bool(asked())
+        function = getattr(self.module, "is_initialized", None)
+        return self.device_type not in ("cpu", "mps") and function is not None and bool(function())
 
-    def name(self, index: int = 0) -> str:
-        asked = getattr(self.module, "get_device_name", None)
-        return str(asked(index)) if asked is not None else self.platform.name
+    def device_name(self, index: int = 0) -> str:
+        function = getattr(self.module, "get_device_name", None)
+        return str(function(index)) if function is not None else self.platform.name
 
-    def take(self, index: int) -> str:
+    def set_device(self, index: int) -> str:
         """Make a device the current one; return its name in torch."""
-        if self.device in ("cpu", "mps"):
-            return self.device
+        if self.device_type in ("cpu", "mps"):
+            return self.device_type
         self.module.set_device(index)  # type: ignore[union-attr]
-        return f"{self.device}:{index}"
+        return f"{self.device_type}:{index}"
 
-    def synchronise(self) -> None:
-        asked = getattr(self.module, "synchronize", None)
-        if asked is not None:
-            asked()
+    def synchronise_device(self) -> None:
+        function = getattr(self.module, "synchronize", None)
+        if function is not None:
+            function()
 
-    def seed(self, seed: int) -> None:
+    def seed_devices(self, seed: int) -> None:
         for name in ("manual_seed_all", "manual_seed"):
-            asked = getattr(self.module, name, None)
-            if asked is not None:
-                asked(seed)
+            function = getattr(self.module, name, None)
+            if function is not None:
+                function(seed)
                 return
         self.torch.manual_seed(seed)
 
-    def memory(self, index: int = 0) -> Memory:
-        if self.device == "cpu":
-            return Memory()
-        if self.device == "mps":
-            return Memory(
-                total=self._told("recommended_max_memory"),
-                allocated=self._told("current_allocated_memory"),
-                reserved=self._told("driver_allocated_memory"),
+    def memory_usage(self, index: int = 0) -> DeviceMemory:
+        if self.device_type == "cpu":
+            return DeviceMemory()
+        if self.device_type == "mps":
+            return DeviceMemory(
+                total=self._call_if_present("recommended_max_memory"),
+                allocated=self._call_if_present("current_allocated_memory"),
+                reserved=self._call_if_present("driver_allocated_memory"),
             )
-        both = self._told("mem_get_info", index) or (None, None)
+        both = self._call_if_present("mem_get_info", index) or (None, None)
         each = (
-            self._told(name, index)
+            self._call_if_present(name, index)
             for name in ("memory_allocated", "memory_reserved", "max_memory_allocated")
         )
-        return Memory(*both, *each)
+        return DeviceMemory(*both, *each)
 
-    def identity(self, index: int) -> str:
+    def device_identity(self, index: int) -> str:
         """Return what identifies this device in the job: its UUID, else its PCI address."""
-        if self.device in ("cpu", "mps") or self.module is None:
+        if self.device_type in ("cpu", "mps") or self.module is None:
             return ""
-        found = self._told("get_device_properties", index)
-        uuid = getattr(found, "uuid", None)
+        properties = self._call_if_present("get_device_properties", index)
+        uuid = getattr(properties, "uuid", None)
         if uuid is not None:
             return str(uuid)
-        bus = [getattr(found, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")]
+        bus = [getattr(properties, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")]
         return ":".join(map(str, bus)) if None not in bus else ""
 
-    def _told(self, name: str, *arguments: Any) -> Any:
-        asked = getattr(self.module, name, None)
+    def _call_if_present(self, name: str, *arguments: Any) -> Any:
+        function = getattr(self.module, name, None)
         try:
-            return asked(*arguments) if asked is not None else None
+            return function(*arguments) if function is not None else None
         except (RuntimeError, NotImplementedError, AttributeError, ValueError):
             return None
 
 
-def here(torch: Any, asked: str | None = None) -> Accelerator:
+def find_accelerator(torch: Any, requested: str | None = None) -> Accelerator:
     """Return the devices that a job should use: those requested, else the first type that torch has."""
-    if asked is not None:
-        kind = str(asked).partition(":")[0]
-        if kind not in (*ORDER, "cpu"):
-            raise NoDevice(f"{asked!r} is no device that torch has", "write for example cuda, npu or cpu", "")
-        found = Accelerator(torch, _of(torch, kind))
-        if not found.available():
-            raise NoDevice(
+    if requested is not None:
+        kind = str(requested).partition(":")[0]
+        if kind not in (*DEVICE_ORDER, "cpu"):
+            raise DeviceUnavailable(
+                f"{requested!r} is no device that torch has", "write for example cuda, npu or cpu", ""
+            )
+        accelerator = Accelerator(torch, _platform_of(torch, kind))
+        if not accelerator.is_available():
+            raise DeviceUnavailable(
                 f"torch has no {kind} here",
                 f"run gpuready check, or ask for another device than {kind}",
                 "GPU001",
             )
-        return found
-    for kind in ORDER:
-        found = Accelerator(torch, _of(torch, kind))
-        if found.available() and found.count():
-            return found
-    return Accelerator(torch, platform("cpu"))
+        return accelerator
+    for kind in DEVICE_ORDER:
+        accelerator = Accelerator(torch, _platform_of(torch, kind))
+        if accelerator.is_available() and accelerator.device_count():
+            return accelerator
+    return Accelerator(torch, get_platform("cpu"))
 
 
-def _of(torch: Any, kind: str) -> Platform:
+def _platform_of(torch: Any, kind: str) -> Platform:
     rocm = kind == "cuda" and getattr(torch.version, "hip", None)
-    return platform("rocm" if rocm else kind)
+    return get_platform("rocm" if rocm else kind)
 
 
-def index(
-    on: Accelerator, rendezvous: Rendezvous, environ: Mapping[str, str], asked: str | None = None
+def choose_device_index(
+    accelerator: Accelerator, rendezvous: Rendezvous, environ: Mapping[str, str], requested: str | None = None
 ) -> int:
     """Return the number of this rank's device among those visible to it; DeviceUnavailable if there is none.
 
     A launcher may show each rank only its own device (srun with GPUs per task, Ray): that is number 0.
     """
-    count, local = on.count(), rendezvous.local_rank
-    if on.device in ("cpu", "mps"):
+    count, local = accelerator.device_count(), rendezvous.local_rank
+    if accelerator.device_type in ("cpu", "mps"):
         return 0
-    if asked and ":" in asked:
-        number = asked.partition(":")[2]
+    if requested and ":" in requested:
+        number = requested.partition(":")[2]
         if not (number.isascii() and number.isdecimal()) or int(number) >= count:
-            raise NoDevice(
-                f"the device {asked!r} is asked for, and {count} are visible", "ask for one that is", "NET012"
+            raise DeviceUnavailable(
+                f"the device {requested!r} is asked for, and {count} are visible",
+                "ask for one that is",
+                "NET012",
             )
         return int(number)
-    name, shown = visible(on.platform, environ)
-    if shown is not None and len(shown) > count:
-        said = f"{name}={environ[name]!r} names {len(shown)} devices, and {count} can be used"
-        raise NoDevice(said, f"correct {name}: what follows a wrong entry is ignored", "GPU003")
+    name, entries = read_visible_devices(accelerator.platform, environ)
+    if entries is not None and len(entries) > count:
+        message = f"{name}={environ[name]!r} names {len(entries)} devices, and {count} can be used"
+        raise DeviceUnavailable(message, f"correct {name}: what follows a wrong entry is ignored", "GPU003")
     if local is None:
         return rendezvous.rank % count
     if local < count:
         return local
-    if count == 1 and shown is not None and len(shown) == 1:
+    if count == 1 and entries is not None and len(entries) == 1:
         return 0
-    chosen = f" ({name}={environ[name]!r})" if shown is not None else ""
-    said = f"local rank {local} needs device {local}, and {count} {'is' if count == 1 else 'are'} visible{chosen}"
-    raise NoDevice(said, f"start at most {count} ranks on this host, or make more devices visible", "NET012")
+    chosen = f" ({name}={environ[name]!r})" if entries is not None else ""
+    message = f"local rank {local} needs device {local}, and {count} {'is' if count == 1 else 'are'} visible{chosen}"
+    raise DeviceUnavailable(
+        message, f"start at most {count} ranks on this host, or make more devices visible", "NET012"
+    )
 
 
-def visible(on: Platform, environ: Mapping[str, str]) -> tuple[str, list[str] | None]:
+def read_visible_devices(on: Platform, environ: Mapping[str, str]) -> tuple[str, list[str] | None]:
     """Return the visibility variable that is set, with its entries; None if none is set."""
     for name in dict.fromkeys((on.visibility, *on.visibilities)):
         if name and name in environ:
@@ -193,42 +199,44 @@ def visible(on: Platform, environ: Mapping[str, str]) -> tuple[str, list[str] | 
     return "", None
 
 
-def hidden(torch: Any, environ: Mapping[str, str]) -> str:
+def note_hidden_devices(torch: Any, environ: Mapping[str, str]) -> str:
     """Return a note if a variable hides all GPUs from a torch that could use them.
 
     DeviceUnavailable if it names GPUs of which torch can use none.
     """
     built = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
-    name, shown = visible(_of(torch, "cuda"), environ)
+    name, entries = read_visible_devices(_platform_of(torch, "cuda"), environ)
     if not built or not name:
         return ""
-    if not shown or shown == ["-1"]:
+    if not entries or entries == ["-1"]:
         return f"{name}={environ[name]!r} hides all GPUs: the job runs on the CPU"
     # A user who names a GPU wants one: silently using the CPU would go unnoticed.
-    said = f"{name}={environ[name]!r} asks for GPUs, and torch can use none of them"
-    raise NoDevice(said, f'correct {name}, or ask for the CPU: launch(device="cpu")', "GPU003")
+    message = f"{name}={environ[name]!r} asks for GPUs, and torch can use none of them"
+    raise DeviceUnavailable(message, f'correct {name}, or ask for the CPU: launch(device="cpu")', "GPU003")
 
 
-def backend(on: Accelerator, asked: str | None, have: Mapping[str, bool]) -> str:
+def choose_backend(accelerator: Accelerator, requested: str | None, available: Mapping[str, bool]) -> str:
     """Return the group's backend: the requested one, else the platform's own, else gloo.
 
     ``composite`` means gloo on the CPU beside the platform's own. ``available`` says what this torch was built with.
     """
-    own = on.platform.backend
-    if asked is None:
-        return own if have.get(own, True) else "gloo"
-    if asked == "composite":
-        return f"cpu:gloo,{on.device}:{own}" if on.device != "cpu" else "cpu:gloo"
-    for part in asked.split(","):
+    own = accelerator.platform.backend
+    if requested is None:
+        return own if available.get(own, True) else "gloo"
+    if requested == "composite":
+        return f"cpu:gloo,{accelerator.device_type}:{own}" if accelerator.device_type != "cpu" else "cpu:gloo"
+    for part in requested.split(","):
         kind, _, name = part.strip().rpartition(":")
-        if not name or not have.get(name, True) or (kind and kind not in (*ORDER, "cpu")):
-            raise NoDevice(
-                f"the backend {asked!r} is not one that this torch has", "ask for gloo, nccl or composite", ""
+        if not name or not available.get(name, True) or (kind and kind not in (*DEVICE_ORDER, "cpu")):
+            raise DeviceUnavailable(
+                f"the backend {requested!r} is not one that this torch has",
+                "ask for gloo, nccl or composite",
+                "",
             )
-    return asked
+    return requested
 
 
-def of_device(chosen: str, device: str) -> str:
+def backend_of_device(chosen: str, device: str) -> str:
     """Return the part of a backend for a device type: nccl of ``cpu:gloo,cuda:nccl`` for cuda."""
     for part in chosen.split(","):
         kind, _, name = part.strip().rpartition(":")

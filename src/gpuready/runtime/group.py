@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from gpuready.rollcall import Fault, endpoint, whose
-from gpuready.rollcall.register import spans
+from gpuready.rollcall import RollcallFault, endpoint, job_identity
+from gpuready.rollcall.rank_register import format_rank_ranges
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,49 +15,54 @@ if TYPE_CHECKING:
     from gpuready.cluster import Rendezvous
     from gpuready.rollcall import Attendance, Hello
 
-JOB = "gpuready/job"
-TRY_S = 2.0
+JOB_KEY = "gpuready/job"
+CONNECT_TRY_S = 2.0
 
 
-class Broken(Exception):
+class GroupBroken(Exception):
     """The group could not be created or does not work."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: RollcallFault) -> None:
         super().__init__(str(fault))
         self.fault = fault
 
 
-def built_with(torch: Any) -> dict[str, bool]:
+def available_backends(torch: Any) -> dict[str, bool]:
     """Return which backends this torch was built with."""
     dist = torch.distributed
-    found = {}
+    backends = {}
     for name in ("gloo", "nccl", "xccl", "mpi", "ucc"):
-        asked = getattr(dist, f"is_{name}_available", None)
-        if asked is not None:
-            found[name] = bool(asked())
-    return found
+        check = getattr(dist, f"is_{name}_available", None)
+        if check is not None:
+            backends[name] = bool(check())
+    return backends
 
 
-def versions(torch: Any, device: str) -> dict[str, str]:
+def rank_versions(torch: Any, device: str) -> dict[str, str]:
     """Return the versions that ranks must share, or whose differences are worth a note."""
     import platform
 
-    found = {"torch": str(torch.__version__), "python": ".".join(platform.python_version_tuple()[:2])}
-    found["cuda"] = str(getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None) or "none")
+    versions_found = {
+        "torch": str(torch.__version__),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    }
+    versions_found["cuda"] = str(
+        getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None) or "none"
+    )
     if device.startswith("cuda"):
-        found["nccl"] = _nccl(torch)
-        found["driver"] = _driver()
-    return found
+        versions_found["nccl"] = _nccl_version(torch)
+        versions_found["driver"] = _driver_version()
+    return versions_found
 
 
-def _nccl(torch: Any) -> str:
+def _nccl_version(torch: Any) -> str:
     try:
         return ".".join(map(str, torch.cuda.nccl.version()))
     except (AttributeError, RuntimeError, TypeError):
         return "none"
 
 
-def _driver() -> str:
+def _driver_version() -> str:
     try:
         with open("/sys/module/nvidia/version", encoding="ascii") as file:
             return file.read().strip()
@@ -65,33 +70,33 @@ def _driver() -> str:
         return "unknown"
 
 
-def inquire(torch: Any) -> Callable[[str, int], Mapping[str, object] | None]:
+def make_store_inquiry(torch: Any) -> Callable[[str, int], Mapping[str, object] | None]:
     """Return a function that asks a torch store whose job it serves; it returns None if there is no answer."""
 
-    def asked(host: str, port: int) -> Mapping[str, object] | None:
+    def ask_store(host: str, port: int) -> Mapping[str, object] | None:
         import json
 
         try:
-            store = _client(torch, host, port, 1.0)
-            found = json.loads(store.get(JOB))
+            store = _connect_store(torch, host, port, 1.0)
+            found = json.loads(store.get(JOB_KEY))
         except (RuntimeError, ValueError):
             return None
         return found if isinstance(found, dict) else None
 
-    return asked
+    return ask_store
 
 
-def _client(torch: Any, host: str, port: int, seconds: float) -> Any:
-    return torch.distributed.TCPStore(host, port, None, False, _seconds(seconds))
+def _connect_store(torch: Any, host: str, port: int, seconds: float) -> Any:
+    return torch.distributed.TCPStore(host, port, None, False, _timedelta(seconds))
 
 
-def _seconds(count: float) -> Any:
+def _timedelta(count: float) -> Any:
     from datetime import timedelta
 
     return timedelta(seconds=count)
 
 
-class Group:
+class JobGroup:
     """The default process group of this process."""
 
     def __init__(
@@ -105,63 +110,72 @@ class Group:
         self.torch, self.rendezvous, self.environ = torch, rendezvous, environ
         self.window, self.timeout = window, timeout
         self.store: Any = None
-        self.first, self.host = "rank 0", ""
+        self.rank0_name, self.host = "rank 0", ""
 
     # -- the store ----------------------------------------------------------------------------------
 
-    def agent_store(self, mine: Hello) -> Any:
+    def connect_agent_store(self, mine: Hello) -> Any:
         """Return the store of torchrun's agent; Refused if it cannot be reached."""
-        from gpuready.rollcall import Refused
+        from gpuready.rollcall import RollcallRefused
 
-        told = endpoint.reach(self.rendezvous.address, self.rendezvous.port, 3.0)
-        if not told.ok:
+        reached = endpoint.test_reachability(self.rendezvous.address, self.rendezvous.port, 3.0)
+        if not reached.ok:
             where = f"{self.rendezvous.address}:{self.rendezvous.port}"
-            said = f"{mine.who} cannot reach torchrun's store at {where} ({told.why}: {told.told})"
-            raise Refused(
+            message = (
+                f"{mine.rank_label} cannot reach torchrun's store at {where} ({reached.why}: {reached.told})"
+            )
+            raise RollcallRefused(
                 (
-                    Fault(
+                    RollcallFault(
                         "NET016",
-                        said,
+                        message,
                         "look whether torchrun still runs on node 0, and open that port",
                         (mine.rank,),
                     ),
                 )
             )
-        made = _client(self.torch, self.rendezvous.address, self.rendezvous.port, self.window)
+        made = _connect_store(self.torch, self.rendezvous.address, self.rendezvous.port, self.window)
         # The store outlives a restart of the ranks: a prefix per restart hides old keys.
         self.store = self.torch.distributed.PrefixStore(f"launch/{self.rendezvous.restart}", made)
         return self.store
 
-    def _store(self, attendance: Attendance) -> Any:
+    def _open_store(self, attendance: Attendance) -> Any:
         """Return the job's store: in-process for one rank, torchrun's, or on the socket of the roll-call."""
         if self.rendezvous.world_size == 1:
             return self.torch.distributed.HashStore()
         if self.store is not None:
             return self.store
         return (
-            self._served(attendance) if attendance.listener is not None else self._visited(attendance.address)
+            self._serve_store(attendance)
+            if attendance.listener is not None
+            else self._connect_rank0_store(attendance.address)
         )
 
-    def _visited(self, address: str) -> Any:
+    def _connect_rank0_store(self, address: str) -> Any:
         """Connect to rank 0's store. torch retries until its timeout, so short tries detect that rank 0 is gone."""
         end = time.monotonic() + self.window
         while True:
             try:
-                found = _client(self.torch, address, self.rendezvous.port, min(TRY_S, self.window))
+                store = _connect_store(
+                    self.torch, address, self.rendezvous.port, min(CONNECT_TRY_S, self.window)
+                )
                 break
             except RuntimeError:
-                if time.monotonic() > end or not endpoint.reach(address, self.rendezvous.port, 1.0).ok:
+                if (
+                    time.monotonic() > end
+                    or not endpoint.test_reachability(address, self.rendezvous.port, 1.0).ok
+                ):
                     raise
-        found.set_timeout(_seconds(self.window))
-        return found
+        store.set_timeout(_timedelta(self.window))
+        return store
 
-    def _served(self, attendance: Attendance) -> Any:
+    def _serve_store(self, attendance: Attendance) -> Any:
         import json
         from datetime import timedelta
 
         listener = attendance.listener
         assert listener is not None
-        here = "127.0.0.1" if endpoint.is_local("127.0.0.1") else self.rendezvous.address
+        here = "127.0.0.1" if endpoint.is_local_address("127.0.0.1") else self.rendezvous.address
         options = {"timeout": timedelta(seconds=self.window), "wait_for_workers": False}
         made = self.torch.distributed.TCPStore
         try:
@@ -172,30 +186,32 @@ class Group:
 
             os.close(number)
             store = made(here, self.rendezvous.port, None, True, **options)
-        store.set(JOB, json.dumps(whose.this(self.rendezvous, attendance.hosts[0])))
+        store.set(
+            JOB_KEY, json.dumps(job_identity.describe_this_job(self.rendezvous, attendance.host_names[0]))
+        )
         return store
 
     # -- the group ----------------------------------------------------------------------------------
 
-    def open(self, attendance: Attendance, backend: str, device: str) -> None:
+    def open_group(self, attendance: Attendance, backend: str, device: str) -> None:
         """Create the group, with the start window as its timeout; later collectives have their own."""
-        self.first = attendance.first
+        self.rank0_name = attendance.first
         try:
-            self.store = self._store(attendance)
-            self._initialised(backend, device)
-        except (RuntimeError, ValueError) as wrong:
-            raise Broken(self._why("the process group could not be made", wrong)) from None
+            self.store = self._open_store(attendance)
+            self._init_process_group(backend, device)
+        except (RuntimeError, ValueError) as error:
+            raise GroupBroken(self._failure_fault("the process group could not be made", error)) from None
 
-    def _initialised(self, backend: str, device: str) -> None:
+    def _init_process_group(self, backend: str, device: str) -> None:
         from datetime import timedelta
 
-        from gpuready.runtime.device import OWN_LIBRARY, of_device
+        from gpuready.runtime.device import DEVICE_BACKENDS, backend_of_device
 
         dist = self.torch.distributed
         options: dict[str, Any] = {"rank": self.rendezvous.rank, "world_size": self.rendezvous.world_size}
         options["store"] = dist.PrefixStore(f"default_pg/{self.rendezvous.restart}", self.store)
         options["timeout"] = timedelta(seconds=max(self.window, 10.0))
-        if of_device(backend, device) in OWN_LIBRARY and ":" in device:
+        if backend_of_device(backend, device) in DEVICE_BACKENDS and ":" in device:
             options["device_id"] = self.torch.device(device)
         try:
             dist.init_process_group(backend, **options)
@@ -203,20 +219,20 @@ class Group:
             options.pop("device_id", None)
             dist.init_process_group(backend, **options)
 
-    def relax(self) -> None:
+    def restore_timeout(self) -> None:
         """Set the timeout of later collectives: the requested one, else torch's default for this backend."""
         c10d = self.torch.distributed.distributed_c10d
-        usual = getattr(c10d, "default_pg_timeout", None) or _seconds(1800)
+        usual = getattr(c10d, "default_pg_timeout", None) or _timedelta(1800)
         if "nccl" in str(self.torch.distributed.get_backend()):
-            usual = getattr(c10d, "default_pg_nccl_timeout", None) or _seconds(600)
-        self._limit(usual if self.timeout is None else _seconds(self.timeout))
+            usual = getattr(c10d, "default_pg_nccl_timeout", None) or _timedelta(600)
+        self._set_timeout(usual if self.timeout is None else _timedelta(self.timeout))
 
-    def _limit(self, limit: Any) -> None:
+    def _set_timeout(self, limit: Any) -> None:
         change = getattr(self.torch.distributed.distributed_c10d, "_set_pg_timeout", None)
         if change is not None:
             change(limit)
 
-    def shared_seed(self, seed: int | None) -> int:
+    def share_seed(self, seed: int | None) -> int:
         """Return the job's seed; rank 0 draws one if none was given."""
         from gpuready.runtime import seeds
 
@@ -224,77 +240,81 @@ class Group:
             return seed
         try:
             if self.rendezvous.rank == 0:
-                self.store.set("gpuready/seed", str(seeds.drawn()))
+                self.store.set("gpuready/seed", str(seeds.draw_seed()))
             return int(self.store.get("gpuready/seed"))
-        except RuntimeError as wrong:
-            raise Broken(self._why("the seed was not shared", wrong)) from None
+        except RuntimeError as error:
+            raise GroupBroken(self._failure_fault("the seed was not shared", error)) from None
 
     # -- the proof ----------------------------------------------------------------------------------
 
-    def prove(self, backend: str, device: str) -> None:
+    def verify_group(self, backend: str, device: str) -> None:
         """Sum over all ranks on the real device and compare every bit with the expected result."""
-        from gpuready.runtime.proof import PROOF_S, Proof, Stalled
+        from gpuready.runtime.group_proof import PROOF_S, CollectiveStalled, GroupProof
 
         kinds = [device]
         if "," in backend and device != "cpu":
             kinds.append("cpu")
         # A group cannot be destroyed while it waits for a collective, so the collective has a timeout too.
-        self._limit(_seconds(PROOF_S + 0.5))
-        proof = Proof(self.torch, self.store, self.rendezvous.rank, self.rendezvous.world_size)
+        self._set_timeout(_timedelta(PROOF_S + 0.5))
+        proof = GroupProof(self.torch, self.store, self.rendezvous.rank, self.rendezvous.world_size)
         try:
-            self.store.set(f"gpuready/proof/{self.rendezvous.rank}", _who(self.environ))
+            self.store.set(f"gpuready/proof/{self.rendezvous.rank}", _process_name(self.environ))
             for kind in kinds:
-                fault = proof.fault(kind if kind != "mps" else "cpu")
+                fault = proof.find_fault(kind if kind != "mps" else "cpu")
                 if fault is not None:
-                    raise Broken(fault)
-        except Stalled:
-            raise Broken(self._stalled()) from None
-        except RuntimeError as wrong:
-            raise Broken(self._why("the first collective failed", wrong)) from None
+                    raise GroupBroken(fault)
+        except CollectiveStalled:
+            raise GroupBroken(self._stalled_fault()) from None
+        except RuntimeError as error:
+            raise GroupBroken(self._failure_fault("the first collective failed", error)) from None
 
-    def _stalled(self) -> Fault:
-        from gpuready.runtime import proof
+    def _stalled_fault(self) -> RollcallFault:
+        from gpuready.runtime import group_proof
 
         size = self.rendezvous.world_size
         absent = [rank for rank in range(size) if not self.store.check([f"gpuready/proof/{rank}"])]
         if absent:
-            return Fault(
+            return RollcallFault(
                 "NET014",
-                f"{'rank' if len(absent) == 1 else 'ranks'} {spans(absent)} did not come to the first collective",
+                f"{'rank' if len(absent) == 1 else 'ranks'} {format_rank_ranges(absent)} did not come to the first collective",
                 "look at their output",
                 tuple(absent),
             )
-        said = f"all {size} ranks came to the first collective, and it did not end within {proof.PROOF_S:g} s"
-        return Fault(
-            "NET014", said, "look at the network between the hosts: NCCL_DEBUG=INFO shows the way it takes"
+        message = f"all {size} ranks came to the first collective, and it did not end within {group_proof.PROOF_S:g} s"
+        return RollcallFault(
+            "NET014", message, "look at the network between the hosts: NCCL_DEBUG=INFO shows the way it takes"
         )
 
-    def _why(self, said: str, wrong: Exception) -> Fault:
+    def _failure_fault(self, what: str, error: Exception) -> RollcallFault:
         """Describe the failure, naming rank 0 if its store is gone."""
-        first = endpoint.shown((str(wrong).splitlines() or [type(wrong).__name__])[0])[:300]
-        rank, where = self.rendezvous.rank, self.rendezvous
-        if rank and where.port and not endpoint.reach(where.address, where.port, 1.0).ok:
-            return Fault(
+        first = endpoint.escape_text((str(error).splitlines() or [type(error).__name__])[0])[:300]
+        rank, rendezvous = self.rendezvous.rank, self.rendezvous
+        if (
+            rank
+            and rendezvous.port
+            and not endpoint.test_reachability(rendezvous.address, rendezvous.port, 1.0).ok
+        ):
+            return RollcallFault(
                 "RUN019",
-                f"{self.first} is gone: {said} on rank {rank} ({first})",
+                f"{self.rank0_name} is gone: {what} on rank {rank} ({first})",
                 "look at the last lines of rank 0's output",
                 (0,),
             )
-        return Fault(
-            "NET014", f"{said} on rank {rank} ({first})", "look at the output of the other ranks", (rank,)
+        return RollcallFault(
+            "NET014", f"{what} on rank {rank} ({first})", "look at the output of the other ranks", (rank,)
         )
 
-    def abandon(self) -> None:
-        from gpuready.runtime.world import end
+    def abandon_group(self) -> None:
+        from gpuready.runtime.world import destroy_group
 
         if self.torch.distributed.is_initialized():
-            end(self.torch.distributed, failed=True)
+            destroy_group(self.torch.distributed, failed=True)
         self.store = None
 
 
-def _who(environ: Mapping[str, str]) -> str:
+def _process_name(environ: Mapping[str, str]) -> str:
     import os
 
-    from gpuready.rollcall.hello import hostname
+    from gpuready.rollcall.hello import own_hostname
 
-    return f"{hostname(environ)}:{os.getpid()}"
+    return f"{own_hostname(environ)}:{os.getpid()}"

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import torch
 
-from gpuready.extensions import ours
+from gpuready.extensions import adamw_kernels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-PLAIN = (torch.Tensor, torch.nn.Parameter)
+DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
@@ -37,11 +37,11 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
         state_dtype: Any = None,
     ) -> None:
         """``adamw=False``: weight decay joins the gradient, as in Adam. ``state_dtype``: the parameter's, or float32."""
-        _within("lr", float(lr), 0.0, float("inf"))
-        _within("eps", eps, 0.0, float("inf"))
-        _within("weight_decay", weight_decay, 0.0, float("inf"))
+        _check_range("lr", float(lr), 0.0, float("inf"))
+        _check_range("eps", eps, 0.0, float("inf"))
+        _check_range("weight_decay", weight_decay, 0.0, float("inf"))
         for at, beta in enumerate(betas):
-            _within(f"betas[{at}]", beta, 0.0, 1.0)
+            _check_range(f"betas[{at}]", beta, 0.0, 1.0)
         if state_dtype not in (None, torch.float32):
             raise ValueError(
                 f"state_dtype is {state_dtype}: leave it out (like the parameter), or torch.float32"
@@ -51,7 +51,7 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
             "maximize": maximize, "adamw": adamw, "state_dtype": state_dtype,
         }  # fmt: skip
         super().__init__(params, defaults)
-        self._kernel: ours.AdamW | None = None
+        self._kernel: adamw_kernels.AdamWKernel | None = None
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -61,47 +61,47 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for (device, step, kinds), rows in self._sorted(group).items():
-                self._launch(group, device, step, kinds, rows)
+            for (device, step, kinds), rows in self._batch_tensors(group).items():
+                self._launch_kernel(group, device, step, kinds, rows)
         return loss
 
-    def _sorted(self, group: dict[str, Any]) -> dict[Any, list[tuple[Any, Any, Any, Any, Any]]]:
+    def _batch_tensors(self, group: dict[str, Any]) -> dict[Any, list[tuple[Any, Any, Any, Any, Any]]]:
         """Group tensors by what one launch can take: one device, one step count, one set of dtypes.
 
         A model has hundreds of tensors and the GPU waits for this loop, so as little as possible is done per tensor.
         """
-        given = [parameter for parameter in group["params"] if parameter.grad is not None]
-        if not given:
+        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+        if not parameters:
             return {}
-        states = [self._state(parameter, group) for parameter in given]
+        states = [self._parameter_state(parameter, group) for parameter in parameters]
         batches: dict[Any, list[tuple[Any, Any, Any, Any, Any]]] = {}
-        for parameter, state, step in zip(given, states, _counted(states), strict=True):
-            p, g = _local(parameter), _local(parameter.grad)
-            m, v = _local(state["exp_avg"]), _local(state["exp_avg_sq"])
+        for parameter, state, step in zip(parameters, states, _advance_steps(states), strict=True):
+            p, g = _local_tensor(parameter), _local_tensor(parameter.grad)
+            m, v = _local_tensor(state["exp_avg"]), _local_tensor(state["exp_avg_sq"])
             if g.is_sparse:
                 raise RuntimeError(f"{type(self).__name__} does not take sparse gradients")
-            if g.dtype not in NAMES:
+            if g.dtype not in DTYPE_NAMES:
                 raise ValueError(f"{type(self).__name__} takes no gradients in {g.dtype}")
             kinds = (p.dtype, g.dtype, m.dtype)
             if p.is_contiguous() and g.is_contiguous() and m.is_contiguous():
                 row = (p, p, g, m, v)
             else:
-                row = (p, _like(p, m), _like(g, m), m, v)
+                row = (p, _match_layout(p, m), _match_layout(g, m), m, v)
             batches.setdefault((p.device, step, kinds), []).append(row)
         return batches
 
-    def _check(self, p: Any) -> None:
+    def _check_parameter(self, p: Any) -> None:
         if p.device.type != self.device:
             raise ValueError(
                 f"{type(self).__name__} takes parameters on {self.device}, and one is on {p.device}"
             )
-        if p.dtype not in NAMES:
+        if p.dtype not in DTYPE_NAMES:
             raise ValueError(f"{type(self).__name__} takes float32, bfloat16 and float16, and not {p.dtype}")
 
-    def _state(self, parameter: Any, group: dict[str, Any]) -> Any:
+    def _parameter_state(self, parameter: Any, group: dict[str, Any]) -> Any:
         state = self.state[parameter]
         if not state:
-            self._check(parameter)
+            self._check_parameter(parameter)
             kind = group["state_dtype"] or parameter.dtype
             state["step"] = torch.tensor(0.0)
             for name in ("exp_avg", "exp_avg_sq"):
@@ -112,13 +112,15 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
             state["step"] = state["step"].cpu()
         return state
 
-    def _launch(self, group: dict[str, Any], device: Any, step: float, kinds: Any, rows: list[Any]) -> None:
+    def _launch_kernel(
+        self, group: dict[str, Any], device: Any, step: float, kinds: Any, rows: list[Any]
+    ) -> None:
         if self._kernel is None:
-            self._kernel = ours.adamw(self.device, torch)
+            self._kernel = adamw_kernels.load_adamw(self.device, torch)
         p, g, m, v = (
             [tensor.data_ptr() for tensor in column] for column in list(zip(*rows, strict=True))[1:]
         )
-        settings = ours.Settings(
+        settings = adamw_kernels.AdamWSettings(
             lr=float(group["lr"]),
             beta1=float(group["betas"][0]),
             beta2=float(group["betas"][1]),
@@ -128,15 +130,15 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
             decoupled=group["adamw"],
             maximize=group["maximize"],
         )
-        of_parameters, of_gradients, of_states = (NAMES[kind] for kind in kinds)
+        of_parameters, of_gradients, of_states = (DTYPE_NAMES[kind] for kind in kinds)
         sizes = [row[3].numel() for row in rows]
-        table = ours.Rows(p, g, m, v, sizes, (of_parameters, of_gradients, of_states))
-        self._kernel.step(table, settings, *self._where(device))
+        table = adamw_kernels.AdamWTensors(p, g, m, v, sizes, (of_parameters, of_gradients, of_states))
+        self._kernel.step(table, settings, *self._launch_target(device))
         for row in rows:
             if row[1] is not row[0]:
                 row[0].copy_(row[1])
 
-    def _where(self, device: Any) -> tuple[int, int]:
+    def _launch_target(self, device: Any) -> tuple[int, int]:
         raise NotImplementedError
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -148,8 +150,10 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
             for name in (
                 ("exp_avg", "exp_avg_sq") if group["state_dtype"] and number in state_dict["state"] else ()
             ):
-                given = state_dict["state"][number][name]
-                self.state[parameter][name] = given.to(parameter.device, group["state_dtype"], copy=True)
+                saved_state = state_dict["state"][number][name]
+                self.state[parameter][name] = saved_state.to(
+                    parameter.device, group["state_dtype"], copy=True
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_kernel": None}
@@ -167,7 +171,7 @@ class FusedAdamW(_KernelAdam):
 
     device = "cuda"
 
-    def _where(self, device: Any) -> tuple[int, int]:
+    def _launch_target(self, device: Any) -> tuple[int, int]:
         return device.index, torch.cuda.current_stream(device).cuda_stream
 
 
@@ -176,11 +180,11 @@ class CPUAdam(_KernelAdam):
 
     device = "cpu"
 
-    def _where(self, device: Any) -> tuple[int, int]:
+    def _launch_target(self, device: Any) -> tuple[int, int]:
         return torch.get_num_threads(), 0
 
 
-def _counted(states: list[Any]) -> list[float]:
+def _advance_steps(states: list[Any]) -> list[float]:
     """Increment all step counters. They are views of one tensor, so this is a single operation."""
     whole = states[0]["step"]._base
     if (
@@ -192,23 +196,23 @@ def _counted(states: list[Any]) -> list[float]:
         for at, state in enumerate(states):
             state["step"] = whole[at]
     whole += 1
-    found: list[float] = whole.tolist()
-    return found
+    steps: list[float] = whole.tolist()
+    return steps
 
 
-def _local(tensor: Any) -> Any:
+def _local_tensor(tensor: Any) -> Any:
     """Return the local part of a sharded tensor (DTensor)."""
-    if type(tensor) in PLAIN:  # hasattr on a plain tensor costs more than all the rest
+    if type(tensor) in PLAIN_TENSORS:  # hasattr on a plain tensor costs more than all the rest
         return tensor
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def _like(tensor: Any, model: Any) -> Any:
+def _match_layout(tensor: Any, model: Any) -> Any:
     """Return the tensor if its layout matches the state's, else a copy that does."""
     same = tensor.stride() == model.stride() or (tensor.is_contiguous() and model.is_contiguous())
     return tensor if same else torch.empty_like(model, dtype=tensor.dtype).copy_(tensor)
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
+def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value < high:
         raise ValueError(f"{name} is {value}: it has to be at least {low:g} and below {high:g}")

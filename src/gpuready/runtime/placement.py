@@ -5,20 +5,20 @@
 
 from __future__ import annotations
 
-from gpuready.runtime.platform import NAMES, platform
+from gpuready.runtime.platform import PLATFORM_NAMES, get_platform
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
     from typing import Any
 
-RANKED = ("cuda", "mps", "npu")
+AXOLOTL_DEVICES = ("cuda", "mps", "npu")
 """Axolotl's order; MPS has one device and so no number."""
 
-OF_QUANTIZER = ("cuda", "npu", "hpu", "xpu")
+QUANTIZER_DEVICES = ("cuda", "npu", "hpu", "xpu")
 """The order in which Transformers' bitsandbytes quantiser looks for a device."""
 
-NUMBERED = ("cuda", "xpu")
+NUMBERED_DEVICES = ("cuda", "xpu")
 """Devices that the quantiser names by their number alone."""
 
 OFF_GPU = ("cpu", "disk")
@@ -26,10 +26,10 @@ OFF_GPU = ("cpu", "disk")
 
 def choose_device(available: Set[str], local_rank: int = 0) -> str:
     """Return the device of a process in Axolotl: ``cuda:LOCAL_RANK``, ``mps``, ``npu:LOCAL_RANK``, else ``cpu``."""
-    found = next((name for name in RANKED if name in available), None)
-    if found is None:
+    device_type = next((name for name in AXOLOTL_DEVICES if name in available), None)
+    if device_type is None:
         return "cpu"
-    return found if found == "mps" else f"{found}:{local_rank}"
+    return device_type if device_type == "mps" else f"{device_type}:{local_rank}"
 
 
 def device_map(given: Any, available: Set[str], current: int = 0) -> Any:
@@ -39,16 +39,16 @@ def device_map(given: Any, available: Set[str], current: int = 0) -> Any:
     """
     if given is not None:
         return given
-    found = next((name for name in OF_QUANTIZER if name in available), None)
-    if found is None:
+    device_type = next((name for name in QUANTIZER_DEVICES if name in available), None)
+    if device_type is None:
         return {"": "cpu"}
-    return {"": current if found in NUMBERED else f"{found}:{current}"}
+    return {"": current if device_type in NUMBERED_DEVICES else f"{device_type}:{current}"}
 
 
 def axolotl_device_map(device: str, given: Any = None) -> Any:
     """Return Axolotl's device map: the whole model on ``mps:0`` or ``npu:0``, else the given one."""
-    found = next((name for name in ("mps", "npu") if name in device), None)
-    return f"{found}:0" if found else given
+    device_type = next((name for name in ("mps", "npu") if name in device), None)
+    return f"{device_type}:0" if device_type else given
 
 
 def place_model_on_device(
@@ -78,7 +78,7 @@ def is_model_parallel(hf_device_map: Mapping[str, Any] | None) -> bool:
 def backend_for(device: str) -> str:
     """Return the process-group backend for a device: nccl for ``cuda:1``, gloo for ``cpu``."""
     kind = device.partition(":")[0]
-    found = next((p for p in map(platform, NAMES) if p.device == kind), None)
+    found = next((p for p in map(get_platform, PLATFORM_NAMES) if p.device == kind), None)
     if found is None:
         raise ValueError(f"{device!r} is no device that torch has: write for example cuda:0, npu:1 or cpu")
     return found.backend

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from gpuready.catalog import accelerators
 from gpuready.contracts import when as conditions
-from gpuready.model import Fact, Facts, Noun, Unknown
+from gpuready.model import Fact, Facts, Record, UnknownFactError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Set
 
-    from gpuready.model import Contract, Variable
+    from gpuready.model import Contract, ContractVariable
 
-NAMES = ("cuda", "rocm", "npu", "xpu", "hpu", "mps", "cpu")
-UNKNOWN = "unknown"
+PLATFORM_NAMES = ("cuda", "rocm", "npu", "xpu", "hpu", "mps", "cpu")
+UNKNOWN_PLATFORM = "unknown"
 """A device that torch calls ``cuda`` and whose name says neither NVIDIA nor AMD."""
 
-RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+RENDEZVOUS_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """Set by the launcher for each process, not by the platform."""
 
-_GROUPS = {"rccl": "nccl", "": "gloo"}
+_GROUP_BACKENDS = {"rccl": "nccl", "": "gloo"}
 # torch calls RCCL nccl, and uses Gloo for devices without their own library.
 
 
-class Platform(Noun):
+class Platform(Record):
     """One kind of device, as torch and the launchers name it."""
 
     name: str
@@ -39,21 +39,21 @@ class Platform(Noun):
     source: str = ""
 
 
-def platform(name: str, contract: Contract | None = None) -> Platform:
+def get_platform(name: str, contract: Contract | None = None) -> Platform:
     """Return the platform of this name, with the visibility variable that the contract uses."""
     if name == "cpu":
         return Platform("cpu", "cpu", source="torch.distributed, Backend.default_device_backend_map")
-    row = accelerators.by_backend("cuda" if name == UNKNOWN else name)
-    if row is None or name not in (*NAMES, UNKNOWN):
-        raise ValueError(f"no platform is called {name!r}: it is one of {', '.join(NAMES)}")
+    row = accelerators.find_vendor_by_backend("cuda" if name == UNKNOWN_PLATFORM else name)
+    if row is None or name not in (*PLATFORM_NAMES, UNKNOWN_PLATFORM):
+        raise ValueError(f"no platform is called {name!r}: it is one of {', '.join(PLATFORM_NAMES)}")
     variables = tuple(row.get("select_env", ()))
     return Platform(
         name,
         str(row["torch_device"]),
-        visibility=_chosen(variables, contract),
+        visibility=_visibility_variable(variables, contract),
         visibilities=variables,
-        backend=_backend(row.get("collective", "")),
-        vendor="" if name == UNKNOWN else str(row["id"]),
+        backend=_group_backend(row.get("collective", "")),
+        vendor="" if name == UNKNOWN_PLATFORM else str(row["id"]),
         source=str(row["source"]),
     )
 
@@ -64,14 +64,14 @@ def choose_platform(available: Set[str], device_name: str | None = None) -> Plat
     ``available`` has torch's device types; types other than cuda and npu are ignored.
     """
     if "cuda" not in available:
-        return platform("npu" if "npu" in available else "cpu")
+        return get_platform("npu" if "npu" in available else "cpu")
     shown = (device_name or "").upper()
     if "NVIDIA" in shown:
-        return platform("cuda")
-    return platform("rocm" if "AMD" in shown else UNKNOWN)
+        return get_platform("cuda")
+    return get_platform("rocm" if "AMD" in shown else UNKNOWN_PLATFORM)
 
 
-def variables(
+def framework_variables(
     on: Platform,
     contract: Contract,
     environ: Mapping[str, str],
@@ -83,35 +83,35 @@ def variables(
     A variable that the framework also reads keeps its value. Rows whose condition cannot be decided (``torch`` not
     given) and variables that the launcher sets are left out.
     """
-    facts = _facts(on, torch, wants)
-    rows = [v for v in contract.variables if _is_set(v) and _applies(v.when, facts)]
-    return {v.name: _value(v, environ) for v in rows}
+    facts = _platform_facts(on, torch, wants)
+    rows = [v for v in contract.variables if _is_set_by_framework(v) and _condition_applies(v.when, facts)]
+    return {v.name: _variable_value(v, environ) for v in rows}
 
 
-def _backend(collective: str) -> str:
-    return _GROUPS.get(collective, collective)
+def _group_backend(collective: str) -> str:
+    return _GROUP_BACKENDS.get(collective, collective)
 
 
-def _chosen(names: tuple[str, ...], contract: Contract | None) -> str:
+def _visibility_variable(names: tuple[str, ...], contract: Contract | None) -> str:
     known = {v.name for v in contract.variables} if contract else set()
     return next((name for name in names if name in known), names[0] if names else "")
 
 
-def _is_set(variable: Variable) -> bool:
-    return bool(variable.value) and "set" in variable.access and variable.name not in RENDEZVOUS
+def _is_set_by_framework(variable: ContractVariable) -> bool:
+    return bool(variable.value) and "set" in variable.access and variable.name not in RENDEZVOUS_VARIABLES
 
 
-def _value(variable: Variable, environ: Mapping[str, str]) -> str:
+def _variable_value(variable: ContractVariable, environ: Mapping[str, str]) -> str:
     return environ.get(variable.name, variable.value) if "read" in variable.access else variable.value
 
 
-def _facts(on: Platform, torch: str | None, wants: Iterable[str]) -> Facts:
+def _platform_facts(on: Platform, torch: str | None, wants: Iterable[str]) -> Facts:
     stated = [Fact("platform.name", on.name), Fact("job.wants", tuple(wants))]
     return Facts([*stated, Fact("package.torch", torch)] if torch else stated)
 
 
-def _applies(when: str, facts: Facts) -> bool:
+def _condition_applies(when: str, facts: Facts) -> bool:
     try:
-        return conditions.applies(when, facts)
-    except Unknown:
+        return conditions.condition_applies(when, facts)
+    except UnknownFactError:
         return False

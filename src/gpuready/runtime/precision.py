@@ -12,54 +12,58 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuready.model import Contract, Need
+    from gpuready.model import Contract, Requirement
 
-    Capability = str | tuple[int, int] | None
+    ComputeCapability = str | tuple[int, int] | None
 
-HALF = ("fp16", "float16", "bf16", "bfloat16")
+HALF_DTYPES = ("fp16", "float16", "bf16", "bfloat16")
 PER_TENSOR, PER_BLOCK = "per-tensor", "per-block"
 
 
-def sm_string(capability: Capability) -> str | None:
+def sm_string(capability: ComputeCapability) -> str | None:
     """Return the architecture name: ``9.0`` -> ``sm_90``; None without a GPU."""
-    text = _text(capability)
+    text = _capability_text(capability)
     return None if text is None else "sm_" + text.replace(".", "")
 
 
-def supports(feature: str, capability: Capability, contract: Contract | None = None) -> bool:
+def supports_feature(feature: str, capability: ComputeCapability, contract: Contract | None = None) -> bool:
     """Whether GPUs of this capability have a feature natively, and the contract allows it.
 
     Emulation does not count. Without a GPU nothing is supported. ValueError for an unknown feature.
     """
-    text = _text(capability)
+    text = _capability_text(capability)
     if text is None:
         return False
-    own, _ = features.gate(feature, text)
-    return own and all(wanting.holds(need.want, text) for need in _floors(feature, contract))
+    own, _ = features.check_feature_support(feature, text)
+    return own and all(
+        wanting.value_meets_want(need.want, text) for need in _capability_needs(feature, contract)
+    )
 
 
-def mixed_precision(capability: Capability) -> str:
+def mixed_precision(capability: ComputeCapability) -> str:
     """Return the training precision: bf16 from Ampere on, fp16 on older GPUs, ``no`` without one."""
-    return next((name for name in ("bf16", "fp16") if supports(name, capability)), "no")
+    return next((name for name in ("bf16", "fp16") if supports_feature(name, capability)), "no")
 
 
 def best_attention(
-    capability: Capability, installed: Mapping[str, str], dtype: str, contract: Contract | None = None
+    capability: ComputeCapability, installed: Mapping[str, str], dtype: str, contract: Contract | None = None
 ) -> tuple[str, str]:
     """Return the fastest usable attention, with the reason: flash-attn, xformers, sdpa or eager.
 
     ``installed`` maps packages to versions; ``dtype`` is that of the weights (``bf16``, ``fp32`` …).
     """
     short = dtype.removeprefix("torch.")
-    refused: list[str] = []
+    reasons: list[str] = []
     for name in ("flash-attn", "xformers"):
-        why = _unusable(name, capability, installed, short, contract)
+        why = _why_unusable(name, capability, installed, short, contract)
         if not why:
-            return name, "; ".join([*refused, f"{name} {installed[name]} serves {_shown(capability)}"])
-        refused.append(f"{name}: {why}")
-    if capability is None or supports("sdpa_efficient", capability):
-        return "sdpa", "; ".join([*refused, "torch's own attention needs no package"])
-    return "eager", "; ".join([*refused, f"sdpa: torch has no kernel for {_shown(capability)}"])
+            return name, "; ".join(
+                [*reasons, f"{name} {installed[name]} serves {_describe_capability(capability)}"]
+            )
+        reasons.append(f"{name}: {why}")
+    if capability is None or supports_feature("sdpa_efficient", capability):
+        return "sdpa", "; ".join([*reasons, "torch's own attention needs no package"])
+    return "eager", "; ".join([*reasons, f"sdpa: torch has no kernel for {_describe_capability(capability)}"])
 
 
 def fp8_recipe(moe: bool) -> tuple[str, ...]:
@@ -67,50 +71,56 @@ def fp8_recipe(moe: bool) -> tuple[str, ...]:
     return (PER_BLOCK,) if moe else (PER_TENSOR, PER_BLOCK)
 
 
-def _unusable(
-    name: str, capability: Capability, installed: Mapping[str, str], dtype: str, contract: Contract | None
+def _why_unusable(
+    name: str,
+    capability: ComputeCapability,
+    installed: Mapping[str, str],
+    dtype: str,
+    contract: Contract | None,
 ) -> str:
     """Return why an attention package cannot be used; empty if it can."""
     if name not in installed:
         return "not installed"
-    if not supports(name, capability, contract):
-        return f"not for {_shown(capability)}"
-    if name == "flash-attn" and dtype not in HALF:
+    if not supports_feature(name, capability, contract):
+        return f"not for {_describe_capability(capability)}"
+    if name == "flash-attn" and dtype not in HALF_DTYPES:
         return f"takes fp16 and bf16, not {dtype}"
-    pins = [need.want for need in _pins(name, contract)]
-    if not all(wanting.holds(pin, installed[name]) for pin in pins):
+    pins = [need.want for need in _package_needs(name, contract)]
+    if not all(wanting.value_meets_want(pin, installed[name]) for pin in pins):
         return f"{installed[name]} is outside {' and '.join(pins)}"
     return ""
 
 
-def _floors(feature: str, contract: Contract | None) -> list[Need]:
+def _capability_needs(feature: str, contract: Contract | None) -> list[Requirement]:
     """Return the contract's own capability needs for a feature."""
-    row = features.feature(feature) or {}
-    names = {_word(name) for name in (feature, row.get("id", ""), *row.get("aliases", ()))}
-    rows = contract.wants("gpu.capability") if contract else ()
-    return [need for need in rows if names & _words(need)]
+    row = features.find_feature(feature) or {}
+    names = {_normalize_word(name) for name in (feature, row.get("id", ""), *row.get("aliases", ()))}
+    rows = contract.requirements_for("gpu.capability") if contract else ()
+    return [need for need in rows if names & _wanted_features(need)]
 
 
-def _pins(package: str, contract: Contract | None) -> list[Need]:
+def _package_needs(package: str, contract: Contract | None) -> list[Requirement]:
     """Return the contract's needs on a package that the job wants; other conditions are ignored."""
-    rows = contract.wants(f"package.{package}") if contract else ()
+    rows = contract.requirements_for(f"package.{package}") if contract else ()
     return [need for need in rows if not need.when or need.when == f"wants={package}"]
 
 
-def _words(need: Need) -> set[str]:
+def _wanted_features(need: Requirement) -> set[str]:
     """Return the wants that activate a need: ``wants=bf16|fp16`` -> bf16, fp16."""
-    asked = [atom.partition("=")[2] for atom in need.when.split(",") if atom.strip().startswith("wants=")]
-    return {_word(word) for words in asked for word in words.split("|")}
+    conditions = [
+        atom.partition("=")[2] for atom in need.when.split(",") if atom.strip().startswith("wants=")
+    ]
+    return {_normalize_word(word) for words in conditions for word in words.split("|")}
 
 
-def _word(name: str) -> str:
+def _normalize_word(name: str) -> str:
     return name.strip().lower().replace("_", "-")
 
 
-def _text(capability: Capability) -> str | None:
+def _capability_text(capability: ComputeCapability) -> str | None:
     return capability if capability is None or isinstance(capability, str) else ".".join(map(str, capability))
 
 
-def _shown(capability: Capability) -> str:
-    text = _text(capability)
+def _describe_capability(capability: ComputeCapability) -> str:
+    text = _capability_text(capability)
     return "a machine without a GPU" if text is None else f"compute capability {text}"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from gpuready.model import Noun
+from gpuready.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-BYE_S = 5.0
+GOODBYE_S = 5.0
 """Seconds that rank 0, which serves the store, waits for the others at a regular end."""
 
 
-class World(Noun):
+class World(Record):
     """Returned by ``gpuready.launch()``: frozen, and a context manager that destroys the group."""
 
     rank: int = 0
@@ -36,8 +36,8 @@ class World(Noun):
 
     def close(self, failed: bool = False) -> None:
         """Destroy the process group, once; after a failure without waiting for other ranks."""
-        if STANDING.world is self:
-            STANDING.fall(failed)
+        if ACTIVE_WORLD.world is self:
+            ACTIVE_WORLD.tear_down(failed)
 
     def check_finite(self, **values: Any) -> None:
         """Raise FloatingPointError on every rank if a value of one is NaN or infinite; that rank is named.
@@ -46,7 +46,9 @@ class World(Noun):
         """
         import torch
 
-        bad = [not bool(torch.isfinite(torch.as_tensor(value)).all()) for value in values.values()]
+        bad = [
+            not bool(torch.isfinite(torch.as_tensor(value)).all()) for value in values.values()
+        ]
         marks = torch.zeros(
             self.world_size * len(bad), dtype=torch.int32, device=self.device.replace("mps", "cpu")
         )
@@ -54,23 +56,23 @@ class World(Noun):
             marks[self.rank * len(bad) + at] = int(wrong)
         if self.world_size > 1:
             torch.distributed.all_reduce(marks)
-        found = [i for i, mark in enumerate(marks.tolist()) if mark]
-        if found:
-            raise FloatingPointError(self._not_finite(found, list(values)))
+        bad_places = [i for i, mark in enumerate(marks.tolist()) if mark]
+        if bad_places:
+            raise FloatingPointError(self._describe_not_finite(bad_places, list(values)))
 
-    def _not_finite(self, found: list[int], names: list[str]) -> str:
+    def _describe_not_finite(self, bad_places: list[int], names: list[str]) -> str:
         rows: dict[str, list[int]] = {}
-        for i in found:
+        for i in bad_places:
             rows.setdefault(names[i % len(names)], []).append(i // len(names))
-        told = [f"{name} of {' and '.join(map(self._named, ranks[:4]))}" for name, ranks in rows.items()]
+        texts = [f"{name} of {' and '.join(map(self._rank_name, ranks[:4]))}" for name, ranks in rows.items()]
         more = (
             ""
-            if len({i // len(names) for i in found}) == self.world_size
+            if len({i // len(names) for i in bad_places}) == self.world_size
             else "; on all other ranks it is finite"
         )
-        return f"NaN or infinite: {', '.join(told)}{more} [RUN022]"
+        return f"NaN or infinite: {', '.join(texts)}{more} [RUN022]"
 
-    def _named(self, rank: int) -> str:
+    def _rank_name(self, rank: int) -> str:
         each = self.local_world_size
         even = len(self.hosts) * each == self.world_size
         return f"rank {rank} ({self.hosts[rank // each]})" if even else f"rank {rank}"
@@ -82,15 +84,17 @@ class World(Noun):
         """
         from gpuready.runtime import seeds
 
-        return seeds.generator(seeds.derive(self.seed, name, *self._share(per)), device or self.device)
+        return seeds.make_generator(
+            seeds.derive_seed(self.seed, name, *self._stream_parts(per)), device or self.device
+        )
 
     def stream(self, name: str, per: str | Sequence[int] = "rank") -> int:
         """Return the seed of a named stream, for libraries that have their own generators."""
         from gpuready.runtime import seeds
 
-        return seeds.derive(self.seed, name, *self._share(per))
+        return seeds.derive_seed(self.seed, name, *self._stream_parts(per))
 
-    def _share(self, per: str | Sequence[int]) -> tuple[object, ...]:
+    def _stream_parts(self, per: str | Sequence[int]) -> tuple[object, ...]:
         if per == "world":
             return ()
         if per == "rank":
@@ -104,19 +108,19 @@ class World(Noun):
         return ("group", *sorted(per))
 
 
-class Standing:
+class ActiveWorld:
     """The one World of this process, with what must be shut down."""
 
     def __init__(self) -> None:
         self.world: World | None = None
         self.store: Any = None
-        self.keeper = False  # True if this process serves the store
-        self.once = False
+        self.serves_store = False  # True if this process serves the store
+        self.launched = False
 
-    def rise(self, world: World, store: Any, keeper: bool) -> None:
+    def register_world(self, world: World, store: Any, keeper: bool) -> None:
         import atexit
 
-        self.world, self.store, self.keeper, self.once = world, store, keeper, True
+        self.world, self.store, self.serves_store, self.launched = world, store, keeper, True
         atexit.register(self.at_exit)
 
     def at_exit(self) -> None:
@@ -124,9 +128,9 @@ class Standing:
         import sys
 
         if self.world is not None:
-            self.fall(failed=getattr(sys, "last_value", None) is not None)
+            self.tear_down(failed=getattr(sys, "last_value", None) is not None)
 
-    def fall(self, failed: bool) -> None:
+    def tear_down(self, failed: bool) -> None:
         world, store = self.world, self.store
         self.world = self.store = None
         if world is None:
@@ -134,25 +138,25 @@ class Standing:
         import torch.distributed as dist
 
         if not failed and store is not None and world.world_size > 1:
-            self._goodbye(store, world)
+            self._say_goodbye(store, world)
         if dist.is_initialized():
-            end(dist, failed)
+            destroy_group(dist, failed)
 
-    def _goodbye(self, store: Any, world: World) -> None:
+    def _say_goodbye(self, store: Any, world: World) -> None:
         """Report that this rank is done; the rank that serves the store leaves last."""
         import time
 
         try:
             store.set(f"gpuready/bye/{world.rank}", "1")
             keys = [f"gpuready/bye/{rank}" for rank in range(world.world_size)]
-            until = time.monotonic() + (BYE_S if self.keeper else 0.0)
+            until = time.monotonic() + (GOODBYE_S if self.serves_store else 0.0)
             while time.monotonic() < until and not store.check(keys):
                 time.sleep(0.005)
         except RuntimeError:
             return  # the process that served the store has left already
 
 
-def end(dist: Any, failed: bool) -> None:
+def destroy_group(dist: Any, failed: bool) -> None:
     """Destroy the group; after a failure abort it, as other ranks may never answer."""
     abort = getattr(dist.distributed_c10d, "_abort_process_group", None)
     try:
@@ -164,4 +168,4 @@ def end(dist: Any, failed: bool) -> None:
         return  # nothing is left to destroy
 
 
-STANDING = Standing()
+ACTIVE_WORLD = ActiveWorld()

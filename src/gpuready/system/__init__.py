@@ -6,50 +6,50 @@ The names below are resolved on first access, so importing this package costs ne
 from __future__ import annotations
 
 # Not lazy: once loaded, a module of the same name would replace the function.
-from gpuready.system.redact import redact, redact_value
+from gpuready.system.redact import redact_text, redact_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.system.door import Blind, Door, Ran
-    from gpuready.system.isolate import Started, launch, together
-    from gpuready.system.keep import private, save
-    from gpuready.system.live import Live
-    from gpuready.system.tape import Recorder, Replay
+    from gpuready.system.host_access import AccessError, HostAccess, RunResult
+    from gpuready.system.live_host import LiveHost
+    from gpuready.system.private_files import make_private_folder, save_atomically
+    from gpuready.system.process.probe_isolation import ProbeRun, run_probes, start_probes
+    from gpuready.system.recording import RecordingHost, ReplayHost
 
 __all__ = [
-    "Blind",
-    "Door",
-    "Live",
-    "Ran",
-    "Recorder",
-    "Replay",
-    "Started",
-    "launch",
-    "private",
-    "redact",
+    "AccessError",
+    "HostAccess",
+    "LiveHost",
+    "ProbeRun",
+    "RecordingHost",
+    "ReplayHost",
+    "RunResult",
+    "make_private_folder",
+    "redact_text",
     "redact_value",
-    "save",
-    "together",
+    "run_probes",
+    "save_atomically",
+    "start_probes",
 ]
 
-_WHERE = {
-    "Blind": "door",
-    "Door": "door",
-    "Ran": "door",
-    "private": "keep",
-    "save": "keep",
-    "Started": "isolate",
-    "launch": "isolate",
-    "together": "isolate",
-    "Live": "live",
-    "Recorder": "tape",
-    "Replay": "tape",
+_MODULE_OF_NAME = {
+    "AccessError": "host_access",
+    "HostAccess": "host_access",
+    "RunResult": "host_access",
+    "make_private_folder": "private_files",
+    "save_atomically": "private_files",
+    "ProbeRun": "process.probe_isolation",
+    "start_probes": "process.probe_isolation",
+    "run_probes": "process.probe_isolation",
+    "LiveHost": "live_host",
+    "RecordingHost": "recording",
+    "ReplayHost": "recording",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _WHERE:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = __import__(f"{__name__}.{_WHERE[name]}", fromlist=[name])
+    module = __import__(f"{__name__}.{_MODULE_OF_NAME[name]}", fromlist=[name])
     globals()[name] = value = getattr(module, name)
     return value

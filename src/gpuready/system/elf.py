@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from gpuready.system.door import Blind
-from gpuready.system.files import why
+from gpuready.system.files import error_reason
+from gpuready.system.host_access import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,183 +15,193 @@ if TYPE_CHECKING:
 _MACHINES = {3: "i386", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _DYNAMIC, _LOAD = 2, 1
 _NEEDED, _STRTAB, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29
-_MOST = 1 << 16
+_MAX_TABLE_BYTES = 1 << 16
 """Tables are read up to this many bytes; no sane file has longer ones."""
 
-_CHUNK, _LONGEST, _STRINGS = 1 << 20, 4096, 256
+_CHUNK_BYTES, _MAX_STRING_BYTES, _MAX_STRINGS = 1 << 20, 4096, 256
 """Bytes of a section read at once, longest string, and number of strings kept."""
 
 
-def headers(path: str) -> dict[str, Any] | None:
+def read_elf_headers(path: str) -> dict[str, Any] | None:
     """needed, soname, runpath, rpath and machine; None where there is no such file."""
-    fd = _open(path)
+    fd = _open_elf(path)
     if fd is None:
         return None
     try:
-        return _File(fd).headers()
+        return _ElfFile(fd).read_headers()
     except (OSError, ValueError, IndexError, OverflowError) as error:
-        raise Blind(why(error) if isinstance(error, OSError) else "a damaged ELF file") from None
+        raise AccessError(
+            error_reason(error) if isinstance(error, OSError) else "a damaged ELF file"
+        ) from None
     finally:
         os.close(fd)
 
 
-def strings(path: str, section: str, pieces: Sequence[str]) -> list[str]:
+def find_section_strings(path: str, section: str, pieces: Sequence[str]) -> list[str]:
     """The C strings of one section that contain any of the pieces, in order of their offset."""
-    fd = _open(path)
+    fd = _open_elf(path)
     if fd is None:
         return []
     try:
-        start, size = _File(fd).section(section)
-        return _scan(fd, start, size, [p.encode() for p in pieces if p])
+        start, size = _ElfFile(fd).find_section(section)
+        return _scan_strings(fd, start, size, [p.encode() for p in pieces if p])
     except (OSError, ValueError, IndexError, OverflowError) as error:
-        raise Blind(why(error) if isinstance(error, OSError) else "a damaged ELF file") from None
+        raise AccessError(
+            error_reason(error) if isinstance(error, OSError) else "a damaged ELF file"
+        ) from None
     finally:
         os.close(fd)
 
 
-def place(path: str, section: str) -> tuple[int, int] | None:
+def locate_section(path: str, section: str) -> tuple[int, int] | None:
     """Offset and size of a section; None where the file has no such section."""
-    fd = _open(path)
+    fd = _open_elf(path)
     if fd is None:
-        raise Blind("there is no such file")
+        raise AccessError("there is no such file")
     try:
-        return _File(fd).section(section)
-    except Blind as blind:
-        if str(blind) == f"no section {section}":
+        return _ElfFile(fd).find_section(section)
+    except AccessError as missing:
+        if str(missing) == f"no section {section}":
             return None
         raise
     except (OSError, ValueError, IndexError, OverflowError) as error:
-        raise Blind(why(error) if isinstance(error, OSError) else "a damaged ELF file") from None
+        raise AccessError(
+            error_reason(error) if isinstance(error, OSError) else "a damaged ELF file"
+        ) from None
     finally:
         os.close(fd)
 
 
-def _open(path: str) -> int | None:
+def _open_elf(path: str) -> int | None:
     from stat import S_ISREG
 
     try:
         if not S_ISREG(os.stat(path).st_mode):
-            raise Blind("not a regular file")
+            raise AccessError("not a regular file")
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise Blind(why(error)) from None
+        raise AccessError(error_reason(error)) from None
     except ValueError:
-        raise Blind("not a path") from None
+        raise AccessError("not a path") from None
 
 
-class _File:
+class _ElfFile:
     """Tables of one open file. Offsets depend on 32 or 64 bits and on the byte order."""
 
     def __init__(self, fd: int):
         self.fd = fd
         head = os.pread(fd, 64, 0)
         if len(head) < 52 or head[:4] != b"\x7fELF" or head[4] not in (1, 2):
-            raise Blind("not an ELF file")
-        self.wide = head[4] == 2
-        self.order = ">" if head[5] == 2 else "<"
+            raise AccessError("not an ELF file")
+        self.is_64bit = head[4] == 2
+        self.byte_order = ">" if head[5] == 2 else "<"
         self.head = head
-        self.machine = self._unpack("H", head, 18)[0]
+        self.machine = self._unpack_at("H", head, 18)[0]
 
-    def _unpack(self, form: str, data: bytes, at: int = 0) -> tuple[int, ...]:
+    def _unpack_at(self, form: str, data: bytes, at: int = 0) -> tuple[int, ...]:
         import struct
 
         try:
-            return struct.unpack_from(self.order + form, data, at)
+            return struct.unpack_from(self.byte_order + form, data, at)
         except struct.error:
             raise ValueError("short") from None
 
-    def _table(self, offset: int, size: int, count: int) -> Iterator[bytes]:
-        data = os.pread(self.fd, min(size * count, _MOST), offset)
+    def _iterate_table(self, offset: int, size: int, count: int) -> Iterator[bytes]:
+        data = os.pread(self.fd, min(size * count, _MAX_TABLE_BYTES), offset)
         for at in range(0, len(data) - size + 1, size or 1):
             yield data[at : at + size]
 
-    def _segments(self) -> list[tuple[int, int, int, int]]:
+    def _read_segments(self) -> list[tuple[int, int, int, int]]:
         """Kind, offset, address and size of each segment."""
-        offset = self._unpack("Q" if self.wide else "I", self.head, 32 if self.wide else 28)[0]
-        size, count = self._unpack("HH", self.head, 54 if self.wide else 42)
+        offset = self._unpack_at("Q" if self.is_64bit else "I", self.head, 32 if self.is_64bit else 28)[0]
+        size, count = self._unpack_at("HH", self.head, 54 if self.is_64bit else 42)
         found = []
-        for row in self._table(offset, size, count):
-            if self.wide:
-                kind, _, at, address, _, length = self._unpack("IIQQQQ", row)
+        for row in self._iterate_table(offset, size, count):
+            if self.is_64bit:
+                kind, _, at, address, _, length = self._unpack_at("IIQQQQ", row)
             else:
-                kind, at, address, _, length = self._unpack("IIIII", row)
+                kind, at, address, _, length = self._unpack_at("IIIII", row)
             found.append((kind, at, address, length))
         return found
 
-    def headers(self) -> dict[str, Any]:
-        segments = self._segments()
-        tags = list(self._dynamic(segments))
-        place = next((self._offset(segments, v) for t, v in tags if t == _STRTAB), 0)
+    def read_headers(self) -> dict[str, Any]:
+        segments = self._read_segments()
+        tags = list(self._dynamic_entries(segments))
+        place = next((self._address_to_offset(segments, v) for t, v in tags if t == _STRTAB), 0)
 
-        def named(*wanted: int) -> list[str]:
-            return [self._string(place + value) for tag, value in tags if tag in wanted]
+        def strings_for(*wanted: int) -> list[str]:
+            return [self._read_string(place + value) for tag, value in tags if tag in wanted]
 
         return {
-            "needed": named(_NEEDED),
-            "soname": next(iter(named(_SONAME)), None),
-            "runpath": next(iter(named(_RUNPATH) or named(_RPATH)), None),
-            "rpath": bool(named(_RPATH)) and not named(_RUNPATH),
+            "needed": strings_for(_NEEDED),
+            "soname": next(iter(strings_for(_SONAME)), None),
+            "runpath": next(iter(strings_for(_RUNPATH) or strings_for(_RPATH)), None),
+            "rpath": bool(strings_for(_RPATH)) and not strings_for(_RUNPATH),
             "machine": _MACHINES.get(self.machine, str(self.machine)),
         }
 
-    def _dynamic(self, segments: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, int]]:
-        form, size = ("QQ", 16) if self.wide else ("II", 8)
+    def _dynamic_entries(self, segments: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, int]]:
+        form, size = ("QQ", 16) if self.is_64bit else ("II", 8)
         for kind, at, _, length in segments:
             if kind != _DYNAMIC:
                 continue
-            for row in self._table(at, size, length // size):
-                tag, value = self._unpack(form, row)
+            for row in self._iterate_table(at, size, length // size):
+                tag, value = self._unpack_at(form, row)
                 if tag == 0:
                     return
                 yield tag, value
 
     @staticmethod
-    def _offset(segments: list[tuple[int, int, int, int]], address: int) -> int:
+    def _address_to_offset(segments: list[tuple[int, int, int, int]], address: int) -> int:
         for kind, at, start, length in segments:
             if kind == _LOAD and start <= address < start + length:
                 return at + address - start
         raise ValueError("an address outside the file")
 
-    def _string(self, offset: int) -> str:
-        return os.pread(self.fd, _LONGEST, offset).partition(b"\0")[0].decode("utf-8", "backslashreplace")
+    def _read_string(self, offset: int) -> str:
+        return (
+            os.pread(self.fd, _MAX_STRING_BYTES, offset)
+            .partition(b"\0")[0]
+            .decode("utf-8", "backslashreplace")
+        )
 
-    def section(self, name: str) -> tuple[int, int]:
+    def find_section(self, name: str) -> tuple[int, int]:
         """Offset and size of a section."""
-        offset = self._unpack("Q" if self.wide else "I", self.head, 40 if self.wide else 32)[0]
-        size, count, index = self._unpack("HHH", self.head, 58 if self.wide else 46)
-        rows = list(self._table(offset, size, count)) if offset else []
+        offset = self._unpack_at("Q" if self.is_64bit else "I", self.head, 40 if self.is_64bit else 32)[0]
+        size, count, index = self._unpack_at("HHH", self.head, 58 if self.is_64bit else 46)
+        rows = list(self._iterate_table(offset, size, count)) if offset else []
         if not rows:
-            raise Blind("no section table")
-        form, skip = ("QQ", 24) if self.wide else ("II", 16)
-        names = self._unpack(form, rows[index], skip)[0]
+            raise AccessError("no section table")
+        form, skip = ("QQ", 24) if self.is_64bit else ("II", 16)
+        names = self._unpack_at(form, rows[index], skip)[0]
         for row in rows:
-            if self._string(names + self._unpack("I", row)[0]) == name:
-                start, length = self._unpack(form, row, skip)
+            if self._read_string(names + self._unpack_at("I", row)[0]) == name:
+                start, length = self._unpack_at(form, row, skip)
                 return start, length
-        raise Blind(f"no section {name}")
+        raise AccessError(f"no section {name}")
 
 
-def _scan(fd: int, start: int, size: int, pieces: list[bytes]) -> list[str]:
+def _scan_strings(fd: int, start: int, size: int, pieces: list[bytes]) -> list[str]:
     # Read in pieces, not mapped: a file that shrinks meanwhile is then short instead of a bus error.
     found: dict[int, bytes] = {}
     at, end = start, start + size
-    while at < end and len(found) < _STRINGS:
-        data = os.pread(fd, min(_CHUNK, end - at), at)
+    while at < end and len(found) < _MAX_STRINGS:
+        data = os.pread(fd, min(_CHUNK_BYTES, end - at), at)
         for piece in pieces:
-            _hits(data, piece, at, found, overlap=_LONGEST if at > start else 0)
+            _collect_strings(data, piece, at, found, overlap=_MAX_STRING_BYTES if at > start else 0)
         # The next piece overlaps this one by the longest string.
-        at += max(len(data) - _LONGEST, 1) if at + len(data) < end and data else size
-    return [found[place].decode("utf-8", "backslashreplace") for place in sorted(found)[:_STRINGS]]
+        at += max(len(data) - _MAX_STRING_BYTES, 1) if at + len(data) < end and data else size
+    return [found[place].decode("utf-8", "backslashreplace") for place in sorted(found)[:_MAX_STRINGS]]
 
 
-def _hits(data: bytes, piece: bytes, base: int, found: dict[int, bytes], overlap: int) -> None:
+def _collect_strings(data: bytes, piece: bytes, base: int, found: dict[int, bytes], overlap: int) -> None:
     at = data.find(piece)
-    while at >= 0 and len(found) < _STRINGS:
-        begin = data.rfind(b"\0", max(at - _LONGEST, 0), at) + 1 or max(at - _LONGEST, 0)
-        stop = data.find(b"\0", at, at + _LONGEST)
-        stop = stop if stop >= 0 else min(at + _LONGEST, len(data))
+    while at >= 0 and len(found) < _MAX_STRINGS:
+        begin = data.rfind(b"\0", max(at - _MAX_STRING_BYTES, 0), at) + 1 or max(at - _MAX_STRING_BYTES, 0)
+        stop = data.find(b"\0", at, at + _MAX_STRING_BYTES)
+        stop = stop if stop >= 0 else min(at + _MAX_STRING_BYTES, len(data))
         known = found.get(base + begin, b"")
         seen_whole = begin == 0 and at < overlap  # it began in the previous piece, which has it
         if stop - begin > len(known) and not seen_whole:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from gpuready.system import elf
-from gpuready.system.door import Blind
-from gpuready.system.files import why
+from gpuready.system.files import error_reason
+from gpuready.system.host_access import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
 SECTION = ".nv_fatbin"
 MAGIC = 0xBA55ED50
 PTX, MACHINE_CODE = 1, 2
-SPECIFIC, FAMILY = 0x100000, 0x200000
+ARCH_SPECIFIC, FAMILY_SPECIFIC = 0x100000, 0x200000
 """Flags of code for one architecture only (``sm_90a``) and for one family (``sm_100f``), seen in CUDA 13.0."""
 
-LARGEST = 4 << 30
+MAX_SECTION_BYTES = 4 << 30
 
 
-def targets(path: str) -> tuple[str, ...]:
+def list_gpu_targets(path: str) -> tuple[str, ...]:
     """``("sm_80", "sm_90a", "compute_90")``: embedded targets, oldest first; empty where there is no GPU code.
 
     AccessError where the file cannot be read, or is not a library.
     """
-    data = _section(path)
-    found = {_name(*entry) for entry in _entries(data)}
-    return tuple(sorted(found, key=_order))
+    data = _read_fatbin_section(path)
+    found = {_target_name(*entry) for entry in _iterate_fatbin_entries(data)}
+    return tuple(sorted(found, key=_target_order))
 
 
-def _section(path: str) -> bytes:
-    found = elf.place(path, SECTION)
+def _read_fatbin_section(path: str) -> bytes:
+    found = elf.locate_section(path, SECTION)
     if found is None:
         return b""
     start, size = found
-    if size > LARGEST:
-        raise Blind(f"{SECTION} has {size} bytes")
+    if size > MAX_SECTION_BYTES:
+        raise AccessError(f"{SECTION} has {size} bytes")
     try:
         with open(path, "rb", buffering=0) as file:
             # The size comes from the file and is not trusted: allocate no more than the file has.
             there = max(os.fstat(file.fileno()).st_size - start, 0)
             return os.pread(file.fileno(), min(size, there), start) if there else b""
     except OSError as error:
-        raise Blind(why(error)) from None
+        raise AccessError(error_reason(error)) from None
 
 
-def _entries(data: bytes) -> Iterator[tuple[int, int, int]]:
+def _iterate_fatbin_entries(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Kind, architecture and flags of every piece. Lengths come from the file and are not trusted."""
     import struct
 
@@ -68,11 +68,11 @@ def _entries(data: bytes) -> Iterator[tuple[int, int, int]]:
         at = max(at + 16, end if header >= 16 else 0)
 
 
-def _name(kind: int, arch: int, flags: int) -> str:
-    suffix = "a" if flags & SPECIFIC else "f" if flags & FAMILY else ""
+def _target_name(kind: int, arch: int, flags: int) -> str:
+    suffix = "a" if flags & ARCH_SPECIFIC else "f" if flags & FAMILY_SPECIFIC else ""
     return f"{'compute' if kind == PTX else 'sm'}_{arch}{suffix}"
 
 
-def _order(name: str) -> tuple[bool, int, str]:
+def _target_order(name: str) -> tuple[bool, int, str]:
     kind, _, arch = name.partition("_")
     return kind == "compute", int(arch.rstrip("af")), arch

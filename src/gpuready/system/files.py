@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISLNK, S_ISREG
 
-from gpuready.system.door import Blind
+from gpuready.system.host_access import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_ABSENT = (2, 3, 20)
+_ABSENT_ERRNOS = (2, 3, 20)
 """ENOENT, ESRCH (a process that has just ended, in /proc) and ENOTDIR: confirmed absent."""
 
-_HOPS = 40
+_MAX_LINKS = 40
 """The number of symbolic links Linux itself follows in one path."""
 
 
-def why(error: OSError) -> str:
+def error_reason(error: OSError) -> str:
     """The reason of an OSError as a short phrase."""
     return (error.strerror or str(error) or "error").lower()
 
 
-def text(name: str) -> str:
+def printable_name(name: str) -> str:
     """A file name as printable text: bytes that are not UTF-8 are escaped."""
     return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def below(root: str, path: str) -> str:
+def resolve_below_root(root: str, path: str) -> str:
     """Map a path below a test's root; links are resolved there and never lead out of it."""
     if not root:
         return path
@@ -43,26 +43,26 @@ def below(root: str, path: str) -> str:
         if part == "..":
             done = done.rpartition("/")[0]
             continue
-        link = _link(root + done + "/" + part)
+        link = _read_link(root + done + "/" + part)
         if link is None:
             done += "/" + part
             continue
         hops += 1
-        if hops > _HOPS:
-            raise Blind("too many levels of symbolic links")
+        if hops > _MAX_LINKS:
+            raise AccessError("too many levels of symbolic links")
         done = "" if link.startswith("/") else done
         left += link.split("/")[::-1]
     return root + (done or "/")
 
 
-def _link(path: str) -> str | None:
+def _read_link(path: str) -> str | None:
     try:
         return os.readlink(path)
     except OSError:
         return None
 
 
-def read(path: str, limit: int) -> str | None:
+def read_text(path: str, limit: int) -> str | None:
     """At most `limit` bytes of a regular file as text; never waits on a pipe or opens a device."""
     data = read_bytes(path, limit)
     return None if data is None else data.decode("utf-8", "backslashreplace")
@@ -70,43 +70,43 @@ def read(path: str, limit: int) -> str | None:
 
 def read_bytes(path: str, limit: int, tail: bool = False) -> bytes | None:
     """At most `limit` bytes of a regular file, from its beginning or end; None where there is none."""
-    return _looked(lambda path: _opened(path, limit, tail), path)
+    return _none_if_absent(lambda path: _read_regular_file(path, limit, tail), path)
 
 
-def _opened(path: str, limit: int, tail: bool) -> bytes:
+def _read_regular_file(path: str, limit: int, tail: bool) -> bytes:
     # Opening a device or a pipe can block or change it, so check before opening, and again after.
-    _regular(os.stat(path).st_mode)
+    _require_regular(os.stat(path).st_mode)
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         found = os.fstat(fd)
-        _regular(found.st_mode)
+        _require_regular(found.st_mode)
         if tail and found.st_size > limit:
             os.lseek(fd, -limit, os.SEEK_END)
-        return _drain(fd, limit)
+        return _read_up_to(fd, limit)
     finally:
         os.close(fd)
 
 
-def _looked(look: Callable[[str], T], path: str) -> T | None:
+def _none_if_absent(look: Callable[[str], T], path: str) -> T | None:
     """Apply a function to a path; None where nothing is there, AccessError on any other error."""
     try:
         return look(path)
     except OSError as error:
-        if error.errno in _ABSENT:
+        if error.errno in _ABSENT_ERRNOS:
             return None
-        raise Blind(why(error)) from None
+        raise AccessError(error_reason(error)) from None
     except ValueError:
-        raise Blind("not a path") from None
+        raise AccessError("not a path") from None
 
 
-def _regular(mode: int) -> None:
+def _require_regular(mode: int) -> None:
     if S_ISDIR(mode):
-        raise Blind("is a directory")
+        raise AccessError("is a directory")
     if not S_ISREG(mode):
-        raise Blind("not a regular file")
+        raise AccessError("not a regular file")
 
 
-def _drain(fd: int, limit: int) -> bytes:
+def _read_up_to(fd: int, limit: int) -> bytes:
     # Files in /proc return a page at a time and claim a size of zero: only an empty read is the end.
     parts: list[bytes] = []
     while limit > 0:
@@ -118,20 +118,20 @@ def _drain(fd: int, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def names(path: str) -> list[str] | None:
+def list_names(path: str) -> list[str] | None:
     """Names in a folder, sorted; None where there is no such folder."""
-    found = _looked(os.listdir, path)
-    return None if found is None else sorted(map(text, found))
+    found = _none_if_absent(os.listdir, path)
+    return None if found is None else sorted(map(printable_name, found))
 
 
-def status(path: str) -> dict[str, Any] | None:
+def path_status(path: str) -> dict[str, Any] | None:
     """Status of a path, links followed; a dangling link is described itself."""
-    found = _looked(_stat, path)
+    found = _none_if_absent(_stat_or_lstat, path)
     if found is None:
         return None
     mode = found.st_mode
     return {
-        "kind": _kind(mode),
+        "kind": _file_kind(mode),
         "mode": mode & 0o7777,
         "uid": found.st_uid,
         "size": found.st_size,
@@ -139,7 +139,7 @@ def status(path: str) -> dict[str, Any] | None:
     }
 
 
-def _stat(path: str) -> os.stat_result:
+def _stat_or_lstat(path: str) -> os.stat_result:
     try:
         return os.stat(path)
     except OSError:
@@ -149,14 +149,14 @@ def _stat(path: str) -> os.stat_result:
         return found
 
 
-def _kind(mode: int) -> str:
+def _file_kind(mode: int) -> str:
     tests = (("file", S_ISREG), ("dir", S_ISDIR), ("char", S_ISCHR), ("block", S_ISBLK), ("link", S_ISLNK))
     return next((name for name, is_it in tests if is_it(mode)), "other")
 
 
-def space(path: str) -> dict[str, int] | None:
+def filesystem_space(path: str) -> dict[str, int] | None:
     """Space left on a file system for an unprivileged user."""
-    found = _looked(os.statvfs, path)
+    found = _none_if_absent(os.statvfs, path)
     if found is None:
         return None
     unit = found.f_frsize

@@ -5,54 +5,56 @@ It is only ever loaded in a separate process: a driver may hang or crash.
 
 from __future__ import annotations
 
-from gpuready.system.door import Blind
+from gpuready.system.host_access import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from gpuready.system.nvml_calls import Nvml
+    from gpuready.system.nvml_calls import NvmlLibrary
 
-LIBRARY = "libnvidia-ml.so.1"
+LIBRARY_NAME = "libnvidia-ml.so.1"
 
 _SCRIPT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from gpuready.system import nvml; nvml.script(sys.argv[2])"
 )
 
 
-def look(path: str) -> Iterator[dict[str, Any]]:
+def iterate_nvml_parts(path: str) -> Iterator[dict[str, Any]]:
     """Yield the driver's part, then one part per GPU: {"gpu": {...}}. An error ends it: {"error", "says"}."""
-    from gpuready.system.nvml_calls import Nvml, Refused
-    from gpuready.system.nvml_gpu import field, gpu
+    from gpuready.system.nvml_calls import NvmlError, NvmlLibrary
+    from gpuready.system.nvml_gpu import read_field, read_gpu
 
     try:
-        nvml = Nvml(path)
+        nvml = NvmlLibrary(path)
     except OSError as error:
         yield {"error": None, "says": f"{path} cannot be loaded: {str(error).splitlines()[0]}"}
         return
     try:
-        nvml.call("nvmlInit_v2 nvmlInit")
-        count = nvml.number("nvmlDeviceGetCount_v2 nvmlDeviceGetCount", ())
-    except Refused as no:
-        yield {"error": no.code, "says": no.says}
+        nvml.call_newest("nvmlInit_v2 nvmlInit")
+        count = nvml.get_number("nvmlDeviceGetCount_v2 nvmlDeviceGetCount", ())
+    except NvmlError as refusal:
+        yield {"error": refusal.code, "says": refusal.message}
         return
     yield {
-        "driver": field(lambda: nvml.words_of("nvmlSystemGetDriverVersion")),
-        "cuda": field(lambda: _cuda(nvml)),
+        "driver": read_field(lambda: nvml.get_text("nvmlSystemGetDriverVersion")),
+        "cuda": read_field(lambda: _cuda_version(nvml)),
         "library": path,
         "count": count,
     }
     for index in range(count):
-        yield {"gpu": gpu(nvml, index)}
+        yield {"gpu": read_gpu(nvml, index)}
 
 
-def _cuda(nvml: Nvml) -> str:
-    number = nvml.number("nvmlSystemGetCudaDriverVersion_v2 nvmlSystemGetCudaDriverVersion", (), kind="c_int")
+def _cuda_version(nvml: NvmlLibrary) -> str:
+    number = nvml.get_number(
+        "nvmlSystemGetCudaDriverVersion_v2 nvmlSystemGetCudaDriverVersion", (), kind="c_int"
+    )
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def gather(parts: list[dict[str, Any]], fault: str) -> dict[str, Any] | None:
+def combine_parts(parts: list[dict[str, Any]], fault: str) -> dict[str, Any] | None:
     """Combine the parts; GPUs without a part carry the fault. None where there is no part."""
     if not parts:
         return None
@@ -65,50 +67,50 @@ def gather(parts: list[dict[str, Any]], fault: str) -> dict[str, Any] | None:
     return {**head, "gpus": gpus + rest}
 
 
-def ask(path: str, deadline: float, fork: bool) -> dict[str, Any]:
+def query_in_process(path: str, deadline: float, fork: bool) -> dict[str, Any]:
     """Query NVML in a separate process; raises AccessError where nothing came back."""
-    parts, fault = _forked(path, deadline) if fork else _spawned(path, deadline)
-    whole = gather(parts, fault)
-    if whole is None:
-        raise Blind(fault)
-    return whole
+    parts, fault = _query_forked(path, deadline) if fork else _query_spawned(path, deadline)
+    answer = combine_parts(parts, fault)
+    if answer is None:
+        raise AccessError(fault)
+    return answer
 
 
-def _forked(path: str, deadline: float) -> tuple[list[dict[str, Any]], str]:
-    from gpuready.system.child import alone
-    from gpuready.system.files import why
+def _query_forked(path: str, deadline: float) -> tuple[list[dict[str, Any]], str]:
+    from gpuready.system.files import error_reason
+    from gpuready.system.process.forked_child import run_in_child
 
-    def work(emit: Callable[[Any], None]) -> None:
-        for part in look(path):
+    def send_parts(emit: Callable[[Any], None]) -> None:
+        for part in iterate_nvml_parts(path):
             emit(part)
 
     try:
-        child = alone(work, deadline)
+        child = run_in_child(send_parts, deadline)
     except OSError as error:
-        return [], f"cannot start a process: {why(error)}"
+        return [], f"cannot start a process: {error_reason(error)}"
     return [part for part in child.sent if part], child.fault
 
 
-def _spawned(path: str, deadline: float) -> tuple[list[dict[str, Any]], str]:
+def _query_spawned(path: str, deadline: float) -> tuple[list[dict[str, Any]], str]:
     import json
     import os
     import sys
 
-    from gpuready.system import runner
+    from gpuready.system.process import run
 
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     argv = (sys.executable, "-I", "-S", "-c", _SCRIPT, here, path)
-    env = runner.environment(os.environ, None)
-    ran = runner.run(sys.executable, argv, env, deadline, 1 << 22)
+    env = run.child_environment(os.environ, None)
+    ran = run.run(sys.executable, argv, env, deadline, 1 << 22)
     fault = f"no answer within {deadline:g} s" if ran.end == "deadline" else f"crashed: {ran.end}"
     return [json.loads(line) for line in ran.out.splitlines() if line.endswith("}")], fault
 
 
-def script(path: str) -> None:
+def print_nvml_parts(path: str) -> None:
     """Query NVML in this interpreter and print one line of JSON per part."""
     import json
     import sys
 
-    for part in look(path):
+    for part in iterate_nvml_parts(path):
         sys.stdout.write(json.dumps(part) + "\n")
         sys.stdout.flush()

@@ -6,71 +6,71 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LOST, TOO_SMALL, MISSING = 15, 7, 13
+GPU_IS_LOST, INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND = 15, 7, 13
 """NVML error codes that need special handling."""
 
 
-class Refused(Exception):
+class NvmlError(Exception):
     """NVML returned an error: its code and text."""
 
-    def __init__(self, code: int, says: str):
-        super().__init__(says)
-        self.code, self.says = code, says
+    def __init__(self, code: int, message: str):
+        super().__init__(message)
+        self.code, self.message = code, message
 
 
-class Nvml:
+class NvmlLibrary:
     """Call functions by name; a code other than success raises NvmlError."""
 
     def __init__(self, path: str):
         import ctypes
 
-        self.c = ctypes
+        self.ctypes = ctypes
         self.library = ctypes.CDLL(path)
 
-    def call(self, names: str, *args: Any) -> str:
+    def call_newest(self, names: str, *args: Any) -> str:
         """Call the first of several names (newest first) this driver has; return that name."""
         for name in names.split():
             function = getattr(self.library, name, None)
             if function is not None:
                 code = function(*args)
                 if code:
-                    raise Refused(code, self.says(code))
+                    raise NvmlError(code, self.error_text(code))
                 return name
-        raise Refused(MISSING, "Function Not Found")
+        raise NvmlError(FUNCTION_NOT_FOUND, "Function Not Found")
 
-    def says(self, code: int) -> str:
+    def error_text(self, code: int) -> str:
         """NVML's text for an error code."""
         try:
             function = self.library.nvmlErrorString
-            function.restype = self.c.c_char_p
-            return words(function(code)) or f"NVML error {code}"
+            function.restype = self.ctypes.c_char_p
+            return decode_text(function(code)) or f"NVML error {code}"
         except AttributeError:
             return f"NVML error {code}"
 
-    def number(self, names: str, device: Any, *before: Any, kind: str = "c_uint") -> int:
+    def get_number(self, names: str, device: Any, *before: Any, kind: str = "c_uint") -> int:
         """A call whose last argument receives one number."""
-        value = getattr(self.c, kind)()
-        self.call(names, *device, *before, self.c.byref(value))
+        value = getattr(self.ctypes, kind)()
+        self.call_newest(names, *device, *before, self.ctypes.byref(value))
         return int(value.value)
 
-    def numbers(self, names: str, device: Any, count: int, kind: str = "c_uint") -> list[int]:
+    def get_numbers(self, names: str, device: Any, count: int, kind: str = "c_uint") -> list[int]:
         """A call whose last arguments receive one number each."""
-        values = [getattr(self.c, kind)() for _ in range(count)]
-        self.call(names, *device, *(self.c.byref(v) for v in values))
+        values = [getattr(self.ctypes, kind)() for _ in range(count)]
+        self.call_newest(names, *device, *(self.ctypes.byref(v) for v in values))
         return [int(v.value) for v in values]
 
-    def words_of(self, names: str, *device: Any) -> str:
+    def get_text(self, names: str, *device: Any) -> str:
         """A call that fills a buffer with text."""
-        buffer = self.c.create_string_buffer(128)
-        self.call(names, *device, buffer, self.c.c_uint(96))
-        return words(buffer.value)
+        buffer = self.ctypes.create_string_buffer(128)
+        self.call_newest(names, *device, buffer, self.ctypes.c_uint(96))
+        return decode_text(buffer.value)
 
-    def record(self, names: str, device: Any, size: int) -> bytes:
+    def get_struct(self, names: str, device: Any, size: int) -> bytes:
         """A call that fills a structure; the buffer has spare bytes in case a driver writes a longer one."""
-        buffer = self.c.create_string_buffer(size + 64)
-        self.call(names, *device, buffer)
+        buffer = self.ctypes.create_string_buffer(size + 64)
+        self.call_newest(names, *device, buffer)
         return buffer.raw
 
 
-def words(raw: bytes | None) -> str:
+def decode_text(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "backslashreplace").strip()

@@ -6,32 +6,45 @@ broken over lines, unless its length is known (`TOKEN_LENGTHS`); one encoded in 
 
 from __future__ import annotations
 
-from gpuready.system.announced import LONGEST_NAME, LONGEST_PATH, NAME, announces, value_of
-from gpuready.system.shapes import LENGTHS, PHRASES, WEBHOOKS, compiled, tokens, written
-from gpuready.system.telling import (
+from gpuready.system.named_secrets import (
+    LONGEST_NAME,
+    LONGEST_PATH,
+    NAME_CHARACTERS,
+    find_announced_value,
+    may_announce_value,
+)
+from gpuready.system.secret_names import (
     HEADER,
-    HIDDEN,
     PASSWORD,
+    REDACTED,
     STRONG,
     WEAK,
-    minted,
-    safe,
-    secretive,
-    surely,
-    telling,
+    is_harmless_value,
+    is_surely_generated,
+    looks_generated,
+    must_hide_value,
+    secret_kind,
+)
+from gpuready.system.secret_patterns import (
+    PHRASES,
+    TOKEN_LENGTHS,
+    WEBHOOKS,
+    compile_cached,
+    escape_length,
+    find_token_patterns,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_TELLING = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "session")
+_NAME_HINTS = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "session")
 """Searched for in text: a part of every name that means a secret."""
 
-_NAMES, _VALUES = ("name", "Name", "key", "Key"), ("value", "Value", "content", "default")
+_NAME_KEYS, _VALUE_KEYS = ("name", "Name", "key", "Key"), ("value", "Value", "content", "default")
 """Keys under which tables of one name and one value have the two."""
 
-_CERTAIN = (
+_CERTAIN_HINTS = (
     "login ", "sshpass ", "%3a%2f%2f", "curl ", "redis-cli ", "machine ", "mysql", "ldap", "echo ", "twine ", "mongo",
     "http-basic.", "jdbc:oracle",
 )  # fmt: skip
@@ -43,36 +56,36 @@ _USERINFO = (
 """Up to the last @ before the path; or, where it cannot be a port, a password that contains a slash."""
 
 
-def redact(text: str) -> str:
+def redact_text(text: str) -> str:
     if len(text) < 8:
         return text
     if "\0" in text:  # /proc/PID/cmdline separates words by NUL
         spaced = text.replace("\0", " ")
-        hidden = redact(spaced)
+        hidden = redact_text(spaced)
         return text if hidden == spaced else hidden
     url = "://" in text
-    for sign in ("://",) if url else (":\\/\\/", ":\\\\/\\\\/"):  # the others are escaped JSON
-        if sign in text:
-            text = _urls(text, sign)
+    for separator in ("://",) if url else (":\\/\\/", ":\\\\/\\\\/"):  # the others are escaped JSON
+        if separator in text:
+            text = _redact_urls(text, separator)
     if "PRIVATE KEY" in text:
-        text = _pem(text)
-    for hint, source in tokens(text):
-        text = _hide(text, text, hint, source, whole=True)
-    low = _lower(text)
-    hints = [hint for hint in _TELLING if hint in low]
+        text = _redact_private_keys(text)
+    for hint, source in find_token_patterns(text):
+        text = _hide_matches(text, text, hint, source, whole=True)
+    low = _ascii_lower(text)
+    hints = [hint for hint in _NAME_HINTS if hint in low]
     if url:
-        text, low = _phrases(text, low, hints, WEBHOOKS)
+        text, low = _redact_phrases(text, low, hints, WEBHOOKS)
         hints.append("sig")
     if " " in text or "%3" in text or '"' in text or "(" in text or "@" in text:
-        text, low = _phrases(text, low, hints, PHRASES)
+        text, low = _redact_phrases(text, low, hints, PHRASES)
     for hint in hints:
-        hidden = _named(text, low, hint)
+        hidden = _redact_named_values(text, low, hint)
         if hidden is not text:
-            text, low = hidden, _lower(hidden)
+            text, low = hidden, _ascii_lower(hidden)
     return text
 
 
-def _phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) -> tuple[str, str]:
+def _redact_phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) -> tuple[str, str]:
     absent = ""
     for hint, need, sources in phrases:
         if (need and need not in hints) or (absent and absent in hint):
@@ -81,214 +94,218 @@ def _phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) ->
             absent = hint  # then no hint that contains it is present
         else:
             for source in sources:
-                hidden = _hide(text, low, hint, source)
+                hidden = _hide_matches(text, low, hint, source)
                 if hidden is not text:  # by identity, not length: a secret may be as long as its replacement
-                    text, low = hidden, _lower(hidden)
+                    text, low = hidden, _ascii_lower(hidden)
     return text, low
 
 
 def redact_value(name: str, value: str) -> str:
     """Redact the value of a variable or field: all of it, where the name means a secret."""
-    kind = telling(name)
-    if kind and "://" not in value and secretive(value.strip(), kind):
-        return HIDDEN
-    return redact(value)
+    kind = secret_kind(name)
+    if kind and "://" not in value and must_hide_value(value.strip(), kind):
+        return REDACTED
+    return redact_text(value)
 
 
-def redact_all(value: Any, name: str = "") -> Any:
+def redact_json(value: Any, name: str = "") -> Any:
     """Redact plain JSON, by pattern, by key and by command-line option."""
     if isinstance(value, str):
-        return redact_value(name, value) if name else redact(value)
+        return redact_value(name, value) if name else redact_text(value)
     if isinstance(value, dict):
-        return {redact_all(k): redact_all(v, _name(value, k, name)) for k, v in value.items()}
+        return {redact_json(k): redact_json(v, _name_of_value(value, k, name)) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        items = [_item(value, i, item, name) for i, item in enumerate(value)]
-        items = _command(value, items)
+        items = [_redact_item(value, i, item, name) for i, item in enumerate(value)]
+        items = _redact_command(value, items)
         return tuple(items) if isinstance(value, tuple) else items
-    if type(value) is int and value > 999 and name and telling(name) == PASSWORD:
-        return HIDDEN
+    if type(value) is int and value > 999 and name and secret_kind(name) == PASSWORD:
+        return REDACTED
     return value
 
 
-def harbours(value: Any) -> bool:
+def may_contain_secret(value: Any) -> bool:
     """Whether there may be a secret anywhere in this; cheaper than checking each text."""
     words: list[str] = []
-    _spell(value, words, "")
-    text = "\n\n".join(
-        words
-    )  # a value may follow its name on the next line, but not after an empty one
-    return redact(text) != text
+    _collect_texts(value, words, "")
+    text = "\n\n".join(words)  # a value may follow its name on the next line, but not after an empty one
+    return redact_text(text) != text
 
 
-def _spell(value: Any, words: list[str], name: str) -> None:
+def _collect_texts(value: Any, words: list[str], name: str) -> None:
     """Every text in plain JSON, with its key or the item before it, as it could announce a secret."""
     if isinstance(value, str):
         words.append(f"{name}={value}" if name else value)
     elif isinstance(value, dict):
         for key, item in value.items():
-            _spell(key, words, "")
-            _spell(item, words, _name(value, key, name))
+            _collect_texts(key, words, "")
+            _collect_texts(item, words, _name_of_value(value, key, name))
     elif isinstance(value, (list, tuple)):
         options = False
         for i, item in enumerate(value):
-            _spell(item, words, _announced(value, i) or name)
+            _collect_texts(item, words, _announcing_name(value, i) or name)
             options = options or (isinstance(item, str) and item[:1] == "-")
         if options:
             words.append(" ".join([item for item in value if isinstance(item, str)]))
-    elif type(value) is int and name and telling(name) == PASSWORD:
+    elif type(value) is int and name and secret_kind(name) == PASSWORD:
         words.append(f"{name}={value}")
 
 
-def _name(table: dict[Any, Any], key: Any, outer: str) -> str:
+def _name_of_value(table: dict[Any, Any], key: Any, outer: str) -> str:
     """The name of a value in a table: its key, or the table's name entry, as in Kubernetes variables."""
     if not isinstance(key, str):
         return ""
-    if key not in _VALUES:
-        return key if outer == "" or telling(key) else outer
-    named = next((table[k] for k in _NAMES if isinstance(table.get(k), str)), "")
-    return named or outer or key
+    if key not in _VALUE_KEYS:
+        return key if outer == "" or secret_kind(key) else outer
+    stated_name = next((table[k] for k in _NAME_KEYS if isinstance(table.get(k), str)), "")
+    return stated_name or outer or key
 
 
-def _announced(items: Any, at: int) -> str:
+def _announcing_name(items: Any, at: int) -> str:
     """The name given by an adjacent item: an option, a header, a variable of a pair."""
     before = items[at - 1] if at else items[1] if len(items) == 2 else ""
     if not isinstance(before, str) or not isinstance(items[at], str) or "=" in before:
         return ""
     if before[:1] == "-":
         return "" if items[at][:1] == "-" else before.lstrip("-")
-    return before if telling(before) and (len(items) == 2 or surely(items[at])) else ""
+    return before if secret_kind(before) and (len(items) == 2 or is_surely_generated(items[at])) else ""
 
 
-def _item(items: Any, at: int, item: Any, name: str) -> Any:
+def _redact_item(items: Any, at: int, item: Any, name: str) -> Any:
     """Redact one item of a list, which may be the argument of the option before it, or the value of a header."""
-    announced = _announced(items, at)
+    announced = _announcing_name(items, at)
     if not announced or (items[at - 1][:1] == "-" and at):
-        return redact_all(item, announced or name)
-    kind = telling(announced)
-    if "://" not in item and secretive(item.strip(), STRONG if kind == HEADER and at else WEAK):
-        return HIDDEN
-    return redact_all(item, name)
+        return redact_json(item, announced or name)
+    kind = secret_kind(announced)
+    if "://" not in item and must_hide_value(item.strip(), STRONG if kind == HEADER and at else WEAK):
+        return REDACTED
+    return redact_json(item, name)
 
 
-def _command(given: Any, shown: list[Any]) -> list[Any]:
+def _redact_command(original: Any, redacted: list[Any]) -> list[Any]:
     """Redact passwords that are only recognisable in the whole command line, as in ``docker login -p``."""
-    if not all(isinstance(word, str) for word in given) or not any(word[:1] == "-" for word in given):
-        return shown
-    line = " ".join([word if word and word.split() == [word] else "_" for word in shown])
-    hidden = redact(line)
+    if not all(isinstance(word, str) for word in original) or not any(word[:1] == "-" for word in original):
+        return redacted
+    line = " ".join([word if word and word.split() == [word] else "_" for word in redacted])
+    hidden = redact_text(line)
     if hidden == line or hidden.count(" ") != line.count(" "):
-        return shown
-    pairs = zip(shown, line.split(" "), hidden.split(" "), strict=True)
+        return redacted
+    pairs = zip(redacted, line.split(" "), hidden.split(" "), strict=True)
     return [word if before == after else after for word, before, after in pairs]
 
 
-def _lower(text: str) -> str:
+def _ascii_lower(text: str) -> str:
     """Lower-case ASCII with every character in its place: other letters do not matter, and some grow."""
     return text.encode("ascii", "replace").lower().decode("ascii")
 
 
-def _hide(text: str, where: str, hint: str, source: str, whole: bool = False) -> str:
+def _hide_matches(text: str, where: str, hint: str, source: str, whole: bool = False) -> str:
     """Hide what a pattern matches at its hint, or (`whole`) where the hint begins a word."""
-    pattern, parts, kept, at = compiled(source), [], 0, where.find(hint)
+    pattern, parts, copied_until, at = compile_cached(source), [], 0, where.find(hint)
     while at >= 0:
         found = pattern.match(text, at)
         after = at + 1
         if found:
             after = max(found.end(), after)
-            if (not whole or _free(text, at)) and _plausible(found.group(1), hint):
-                parts += [text[kept : found.start(1)], HIDDEN]
-                kept = _broken(text, found.end(1), hint, found.group(1)) if whole else found.end(1)
-                after = max(after, kept)
+            if (not whole or _begins_word(text, at)) and _is_plausible_secret(found.group(1), hint):
+                parts += [text[copied_until : found.start(1)], REDACTED]
+                copied_until = (
+                    _end_of_broken_token(text, found.end(1), hint, found.group(1)) if whole else found.end(1)
+                )
+                after = max(after, copied_until)
         at = where.find(hint, after)
-    return "".join([*parts, text[kept:]]) if parts else text
+    return "".join([*parts, text[copied_until:]]) if parts else text
 
 
-def _broken(text: str, end: int, hint: str, secret: str) -> int:
+def _end_of_broken_token(text: str, end: int, hint: str, secret: str) -> int:
     """End of a token shorter than its kind: on the next line, where that begins with exactly the rest."""
-    missing = LENGTHS.get(hint, 0) + len(hint) - len(secret)
+    missing = TOKEN_LENGTHS.get(hint, 0) + len(hint) - len(secret)
     if missing <= 0:
         return end
-    rest = compiled(r"(?:\r?\n|\\{1,4}n)[ \t]{0,8}([A-Za-z0-9_\-]{1,36})(?![A-Za-z0-9_\-])").match(text, end)
+    rest = compile_cached(r"(?:\r?\n|\\{1,4}n)[ \t]{0,8}([A-Za-z0-9_\-]{1,36})(?![A-Za-z0-9_\-])").match(
+        text, end
+    )
     return rest.end() if rest and len(rest.group(1)) == missing else end
 
 
-def _free(text: str, at: int) -> bool:
+def _begins_word(text: str, at: int) -> bool:
     """Whether a word begins here; an escape before it (\\n, %20, a colour) is not part of a word."""
     if at == 0 or not text[at - 1].isalnum():
         return True
     for size in range(1, 6):
         if at > size and text[at - size - 1] in "\\%[;":
-            return written(text, at - size) == size
+            return escape_length(text, at - size) == size
     return False
 
 
-def _plausible(secret: str, hint: str) -> bool:
-    if safe(secret):
+def _is_plausible_secret(secret: str, hint: str) -> bool:
+    if is_harmless_value(secret):
         return False
     if hint == "eyJ":
         return "." in secret and len(secret) >= 30
     if hint == "sk-" or hint.endswith("_test_"):  # some package names begin so, too
         parts = secret.replace("-", "_").split("_")
         return any(len(part) >= 16 and any(c.isdigit() for c in part) for part in parts)
-    return minted(secret) or hint in _CERTAIN
+    return looks_generated(secret) or hint in _CERTAIN_HINTS
 
 
-def _urls(text: str, sign: str) -> str:
+def _redact_urls(text: str, separator: str) -> str:
     """Hide what stands before the @ of a URL; a short name without a password stays."""
-    parts, kept, size, at = [], 0, len(sign), text.find(sign)
+    parts, copied_until, size, at = [], 0, len(separator), text.find(separator)
     while at >= 0:
-        found = compiled(_USERINFO).match(text, at + size) if _has_user(text, at + size) else None
+        found = compile_cached(_USERINFO).match(text, at + size) if _has_userinfo(text, at + size) else None
         if found:
-            who = found.group(1) if found.group(1) is not None else found.group(2)
-            parts += [text[kept : at + size], _who(who), "@"]
-            kept = found.end()
-        at = text.find(sign, at + size)
-        while 0 <= at < kept:
-            at = text.find(sign, at + size)
-    return "".join([*parts, text[kept:]]) if parts else text
+            userinfo = found.group(1) if found.group(1) is not None else found.group(2)
+            parts += [text[copied_until : at + size], _redact_userinfo(userinfo), "@"]
+            copied_until = found.end()
+        at = text.find(separator, at + size)
+        while 0 <= at < copied_until:
+            at = text.find(separator, at + size)
+    return "".join([*parts, text[copied_until:]]) if parts else text
 
 
-def _has_user(text: str, at: int) -> bool:
+def _has_userinfo(text: str, at: int) -> bool:
     """Whether the URL that begins here contains an @: most do not, and need no regular expression."""
     words = text[at : at + LONGEST_PATH].split(maxsplit=1)
     return bool(words) and "@" in words[0]
 
 
-def _who(user: str) -> str:
-    name, colon, password = user.partition(":")
+def _redact_userinfo(userinfo: str) -> str:
+    name, colon, password = userinfo.partition(":")
     if len(name) >= 20:
-        return HIDDEN
-    if colon and password and not password.startswith(("$", HIDDEN)):
-        return f"{name}:{HIDDEN}"
-    return user
+        return REDACTED
+    if colon and password and not password.startswith(("$", REDACTED)):
+        return f"{name}:{REDACTED}"
+    return userinfo
 
 
-def _pem(text: str) -> str:
+def _redact_private_keys(text: str) -> str:
     """Hide the body of private keys; one without an end is hidden to the end of the text."""
-    parts, kept, at = [], 0, text.find("-----BEGIN ")
+    parts, copied_until, at = [], 0, text.find("-----BEGIN ")
     while at >= 0:
         body = text.find("-----", at + 11)
         after = at + 11
         if 0 <= body < at + 80 and "PRIVATE KEY" in text[at:body]:
             end = text.find("-----END ", body)
             after = end if end >= 0 else len(text)
-            parts += [text[kept : body + 5], HIDDEN]
-            kept = after
+            parts += [text[copied_until : body + 5], REDACTED]
+            copied_until = after
         at = text.find("-----BEGIN ", after)
-    return "".join([*parts, text[kept:]]) if parts else text
+    return "".join([*parts, text[copied_until:]]) if parts else text
 
 
-def _named(text: str, low: str, hint: str) -> str:
+def _redact_named_values(text: str, low: str, hint: str) -> str:
     """Hide the values of secret names that contain a hint."""
-    parts, kept, at = [], 0, low.find(hint)
+    parts, copied_until, at = [], 0, low.find(hint)
     while at >= 0:
         tail = text[at : at + LONGEST_NAME]
-        end = at + len(tail) - len(tail.lstrip(NAME))
-        if announces(text, at, end):
-            before = text[max(at - LONGEST_NAME, kept) : at]
-            found = value_of(text, at - len(before) + len(before.rstrip(NAME)), end, kept)
+        end = at + len(tail) - len(tail.lstrip(NAME_CHARACTERS))
+        if may_announce_value(text, at, end):
+            before = text[max(at - LONGEST_NAME, copied_until) : at]
+            found = find_announced_value(
+                text, at - len(before) + len(before.rstrip(NAME_CHARACTERS)), end, copied_until
+            )
             if found:
-                parts += [text[kept : found[0]], HIDDEN]
-                kept, end = found[1], max(end, found[1])
+                parts += [text[copied_until : found[0]], REDACTED]
+                copied_until, end = found[1], max(end, found[1])
         at = low.find(hint, max(end, at + 1))
-    return "".join([*parts, text[kept:]]) if parts else text
+    return "".join([*parts, text[copied_until:]]) if parts else text

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuready import system
-from gpuready.web import asked, bodies
-from gpuready.web.desk import Desk, Said, sentence
-from gpuready.web.guard import Guard
+from gpuready.web import query_parser, uploads
+from gpuready.web.query_service import HttpReply, QueryService, error_reply
+from gpuready.web.request_guard import RequestGuard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,195 +25,207 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Request], Awaitable[Response]]
 
-UPLOADS = 2
+MAX_CONCURRENT_UPLOADS = 2
 """Each upload is kept in memory."""
-REPORTS = 8
+MAX_KEPT_REPORTS = 8
 """Rendered reports kept for viewing."""
-WAIT = 15.0
+MAX_WAIT_SECONDS = 15.0
 """The longest the page may wait for all parts."""
 COMMANDS = ("check", "plan", "fit", "env", "explain")
-OFFERS = ("gpus", "models", "torches", "drivers", "systems")
-STATIC = {"/page.js": "text/javascript", "/page.css": "text/css", "/style.css": "text/css"}
-WARM = "framework=transformers&gpu=h100&model=qwen2.5-0.5b"
+CHOICE_NAMES = ("gpus", "models", "torches", "drivers", "systems")
+STATIC_FILES = {"/page.js": "text/javascript", "/page.css": "text/css", "/style.css": "text/css"}
+WARM_UP_QUERY = "framework=transformers&gpu=h100&model=qwen2.5-0.5b"
 """Answered by every worker at start-up, so that the first user does not wait for module imports."""
 # The report carries its own policy with the hashes of its style and script; sandboxed it has no origin, so no cookie.
-SANDBOX = "sandbox allow-scripts allow-downloads allow-modals; frame-ancestors 'none'"
+REPORT_POLICY = "sandbox allow-scripts allow-downloads allow-modals; frame-ancestors 'none'"
 
 
-def build(
+def build_web_app(
     *,
     token: str,
     hosts: Sequence[str],
     port: int,
     folders: Sequence[str],
-    body_seconds: float = bodies.SECONDS,
-    room: int | None = None,
+    body_seconds: float = uploads.BODY_TIMEOUT,
+    cache_bytes: int | None = None,
 ) -> ASGIApp:
     """Build the app behind its guard. Each worker runs in one of ``folders``."""
-    house = House(folders, body_seconds, room)
-    app = Starlette(routes=house.routes(), lifespan=house.lifespan, exception_handlers=_HANDLERS)
-    return Guard(app, token=token, hosts=hosts, port=port)
+    web_app = WebApp(folders, body_seconds, cache_bytes)
+    app = Starlette(
+        routes=web_app.list_routes(), lifespan=web_app.manage_workers, exception_handlers=_HANDLERS
+    )
+    return RequestGuard(app, token=token, hosts=hosts, port=port)
 
 
-class House:
+class WebApp:
     """All routes and their shared state: the query service, kept reports, the upload limit."""
 
-    desk: Desk
+    query_service: QueryService
 
-    def __init__(self, folders: Sequence[str], body_seconds: float, room: int | None):
-        self.folders, self.body_seconds, self.room = folders, body_seconds, room
-        self.uploads = asyncio.Semaphore(UPLOADS)
+    def __init__(self, folders: Sequence[str], body_seconds: float, cache_bytes: int | None):
+        self.folders, self.body_seconds, self.cache_bytes = folders, body_seconds, cache_bytes
+        self.uploads = asyncio.Semaphore(MAX_CONCURRENT_UPLOADS)
         self.reports: dict[str, bytes] = {}
 
-    def routes(self) -> list[Route]:
+    def list_routes(self) -> list[Route]:
         return [
-            Route("/", self.page),
-            *(Route(path, self.static) for path in STATIC),
-            *(Route(f"/api/{name}", self.command(name)) for name in COMMANDS),
-            Route("/api/contracts", self.contracts),
-            Route("/api/gpus", self.offer("gpus")),
-            Route("/api/models", self.offer("models")),
-            Route("/api/choices", self.offer(*OFFERS)),
-            Route("/api/whatif", self.whatif),
-            Route("/api/diagnose", self.diagnose, methods=["POST"]),
-            Route("/api/report", self.report, methods=["POST"]),
-            Route("/report/{name}", self.kept_report),
+            Route("/", self.serve_page),
+            *(Route(path, self.serve_static_file) for path in STATIC_FILES),
+            *(Route(f"/api/{name}", self.command_handler(name)) for name in COMMANDS),
+            Route("/api/contracts", self.answer_contracts),
+            Route("/api/gpus", self.choices_handler("gpus")),
+            Route("/api/models", self.choices_handler("models")),
+            Route("/api/choices", self.choices_handler(*CHOICE_NAMES)),
+            Route("/api/whatif", self.answer_whatif),
+            Route("/api/diagnose", self.diagnose_upload, methods=["POST"]),
+            Route("/api/report", self.report_upload, methods=["POST"]),
+            Route("/report/{name}", self.serve_report),
         ]
 
     @contextlib.asynccontextmanager
-    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        from gpuready.system.crew import Crew
+    async def manage_workers(self, app: Starlette) -> AsyncIterator[None]:
+        from gpuready.system.process.worker_pool import WorkerPool
 
-        crew = Crew("gpuready.web.worker", self.folders, slow=len(self.folders) - 1)
-        self.desk = Desk(crew, self.room)
-        warm = [asyncio.ensure_future(self._warmed(number)) for number in range(len(self.folders))]
+        workers = WorkerPool("gpuready.web.worker", self.folders, slow=len(self.folders) - 1)
+        self.query_service = QueryService(workers, self.cache_bytes)
+        warm_up_tasks = [
+            asyncio.ensure_future(self._warm_worker(number)) for number in range(len(self.folders))
+        ]
         try:
             yield
         finally:
-            for task in warm:
+            for task in warm_up_tasks:
                 task.cancel()
-            await crew.stop()
+            await workers.stop_all()
 
-    async def _warmed(self, number: int) -> None:
+    async def _warm_worker(self, number: int) -> None:
         """Warm one worker up; errors here would be reported again to whoever asks."""
-        parts = asked.parts(QueryParams(WARM).multi_items())
+        parts = query_parser.build_page_commands(QueryParams(WARM_UP_QUERY).multi_items())
         for name in ("check", "plan", "env", "memory"):
-            await self.desk.warm(name, parts[name])
+            await self.query_service.warm_up_worker(name, parts[name])
         if number == 0:
-            await self.desk.answer(OFFERS, "offer")
+            await self.query_service.answer_command(CHOICE_NAMES, "offer")
 
     # -- queries --------------------------------------------------------------------------------------------------
 
-    def command(self, name: str) -> Handler:
-        async def answer(request: Request) -> Response:
-            words = asked.words(name, request.query_params.multi_items())
-            return _answer(await self.desk.answer(words, slow=name == "fit"))
+    def command_handler(self, name: str) -> Handler:
+        async def answer_command(request: Request) -> Response:
+            words = query_parser.build_command_words(name, request.query_params.multi_items())
+            return _json_response(await self.query_service.answer_command(words, slow=name == "fit"))
 
-        return answer
+        return answer_command
 
-    async def contracts(self, request: Request) -> Response:
+    async def answer_contracts(self, request: Request) -> Response:
         name = "contract show" if "framework" in request.query_params else "contract list"
-        return await self.command(name)(request)
+        return await self.command_handler(name)(request)
 
-    def offer(self, *names: str) -> Handler:
-        async def answer(request: Request) -> Response:
+    def choices_handler(self, *names: str) -> Handler:
+        async def answer_choices(request: Request) -> Response:
             if request.query_params:
-                raise asked.Wrong("there is nothing to ask here: leave the query out")
-            return _answer(await self.desk.answer(names, "offer"))
+                raise query_parser.InvalidQuery("there is nothing to ask here: leave the query out")
+            return _json_response(await self.query_service.answer_command(names, "offer"))
 
-        return answer
+        return answer_choices
 
-    async def whatif(self, request: Request) -> Response:
-        parts = asked.parts(
+    async def answer_whatif(self, request: Request) -> Response:
+        parts = query_parser.build_page_commands(
             (key, value) for key, value in request.query_params.multi_items() if key != "wait"
         )
-        wait = asked.seconds(request.query_params.get("wait", "0"), WAIT)
-        return Response(await self.desk.whatif(parts, wait), media_type="application/json")
+        wait = query_parser.parse_wait_seconds(request.query_params.get("wait", "0"), MAX_WAIT_SECONDS)
+        return Response(await self.query_service.answer_page(parts, wait), media_type="application/json")
 
     # -- uploads --------------------------------------------------------------------------------------------------
 
-    async def diagnose(self, request: Request) -> Response:
-        named = asked.framework(request.query_params.multi_items())
-        words = ["diagnose", "--json", *(f"--for={name}" for name in named), "run.log"]
-        return _answer(await self._read(request, words, "run.log", bodies.LOG))
+    async def diagnose_upload(self, request: Request) -> Response:
+        frameworks = query_parser.parse_framework_query(request.query_params.multi_items())
+        words = ["diagnose", "--json", *(f"--for={name}" for name in frameworks), "run.log"]
+        return _json_response(await self._run_on_upload(request, words, "run.log", uploads.MAX_LOG_BYTES))
 
-    async def report(self, request: Request) -> Response:
-        named = asked.framework(request.query_params.multi_items())
-        words = ["report", "--on", "recording.json", "-o", "-", "--", *named]
-        said = await self._read(request, words, "recording.json", bodies.RECORDING)
-        if said.status != 200:
-            return _answer(said)
+    async def report_upload(self, request: Request) -> Response:
+        frameworks = query_parser.parse_framework_query(request.query_params.multi_items())
+        words = ["report", "--on", "recording.json", "-o", "-", "--", *frameworks]
+        reply = await self._run_on_upload(request, words, "recording.json", uploads.MAX_RECORDING_BYTES)
+        if reply.status != 200:
+            return _json_response(reply)
         name = secrets.token_urlsafe(16)
-        while len(self.reports) >= REPORTS:
+        while len(self.reports) >= MAX_KEPT_REPORTS:
             del self.reports[next(iter(self.reports))]
-        self.reports[name] = said.text
-        return _report(said.text, {"location": f"/report/{name}"})
+        self.reports[name] = reply.text
+        return _report_response(reply.text, {"location": f"/report/{name}"})
 
-    async def _read(self, request: Request, words: Sequence[str], name: str, most: int) -> Said:
+    async def _run_on_upload(
+        self, request: Request, words: Sequence[str], name: str, max_bytes: int
+    ) -> HttpReply:
         async with self.uploads:
-            body = await bodies.taken(request, most, self.body_seconds)
-            return await self.desk.read(words, name, body)
+            body = await uploads.read_request_body(request, max_bytes, self.body_seconds)
+            return await self.query_service.answer_upload(words, name, body)
 
     # -- pages ----------------------------------------------------------------------------------------------------
 
-    async def kept_report(self, request: Request) -> Response:
-        found = self.reports.get(request.path_params["name"])
+    async def serve_report(self, request: Request) -> Response:
+        report = self.reports.get(request.path_params["name"])
         return (
-            _report(found)
-            if found is not None
-            else _answer(sentence(404, "there is no such report any more"))
+            _report_response(report)
+            if report is not None
+            else _json_response(error_reply(404, "there is no such report any more"))
         )
 
-    async def page(self, request: Request) -> Response:
-        return Response(_file("page.html"), media_type="text/html")
+    async def serve_page(self, request: Request) -> Response:
+        return Response(_read_static_file("page.html"), media_type="text/html")
 
-    async def static(self, request: Request) -> Response:
+    async def serve_static_file(self, request: Request) -> Response:
         path = request.url.path
-        return Response(_file(path[1:]), media_type=STATIC[path])
+        return Response(_read_static_file(path[1:]), media_type=STATIC_FILES[path])
 
 
 # -- responses ----------------------------------------------------------------------------------------------------
 
 
-def _answer(said: Said) -> Response:
-    more = {"gpuready-exit": str(said.more["exit"])} if "exit" in said.more else {}
-    return Response(said.text, said.status, more, "application/json")
+def _json_response(reply: HttpReply) -> Response:
+    more = {"gpuready-exit": str(reply.more["exit"])} if "exit" in reply.more else {}
+    return Response(reply.text, reply.status, more, "application/json")
 
 
-def _report(page: bytes, more: dict[str, str] | None = None) -> Response:
-    return Response(page, 200, {"content-security-policy": SANDBOX, **(more or {})}, "text/html")
+def _report_response(page: bytes, more: dict[str, str] | None = None) -> Response:
+    return Response(page, 200, {"content-security-policy": REPORT_POLICY, **(more or {})}, "text/html")
 
 
-async def _wrong(request: Request, bad: Exception) -> Response:
-    return _answer(sentence(400, str(bad)))
+async def _handle_invalid_query(request: Request, error: Exception) -> Response:
+    return _json_response(error_reply(400, str(error)))
 
 
-async def _unfit(request: Request, bad: Exception) -> Response:
-    status = getattr(bad, "status", 400)
-    return Response(sentence(status, str(bad)).text, status, {"connection": "close"}, "application/json")
+async def _handle_invalid_upload(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status", 400)
+    return Response(error_reply(status, str(error)).text, status, {"connection": "close"}, "application/json")
 
 
-async def _http(request: Request, bad: Exception) -> Response:
-    status = getattr(bad, "status_code", 500)
-    said = {
+async def _handle_http_error(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 500)
+    messages = {
         404: "there is nothing here",
         405: "this cannot be asked so: GET asks, POST sends a log or a recording",
     }
-    return _answer(sentence(status, said.get(status, "this request is not understood")))
+    return _json_response(error_reply(status, messages.get(status, "this request is not understood")))
 
 
-async def _failed(request: Request, bad: Exception) -> Response:
-    return _answer(sentence(500, f"gpuready failed over this question: {type(bad).__name__}"))
+async def _handle_failure(request: Request, error: Exception) -> Response:
+    return _json_response(error_reply(500, f"gpuready failed over this question: {type(error).__name__}"))
 
 
-_HANDLERS = {asked.Wrong: _wrong, bodies.Unfit: _unfit, 404: _http, 405: _http, Exception: _failed}
-_FILES: dict[str, str] = {}
+_HANDLERS = {
+    query_parser.InvalidQuery: _handle_invalid_query,
+    uploads.InvalidUpload: _handle_invalid_upload,
+    404: _handle_http_error,
+    405: _handle_http_error,
+    Exception: _handle_failure,
+}
+_FILE_CACHE: dict[str, str] = {}
 
 
-def _file(name: str) -> str:
+def _read_static_file(name: str) -> str:
     """Read one of our static files. ``name`` is from STATIC_FILES; the style is the report's own."""
     here = __file__.rpartition("/")[0]
     folder = f"{here}/../render/html/templates" if name == "style.css" else f"{here}/static"
-    if name not in _FILES:
-        _FILES[name] = system.Live().read(f"{folder}/{name}") or ""
-    return _FILES[name]
+    if name not in _FILE_CACHE:
+        _FILE_CACHE[name] = system.LiveHost().read_text(f"{folder}/{name}") or ""
+    return _FILE_CACHE[name]

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, BinaryIO
 
-    Answer = tuple[int, dict[str, Any], str]
+    WorkerReply = tuple[int, dict[str, Any], str]
 
 OK, REFUSED, FAILED = 200, 400, 500
-BRIEF = {
+BRIEF_FIELDS = {
     "check": ("verdict", "exit", "host", "findings", "undecided", "unstated", "ignored", "strict", "catalog"),
     "plan": (
         "verdict", "exit", "framework", "version", "variant", "machine", "python", "torch", "cuda", "index", "kernels", "steps",
@@ -26,7 +26,7 @@ BRIEF = {
     ),
 }  # fmt: skip
 """The fields the page needs; /api/check and /api/plan return all of them."""
-OFFERS = {
+CHOICE_FUNCTIONS = {
     "gpus": "gpu_list",
     "models": "model_list",
     "torches": "torch_list",
@@ -35,91 +35,101 @@ OFFERS = {
 }
 
 
-def answer(words: Sequence[str], how: str = "") -> Answer:
+def answer_command_words(words: Sequence[str], mode: str = "") -> WorkerReply:
     """Return status, extra fields and text. Never raises: a failure becomes a sentence."""
-    from gpuready.cli.words import Usage
+    from gpuready.cli.command_spec import UsageError
     from gpuready.workflow.refusal import Refused
 
     try:
-        if how == "offer":
-            return OK, {}, _offer(words)
-        if how == "quick":
-            return _quick(words)
-        text, code = _run(words)
-        return OK, {"exit": code}, _brief(words[0], text) if how == "brief" else text
-    except (Refused, Usage, ValueError) as bad:
-        return REFUSED, {}, _sentence(str(bad))
+        if mode == "offer":
+            return OK, {}, _list_choices(words)
+        if mode == "quick":
+            return _quick_fit_answer(words)
+        text, code = _run_command_words(words)
+        return OK, {"exit": code}, _select_brief_fields(words[0], text) if mode == "brief" else text
+    except (Refused, UsageError, ValueError) as refusal:
+        return REFUSED, {}, _error_sentence(str(refusal))
     except (Exception, SystemExit) as error:  # the worker must survive for the next request
         return FAILED, {}, f"gpuready failed over this question: {type(error).__name__}"
 
 
-def _run(words: Sequence[str]) -> tuple[str, int]:
-    from gpuready.cli import grammar
+def _run_command_words(words: Sequence[str]) -> tuple[str, int]:
+    from gpuready.cli import parser
     from gpuready.render.layout import Screen
 
-    told = grammar.parse(words)
-    found: tuple[str, int] = grammar.module(told.command).run(told, Screen(), time.perf_counter())
-    return found
+    parsed = parser.parse_command_line(words)
+    output: tuple[str, int] = parser.load_command_module(parsed.command).run(
+        parsed, Screen(), time.perf_counter()
+    )
+    return output
 
 
-def _quick(words: Sequence[str]) -> Answer:
+def _quick_fit_answer(words: Sequence[str]) -> WorkerReply:
     """Run ``fit`` without the search for a fitting set-up: the same result where the job fits as it is."""
-    from gpuready.cli import grammar
-    from gpuready.cli.fit import fields
-    from gpuready.render import answers
-    from gpuready.workflow.fitting import fit
+    from gpuready.cli import parser
+    from gpuready.cli.fit import job_fields_from_flags
+    from gpuready.render import json_results
+    from gpuready.workflow.fit import fit_job
 
-    told = grammar.parse(words)
-    found = fit(list(told.arguments), fields(told.flags), on=told.flags.get("on"), search=False)
-    whole = found.verdict == "fits" or not found.places
-    return OK, {"exit": found.exit, "whole": whole}, answers.fit(found)
-
-
-def _offer(words: Sequence[str]) -> str:
-    from gpuready.render import json
-    from gpuready.workflow import offering
-
-    return json.document({name: getattr(offering, OFFERS[name])() for name in words})
+    parsed = parser.parse_command_line(words)
+    result = fit_job(
+        list(parsed.arguments), job_fields_from_flags(parsed.flags), on=parsed.flags.get("on"), search=False
+    )
+    is_complete = result.verdict == "fits" or not result.places
+    return OK, {"exit": result.exit, "whole": is_complete}, json_results.render_fit_json(result)
 
 
-def _brief(command: str, text: str) -> str:
+def _list_choices(words: Sequence[str]) -> str:
+    from gpuready.render import json_document
+    from gpuready.workflow import catalog_lists
+
+    return json_document.format_json_document(
+        {name: getattr(catalog_lists, CHOICE_FUNCTIONS[name])() for name in words}
+    )
+
+
+def _select_brief_fields(command: str, text: str) -> str:
     import json
 
-    whole = json.loads(text)
-    return json.dumps({name: whole[name] for name in BRIEF.get(command, whole) if name in whole})
+    document = json.loads(text)
+    return json.dumps(
+        {name: document[name] for name in BRIEF_FIELDS.get(command, document) if name in document}
+    )
 
 
-def _sentence(text: str) -> str:
-    from gpuready.render.escape import visible
+def _error_sentence(text: str) -> str:
+    from gpuready.render.escape import escape_unprintable
 
-    return visible(text)[:1000]
+    return escape_unprintable(text)[:1000]
 
 
 # -- request loop -------------------------------------------------------------------------------------------------
 
 
-def serve(source: BinaryIO, sink: BinaryIO) -> None:
+def serve_requests(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until the input ends."""
     import json
 
     for line in iter(source.readline, b""):
-        asked = json.loads(line)
-        body = source.read(asked.get("body", 0))
-        status, more, text = _with(asked.get("name", ""), body, asked["words"], asked.get("how", ""))
+        request = json.loads(line)
+        body = source.read(request.get("body", 0))
+        status, more, text = _answer_with_upload(
+            request.get("name", ""), body, request["words"], request.get("how", "")
+        )
         data = text.encode("utf-8", "backslashreplace")
         head = {**more, "status": status, "size": len(data)}
         sink.write(json.dumps(head).encode() + b"\n" + data)
         sink.flush()
 
 
-def _with(name: str, body: bytes, words: Sequence[str], how: str) -> Answer:
+def _answer_with_upload(name: str, body: bytes, words: Sequence[str], mode: str) -> WorkerReply:
     """Answer a request; its upload exists under ``name`` in this folder only meanwhile."""
     if not name:
-        return answer(words, how)
+        return answer_command_words(words, mode)
     with open(name, "wb") as file:  # chosen by the server, never by the user
         file.write(body)
     try:
-        return answer(words, how)
+        return answer_command_words(words, mode)
     finally:
         os.unlink(name)
 
@@ -129,7 +139,7 @@ def main() -> None:
     sink = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)  # stray prints, also of a child, must not reach the reply stream
     os.dup2(nowhere, 1)
-    serve(source, sink)
+    serve_requests(source, sink)
 
 
 if __name__ == "__main__":

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from gpuready import __version__, catalog, contracts, rules, system
 from gpuready.model import NOT_STATED, SCHEMA, Fact
-from gpuready.workflow import choosing, looking
+from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.refusal import Refused as Refused
-from gpuready.workflow.refusal import nearest, refusing, text_of
+from gpuready.workflow.refusal import call_or_refuse, read_named_file, suggest_nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.changes import Change
+    from gpuready.check.changes import FactChange
     from gpuready.model import Contract, Facts, Report
 
 
-def check(
+def check_machine(
     frameworks: Sequence[str] = (),
     *,
     on: str | None = None,
@@ -37,213 +37,233 @@ def check(
 
     With ``partial``, a termination signal during probing is answered with the facts collected so far.
     """
-    with_reasons = _known_codes(ignore or {})
-    sees = dockerfile is None and looking.sees_packages(on, python)
-    asked = [choosing.asked(spec, sees) for spec in frameworks]
-    own = None if contract is None else refusing(contracts.read, contract)
+    with_reasons = _check_ignored_codes(ignore or {})
+    sees_packages = dockerfile is None and machine_facts.sees_packages(on, python)
+    specs = [contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks]
+    own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     if dockerfile is not None:
-        look, ready, stop = looking.inside(dockerfile, on, python, what_if or {})
+        collect, ready, stop = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
     else:
-        look, ready, stop = looking.start(on, python, what_if or {}, seconds, *looking.besides(asked, own))
+        collect, ready, stop = machine_facts.start_probing(
+            on, python, what_if or {}, seconds, *machine_facts.metadata_to_read(specs, own_contract)
+        )
     try:
-        rules.warm(ready, gpu=looking.signs_of_a_gpu())  # while the probes run
-        job = looking.job(wants, model, config, own)
-        facts = _fitted(look().also(*job), config, on)
+        rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
+        job = machine_facts.job_facts(wants, model, config, own_contract)
+        facts = _add_fit_facts(collect().with_facts(*job), config, on)
     except BaseException as end:  # a refusal or a signal: stop probes that still run
         stop()
         if not partial or isinstance(end, (Exception, KeyboardInterrupt)):
             raise
         # A scheduler's SIGTERM. Stopped probes return what they had, and a gap for the rest.
-        facts = _learned(look, end).also(*looking.job(wants, model, config, own))
+        facts = _collect_partial_facts(collect, end).with_facts(
+            *machine_facts.job_facts(wants, model, config, own_contract)
+        )
     try:
-        named = asked or ([] if own else choosing.installed_here(facts))
-        chosen = [
-            *(choosing.contract_of(facts, *spec) for spec in named),
-            *([choosing.given(facts, own)] if own else []),
+        chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
+        contracts_used = [
+            *(contract_choice.choose_contract(facts, *spec) for spec in chosen_specs),
+            *([contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []),
         ]
-        return [_judge(_beside(facts, c, chosen), c, with_reasons, strict) for c in chosen]
-    except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as bad:
-        if on is None or not looking.is_file(on):
+        return [
+            _judge_contract(_add_other_contracts(facts, c, contracts_used), c, with_reasons, strict)
+            for c in contracts_used
+        ]
+    except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
+        if on is None or not machine_facts.is_machine_file(on):
             raise
-        raise Refused(_misshapen(on, bad)) from bad  # GPUREADY_DEBUG=1 shows it: it may be our own bug
+        raise Refused(
+            _malformed_recording_message(on, error)
+        ) from error  # GPUREADY_DEBUG=1 shows it: it may be our own bug
 
 
-def _misshapen(path: str, bad: BaseException) -> str:
+def _malformed_recording_message(path: str, error: BaseException) -> str:
     """Explain that a rule cannot read a recording: it may be forged, and only the rules know the fields of its tables."""
-    at = bad.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    where = at.tb_frame.f_code.co_filename.rpartition("/")[2].removesuffix(".py") if at else "a rule"
+    frame_at = error.__traceback__
+    while frame_at is not None and frame_at.tb_next is not None:
+        frame_at = frame_at.tb_next
+    where = (
+        frame_at.tb_frame.f_code.co_filename.rpartition("/")[2].removesuffix(".py") if frame_at else "a rule"
+    )
     return (
         f"{path} has a fact of a shape that gpuready does not record ({where} cannot read it): record the machine again "
         "with `gpuready probe -o FILE`"
     )
 
 
-def _learned(look: Callable[[], Facts], end: BaseException) -> Facts:
+def _collect_partial_facts(collect: Callable[[], Facts], signal_error: BaseException) -> Facts:
     """Collect what stopped probes returned; re-raise the signal where it hit their bookkeeping."""
     try:
-        return look()
+        return collect()
     except Exception:
-        raise end from None
+        raise signal_error from None
 
 
-def _fitted(facts: Facts, config: str | None, on: str | None = None) -> Facts:
+def _add_fit_facts(facts: Facts, config: str | None, on: str | None = None) -> Facts:
     """Add what the job of a configuration file needs of the GPUs; free where there is none."""
     if config is None:
         return facts
-    from gpuready.workflow.fitting import needed
+    from gpuready.workflow.fit import fit_facts
 
-    return facts.also(*needed(config, facts, on))
+    return facts.with_facts(*fit_facts(config, facts, on))
 
 
-def _beside(facts: Facts, contract: Contract, every: list[Contract]) -> Facts:
+def _add_other_contracts(facts: Facts, contract: Contract, every: list[Contract]) -> Facts:
     """Add what the other requested frameworks would do to this one's environment."""
     if len(every) < 2:
         return facts
-    from gpuready.rules.pkg.contracts_cannot_share_environment import others as pins
-    from gpuready.rules.sys.variables_two_frameworks_differ import others as variables
+    from gpuready.rules.pkg.contracts_cannot_share_environment import pins_of_others as pins
+    from gpuready.rules.sys.variables_two_frameworks_differ import variables_of_others as variables
 
-    asked = ", ".join(c.name for c in every if c is not contract)
-    return facts.also(
-        Fact("contract.others", pins(contract, every), asked, "stated"),
-        Fact("contract.variables", variables(contract, every), asked, "stated"),
+    other_names = ", ".join(c.name for c in every if c is not contract)
+    return facts.with_facts(
+        Fact("contract.others", pins(contract, every), other_names, "stated"),
+        Fact("contract.variables", variables(contract, every), other_names, "stated"),
     )
 
 
-def _judge(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
-    from gpuready.check import judge
+def _judge_contract(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
+    from gpuready.check.evaluate import judge
 
-    options = None
+    option_list = None
     if facts.otherwise == NOT_STATED:
-        from gpuready.plan.candidates import options as candidates
+        from gpuready.plan.candidates import unstated_fact_options as candidates
 
-        options = candidates(facts, contract)
+        option_list = candidates(facts, contract)
     return judge(
-        rules.awake(facts),
+        rules.applicable_rules(facts),
         facts,
         contract,
         ignore=ignore,
         strict=strict,
-        catalog=catalog.as_of(),
-        options=options,
+        catalog=catalog.catalog_date(),
+        options=option_list,
     )
 
 
-def diff(a: str, b: str, framework: str | None = None) -> list[Change]:
+def diff_machines(a: str, b: str, framework: str | None = None) -> list[FactChange]:
     """List what changed from one machine (a recording or a name) to another, and which rules that flips."""
     before, after = (
-        check([framework] if framework else [choosing.DEFAULT_FRAMEWORK], on=machine)[0] for machine in (a, b)
+        check_machine([framework] if framework else [contract_choice.DEFAULT_FRAMEWORK], on=machine)[0]
+        for machine in (a, b)
     )
-    return _changes(before, after)
+    return _list_report_changes(before, after)
 
 
-def since(path: str, now: Report) -> list[Change]:
+def changes_since_recording(path: str, now: Report) -> list[FactChange]:
     """List what changed since a recording was made, under the contract of a current Report."""
     job = [f for f in now.facts if f.key.startswith("job.")]
-    before = _judge(looking.recording(path).also(*job), now.contract, {}, now.strict)
-    return _changes(before, now)
+    before = _judge_contract(
+        machine_facts.read_recording(path).with_facts(*job), now.contract, {}, now.strict
+    )
+    return _list_report_changes(before, now)
 
 
-def _changes(before: Report, after: Report) -> list[Change]:
-    from gpuready.catalog.facts import declared
-    from gpuready.changes import changes
+def _list_report_changes(before: Report, after: Report) -> list[FactChange]:
+    from gpuready.catalog.facts import find_declaration
+    from gpuready.check.changes import compare_reports
 
-    return changes(before, after, lambda key: bool((declared(key) or {}).get("volatile")))
+    return compare_reports(before, after, lambda key: bool((find_declaration(key) or {}).get("volatile")))
 
 
-def probe(
+def probe_machine(
     python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None
 ) -> Facts:
     """Collect everything gpuready can see of a machine without running anything heavy on it."""
-    return looking.start(on, python, what_if or {}, None)[0]()
+    return machine_facts.start_probing(on, python, what_if or {}, None)[0]()
 
 
-def record(python: str | None = None) -> dict[str, Any]:
+def record_machine(python: str | None = None) -> dict[str, Any]:
     """Return this machine as a recording: its facts, and the redacted host replies that they were read from."""
     from gpuready import probe as probes
     from gpuready.catalog import packages
 
-    door = system.Recorder(system.Live())
-    facts = refusing(probes.probe, door, python, packages.names())  # its reader may need the metadata of any of them
+    host = system.RecordingHost(system.LiveHost())
+    facts = call_or_refuse(
+        probes.probe, host, python, packages.list_packages()
+    )  # its reader may need the metadata of any of them
     return {
         "schema": SCHEMA,
         "kind": "recording",
         "gpuready": __version__,
         "host": facts.host,
         "facts": facts.to_json(),
-        "tape": door.tape,
+        "tape": host.recording,
     }
 
 
-def save(path: str, text: str) -> None:
+def save_text_file(path: str, text: str) -> None:
     """Write a file atomically."""
     try:
-        system.save(path, text)
-    except system.Blind as blind:
-        raise Refused(f"cannot write {path}: {blind}") from None
+        system.save_atomically(path, text)
+    except system.AccessError as error:
+        raise Refused(f"cannot write {path}: {error}") from None
 
 
-def explain(code: str) -> dict[str, Any]:
+def explain_rule(code: str) -> dict[str, Any]:
     """Return the explanation of a rule, by its code or its name."""
-    wanted = code.strip()
-    by_name = {rules.name(c): c for c in rules.LEDGER}
-    known = by_name.get(wanted.lower(), wanted.upper())
-    if known not in rules.LEDGER:
-        near = nearest(wanted, [*rules.LEDGER, *by_name])
-        raise Refused(f"no rule is called {code!r}{near}; `gpuready explain` alone lists them all")
-    rule = rules.rule(known)
-    title, _, story = (rule.__doc__ or "").strip().partition("\n")
+    query = code.strip()
+    by_name = {rules.rule_name(c): c for c in rules.RULE_MODULES}
+    rule_code = by_name.get(query.lower(), query.upper())
+    if rule_code not in rules.RULE_MODULES:
+        hint = suggest_nearest(query, [*rules.RULE_MODULES, *by_name])
+        raise Refused(f"no rule is called {code!r}{hint}; `gpuready explain` alone lists them all")
+    rule_module = rules.load_rule(rule_code)
+    title, _, text = (rule_module.__doc__ or "").strip().partition("\n")
     return {
         "schema": SCHEMA,
-        "code": known,
-        "name": rules.name(known),
-        "severity": rule.SEVERITY,
+        "code": rule_code,
+        "name": rules.rule_name(rule_code),
+        "severity": rule_module.SEVERITY,
         "title": title,
-        "text": story.strip(),
-        "reads": list(rule.READS),
-        "signs": [sign if isinstance(sign, str) else sign["says"] for sign in rule.SIGNS],
+        "text": text.strip(),
+        "reads": list(rule_module.READS),
+        "signs": [
+            pattern if isinstance(pattern, str) else pattern["says"] for pattern in rule_module.PATTERNS
+        ],
     }
 
 
-def codes() -> list[str]:
-    return list(rules.LEDGER)
+def list_rule_codes() -> list[str]:
+    return list(rules.RULE_MODULES)
 
 
-def explained() -> list[dict[str, Any]]:
-    return [{k: v for k, v in explain(code).items() if k != "text"} for code in rules.LEDGER]
+def explain_all_rules() -> list[dict[str, Any]]:
+    return [{k: v for k, v in explain_rule(code).items() if k != "text"} for code in rules.RULE_MODULES]
 
 
 def contract_list() -> list[dict[str, Any]]:
-    return list(contracts.available())
+    return list(contracts.list_contract_rows())
 
 
 def contract_show(spec: str, file: str | None = None) -> Contract:
     if file is not None:
-        return refusing(contracts.read, file)
-    return refusing(contracts.load, *choosing.asked(spec))
+        return call_or_refuse(contracts.read_contract_file, file)
+    return call_or_refuse(contracts.load_contract, *contract_choice.parse_framework_spec(spec))
 
 
 def contract_diff(a: str, b: str, files: bool = False) -> list[Any]:
     """List what changed between two contracts. With ``files``, a word with a slash or ``.toml`` names a contract file."""
-    from gpuready.contracts.diff import diff
+    from gpuready.contracts.diff import diff_contract_rows
 
-    def meant(spec: str) -> Contract:
+    def load_operand(spec: str) -> Contract:
         return contract_show(spec, spec if files and ("/" in spec or spec.endswith(".toml")) else None)
 
-    return diff(meant(a), meant(b))
+    return diff_contract_rows(load_operand(a), load_operand(b))
 
 
 def contract_import(path: str) -> tuple[Contract, list[tuple[int, str]]]:
     """Import an environment page as a contract; also return the lines that could not be placed."""
     from gpuready.contracts.page import import_page
 
-    return refusing(import_page, text_of(path), path)
+    return call_or_refuse(import_page, read_named_file(path), path)
 
 
-def _known_codes(ignore: Mapping[str, str]) -> Mapping[str, str]:
+def _check_ignored_codes(ignore: Mapping[str, str]) -> Mapping[str, str]:
     if ignore:
         for code in ignore:
-            if code not in rules.LEDGER:
-                raise Refused(f"--ignore {code}: no rule has that code{nearest(code, rules.LEDGER)}")
+            if code not in rules.RULE_MODULES:
+                raise Refused(
+                    f"--ignore {code}: no rule has that code{suggest_nearest(code, rules.RULE_MODULES)}"
+                )
     return ignore

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from gpuready.system.fence import Fence
+    from gpuready.system.path_allowlist import PathAllowlist
 
-    Answer = TypeVar("Answer")
+    ReturnType = TypeVar("ReturnType")
 
-LIMIT = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 """Largest file that is read."""
-_FENCES: list[Fence] = []
+_FENCES: list[PathAllowlist] = []
 """At most one: in a server, the fence for files named by clients or inside other files."""
 
 
@@ -23,39 +23,39 @@ class Refused(Exception):
     """Bad input. The message is one sentence: what is wrong, where, and what to do."""
 
 
-def refusing(do: Callable[..., Answer], *args: Any) -> Answer:
+def call_or_refuse(do: Callable[..., ReturnType], *args: Any) -> ReturnType:
     """Call a function, and convert its error about bad input to Refused."""
     try:
         return do(*args)
-    except (ValueError, system.Blind) as bad:
-        raise Refused(str(bad)) from None
+    except (ValueError, system.AccessError) as error:
+        raise Refused(str(error)) from None
 
 
-def fence(within: Fence | None) -> None:
+def set_fence(allowed: PathAllowlist | None) -> None:
     """Restrict files read by name to those inside; None removes the restriction."""
-    _FENCES[:] = [] if within is None else [within]
+    _FENCES[:] = [] if allowed is None else [allowed]
 
 
-def named() -> system.Live:
+def host_for_named_files() -> system.LiveHost:
     """Return the host access for files named by a person or inside another file; fenced in a server."""
     if not _FENCES:
-        return system.Live()
-    from gpuready.system.fence import Fenced
+        return system.LiveHost()
+    from gpuready.system.path_allowlist import RestrictedHost
 
-    return Fenced(_FENCES[0])
+    return RestrictedHost(_FENCES[0])
 
 
-def text_of(path: str) -> str:
+def read_named_file(path: str) -> str:
     try:
-        text = named().read(path, LIMIT)
-    except system.Blind as blind:
-        raise Refused(f"cannot read {path}: {blind}") from None
+        text = host_for_named_files().read_text(path, MAX_FILE_BYTES)
+    except system.AccessError as error:
+        raise Refused(f"cannot read {path}: {error}") from None
     if text is None:
         raise Refused(f"{path} does not exist")
     return text
 
 
-def nearest(word: str, known: Any) -> str:
+def suggest_nearest(word: str, known: Any) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(word.lower(), [k.lower() for k in known], 3, 0.5)

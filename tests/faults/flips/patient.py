@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gpuready import system, workflow
-from gpuready.system import live
+from gpuready.system import live_host
 from tests.faults.bench import SITE, Machine
 from tests.probe.links import trie
 from tests.probe.samples import answer, information, record
@@ -29,28 +29,28 @@ X86 = {"system": "Linux", "machine": "x86_64", "version": "#1 SMP"}
 ROUTE = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n{0} 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n"
 
 
-class Door(live.Live):
+class Door(live_host.LiveHost):
     """The door onto a machine made of files; NVML, limits and disks answer what they are told to."""
 
     def __init__(self, patient: Patient):
         super().__init__(str(patient.machine.root), patient.machine.variables)
         self.patient = patient
 
-    def _nvml(self, deadline: float = 20.0) -> Any:
+    def _answer_nvml(self, deadline: float = 20.0) -> Any:
         return self.patient.nvml
 
-    def _run(self, argv: Any, deadline: float, limit: int, changes: Any) -> Any:
+    def _answer_run(self, argv: Any, deadline: float, limit: int, changes: Any) -> Any:
         return super()._run(argv, min(deadline, 1.0), limit, changes)
 
-    def _disk(self, path: str) -> Any:
+    def _answer_disk(self, path: str) -> Any:
         return self.patient.disk
 
-    def _limits(self) -> Any:
-        return {**super()._limits(), **self.patient.limits}
+    def _answer_limits(self) -> Any:
+        return {**super()._answer_limits(), **self.patient.limits}
 
-    def ask(self, verb: str, *args: Any) -> Any:
+    def answer_query(self, verb: str, *args: Any) -> Any:
         told = self.patient.answers.get(verb)
-        return told if told is not None and verb in self.patient.answers else super().ask(verb, *args)
+        return told if told is not None and verb in self.patient.answers else super().answer_query(verb, *args)
 
 
 class Patient:
@@ -179,7 +179,7 @@ class Patient:
 
     def codes(self, monkeypatch: Any) -> set[str]:
         """The codes of what a check of this machine finds."""
-        monkeypatch.setattr(system, "Live", lambda *_: Door(self))
+        monkeypatch.setattr(system, "LiveHost", lambda *_: Door(self))
         os.chdir(self.machine.home)
-        reports = workflow.check(self.frameworks, **self.asked)
+        reports = workflow.check_machine(self.frameworks, **self.asked)
         return {finding.code for report in reports for finding in report.findings}

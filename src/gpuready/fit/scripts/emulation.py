@@ -12,14 +12,14 @@ from torch.overrides import TorchFunctionMode
 functional = torch.nn.functional
 
 
-def rules():
-    """Load gpuready.fit.attention, which picks the kernel; nothing else of gpuready gets onto this path."""
+def load_attention_rules():
+    """Load gpuready.fit.tape.attention, which picks the kernel; nothing else of gpuready gets onto this path."""
     root = Path(__file__).resolve().parents[2]
     places = {"submodule_search_locations": [str(root)]}
     spec = importlib.util.spec_from_file_location("gpuready", str(root / "__init__.py"), **places)
     sys.modules["gpuready"] = made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
-    from gpuready.fit import attention
+    from gpuready.fit.tape import attention
 
     return attention
 
@@ -28,7 +28,7 @@ class Attention:
     """``scaled_dot_product_attention`` as the kernel that the card would pick."""
 
     def __init__(self, capability, autocast):
-        self.capability, self.autocast, self.rules = tuple(capability), autocast, rules()
+        self.capability, self.autocast, self.rules = tuple(capability), autocast, load_attention_rules()
         self.written_out = torch.ops.aten._scaled_dot_product_attention_math
 
     def __call__(self, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -36,22 +36,22 @@ class Attention:
             q, k, v = self.autocast.cast((q, k, v), self.autocast.dtype)
         grouped = k.shape[1] != q.shape[1]
         half = q.element_size() == 2
-        kernel = self.rules.pick(
-            self.rules.Query(
+        kernel = self.rules.pick_attention_kernel(
+            self.rules.AttentionQuery(
                 "sdpa", self.capability, q.element_size(), half and q.dtype == torch.bfloat16, attn_mask is not None,
                 grouped, q.shape[-1],
             )
         )  # fmt: skip
         if kernel == "math":
-            told = {"scale": scale, "enable_gqa": grouped}
-            return self.written_out(q, k, v, attn_mask, dropout_p, is_causal, **told)[0]
+            options = {"scale": scale, "enable_gqa": grouped}
+            return self.written_out(q, k, v, attn_mask, dropout_p, is_causal, **options)[0]
         bias = None
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             bias = torch.empty(attn_mask.shape, dtype=q.dtype, device=q.device)
-        return Kernel.apply(q, k, v, bias, kernel, self.rules.backward_scratch)
+        return AttentionKernel.apply(q, k, v, bias, kernel, self.rules.backward_scratch)
 
 
-class Kernel(torch.autograd.Function):
+class AttentionKernel(torch.autograd.Function):
     """What a fused attention kernel keeps, and allocates in the backward."""
 
     @staticmethod
@@ -80,17 +80,17 @@ class Kernel(torch.autograd.Function):
         made = [torch.empty_like(x) for x in (q, k, v)]
         grouped = k.shape[1] != q.shape[1]
         sizes = scratch(kernel, *q.shape[:3], k.shape[2], q.shape[3], grouped, q.element_size())
-        held = [torch.empty(n, dtype=torch.uint8, device=q.device) for n in sizes]
-        del held
+        live_buffers = [torch.empty(n, dtype=torch.uint8, device=q.device) for n in sizes]
+        del live_buffers
         return (*made, None, None, None)
 
 
-NARROW = {
+AUTOCAST_NARROW = {
     functional.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.mm,
     torch.Tensor.mm, torch.bmm, torch.Tensor.bmm, torch.addmm, torch.Tensor.addmm, torch.baddbmm, torch.Tensor.baddbmm,
     torch.einsum, functional.conv1d, functional.conv2d,
 }  # fmt: skip
-WIDE = {
+AUTOCAST_WIDE = {
     functional.layer_norm, functional.group_norm, functional.softmax, torch.softmax, torch.Tensor.softmax, functional.log_softmax,
     torch.log_softmax, torch.Tensor.log_softmax, functional.cross_entropy, functional.nll_loss, torch.pow, torch.Tensor.pow,
     torch.Tensor.__pow__, torch.rsqrt, torch.Tensor.rsqrt, torch.exp, torch.Tensor.exp, torch.log, torch.Tensor.log,
@@ -108,9 +108,9 @@ class Autocast(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func in NARROW and self.active:
+        if func in AUTOCAST_NARROW and self.active:
             args, kwargs = self.cast(args, self.dtype), self.named(kwargs, self.dtype)
-        elif func in WIDE and self.active and kwargs.get("dtype") is None:
+        elif func in AUTOCAST_WIDE and self.active and kwargs.get("dtype") is None:
             args, kwargs = self.cast(args, torch.float32), self.named(kwargs, torch.float32)
         return func(*args, **kwargs)
 
@@ -120,7 +120,9 @@ class Autocast(TorchFunctionMode):
         return self.dtype is not None and not self.off and (self.forward or torch.is_grad_enabled())
 
     def cast(self, several, dtype):
-        return tuple(reversed([self.one(x, dtype) for x in reversed(several)]))  # the last argument is cast first
+        return tuple(
+            reversed([self.one(x, dtype) for x in reversed(several)])
+        )  # the last argument is cast first
 
     def named(self, several, dtype):
         return {name: self.one(x, dtype) for name, x in several.items()}
@@ -146,18 +148,18 @@ class Autocast(TorchFunctionMode):
         made = torch.utils.checkpoint.CheckpointFunction
         before = made.backward
 
-        def backward(*given):
+        def backward(*args):
             with self:
-                return before(*given)
+                return before(*args)
 
         made.backward = staticmethod(backward)
 
-    def __call__(self, *given, enabled=True, **named):
+    def __call__(self, *args, enabled=True, **named):
         """Replaces ``torch.autocast``, which has no meta device: models disable it around rotary embeddings."""
-        return Switched(self, enabled)
+        return AutocastSwitch(self, enabled)
 
 
-class Switched:
+class AutocastSwitch:
     """A context with autocast unchanged, or off."""
 
     def __init__(self, autocast, enabled):

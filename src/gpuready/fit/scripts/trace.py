@@ -16,9 +16,9 @@ from emulation import Attention, Autocast
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-ADDED = torch.ops.aten.add.Tensor
-PRODUCTS = {
+HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+ADD_TENSOR_OP = torch.ops.aten.add.Tensor
+PRODUCT_MARKS = {
     "mm": "!product",
     "bmm": "!product",
     "addmm": "!biased",
@@ -27,7 +27,7 @@ PRODUCTS = {
 }
 
 
-class Recorder(TorchDispatchMode):
+class AllocationRecorder(TorchDispatchMode):
     """Records events: a number is an allocation, its complement frees the n-th one.
 
     Text ends a phase; ``=kind`` sets the kind of what follows, ``!`` marks a matrix product.
@@ -66,15 +66,15 @@ class Recorder(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]
         for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and self.add(leaf, name) and func is ADDED:
+            if isinstance(leaf, torch.Tensor) and self.add(leaf, name) and func is ADD_TENSOR_OP:
                 self.added(args[0], leaf)
         if name == "_softmax_backward_data":  # the CUDA kernel first multiplies gradient and result
             beside = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
             self.add(beside, name)
             del beside
-        if name in PRODUCTS and (name, self.backward) not in self.products:
+        if name in PRODUCT_MARKS and (name, self.backward) not in self.products:
             self.products.add((name, self.backward))
-            self.events.append(PRODUCTS[name])
+            self.events.append(PRODUCT_MARKS[name])
         return out
 
     def added(self, old, new):
@@ -93,17 +93,20 @@ class Recorder(TorchDispatchMode):
         self.events.extend(several)
 
 
-def built(job, autocast):
+def build_meta_model(job, autocast):
     fields = dict(job["config"])
     if "auto_map" in fields:
         raise SystemExit("its config brings code of its own (auto_map), which is not run here")
     config = transformers.AutoConfig.for_model(fields.pop("model_type", ""), **fields)
-    told = {"dtype": HALVES.get(job["precision"], torch.float32), "attn_implementation": job["attention"]}
+    options = {
+        "dtype": HALF_DTYPES.get(job["precision"], torch.float32),
+        "attn_implementation": job["attention"],
+    }
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config, **told)
+        model = transformers.AutoModelForCausalLM.from_config(config, **options)
         model.tie_weights()
         if job["lora"]:
-            model = adapted(model, job["lora"])
+            model = add_lora_adapters(model, job["lora"])
     if job["task"] == "generate":
         return model.eval()
     model.train()
@@ -117,20 +120,20 @@ def built(job, autocast):
     return model
 
 
-def adapted(model, told):
+def add_lora_adapters(model, lora):
     from peft import LoraConfig, get_peft_model
 
-    targets = "all-linear" if told["targets"] in ("all", "all-linear") else told["targets"]
+    targets = "all-linear" if lora["targets"] in ("all", "all-linear") else lora["targets"]
     if targets == "qv":
         targets = ["q_proj", "v_proj"]
     made = LoraConfig(
-        r=told["r"], lora_alpha=2 * told["r"], target_modules=targets, lora_dropout=told["dropout"], task_type="CAUSAL_LM",
-        use_dora=told["dora"],
+        r=lora["r"], lora_alpha=2 * lora["r"], target_modules=targets, lora_dropout=lora["dropout"], task_type="CAUSAL_LM",
+        use_dora=lora["dora"],
     )  # fmt: skip
-    return get_peft_model(model, made, autocast_adapter_dtype=told["wide"])
+    return get_peft_model(model, made, autocast_adapter_dtype=lora["wide"])
 
 
-def without_data():
+def disable_packing_lookup():
     """The meta device has no values to inspect: nothing is packed."""
     try:
         from transformers import masking_utils
@@ -139,12 +142,12 @@ def without_data():
     masking_utils.find_packed_sequence_indices = lambda *given, **named: None
 
 
-def dropout(x, p=0.5, training=True, inplace=False):
+def native_dropout(x, p=0.5, training=True, inplace=False):
     """On a GPU one kernel, which keeps a byte mask."""
     return torch.native_dropout(x, p, True)[0] if training and p else x
 
 
-def train(job, model, recorder, autocast):
+def train_steps(job, model, recorder, autocast):
     ids = torch.empty((job["micro_batch"], job["seq"]), dtype=torch.long, device="meta")
     recorder.add(ids)
     several = job["accumulation"] > 1
@@ -170,7 +173,7 @@ def train(job, model, recorder, autocast):
         recorder.mark(f"zero{step}")
 
 
-def generate(job, model, recorder, autocast):
+def generate_tokens(job, model, recorder, autocast):
     """Run a prefill alone, then generate token by token over a growing cache."""
     ids = torch.empty((job["micro_batch"], job["seq"]), dtype=torch.long, device="meta")
     recorder.add(ids)
@@ -181,12 +184,12 @@ def generate(job, model, recorder, autocast):
         del first
         recorder.mark("freed", "=activations")
         more = torch.empty_like(ids), torch.empty_like(ids)
-        cache, given = None, ids
+        cache, input_ids = None, ids
         for _ in range(job["new_tokens"]):
-            found = model(input_ids=given, use_cache=True, past_key_values=cache, **last)
-            cache, logits = found.past_key_values, found.logits[:, -1:].float()
-            del found
-            given = logits.argmax(-1)
+            outputs = model(input_ids=input_ids, use_cache=True, past_key_values=cache, **last)
+            cache, logits = outputs.past_key_values, outputs.logits[:, -1:].float()
+            del outputs
+            input_ids = logits.argmax(-1)
             del logits
         del cache, more
         recorder.mark("generate")
@@ -194,13 +197,13 @@ def generate(job, model, recorder, autocast):
 
 def main():
     job = json.loads(sys.argv[1])
-    torch.autocast = autocast = Autocast(HALVES.get(job["autocast"]))
+    torch.autocast = autocast = Autocast(HALF_DTYPES.get(job["autocast"]))
     if job["attention"] == "sdpa":
         torch.nn.functional.scaled_dot_product_attention = Attention(job["capability"], autocast)
-    torch.nn.functional.dropout = dropout
-    without_data()
-    model = built(job, autocast)
-    recorder = Recorder()
+    torch.nn.functional.dropout = native_dropout
+    disable_packing_lookup()
+    model = build_meta_model(job, autocast)
+    recorder = AllocationRecorder()
     recorder.mark("=parameters")
     trained = [p for p in model.parameters() if p.requires_grad]
     mine = {id(p) for p in trained} if job["lora"] else set()
@@ -222,19 +225,19 @@ def main():
     if job["autocast"]:
         autocast.__enter__()
     with recorder:
-        (generate if job["task"] == "generate" else train)(job, model, recorder, autocast)
+        (generate_tokens if job["task"] == "generate" else train_steps)(job, model, recorder, autocast)
         events = list(recorder.events)
     shapes = [[list(p.shape), p.element_size()] for p in trained]
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     if job["lora"]:
         versions["peft"] = sys.modules["peft"].__version__
-    told = {
+    reply = {
         "events": events,
         "parameters": shapes,
         "versions": versions,
         "gradients": sorted({g for g in gradients if g >= 0}),
     }
-    print("\n" + json.dumps(told | {"by": recorder.by, "names": list(recorder.names)}))
+    print("\n" + json.dumps(reply | {"by": recorder.by, "names": list(recorder.names)}))
 
 
 try:

@@ -9,17 +9,17 @@ import json
 import os
 import sys
 
-LEAST = (3, 10)
+MIN_PYTHON = (3, 10)
 
 
-def say(orders, word, node, text=""):
+def send_line(orders, word, node, text=""):
     """Write one line for the controller: mark, word (hello, answer, need, refused, slow), node, text."""
     line = "\n%s %s %s %s\n" % (orders["mark"], word, node, " ".join(text.split("\n")))
     sys.stdout.write(line.encode("ascii", "backslashreplace").decode("ascii"))
     sys.stdout.flush()
 
 
-def shared(orders):
+def sees_controller_files(orders):
     """Whether the controller's gpuready is at the same path here, by size and time of its files."""
     try:
         for path, size, stamp in orders["home"]["files"]:
@@ -31,7 +31,7 @@ def shared(orders):
     return True
 
 
-def unpacked(orders, stream, folder):
+def unpack_gpuready(orders, stream, folder):
     """Receive and verify the file with gpuready and unpack it."""
     import hashlib
     import zipfile
@@ -54,16 +54,16 @@ def unpacked(orders, stream, folder):
     return home
 
 
-def work(orders, node, home):
+def run_node_program(orders, node, home):
     """In the child: run the node program and send its line."""
     import importlib
 
     sys.path[:0] = [home]
     program = importlib.import_module(orders["program"])
-    say(orders, "answer", node, program.line(orders["request"], node))
+    send_line(orders, "answer", node, program.answer_node_request(orders["request"], node))
 
 
-def attended(orders, node, home):
+def run_with_deadline(orders, node, home):
     """Run the node program in its own process group and kill it at the deadline."""
     import signal
     import time
@@ -74,48 +74,57 @@ def attended(orders, node, home):
         code = 1
         try:
             os.setpgid(0, 0)
-            work(orders, node, home)
+            run_node_program(orders, node, home)
             code = 0
         except BaseException as error:
-            said = "".join(str(error).strip().splitlines()[:1])[:250]
+            first_line = "".join(str(error).strip().splitlines()[:1])[:250]
             plain = isinstance(error, ValueError) or type(error).__name__ == "Refused"
-            say(orders, "refused", node, said if plain and said else "%s: %s" % (type(error).__name__, said))
+            send_line(
+                orders,
+                "refused",
+                node,
+                first_line if plain and first_line else "%s: %s" % (type(error).__name__, first_line),
+            )
         finally:
             os._exit(code)
     while time.time() < until:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             if os.WIFSIGNALED(status):
-                say(orders, "refused", node, "gpuready was ended there by signal %d" % os.WTERMSIG(status))
+                send_line(
+                    orders, "refused", node, "gpuready was ended there by signal %d" % os.WTERMSIG(status)
+                )
             return
         time.sleep(0.01)
     try:
         os.killpg(child, signal.SIGKILL)
     except OSError:
         pass
-    say(orders, "slow", node, "gpuready was not done within %g s" % orders["deadline"])
+    send_line(orders, "slow", node, "gpuready was not done within %g s" % orders["deadline"])
 
 
 def main(stream, node):
     orders = json.loads(stream.readline().decode("ascii"))
-    say(orders, "hello", node)
-    if sys.version_info < LEAST:
+    send_line(orders, "hello", node)
+    if sys.version_info < MIN_PYTHON:
         here = ".".join(str(part) for part in sys.version_info[:3])
         words = "%s is Python %s, and gpuready needs %d.%d or newer: name another with --python"
-        return say(orders, "refused", node, words % (sys.executable, here, LEAST[0], LEAST[1]))
-    if shared(orders):
-        return attended(orders, node, orders["home"]["path"])
+        return send_line(
+            orders, "refused", node, words % (sys.executable, here, MIN_PYTHON[0], MIN_PYTHON[1])
+        )
+    if sees_controller_files(orders):
+        return run_with_deadline(orders, node, orders["home"]["path"])
     if not orders["size"]:
-        return say(orders, "need", node)
+        return send_line(orders, "need", node)
     import shutil
     import tempfile
 
     folder = ""
     try:
         folder = tempfile.mkdtemp(prefix="gpuready-")
-        attended(orders, node, unpacked(orders, stream, folder))
+        run_with_deadline(orders, node, unpack_gpuready(orders, stream, folder))
     except (OSError, ValueError) as error:
-        say(orders, "refused", node, "gpuready could not be put there: %s" % error)
+        send_line(orders, "refused", node, "gpuready could not be put there: %s" % error)
     finally:
         if folder:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Runs in the target environment: one of two ranks that all-reduce together, check the numbers and measure.
 
-    python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE      writes one line of JSON
+python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE      writes one line of JSON
 """
 
 import json
@@ -12,12 +12,12 @@ from datetime import timedelta
 ROUNDS = 5
 
 
-def say(fields):
+def print_result(fields):
     sys.stdout.write("\n@pair " + json.dumps(fields) + "\n")
     sys.stdout.flush()
 
 
-def verified(torch, dist, rank, device):
+def find_wrong_numbers(torch, dist, rank, device):
     """All-reduce and broadcast known numbers; return the first error, or an empty string."""
     count = 1 << 16
     value = (torch.arange(count, dtype=torch.float32, device=device) % 1021) * (rank + 1)
@@ -32,7 +32,7 @@ def verified(torch, dist, rank, device):
     return "%d of 1024 numbers are wrong after the broadcast" % wrong if wrong else ""
 
 
-def measured(torch, dist, size, device):
+def measure_allreduce(torch, dist, size, device):
     """Bytes a second of an all-reduce of two ranks: the best of a few rounds."""
     value = torch.ones(size // 4, dtype=torch.float32, device=device)
     best = 0.0
@@ -46,7 +46,7 @@ def measured(torch, dist, size, device):
     return best
 
 
-def meet(torch, dist, rank, address, port, backend, seconds):
+def join_process_group(torch, dist, rank, address, port, backend, seconds):
     """Join the process group over rank 0's store. A taken port is reported as such: no node is at fault."""
     limit = timedelta(seconds=seconds)
     try:
@@ -62,35 +62,35 @@ def meet(torch, dist, rank, address, port, backend, seconds):
     return store, ""
 
 
-def interface(address, port):
+def find_interface(address, port):
     """Return the interface that leads to the peer, so that gloo need not guess by host name."""
     import socket
 
     try:
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(found[0], socket.SOCK_DGRAM) as probe:
-            probe.connect(found[4])
+        resolved = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(resolved[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(resolved[4])
             mine = probe.getsockname()[0]
         for _, name in socket.if_nameindex():
-            if mine in addresses(name):
+            if mine in interface_addresses(name):
                 return name
     except OSError:
         return ""
     return ""
 
 
-def addresses(name):
+def interface_addresses(name):
     """The IPv4 address of an interface (SIOCGIFADDR)."""
     import fcntl
     import socket
     import struct
 
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            told = fcntl.ioctl(asking.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))
+            raw = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))
         except OSError:
             return ()
-    return (socket.inet_ntoa(told[20:24]),)
+    return (socket.inet_ntoa(raw[20:24]),)
 
 
 def main(argv):
@@ -101,9 +101,9 @@ def main(argv):
         import torch
         import torch.distributed as dist
     except Exception as error:
-        return say({"outcome": "absent", "why": "torch cannot be imported: %s" % str(error)[:200]})
+        return print_result({"outcome": "absent", "why": "torch cannot be imported: %s" % str(error)[:200]})
     if backend == "gloo" and "GLOO_SOCKET_IFNAME" not in os.environ:
-        name = interface(address, port)
+        name = find_interface(address, port)
         if name:
             os.environ["GLOO_SOCKET_IFNAME"] = name
     place = torch.device(device)
@@ -111,25 +111,25 @@ def main(argv):
         try:
             torch.cuda.set_device(place)
         except Exception as error:
-            return say({"outcome": "failed", "why": first(str(error))})
+            return print_result({"outcome": "failed", "why": first_line(str(error))})
     ready = time.monotonic() - began
-    _, why = meet(torch, dist, rank, address, port, backend, max(seconds - ready, 2.0))
+    _, why = join_process_group(torch, dist, rank, address, port, backend, max(seconds - ready, 2.0))
     if why:
         outcome = "unclear" if why == "port in use" else "failed"
-        return say({"outcome": outcome, "why": first(why), "ready": round(ready, 3)})
+        return print_result({"outcome": outcome, "why": first_line(why), "ready": round(ready, 3)})
     try:
         met, rate = time.monotonic(), 0.0
-        why = verified(torch, dist, rank, place)
+        why = find_wrong_numbers(torch, dist, rank, place)
         if not why:
-            rate = measured(torch, dist, size, place)
+            rate = measure_allreduce(torch, dist, size, place)
         took = time.monotonic() - met
     except Exception as error:
-        return say({"outcome": "failed", "why": first(str(error)), "ready": round(ready, 3)})
-    say({"outcome": "failed" if why else "passed", "why": why, "rate": rate,
+        return print_result({"outcome": "failed", "why": first_line(str(error)), "ready": round(ready, 3)})
+    print_result({"outcome": "failed" if why else "passed", "why": why, "rate": rate,
          "seconds": round(took, 4), "ready": round(ready, 3)})  # fmt: skip
 
 
-def first(text):
+def first_line(text):
     return (text.strip().splitlines() or ["no word of why"])[0][:200]
 
 

@@ -10,17 +10,17 @@ import os
 import sys
 import time
 
-TOLD = 40.0
+JOIN_SECONDS = 40.0
 """Seconds that Ray may take to accept the driver."""
 
 
-def say(mark, word, node, text=""):
+def send_line(mark, word, node, text=""):
     line = "%s %s %s %s\n" % (mark, word, node, " ".join(text.split("\n")))
     sys.stdout.write(line.encode("ascii", "backslashreplace").decode("ascii"))
     sys.stdout.flush()
 
 
-def run_there(starter, data, name, seconds, cap, python):
+def run_in_worker(starter, data, name, seconds, cap, python):
     """In a Ray worker: start Python, pass it the orders, return its output."""
     import os
     import signal
@@ -28,9 +28,9 @@ def run_there(starter, data, name, seconds, cap, python):
     import sys
 
     env = dict(os.environ)
-    for gone in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-        if not env.get(gone):  # Ray hides every GPU from a task that requested none
-            env.pop(gone, None)
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        if not env.get(variable):  # Ray hides every GPU from a task that requested none
+            env.pop(variable, None)
     child = subprocess.Popen(
         [python or sys.executable, "-c", starter, name],
         stdin=subprocess.PIPE,
@@ -47,19 +47,19 @@ def run_there(starter, data, name, seconds, cap, python):
     return out[: 2 * cap].decode("utf-8", "backslashreplace")
 
 
-def joined(told):
+def connect_to_ray(orders):
     import ray
 
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    ray.init(address=told["address"] or "auto", log_to_driver=False, configure_logging=False,
+    ray.init(address=orders["address"] or "auto", log_to_driver=False, configure_logging=False,
              namespace="gpuready", _skip_env_hook=True)  # fmt: skip
     return ray
 
 
-def listed(told):
-    ray = joined(told)
+def list_ray_nodes(orders):
+    ray = connect_to_ray(orders)
     for node in ray.nodes():
-        say(told["mark"], "node", node["NodeID"], json.dumps({
+        send_line(orders["mark"], "node", node["NodeID"], json.dumps({
             "alive": bool(node.get("Alive")),
             "name": node.get("NodeName") or "",
             "host": node.get("NodeManagerHostname") or "",
@@ -70,62 +70,67 @@ def listed(told):
         }))  # fmt: skip
 
 
-def pinned(ray, told, data):
+def run_pinned_tasks(ray, orders, data):
     """Ask each node with a task that runs there or nowhere, a limited number at a time."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    task = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(run_there)
+    task = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(run_in_worker)
     sent = ray.put(data)
-    waiting, running = list(reversed(told["nodes"])), {}
+    waiting, running = list(reversed(orders["nodes"])), {}
     while waiting or running:
-        while waiting and len(running) < told["parallel"]:
+        while waiting and len(running) < orders["parallel"]:
             node = waiting.pop()
             place = NodeAffinitySchedulingStrategy(node["id"], soft=False)
             ref = task.options(scheduling_strategy=place).remote(
-                told["starter"], sent, node["name"], told["seconds"], told["cap"], told["python"]
+                orders["starter"], sent, node["name"], orders["seconds"], orders["cap"], orders["python"]
             )
             running[ref] = (node["name"], time.monotonic())
         done, _ = ray.wait(list(running), num_returns=1, timeout=0.2)
         for ref in done:
-            given(ray, told, ref, running.pop(ref)[0])
-        late = time.monotonic() - told["seconds"] - told["late"]
+            report_task_result(ray, orders, ref, running.pop(ref)[0])
+        late = time.monotonic() - orders["seconds"] - orders["late"]
         for ref, (name, begun) in list(running.items()):
             if begun < late:
                 del running[ref]
-                say(
-                    told["mark"],
+                send_line(
+                    orders["mark"],
                     "slow",
                     name,
-                    "no answer of its task within %g s" % (told["seconds"] + told["late"]),
+                    "no answer of its task within %g s" % (orders["seconds"] + orders["late"]),
                 )
                 ray.cancel(ref, force=True)
 
 
-def given(ray, told, ref, name):
+def report_task_result(ray, orders, ref, name):
     """Report what one task returned or how it ended."""
     try:
         text = ray.get(ref)
     except Exception as error:
         kind = type(error).__name__
         why = (str(error).strip().splitlines() or [kind])[0][:200]
-        gone = any(
+        node_lost = any(
             word in kind
             for word in ("NodeDied", "WorkerCrashed", "Unschedulable", "ActorDied", "OwnerDied", "ObjectLost")
         )
-        return say(
-            told["mark"], "dead" if gone or "node" in why.lower() else "refused", name, "%s: %s" % (kind, why)
+        return send_line(
+            orders["mark"],
+            "dead" if node_lost or "node" in why.lower() else "refused",
+            name,
+            "%s: %s" % (kind, why),
         )
     if text is None:
-        return say(told["mark"], "slow", name, "gpuready was not done within %g s" % told["seconds"])
-    lines = [line for line in text.splitlines() if line.startswith(told["mark"] + " ")]
+        return send_line(
+            orders["mark"], "slow", name, "gpuready was not done within %g s" % orders["seconds"]
+        )
+    lines = [line for line in text.splitlines() if line.startswith(orders["mark"] + " ")]
     if not lines:
-        return say(told["mark"], "refused", name, "its Python ended without an answer")
+        return send_line(orders["mark"], "refused", name, "its Python ended without an answer")
     for line in lines:  # as the node wrote them, but under Ray's name for it
-        word, _, rest = line[len(told["mark"]) + 1 :].partition(" ")
-        say(told["mark"], word, name, rest.partition(" ")[2])
+        word, _, rest = line[len(orders["mark"]) + 1 :].partition(" ")
+        send_line(orders["mark"], word, name, rest.partition(" ")[2])
 
 
-def submitted(path, told):
+def submit_ray_job(path, orders):
     """Submit this script and the file as a Ray job and print its lines."""
     import asyncio
     import shutil
@@ -133,25 +138,25 @@ def submitted(path, told):
 
     from ray.job_submission import JobSubmissionClient
 
-    client = JobSubmissionClient(told["address"])
+    client = JobSubmissionClient(orders["address"])
     with tempfile.TemporaryDirectory(prefix="gpuready-") as folder:
         shutil.copy(os.path.abspath(__file__), os.path.join(folder, "ray_tasks.py"))
         with open(path, "rb") as file:
             file.readline()
             rest = file.read()
         with open(os.path.join(folder, "orders"), "wb") as file:
-            file.write(json.dumps(dict(told, address="")).encode("ascii") + b"\n" + rest)
+            file.write(json.dumps(dict(orders, address="")).encode("ascii") + b"\n" + rest)
         job = client.submit_job(entrypoint="python ray_tasks.py orders", runtime_env={"working_dir": folder})
 
-        async def follow():
+        async def follow_job_log():
             async for text in client.tail_job_logs(job):
                 for line in text.splitlines():
-                    if line.startswith(told["mark"] + " "):
+                    if line.startswith(orders["mark"] + " "):
                         sys.stdout.write(line + "\n")
                 sys.stdout.flush()
 
         try:
-            asyncio.run(follow())
+            asyncio.run(follow_job_log())
         finally:
             if str(client.get_job_status(job)) not in ("SUCCEEDED", "FAILED", "STOPPED"):
                 client.stop_job(job)
@@ -159,28 +164,28 @@ def submitted(path, told):
 
 def main(argv):
     with open(argv[0], "rb") as file:
-        told = json.loads(file.readline().decode("ascii"))
+        orders = json.loads(file.readline().decode("ascii"))
         data = file.read()
     try:
         import ray  # noqa: F401
     except ImportError:
-        return say(
-            told["mark"],
+        return send_line(
+            orders["mark"],
             "engine",
             "-",
             "ray is not installed in %s: pip install gpuready[ray]" % sys.executable,
         )
     try:
-        if told["address"].startswith("http"):
-            submitted(argv[0], told)
-        elif told["do"] == "nodes":
-            listed(told)
+        if orders["address"].startswith("http"):
+            submit_ray_job(argv[0], orders)
+        elif orders["do"] == "nodes":
+            list_ray_nodes(orders)
         else:
-            pinned(joined(told), told, data)
+            run_pinned_tasks(connect_to_ray(orders), orders, data)
     except Exception as error:
         words = [line for line in str(error).strip().splitlines() if line.strip()]
-        say(told["mark"], "engine", "-", "%s: %s" % (type(error).__name__, (words or [""])[0][:300]))
-    say(told["mark"], "end", "-")
+        send_line(orders["mark"], "engine", "-", "%s: %s" % (type(error).__name__, (words or [""])[0][:300]))
+    send_line(orders["mark"], "end", "-")
 
 
 if __name__ == "__main__":

@@ -15,57 +15,57 @@ import time
 from datetime import timedelta
 
 
-def say(told, word, node, text=""):
-    line = "%s %s %s %s\n" % (told["mark"], word, node, " ".join(text.split("\n")))
+def send_line(orders, word, node, text=""):
+    line = "%s %s %s %s\n" % (orders["mark"], word, node, " ".join(text.split("\n")))
     sys.stdout.write(line.encode("ascii", "backslashreplace").decode("ascii"))
     sys.stdout.flush()
 
 
-def opened(told):
+def open_store(orders):
     from torch.distributed import TCPStore
 
-    return TCPStore(told["address"], told["port"], None, False, timedelta(seconds=told["join"]))
+    return TCPStore(orders["address"], orders["port"], None, False, timedelta(seconds=orders["join"]))
 
 
-def key(told, *words):
-    return "/".join(("gpuready", told["run"], *map(str, words)))
+def store_key(orders, *words):
+    return "/".join(("gpuready", orders["run"], *map(str, words)))
 
 
-def mine(told):
+def own_description(orders):
     """Describe this node: its host, and the address from which it reaches the store."""
     import socket
 
     address = ""
     try:
-        found = socket.getaddrinfo(told["address"], told["port"], type=socket.SOCK_DGRAM)[0]
-        with socket.socket(found[0], socket.SOCK_DGRAM) as probe:
-            probe.connect(found[4])
+        resolved = socket.getaddrinfo(orders["address"], orders["port"], type=socket.SOCK_DGRAM)[0]
+        with socket.socket(resolved[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(resolved[4])
             address = probe.getsockname()[0]
     except OSError:
         pass
-    return json.dumps({"host": told["host"], "address": address})
+    return json.dumps({"host": orders["host"], "address": address})
 
 
-def seen(store, name):
+def read_key_if_set(store, name):
     return store.get(name).decode("utf-8", "backslashreplace") if store.check([name]) else None
 
 
-def listed(store, told):
-    store.set(key(told, "hello", told["node"]), mine(told))
-    left, until = list(range(told["nodes"])), time.monotonic() + told["join"]
+def list_store_nodes(store, orders):
+    store.set(store_key(orders, "hello", orders["node"]), own_description(orders))
+    left, until = list(range(orders["nodes"])), time.monotonic() + orders["join"]
     while left and time.monotonic() < until:
         for node in list(left):
-            text = seen(store, key(told, "hello", node))
+            text = read_key_if_set(store, store_key(orders, "hello", node))
             if text is not None:
                 left.remove(node)
-                say(told, "node", node, text)
+                send_line(orders, "node", node, text)
         time.sleep(0.05)
 
 
-def begun(told, name, data):
+def start_node_python(orders, name, data):
     """Start this node's Python with its stdin."""
     child = subprocess.Popen(
-        [told["python"], "-c", told["starter"], name],
+        [orders["python"], "-c", orders["starter"], name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -75,98 +75,101 @@ def begun(told, name, data):
 
     out = []
 
-    def talk():
-        out.append(child.communicate(data)[0][: 2 * told["cap"]].decode("utf-8", "backslashreplace"))
+    def read_child_output():
+        out.append(child.communicate(data)[0][: 2 * orders["cap"]].decode("utf-8", "backslashreplace"))
 
-    thread = threading.Thread(target=talk, daemon=True)
+    thread = threading.Thread(target=read_child_output, daemon=True)
     thread.start()
     return child, thread, out
 
 
-def ended(child, thread, out, told, seconds):
+def collect_node_output(child, thread, out, orders, seconds):
     """Return the marked lines of a node's Python, or a line that says it was slow."""
     thread.join(seconds)
     if thread.is_alive():
         os.killpg(child.pid, signal.SIGKILL)
-        return "%s slow - gpuready was not done within %g s" % (told["mark"], seconds)
-    lines = [line for line in "".join(out).splitlines() if line.startswith(told["mark"] + " ")]
-    return "\n".join(lines) or "%s refused - its Python ended without an answer" % told["mark"]
+        return "%s slow - gpuready was not done within %g s" % (orders["mark"], seconds)
+    lines = [line for line in "".join(out).splitlines() if line.startswith(orders["mark"] + " ")]
+    return "\n".join(lines) or "%s refused - its Python ended without an answer" % orders["mark"]
 
 
-def asked(store, told, data):
+def ask_over_store(store, orders, data):
     """Publish the request, answer for this node, and report each node's output as it arrives."""
     from base64 import b64encode
 
-    turn = told["turn"]
-    names = {int(node): name for node, name in told["names"].items()}
-    order = {"data": b64encode(data).decode(), "names": names, "seconds": told["seconds"]}
-    store.set(key(told, "ask", turn), json.dumps(order))
-    own = begun(told, names[told["node"]], data) if told["node"] in names else None
-    left, until = set(names) - {told["node"]}, time.monotonic() + told["seconds"] + told["late"]
+    turn = orders["turn"]
+    names = {int(node): name for node, name in orders["names"].items()}
+    request = {"data": b64encode(data).decode(), "names": names, "seconds": orders["seconds"]}
+    store.set(store_key(orders, "ask", turn), json.dumps(request))
+    own = start_node_python(orders, names[orders["node"]], data) if orders["node"] in names else None
+    left, until = set(names) - {orders["node"]}, time.monotonic() + orders["seconds"] + orders["late"]
     while (left or own) and time.monotonic() < until:
         if own and not own[1].is_alive():
-            wrote(told, names[told["node"]], ended(*own, told, 0.1))
+            relay_lines(orders, names[orders["node"]], collect_node_output(*own, orders, 0.1))
             own = None
         for node in list(left):
-            text = seen(store, key(told, "answer", turn, node))
+            text = read_key_if_set(store, store_key(orders, "answer", turn, node))
             if text is not None:
                 left.remove(node)
-                wrote(told, names[node], text)
+                relay_lines(orders, names[node], text)
         time.sleep(0.02)
     if own:
-        wrote(told, names[told["node"]], ended(*own, told, 0.1))
+        relay_lines(orders, names[orders["node"]], collect_node_output(*own, orders, 0.1))
     for node in left:
-        say(
-            told, "slow", names[node], "no answer in the store within %g s" % (told["seconds"] + told["late"])
+        send_line(
+            orders,
+            "slow",
+            names[node],
+            "no answer in the store within %g s" % (orders["seconds"] + orders["late"]),
         )
 
 
-def wrote(told, name, text):
+def relay_lines(orders, name, text):
     for line in text.splitlines():
-        word, _, rest = line[len(told["mark"]) + 1 :].partition(" ")
-        say(told, word, name, rest.partition(" ")[2])
+        word, _, rest = line[len(orders["mark"]) + 1 :].partition(" ")
+        send_line(orders, word, name, rest.partition(" ")[2])
 
 
-def served(store, told):
+def serve_store_requests(store, orders):
     """Answer requests until told to end, or until none has come for ``idle`` seconds."""
     from base64 import b64decode
 
-    store.set(key(told, "hello", told["node"]), mine(told))
-    turn, until = 0, time.monotonic() + told["idle"]
+    store.set(store_key(orders, "hello", orders["node"]), own_description(orders))
+    turn, until = 0, time.monotonic() + orders["idle"]
     while time.monotonic() < until:
-        text = seen(store, key(told, "ask", turn))
+        text = read_key_if_set(store, store_key(orders, "ask", turn))
         if text is None:
             time.sleep(0.05)
             continue
         if text == "end":
             return
-        order = json.loads(text)
-        name = order["names"].get(str(told["node"]))
+        request = json.loads(text)
+        name = request["names"].get(str(orders["node"]))
         if name is not None:
-            parts = begun(told, name, b64decode(order["data"]))
-            answer = ended(*parts, told, order["seconds"])
-            store.set(key(told, "answer", turn, told["node"]), answer)
-        turn, until = turn + 1, time.monotonic() + told["idle"]
+            parts = start_node_python(orders, name, b64decode(request["data"]))
+            answer = collect_node_output(*parts, orders, request["seconds"])
+            store.set(store_key(orders, "answer", turn, orders["node"]), answer)
+        turn, until = turn + 1, time.monotonic() + orders["idle"]
 
 
 def main(argv):
     with open(argv[0], "rb") as file:
-        told = json.loads(file.readline().decode("ascii"))
+        orders = json.loads(file.readline().decode("ascii"))
         data = file.read()
     try:
-        store = opened(told)
-        if told["role"] == "serve":
-            served(store, told)
-        elif told["role"] == "nodes":
-            listed(store, told)
-        elif told["role"] == "end":
-            store.set(key(told, "ask", told["turn"]), "end")
+        store = open_store(orders)
+        if orders["role"] == "serve":
+            serve_store_requests(store, orders)
+        elif orders["role"] == "nodes":
+            list_store_nodes(store, orders)
+        elif orders["role"] == "end":
+            store.set(store_key(orders, "ask", orders["turn"]), "end")
         else:
-            asked(store, told, data)
+            ask_over_store(store, orders, data)
     except Exception as error:
         words = [line for line in str(error).strip().splitlines() if line.strip()]
-        say(told, "engine", "-", "%s: %s" % (type(error).__name__, (words or [""])[0][:300]))
-    say(told, "end", "-")
+        send_line(orders, "engine", "-", "%s: %s" % (type(error).__name__, (words or [""])[0][:300]))
+    send_line(orders, "end", "-")
 
 
 if __name__ == "__main__":

@@ -20,38 +20,40 @@ OPERATORS = {
 FLOORS = {"flash": (8, 0), "cudnn": (8, 0), "efficient": (5, 0)}
 
 
-def act(p):
+def run_proof(p):
     backend = p.arguments[0] if p.arguments else "default"
     torch = p.torch()
     if p.cuda and p.capability() < FLOORS.get(backend, (0, 0)):
         floor = "%d.%d" % FLOORS[backend]
         raise proof.Unsupported("%s attention begins at compute capability %s" % (backend, floor))
     dtype = torch.float16 if p.cuda and p.capability() < (8, 0) else torch.bfloat16
-    q, k, v, out = tensors(p, torch, dtype)
-    p.step("attention, %s" % backend)
-    with forced(torch, backend), profiled(torch) as seen:
+    q, k, v, out = make_tensors(p, torch, dtype)
+    p.begin_step("attention, %s" % backend)
+    with force_backend(torch, backend), make_profiler(torch) as seen:
         got = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         got.backward(out)
-        p.wait()
-    taken = backend_of(seen)
-    p.note("backend", taken)
+        p.wait_for_gpu()
+    taken = profiled_backend(seen)
+    p.record_note("backend", taken)
     if backend != "default" and taken != backend:
-        raise proof.Wrong("%s attention was forced, and torch took %s" % (backend, taken or "something else"))
-    p.step("compare with float64")
-    exact, gradients = reference(torch, q, k, v, out)
-    p.close("output", got, exact, 2e-2)
+        raise proof.WrongResult(
+            "%s attention was forced, and torch took %s" % (backend, taken or "something else")
+        )
+    p.begin_step("compare with float64")
+    exact, gradients = float64_attention(torch, q, k, v, out)
+    p.check_close("output", got, exact, 2e-2)
     for name, one, other in zip("qkv", (q, k, v), gradients):
-        p.close("gradient_%s" % name, one.grad, other, 4e-2)
+        p.check_close("gradient_%s" % name, one.grad, other, 4e-2)
 
 
-def tensors(p, torch, dtype):
-    p.step("allocate")
+def make_tensors(p, torch, dtype):
+    p.begin_step("allocate")
     shape = (2, 8, 256, 64)
     q, k, v = (torch.randn(shape, device=p.device, dtype=dtype, requires_grad=True) for _ in range(3))
     return q, k, v, torch.randn(shape, device=p.device, dtype=dtype)
 
 
-def forced(torch, backend):
+def force_backend(torch, backend):
     from contextlib import nullcontext
 
     if backend == "default":
@@ -73,18 +75,18 @@ def forced(torch, backend):
     return sdpa_kernel(one)
 
 
-def profiled(torch):
+def make_profiler(torch):
     from torch.profiler import ProfilerActivity, profile
 
     return profile(activities=[ProfilerActivity.CPU])
 
 
-def backend_of(seen):
+def profiled_backend(seen):
     called = {event.name for event in seen.events()}
     return next((name for name, ops in OPERATORS.items() if called & set(ops)), "")
 
 
-def reference(torch, q, k, v, out):
+def float64_attention(torch, q, k, v, out):
     q, k, v = (x.detach().double().requires_grad_(True) for x in (q, k, v))
     scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
     hidden = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=q.device).triu(1)
@@ -94,4 +96,4 @@ def reference(torch, q, k, v, out):
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

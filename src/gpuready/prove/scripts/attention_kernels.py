@@ -6,7 +6,7 @@ heads (GQA) and concatenated sequences, in fp16 and bf16, as far as it supports 
 
 import inspect
 
-import opening
+import package_import
 import proof
 
 LENGTHS, BLOCKS = (37, 128, 91), (64, 128, 192)
@@ -17,7 +17,7 @@ COSINE, DISTANCE = 0.995, 0.08
 BOUND = {"float16": 5e-3, "bfloat16": 3e-2}
 
 
-class Kernels:
+class AttentionKernels:
     """What one package provides: dense(q, k, v, causal), packed(q, k, v, ends, longest, causal)."""
 
     dense = None
@@ -29,20 +29,20 @@ class Kernels:
     whole = 0  # without a mask it is right only for multiples of this length; 0: for every length
 
 
-def first(made):
+def first_output(made):
     """Some versions return (out, lse), others only out."""
     return made[0] if isinstance(made, (tuple, list)) else made
 
 
-def flash(p, module, distribution, least, most=None):
-    opening.least(p, *least, distribution)
+def load_flash(p, module, distribution, least, most=None):
+    package_import.require_capability(p, *least, distribution)
     if most and p.capability() > most:
         raise proof.Unsupported("%s ends at compute capability %d.%d" % ((distribution,) + most))
-    found = opening.module(p, module, distribution)
-    dense, packed = opening.names(found, "flash_attn_func", "flash_attn_varlen_func")
-    made = Kernels()
-    made.dense = lambda q, k, v, causal: first(dense(q, k, v, causal=causal))
-    made.packed = lambda q, k, v, ends, longest, causal: first(
+    package = package_import.import_compiled(p, module, distribution)
+    dense, packed = package_import.get_attributes(package, "flash_attn_func", "flash_attn_varlen_func")
+    adapter = AttentionKernels()
+    adapter.dense = lambda q, k, v, causal: first_output(dense(q, k, v, causal=causal))
+    adapter.packed = lambda q, k, v, ends, longest, causal: first_output(
         packed(
             q,
             k,
@@ -54,36 +54,36 @@ def flash(p, module, distribution, least, most=None):
             causal=causal,
         )
     )
-    return made
+    return adapter
 
 
-def flash_2(p):
-    return flash(p, "flash_attn", "flash-attn", (8, 0))
+def load_flash_2(p):
+    return load_flash(p, "flash_attn", "flash-attn", (8, 0))
 
 
-def flash_3(p):
+def load_flash_3(p):
     """Its distribution has had two names, its module one."""
-    made = flash(p, "flash_attn_interface", "", (9, 0), (9, 0))
+    adapter = load_flash(p, "flash_attn_interface", "", (9, 0), (9, 0))
     for name in ("flash-attn-3", "flash_attn_3"):
         try:
-            p.version(name)
+            p.record_version(name)
             break
         except proof.Absent:
             continue
-    return made
+    return adapter
 
 
-def flash_4(p):
-    return flash(p, "flash_attn.cute", "flash-attn-4", (9, 0), (10, 9))
+def load_flash_4(p):
+    return load_flash(p, "flash_attn.cute", "flash-attn-4", (9, 0), (10, 9))
 
 
-def xformers(p):
-    ops = opening.module(p, "xformers.ops", "xformers")
-    loaded(p)
-    attend = opening.names(ops, "memory_efficient_attention")
+def load_xformers(p):
+    ops = package_import.import_compiled(p, "xformers.ops", "xformers")
+    check_xformers_library(p)
+    attend = package_import.get_attributes(ops, "memory_efficient_attention")
     lower, blocks = ops.LowerTriangularMask, ops.fmha.attn_bias.BlockDiagonalMask
-    made = Kernels()
-    made.grouped = False  # GQA needs a fifth axis, which is another call
+    adapter = AttentionKernels()
+    adapter.grouped = False  # GQA needs a fifth axis, which is another call
 
     def dense(q, k, v, causal):
         return attend(q, k, v, attn_bias=lower() if causal else None)
@@ -92,56 +92,58 @@ def xformers(p):
         mask = blocks.from_seqlens((ends[1:] - ends[:-1]).tolist())
         return attend(q[None], k[None], v[None], attn_bias=mask.make_causal() if causal else mask)[0]
 
-    made.dense, made.packed = dense, packed
-    return made
+    adapter.dense, adapter.packed = dense, packed
+    return adapter
 
 
-def loaded(p):
+def check_xformers_library(p):
     """Check its separate kernel library: the import succeeds even if that does not load."""
     try:
         from xformers import _cpp_lib
     except ImportError:
         return
-    trouble = getattr(_cpp_lib, "_cpp_library_load_exception", None)
-    if trouble is None:
+    load_error = getattr(_cpp_lib, "_cpp_library_load_exception", None)
+    if load_error is None:
         return
-    said = " ".join(str(trouble).partition("Please reinstall")[0].split())
-    below = getattr(trouble, "__cause__", None)
-    why = opening.meaning(below) if below is not None else "it brings no compiled kernels"
+    message = " ".join(str(load_error).partition("Please reinstall")[0].split())
+    cause = getattr(load_error, "__cause__", None)
+    why = package_import.explain_load_error(cause) if cause is not None else "it brings no compiled kernels"
     cuda = p.torch().version.cuda or "none"
-    raise proof.Wrong("xformers has no kernels: %s; torch here is for CUDA %s. %s" % (why, cuda, said))
+    raise proof.WrongResult(
+        "xformers has no kernels: %s; torch here is for CUDA %s. %s" % (why, cuda, message)
+    )
 
 
-def sage(p):
+def load_sage(p):
     """Forward only; q and k are rounded to int8 on purpose.
 
     Its Triton kernels count the keys that pad the last block of 64 (a release later they still do): without a mask
     only whole blocks are right. A causal mask hides the padding, so that every length is right.
     """
-    opening.least(p, 8, 0, "SageAttention")
-    found = opening.module(p, "sageattention", "sageattention")
-    attend = opening.names(found, "sageattn")
-    made = Kernels()
-    made.backward, made.rounds, made.whole = False, True, 64
-    made.dense = lambda q, k, v, causal: attend(q, k, v, tensor_layout="NHD", is_causal=causal)
-    if hasattr(found, "sageattn_varlen"):
-        made.packed = lambda q, k, v, ends, longest, causal: found.sageattn_varlen(
+    package_import.require_capability(p, 8, 0, "SageAttention")
+    package = package_import.import_compiled(p, "sageattention", "sageattention")
+    attend = package_import.get_attributes(package, "sageattn")
+    adapter = AttentionKernels()
+    adapter.backward, adapter.rounds, adapter.whole = False, True, 64
+    adapter.dense = lambda q, k, v, causal: attend(q, k, v, tensor_layout="NHD", is_causal=causal)
+    if hasattr(package, "sageattn_varlen"):
+        adapter.packed = lambda q, k, v, ends, longest, causal: package.sageattn_varlen(
             q, k, v, ends, ends, longest, longest, is_causal=causal
         )
-    return made
+    return adapter
 
 
-def varlen(p):
+def load_torch_varlen(p):
     """torch.nn.attention.varlen: in torch from 2.10 on; causal was an argument first and is a window now."""
-    opening.least(p, 8, 0, "torch.nn.attention.varlen")
+    package_import.require_capability(p, 8, 0, "torch.nn.attention.varlen")
     p.torch()
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         raise proof.Absent("this torch has no torch.nn.attention.varlen; 2.10 brings it") from None
     words = inspect.signature(varlen_attn).parameters
-    made = Kernels()
-    made.grouped = "enable_gqa" in words
+    adapter = AttentionKernels()
+    adapter.grouped = "enable_gqa" in words
 
     def packed(q, k, v, ends, longest, causal):
         extra = (
@@ -149,22 +151,24 @@ def varlen(p):
             if "is_causal" in words
             else {"window_size": (-1, 0) if causal else (-1, -1)}
         )
-        if made.grouped and q.shape[1] != k.shape[1]:
+        if adapter.grouped and q.shape[1] != k.shape[1]:
             extra["enable_gqa"] = True
-        return first(varlen_attn(q, k, v, ends, ends, longest, longest, **extra))
+        return first_output(varlen_attn(q, k, v, ends, ends, longest, longest, **extra))
 
-    made.packed = packed
-    return made
+    adapter.packed = packed
+    return adapter
 
 
-def vllm(p):
+def load_vllm_flash(p):
     """The build of FlashAttention in vLLM's own wheel; forward only."""
-    opening.least(p, 8, 0, "vLLM's FlashAttention")
-    p.version("vllm")
-    attend = opening.names(opening.module(p, "vllm.vllm_flash_attn"), "flash_attn_varlen_func")
-    made = Kernels()
-    made.backward = False
-    made.packed = lambda q, k, v, ends, longest, causal: first(
+    package_import.require_capability(p, 8, 0, "vLLM's FlashAttention")
+    p.record_version("vllm")
+    attend = package_import.get_attributes(
+        package_import.import_compiled(p, "vllm.vllm_flash_attn"), "flash_attn_varlen_func"
+    )
+    adapter = AttentionKernels()
+    adapter.backward = False
+    adapter.packed = lambda q, k, v, ends, longest, causal: first_output(
         attend(
             q,
             k,
@@ -176,111 +180,113 @@ def vllm(p):
             causal=causal,
         )
     )
-    return made
+    return adapter
 
 
-ROADS = {
-    "flash-2": flash_2,
-    "flash-3": flash_3,
-    "flash-4": flash_4,
-    "xformers": xformers,
-    "sage": sage,
-    "varlen": varlen,
-    "vllm": vllm,
+LOADERS = {
+    "flash-2": load_flash_2,
+    "flash-3": load_flash_3,
+    "flash-4": load_flash_4,
+    "xformers": load_xformers,
+    "sage": load_sage,
+    "varlen": load_torch_varlen,
+    "vllm": load_vllm_flash,
 }
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
-    kernels = ROADS[p.arguments[0]](p)
+    kernels = LOADERS[p.arguments[0]](p)
     for name in kernels.dtypes:
         if name == "bfloat16" and p.cuda and p.capability() < (8, 0):
             continue
-        held(p, torch, kernels, getattr(torch, name), BOUND[name])
+        check_dtype(p, torch, kernels, getattr(torch, name), BOUND[name])
 
 
-def held(p, torch, kernels, dtype, bound):
+def check_dtype(p, torch, kernels, dtype, bound):
     """Check every shape of one data type."""
     short = str(dtype).rpartition(".")[2]
     for causal in (False, True):
         for heads in ((4, 4), (8, 2)) if kernels.grouped else ((4, 4),):
             label = "%s%s%s" % (short, "_causal" if causal else "", "_gqa" if heads[0] != heads[1] else "")
             if kernels.dense:
-                p.step("dense " + label)
-                dense(p, torch, kernels, dtype, heads, causal, bound, "dense_" + label)
+                p.begin_step("dense " + label)
+                check_dense(p, torch, kernels, dtype, heads, causal, bound, "dense_" + label)
             if kernels.packed:
-                p.step("varlen " + label)
-                packed(p, torch, kernels, dtype, heads, causal, bound, "varlen_" + label)
+                p.begin_step("varlen " + label)
+                check_packed(p, torch, kernels, dtype, heads, causal, bound, "varlen_" + label)
 
 
-def drawn(p, torch, shape, heads, dtype):
+def draw_inputs(p, torch, shape, heads, dtype):
     """Return q, k, v and the output gradient."""
     sizes = [heads[0], heads[1], heads[1], heads[0]]
     return [torch.randn(*shape, one, 64, device=p.device, dtype=dtype) for one in sizes]
 
 
-def dense(p, torch, kernels, dtype, heads, causal, bound, label):
+def check_dense(p, torch, kernels, dtype, heads, causal, bound, label):
     import float64
 
-    for length in lengths(kernels, causal, LENGTH, BLOCK):
-        *inputs, towards = drawn(p, torch, (2, length), heads, dtype)
-        exact = lambda q, k, v: float64.attention(q, k, v, causal)  # noqa: E731
+    for length in lengths_to_try(kernels, causal, LENGTH, BLOCK):
+        *inputs, towards = draw_inputs(p, torch, (2, length), heads, dtype)
+        exact = lambda q, k, v: float64.exact_attention(q, k, v, causal)  # noqa: E731
         ours = lambda q, k, v: kernels.dense(q, k, v, causal)  # noqa: E731
         inside = causal or not kernels.whole or length % kernels.whole == 0
-        compared(p, kernels, ours, exact, inputs, towards, bound, label, inside)
+        compare_kernel(p, kernels, ours, exact, inputs, towards, bound, label, inside)
 
 
-def packed(p, torch, kernels, dtype, heads, causal, bound, label):
+def check_packed(p, torch, kernels, dtype, heads, causal, bound, label):
     import float64
 
-    for many in lengths(kernels, causal, LENGTHS, BLOCKS):
-        *inputs, towards = drawn(p, torch, (sum(many),), heads, dtype)
+    for many in lengths_to_try(kernels, causal, LENGTHS, BLOCKS):
+        *inputs, towards = draw_inputs(p, torch, (sum(many),), heads, dtype)
         ends = torch.tensor([0] + [sum(many[: i + 1]) for i in range(len(many))], device=p.device)
         ends = ends.to(torch.int32)
-        exact = lambda q, k, v: float64.packed(q, k, v, many, causal)  # noqa: B023, E731
+        exact = lambda q, k, v: float64.exact_packed_attention(q, k, v, many, causal)  # noqa: B023, E731
         ours = lambda q, k, v: kernels.packed(q, k, v, ends, max(many), causal)  # noqa: B023, E731
         inside = causal or not kernels.whole or many is BLOCKS
-        compared(p, kernels, ours, exact, inputs, towards, bound, label, inside)
+        compare_kernel(p, kernels, ours, exact, inputs, towards, bound, label, inside)
 
 
-def lengths(kernels, causal, ragged, blocks):
+def lengths_to_try(kernels, causal, ragged, blocks):
     """Return the lengths to try: ragged ones, and whole blocks too if only these are promised."""
     return (ragged, blocks) if kernels.whole and not causal else (ragged,)
 
 
-def compared(p, kernels, ours, exact, inputs, towards, bound, label, inside=True):
+def compare_kernel(p, kernels, ours, exact, inputs, towards, bound, label, inside=True):
     """Compare output and gradients of the kernel with float64."""
     import float64
 
-    leaves = [x.detach().clone().requires_grad_(kernels.backward) for x in inputs]  # some kernels write into their inputs
+    leaves = [
+        x.detach().clone().requires_grad_(kernels.backward) for x in inputs
+    ]  # some kernels write into their inputs
     out = ours(*leaves)
-    reference, slopes = float64.gradients(exact, inputs, towards)
+    reference, slopes = float64.exact_gradients(exact, inputs, towards)
     if kernels.rounds:
-        rounded(p, label, out, reference, inside)
+        check_rounded(p, label, out, reference, inside)
         return
-    p.close(label, out, reference, bound)
+    p.check_close(label, out, reference, bound)
     if kernels.backward:
         out.backward(towards)
         for name, leaf, slope in zip("qkv", leaves, slopes):
-            p.close("%s_d%s" % (label, name), leaf.grad, slope, 2 * bound)
+            p.check_close("%s_d%s" % (label, name), leaf.grad, slope, 2 * bound)
 
 
-def rounded(p, label, out, reference, inside):
+def check_rounded(p, label, out, reference, inside):
     """Check a kernel that rounds on purpose by cosine and mean distance; only recorded where it promises nothing."""
     got, exact = out.detach().double(), reference.double()
     cosine = float((got * exact).sum() / (got.norm() * exact.norm()))
     distance = float((got - exact).abs().sum() / exact.abs().sum())
     if inside:
-        p.number(label + "_cosine", cosine, "least", COSINE)
-        p.number(label + "_relative_l1", distance, "most", DISTANCE)
+        p.record_number(label + "_cosine", cosine, "least", COSINE)
+        p.record_number(label + "_relative_l1", distance, "most", DISTANCE)
     else:
-        p.number(label + "_ragged_relative_l1", distance)
+        p.record_number(label + "_ragged_relative_l1", distance)
         if distance > DISTANCE:
-            p.note(
+            p.record_note(
                 "ragged lengths",
                 "wrong without a causal mask: it counts the keys that fill up the last block",
             )
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

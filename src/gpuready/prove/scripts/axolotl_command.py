@@ -8,31 +8,31 @@ import json
 import os
 import sys
 
-import opening
+import package_import
 import proof
 import tiny_llama as tiny
 
 STEPS = 24
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
     folder = os.getcwd()
-    tiny.offline(folder)
+    tiny.set_offline(folder)
     method = (p.arguments or ["full"])[0]
-    opening.module(p, "axolotl", "axolotl")
-    p.version("transformers")
+    package_import.import_compiled(p, "axolotl", "axolotl")
+    p.record_version("transformers")
     model = os.path.join(folder, "model")
-    tiny.save(p, model, **tiny.SMALL)
-    asked = settings(p, torch, folder, model, method)
-    p.step("run axolotl train (%s)" % method)
-    code, text = ran(p, folder, asked)
+    tiny.save_llama(p, model, **tiny.SMALL_SIZES)
+    config_path = write_config(p, torch, folder, model, method)
+    p.begin_step("run axolotl train (%s)" % method)
+    code, text = run_axolotl(p, folder, config_path)
     if code:
-        raise proof.Wrong("axolotl train ended with %s: %s" % (code, last(text)))
-    judged(p, os.path.join(folder, "out"), method)
+        raise proof.WrongResult("axolotl train ended with %s: %s" % (code, find_last_error(text)))
+    check_training_output(p, os.path.join(folder, "out"), method)
 
 
-def settings(p, torch, folder, model, method):
+def write_config(p, torch, folder, model, method):
     """Write the configuration, as JSON, which is also YAML."""
     data = os.path.join(folder, "data.jsonl")
     with open(data, "w") as file:
@@ -69,7 +69,7 @@ def settings(p, torch, folder, model, method):
     if method != "full":
         # The random head learns too: without it an adapter could learn little.
         words.update(adapter=method, lora_r=16, lora_alpha=32, lora_dropout=0.0)
-        words["lora_target_modules"] = list(tiny.ADAPTED)
+        words["lora_target_modules"] = list(tiny.LORA_TARGETS)
         words["load_in_4bit"] = method == "qlora"
         if not p.cuda:  # Triton kernels that Axolotl enables without checking for a GPU
             words.update(lora_mlp_kernel=False, lora_qkv_kernel=False, lora_o_kernel=False)
@@ -79,21 +79,21 @@ def settings(p, torch, folder, model, method):
     return path
 
 
-def ran(p, folder, asked):
+def run_axolotl(p, folder, config_path):
     """Run the command in this Python, with one process; its output is passed through."""
     import subprocess
 
     env = dict(os.environ)
     if not p.cuda:
         env.update(CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true")
-    words = [sys.executable, "-m", "axolotl.cli.main", "train", asked, "--launcher", "python"]
+    words = [sys.executable, "-m", "axolotl.cli.main", "train", config_path, "--launcher", "python"]
     done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode(errors="replace")
     sys.stdout.write(text)
     return done.returncode, text
 
 
-def last(text):
+def find_last_error(text):
     """Return the error of the last traceback that is not from cleanup; else the last line."""
     named = []
     for part in text.split("Traceback (most recent call last):")[1:]:
@@ -104,29 +104,29 @@ def last(text):
     return (named or lines or ["it said nothing"])[-1][:300]
 
 
-def judged(p, out, method):
+def check_training_output(p, out, method):
     """Check the trainer's log and the weights that the command wrote."""
-    p.step("read what it left")
+    p.begin_step("read what it left")
     states = []
     for place, _, files in os.walk(out):
         states += [os.path.join(place, x) for x in files if x == "trainer_state.json"]
     weights = (
         [x for x in os.listdir(out) if x.endswith((".safetensors", ".bin"))] if os.path.isdir(out) else []
     )
-    p.number("weight_files", len(weights), "least", 1)
+    p.record_number("weight_files", len(weights), "least", 1)
     if not states:
-        raise proof.Wrong("axolotl train ended well and left no trainer_state.json in its output")
-    found = []
+        raise proof.WrongResult("axolotl train ended well and left no trainer_state.json in its output")
+    trainer_states = []
     for path in states:
         with open(path) as file:
-            found.append(json.load(file))
+            trainer_states.append(json.load(file))
     # By name, checkpoint-8 would come after checkpoint-24.
-    state = max(found, key=lambda one: one.get("global_step", 0))
-    p.number("steps", state.get("global_step", 0), "equal", STEPS)
+    state = max(trainer_states, key=lambda one: one.get("global_step", 0))
+    p.record_number("steps", state.get("global_step", 0), "equal", STEPS)
     losses = [row["loss"] for row in state.get("log_history", []) if "loss" in row]
     # Average the first and last few: every step sees other sentences.
-    tiny.fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3] if len(losses) >= 6 else losses)
+    tiny.check_loss_fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3] if len(losses) >= 6 else losses)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -14,45 +14,45 @@ import time
 import bench_host
 import bench_moves
 import proof
-from bench_matmul import CannotHere, Multiply
-from bench_search import median
+from bench_matmul import MatmulBench, NotSupportedHere
+from bench_search import median_value
 
-QUICK = {"search": 0.4, "pass": 0.08, "warm": 0.01, "burst": 0.015, "bursts": 3, "held": 1.2}
-WHOLE = {"search": 2.5, "pass": 0.3, "warm": 0.01, "burst": 0.02, "bursts": 5, "held": 1.2}
-HELD = "-held"
+QUICK_PACE = {"search": 0.4, "pass": 0.08, "warm": 0.01, "burst": 0.015, "bursts": 3, "held": 1.2}
+FULL_PACE = {"search": 2.5, "pass": 0.3, "warm": 0.01, "burst": 0.02, "bursts": 5, "held": 1.2}
+SUSTAINED_SUFFIX = "-held"
 
 
-class Machine:
+class MachineBench:
     """The measures to take, their pace, and the results."""
 
     def __init__(self, p):
         self.p = p
-        self.asked = json.loads(p.arguments[0])
-        self.quick = bool(self.asked.get("quick"))
-        self.pace = QUICK if self.quick else WHOLE
-        self.pace = dict(self.pace, **self.asked.get("pace", {}))
+        self.options = json.loads(p.arguments[0])
+        self.quick = bool(self.options.get("quick"))
+        self.pace = QUICK_PACE if self.quick else FULL_PACE
+        self.pace = dict(self.pace, **self.options.get("pace", {}))
         self.rows, self.store = [], None
         p.record["measures"] = self.rows
 
-    def sweep(self):
+    def run_sweeps(self):
         """Take every measure once, then repeat all that worked."""
         ready = []
-        for word in self.asked["measures"]:
-            row = self._begun(word)
-            once = self._guarded(row, lambda row=row: self._first(row))
+        for word in self.options["measures"]:
+            row = self._begin_row(word)
+            once = self._run_guarded(row, lambda row=row: self._measure_first(row))
             if once is not None:
                 ready.append((row, once))
-        for _ in range(int(self.asked.get("repeat", 2)) - 1):
+        for _ in range(int(self.options.get("repeat", 2)) - 1):
             for row, once in ready:
                 if not row["verdict"]:
-                    self.p.step(f"{row['name']}@{row['device']} again")
-                    self._guarded(row, lambda row=row, once=once: self._pass(row, once))
+                    self.p.begin_step(f"{row['name']}@{row['device']} again")
+                    self._run_guarded(row, lambda row=row, once=once: self._measure_again(row, once))
         for row, once in ready:
             row["verdict"] = row["verdict"] or "measured"
             getattr(once, "close", lambda: None)()
         self.p.write()
 
-    def _begun(self, word):
+    def _begin_row(self, word):
         name, _, device = word.partition("@")
         row = {
             "name": name,
@@ -65,27 +65,27 @@ class Machine:
             "spans": [],
         }
         self.rows.append(row)
-        self.p.step(word)
+        self.p.begin_step(word)
         return row
 
-    def _guarded(self, row, do):
+    def _run_guarded(self, row, do):
         """Record a failing measure as a row, and go on."""
         began = time.time()
         try:
             return do()
-        except (CannotHere, proof.Unsupported) as cannot:
+        except (NotSupportedHere, proof.Unsupported) as cannot:
             row.update(verdict="unsupported", why=str(cannot))
         except proof.Absent as gone:
             row.update(verdict="absent", why=str(gone))
         except Exception as error:
-            row.update(verdict="failed", why=proof._in_words(error)[:300])
-            if row["device"].startswith("cuda") and self._dead():
+            row.update(verdict="failed", why=proof.describe_error(error)[:300])
+            if row["device"].startswith("cuda") and self._is_context_dead():
                 raise SystemExit("the GPU answers no longer in this process") from None
         finally:
             row["spans"].append([began, time.time()])
         return None
 
-    def _dead(self):
+    def _is_context_dead(self):
         """Whether an error has destroyed the CUDA context: then only another process can continue."""
         try:
             self.p._torch.cuda.synchronize()
@@ -93,12 +93,12 @@ class Machine:
             return True
         return False
 
-    def _first(self, row):
-        once, row["at"] = self._prepared(row["name"], row["device"], row)
-        self._pass(row, once)
+    def _measure_first(self, row):
+        once, row["at"] = self._prepare_measure(row["name"], row["device"], row)
+        self._measure_again(row, once)
         return once
 
-    def _pass(self, row, once):
+    def _measure_again(self, row, once):
         middle, best = once(self.pace["pass"])
         slow = row["name"].startswith("kernel")
         row["passes"].append(middle)
@@ -108,98 +108,103 @@ class Machine:
 
     # -- the measures -------------------------------------------------------------------------------------
 
-    def _prepared(self, name, device, row):
+    def _prepare_measure(self, name, device, row):
         """Return a call that takes the measure once, and a description."""
         if name.startswith(("disk", "shared")):
-            return self._stored(name)
-        torch = self._torch(device)
+            return self._prepare_storage(name)
+        torch = self._import_torch(device)
         place = torch.device(device)
         if name == "cpu-matmul":
-            return self._matmul(torch, place, "fp32", row)
-        if name.endswith(HELD):
-            return self._held(torch, place, name, row)
+            return self._prepare_matmul(torch, place, "fp32", row)
+        if name.endswith(SUSTAINED_SUFFIX):
+            return self._prepare_sustained(torch, place, name, row)
         if name.startswith("matmul-"):
-            return self._matmul(torch, place, name.partition("-")[2], row)
+            return self._prepare_matmul(torch, place, name.partition("-")[2], row)
         if name in ("memory-copy", "cpu-memory"):
-            return bench_moves.memory(torch, place, self.quick)
+            return bench_moves.memory_copy_measure(torch, place, self.quick)
         if name in ("host-to-device", "device-to-host"):
-            return bench_moves.transfer(torch, place, self.quick, name == "host-to-device")
+            return bench_moves.transfer_measure(torch, place, self.quick, name == "host-to-device")
         ways = {
-            "peer-to-peer": bench_moves.peers,
-            "kernel-launch": bench_moves.launch,
-            "kernel-round-trip": bench_moves.round_trip,
+            "peer-to-peer": bench_moves.peer_copy_measure,
+            "kernel-launch": bench_moves.kernel_launch_measure,
+            "kernel-round-trip": bench_moves.round_trip_measure,
         }
         if name not in ways:
-            raise CannotHere(f"no measure is called {name}")
+            raise NotSupportedHere(f"no measure is called {name}")
         return ways[name](torch, place, self.quick)
 
-    def _stored(self, name):
-        size = int(self.asked.get("size", 0))
+    def _prepare_storage(self, name):
+        size = int(self.options.get("size", 0))
         if name == "shared-memory":
-            return bench_host.shared(self.asked.get("shm", "/dev/shm"), self.quick, size)
-        folders = [folder for folder in self.asked["folders"] if os.access(folder, os.W_OK)]
+            return bench_host.shared_memory_measure(self.options.get("shm", "/dev/shm"), self.quick, size)
+        folders = [folder for folder in self.options["folders"] if os.access(folder, os.W_OK)]
         if not folders:
-            raise CannotHere(f"{' and '.join(self.asked['folders'])} cannot be written to")
+            raise NotSupportedHere(f"{' and '.join(self.options['folders'])} cannot be written to")
         size = size or (128 if self.quick else 1024) * bench_host.MIB
-        self.store = self.store or bench_host.Store(folders[0], size)
-        return bench_host.disk(self.store, folders[0], name == "disk-read")
+        self.store = self.store or bench_host.BenchFile(folders[0], size)
+        return bench_host.disk_measure(self.store, folders[0], name == "disk-read")
 
-    def _matmul(self, torch, place, precision, row):
-        multiply = Multiply(torch, place, precision)
-        shape = self.asked.get("shapes", {}).get(row["name"])
-        shape, row["tried"] = (tuple(shape), 1) if shape else multiply.found(self.pace["search"], self.quick)
+    def _prepare_matmul(self, torch, place, precision, row):
+        multiply = MatmulBench(torch, place, precision)
+        shape = self.options.get("shapes", {}).get(row["name"])
+        shape, row["tried"] = (
+            (tuple(shape), 1) if shape else multiply.find_best_shape(self.pace["search"], self.quick)
+        )
         row["shape"] = list(shape)
         multiply.pool = None  # freed until the measure itself: six pools would not fit a small GPU
         at = " x ".join(str(side) for side in shape)
 
-        def once(seconds):
-            multiply.pool, multiply.offset = multiply._filled(), 0
+        def measure_bursts(seconds):
+            multiply.pool, multiply.offset = multiply._fill_pool(), 0
             try:
                 if not multiply.clock.cuda:
-                    return multiply.rate(shape, seconds, self.pace["warm"]) or _short()
+                    return multiply.measure_rate(shape, seconds, self.pace["warm"]) or _raise_memory_gone()
                 # Short bursts with rests between: a long one would measure the power limit.
                 turns = [
-                    multiply.rate(shape, self.pace["burst"]) or _short() for _ in range(self.pace["bursts"])
+                    multiply.measure_rate(shape, self.pace["burst"]) or _raise_memory_gone()
+                    for _ in range(self.pace["bursts"])
                 ]
-                return median([middle for middle, _ in turns]), max(best for _, best in turns)
+                return median_value([middle for middle, _ in turns]), max(best for _, best in turns)
             finally:
                 multiply.pool = None
 
-        return once, at
+        return measure_bursts, at
 
-    def _held(self, torch, place, name, row):
+    def _prepare_sustained(self, torch, place, name, row):
         """Run the shape found by the bursts without rests; search for one if there were none."""
-        name = name[: -len(HELD)]
-        multiply = Multiply(torch, place, name.partition("-")[2])
+        name = name[: -len(SUSTAINED_SUFFIX)]
+        multiply = MatmulBench(torch, place, name.partition("-")[2])
         known = [
             r["shape"]
             for r in self.rows
             if r["name"] == name and r["device"] == row["device"] and "shape" in r
         ]
-        asked = self.asked.get("shapes", {}).get(name)
-        shape = asked or (known[0] if known else multiply.found(self.pace["search"], self.quick)[0])
+        shape_given = self.options.get("shapes", {}).get(name)
+        shape = shape_given or (
+            known[0] if known else multiply.find_best_shape(self.pace["search"], self.quick)[0]
+        )
         multiply.pool = None
 
-        def once(seconds):
-            multiply.pool, multiply.offset = multiply._filled(), 0
+        def measure_sustained(seconds):
+            multiply.pool, multiply.offset = multiply._fill_pool(), 0
             try:
-                return multiply.held(tuple(shape), self.pace["held"])
+                return multiply.sustained_rate(tuple(shape), self.pace["held"])
             finally:
                 multiply.pool = None
 
-        return once, " x ".join(str(side) for side in shape)
+        return measure_sustained, " x ".join(str(side) for side in shape)
 
-    def _torch(self, device):
+    def _import_torch(self, device):
         """Import torch and check the device; a CPU never replaces a GPU."""
-        torch = self.p.module("torch") if self.p._torch is None else self.p._torch
+        torch = self.p.import_module("torch") if self.p._torch is None else self.p._torch
         self.p._torch = torch
         self.p.record["versions"]["torch"] = str(torch.__version__)
         self.p.record["versions"]["cuda"] = str(getattr(torch.version, "cuda", None) or "")
         if device.startswith("cuda"):
-            self._gpu(torch, device)
+            self._select_gpu(torch, device)
         return torch
 
-    def _gpu(self, torch, device):
+    def _select_gpu(self, torch, device):
         if not torch.cuda.is_available():
             raise proof.Absent(f"torch {torch.__version__} sees no GPU")
         index = int(device.partition(":")[2] or 0)
@@ -210,14 +215,14 @@ class Machine:
         self.p.record["hardware"][device] = about.name
 
 
-def _short():
-    raise CannotHere("the memory that was free is gone")
+def _raise_memory_gone():
+    raise NotSupportedHere("the memory that was free is gone")
 
 
-def act(p):
-    Machine(p).sweep()
-    p.number("measures", len(p.record["measures"]), "least", 1)
+def run_proof(p):
+    MachineBench(p).run_sweeps()
+    p.record_number("measures", len(p.record["measures"]), "least", 1)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -10,9 +10,9 @@ import json
 import time
 
 import proof
-from bench_clock import Clock
+from bench_clock import BenchClock
 
-SHARES = {
+BUS_SHARES = {
     "all-reduce": lambda n: 2.0 * (n - 1) / n,
     "all-gather": lambda n: (n - 1.0) / n,
     "reduce-scatter": lambda n: (n - 1.0) / n,
@@ -22,16 +22,16 @@ SHARES = {
 """Bytes that cross the bus per byte of the whole buffer."""
 
 
-def calls(torch, dist, ranks, rank, whole, part):
+def collective_calls(torch, dist, ranks, rank, whole, part):
     """Return each collective as a call; ``whole`` has one part per rank."""
     ring = ((rank + 1) % ranks, (rank - 1) % ranks)
     back = torch.empty_like(whole)
 
-    def pass_on(turn):
+    def send_and_receive(turn):
         work = [dist.isend(whole, ring[0]), dist.irecv(back, ring[1])]
         [one.wait() for one in work]
 
-    def pass_on_together(turn):
+    def send_and_receive_batched(turn):
         ops = [dist.P2POp(dist.isend, whole, ring[0]), dist.P2POp(dist.irecv, back, ring[1])]
         [one.wait() for one in dist.batch_isend_irecv(ops)]
 
@@ -40,67 +40,72 @@ def calls(torch, dist, ranks, rank, whole, part):
         "all-gather": lambda turn: dist.all_gather_into_tensor(whole, part),
         "reduce-scatter": lambda turn: dist.reduce_scatter_tensor(part, whole),
         "broadcast": lambda turn: dist.broadcast(whole, 0),
-        "send-receive": pass_on_together if whole.is_cuda else pass_on,
+        "send-receive": send_and_receive_batched if whole.is_cuda else send_and_receive,
     }
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
-    asked = json.loads(p.arguments[0])
-    dist = p.group()
+    options = json.loads(p.arguments[0])
+    dist = p.join_group()
     rows = p.record["measures"] = []
-    clock = Clock(torch, p.device)
-    for size in asked["sizes"]:
+    clock = BenchClock(torch, p.device)
+    for size in options["sizes"]:
         count = max(size // 4 // p.ranks, 1) * p.ranks
         whole = torch.zeros(count, device=p.device)
-        known = calls(torch, dist, p.ranks, p.rank, whole, torch.zeros(count // p.ranks, device=p.device))
-        for word in asked["measures"]:
+        known = collective_calls(
+            torch, dist, p.ranks, p.rank, whole, torch.zeros(count // p.ranks, device=p.device)
+        )
+        for word in options["measures"]:
             name = word.partition("@")[0]
-            p.step(f"{name} of {size} bytes")
-            rows.append(_row(p, dist, clock, name, known[name], count * 4, asked))
+            p.begin_step(f"{name} of {size} bytes")
+            rows.append(_measure_collective(p, dist, clock, name, known[name], count * 4, options))
             p.write()
-    p.number("measures", len(rows), "least", 1)
+    p.record_number("measures", len(rows), "least", 1)
 
 
-def _row(p, dist, clock, name, call, size, asked):
+def _measure_collective(p, dist, clock, name, call, size, options):
     row = {
         "name": name,
-        "device": p.asked,
+        "device": p.requested_device,
         "verdict": "measured",
         "why": "",
         "passes": [],
         "best": 0.0,
         "spans": [],
     }
-    row.update(at=_at(size) + f", {p.ranks} ranks", size=size)
+    row.update(at=_format_size(size) + f", {p.ranks} ranks", size=size)
     began = time.time()
     try:
-        for _ in range(int(asked.get("repeat", 2))):
+        for _ in range(int(options.get("repeat", 2))):
             dist.barrier()
-            middle, best = _timed(clock, call, int(asked.get("turns", 20)))
-            row["passes"].append(size * SHARES[name](p.ranks) / middle)
-            row["best"] = max(row["best"], size * SHARES[name](p.ranks) / best)
+            middle, best = _time_collective(clock, call, int(options.get("turns", 20)))
+            row["passes"].append(size * BUS_SHARES[name](p.ranks) / middle)
+            row["best"] = max(row["best"], size * BUS_SHARES[name](p.ranks) / best)
     except (RuntimeError, ValueError, NotImplementedError) as error:
-        row.update(verdict="unsupported" if _lacks(error) else "failed", why=proof._in_words(error)[:300])
+        row.update(
+            verdict="unsupported" if _is_unsupported(error) else "failed",
+            why=proof.describe_error(error)[:300],
+        )
     row["spans"].append([began, time.time()])
     return row
 
 
-def _lacks(error):
+def _is_unsupported(error):
     text = str(error).lower()
     return isinstance(error, NotImplementedError) or "support" in text or "no backend" in text
 
 
-def _timed(clock, call, turns):
+def _time_collective(clock, call, turns):
     """Time a fixed number of turns: a rank that stopped early would leave the others waiting."""
-    clock.times(call, 3)
-    found = sorted(clock.times(call, turns))
+    clock.time_turns(call, 3)
+    found = sorted(clock.time_turns(call, turns))
     return found[len(found) // 2], found[0]
 
 
-def _at(size):
+def _format_size(size):
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -5,80 +5,82 @@ Argument: 4bit (NF4 and FP4), 8bit (LLM.int8), optimizer (AdamW in 8 bits).
 
 import os
 
-import opening
+import package_import
 import proof
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
-    bnb = opened(p)
-    {"4bit": four, "8bit": eight, "optimizer": optimizer}[p.arguments[0]](p, torch, bnb)
+    bnb = import_bitsandbytes(p)
+    {"4bit": check_4bit, "8bit": check_8bit, "optimizer": check_optimizers}[p.arguments[0]](p, torch, bnb)
 
 
-def opened(p):
+def import_bitsandbytes(p):
     """Import the package and check its library for this CUDA; without it only the first call would fail."""
-    bnb = opening.module(p, "bitsandbytes", "bitsandbytes")
+    bnb = package_import.import_compiled(p, "bitsandbytes", "bitsandbytes")
     from importlib import import_module
 
-    p.step("look for its library")
+    p.begin_step("look for its library")
     part = import_module("bitsandbytes.cextension")
     library = getattr(part, "lib", None)
     folder = os.path.dirname(bnb.__file__)
     brought = sorted(x for x in os.listdir(folder) if x.startswith("libbitsandbytes"))
     if library is None or "Error" in type(library).__name__ or "Mock" in type(library).__name__:
         why = getattr(library, "error_msg", "") or "it could not be loaded"
-        raise proof.Wrong(
+        raise proof.WrongResult(
             "bitsandbytes runs without its library (%s); it brings %s"
             % (str(why).strip().splitlines()[0], ", ".join(brought) or "none")
         )
     if p.cuda and not getattr(library, "compiled_with_cuda", True):
         cuda = p.record["versions"]["cuda"]
-        raise proof.Wrong(
+        raise proof.WrongResult(
             "bitsandbytes took its CPU library; for CUDA %s it brings %s" % (cuda, ", ".join(brought))
         )
-    p.note(
+    p.record_note(
         "library", getattr(getattr(library, "_lib", None), "_name", type(library).__name__).rpartition("/")[2]
     )
     return bnb
 
 
-def four(p, torch, bnb):
+def check_4bit(p, torch, bnb):
     """Quantise blocks of 64 values: the largest error is half a gap of the code, so it has a strict bound."""
-    dtype = torch.bfloat16 if wide(p) else torch.float16
+    dtype = torch.bfloat16 if has_native_bf16(p) else torch.float16
     for kind, most in (("nf4", 0.16), ("fp4", 0.26)):
-        p.step("quantise to " + kind)
+        p.begin_step("quantise to " + kind)
         weight = torch.randn(256, 512, device=p.device, dtype=dtype)
         codes, state = bnb.functional.quantize_4bit(weight, blocksize=64, quant_type=kind)
-        p.number(kind + "_bytes", codes.numel() * codes.element_size(), "most", weight.numel() / 2)
+        p.record_number(kind + "_bytes", codes.numel() * codes.element_size(), "most", weight.numel() / 2)
         back = bnb.functional.dequantize_4bit(codes, state)
         blocks = (back - weight).double().reshape(-1, 64).abs().amax(1)
         largest = weight.double().reshape(-1, 64).abs().amax(1)
-        p.number(kind + "_block_error", (blocks / largest).max(), "most", most)
+        p.record_number(kind + "_block_error", (blocks / largest).max(), "most", most)
     for name, kind, nested in (("nf4", "nf4", False), ("fp4", "fp4", False), ("nf4_double", "nf4", True)):
         words = {"quant_type": kind, "compute_dtype": dtype, "compress_statistics": nested}
-        learned(p, torch, bnb, bnb.nn.Linear4bit, words, name, dtype)
+        check_layer(p, torch, bnb, bnb.nn.Linear4bit, words, name, dtype)
 
 
-def eight(p, torch, bnb):
+def check_8bit(p, torch, bnb):
     """Quantise rows to int8, with outlier columns kept in 16 bits."""
     if hasattr(bnb.functional, "int8_vectorwise_quant"):  # since 0.45
-        p.step("quantise rows to int8")
+        p.begin_step("quantise rows to int8")
         x = torch.randn(64, 512, device=p.device, dtype=torch.float16)
         codes, scale = bnb.functional.int8_vectorwise_quant(x)[:2]
-        p.close("int8_rows", codes.double() * scale.double()[:, None] / 127, x, 6e-3)
+        p.check_close("int8_rows", codes.double() * scale.double()[:, None] / 127, x, 6e-3)
     for name, threshold in (("int8", 0.0), ("int8_outliers", 6.0)):
         words = {"has_fp16_weights": False, "threshold": threshold}
-        learned(p, torch, bnb, bnb.nn.Linear8bitLt, words, name, torch.float16 if p.cuda else torch.bfloat16)
+        check_layer(
+            p, torch, bnb, bnb.nn.Linear8bitLt, words, name, torch.float16 if p.cuda else torch.bfloat16
+        )
 
 
-def wide(p):
+def has_native_bf16(p):
     """Whether bf16 is native here."""
     return not p.cuda or p.capability() >= (8, 0)
 
 
-def learned(p, torch, bnb, kind, words, name, dtype):
+def check_layer(p, torch, bnb, kind, words, name, dtype):
     """Check a layer of the package: its product, and the gradient through it."""
-    p.step("multiply and learn through " + name)
+    p.begin_step("multiply and learn through " + name)
     torch.manual_seed(1)
     plain = torch.nn.Linear(512, 256, bias=True)
     layer = kind(512, 256, bias=True, **words)
@@ -94,13 +96,13 @@ def learned(p, torch, bnb, kind, words, name, dtype):
     weight = plain.weight.to(p.device)
     if "int8" not in name:
         weight = bnb.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
-    p.close(name + "_product", out, x.double() @ weight.double().t() + layer.bias.double(), 3e-2)
+    p.check_close(name + "_product", out, x.double() @ weight.double().t() + layer.bias.double(), 3e-2)
     towards = torch.randn_like(out)
     out.backward(towards)
-    p.close(name + "_gradient", x.grad, towards.double() @ weight.double(), 3e-2)
+    p.check_close(name + "_gradient", x.grad, towards.double() @ weight.double(), 3e-2)
 
 
-def optimizer(p, torch, bnb):
+def check_optimizers(p, torch, bnb):
     """Compare AdamW with 8-bit state with AdamW in float64; the state must really be 8 bits wide."""
     import float64
 
@@ -109,21 +111,21 @@ def optimizer(p, torch, bnb):
     start = torch.randn(128, 256, device=p.device)
     slopes = [torch.randn_like(start) + start.sign() for _ in range(10)]
     for name in ("AdamW8bit", "AdamW"):
-        p.step("step " + name)
+        p.begin_step("step " + name)
         weight = torch.nn.Parameter(start.clone())
         made = getattr(bnb.optim, name)([weight], lr=1e-2, weight_decay=0.1)
         for slope in slopes:
             weight.grad = slope.clone()
             made.step()
-        p.wait()
-        moved = float64.adamw(start, slopes, 1e-2, decay=0.1) - start.double()
-        p.close(
+        p.wait_for_gpu()
+        moved = float64.exact_adamw(start, slopes, 1e-2, decay=0.1) - start.double()
+        p.check_close(
             name.lower() + "_moved", weight.double() - start.double(), moved, 0.08 if "8" in name else 1e-3
         )
         if "8" in name:
             widths = {x.element_size() for k, x in made.state[weight].items() if k in ("state1", "state2")}
-            p.number("state_bytes", max(widths or {0}), "equal", 1)
+            p.record_number("state_bytes", max(widths or {0}), "equal", 1)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -10,91 +10,93 @@ import proof
 COUNT = 1 << 18
 
 
-def act(p):
-    dist = p.group()
+def run_proof(p):
+    dist = p.join_group()
     torch = p.torch()
-    p.note("ranks", p.ranks)
+    p.record_note("ranks", p.ranks)
     for dtype in (torch.float32, torch.float16 if p.cuda else torch.float64):
-        reduced(p, torch, dist, dtype)
-        gathered(p, torch, dist, dtype)
-        scattered(p, torch, dist, dtype)
-        told(p, torch, dist, dtype)
+        check_all_reduce(p, torch, dist, dtype)
+        check_all_gather(p, torch, dist, dtype)
+        check_reduce_scatter(p, torch, dist, dtype)
+        check_broadcast(p, torch, dist, dtype)
         if p.ranks > 1:
-            sent(p, torch, dist, dtype)
-    p.step("barrier")
+            check_send_receive(p, torch, dist, dtype)
+    p.begin_step("barrier")
     dist.barrier()
-    p.wait()
+    p.wait_for_gpu()
 
 
-def mine(p, torch, dtype, rank, count=COUNT):
+def rank_values(p, torch, dtype, rank, count=COUNT):
     """Return a rank's values: known to all ranks, different for each rank and place."""
     at = torch.arange(count, device=p.device) % 13
     return (at + rank + 1).to(dtype)
 
 
-def named(what, dtype):
+def result_name(what, dtype):
     return "%s_%s" % (what, str(dtype).rpartition(".")[2])
 
 
-def reduced(p, torch, dist, dtype):
-    p.step("all-reduce")
-    got = mine(p, torch, dtype, p.rank)
+def check_all_reduce(p, torch, dist, dtype):
+    p.begin_step("all-reduce")
+    got = rank_values(p, torch, dtype, p.rank)
     dist.all_reduce(got)
-    p.wait()
-    p.same(named("all_reduce", dtype), got, sum(mine(p, torch, dtype, r) for r in range(p.ranks)))
-
-
-def gathered(p, torch, dist, dtype):
-    p.step("all-gather")
-    got = [torch.zeros(COUNT, dtype=dtype, device=p.device) for _ in range(p.ranks)]
-    dist.all_gather(got, mine(p, torch, dtype, p.rank))
-    p.wait()
-    p.same(
-        named("all_gather", dtype),
-        torch.stack(got),
-        torch.stack([mine(p, torch, dtype, r) for r in range(p.ranks)]),
+    p.wait_for_gpu()
+    p.check_equal(
+        result_name("all_reduce", dtype), got, sum(rank_values(p, torch, dtype, r) for r in range(p.ranks))
     )
 
 
-def scattered(p, torch, dist, dtype):
-    p.step("reduce-scatter")
+def check_all_gather(p, torch, dist, dtype):
+    p.begin_step("all-gather")
+    got = [torch.zeros(COUNT, dtype=dtype, device=p.device) for _ in range(p.ranks)]
+    dist.all_gather(got, rank_values(p, torch, dtype, p.rank))
+    p.wait_for_gpu()
+    p.check_equal(
+        result_name("all_gather", dtype),
+        torch.stack(got),
+        torch.stack([rank_values(p, torch, dtype, r) for r in range(p.ranks)]),
+    )
+
+
+def check_reduce_scatter(p, torch, dist, dtype):
+    p.begin_step("reduce-scatter")
     whole = COUNT * p.ranks
     got = torch.zeros(COUNT, dtype=dtype, device=p.device)
     try:
-        dist.reduce_scatter_tensor(got, mine(p, torch, dtype, p.rank, whole))
+        dist.reduce_scatter_tensor(got, rank_values(p, torch, dtype, p.rank, whole))
     except (RuntimeError, ValueError) as refused:
         if p.cuda or "support" not in str(refused):
             raise
-        p.note("reduce_scatter", "gloo of this torch has none")
+        p.record_note("reduce_scatter", "gloo of this torch has none")
         return
-    p.wait()
-    total = sum(mine(p, torch, dtype, r, whole) for r in range(p.ranks))
-    p.same(named("reduce_scatter", dtype), got, total[p.rank * COUNT : (p.rank + 1) * COUNT])
+    p.wait_for_gpu()
+    total = sum(rank_values(p, torch, dtype, r, whole) for r in range(p.ranks))
+    p.check_equal(result_name("reduce_scatter", dtype), got, total[p.rank * COUNT : (p.rank + 1) * COUNT])
 
 
-def told(p, torch, dist, dtype):
-    p.step("broadcast")
+def check_broadcast(p, torch, dist, dtype):
+    p.begin_step("broadcast")
     last = p.ranks - 1
-    got = mine(p, torch, dtype, p.rank)
+    got = rank_values(p, torch, dtype, p.rank)
     dist.broadcast(got, src=last)
-    p.wait()
-    p.same(named("broadcast", dtype), got, mine(p, torch, dtype, last))
+    p.wait_for_gpu()
+    p.check_equal(result_name("broadcast", dtype), got, rank_values(p, torch, dtype, last))
 
 
-def sent(p, torch, dist, dtype):
+def check_send_receive(p, torch, dist, dtype):
     """Send to the next rank and receive from the previous one, around the ring."""
-    p.step("send and receive")
+    p.begin_step("send and receive")
     after, before = (p.rank + 1) % p.ranks, (p.rank - 1) % p.ranks
     got = torch.zeros(COUNT, dtype=dtype, device=p.device)
     ops = [
-        dist.P2POp(dist.isend, mine(p, torch, dtype, p.rank), after),
+        dist.P2POp(dist.isend, rank_values(p, torch, dtype, p.rank), after),
         dist.P2POp(dist.irecv, got, before),
     ]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
-    p.wait()
-    p.same(named("send_recv", dtype), got, mine(p, torch, dtype, before))
+    p.wait_for_gpu()
+    p.check_equal(result_name("send_recv", dtype), got, rank_values(p, torch, dtype, before))
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

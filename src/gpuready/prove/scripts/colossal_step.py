@@ -5,31 +5,31 @@ Argument: ddp (TorchDDPPlugin; the only one of these that supports a CPU), zero 
 
 import os
 
-import opening
+import package_import
 import proof
 import tiny_llama as tiny
 
 
-def act(p):
-    tiny.offline(os.getcwd())
+def run_proof(p):
+    tiny.set_offline(os.getcwd())
     torch = p.torch()
     kind = (p.arguments or ["ddp"])[0]
-    colossalai = opening.module(p, "colossalai", "colossalai")
-    launched(p, colossalai)
+    colossalai = package_import.import_compiled(p, "colossalai", "colossalai")
+    launch_colossalai(p, colossalai)
     from colossalai.booster import Booster
 
-    p.step("make the plugin: " + kind)
-    plugin = plugins(p, kind)
-    model = tiny.model(p, **tiny.SMALL)
-    optimizer = optimized(p, torch, kind, model)
-    p.step("boost")
+    p.begin_step("make the plugin: " + kind)
+    plugin = make_plugin(p, kind)
+    model = tiny.make_llama(p, **tiny.SMALL_SIZES)
+    optimizer = make_optimizer(p, torch, kind, model)
+    p.begin_step("boost")
     booster = Booster(plugin=plugin)
     model, optimizer, *_ = booster.boost(model, optimizer)
-    p.step("train")
-    learned(p, booster, model, optimizer)
+    p.begin_step("train")
+    train_boosted(p, booster, model, optimizer)
 
 
-def alone():
+def set_single_rank():
     """Set the variables of a single-rank torchrun, where no launcher has set them."""
     for name, value in (
         ("RANK", "0"),
@@ -46,20 +46,20 @@ def alone():
             os.environ["MASTER_PORT"] = str(free.getsockname()[1])
 
 
-def launched(p, colossalai):
+def launch_colossalai(p, colossalai):
     """Call ColossalAI's launch; it must detect the requested device."""
-    alone()
-    p.step("launch")
+    set_single_rank()
+    p.begin_step("launch")
     colossalai.launch_from_torch(seed=20261115, verbose=False)
     from colossalai.accelerator import get_accelerator
 
     taken = get_accelerator().name
-    p.note("accelerator", taken)
+    p.record_note("accelerator", taken)
     if taken != p.device.type:
-        raise proof.Wrong("ColossalAI took the %s instead of %s" % (taken, p.device.type))
+        raise proof.WrongResult("ColossalAI took the %s instead of %s" % (taken, p.device.type))
 
 
-def plugins(p, kind):
+def make_plugin(p, kind):
     from colossalai.booster import plugin
 
     if kind == "ddp":
@@ -69,18 +69,18 @@ def plugins(p, kind):
     return plugin.GeminiPlugin(precision="bf16" if p.capability() >= (8, 0) else "fp16", initial_scale=2**8)
 
 
-def optimized(p, torch, kind, model):
+def make_optimizer(p, torch, kind, model):
     """Use HybridAdam where the plugin needs it; that compiles an extension on first use."""
     if kind != "gemini":
         return torch.optim.AdamW(model.parameters(), lr=3e-3)
-    p.step("make HybridAdam")
+    p.begin_step("make HybridAdam")
     from colossalai.nn.optimizer import HybridAdam
 
     return HybridAdam(model.parameters(), lr=3e-3)
 
 
-def learned(p, booster, model, optimizer):
-    batch, losses = tiny.batch(p), []
+def train_boosted(p, booster, model, optimizer):
+    batch, losses = tiny.make_batch(p), []
     model.train()
     for _ in range(30):
         loss = model(**batch).loss
@@ -90,9 +90,9 @@ def learned(p, booster, model, optimizer):
         losses.append(float(loss.detach()))
     where = {x.device.type for x in model.parameters()}
     if where != {p.device.type}:
-        raise proof.Wrong("the weights are on %s" % ", ".join(sorted(where)))
-    tiny.fell(p, losses, 0.8)
+        raise proof.WrongResult("the weights are on %s" % ", ".join(sorted(where)))
+    tiny.check_loss_fell(p, losses, 0.8)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -11,39 +11,39 @@ os.environ.setdefault(
 )  # one graph: a pool of compilers would take longer to shut down
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
-    p.step("allocate")
+    p.begin_step("allocate")
     weight = (torch.randn(256, 256, device=p.device) / 16).requires_grad_(True)
     x = torch.randn(64, 256, device=p.device)
-    p.step("eager")
-    expected = run(torch, block, x, weight)
-    exact = run(torch, block, x.double(), weight.detach().double().requires_grad_(True))
-    p.step("compile and run")
-    got = run(torch, torch.compile(block), x, weight)
-    p.wait()
-    p.step("compare")
+    p.begin_step("eager")
+    expected = forward_backward(torch, gated_block, x, weight)
+    exact = forward_backward(torch, gated_block, x.double(), weight.detach().double().requires_grad_(True))
+    p.begin_step("compile and run")
+    got = forward_backward(torch, torch.compile(gated_block), x, weight)
+    p.wait_for_gpu()
+    p.begin_step("compare")
     for name, one, other in zip(("output", "gradient"), got, exact):
-        p.close(name, one, other, 5e-5)
+        p.check_close(name, one, other, 5e-5)
     for name, one, other in zip(("eager_output", "eager_gradient"), expected, exact):
-        p.close(name, one, other, 5e-5)
-    p.number("graphs_compiled", graphs(), "least", 1)
+        p.check_close(name, one, other, 5e-5)
+    p.record_number("graphs_compiled", count_compiled_graphs(), "least", 1)
 
 
-def block(x, weight):
+def gated_block(x, weight):
     scale = (x * x).mean(-1, keepdim=True).add(1e-6).rsqrt()
     hidden = (x * scale) @ weight
     return (hidden.sigmoid() * hidden).tanh() + x
 
 
-def run(torch, function, x, weight):
+def forward_backward(torch, function, x, weight):
     weight.grad = None
     out = function(x, weight)
     (out * out).mean().backward()
     return out.detach(), weight.grad.detach().clone()
 
 
-def graphs():
+def count_compiled_graphs():
     """Count the compiled graphs: a silent fallback to eager compiles none."""
     from torch._dynamo.utils import counters
 
@@ -51,4 +51,4 @@ def graphs():
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

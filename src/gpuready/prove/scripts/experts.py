@@ -6,12 +6,12 @@ Every token goes to every expert, so that rounding cannot reroute a token and th
 
 import os
 
-import opening
+import package_import
 import proof
 import quantised
 import tiny_llama as tiny
 
-SIZES = {
+MODEL_SIZES = {
     "hidden_size": 256,
     "intermediate_size": 256,
     "num_hidden_layers": 1,
@@ -24,79 +24,79 @@ SIZES = {
     "max_position_embeddings": 512,
     "use_cache": False,
 }
-LEAST = {"grouped_mm": (8, 0), "sonicmoe": (9, 0), "deepgemm": (9, 0), "mxfp4": (7, 5)}
+CAPABILITY_FLOORS = {"grouped_mm": (8, 0), "sonicmoe": (9, 0), "deepgemm": (9, 0), "mxfp4": (7, 5)}
 
 
-def act(p):
-    tiny.offline(os.getcwd())
+def run_proof(p):
+    tiny.set_offline(os.getcwd())
     torch = p.torch()
     kind = p.arguments[0]
-    opening.least(p, *LEAST[kind], kind)
-    transformers = opening.module(p, "transformers", "transformers")
+    package_import.require_capability(p, *CAPABILITY_FLOORS[kind], kind)
+    transformers = package_import.import_compiled(p, "transformers", "transformers")
     if kind != "grouped_mm":
-        p.module("kernels", "kernels")  # kernels of the hub; absent if nothing can load them
+        p.import_module("kernels", "kernels")  # kernels of the hub; absent if nothing can load them
     folder = os.path.join(os.getcwd(), "model")
-    exact = made(p, torch, transformers, kind, folder)
+    exact = save_tiny_model(p, torch, transformers, kind, folder)
     half = torch.bfloat16
     if kind == "mxfp4":
-        model = quantised.loaded(p, torch, transformers, folder, transformers.Mxfp4Config())
-        p.number("kept_in_16_bits", whole(torch, model), "equal", 0)
+        model = quantised.load_quantised(p, torch, transformers, folder, transformers.Mxfp4Config())
+        p.record_number("kept_in_16_bits", count_plain_experts(torch, model), "equal", 0)
         bound = 0.5
     else:
-        p.step("load with experts by " + kind)
-        model = routed(p, transformers, folder, kind, half)
+        p.begin_step("load with experts by " + kind)
+        model = load_with_experts(p, transformers, folder, kind, half)
         bound = 5e-2
-    compared(p, torch, model, exact, bound)
+    compare_expert_logits(p, torch, model, exact, bound)
 
 
-def made(p, torch, transformers, kind, folder):
+def save_tiny_model(p, torch, transformers, kind, folder):
     """Make and save the model; weights are rounded to bf16 first, so that both sides start equal."""
     name = "GptOss" if kind == "mxfp4" else "Mixtral"
     if not hasattr(transformers, name + "Config"):
-        raise proof.Absent("transformers %s has no %s" % (p.version("transformers"), name))
-    p.step("make a tiny " + name)
+        raise proof.Absent("transformers %s has no %s" % (p.record_version("transformers"), name))
+    p.begin_step("make a tiny " + name)
     torch.manual_seed(5)
-    model = getattr(transformers, name + "ForCausalLM")(getattr(transformers, name + "Config")(**SIZES))
+    model = getattr(transformers, name + "ForCausalLM")(getattr(transformers, name + "Config")(**MODEL_SIZES))
     model = model.to(torch.bfloat16)
     model.save_pretrained(folder)
     return model
 
 
-def routed(p, transformers, folder, kind, half):
+def load_with_experts(p, transformers, folder, kind, half):
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=half, experts_implementation=kind, device_map={"": str(p.device)}
         )
     except Exception as bad:
-        raise quantised.unfetched(bad) or bad from None
+        raise quantised.as_absent_kernel(bad) or bad from None
     taken = getattr(model.config, "_experts_implementation", "")
-    p.note("experts", taken)
+    p.record_note("experts", taken)
     if taken != kind:
-        raise proof.Wrong("the experts go by %s instead of %s" % (taken or "an unknown road", kind))
+        raise proof.WrongResult("the experts go by %s instead of %s" % (taken or "an unknown road", kind))
     return model
 
 
-def whole(torch, model):
+def count_plain_experts(torch, model):
     """Count expert weights that are still ordinary 16-bit tensors."""
     wide = (torch.float32, torch.float16, torch.bfloat16)
     names = [n for n, w in model.named_parameters() if "experts" in n and "bias" not in n and w.dtype in wide]
     return len(names)
 
 
-def compared(p, torch, model, exact, bound):
+def compare_expert_logits(p, torch, model, exact, bound):
     ids = torch.arange(96, device=p.device).reshape(2, 48)
-    p.step("multiply")
+    p.begin_step("multiply")
     try:
         with torch.no_grad():
             got = model(input_ids=ids).logits
     except Exception as bad:
-        raise quantised.unfetched(bad) or bad from None
+        raise quantised.as_absent_kernel(bad) or bad from None
     exact = exact.double().to(p.device)
     if hasattr(exact, "set_experts_implementation"):
         exact.set_experts_implementation("eager")
     with torch.no_grad():
-        p.close("logits", got, exact(input_ids=ids).logits, bound)
+        p.check_close("logits", got, exact(input_ids=ids).logits, bound)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

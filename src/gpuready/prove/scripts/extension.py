@@ -18,7 +18,7 @@ LIMITS = {"float32": 2e-6, "bfloat16": 1e-2, "float16": 2e-3}
 """Rounding of the parameter, relative to the reference's largest value."""
 
 
-def own_package() -> None:
+def import_own_gpuready() -> None:
     """Import the gpuready that contains this script, and nothing else from where it is installed."""
     if sys.version_info < (3, 10):  # noqa: UP036  the target's Python may be older than gpuready supports
         raise proof.Unsupported("gpuready's extensions want Python 3.10 or newer")
@@ -32,35 +32,35 @@ def own_package() -> None:
     spec.loader.exec_module(package)
 
 
-def act(p: proof.Proof) -> None:
+def run_proof(p: proof.ProofRun) -> None:
     torch = p.torch()
     if p.cuda and torch.version.hip:
         raise proof.Unsupported("the kernel is CUDA, and this torch is built for ROCm")
-    own_package()
+    import_own_gpuready()
     from gpuready import extensions
     from gpuready.runtime import optimizers
 
     # Always compile here: a prebuilt library would test another machine's compiler.
     os.environ["GPUREADY_EXTENSIONS_DIR"] = os.path.join(os.getcwd(), "extensions")
-    p.step("compile")
-    kernel = next(one for one in extensions.OURS if one.kind == ("cuda" if p.cuda else "cpu"))
+    p.begin_step("compile")
+    kernel = next(one for one in extensions.BUNDLED_EXTENSIONS if one.kind == ("cuda" if p.cuda else "cpu"))
     try:
-        loaded = extensions.load(kernel, torch, prebuilt=False)
-    except extensions.CannotBuild as cannot:
-        said = str(cannot)
-        if "there is no C++ compiler" in said or ("nvcc" in said and "failed" not in said):
-            raise proof.Absent(said) from None
-        raise proof.Wrong(said) from None
-    p.number("build_seconds", loaded.seconds, unit="s")
-    p.note("built for", " ".join(loaded.entry.targets) or loaded.entry.inputs["machine"])
-    p.note("compiler", " ".join(map(str, loaded.entry.inputs["compiler"])))
+        loaded = extensions.load_extension(kernel, torch, prebuilt=False)
+    except extensions.CannotBuild as error:
+        message = str(error)
+        if "there is no C++ compiler" in message or ("nvcc" in message and "failed" not in message):
+            raise proof.Absent(message) from None
+        raise proof.WrongResult(message) from None
+    p.record_number("build_seconds", loaded.seconds, unit="s")
+    p.record_note("built for", " ".join(loaded.entry.targets) or loaded.entry.inputs["machine"])
+    p.record_note("compiler", " ".join(map(str, loaded.entry.inputs["compiler"])))
     optimizer = optimizers.FusedAdamW if p.cuda else optimizers.CPUAdam
     for name in ("float32", "bfloat16", "float16"):
-        p.step(f"step in {name}")
-        compare(p, torch, optimizer, name)
+        p.begin_step(f"step in {name}")
+        compare_with_float64(p, torch, optimizer, name)
 
 
-def compare(p: proof.Proof, torch: Any, optimizer: Any, name: str) -> None:
+def compare_with_float64(p: proof.ProofRun, torch: Any, optimizer: Any, name: str) -> None:
     """Take a few steps beside torch's AdamW in float64, which starts each step from our values."""
     kind = getattr(torch, name)
     mine = [torch.randn(shape, device=p.device).to(kind).requires_grad_() for shape in SHAPES]
@@ -75,10 +75,10 @@ def compare(p: proof.Proof, torch: Any, optimizer: Any, name: str) -> None:
             other.grad = one.grad.cpu().double()
         ours.step()
         theirs.step()
-        p.wait()
+        p.wait_for_gpu()
     for at, (one, other) in enumerate(zip(mine, reference, strict=True)):
-        p.close(f"{name}_{at}", one, other, LIMITS[name])
+        p.check_close(f"{name}_{at}", one, other, LIMITS[name])
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -13,9 +13,9 @@ os.environ.setdefault(
 WINDOW = 64
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
-    p.step("import flex_attention")
+    p.begin_step("import flex_attention")
     try:
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     except ImportError:
@@ -25,27 +25,27 @@ def act(p):
     shape = (1, 4, 256, 64)
     dtype = torch.float16 if p.cuda else torch.float32
     q, k, v = (torch.randn(shape, device=p.device, dtype=dtype, requires_grad=p.cuda) for _ in range(3))
-    p.step("make the mask")
-    mask = create_block_mask(near, None, None, shape[2], shape[2], device=str(p.device))
-    p.step("compile and run")
+    p.begin_step("make the mask")
+    mask = create_block_mask(sliding_window, None, None, shape[2], shape[2], device=str(p.device))
+    p.begin_step("compile and run")
     got = torch.compile(flex_attention)(q, k, v, block_mask=mask)
     out = torch.randn_like(got)
     if p.cuda:
         got.backward(out)
-    p.wait()
-    p.step("compare with float64")
-    exact, gradients = reference(torch, q, k, v, out)
-    p.close("output", got, exact, 1e-2)
+    p.wait_for_gpu()
+    p.begin_step("compare with float64")
+    exact, gradients = window_attention(torch, q, k, v, out)
+    p.check_close("output", got, exact, 1e-2)
     if p.cuda:
-        p.close("gradient_q", q.grad, gradients[0], 2e-2)
-        p.close("gradient_v", v.grad, gradients[2], 2e-2)
+        p.check_close("gradient_q", q.grad, gradients[0], 2e-2)
+        p.check_close("gradient_v", v.grad, gradients[2], 2e-2)
 
 
-def near(batch, head, query, key):
+def sliding_window(batch, head, query, key):
     return (query >= key) & (query - key <= WINDOW)
 
 
-def reference(torch, q, k, v, out):
+def window_attention(torch, q, k, v, out):
     q, k, v = (x.detach().double().requires_grad_(True) for x in (q, k, v))
     at = torch.arange(q.shape[-2], device=q.device)
     apart = at[:, None] - at[None, :]
@@ -56,4 +56,4 @@ def reference(torch, q, k, v, out):
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -8,7 +8,7 @@ import math
 import torch
 
 
-def attention(q, k, v, causal, scale=None):
+def exact_attention(q, k, v, causal, scale=None):
     """Softmax attention; k and v may have fewer heads than q (GQA); causal masks align at the last position."""
     share = q.shape[2] // k.shape[2]
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
@@ -21,17 +21,17 @@ def attention(q, k, v, causal, scale=None):
     return (weight.softmax(-1) @ v).transpose(1, 2)
 
 
-def packed(q, k, v, lengths, causal):
+def exact_packed_attention(q, k, v, lengths, causal):
     """The same for concatenated sequences, (total, heads, size); none may see another."""
     parts, begin = [], 0
     for length in lengths:
         one = slice(begin, begin + length)
-        parts.append(attention(q[None, one], k[None, one], v[None, one], causal)[0])
+        parts.append(exact_attention(q[None, one], k[None, one], v[None, one], causal)[0])
         begin += length
     return torch.cat(parts)
 
 
-def gradients(function, inputs, towards):
+def exact_gradients(function, inputs, towards):
     """Return the result in float64 and its gradient for every input, for the output gradient ``towards``."""
     leaves = [x.detach().double().requires_grad_() for x in inputs]
     out = function(*leaves)
@@ -39,17 +39,17 @@ def gradients(function, inputs, towards):
     return out.detach(), [x.grad for x in leaves]
 
 
-def cross_entropy(hidden, weight, labels, ignored=-100):
+def exact_cross_entropy(hidden, weight, labels, ignored=-100):
     """Mean loss of a linear head, in float64."""
     logits = hidden.double() @ weight.double().t()
     return torch.nn.functional.cross_entropy(logits, labels, ignore_index=ignored)
 
 
-def rms_norm(x, weight, eps=1e-6):
+def exact_rms_norm(x, weight, eps=1e-6):
     return x.double() * (x.double().pow(2).mean(-1, keepdim=True) + eps).rsqrt() * weight.double()
 
 
-def selective_scan(u, delta, a, b, c, d, z, bias):
+def exact_selective_scan(u, delta, a, b, c, d, z, bias):
     """Mamba's recurrence: u, delta, z (batch, width, length), a (width, state), b and c (batch, state, length)."""
     u, delta, a, b, c, d, z, bias = (x.double() for x in (u, delta, a, b, c, d, z, bias))
     delta = torch.nn.functional.softplus(delta + bias[:, None])
@@ -63,7 +63,7 @@ def selective_scan(u, delta, a, b, c, d, z, bias):
     return y * torch.nn.functional.silu(z)
 
 
-def conv1d(x, weight, bias):
+def exact_conv1d(x, weight, bias):
     """Causal depthwise convolution with SiLU: x (batch, width, length), weight (width, taps)."""
     taps = weight.shape[1]
     padded = torch.nn.functional.pad(x.double(), (taps - 1, 0))
@@ -71,7 +71,7 @@ def conv1d(x, weight, bias):
     return torch.nn.functional.silu(made)
 
 
-def adamw(weight, gradients_, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
+def exact_adamw(weight, gradients_, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
     """Return the weight after one AdamW step per gradient (decoupled decay), in float64."""
     w = weight.detach().double().clone()
     m, s = torch.zeros_like(w), torch.zeros_like(w)

@@ -3,17 +3,22 @@
 Argument: liger (linear cross entropy, RMS norm, SwiGLU), cut-cross-entropy, lora (Axolotl's LoRA kernels), mamba.
 """
 
-import opening
+import package_import
 import proof
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
-    roads = {"liger": liger, "cut-cross-entropy": cut, "lora": lora, "mamba": mamba}
+    roads = {
+        "liger": check_liger,
+        "cut-cross-entropy": check_cut_cross_entropy,
+        "lora": check_lora_kernels,
+        "mamba": check_mamba,
+    }
     roads[p.arguments[0]](p, torch)
 
 
-def compared(p, label, ours, exact, inputs, bound):
+def compare_function(p, label, ours, exact, inputs, bound):
     """Compare a function's result and all gradients with its float64 form."""
     import float64
 
@@ -21,14 +26,14 @@ def compared(p, label, ours, exact, inputs, bound):
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     out = ours(*leaves)
     towards = torch.randn_like(out.detach())
-    reference, slopes = float64.gradients(exact, inputs, towards)
-    p.close(label, out, reference, bound)
+    reference, slopes = float64.exact_gradients(exact, inputs, towards)
+    p.check_close(label, out, reference, bound)
     out.backward(towards)
     for place, (leaf, slope) in enumerate(zip(leaves, slopes)):
-        p.close("%s_d%d" % (label, place), leaf.grad, slope, 2 * bound)
+        p.check_close("%s_d%d" % (label, place), leaf.grad, slope, 2 * bound)
 
 
-def loss(p, torch, label, ours, bound=3e-2):
+def check_linear_loss(p, torch, label, ours, bound=3e-2):
     """Check a loss of hidden states and the head's weight, with some labels ignored."""
     import float64
 
@@ -36,57 +41,63 @@ def loss(p, torch, label, ours, bound=3e-2):
     weight = torch.randn(1000, 256, device=p.device, dtype=torch.bfloat16) / 16
     labels = torch.randint(0, 1000, (192,), device=p.device)
     labels[::7] = -100
-    p.step(label)
-    compared(
+    p.begin_step(label)
+    compare_function(
         p,
         label,
         lambda h, w: ours(h, w, labels),
-        lambda h, w: float64.cross_entropy(h, w, labels),
+        lambda h, w: float64.exact_cross_entropy(h, w, labels),
         [hidden, weight],
         bound,
     )
 
 
-def liger(p, torch):
+def check_liger(p, torch):
     import float64
 
-    opening.least(p, 7, 0, "Triton")
-    opening.module(p, "triton")
-    found = opening.module(p, "liger_kernel.transformers", "liger-kernel")
-    fused, norm = opening.names(found, "LigerFusedLinearCrossEntropyLoss", "LigerRMSNorm")
-    loss(p, torch, "linear_cross_entropy", lambda h, w, y: fused()(w, h, y))
-    p.step("rms norm")
+    package_import.require_capability(p, 7, 0, "Triton")
+    package_import.import_compiled(p, "triton")
+    package = package_import.import_compiled(p, "liger_kernel.transformers", "liger-kernel")
+    fused, norm = package_import.get_attributes(package, "LigerFusedLinearCrossEntropyLoss", "LigerRMSNorm")
+    check_linear_loss(p, torch, "linear_cross_entropy", lambda h, w, y: fused()(w, h, y))
+    p.begin_step("rms norm")
     layer = norm(256, eps=1e-6).to(p.device)
     x = torch.randn(64, 256, device=p.device)
-    compared(p, "rms_norm", layer, lambda a: float64.rms_norm(a, layer.weight.detach()), [x], 1e-4)
-    p.step("swiglu")
-    ops = opening.module(p, "liger_kernel.ops.swiglu")
+    compare_function(
+        p, "rms_norm", layer, lambda a: float64.exact_rms_norm(a, layer.weight.detach()), [x], 1e-4
+    )
+    p.begin_step("swiglu")
+    ops = package_import.import_compiled(p, "liger_kernel.ops.swiglu")
     gate, up = torch.randn(2, 64, 512, device=p.device).unbind(0)
     silu = torch.nn.functional.silu
-    compared(p, "swiglu", ops.LigerSiLUMulFunction.apply, lambda a, b: silu(a) * b, [gate, up], 1e-4)
+    compare_function(
+        p, "swiglu", ops.LigerSiLUMulFunction.apply, lambda a, b: silu(a) * b, [gate, up], 1e-4
+    )
 
 
-def cut(p, torch):
-    opening.least(p, 7, 0, "Triton")
-    found = opening.module(p, "cut_cross_entropy", "cut-cross-entropy")
-    fused = opening.names(found, "linear_cross_entropy")
+def check_cut_cross_entropy(p, torch):
+    package_import.require_capability(p, 7, 0, "Triton")
+    package = package_import.import_compiled(p, "cut_cross_entropy", "cut-cross-entropy")
+    fused = package_import.get_attributes(package, "linear_cross_entropy")
     # By default its gradient drops what is below the rounding of bf16.
-    loss(p, torch, "linear_cross_entropy", lambda h, w, y: fused(h, w, y, filter_eps=None))
+    check_linear_loss(p, torch, "linear_cross_entropy", lambda h, w, y: fused(h, w, y, filter_eps=None))
     if "fork" in p.arguments:
-        patch = opening.module(p, "cut_cross_entropy.transformers.patch")
+        patch = package_import.import_compiled(p, "cut_cross_entropy.transformers.patch")
         if not getattr(patch, "AXOLOTL_CCE_FORK", False):
-            raise proof.Wrong("cut-cross-entropy is not Axolotl's fork, which is the only one that it takes")
+            raise proof.WrongResult(
+                "cut-cross-entropy is not Axolotl's fork, which is the only one that it takes"
+            )
 
 
-def lora(p, torch):
+def check_lora_kernels(p, torch):
     """Check Axolotl's LoRA kernels: a projection and the whole SwiGLU block."""
-    opening.least(p, 7, 0, "Triton")
-    found = opening.module(p, "axolotl.kernels.lora", "axolotl")
-    block, output = opening.names(found, "apply_lora_mlp_swiglu", "apply_lora_o")
-    mlp, attention = adapted(p, torch)
+    package_import.require_capability(p, 7, 0, "Triton")
+    package = package_import.import_compiled(p, "axolotl.kernels.lora", "axolotl")
+    block, output = package_import.get_attributes(package, "apply_lora_mlp_swiglu", "apply_lora_o")
+    mlp, attention = make_lora_layers(p, torch)
     x = torch.randn(2, 48, 256, device=p.device, dtype=torch.bfloat16) / 4
     for label, apply, holder in (("mlp", block, mlp), ("o_proj", output, attention)):
-        p.step("lora " + label)
+        p.begin_step("lora " + label)
         plain = (lambda a: mlp(a)) if label == "mlp" else (lambda a: attention.o_proj(a))
         leaf = x.detach().clone().requires_grad_()
         out = apply(holder, leaf.clone())
@@ -94,27 +105,27 @@ def lora(p, torch):
         out.backward(towards)
         got = [leaf.grad] + [w.grad for w in holder.parameters() if w.grad is not None]
         holder.zero_grad(set_to_none=True)
-        plain_pass(p, plain, x, towards, out, got, holder.double(), label)
+        compare_plain_pass(p, plain, x, towards, out, got, holder.double(), label)
 
 
-def plain_pass(p, plain, x, towards, out, got, holder, label):
+def compare_plain_pass(p, plain, x, towards, out, got, holder, label):
     """Compare with the layers themselves, in float64."""
     leaf = x.detach().double().requires_grad_()
     exact = plain(leaf)
     exact.backward(towards.double())
-    p.close(label, out, exact, 3e-2)
+    p.check_close(label, out, exact, 3e-2)
     slopes = [leaf.grad] + [w.grad for w in holder.parameters() if w.grad is not None]
-    p.number(label + "_gradients", len(got), "equal", len(slopes))
+    p.record_number(label + "_gradients", len(got), "equal", len(slopes))
     for place, (one, slope) in enumerate(zip(got, slopes)):
-        p.close("%s_d%d" % (label, place), one, slope, 6e-2)
+        p.check_close("%s_d%d" % (label, place), one, slope, 6e-2)
 
 
-def adapted(p, torch):
+def make_lora_layers(p, torch):
     """Return an MLP and an attention of the tiny Llama under LoRA with non-zero B matrices."""
     import tiny_llama
     import trainer
 
-    model = trainer.adapted(p, tiny_llama.model(p)).to(p.device, torch.bfloat16)
+    model = trainer.add_lora(p, tiny_llama.make_llama(p)).to(p.device, torch.bfloat16)
     for name, weight in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.05)
@@ -122,31 +133,33 @@ def adapted(p, torch):
     return layer.mlp, layer.self_attn
 
 
-def mamba(p, torch):
+def check_mamba(p, torch):
     import float64
 
-    found = opening.module(p, "mamba_ssm.ops.selective_scan_interface", "mamba-ssm")
-    scan = opening.names(found, "selective_scan_fn")
+    package = package_import.import_compiled(p, "mamba_ssm.ops.selective_scan_interface", "mamba-ssm")
+    scan = package_import.get_attributes(package, "selective_scan_fn")
     width, state, length = 64, 16, 96
     draw = lambda *shape: torch.randn(*shape, device=p.device)  # noqa: E731
     u, delta, z = draw(2, width, length), draw(2, width, length) / 2, draw(2, width, length)
     a = -torch.rand(width, state, device=p.device) - 0.1
     b, c, d, bias = draw(2, state, length), draw(2, state, length), draw(width), draw(width) / 2
-    p.step("selective scan")
-    compared(
+    p.begin_step("selective scan")
+    compare_function(
         p,
         "scan",
         lambda u, delta, b, c, z: scan(u, delta, a, b, c, d, z=z, delta_bias=bias, delta_softplus=True),
-        lambda u, delta, b, c, z: float64.selective_scan(u, delta, a, b, c, d, z, bias),
+        lambda u, delta, b, c, z: float64.exact_selective_scan(u, delta, a, b, c, d, z, bias),
         [u, delta, b, c, z],
         1e-3,
     )
-    conv = opening.names(opening.module(p, "causal_conv1d", "causal-conv1d"), "causal_conv1d_fn")
-    p.step("causal convolution")
+    conv = package_import.get_attributes(
+        package_import.import_compiled(p, "causal_conv1d", "causal-conv1d"), "causal_conv1d_fn"
+    )
+    p.begin_step("causal convolution")
     x, weight, add = draw(2, width, length), draw(width, 4), draw(width)
     ours = lambda x, w, b: conv(x, w, b, activation="silu")  # noqa: E731
-    compared(p, "conv", ours, float64.conv1d, [x, weight, add], 1e-3)
+    compare_function(p, "conv", ours, float64.exact_conv1d, [x, weight, add], 1e-3)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -14,74 +14,74 @@ SHAPE = (512, 1024, 768)  # rows, the length of a sum, columns
 BOUNDS = {"fp32": 4e-6, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.2e-2}
 
 
-def act(p):
+def run_proof(p):
     kind = p.arguments[0] if p.arguments else "fp32"
     torch = p.torch()
     if kind == "int8":
-        whole_numbers(p, torch)
+        check_int8_product(p, torch)
     elif kind == "fp8":
-        narrow(p, torch)
+        check_fp8_product(p, torch)
     else:
-        floating(p, torch, kind)
+        check_floating(p, torch, kind)
 
 
-def inputs(p, torch, dtype, shape=SHAPE):
+def make_inputs(p, torch, dtype, shape=SHAPE):
     rows, inner, columns = shape
-    p.step("allocate")
+    p.begin_step("allocate")
     a = torch.randn(rows, inner, device=p.device, dtype=torch.float32)
     b = torch.randn(inner, columns, device=p.device, dtype=torch.float32)
     return a.to(dtype), b.to(dtype)
 
 
-def floating(p, torch, kind):
+def check_floating(p, torch, kind):
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(kind, torch.float32)
     if p.cuda:
-        tensor_float(torch, kind == "tf32")
+        set_tf32(torch, kind == "tf32")
     if kind == "bf16" and p.cuda and not torch.cuda.is_bf16_supported():
         raise proof.Unsupported("torch says that this GPU has no bf16")
-    a, b = inputs(p, torch, dtype)
-    p.step("multiply in " + kind)
+    a, b = make_inputs(p, torch, dtype)
+    p.begin_step("multiply in " + kind)
     c = a @ b
-    p.wait()
+    p.wait_for_gpu()
     if c.dtype != dtype:
-        raise proof.Wrong("the product came out as %s" % c.dtype)
+        raise proof.WrongResult("the product came out as %s" % c.dtype)
     reference = a.double() @ b.double()
-    p.step("compare with float64")
-    error = p.close("product", c, reference, BOUNDS[kind])
+    p.begin_step("compare with float64")
+    error = p.check_close("product", c, reference, BOUNDS[kind])
     if kind == "tf32" and p.cuda:
         # An exact fp32 result would mean that tf32 was requested but not used.
-        p.number("tf32_taken", error, "least", 2e-5)
+        p.record_number("tf32_taken", error, "least", 2e-5)
     if kind == "fp32":
-        gradient(p, torch, a, b)
+        check_gradient(p, torch, a, b)
 
 
-def tensor_float(torch, on):
+def set_tf32(torch, on):
     torch.backends.cuda.matmul.allow_tf32 = on
     torch.backends.cudnn.allow_tf32 = on
 
 
-def gradient(p, torch, a, b):
-    p.step("backward")
+def check_gradient(p, torch, a, b):
+    p.begin_step("backward")
     a = a.clone().requires_grad_(True)
     (a @ b).sum().backward()
-    p.close("gradient", a.grad, b.double().sum(1).expand_as(a), 1e-5)
+    p.check_close("gradient", a.grad, b.double().sum(1).expand_as(a), 1e-5)
 
 
-def whole_numbers(p, torch):
-    p.step("allocate")
+def check_int8_product(p, torch):
+    p.begin_step("allocate")
     rows, inner, columns = 64, 256, 128
     a = torch.randint(-127, 128, (rows, inner), device=p.device, dtype=torch.int8)
     b = torch.randint(-127, 128, (columns, inner), device=p.device, dtype=torch.int8).t()
     if not hasattr(torch, "_int_mm"):
         raise proof.Unsupported("torch %s has no int8 product (torch._int_mm)" % torch.__version__)
-    p.step("multiply in int8")
+    p.begin_step("multiply in int8")
     c = torch._int_mm(a, b)
-    p.wait()
-    p.step("compare, exactly")
-    p.same("product", c.double(), a.double().cpu() @ b.double().cpu())
+    p.wait_for_gpu()
+    p.begin_step("compare, exactly")
+    p.check_equal("product", c.double(), a.double().cpu() @ b.double().cpu())
 
 
-def narrow(p, torch):
+def check_fp8_product(p, torch):
     """Check fp8 through torch._scaled_mm: one scale per tensor, and one per row where supported."""
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
         raise proof.Unsupported("torch %s has no fp8 product (torch._scaled_mm)" % torch.__version__)
@@ -89,42 +89,45 @@ def narrow(p, torch):
         raise proof.Unsupported(
             "fp8 products begin at compute capability 8.9, and this GPU has %d.%d" % p.capability()
         )
-    a, b = inputs(p, torch, torch.float32)
-    p.step("fp8, one scale for a tensor")
-    a8, sa = quantised(torch, a, None)
-    b8, sb = quantised(torch, b.t().contiguous(), None)
-    check(p, torch, "per_tensor", a8, sa, b8, sb)
+    a, b = make_inputs(p, torch, torch.float32)
+    p.begin_step("fp8, one scale for a tensor")
+    a8, sa = quantise_fp8(torch, a, None)
+    b8, sb = quantise_fp8(torch, b.t().contiguous(), None)
+    check_scaled_product(p, torch, "per_tensor", a8, sa, b8, sb)
     if p.cuda and p.capability() >= (9, 0):
-        p.step("fp8, one scale for a row")
-        a8, sa = quantised(torch, a, 1)
-        b8, sb = quantised(torch, b.t().contiguous(), 1)
+        p.begin_step("fp8, one scale for a row")
+        a8, sa = quantise_fp8(torch, a, 1)
+        b8, sb = quantise_fp8(torch, b.t().contiguous(), 1)
         try:
-            check(p, torch, "per_row", a8, sa, b8, sb)
+            check_scaled_product(p, torch, "per_row", a8, sa, b8, sb)
         except (RuntimeError, ValueError) as refused:
-            if "scale" not in str(refused) or by_version(torch) >= (2, 5):
+            if "scale" not in str(refused) or torch_version(torch) >= (2, 5):
                 raise
-            p.note("per_row", "this torch has no scales for rows")
+            p.record_note("per_row", "this torch has no scales for rows")
 
 
-def by_version(torch):
+def torch_version(torch):
     return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
 
-def quantised(torch, x, dim):
+def quantise_fp8(torch, x, dim):
     largest = x.abs().max() if dim is None else x.abs().amax(dim, keepdim=True)
     scale = (largest / 448.0).float()
     return (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn), scale
 
 
-def check(p, torch, name, a8, sa, b8, sb):
+def check_scaled_product(p, torch, name, a8, sa, b8, sb):
     """Compare with the product of the fp8 values: only the bf16 rounding of the result may differ."""
     right = sb if sb.dim() == 0 else sb.reshape(1, -1)
     c = torch._scaled_mm(a8, b8.t(), scale_a=sa, scale_b=right, out_dtype=torch.bfloat16)
     c = c[0] if isinstance(c, tuple) else c  # until torch 2.4
-    p.wait()
-    a, b = a8.to(torch.float32).double() * sa.double(), b8.to(torch.float32).double() * sb.double()
-    p.close(name, c, a @ b.t(), 1.2e-2)
+    p.wait_for_gpu()
+    a, b = (
+        a8.to(torch.float32).double() * sa.double(),
+        b8.to(torch.float32).double() * sb.double(),
+    )
+    p.check_close(name, c, a @ b.t(), 1.2e-2)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

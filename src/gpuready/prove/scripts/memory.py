@@ -7,32 +7,32 @@ import proof
 PIECE, SHARE = 1 << 30, 0.9
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
     if not p.cuda:
         raise proof.Absent("this is about the memory of a GPU")
     free, total = torch.cuda.mem_get_info(p.device)
-    p.number("free", free, unit="B")
-    p.number("total", total, unit="B")
+    p.record_number("free", free, unit="B")
+    p.record_number("total", total, unit="B")
     wanted = int(free * SHARE)
     pieces, wrong = [], 0
-    p.step("take %.1f GiB" % (wanted / PIECE))
+    p.begin_step("take %.1f GiB" % (wanted / PIECE))
     while wanted > 0:
         size = min(PIECE, wanted)
         pieces.append(torch.empty(size // 8, dtype=torch.int64, device=p.device))
         wanted -= size
-    p.wait()
-    p.step("write")
+    p.wait_for_gpu()
+    p.begin_step("write")
     for number, piece in enumerate(pieces):
         piece.fill_(0x0123456789ABCDEF ^ number)
-    p.wait()
-    p.step("read")
+    p.wait_for_gpu()
+    p.begin_step("read")
     for number, piece in enumerate(pieces):
         wrong += int((piece != (0x0123456789ABCDEF ^ number)).sum())
-    p.step("compare")
-    p.number("wrong_words", wrong, "equal", 0)
-    p.number("held_of_free", sum(piece.numel() * 8 for piece in pieces) / free, "least", SHARE - 0.01)
+    p.begin_step("compare")
+    p.record_number("wrong_words", wrong, "equal", 0)
+    p.record_number("held_of_free", sum(piece.numel() * 8 for piece in pieces) / free, "least", SHARE - 0.01)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -8,7 +8,7 @@ weights unpacked, in float64.
 import json
 import os
 
-import opening
+import package_import
 import proof
 import tiny_llama as tiny
 
@@ -16,7 +16,7 @@ GROUP, BITS = 128, 4
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
-def rounded(torch, weight, symmetric):
+def quantise_weight(torch, weight, symmetric):
     """Quantise a weight (outputs, inputs).
 
     Return integers (inputs, outputs), scales and zeros (groups, outputs), and the dequantised weight.
@@ -35,61 +35,64 @@ def rounded(torch, weight, symmetric):
     return values.reshape(-1, weight.shape[0]).int(), scale.half(), zero.int(), back
 
 
-def packed(torch, values, axis, order=tuple(range(8))):
+def pack_int4(torch, values, axis, order=tuple(range(8))):
     """Pack eight 4-bit values into one int32, along an axis."""
     values = values.to(torch.int64)
     if axis == 0:
-        return packed(torch, values.t(), 1, order).t().contiguous()
+        return pack_int4(torch, values.t(), 1, order).t().contiguous()
     parts = values.reshape(values.shape[0], -1, 8)
     out = sum(parts[:, :, order[i]] << (BITS * i) for i in range(8))
     return torch.where(out >= 2**31, out - 2**32, out).to(torch.int32).contiguous()
 
 
-def layer(torch, kind, weight):
+def pack_layer(torch, kind, weight):
     """Return the tensors of one layer in the format, and its dequantised weight."""
-    values, scale, zero, back = rounded(torch, weight, kind == "gptq")
+    values, scale, zero, back = quantise_weight(torch, weight, kind == "gptq")
     if kind == "awq":
-        made = {"qweight": packed(torch, values, 1, AWQ_ORDER), "qzeros": packed(torch, zero, 1, AWQ_ORDER)}
+        made = {
+            "qweight": pack_int4(torch, values, 1, AWQ_ORDER),
+            "qzeros": pack_int4(torch, zero, 1, AWQ_ORDER),
+        }
     else:
         # The first format of GPTQ stores zeros minus one.
-        made = {"qweight": packed(torch, values, 0), "qzeros": packed(torch, zero - 1, 1)}
+        made = {"qweight": pack_int4(torch, values, 0), "qzeros": pack_int4(torch, zero - 1, 1)}
         made["g_idx"] = torch.arange(weight.shape[1], dtype=torch.int32) // GROUP
     return dict(made, scales=scale), back
 
 
-def written(p, torch, kind, folder):
+def write_packed_checkpoint(p, torch, kind, folder):
     """Write the checkpoint; return the model with the dequantised weights."""
     from safetensors.torch import save_file
 
-    model = tiny.save(p, folder)
-    p.step("write a %s checkpoint" % kind)
-    held = {}
+    model = tiny.save_llama(p, folder)
+    p.begin_step("write a %s checkpoint" % kind)
+    tensors = {}
     state = model.state_dict()
     for name, weight in state.items():
         if ".layers." in name and name.endswith("proj.weight"):
-            made, back = layer(torch, kind, weight)
-            held.update({name[: -len("weight")] + k: v for k, v in made.items()})
-            weight.copy_(back)
+            packed_tensors, unpacked = pack_layer(torch, kind, weight)
+            tensors.update({name[: -len("weight")] + k: v for k, v in packed_tensors.items()})
+            weight.copy_(unpacked)
         else:
-            held[name] = weight.half().contiguous()
+            tensors[name] = weight.half().contiguous()
     model.load_state_dict(state)
     for name in os.listdir(folder):
         if name.endswith((".safetensors", ".index.json")):
             os.remove(os.path.join(folder, name))
-    save_file(held, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
-    configured(kind, os.path.join(folder, "config.json"))
+    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    write_quantization_config(kind, os.path.join(folder, "config.json"))
     return model
 
 
-def configured(kind, path):
+def write_quantization_config(kind, path):
     with open(path) as file:
         config = json.load(file)
-    said = {"bits": BITS, "group_size": GROUP, "quant_method": kind}
+    quantization = {"bits": BITS, "group_size": GROUP, "quant_method": kind}
     if kind == "gptq":
-        said.update(sym=True, desc_act=False, checkpoint_format="gptq")
+        quantization.update(sym=True, desc_act=False, checkpoint_format="gptq")
     else:
-        said.update(zero_point=True, version="gemm", modules_to_not_convert=["lm_head"])
-    config["quantization_config"] = said
+        quantization.update(zero_point=True, version="gemm", modules_to_not_convert=["lm_head"])
+    config["quantization_config"] = quantization
     for name in ("dtype", "torch_dtype"):
         if name in config:
             config[name] = "float16"
@@ -97,30 +100,30 @@ def configured(kind, path):
         json.dump(config, file)
 
 
-def act(p):
-    tiny.offline(os.getcwd())
+def run_proof(p):
+    tiny.set_offline(os.getcwd())
     torch = p.torch()
     kind, engine = (list(p.arguments) + ["transformers"])[:2]
     folder = os.path.join(os.getcwd(), "model")
     if engine == "vllm":
         import text_engine
 
-        return text_engine.answered(p, "vllm", folder, written(p, torch, kind, folder))
-    p.version("gptqmodel")
+        return text_engine.check_engine(p, "vllm", folder, write_packed_checkpoint(p, torch, kind, folder))
+    p.record_version("gptqmodel")
     if kind == "gptq":
-        p.version("optimum")
-    exact = written(p, torch, kind, folder)
-    opening.module(p, "gptqmodel", "gptqmodel")
+        p.record_version("optimum")
+    exact = write_packed_checkpoint(p, torch, kind, folder)
+    package_import.import_compiled(p, "gptqmodel", "gptqmodel")
     import quantised
 
-    transformers = opening.module(p, "transformers", "transformers")
-    model = quantised.loaded(p, torch, transformers, folder, None)
+    transformers = package_import.import_compiled(p, "transformers", "transformers")
+    model = quantised.load_quantised(p, torch, transformers, folder, None)
     taken = type(model.model.layers[0].mlp.down_proj).__name__
-    p.note("kernel", taken)
+    p.record_note("kernel", taken)
     if taken == "Linear":
-        raise proof.Wrong("the layers are plain after loading: nothing multiplies by packed weights")
-    quantised.compared(p, torch, model, exact, 5e-2)
+        raise proof.WrongResult("the layers are plain after loading: nothing multiplies by packed weights")
+    quantised.compare_logits(p, torch, model, exact, 5e-2)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

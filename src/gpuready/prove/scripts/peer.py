@@ -7,28 +7,28 @@ import proof
 COUNT = 16 << 20
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
     if not p.cuda or torch.cuda.device_count() < 2:
         raise proof.Absent("peer access needs two GPUs")
     count = torch.cuda.device_count()
     pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
     able = [pair for pair in pairs if torch.cuda.can_device_access_peer(*pair)]
-    p.note("pairs", len(pairs))
+    p.record_note("pairs", len(pairs))
     for a, b in pairs:
-        p.step("GPU %d to GPU %d" % (a, b))
-        copied(p, torch, a, b)
-    p.number("pairs_with_access", len(able), "equal", len(pairs))
+        p.begin_step("GPU %d to GPU %d" % (a, b))
+        check_peer_copy(p, torch, a, b)
+    p.record_number("pairs_with_access", len(able), "equal", len(pairs))
 
 
-def copied(p, torch, a, b):
+def check_peer_copy(p, torch, a, b):
     there = torch.arange(COUNT, dtype=torch.int32, device="cuda:%d" % a) * (1 + a)
     got = torch.zeros(COUNT, dtype=torch.int32, device="cuda:%d" % b)
     got.copy_(there)
     for one in (a, b):
         torch.cuda.synchronize(one)
-    p.same("gpu%d_gpu%d" % (a, b), got, there)
+    p.check_equal("gpu%d_gpu%d" % (a, b), got, there)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -44,28 +44,28 @@ class Unsupported(Exception):
     """This hardware or build does not support it; the text names the gate."""
 
 
-class Wrong(Exception):
+class WrongResult(Exception):
     """It ran, and the result is wrong."""
 
 
-class Proof:
+class ProofRun:
     """One run: its arguments, and what has been recorded so far."""
 
     def __init__(self, argv: list[str]):
         self.arguments = list(argv)
-        self.asked = "cpu"
+        self.requested_device = "cpu"
         if self.arguments[:1] == ["--device"]:
-            self.asked = self.arguments[1]
+            self.requested_device = self.arguments[1]
             del self.arguments[:2]
         self.rank = int(os.environ.get("RANK", "0"))
         self.ranks = int(os.environ.get("WORLD_SIZE", "1"))
         self.deadline = float(os.environ.get("GPUREADY_PROOF_DEADLINE", "60"))
-        self.begun = time.monotonic()
+        self.started_at = time.monotonic()
         self.record = {
             "schema": SCHEMA,
             "verdict": "",
             "why": "",
-            "device": self.asked,
+            "device": self.requested_device,
             "steps": [],
             "numbers": {},
             "versions": {"python": ".".join(map(str, sys.version_info[:3]))},
@@ -75,12 +75,14 @@ class Proof:
 
     # -- recording ------------------------------------------------------------------------------------
 
-    def step(self, name: str) -> None:
+    def begin_step(self, name: str) -> None:
         """Record the phase that begins now."""
         self.record["steps"].append(str(name)[:80])
         self.write()
 
-    def number(self, name: str, value: Any, bound: str = "", limit: Any = None, unit: str = "") -> float:
+    def record_number(
+        self, name: str, value: Any, bound: str = "", limit: Any = None, unit: str = ""
+    ) -> float:
         """Record a number; outside its bound (most, least or equal) the proof has failed."""
         value = float(value)
         row = {"value": value if math.isfinite(value) else str(value)}  # type: dict[str, Any]
@@ -89,80 +91,84 @@ class Proof:
         if bound:
             row["bound"], row["limit"] = bound, float(limit)
         self.record["numbers"][name] = row
-        if bound and not within(value, bound, float(limit)):
-            raise Wrong("%s is %.4g, and has to be %s %.4g" % (name, value, BOUNDS[bound], float(limit)))
+        if bound and not is_within_bound(value, bound, float(limit)):
+            raise WrongResult(
+                "%s is %.4g, and has to be %s %.4g" % (name, value, BOUNDS[bound], float(limit))
+            )
         return value
 
-    def close(self, name: str, got: Any, reference: Any, relative: float) -> float:
+    def check_close(self, name: str, got: Any, reference: Any, relative: float) -> float:
         """Compare with a float64 reference: the largest error relative to the reference's largest value."""
         torch = self._torch
         got, reference = got.detach().double().cpu(), reference.detach().double().cpu()
         if got.shape != reference.shape:
-            raise Wrong(
+            raise WrongResult(
                 "%s has the shape %s, and has to have %s" % (name, tuple(got.shape), tuple(reference.shape))
             )
         if not bool(torch.isfinite(got).all()):
-            raise Wrong("%s has NaN or Inf in it" % name)
+            raise WrongResult("%s has NaN or Inf in it" % name)
         scale = max(float(reference.abs().max()), 1e-30)
-        return self.number("%s_error" % name, float((got - reference).abs().max()) / scale, "most", relative)
+        return self.record_number(
+            "%s_error" % name, float((got - reference).abs().max()) / scale, "most", relative
+        )
 
-    def same(self, name: str, got: Any, reference: Any) -> None:
+    def check_equal(self, name: str, got: Any, reference: Any) -> None:
         """Require every element to be equal; records how many differ."""
         got, reference = got.detach().cpu(), reference.detach().cpu()
         if got.shape != reference.shape:
-            raise Wrong(
+            raise WrongResult(
                 "%s has the shape %s, and has to have %s" % (name, tuple(got.shape), tuple(reference.shape))
             )
-        self.number("%s_differ" % name, int((got != reference.to(got.dtype)).sum()), "equal", 0)
+        self.record_number("%s_differ" % name, int((got != reference.to(got.dtype)).sum()), "equal", 0)
 
-    def note(self, name: str, value: Any) -> None:
+    def record_note(self, name: str, value: Any) -> None:
         """Record a detail of the hardware or of the code path taken."""
         self.record["hardware"][name] = value if isinstance(value, (int, float, bool)) else str(value)[:300]
 
-    def version(self, distribution: str) -> str:
+    def record_version(self, distribution: str) -> str:
         """Return and record the version of an installed distribution; Absent if there is none."""
         from importlib import metadata
 
         try:
-            found = metadata.version(distribution)
+            installed = metadata.version(distribution)
         except metadata.PackageNotFoundError:
             raise Absent("%s is not installed" % distribution) from None
-        self.record["versions"][distribution] = str(found)
-        return str(found)
+        self.record["versions"][distribution] = str(installed)
+        return str(installed)
 
-    def module(self, name: str, distribution: str = "") -> Any:
+    def import_module(self, name: str, distribution: str = "") -> Any:
         """Import a module as its own step. Absent if it is not installed; its other errors are not caught."""
         import importlib
         import importlib.util
 
-        self.step("import " + name)
+        self.begin_step("import " + name)
         if importlib.util.find_spec(name.partition(".")[0]) is None:
             raise Absent("%s is not installed" % (distribution or name))
-        found = importlib.import_module(name)
+        imported = importlib.import_module(name)
         if distribution:
-            self.version(distribution)
-        return found
+            self.record_version(distribution)
+        return imported
 
     # -- torch --------------------------------------------------------------------------------------------
 
     def torch(self) -> Any:
         """Import torch as a step; Absent if the requested device is not available."""
         if self._torch is None:
-            torch = self.module("torch")
+            torch = self.import_module("torch")
             if not hasattr(torch, "__version__"):
-                raise Wrong(
+                raise WrongResult(
                     "the module torch at %s is not PyTorch" % getattr(torch, "__path__", "an unknown place")
                 )
             self._torch = torch
             self.record["versions"]["torch"] = str(torch.__version__)
             self.record["versions"]["cuda"] = str(getattr(torch.version, "cuda", None) or "")
-            if self.asked.startswith("cuda"):
-                self._cuda(torch)
+            if self.requested_device.startswith("cuda"):
+                self._open_gpu(torch)
             torch.manual_seed(20261115 + self.rank)
         return self._torch
 
-    def _cuda(self, torch: Any) -> None:
-        self.step("open the GPU")
+    def _open_gpu(self, torch: Any) -> None:
+        self.begin_step("open the GPU")
         if not torch.version.cuda and not getattr(torch.version, "hip", None):
             raise Absent("torch %s is a build without CUDA" % torch.__version__)
         torch.cuda.init()  # raises the driver's message, where is_available() only returns False
@@ -172,18 +178,20 @@ class Proof:
         if index >= torch.cuda.device_count():
             raise Absent("torch sees %d GPUs, and GPU %d was asked for" % (torch.cuda.device_count(), index))
         torch.cuda.set_device(index)
-        found = torch.cuda.get_device_properties(index)
+        properties = torch.cuda.get_device_properties(index)
         self.record["hardware"].update(
-            gpu=found.name, capability="%d.%d" % (found.major, found.minor), memory=found.total_memory
+            gpu=properties.name,
+            capability="%d.%d" % (properties.major, properties.minor),
+            memory=properties.total_memory,
         )
-        uuid = getattr(found, "uuid", None)
+        uuid = getattr(properties, "uuid", None)
         if uuid is not None:
-            self.note("uuid", uuid)
+            self.record_note("uuid", uuid)
 
     @property
     def device(self) -> Any:
         """The requested torch.device; with several ranks on GPUs, that of this rank."""
-        kind, _, index = self.asked.partition(":")
+        kind, _, index = self.requested_device.partition(":")
         if kind == "cpu":
             return self._torch.device("cpu") if self._torch else self.torch().device("cpu")
         torch = self._torch or self.torch()
@@ -192,18 +200,18 @@ class Proof:
     @property
     def cuda(self) -> bool:
         """Whether a GPU was requested."""
-        return not self.asked.startswith("cpu")
+        return not self.requested_device.startswith("cpu")
 
     def capability(self) -> tuple[int, int]:
         """Return the compute capability of the GPU; (0, 0) on a CPU."""
         return tuple(self.torch().cuda.get_device_capability(self.device)) if self.cuda else (0, 0)
 
-    def wait(self) -> None:
+    def wait_for_gpu(self) -> None:
         """Synchronise, so that asynchronous GPU errors appear here."""
         if self.cuda:
             self.torch().cuda.synchronize(self.device)
 
-    def group(self, backend: str = "") -> Any:
+    def join_group(self, backend: str = "") -> Any:
         """Create the group of all ranks as a step; return torch.distributed."""
         from datetime import timedelta
 
@@ -213,10 +221,10 @@ class Proof:
         if not dist.is_available():
             raise Absent("torch %s is a build without torch.distributed" % torch.__version__)
         backend = backend or ("nccl" if self.cuda else "gloo")
-        self.step("make the group (%s, %d ranks)" % (backend, self.ranks))
-        patience = timedelta(seconds=max(10.0, self.deadline - (time.monotonic() - self.begun) - 5))
+        self.begin_step("make the group (%s, %d ranks)" % (backend, self.ranks))
+        patience = timedelta(seconds=max(10.0, self.deadline - (time.monotonic() - self.started_at) - 5))
         dist.init_process_group(backend, rank=self.rank, world_size=self.ranks, timeout=patience)
-        self.note("backend", backend)
+        self.record_note("backend", backend)
         if backend == "nccl":
             self.record["versions"]["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
         return dist
@@ -230,42 +238,42 @@ class Proof:
         draft = "%s.%d" % (path, os.getpid())
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(self.record, file)
-        os.replace(draft, path)
+        os.but(draft, path)
 
-    def end(self, verdict: str, why: str = "") -> None:
-        self.record.update(verdict=verdict, why=why[:2000], seconds=time.monotonic() - self.begun)
+    def write_verdict(self, verdict: str, why: str = "") -> None:
+        self.record.update(verdict=verdict, why=why[:2000], seconds=time.monotonic() - self.started_at)
         self.write()
 
 
-def within(value: float, bound: str, limit: float) -> bool:
+def is_within_bound(value: float, bound: str, limit: float) -> bool:
     """Whether a number is inside its bound; NaN never is."""
     return {"most": value <= limit, "least": value >= limit, "equal": value == limit}[bound]
 
 
-def main(act: Callable[[Proof], None]) -> None:
+def main(act: Callable[[ProofRun], None]) -> None:
     """Run one proof to its verdict. The exit code is 0 only if it passed."""
     import traceback
 
-    _bound_to_parent()
-    _stacks()
-    p = Proof(sys.argv[1:])
+    _die_with_parent()
+    _enable_stack_dumps()
+    p = ProofRun(sys.argv[1:])
     verdict, why = "passed", ""
-    p.step("begin")
+    p.begin_step("begin")
     try:
         act(p)
-        p.wait() if p._torch is not None else None
+        p.wait_for_gpu() if p._torch is not None else None
         if not any("bound" in row for row in p.record["numbers"].values()):
-            raise Wrong("nothing was measured against a bound: nothing is proved")
+            raise WrongResult("nothing was measured against a bound: nothing is proved")
     except Absent as gone:
         verdict, why = "absent", str(gone)
     except Unsupported as cannot:
         verdict, why = "unsupported", str(cannot)
-    except Wrong as wrong:
+    except WrongResult as wrong:
         verdict, why = "failed", str(wrong)
     except BaseException as error:  # sys.exit in a package is a failure too
         traceback.print_exc()
-        verdict, why = "failed", _in_words(error)
-    p.end(verdict, why)
+        verdict, why = "failed", describe_error(error)
+    p.write_verdict(verdict, why)
     sys.stdout.flush()
     sys.stderr.flush()
     if verdict != "passed":
@@ -273,12 +281,12 @@ def main(act: Callable[[Proof], None]) -> None:
     _leave_group()
 
 
-def _in_words(error: BaseException) -> str:
-    said = str(error).strip().splitlines()
-    return "%s: %s" % (type(error).__name__, said[0]) if said else type(error).__name__
+def describe_error(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return "%s: %s" % (type(error).__name__, lines[0]) if lines else type(error).__name__
 
 
-def _bound_to_parent() -> None:
+def _die_with_parent() -> None:
     """Die with the parent process, however it ends."""
     if not sys.platform.startswith("linux"):
         return
@@ -290,7 +298,7 @@ def _bound_to_parent() -> None:
         return
 
 
-def _stacks() -> None:
+def _enable_stack_dumps() -> None:
     """Print the Python stack on a crash, and on a hang shortly before the deadline."""
     import faulthandler
 

@@ -7,12 +7,12 @@ the hardware lacks something, does not pass: no layer may be left plain.
 
 import os
 
-import opening
+import package_import
 import proof
 import tiny_llama as tiny
 
 # Configuration class, its arguments, the required distribution, the largest error of the logits.
-WAYS = {
+QUANTISERS = {
     "bnb-4bit": (
         "BitsAndBytesConfig",
         {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
@@ -29,7 +29,7 @@ WAYS = {
     "compressed-fp8": ("CompressedTensorsConfig", {}, "compressed-tensors", 0.2),
 }
 # Messages of a loader that would have to download a kernel first.
-UNFETCHED = (
+UNFETCHED_MESSAGES = (
     "offline",
     "not in the local cache",
     "couldn't connect",
@@ -38,39 +38,41 @@ UNFETCHED = (
 )
 
 
-def act(p):
-    tiny.offline(os.getcwd())
+def run_proof(p):
+    tiny.set_offline(os.getcwd())
     torch = p.torch()
     kind = p.arguments[0]
-    name, words, distribution, bound = WAYS[kind]
+    name, words, distribution, bound = QUANTISERS[kind]
     if distribution:
-        p.version(distribution)
-    p.version("accelerate")
-    transformers = opening.module(p, "transformers", "transformers")
+        p.record_version(distribution)
+    p.record_version("accelerate")
+    transformers = package_import.import_compiled(p, "transformers", "transformers")
     if not hasattr(transformers, name):
-        raise proof.Absent("transformers %s has no %s" % (p.version("transformers"), name))
+        raise proof.Absent("transformers %s has no %s" % (p.record_version("transformers"), name))
     folder = os.path.join(os.getcwd(), "model")
-    exact = tiny.save(p, folder)
+    exact = tiny.save_llama(p, folder)
     if kind == "torchao":
-        words = {"quant_type": ao()}
+        words = {"quant_type": torchao_quant_type()}
     if kind == "compressed-fp8":
-        opening.module(p, "compressed_tensors", "compressed-tensors")  # explains what is missing
-        config = compress(p, torch, exact, folder)
+        package_import.import_compiled(
+            p, "compressed_tensors", "compressed-tensors"
+        )  # explains what is missing
+        config = write_fp8_checkpoint(p, torch, exact, folder)
     else:
         config = getattr(transformers, name)(**words)
-    model = loaded(p, torch, transformers, folder, config)
-    compared(p, torch, model, exact, bound)
+    model = load_quantised(p, torch, transformers, folder, config)
+    compare_logits(p, torch, model, exact, bound)
 
 
-def ao():
+def torchao_quant_type():
     from torchao.quantization import Int8WeightOnlyConfig
 
     return Int8WeightOnlyConfig()
 
 
-def loaded(p, torch, transformers, folder, config):
+def load_quantised(p, torch, transformers, folder, config):
     """Load the model through the quantiser; Absent if a kernel would have to be downloaded."""
-    p.step("load and quantise")
+    p.begin_step("load and quantise")
     words = {} if config is None else {"quantization_config": config}
     half = torch.bfloat16 if not p.cuda or p.capability() >= (8, 0) else torch.float16
     kind = transformers.AutoModelForCausalLM
@@ -78,23 +80,25 @@ def loaded(p, torch, transformers, folder, config):
     try:
         return kind.from_pretrained(folder, device_map={"": str(p.device)}, **{dtype: half}, **words)
     except Exception as bad:
-        raise unfetched(bad) or bad from None
+        raise as_absent_kernel(bad) or bad from None
 
 
-def unfetched(error):
-    said = " ".join("%s %s" % (type(e).__name__, e) for e in chain(error)).lower()
-    if any(sign in said for sign in UNFETCHED):
-        return proof.Absent("its kernel is not in the local cache of the hub: %s" % opening.meaning(error))
+def as_absent_kernel(error):
+    messages = " ".join("%s %s" % (type(e).__name__, e) for e in iterate_causes(error)).lower()
+    if any(phrase in messages for phrase in UNFETCHED_MESSAGES):
+        return proof.Absent(
+            "its kernel is not in the local cache of the hub: %s" % package_import.explain_load_error(error)
+        )
     return None
 
 
-def chain(error):
+def iterate_causes(error):
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
-def plain(torch, model):
+def list_plain_layers(torch, model):
     """List the layers inside the blocks that are still ordinary 16 or 32 bit products."""
     left = []
     for name, layer in model.named_modules():
@@ -106,48 +110,48 @@ def plain(torch, model):
     return left
 
 
-def compared(p, torch, model, exact, bound):
-    p.number("layers_left_plain", len(plain(torch, model)), "equal", 0)
-    p.note("layer", type(model.model.layers[0].mlp.down_proj).__name__)
-    p.note("weight", str(getattr(model.model.layers[0].mlp.down_proj.weight, "dtype", "")))
-    batch = tiny.batch(p)
+def compare_logits(p, torch, model, exact, bound):
+    p.record_number("layers_left_plain", len(list_plain_layers(torch, model)), "equal", 0)
+    p.record_note("layer", type(model.model.layers[0].mlp.down_proj).__name__)
+    p.record_note("weight", str(getattr(model.model.layers[0].mlp.down_proj.weight, "dtype", "")))
+    batch = tiny.make_batch(p)
     ids = batch["input_ids"]
-    p.step("multiply")
+    p.begin_step("multiply")
     try:
         with torch.no_grad():
             got = model(input_ids=ids).logits
             reference = exact.double().to(p.device)(input_ids=ids).logits
     except Exception as bad:
-        raise unfetched(bad) or bad from None
+        raise as_absent_kernel(bad) or bad from None
     # Some dequantise the weights at the first multiplication.
-    p.number("layers_left_plain", len(plain(torch, model)), "equal", 0)
-    p.close("logits", got, reference, bound)
-    p.number("differs", float((got.double() - reference).abs().max()), "least", 1e-9)
+    p.record_number("layers_left_plain", len(list_plain_layers(torch, model)), "equal", 0)
+    p.check_close("logits", got, reference, bound)
+    p.record_number("differs", float((got.double() - reference).abs().max()), "least", 1e-9)
 
 
-def compress(p, torch, model, folder):
+def write_fp8_checkpoint(p, torch, model, folder):
     """Write an fp8 checkpoint with one scale per row, as compressed-tensors does; return its configuration, if any."""
     import json
 
     from safetensors.torch import save_file
 
-    p.step("write an fp8 checkpoint")
-    held = {}
+    p.begin_step("write an fp8 checkpoint")
+    tensors = {}
     for name, weight in model.state_dict().items():
         if ".layers." in name and name.endswith("proj.weight"):
             scale = weight.abs().amax(1, keepdim=True).float() / 448
-            held[name] = (weight / scale).to(torch.float8_e4m3fn)
-            held[name + "_scale"] = scale.to(torch.bfloat16)
+            tensors[name] = (weight / scale).to(torch.float8_e4m3fn)
+            tensors[name + "_scale"] = scale.to(torch.bfloat16)
         else:
-            held[name] = weight.to(torch.bfloat16).contiguous()
+            tensors[name] = weight.to(torch.bfloat16).contiguous()
     for name in os.listdir(folder):
         if name.endswith((".safetensors", ".index.json")):
             os.remove(os.path.join(folder, name))
-    save_file(held, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
     path = os.path.join(folder, "config.json")
     with open(path) as file:
         config = json.load(file)
-    config["quantization_config"] = scheme()
+    config["quantization_config"] = fp8_scheme()
     with open(path, "w") as file:
         json.dump(config, file)
     from transformers import CompressedTensorsConfig
@@ -156,7 +160,7 @@ def compress(p, torch, model, folder):
     return CompressedTensorsConfig(use_optimized_inference=True) if fast else None
 
 
-def scheme():
+def fp8_scheme():
     eight = {"num_bits": 8, "type": "float", "symmetric": True, "observer": None}
     group = {
         "targets": ["Linear"],
@@ -174,4 +178,4 @@ def scheme():
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

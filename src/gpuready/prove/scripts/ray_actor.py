@@ -5,37 +5,37 @@ Argument: plain, or roll: ROLL's platform is checked first, and the actor is a W
 
 import os
 
-import opening
+import package_import
 import proof
 import tiny_llama as tiny
 
 
-def act(p):
-    tiny.offline(os.getcwd())
+def run_proof(p):
+    tiny.set_offline(os.getcwd())
     p.torch()
     if (p.arguments or ["plain"])[0] == "roll":
-        return within(p, roll, namespace(p))
-    return within(p, plain, "proof")
+        return run_in_cluster(p, check_roll_worker, roll_namespace(p))
+    return run_in_cluster(p, check_plain_actor, "proof")
 
 
-def namespace(p):
+def roll_namespace(p):
     """Return ROLL's name for its actors; importing it is the first part of the proof."""
-    platform = opening.module(p, "roll.platforms", "roll").current_platform
+    platform = package_import.import_compiled(p, "roll.platforms", "roll").current_platform
     taken = platform.device_type
-    p.note("platform", type(platform).__name__)
+    p.record_note("platform", type(platform).__name__)
     if taken != p.device.type:
-        raise proof.Wrong("ROLL took the platform %s, and %s was asked for" % (taken, p.device.type))
-    return opening.module(p, "roll.utils.constants").RAY_NAMESPACE
+        raise proof.WrongResult("ROLL took the platform %s, and %s was asked for" % (taken, p.device.type))
+    return package_import.import_compiled(p, "roll.utils.constants").RAY_NAMESPACE
 
 
-def within(p, then, name):
+def run_in_cluster(p, then, name):
     """Run in a temporary single-machine cluster. Its sockets need a short path."""
     import shutil
     import tempfile
 
-    ray = opening.module(p, "ray", "ray")
+    ray = package_import.import_compiled(p, "ray", "ray")
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp" if os.path.isdir("/tmp") else None)
-    p.step("start a local cluster")
+    p.begin_step("start a local cluster")
     words = {"num_cpus": 2, "include_dashboard": False, "namespace": name, "log_to_driver": False}
     # Do not join a cluster that the shell names.
     os.environ.pop("RAY_ADDRESS", None)
@@ -47,9 +47,9 @@ def within(p, then, name):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def plain(p, ray):
-    class Actor:
-        def product(self, kind, rows):
+def check_plain_actor(p, ray):
+    class PlainActor:
+        def compute_product(self, kind, rows):
             import torch
 
             a = torch.tensor(rows, device=kind)
@@ -60,29 +60,29 @@ def plain(p, ray):
                 os.getpid(),
             )
 
-    asked(p, ray, ray.remote(num_gpus=1 if p.cuda else 0, num_cpus=1)(Actor).remote())
+    check_actor_product(p, ray, ray.remote(num_gpus=1 if p.cuda else 0, num_cpus=1)(PlainActor).remote())
 
 
-def asked(p, ray, actor):
+def check_actor_product(p, ray, actor):
     """Compute a product in the actor's process, on the device that Ray assigned."""
     torch = p.torch()
-    p.step("compute in the actor")
+    p.begin_step("compute in the actor")
     rows = torch.randn(64, 64)
     got, device, visible, pid = ray.get(actor.product.remote(p.device.type, rows.tolist()))
-    p.note("actor_device", device)
-    p.note("actor_visible_gpus", visible)
-    p.number("own_process", pid != os.getpid(), "equal", 1)
-    p.close("product", torch.tensor(got), rows.double() @ rows.double(), 1e-4)
+    p.record_note("actor_device", device)
+    p.record_note("actor_visible_gpus", visible)
+    p.record_number("own_process", pid != os.getpid(), "equal", 1)
+    p.check_close("product", torch.tensor(got), rows.double() @ rows.double(), 1e-4)
 
 
-def roll(p, ray):
+def check_roll_worker(p, ray):
     """Run a Worker of ROLL as an actor, with the variables that its Cluster sets."""
-    p.step("import ROLL's worker")
+    p.begin_step("import ROLL's worker")
     from roll.configs.worker_config import WorkerConfig
     from roll.distributed.executor.worker import Worker
 
-    class Actor(Worker):
-        def product(self, kind, rows):
+    class RollActor(Worker):
+        def compute_product(self, kind, rows):
             import torch
 
             a = torch.tensor(rows, device=kind)
@@ -93,7 +93,7 @@ def roll(p, ray):
                 os.getpid(),
             )
 
-        def told(self):
+        def rank_and_port(self):
             info = self.get_rank_info()
             return info.rank, info.world_size, self.get_master_addr_and_port()[1]
 
@@ -104,15 +104,15 @@ def roll(p, ray):
         "WORLD_SIZE": "1",
         "LOCAL_RANK": "0",
     }
-    p.step("start ROLL's worker")
-    made = ray.remote(num_gpus=1 if p.cuda else 0, num_cpus=1)(Actor)
+    p.begin_step("start ROLL's worker")
+    made = ray.remote(num_gpus=1 if p.cuda else 0, num_cpus=1)(RollActor)
     actor = made.options(runtime_env={"env_vars": variables}).remote(worker_config=WorkerConfig(name="proof"))
     rank, world, port = ray.get(actor.told.remote())
-    p.number("rank", rank, "equal", 0)
-    p.number("world", world, "equal", 1)
-    p.number("port", port, "least", 1)
-    asked(p, ray, actor)
+    p.record_number("rank", rank, "equal", 0)
+    p.record_number("world", world, "equal", 1)
+    p.record_number("port", port, "least", 1)
+    check_actor_product(p, ray, actor)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -2,19 +2,19 @@
 
 import os
 
-import opening
+import package_import
 import proof
 import tiny_llama as tiny
 
 
-def act(p):
-    tiny.offline(os.getcwd())
+def run_proof(p):
+    tiny.set_offline(os.getcwd())
     p.torch()
-    trl = opening.module(p, "trl", "trl")
-    trainer_kind, config_kind = opening.names(trl, "SFTTrainer", "SFTConfig")
+    trl = package_import.import_compiled(p, "trl", "trl")
+    trainer_kind, config_kind = package_import.get_attributes(trl, "SFTTrainer", "SFTConfig")
     from datasets import Dataset
 
-    model = tiny.model(p, **tiny.SMALL)
+    model = tiny.make_llama(p, **tiny.SMALL_SIZES)
     words = {
         "output_dir": os.path.join(os.getcwd(), "out"),
         "max_steps": 30,
@@ -30,22 +30,22 @@ def act(p):
     }
     if not p.cuda:
         words["use_cpu"] = True
-    p.step("make the SFTTrainer")
+    p.begin_step("make the SFTTrainer")
     names = trainer_kind.__init__.__code__.co_varnames
     read = "processing_class" if "processing_class" in names else "tokenizer"
     data = Dataset.from_list([{"text": text} for text in tiny.SENTENCES * 4])
     made = trainer_kind(
-        model=model, args=config_kind(**words), train_dataset=data, **{read: tiny.tokenizer(p)}
+        model=model, args=config_kind(**words), train_dataset=data, **{read: tiny.make_tokenizer(p)}
     )
-    p.step("train")
+    p.begin_step("train")
     made.train()
     where = {x.device.type for x in made.model.parameters()}
     if where != {p.device.type}:
-        raise proof.Wrong("the weights are on %s" % ", ".join(sorted(where)))
+        raise proof.WrongResult("the weights are on %s" % ", ".join(sorted(where)))
     losses = [row["loss"] for row in made.state.log_history if "loss" in row]
-    p.number("steps", made.state.global_step, "equal", 30)
-    tiny.fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3], 0.8)
+    p.record_number("steps", made.state.global_step, "equal", 30)
+    tiny.check_loss_fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3], 0.8)
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import proof
 
 
-def act(p):
-    dist = p.group()
+def run_proof(p):
+    dist = p.join_group()
     torch = p.torch()
-    shard = fully_shard(torch)
-    p.step("make the model")
+    shard = import_fully_shard(torch)
+    p.begin_step("make the model")
     torch.manual_seed(1)
     make = lambda: torch.nn.Sequential(  # noqa: E731
         torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 32)
     ).to(p.device)
     plain, sharded = make(), make()
     sharded.load_state_dict(plain.state_dict())
-    p.step("shard over %d ranks" % p.ranks)
+    p.begin_step("shard over %d ranks" % p.ranks)
     from torch.distributed.device_mesh import init_device_mesh
 
     mesh = init_device_mesh(p.device.type, (p.ranks,))
@@ -26,16 +26,16 @@ def act(p):
     y = torch.randn(16 * p.ranks, 32, device=p.device)
     for one in (x, y):
         dist.broadcast(one, src=0)
-    p.step("train both")
-    exact = trained(torch, plain, x, y)
+    p.begin_step("train both")
+    exact = train_three_steps(torch, plain, x, y)
     rows = slice(16 * p.rank, 16 * (p.rank + 1))
-    trained(torch, sharded, x[rows], y[rows])
-    p.step("compare")
+    train_three_steps(torch, sharded, x[rows], y[rows])
+    p.begin_step("compare")
     for number, (one, other) in enumerate(zip(sharded.parameters(), exact.parameters())):
-        p.close("parameter_%d" % number, one.full_tensor(), other, 1e-4)
+        p.check_close("parameter_%d" % number, one.full_tensor(), other, 1e-4)
 
 
-def fully_shard(torch):
+def import_fully_shard(torch):
     try:
         from torch.distributed.fsdp import fully_shard as found
     except ImportError:
@@ -46,7 +46,7 @@ def fully_shard(torch):
     return found
 
 
-def trained(torch, model, x, y):
+def train_three_steps(torch, model, x, y):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
@@ -56,4 +56,4 @@ def trained(torch, model, x, y):
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -8,7 +8,7 @@ import os
 HIDDEN, INTER, LAYERS, HEADS, KV_HEADS, VOCABULARY, LENGTH = 256, 512, 2, 4, 2, 384, 128
 PAD, BOS, EOS = 256, 257, 258
 # For training steps, which must also be fast on a CPU.
-SMALL = {
+SMALL_SIZES = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_attention_heads": 2,
@@ -17,7 +17,7 @@ SMALL = {
 }
 # LoRA targets. They include the head: it is random here, and adapters in front of a random head learn next to
 # nothing.
-ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
+LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 SENTENCES = (
     "the quick brown fox jumps over the lazy dog",
     "pack my box with five dozen liquor jugs",
@@ -26,12 +26,12 @@ SENTENCES = (
 )
 
 
-def config(p, **changes):
+def make_llama_config(p, **changes):
     """Make the configuration; ``changes`` override it."""
-    p.step("import transformers")
+    p.begin_step("import transformers")
     import transformers
 
-    p.version("transformers")
+    p.record_version("transformers")
     words = {
         "hidden_size": HIDDEN,
         "intermediate_size": INTER,
@@ -50,20 +50,20 @@ def config(p, **changes):
     return transformers.LlamaConfig(**{**words, **changes})
 
 
-def model(p, **changes):
+def make_llama(p, **changes):
     """Make the model with random weights, the same at every call."""
     torch = p.torch()
-    asked = config(p, **changes)
+    llama_config = make_llama_config(p, **changes)
     from transformers import LlamaForCausalLM
 
-    p.step("make a tiny Llama from its configuration")
+    p.begin_step("make a tiny Llama from its configuration")
     torch.manual_seed(0)
-    return LlamaForCausalLM(asked)
+    return LlamaForCausalLM(llama_config)
 
 
-def tokenizer(p):
+def make_tokenizer(p):
     """Make a tokenizer with one token per byte and three special ones."""
-    p.step("make a tokenizer of bytes")
+    p.begin_step("make a tokenizer of bytes")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -82,52 +82,52 @@ def tokenizer(p):
     )
 
 
-def save(p, folder, **changes):
+def save_llama(p, folder, **changes):
     """Save model and tokenizer as a checkpoint; return the model."""
-    made = model(p, **changes)
-    p.step("save it")
+    made = make_llama(p, **changes)
+    p.begin_step("save it")
     made.save_pretrained(folder)
-    tokenizer(p).save_pretrained(folder)
+    make_tokenizer(p).save_pretrained(folder)
     return made
 
 
-def rows(words=None, length=48):
+def make_rows(words=None, length=48):
     """Return the sentences as padded token ids with labels; plain Python."""
-    found = []
+    token_rows = []
     for text in SENTENCES if words is None else words:
         ids = ([BOS] + list(text.encode())[: length - 2] + [EOS])[:length]
         spare = length - len(ids)
-        found.append(
+        token_rows.append(
             {
                 "input_ids": ids + [PAD] * spare,
                 "attention_mask": [1] * len(ids) + [0] * spare,
                 "labels": ids + [-100] * spare,
             }
         )
-    return found
+    return token_rows
 
 
-def batch(p, length=48):
+def make_batch(p, length=48):
     """Return the sentences as one batch of tensors on the device."""
     torch = p.torch()
-    made = rows(length=length)
+    made = make_rows(length=length)
     return {key: torch.tensor([row[key] for row in made], device=p.device) for key in made[0]}
 
 
-def fell(p, losses, by=0.8):
+def check_loss_fell(p, losses, by=0.8):
     """Require finite losses that fall: the last is at most ``by`` times the first."""
     import math
 
     import proof
 
     if len(losses) < 2 or not all(math.isfinite(x) for x in losses):
-        raise proof.Wrong("the losses are " + ", ".join("%.4g" % x for x in losses[:8]))
-    p.number("first_loss", losses[0])
-    p.number("last_loss", losses[-1])
-    p.number("loss_ratio", losses[-1] / losses[0], "most", by)
+        raise proof.WrongResult("the losses are " + ", ".join("%.4g" % x for x in losses[:8]))
+    p.record_number("first_loss", losses[0])
+    p.record_number("last_loss", losses[-1])
+    p.record_number("loss_ratio", losses[-1] / losses[0], "most", by)
 
 
-def offline(folder):
+def set_offline(folder):
     """Disable network access and telemetry. The hub's cache stays the user's: it may hold downloaded kernels."""
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "DO_NOT_TRACK"):
         os.environ[name] = "1"

@@ -9,40 +9,42 @@ import proof
 import tiny_llama as tiny
 
 
-def act(p):
-    tiny.offline(os.getcwd())
+def run_proof(p):
+    tiny.set_offline(os.getcwd())
     torch = p.torch()
     precision, extra = (p.arguments or ["fp32"])[0], set(p.arguments[1:])
-    model = tiny.model(p) if "lora" in extra else tiny.model(p, **tiny.SMALL)
+    model = tiny.make_llama(p) if "lora" in extra else tiny.make_llama(p, **tiny.SMALL_SIZES)
     if "lora" in extra:
-        model = adapted(p, model)
-    trainer = made(p, torch, model, precision, extra)
-    p.step("train")
+        model = add_lora(p, model)
+    trainer = make_trainer(p, torch, model, precision, extra)
+    p.begin_step("train")
     losses = [trainer.evaluate()["eval_loss"]]
     trainer.train()
     losses.append(trainer.evaluate()["eval_loss"])
-    placed(p, trainer)
-    p.number("steps", trainer.state.global_step, "least", 30)
-    tiny.fell(p, losses)
+    check_weight_device(p, trainer)
+    p.record_number("steps", trainer.state.global_step, "least", 30)
+    tiny.check_loss_fell(p, losses)
 
 
-def adapted(p, model):
+def add_lora(p, model):
     """Wrap the model in LoRA; only the adapters learn."""
-    p.version("peft")
-    p.step("import peft")
+    p.record_version("peft")
+    p.begin_step("import peft")
     from peft import LoraConfig, get_peft_model
 
     # ``all-linear`` exists since peft 0.8, and excludes the head.
-    asked = LoraConfig(r=16, lora_alpha=32, target_modules=list(tiny.ADAPTED), task_type="CAUSAL_LM")
-    return get_peft_model(model, asked)
+    lora_config = LoraConfig(
+        r=16, lora_alpha=32, target_modules=list(tiny.LORA_TARGETS), task_type="CAUSAL_LM"
+    )
+    return get_peft_model(model, lora_config)
 
 
-def made(p, torch, model, precision, extra):
+def make_trainer(p, torch, model, precision, extra):
     """Make the Trainer, with the argument names of this version."""
-    p.step("import the Trainer")
+    p.begin_step("import the Trainer")
     from transformers import Trainer, TrainingArguments
 
-    p.version("accelerate")
+    p.record_version("accelerate")
     words = {
         "output_dir": os.path.join(os.getcwd(), "out"),
         "max_steps": 40 if "lora" in extra else 30,
@@ -62,29 +64,31 @@ def made(p, torch, model, precision, extra):
     names = TrainingArguments.__dataclass_fields__
     if p.device.type == "cpu":
         words["use_cpu" if "use_cpu" in names else "no_cuda"] = True
-    data = tiny.rows()
-    p.step("make the Trainer")
+    data = tiny.make_rows()
+    p.begin_step("make the Trainer")
     return Trainer(
         model=model,
         args=TrainingArguments(**words),
         train_dataset=data,
         eval_dataset=data,
-        data_collator=collated,
+        data_collator=collate_rows,
     )
 
 
-def collated(rows):
+def collate_rows(rows):
     import torch
 
     return {key: torch.tensor([row[key] for row in rows]) for key in rows[0]}
 
 
-def placed(p, trainer):
+def check_weight_device(p, trainer):
     """Check that the weights are on the requested device: a Trainer may fall back to the CPU silently."""
     where = {str(x.device.type) for x in trainer.model.parameters()}
     if where != {p.device.type}:
-        raise proof.Wrong("the weights are on %s instead of %s" % (", ".join(sorted(where)), p.device.type))
+        raise proof.WrongResult(
+            "the weights are on %s instead of %s" % (", ".join(sorted(where)), p.device.type)
+        )
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -10,32 +10,32 @@ import proof
 VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH, BATCH, STEPS = 256, 64, 4, 2, 32, 4, 40
 
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
-    p.step("make the model")
-    model = language_model(torch).to(p.device)
+    p.begin_step("make the model")
+    model = make_language_model(torch).to(p.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     text = torch.randint(0, VOCABULARY, (BATCH, LENGTH + 1), device=p.device)
     narrow = p.cuda and torch.cuda.is_bf16_supported() and p.capability() >= (8, 0)
-    p.note("precision", "bf16 autocast" if narrow else "fp32")
-    p.step("train %d steps" % STEPS)
-    losses = [one(torch, p, model, optimizer, text, narrow) for _ in range(STEPS)]
-    p.step("compare")
-    p.number("loss_first", losses[0])
-    p.number("loss_last", losses[-1])
+    p.record_note("precision", "bf16 autocast" if narrow else "fp32")
+    p.begin_step("train %d steps" % STEPS)
+    losses = [train_one_step(torch, p, model, optimizer, text, narrow) for _ in range(STEPS)]
+    p.begin_step("compare")
+    p.record_number("loss_first", losses[0])
+    p.record_number("loss_last", losses[-1])
     if not all(loss == loss and abs(loss) < 1e6 for loss in losses):
-        raise proof.Wrong(
+        raise proof.WrongResult(
             "the loss is not a number in step %d" % next(i for i, x in enumerate(losses) if x != x)
         )
     # Before the first step the loss is that of a random guess, ln(256) = 5.55.
-    p.number("loss_of_a_guess", losses[0], "most", 8.0)
-    p.number("loss_left", losses[-1] / losses[0], "most", 0.5)
+    p.record_number("loss_of_a_guess", losses[0], "most", 8.0)
+    p.record_number("loss_left", losses[-1] / losses[0], "most", 0.5)
 
 
-def language_model(torch):
+def make_language_model(torch):
     nn = torch.nn
 
-    class Block(nn.Module):
+    class TinyBlock(nn.Module):
         def __init__(self):
             super().__init__()
             self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
@@ -52,11 +52,11 @@ def language_model(torch):
             h = self.between(x)
             return x + self.down(nn.functional.silu(self.gate(h)) * self.up(h))
 
-    class Model(nn.Module):
+    class TinyModel(nn.Module):
         def __init__(self):
             super().__init__()
             self.words, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
-            self.blocks = nn.ModuleList([Block() for _ in range(LAYERS)])
+            self.blocks = nn.ModuleList([TinyBlock() for _ in range(LAYERS)])
             self.last, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
 
         def forward(self, tokens):
@@ -65,10 +65,10 @@ def language_model(torch):
                 x = block(x)
             return self.head(self.last(x))
 
-    return Model()
+    return TinyModel()
 
 
-def one(torch, p, model, optimizer, text, narrow):
+def train_one_step(torch, p, model, optimizer, text, narrow):
     """Take one step (forward, loss, backward, optimizer) and return its loss."""
     with torch.autocast(p.device.type, dtype=torch.bfloat16, enabled=narrow):
         guessed = model(text[:, :-1])
@@ -81,4 +81,4 @@ def one(torch, p, model, optimizer, text, narrow):
 
 
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)

@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-from gpuready.render.files.quoting import checked
+from gpuready.render.files.quoting import validate_plan_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.planned import Plan
+    from gpuready.model.plan import Plan
 
-FORMS = ("lock", "requirements", "pyproject", "conda", "dockerfile", "slurm", "shell")
-HASHED = ("lock", "requirements")
+FILE_FORMATS = ("lock", "requirements", "pyproject", "conda", "dockerfile", "slurm", "shell")
+HASHED_FORMATS = ("lock", "requirements")
 """Formats that pin every file by hash, so they need a resolved plan."""
 
-ENDINGS = {".lock": "lock", ".sbatch": "slurm", ".slurm": "slurm", ".sh": "shell", ".json": "json"}
-NAMES = {"pyproject.toml": "pyproject", "environment.yml": "conda", "environment.yaml": "conda"}
+FORMAT_BY_SUFFIX = {".lock": "lock", ".sbatch": "slurm", ".slurm": "slurm", ".sh": "shell", ".json": "json"}
+FORMAT_BY_FILE_NAME = {"pyproject.toml": "pyproject", "environment.yml": "conda", "environment.yaml": "conda"}
 
 
-def document(plan: Plan, form: str) -> str:
+def render_plan_file(plan: Plan, file_format: str) -> str:
     """Render the plan in one format. ValueError, in a sentence, where the format cannot express it."""
-    if form not in FORMS:
-        raise ValueError(f"a plan has no form {form!r}: choose {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+    if file_format not in FILE_FORMATS:
+        raise ValueError(
+            f"a plan has no form {file_format!r}: choose {', '.join(FILE_FORMATS[:-1])} or {FILE_FORMATS[-1]}"
+        )
     name = f"{plan.framework} {plan.version}"
     if plan.verdict != "plan":
         raise ValueError(
             f"there is no plan for {name} to write: it is impossible here, and the screen says why"
         )
-    if plan.options.get("fix") and form != "shell":
+    if plan.options.get("fix") and file_format != "shell":
         raise ValueError(
-            f"a plan that mends is made of steps: write it as a shell script or as JSON, not as {form}"
+            f"a plan that mends is made of steps: write it as a shell script or as JSON, not as {file_format}"
         )
-    from gpuready.render.files.pins import is_resolved, unresolved
+    from gpuready.render.files.pins import is_resolved, unresolved_reason
 
-    if form in HASHED and not is_resolved(plan):
-        what = "a lock" if form == "lock" else "requirements with hashes"
-        raise ValueError(f"{what} of {name} cannot be written: {unresolved(plan)}; other formats can")
-    module = __import__(f"gpuready.render.files.{form}", fromlist=("document",))
-    text: str = module.document(checked(plan))
+    if file_format in HASHED_FORMATS and not is_resolved(plan):
+        what = "a lock" if file_format == "lock" else "requirements with hashes"
+        raise ValueError(f"{what} of {name} cannot be written: {unresolved_reason(plan)}; other formats can")
+    module = __import__(f"gpuready.render.files.{file_format}", fromlist=("render",))
+    text: str = module.render(validate_plan_values(plan))
     return text
 
 
-def form_of(path: str) -> str | None:
+def guess_file_format(path: str) -> str | None:
     """The format implied by a file name, if any."""
     name = path.replace("\\", "/").rpartition("/")[2].lower()
-    if name in NAMES:
-        return NAMES[name]
+    if name in FORMAT_BY_FILE_NAME:
+        return FORMAT_BY_FILE_NAME[name]
     if (
         name in ("dockerfile", "containerfile")
         or name.startswith("dockerfile.")
@@ -53,4 +55,4 @@ def form_of(path: str) -> str | None:
     if name.startswith("requirements") and name.endswith(".txt"):
         return "requirements"
     stem, point, ending = name.rpartition(".")
-    return ENDINGS.get(point + ending) if stem else None
+    return FORMAT_BY_SUFFIX.get(point + ending) if stem else None

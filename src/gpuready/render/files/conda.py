@@ -6,44 +6,50 @@ from gpuready.render.files import pins, quoting, requirements
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.planned import Plan
+    from gpuready.model.plan import Plan
 
-CHANNELS = (
+CHANNELS_COMMENT = (
     "Only Python and pip come from conda, and from conda-forge alone (nodefaults): the wheels are what the plan "
     "was checked with, PyTorch publishes no conda packages any more, and two builders of one CUDA stack in one "
     "environment do not mix."
 )
 
 
-def document(plan: Plan) -> str:
-    lines = pins.head(plan, "A conda environment", "conda env create -f environment.yml")
-    lines += quoting.wrapped(CHANNELS)
+def render(plan: Plan) -> str:
+    lines = pins.header_comment(plan, "A conda environment", "conda env create -f environment.yml")
+    lines += quoting.wrap_comment(CHANNELS_COMMENT)
     lines += [
-        f"name: {quoting.text(plan.framework.lower())}",
+        f"name: {quoting.quote_toml_string(plan.framework.lower())}",
         "channels:",
         "  - conda-forge",
         "  - nodefaults",
     ]
     lines += ["dependencies:"]
-    lines += [f"  - {quoting.text('python=' + plan.python)}" if plan.python else "  - python"]
-    lines += ["  - pip", "  - pip:", *(f"      - {quoting.text(line)}" for line in _pip(plan))]
-    for one in pins.from_elsewhere(plan):
-        lines += quoting.wrapped(
+    lines += [f"  - {quoting.quote_toml_string('python=' + plan.python)}" if plan.python else "  - python"]
+    lines += [
+        "  - pip",
+        "  - pip:",
+        *(f"      - {quoting.quote_toml_string(line)}" for line in _pip_requirement_lines(plan)),
+    ]
+    for one in pins.packages_outside_indexes(plan):
+        lines += quoting.wrap_comment(
             f"Afterwards, since {one.name} comes from no index: pip install --no-deps {one.origin}"
         )
-    for words in pins.compilations(plan):
-        lines += quoting.wrapped(f"Afterwards, against that torch: {quoting.words(words)}")
+    for words in pins.kernel_build_commands(plan):
+        lines += quoting.wrap_comment(f"Afterwards, against that torch: {quoting.quote_bash_words(words)}")
     if plan.variables:
         lines += ["variables:"]
-        lines += [f"  {name}: {quoting.text(value)}" for name, value in sorted(plan.variables.items())]
-    return pins.listed(lines)
+        lines += [
+            f"  {name}: {quoting.quote_toml_string(value)}" for name, value in sorted(plan.variables.items())
+        ]
+    return pins.join_lines(lines)
 
 
-def _pip(plan: Plan) -> list[str]:
+def _pip_requirement_lines(plan: Plan) -> list[str]:
     """The pip lines of environment.yml."""
     if pins.is_resolved(plan):
-        return requirements.lines(plan, joined=True)
-    own = pins.default_index(plan)
+        return requirements.requirement_lines(plan, joined=True)
+    own = pins.default_index_url(plan)
     addresses = [f"--index-url {own}"] if own else []
-    addresses += [f"--extra-index-url {address}" for address in pins.indexes(plan).values()]
-    return [*addresses, *pins.wanted(plan).values()]
+    addresses += [f"--extra-index-url {address}" for address in pins.extra_index_urls(plan).values()]
+    return [*addresses, *pins.requirements_by_package(plan).values()]

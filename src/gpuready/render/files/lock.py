@@ -9,16 +9,16 @@ from gpuready.model import SCHEMA
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.planned import Plan
+    from gpuready.model.plan import Plan
 
-LEFT_OUT = ("because", "fell", "conflicts", "opens", "notes", "indexes", "machine", "host")
+EXCLUDED_FIELDS = ("because", "fell", "conflicts", "opens", "notes", "indexes", "machine", "host")
 
 
-def document(plan: Plan) -> str:
+def render(plan: Plan) -> str:
     """The same plan gives the same bytes."""
     import json
 
-    kept = {key: value for key, value in plan.to_json().items() if key not in LEFT_OUT}
-    kept["lock"] = sorted(kept["lock"], key=lambda one: (one["name"], one["version"]))
-    kept["packages"] = dict(sorted(kept["packages"].items()))
-    return json.dumps({"schema": SCHEMA, "kind": "lock"} | kept, indent=1, ensure_ascii=True) + "\n"
+    fields = {key: value for key, value in plan.to_json().items() if key not in EXCLUDED_FIELDS}
+    fields["lock"] = sorted(fields["lock"], key=lambda one: (one["name"], one["version"]))
+    fields["packages"] = dict(sorted(fields["packages"].items()))
+    return json.dumps({"schema": SCHEMA, "kind": "lock"} | fields, indent=1, ensure_ascii=True) + "\n"

@@ -6,115 +6,124 @@ valid. Other text is quoted, and comments are kept to one line.
 
 from __future__ import annotations
 
-from gpuready.render.escape import visible
+from gpuready.render.escape import escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuready.planned import Plan
+    from gpuready.model.plan import Plan
 
-LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-SCHEMES = ("https://", "http://", "file://")
+ALPHANUMERIC = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+URL_SCHEMES = ("https://", "http://", "file://")
 
 
-def is_name(text: str) -> bool:
+def is_package_name(text: str) -> bool:
     """A valid name of a distribution, an index or a framework."""
-    return bool(text) and set(text) <= LETTERS | set("._-") and text[0] in LETTERS and text[-1] in LETTERS
+    return (
+        bool(text)
+        and set(text) <= ALPHANUMERIC | set("._-")
+        and text[0] in ALPHANUMERIC
+        and text[-1] in ALPHANUMERIC
+    )
 
 
-def is_version(text: str) -> bool:
-    return bool(text) and set(text) <= LETTERS | set("._-+!") and text[0] in LETTERS
+def is_version_text(text: str) -> bool:
+    return bool(text) and set(text) <= ALPHANUMERIC | set("._-+!") and text[0] in ALPHANUMERIC
 
 
-def is_hash(text: str) -> bool:
+def is_package_hash(text: str) -> bool:
     kind, colon, digest = text.partition(":")
-    return bool(colon) and kind in ("sha256", "sha384", "sha512") and _is_digest(digest)
+    return bool(colon) and kind in ("sha256", "sha384", "sha512") and _is_hex_digest(digest)
 
 
-def _is_digest(text: str) -> bool:
+def _is_hex_digest(text: str) -> bool:
     return len(text) >= 64 and set(text) <= set("0123456789abcdef")
 
 
-def is_variable(text: str) -> bool:
-    return bool(text) and set(text) <= LETTERS | {"_"} and not text[0].isdigit()
+def is_variable_name(text: str) -> bool:
+    return bool(text) and set(text) <= ALPHANUMERIC | {"_"} and not text[0].isdigit()
 
 
-def is_line(text: str) -> bool:
+def is_single_line(text: str) -> bool:
     """Printable on one line."""
     return all(c.isprintable() for c in text)
 
 
-def is_address(text: str) -> bool:
+def is_plain_url(text: str) -> bool:
     """A URL or path without blanks and without credentials."""
     bare = text.partition("://")[2].partition("/")[0]
-    return is_line(text) and " " not in text and text.startswith((*SCHEMES, "/")) and "@" not in bare
+    return (
+        is_single_line(text) and " " not in text and text.startswith((*URL_SCHEMES, "/")) and "@" not in bare
+    )
 
 
-def is_image(text: str) -> bool:
-    return set(text) <= LETTERS | set("._-/:@") and (not text or text[0] in LETTERS)
+def is_image_reference(text: str) -> bool:
+    return set(text) <= ALPHANUMERIC | set("._-/:@") and (not text or text[0] in ALPHANUMERIC)
 
 
-def checked(plan: Plan) -> Plan:
+def validate_plan_values(plan: Plan) -> Plan:
     """Return the plan if every value fits its grammar. ValueError names the one that does not."""
-    for what, test, values in _asked(plan):
+    for what, test, values in _values_by_grammar(plan):
         for value in values:
             if not isinstance(value, str) or not test(value):
-                raise ValueError(f"the plan names a {what} that no file can hold: {visible(value)[:80]!r}")
+                raise ValueError(
+                    f"the plan names a {what} that no file can hold: {escape_unprintable(value)[:80]!r}"
+                )
     return plan
 
 
-def _asked(plan: Plan) -> list[tuple[str, Callable[[str], bool], Iterable[str]]]:
+def _values_by_grammar(plan: Plan) -> list[tuple[str, Callable[[str], bool], Iterable[str]]]:
     names = [*plan.packages, *(one.name for one in plan.lock), *(k.package for k in plan.kernels)]
     numbers = [*plan.packages.values(), *(one.version for one in plan.lock), *plan.tools.values()]
     own = [plan.version, plan.python, plan.torch, plan.cuda, *(k.version for k in plan.kernels)]
     lists = [*(k.arch_list for k in plan.kernels), *plan.variables.values(), *plan.image_flags]
     words = [w for s in (*plan.steps, *(s for k in plan.kernels for s in k.steps)) for w in s.run]
     return [
-        ("package", is_name, names),
-        ("framework", is_name, [plan.framework]),
-        ("version", is_version, [*numbers, *(text for text in own if text)]),
-        ("hash", is_hash, [digest for one in plan.lock for digest in one.hashes]),
-        ("index", is_name, [*plan.indexes, *(one.index for one in plan.lock if one.index)]),
-        ("address of an index", is_address, plan.indexes.values()),
-        ("origin", is_line, [one.origin for one in plan.lock]),
-        ("variable", is_variable, [*plan.variables, *plan.unset]),
-        ("container image", is_image, [plan.image]),
-        ("value", is_line, [*lists, *words]),
+        ("package", is_package_name, names),
+        ("framework", is_package_name, [plan.framework]),
+        ("version", is_version_text, [*numbers, *(text for text in own if text)]),
+        ("hash", is_package_hash, [digest for one in plan.lock for digest in one.hashes]),
+        ("index", is_package_name, [*plan.indexes, *(one.index for one in plan.lock if one.index)]),
+        ("address of an index", is_plain_url, plan.indexes.values()),
+        ("origin", is_single_line, [one.origin for one in plan.lock]),
+        ("variable", is_variable_name, [*plan.variables, *plan.unset]),
+        ("container image", is_image_reference, [plan.image]),
+        ("value", is_single_line, [*lists, *words]),
     ]
 
 
-def comment(text: object) -> str:
+def comment_text(text: object) -> str:
     """Escape text so that a comment stays on one line."""
-    return visible(text)
+    return escape_unprintable(text)
 
 
-def wrapped(text: object, mark: str = "# ", width: int = 100) -> list[str]:
+def wrap_comment(text: object, mark: str = "# ", width: int = 100) -> list[str]:
     """Comment lines of a sentence, broken between words."""
     import textwrap
 
     return textwrap.wrap(
-        visible(text), width, initial_indent=mark, subsequent_indent=mark, break_long_words=False,
+        escape_unprintable(text), width, initial_indent=mark, subsequent_indent=mark, break_long_words=False,
         break_on_hyphens=False,
     ) or [mark.rstrip()]  # fmt: skip
 
 
-def word(text: str) -> str:
-    if text and set(text) <= LETTERS | set("@%+=:,./-_"):
+def quote_bash_word(text: str) -> str:
+    if text and set(text) <= ALPHANUMERIC | set("@%+=:,./-_"):
         return text
     return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
-def words(several: Iterable[str]) -> str:
-    return " ".join(word(one) for one in several)
+def quote_bash_words(several: Iterable[str]) -> str:
+    return " ".join(quote_bash_word(one) for one in several)
 
 
-def text(value: str) -> str:
+def quote_toml_string(value: str) -> str:
     """A double-quoted string valid in both TOML and YAML."""
-    return '"' + "".join(_escaped(c) for c in value) + '"'
+    return '"' + "".join(_escape_string_character(c) for c in value) + '"'
 
 
-def _escaped(char: str) -> str:
+def _escape_string_character(char: str) -> str:
     if char in '"\\':
         return "\\" + char
     if " " <= char <= "~":
@@ -123,6 +132,6 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
 
 
-def docker(value: str) -> str:
+def quote_docker_value(value: str) -> str:
     """A value for ENV in a Dockerfile: double quotes, no expansion."""
     return '"' + "".join("\\" + c if c in '"\\$' else c for c in value) + '"'

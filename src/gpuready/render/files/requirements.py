@@ -6,59 +6,65 @@ from gpuready.render.files import pins, quoting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.planned import Locked, Plan
+    from gpuready.model.plan import LockedPackage, Plan
 
 
-def document(plan: Plan) -> str:
-    text = pins.head(plan, "Requirements, with the hash of every file that may be taken,")
-    text += quoting.wrapped("Install with: " + quoting.words(command(plan)))
-    text += ["", *_sources(plan)]
-    for one in pins.from_indexes(plan):
-        text += _one(plan, one)
-    text += _elsewhere(plan)
-    return pins.listed(text)
+def render(plan: Plan) -> str:
+    text = pins.header_comment(plan, "Requirements, with the hash of every file that may be taken,")
+    text += quoting.wrap_comment("Install with: " + quoting.quote_bash_words(requirements_command(plan)))
+    text += ["", *_index_option_lines(plan)]
+    for one in pins.packages_from_indexes(plan):
+        text += _format_locked_package(plan, one)
+    text += _later_install_comments(plan)
+    return pins.join_lines(text)
 
 
-def command(plan: Plan, file: str = "requirements.txt") -> tuple[str, ...]:
+def requirements_command(plan: Plan, file: str = "requirements.txt") -> tuple[str, ...]:
     """How uv installs the file."""
-    return ("uv", "pip", "install", *pins.installing(plan), "-r", file)
+    return ("uv", "pip", "install", *pins.hashed_install_flags(plan), "-r", file)
 
 
-def lines(plan: Plan, joined: bool = False) -> list[str]:
+def requirement_lines(plan: Plan, joined: bool = False) -> list[str]:
     """The requirements without comments; ``joined`` puts each one with its hashes on one line."""
-    kept = [line for line in _sources(plan) if line and not line.startswith("#")]
-    every = [pins.hashed(one) for one in pins.from_indexes(plan)]
+    options = [line for line in _index_option_lines(plan) if line and not line.startswith("#")]
+    every = [pins.hashed_requirement_lines(one) for one in pins.packages_from_indexes(plan)]
     if joined:
-        return [*kept, *(" ".join(part.strip(" \\") for part in one) for one in every)]
-    return [*kept, *(part for one in every for part in one)]
+        return [*options, *(" ".join(part.strip(" \\") for part in one) for one in every)]
+    return [*options, *(part for one in every for part in one)]
 
 
-def _sources(plan: Plan) -> list[str]:
-    own = pins.default_index(plan)
+def _index_option_lines(plan: Plan) -> list[str]:
+    own = pins.default_index_url(plan)
     lines = [f"--index-url {own}"] if own else []
-    lines += [f"--extra-index-url {address}" for address in pins.indexes(plan).values()]
-    for name in pins.without_address(plan):
-        lines += quoting.wrapped(f"From the index {name}, whose address must be given to the installer.")
+    lines += [f"--extra-index-url {address}" for address in pins.extra_index_urls(plan).values()]
+    for name in pins.indexes_without_url(plan):
+        lines += quoting.wrap_comment(f"From the index {name}, whose address must be given to the installer.")
     return [*lines, ""] if lines else []
 
 
-def _one(plan: Plan, one: Locked) -> list[str]:
-    where = pins.index_of(plan, one.name)
-    said = [f"from the index {where}"] if where else []
-    said += ["via " + ", ".join(one.via)] if one.via else []
-    return [*pins.hashed(one), *([f"    # {quoting.comment('; '.join(said))}"] if said else [])]
+def _format_locked_package(plan: Plan, package: LockedPackage) -> list[str]:
+    where = pins.find_package_index(plan, package.name)
+    remarks = [f"from the index {where}"] if where else []
+    remarks += ["via " + ", ".join(package.via)] if package.via else []
+    return [
+        *pins.hashed_requirement_lines(package),
+        *([f"    # {quoting.comment_text('; '.join(remarks))}"] if remarks else []),
+    ]
 
 
-def _elsewhere(plan: Plan) -> list[str]:
+def _later_install_comments(plan: Plan) -> list[str]:
     lines = []
-    for one in pins.from_elsewhere(plan):
-        origin = quoting.comment(one.origin)
-        lines += ["", *quoting.wrapped(f"Not from an index, and so not here; afterwards install {one.name}:")]
-        lines += [f"#   uv pip install --no-deps {quoting.word(origin)}"]
-    for words in pins.compilations(plan):
+    for one in pins.packages_outside_indexes(plan):
+        origin = quoting.comment_text(one.origin)
+        lines += [
+            "",
+            *quoting.wrap_comment(f"Not from an index, and so not here; afterwards install {one.name}:"),
+        ]
+        lines += [f"#   uv pip install --no-deps {quoting.quote_bash_word(origin)}"]
+    for words in pins.kernel_build_commands(plan):
         lines += [
             "",
             "# Against the torch above; afterwards:",
-            f"#   {quoting.comment(quoting.words(words))}",
+            f"#   {quoting.comment_text(quoting.quote_bash_words(words))}",
         ]
     return lines

@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
-from gpuready.render import again
+from gpuready.render import command_lines
 from gpuready.render.files import pins, quoting, requirements, slurm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.model import Step
-    from gpuready.planned import Plan
+    from gpuready.model import FixStep
+    from gpuready.model.plan import Plan
 
-END = "GPUREADY_END"
-MINE = ("uv", "gpuready")
+HEREDOC_END = "GPUREADY_END"
+INSTALLER_PROGRAMS = ("uv", "gpuready")
 """Steps of these programs are covered by the lock of a resolved plan."""
 
 
-def document(plan: Plan) -> str:
-    lines = ["#!/usr/bin/env bash", *pins.head(plan, *_says(plan)), "", "set -euo pipefail", ""]
-    if _mends(plan):
-        lines += [line for step in plan.steps for line in _step(step)]
-        lines += _told(plan)
+def render(plan: Plan) -> str:
+    lines = [
+        "#!/usr/bin/env bash",
+        *pins.header_comment(plan, *_describe_script(plan)),
+        "",
+        "set -euo pipefail",
+        "",
+    ]
+    if _is_fix_plan(plan):
+        lines += [line for step in plan.steps for line in _script_step_lines(step)]
+        lines += _echo_variables(plan)
     elif pins.is_resolved(plan) or not any(step.run for step in plan.steps):
-        lines += [*_environment(plan), *_locked(plan), *_compiled(plan)]
-        lines += [line for step in plan.steps if _is_left(step) for line in _step(step)]
-        lines += _variables(plan)
+        lines += [*_create_venv_lines(plan), *_install_package_lines(plan), *_build_kernel_lines(plan)]
+        lines += [line for step in plan.steps if _is_step_needed(step) for line in _script_step_lines(step)]
+        lines += _write_variables_file(plan)
     else:
-        lines += [*_environment(plan), *(line for step in plan.steps for line in _step(step, fresh=True))]
-        lines += _variables(plan)
-    return pins.listed([*lines, *_done(plan)])
+        lines += [
+            *_create_venv_lines(plan),
+            *(line for step in plan.steps for line in _script_step_lines(step, fresh=True)),
+        ]
+        lines += _write_variables_file(plan)
+    return pins.join_lines([*lines, *_closing_hint(plan)])
 
 
-def _says(plan: Plan) -> tuple[str, str]:
-    if _mends(plan):
+def _describe_script(plan: Plan) -> tuple[str, str]:
+    if _is_fix_plan(plan):
         return "The steps that mend an environment", "each stops the script where it fails."
     return "A script that makes an environment", "bash FILE [FOLDER]"
 
 
-def _mends(plan: Plan) -> bool:
+def _is_fix_plan(plan: Plan) -> bool:
     """Whether the plan fixes an existing environment and so consists of steps."""
     return bool(plan.options.get("fix"))
 
 
-def _environment(plan: Plan) -> list[str]:
+def _create_venv_lines(plan: Plan) -> list[str]:
     python = ("--python", plan.python) if plan.python else ()
     return [
         'VENV="${1:-.venv}"',
@@ -51,96 +60,108 @@ def _environment(plan: Plan) -> list[str]:
         "  exit 1",
         "fi",
         'if [ ! -x "$PYTHON" ]; then',
-        f'  uv venv {quoting.words(python)}{" " if python else ""}"$VENV"',
+        f'  uv venv {quoting.quote_bash_words(python)}{" " if python else ""}"$VENV"',
         "fi",
         "",
     ]
 
 
-def _locked(plan: Plan) -> list[str]:
+def _install_package_lines(plan: Plan) -> list[str]:
     """By hash where resolved, else the versions chosen so far."""
     if not pins.is_resolved(plan):
-        return [*_chosen(plan), ""]
+        return [*_unresolved_install_lines(plan), ""]
     return [
         'REQUIREMENTS="$(mktemp)"',
         "trap 'rm -f \"$REQUIREMENTS\"' EXIT",
-        f"cat >\"$REQUIREMENTS\" <<'{END}'",
-        *requirements.lines(plan),
-        END,
-        f'uv pip install --python "$PYTHON" {quoting.words(pins.installing(plan))} -r "$REQUIREMENTS"',
-        *_elsewhere(plan),
+        f"cat >\"$REQUIREMENTS\" <<'{HEREDOC_END}'",
+        *requirements.requirement_lines(plan),
+        HEREDOC_END,
+        f'uv pip install --python "$PYTHON" {quoting.quote_bash_words(pins.hashed_install_flags(plan))} -r "$REQUIREMENTS"',
+        *_install_origin_lines(plan),
         "",
     ]
 
 
-def _elsewhere(plan: Plan) -> list[str]:
+def _install_origin_lines(plan: Plan) -> list[str]:
     start = 'uv pip install --python "$PYTHON" --no-deps '
-    return [start + quoting.word(one.origin) for one in pins.from_elsewhere(plan)]
+    return [start + quoting.quote_bash_word(one.origin) for one in pins.packages_outside_indexes(plan)]
 
 
-def _chosen(plan: Plan) -> list[str]:
+def _unresolved_install_lines(plan: Plan) -> list[str]:
     """Packages pinned to an index first, from there only; then the rest from the default index."""
-    wanted, found = pins.wanted(plan), pins.indexes(plan)
+    pins_by_name, extra_indexes = pins.requirements_by_package(plan), pins.extra_index_urls(plan)
     lines = []
-    for index, address in found.items():
-        mine = [one for name, one in wanted.items() if pins.index_of(plan, name) == index]
-        flags = ("--default-index", address, *mine)
-        lines.append(f'uv pip install --python "$PYTHON" {quoting.words(flags)}')
-    rest = [one for name, one in wanted.items() if pins.index_of(plan, name) not in found]
+    for index, address in extra_indexes.items():
+        index_pins = [
+            one for name, one in pins_by_name.items() if pins.find_package_index(plan, name) == index
+        ]
+        flags = ("--default-index", address, *index_pins)
+        lines.append(f'uv pip install --python "$PYTHON" {quoting.quote_bash_words(flags)}')
+    rest = [
+        one for name, one in pins_by_name.items() if pins.find_package_index(plan, name) not in extra_indexes
+    ]
     if rest:
-        lines.append(f'uv pip install --python "$PYTHON" {quoting.words(rest)}')
+        lines.append(f'uv pip install --python "$PYTHON" {quoting.quote_bash_words(rest)}')
     return lines
 
 
-def _compiled(plan: Plan) -> list[str]:
-    lines = [pins.into(words, '"$PYTHON"') for words in pins.compilations(plan)]
+def _build_kernel_lines(plan: Plan) -> list[str]:
+    lines = [pins.retarget_install_command(words, '"$PYTHON"') for words in pins.kernel_build_commands(plan)]
     return ["# Against the torch that is there now.", *lines, ""] if lines else []
 
 
-def _is_left(step: Step) -> bool:
-    return not step.run or step.run[0] not in MINE or step.safety == "manual"
+def _is_step_needed(step: FixStep) -> bool:
+    return not step.run or step.run[0] not in INSTALLER_PROGRAMS or step.safety == "manual"
 
 
-def _step(step: Step, fresh: bool = False) -> list[str]:
+def _script_step_lines(step: FixStep, fresh: bool = False) -> list[str]:
     """One step: its command, or a message where a person must do it.
 
     For a fresh environment the script has already created the folder it was given.
     """
     if not step.run or step.safety == "manual":
-        command = f": {quoting.words(step.run)}" if step.run else ""
+        command = f": {quoting.quote_bash_words(step.run)}" if step.run else ""
         note = f" ({step.note})" if step.note else ""
-        said = quoting.comment(f"by hand: {step.does}{note}{command}")
-        return [f"echo {quoting.word(said)} >&2"]
-    said = quoting.comment(step.does)
+        description = quoting.comment_text(f"by hand: {step.does}{note}{command}")
+        return [f"echo {quoting.quote_bash_word(description)} >&2"]
+    description = quoting.comment_text(step.does)
     if fresh and (step.run[:2] == ("uv", "venv") or step.run[0] == "gpuready"):
         return []
-    command = pins.into(step.run, '"$PYTHON"') if fresh else quoting.words(step.run)
+    command = (
+        pins.retarget_install_command(step.run, '"$PYTHON"') if fresh else quoting.quote_bash_words(step.run)
+    )
     if step.run[:2] == ("uv", "venv"):
-        command = f"[ -x {quoting.word(step.run[-1] + '/bin/python')} ] || {command}"
-    return [f"# {said}", command]
+        command = f"[ -x {quoting.quote_bash_word(step.run[-1] + '/bin/python')} ] || {command}"
+    return [f"# {description}", command]
 
 
-def _variables(plan: Plan) -> list[str]:
+def _write_variables_file(plan: Plan) -> list[str]:
     """Write the plan's variables to a file beside the environment for a job to source."""
-    lines = [line for line in slurm.exports(plan) if line]
+    lines = [line for line in slurm.export_lines(plan) if line]
     if not lines:
         return []
-    return [f"cat >\"$VENV/variables.sh\" <<'{END}'", *lines, END]
+    return [f"cat >\"$VENV/variables.sh\" <<'{HEREDOC_END}'", *lines, HEREDOC_END]
 
 
-def _told(plan: Plan) -> list[str]:
+def _echo_variables(plan: Plan) -> list[str]:
     """Print the variables of a fixed environment: a script cannot set them for its parent shell."""
-    lines = [line for line in slurm.exports(plan) if line]
+    lines = [line for line in slurm.export_lines(plan) if line]
     return (
-        ["", *(f"echo {quoting.word('in the shell that starts the job: ' + line)}" for line in lines)]
+        [
+            "",
+            *(
+                f"echo {quoting.quote_bash_word('in the shell that starts the job: ' + line)}"
+                for line in lines
+            ),
+        ]
         if lines
         else []
     )
 
 
-def _done(plan: Plan) -> list[str]:
-    if _mends(plan):
-        look = quoting.words(again.checking(plan))
-        return ["", f"echo {quoting.word(f'now look again: {look}')}"]
+def _closing_hint(plan: Plan) -> list[str]:
+    if _is_fix_plan(plan):
+        check_command = quoting.quote_bash_words(command_lines.build_check_command(plan))
+        return ["", f"echo {quoting.quote_bash_word(f'now look again: {check_command}')}"]
     source = "; variables: source $VENV/variables.sh" if plan.variables or plan.unset else ""
     return ["", f'echo "done; look at it with: gpuready check {plan.framework} --python $VENV{source}"']

@@ -6,17 +6,17 @@ from gpuready.render.files import pins, quoting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.planned import Plan
+    from gpuready.model.plan import Plan
 
-MARGIN = 0.95
+MEMORY_SHARE = 0.95
 """The share of a machine's memory a job can request; the rest is for the system."""
 
 
-def document(plan: Plan) -> str:
-    lines = ["#!/bin/bash", *_asked(plan)]
-    lines += pins.head(plan, "A batch job", "sbatch FILE train.py --its-arguments")
+def render(plan: Plan) -> str:
+    lines = ["#!/bin/bash", *_sbatch_options(plan)]
+    lines += pins.header_comment(plan, "A batch job", "sbatch FILE train.py --its-arguments")
     lines += ["", "set -euo pipefail", ""]
-    lines += exports(plan)
+    lines += export_lines(plan)
     lines += [
         "# The environment; no modules are loaded, since torch brings its own CUDA libraries.",
         'VENV="${VENV:-.venv}"',
@@ -27,30 +27,32 @@ def document(plan: Plan) -> str:
         'MASTER_PORT="$((20000 + SLURM_JOB_ID % 20000))"',
         "export MASTER_ADDR MASTER_PORT",
         "",
-        *_start(plan),
+        *_srun_lines(plan),
     ]
-    return pins.listed(lines)
+    return pins.join_lines(lines)
 
 
-def _asked(plan: Plan) -> list[str]:
+def _sbatch_options(plan: Plan) -> list[str]:
     """Resource options; of the machine only what is known."""
     lines = [f"#SBATCH --job-name={plan.framework}", "#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=1"]
     for key, flag in (("gpus", "gpus-per-node"), ("cpus", "cpus-per-task")):
         if plan.host.get(key, 0) > 0:
             lines.append(f"#SBATCH --{flag}={int(plan.host[key])}")
     if plan.host.get("memory", 0) >= 1 << 30:
-        lines.append(f"#SBATCH --mem={int(plan.host['memory'] * MARGIN) >> 30}G")
+        lines.append(f"#SBATCH --mem={int(plan.host['memory'] * MEMORY_SHARE) >> 30}G")
     return lines
 
 
-def exports(plan: Plan) -> list[str]:
+def export_lines(plan: Plan) -> list[str]:
     """The plan's variables for bash: exports, and unsets."""
-    lines = [f"export {name}={quoting.word(value)}" for name, value in sorted(plan.variables.items())]
+    lines = [
+        f"export {name}={quoting.quote_bash_word(value)}" for name, value in sorted(plan.variables.items())
+    ]
     lines += [f"unset {name}" for name in sorted(plan.unset)]
     return [*lines, ""] if lines else []
 
 
-def _start(plan: Plan) -> list[str]:
+def _srun_lines(plan: Plan) -> list[str]:
     processes = "gpu" if plan.cuda else "1"
     # Since Slurm 22.05 srun does not inherit --cpus-per-task from sbatch.
     cpus = ' --cpus-per-task="$SLURM_CPUS_PER_TASK"' if plan.host.get("cpus", 0) > 0 else ""

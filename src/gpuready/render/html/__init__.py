@@ -5,31 +5,33 @@ Text from machines, logs and files reaches a template only through an escaping e
 
 from __future__ import annotations
 
-from gpuready import reported
 from gpuready.model import Report
+from gpuready.model import report_document as reported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-def page(document: dict[str, Any]) -> str:
+def render_report_page(document: dict[str, Any]) -> str:
     """The page of a ``gpuready report`` document. ValueError where it is invalid or jinja2 is missing."""
-    from gpuready.render import json
-    from gpuready.render.html import engine, whole
+    from gpuready.render import json_document
+    from gpuready.render.html import report_view, template_engine
 
-    found = reported.read(document)
+    report_document = reported.parse_report_document(document)
     try:
-        return engine.page(whole.view(found), json.document(document))
+        return template_engine.render_page_template(
+            report_view.build_report_view(report_document), json_document.format_json_document(document)
+        )
     except ImportError as missing:
         raise ValueError(
             f"the page needs the package jinja2, which is not here ({missing}): install it beside gpuready"
         ) from None
 
 
-def fragment(report: Report | dict[str, Any]) -> str:
+def render_report_fragment(report: Report | dict[str, Any]) -> str:
     """One Report for a notebook: verdict, family rows and findings, without a script."""
-    from gpuready.render.html import engine, judged
+    from gpuready.render.html import check_view, template_engine
 
-    one = report if isinstance(report, Report) else reported.report(report)
-    return engine.fragment(judged.view(one))
+    report_record = report if isinstance(report, Report) else reported.parse_check_report(report)
+    return template_engine.render_fragment_template(check_view.build_check_view(report_record))

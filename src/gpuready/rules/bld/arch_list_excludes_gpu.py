@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building, cards
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import compilation, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD009"
 SEVERITY = "error"
-READS = (*cards.READS, "gpu.capability", *building.READS)
-SIGNS = ()
+READS = (*visible_gpus.READS, "gpu.capability", *compilation.READS)
+PATTERNS = ()
 BROKEN = {
     "job.wants": ("build",),
     "env.TORCH_CUDA_ARCH_LIST": "7.0;7.5;8.0",
@@ -38,25 +38,33 @@ HEALTHY = BROKEN | {"env.TORCH_CUDA_ARCH_LIST": "7.0;7.5;8.0+PTX"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if building.ignores_list(contract) or not building.due(facts, contract):
+    if compilation.ignores_arch_list(contract) or not compilation.build_needed(facts, contract):
         return None
-    text = building.listed(facts)
-    found = building.entries(text) if text else None
-    if found is None:
+    text = compilation.effective_arch_list(facts)
+    entries = compilation.parse_build_arch_list(text) if text else None
+    if entries is None:
         return None
-    parts = [part for one in found.values() for part in one]
-    toolkit = facts.known("toolkit.version")
-    capabilities = cards.each(facts, "gpu.capability")
-    bare = {i: c for i, c in capabilities.items() if not catalogue.covers(parts, c, toolkit)[0]}
-    if not bare:
+    parts = [part for one in entries.values() for part in one]
+    toolkit = facts.value_if_known("toolkit.version")
+    capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
+    uncovered = {
+        i: c for i, c in capabilities.items() if not catalogue.covers_capability(parts, c, toolkit)[0]
+    }
+    if not uncovered:
         return None
     wanted = ";".join(sorted(set(map(str, capabilities.values()))))
     return Finding(
         CODE,
-        building.severity(facts, contract),
-        f"the list TORCH_CUDA_ARCH_LIST={text} leaves out {cards.called(facts, bare, bare)}",
+        compilation.build_severity(facts, contract),
+        f"the list TORCH_CUDA_ARCH_LIST={text} leaves out {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
         found=(facts.fact("env.TORCH_CUDA_ARCH_LIST"), facts.fact("gpu.capability")),
-        needs=(Need("env.TORCH_CUDA_ARCH_LIST", wanted, cite=str(toolkits.rule("cubin_compat")["source"])),),
+        needs=(
+            Requirement(
+                "env.TORCH_CUDA_ARCH_LIST",
+                wanted,
+                cite=str(toolkits.find_cuda_rule("cubin_compat")["source"]),
+            ),
+        ),
         so="what is built here has no code for it: no kernel image is available",
-        fix=(Step(f"set TORCH_CUDA_ARCH_LIST={wanted}, or unset it"),),
+        fix=(FixStep(f"set TORCH_CUDA_ARCH_LIST={wanted}, or unset it"),),
     )

@@ -12,8 +12,8 @@ to release, one capability that the toolkit knows is enough. Take the entries ou
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building, cards
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import compilation, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD010"
 SEVERITY = "error"
-READS = ("toolkit.path", *building.READS)
-SIGNS = (
+READS = ("toolkit.path", *compilation.READS)
+PATTERNS = (
     {"says": "Unknown CUDA arch ({arch}) or GPU not supported", "cause": "toolkit-too-old-for-arch"},
     {"says": "No CUDA targets left to compile", "cause": "toolkit-too-old-for-arch", "as": "clue"},
 )
@@ -37,32 +37,38 @@ HEALTHY = BROKEN | {"toolkit.version": "12.8"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if building.ignores_list(contract) or not building.due(facts, contract):
+    if compilation.ignores_arch_list(contract) or not compilation.build_needed(facts, contract):
         return None
-    text = building.listed(facts)
-    row = building.row(facts) if text else None
-    found = building.entries(text) if text and row else None
-    if row is None or found is None:
+    text = compilation.effective_arch_list(facts)
+    row = compilation.find_toolkit_row(facts) if text else None
+    entries = compilation.parse_build_arch_list(text) if text and row else None
+    if row is None or entries is None:
         return None
-    beyond = [word for word, parts in found.items() if not any(_known(row, part) for part in parts)]
-    if not beyond:
+    unsupported = [
+        word for word, parts in entries.items() if not any(_is_buildable_arch(row, part) for part in parts)
+    ]
+    if not unsupported:
         return None
-    left = ";".join(word for word in found if word not in beyond)
+    remaining = ";".join(word for word in entries if word not in unsupported)
     return Finding(
         CODE,
-        building.severity(facts, contract),
-        f"the list TORCH_CUDA_ARCH_LIST has {cards.listed(beyond)}, which CUDA {row['version']} lacks",
+        compilation.build_severity(facts, contract),
+        f"the list TORCH_CUDA_ARCH_LIST has {visible_gpus.join_names(unsupported)}, which CUDA {row['version']} lacks",
         found=tuple(facts.fact(k) for k in ("env.TORCH_CUDA_ARCH_LIST", "toolkit.version", "toolkit.path")),
         needs=(
-            Need("env.TORCH_CUDA_ARCH_LIST", "|".join(row["targets"]), cite=str(row["source"]["targets"])),
+            Requirement(
+                "env.TORCH_CUDA_ARCH_LIST", "|".join(row["targets"]), cite=str(row["source"]["targets"])
+            ),
         ),
         so="the build stops at once: unsupported gpu architecture",
-        fix=(Step(f"set TORCH_CUDA_ARCH_LIST={left}" if left else "unset TORCH_CUDA_ARCH_LIST"),),
+        fix=(
+            FixStep(f"set TORCH_CUDA_ARCH_LIST={remaining}" if remaining else "unset TORCH_CUDA_ARCH_LIST"),
+        ),
     )
 
 
-def _known(row: dict[str, Any], entry: str) -> bool:
-    bare = entry.removesuffix("+PTX")
-    if bare[-1] in "af":
-        return "sm_" + bare.replace(".", "") in row.get("specific", ())
-    return bare in row["targets"]
+def _is_buildable_arch(row: dict[str, Any], entry: str) -> bool:
+    arch = entry.removesuffix("+PTX")
+    if arch[-1] in "af":
+        return "sm_" + arch.replace(".", "") in row.get("specific", ())
+    return arch in row["targets"]

@@ -11,8 +11,8 @@ nobody reads the variable, and this is a line of information. Set it to 1 or 0, 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building, job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import compilation, job_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "BLD017"
 SEVERITY = "error"
 READS = ("env.BUILD_EXT", "package.*", "job.wants")
-SIGNS = ()
+PATTERNS = ()
 CONTRACT = {
     "framework": "colossalai",
     "distribution": "colossalai",
@@ -32,20 +32,22 @@ HEALTHY = {"env.BUILD_EXT": "1", "package.colossalai": None}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    read = building.variable(contract, "BUILD_EXT")
-    value = building.setting(facts, "BUILD_EXT") if read else None
+    read = compilation.find_contract_variable(contract, "BUILD_EXT")
+    value = compilation.read_build_variable(facts, "BUILD_EXT") if read else None
     if read is None or value is None or _is_integer(value):
         return None
     own = f"package.{contract.distribution or contract.framework}"
-    grave = job.asks(facts, "build") or facts.value(own) is None
+    is_error = job_request.job_asks_for(facts, "build") or facts.value(own) is None
     return Finding(
         CODE,
-        SEVERITY if grave else "info",
+        SEVERITY if is_error else "info",
         f"the variable BUILD_EXT={value} is not a number",
         found=(facts.fact("env.BUILD_EXT"), facts.fact(own)),
-        needs=(Need("env.BUILD_EXT", "0|1", cite=read.cite or "setup.py: int(os.environ['BUILD_EXT'])"),),
+        needs=(
+            Requirement("env.BUILD_EXT", "0|1", cite=read.cite or "setup.py: int(os.environ['BUILD_EXT'])"),
+        ),
         so="the install stops with a ValueError before it begins",
-        fix=(Step("set BUILD_EXT=1 to build the kernels during the install, or unset it"),),
+        fix=(FixStep("set BUILD_EXT=1 to build the kernels during the install, or unset it"),),
     )
 
 

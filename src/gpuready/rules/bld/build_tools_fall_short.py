@@ -13,18 +13,18 @@ cmake come as Python packages.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, needs, remedy
+from gpuready.model import Finding, FixStep
+from gpuready.rules import contract_needs, fix_steps, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Need
+    from gpuready.model import Contract, Facts, Requirement
 
 CODE = "BLD003"
 SEVERITY = "error"
 KEYS = ("toolkit.version", "toolkit.nvcc", "compiler.gcc", "compiler.gxx", "compiler.ninja", "compiler.cmake")
-READS = (*KEYS, "python.path", *needs.READS)
-SIGNS = (
+READS = (*KEYS, "python.path", *contract_needs.READS)
+PATTERNS = (
     {"says": "CUDA_HOME environment variable is not set", "cause": "cuda-home-missing"},
     {"says": "Ninja is required to load C++ extensions", "cause": "missing-python-package"},
 )
@@ -36,39 +36,43 @@ CONTRACT = {
 }
 BROKEN = {"job.wants": ("build",), "toolkit.version": None, "compiler.ninja": "1.11"}
 HEALTHY = {"job.wants": ("build",), "toolkit.version": "12.4", "compiler.ninja": "1.11"}
-NAMES = {"toolkit.version": "the CUDA toolkit", "toolkit.nvcc": "nvcc", "compiler.gxx": "g++"}
+TOOL_NAMES = {"toolkit.version": "the CUDA toolkit", "toolkit.nvcc": "nvcc", "compiler.gxx": "g++"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    failed = needs.unmet(facts, [need for key in KEYS for need in contract.wants(key)])
+    failed = contract_needs.unmet_needs(
+        facts, [need for key in KEYS for need in contract.requirements_for(key)]
+    )
     if not failed:
         return None
-    names = list(dict.fromkeys(_name(need) for need in failed))
+    names = list(dict.fromkeys(_tool_name(need) for need in failed))
     return Finding(
         CODE,
-        needs.severity(failed),
-        f"missing or too old for a build: {cards.listed(names)}",
+        contract_needs.worst_need_severity(failed),
+        f"missing or too old for a build: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(key) for key in dict.fromkeys(need.key for need in failed)),
         needs=tuple(failed),
         so=f"what {contract.framework} compiles here, at install or at first use, fails",
-        fix=(_ways_out(facts, failed),),
+        fix=(_build_tools_step(facts, failed),),
     )
 
 
-def _name(need: Need) -> str:
-    return NAMES.get(need.key, need.key.partition(".")[2])
+def _tool_name(need: Requirement) -> str:
+    return TOOL_NAMES.get(need.key, need.key.partition(".")[2])
 
 
-def _ways_out(facts: Facts, failed: list[Need]) -> Step:
+def _build_tools_step(facts: Facts, failed: list[Requirement]) -> FixStep:
     """Return one step for everything missing; only Python packages can be installed by a command."""
     keys = list(dict.fromkeys(need.key for need in failed))
     tools = [key.partition(".")[2] for key in keys]
     if all(tool in ("ninja", "cmake") for tool in tools):
-        return remedy.install(facts, f"install {cards.listed(tools)}", *tools)
+        return fix_steps.install_step(facts, f"install {visible_gpus.join_names(tools)}", *tools)
     wants = {
         key: " and ".join(dict.fromkeys(n.want for n in failed if n.key == key and n.want != "*"))
         for key in keys
     }
-    named = [f"{NAMES.get(key, tool)} {wants[key]}".strip() for key, tool in zip(keys, tools, strict=True)]
+    named = [
+        f"{TOOL_NAMES.get(key, tool)} {wants[key]}".strip() for key, tool in zip(keys, tools, strict=True)
+    ]
     home = "; set CUDA_HOME to the toolkit" if any(key.startswith("toolkit.") for key in keys) else ""
-    return Step(f"install {cards.listed(named)}{home}")
+    return FixStep(f"install {visible_gpus.join_names(named)}{home}")

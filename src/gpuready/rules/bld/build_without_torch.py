@@ -11,8 +11,8 @@ a change of torch the extensions have to be built again.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building, remedy
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import compilation, fix_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD008"
 SEVERITY = "error"
-READS = (*building.READS, *remedy.READS)
-BUILD = (
+READS = (*compilation.READS, *fix_steps.READS)
+BUILD_MARKERS = (
     "build_meta",
     "get_requires_for_build",
     "Getting requirements to build",
@@ -35,22 +35,38 @@ BUILD = (
     "egg_info",
 )
 """Phrases by which a package build is recognised."""
-SIGNS = (
+PATTERNS = (
     "[extension] PyTorch is not found while BUILD_EXT=1",
     "`torch`, but doesn't declare it as a build dependency",
     "but doesn't declare it as a build dependency",
-    {"says": "No module named 'torch'", "with": BUILD},
+    {"says": "No module named 'torch'", "with": BUILD_MARKERS},
     {"says": "Unable to import torch, please visit", "with": ("setup.py",)},
-    {"says": "Please install torch before", "with": BUILD},
-    {"says": "No module named 'packaging'", "with": BUILD, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'wheel'", "with": BUILD, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'psutil'", "with": BUILD, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'numpy'", "with": BUILD, "unless": ("install --no-build-isolation",)},
-    {"says": "PyTorch is required to build", "with": BUILD},
-    {"says": "No module named 'setuptools'", "with": BUILD, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'pkg_resources'", "with": BUILD, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'pybind11'", "with": BUILD, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'Cython'", "with": BUILD, "unless": ("install --no-build-isolation",)},
+    {"says": "Please install torch before", "with": BUILD_MARKERS},
+    {
+        "says": "No module named 'packaging'",
+        "with": BUILD_MARKERS,
+        "unless": ("install --no-build-isolation",),
+    },
+    {"says": "No module named 'wheel'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'psutil'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
+    {"says": "No module named 'numpy'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
+    {"says": "PyTorch is required to build", "with": BUILD_MARKERS},
+    {
+        "says": "No module named 'setuptools'",
+        "with": BUILD_MARKERS,
+        "unless": ("install --no-build-isolation",),
+    },
+    {
+        "says": "No module named 'pkg_resources'",
+        "with": BUILD_MARKERS,
+        "unless": ("install --no-build-isolation",),
+    },
+    {
+        "says": "No module named 'pybind11'",
+        "with": BUILD_MARKERS,
+        "unless": ("install --no-build-isolation",),
+    },
+    {"says": "No module named 'Cython'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
     {"says": "Cannot import 'setuptools.build_meta'"},
 )
 BROKEN = {"job.wants": ("build",), "package.torch": None, "python.path": "/venv/bin/python"}
@@ -59,18 +75,18 @@ CITE = "torch/utils/cpp_extension.py: an extension is compiled with the headers 
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not building.asked(facts, contract) or facts.value("package.torch") is not None:
+    if not compilation.build_requested(facts, contract) or facts.value("package.torch") is not None:
         return None
-    own = building.variable(contract, "BUILD_EXT")
+    own = compilation.find_contract_variable(contract, "BUILD_EXT")
     return Finding(
         CODE,
         SEVERITY,
         "something is to be built against torch, which is not installed",
         found=(facts.fact("package.torch"), facts.fact("job.wants")),
-        needs=(Need("package.torch", "*", cite=own.cite if own and own.cite else CITE),),
+        needs=(Requirement("package.torch", "*", cite=own.cite if own and own.cite else CITE),),
         so="the build stops where its setup imports torch",
         fix=(
-            remedy.another_torch(facts, contract) or Step("install torch first"),
-            Step("then build with pip install --no-build-isolation, so that this torch is used"),
+            fix_steps.replace_torch_step(facts, contract) or FixStep("install torch first"),
+            FixStep("then build with pip install --no-build-isolation, so that this torch is used"),
         ),
     )

@@ -13,8 +13,8 @@ names it; one that lies on the path under its own name alone is not looked for, 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building, cards, needs, remedy
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import compilation, contract_needs, fix_steps, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD011"
 SEVERITY = "error"
-READS = ("compiler.gcc", "compiler.gxx", "compiler.ninja", "python.path", *building.READS)
-SIGNS = (
+READS = ("compiler.gcc", "compiler.gxx", "compiler.ninja", "python.path", *compilation.READS)
+PATTERNS = (
     "Failed to find C compiler. Please specify via CC",
     {"says": "No working C++ compiler found"},
     {"says": "InvalidCxxCompiler"},
@@ -46,7 +46,7 @@ SIGNS = (
 )
 BROKEN = {"job.wants": ("torch-compile",), "compiler.gcc": None}
 HEALTHY = {"job.wants": ("torch-compile",), "compiler.gcc": "12.2.0"}
-NAMES = {"compiler.gcc": "a C compiler", "compiler.gxx": "a C++ compiler", "compiler.ninja": "ninja"}
+TOOL_NAMES = {"compiler.gcc": "a C compiler", "compiler.gxx": "a C++ compiler", "compiler.ninja": "ninja"}
 CITES = {
     "compiler.gcc": "triton/runtime/build.py: it compiles its launcher with CC, gcc or clang",
     "compiler.gxx": "CUDA installation guide: nvcc needs a host compiler",
@@ -55,40 +55,40 @@ CITES = {
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    keys = _keys(facts, contract)
+    keys = _needed_tools(facts, contract)
     missing = [key for key in keys if facts.value(key) is None]
-    if building.clang(facts):
+    if compilation.uses_clang(facts):
         missing = [key for key in missing if key == "compiler.ninja"]
     if not missing:
         return None
-    grave = missing != ["compiler.ninja"]
+    is_error = missing != ["compiler.ninja"]
     return Finding(
         CODE,
-        SEVERITY if grave else "warning",
-        f"not on the path: {cards.listed([NAMES[key] for key in missing])}",
+        SEVERITY if is_error else "warning",
+        f"not on the path: {visible_gpus.join_names([TOOL_NAMES[key] for key in missing])}",
         found=tuple(facts.fact(key) for key in missing),
-        needs=tuple(Need(key, "*", cite=CITES[key]) for key in missing),
+        needs=tuple(Requirement(key, "*", cite=CITES[key]) for key in missing),
         so="what is compiled here, at install or while the job runs, fails at once"
-        if grave
+        if is_error
         else "builds take one file after the other, and those on first use refuse to begin",
-        fix=tuple(_ways_out(facts, missing)),
+        fix=tuple(_compiler_steps(facts, missing)),
     )
 
 
-def _keys(facts: Facts, contract: Contract) -> list[str]:
+def _needed_tools(facts: Facts, contract: Contract) -> list[str]:
     """Return the needed tools that the contract itself does not ask for."""
-    keys = ["compiler.gxx", "compiler.ninja"] if building.asked(facts, contract) else []
-    if building.on_the_spot(facts):
+    keys = ["compiler.gxx", "compiler.ninja"] if compilation.build_requested(facts, contract) else []
+    if compilation.compiles_at_runtime(facts):
         keys.append("compiler.gcc")
-    return [key for key in keys if not needs.in_force(facts, contract.wants(key))]
+    return [key for key in keys if not contract_needs.needs_in_force(facts, contract.requirements_for(key))]
 
 
-def _ways_out(facts: Facts, missing: list[str]) -> list[Step]:
+def _compiler_steps(facts: Facts, missing: list[str]) -> list[FixStep]:
     steps = []
     if missing != ["compiler.ninja"]:
         steps.append(
-            Step("install gcc and g++ (build-essential), or a compiler from conda", note="needs root")
+            FixStep("install gcc and g++ (build-essential), or a compiler from conda", note="needs root")
         )
     if "compiler.ninja" in missing:
-        steps.append(remedy.install(facts, "install ninja", "ninja"))
+        steps.append(fix_steps.install_step(facts, "install ninja", "ninja"))
     return steps

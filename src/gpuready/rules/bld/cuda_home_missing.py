@@ -14,9 +14,8 @@ take a ready-made wheel, which needs none.
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building, needs
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import compilation, contract_needs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD006"
 SEVERITY = "error"
-READS = ("toolkit.path", "toolkit.home_missing", "toolkit.others", "torch.cuda", *building.READS)
-SIGNS = (
+READS = ("toolkit.path", "toolkit.home_missing", "toolkit.others", "torch.cuda", *compilation.READS)
+PATTERNS = (
     "CUDA_HOME is None, please set CUDA_HOME to compile",
     {"says": "CUDA_HOME does not exist, unable to compile CUDA op(s)", "in": "exception"},
     {
@@ -61,7 +60,7 @@ CITE = "torch/utils/cpp_extension.py, _find_cuda_home"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not building.asked(facts, contract) or _told(facts, contract):
+    if not compilation.build_requested(facts, contract) or _contract_needs_toolkit(facts, contract):
         return None
     if facts.value("toolkit.path") is not None or facts.value("toolkit.home_missing"):
         return None  # BLD007 reports a home that does not exist
@@ -70,31 +69,31 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         "something is to be built, and there is no CUDA toolkit",
         found=(facts.fact("toolkit.path"), facts.fact("job.wants")),
-        needs=(Need("toolkit.path", "*", cite=_cite(contract)),),
+        needs=(Requirement("toolkit.path", "*", cite=_cuda_home_citation(contract)),),
         so="torch finds no CUDA_HOME, and the build stops in its first lines",
-        fix=tuple(ways_out(facts)),
+        fix=tuple(toolkit_home_steps(facts)),
     )
 
 
-def _told(facts: Facts, contract: Contract) -> bool:
+def _contract_needs_toolkit(facts: Facts, contract: Contract) -> bool:
     """Return whether the contract itself asks for a toolkit."""
-    own = [*contract.wants("toolkit.version"), *contract.wants("toolkit.nvcc")]
-    return bool(needs.in_force(facts, own))
+    own = [*contract.requirements_for("toolkit.version"), *contract.requirements_for("toolkit.nvcc")]
+    return bool(contract_needs.needs_in_force(facts, own))
 
 
-def _cite(contract: Contract) -> str:
-    own = building.variable(contract, "CUDA_HOME")
+def _cuda_home_citation(contract: Contract) -> str:
+    own = compilation.find_contract_variable(contract, "CUDA_HOME")
     return own.cite if own and own.cite else CITE
 
 
-def ways_out(facts: Facts) -> list[Step]:
+def toolkit_home_steps(facts: Facts) -> list[FixStep]:
     """Return a step that uses another installed toolkit, else steps to install one."""
-    torch = facts.known("torch.cuda")
-    here = building.home(facts, str(torch or ""))
+    torch = facts.value_if_known("torch.cuda")
+    here = compilation.find_other_toolkit(facts, str(torch or ""))
     if here:
-        return [Step(f"set CUDA_HOME={here}")]
-    which = " {}.{}".format(*versions.minor(torch)) if torch else ""
+        return [FixStep(f"set CUDA_HOME={here}")]
+    which = " {}.{}".format(*versions.major_minor(torch)) if torch else ""
     return [
-        Step(f"install the CUDA toolkit{which} and set CUDA_HOME to it"),
-        Step("take ready-made wheels of the extensions, which need no toolkit"),
+        FixStep(f"install the CUDA toolkit{which} and set CUDA_HOME to it"),
+        FixStep("take ready-made wheels of the extensions, which need no toolkit"),
     ]

@@ -13,9 +13,9 @@ it.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building, needs
-from gpuready.rules.bld.cuda_home_missing import ways_out
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import compilation, contract_needs
+from gpuready.rules.bld.cuda_home_missing import toolkit_home_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 CODE = "BLD007"
 SEVERITY = "error"
-HOME = ("toolkit.home_missing", "toolkit.path", "toolkit.chosen_by", "toolkit.nvcc")
-READS = (*HOME, "toolkit.others", "torch.cuda", *building.READS)
-SIGNS = (
+HOME_FACTS = ("toolkit.home_missing", "toolkit.path", "toolkit.chosen_by", "toolkit.nvcc")
+READS = (*HOME_FACTS, "toolkit.others", "torch.cuda", *compilation.READS)
+PATTERNS = (
     "[extension] The nvcc compiler is not found in",
     "bin/nvcc: No such file or directory",
     "/bin/nvcc: not found",
@@ -60,29 +60,29 @@ CITE = "torch/utils/cpp_extension.py, _find_cuda_home"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    due = building.due(facts, contract)
-    if "cuda" not in contract.platforms or (not due and not _seen(facts)):
+    due = compilation.build_needed(facts, contract)
+    if "cuda" not in contract.platforms or (not due and not _home_facts_known(facts)):
         return None
-    wrong = _wrong(facts)
-    if wrong is None or facts.known("env.PYTORCH_NVCC"):
+    wrong = _describe_wrong_home(facts)
+    if wrong is None or facts.value_if_known("env.PYTORCH_NVCC"):
         return None
     return Finding(
         CODE,
-        building.severity(facts, contract) if due else "info",
+        compilation.build_severity(facts, contract) if due else "info",
         wrong,
-        found=tuple(facts.fact(key) for key in HOME),
-        needs=(Need("toolkit.nvcc", "*", cite=CITE),),
+        found=tuple(facts.fact(key) for key in HOME_FACTS),
+        needs=(Requirement("toolkit.nvcc", "*", cite=CITE),),
         so="every build stops where it calls nvcc, though there may be a toolkit elsewhere",
-        fix=(*ways_out(facts)[:1], *_unset(facts)),
+        fix=(*toolkit_home_steps(facts)[:1], *_unset_home_steps(facts)),
     )
 
 
-def _seen(facts: Facts) -> bool:
+def _home_facts_known(facts: Facts) -> bool:
     """Return whether every fact is known: information must not leave the verdict undecided."""
-    return not any(facts.fact(key).gap for key in HOME)
+    return not any(facts.fact(key).gap for key in HOME_FACTS)
 
 
-def _wrong(facts: Facts) -> str | None:
+def _describe_wrong_home(facts: Facts) -> str | None:
     path = facts.value("toolkit.path")
     missing = facts.value("toolkit.home_missing")
     if missing is not None and (path is None or str(path).rstrip("/") == str(missing).rstrip("/")):
@@ -95,7 +95,9 @@ def _wrong(facts: Facts) -> str | None:
     return f"the variable {facts.value('toolkit.chosen_by')} leads to {path}, which has no bin/nvcc"
 
 
-def _unset(facts: Facts) -> list[Step]:
-    by = needs.glimpse(facts, "toolkit.chosen_by")
+def _unset_home_steps(facts: Facts) -> list[FixStep]:
+    by = contract_needs.peek_fact(facts, "toolkit.chosen_by")
     named = by in ("CUDA_HOME", "CUDA_PATH")
-    return [Step(f"unset {by}: torch then takes the nvcc on the path, or /usr/local/cuda")] if named else []
+    return (
+        [FixStep(f"unset {by}: torch then takes the nvcc on the path, or /usr/local/cuda")] if named else []
+    )

@@ -11,8 +11,8 @@ TORCH_CUDA_ARCH_LIST then has to say for which GPUs.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import compilation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 CODE = "BLD016"
 SEVERITY = "warning"
 READS = ("env.FORCE_CUDA",)
-SIGNS = ()
+PATTERNS = ()
 CONTRACT = {
     "framework": "colossalai",
     "variables": ({"name": "FORCE_CUDA", "access": "read", "cite": "extensions/cuda_extension.py:33"},),
 }
 BROKEN = {"env.FORCE_CUDA": "0"}
 HEALTHY = {"env.FORCE_CUDA": "1"}
-NOES = ("0", "false", "no", "off", "none")
+FALSE_WORDS = ("0", "false", "no", "off", "none")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    read = building.variable(contract, "FORCE_CUDA")
+    read = compilation.find_contract_variable(contract, "FORCE_CUDA")
     if read is None or contract.framework != "colossalai":
         return None  # torchvision and others read 0 as false
-    value = building.setting(facts, "FORCE_CUDA")
-    if (value or "").strip().casefold() not in NOES:
+    value = compilation.read_build_variable(facts, "FORCE_CUDA")
+    if (value or "").strip().casefold() not in FALSE_WORDS:
         return None
     return Finding(
         CODE,
@@ -44,8 +44,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the variable FORCE_CUDA={value} counts as true",
         found=(facts.fact("env.FORCE_CUDA"),),
         needs=(
-            Need("env.FORCE_CUDA", "1", level="optional", cite=read.cite or "os.environ.get('FORCE_CUDA')"),
+            Requirement(
+                "env.FORCE_CUDA", "1", level="optional", cite=read.cite or "os.environ.get('FORCE_CUDA')"
+            ),
         ),
         so="CUDA extensions are built and loaded even where torch sees no GPU",
-        fix=(Step("unset FORCE_CUDA"),),
+        fix=(FixStep("unset FORCE_CUDA"),),
     )

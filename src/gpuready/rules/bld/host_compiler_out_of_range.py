@@ -14,9 +14,8 @@ Install a gcc inside the range beside the present one and name it with CC and CX
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import compilation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD005"
 SEVERITY = "error"
-READS = ("compiler.gcc", *building.READS)
-SIGNS = (
+READS = ("compiler.gcc", *compilation.READS)
+PATTERNS = (
     "unsupported GNU version! gcc versions later than {most} are not supported",
     "unsupported GNU version! gcc versions",
     "unsupported clang version! clang version must be",
@@ -55,32 +54,32 @@ HEALTHY = {"job.wants": ("build",), "toolkit.version": "12.4", "compiler.gcc": "
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not building.due(facts, contract):
+    if not compilation.build_needed(facts, contract):
         return None
-    row = building.row(facts)
+    row = compilation.find_toolkit_row(facts)
     if row is None:
         return None
     gcc = facts.value("compiler.gcc")
-    if gcc is None or building.other_compiler(facts):
+    if gcc is None or compilation.has_other_compiler(facts):
         return None
-    low, high, major = row["gcc_min"], row["gcc_max"], versions.major(gcc)
+    low, high, major = row["gcc_min"], row["gcc_max"], versions.major_version(gcc)
     if low <= major <= high:
         return None
     new = major > high
     return Finding(
         CODE,
-        building.severity(facts, contract) if new else "warning",
+        compilation.build_severity(facts, contract) if new else "warning",
         f"gcc {gcc} is too {'new' if new else 'old'} for CUDA {facts.value('toolkit.version')}",
         found=(facts.fact("compiler.gcc"), facts.fact("toolkit.version")),
-        needs=(Need("compiler.gcc", f">={low},<{high + 1}", cite=str(row["source"]["gcc"])),),
+        needs=(Requirement("compiler.gcc", f">={low},<{high + 1}", cite=str(row["source"]["gcc"])),),
         so="nvcc refuses the compiler in its own headers, and nothing is built"
         if new
         else "nobody tests this pair, and torch's headers need a newer C++",
-        fix=(_other(high),),
+        fix=(_other_gcc_step(high),),
     )
 
 
-def _other(major: int) -> Step:
-    return Step(
+def _other_gcc_step(major: int) -> FixStep:
+    return FixStep(
         f"install gcc-{major} and g++-{major}, and set CC=gcc-{major} CXX=g++-{major}", note="needs root"
     )

@@ -10,7 +10,7 @@ misses: those are Python's headers.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD019"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "libcuda.so cannot found!",
     "cannot find -lcuda",
     "cannot find -l cuda",
@@ -31,8 +31,8 @@ SIGNS = (
     {"says": "/main.c', '-O3'", "as": "clue", "without": ("Python.h",)},
     {"says": "/cuda_utils.c', '-O3'", "as": "clue", "without": ("Python.h",)},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -13,11 +13,10 @@ well, and TORCH_CUDA_ARCH_LIST asks for it.
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building, cards
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import compilation, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD004"
 SEVERITY = "error"
-READS = (*cards.READS, "gpu.capability", "torch.arch", "toolkit.path", *building.READS)
-SIGNS = (
+READS = (*visible_gpus.READS, "gpu.capability", "torch.arch", "toolkit.path", *compilation.READS)
+PATTERNS = (
     "Unsupported gpu architecture '{arch}'",
     "Unsupported gpu architecture",
     "nvcc fatal : Value '{arch}' is not defined for option 'gpu-architecture'",
@@ -65,58 +64,67 @@ HEALTHY = BROKEN | {"toolkit.version": "12.8"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not building.due(facts, contract) or not cards.shown(facts):
+    if not compilation.build_needed(facts, contract) or not visible_gpus.list_visible_gpus(facts):
         return None
-    row = building.row(facts)
-    if row is None or building.listed(facts):
+    row = compilation.find_toolkit_row(facts)
+    if row is None or compilation.effective_arch_list(facts):
         return None
     built = facts.value("torch.arch")
-    wanted = {i: _wanted(built, c) for i, c in cards.each(facts, "gpu.capability").items()}
-    beyond = {i: c for i, c in wanted.items() if c not in row["targets"]}
-    return _finding(facts, contract, row, beyond) if beyond else None
+    wanted = {
+        i: _arch_torch_requests(built, c)
+        for i, c in visible_gpus.fact_per_gpu(facts, "gpu.capability").items()
+    }
+    unsupported = {i: c for i, c in wanted.items() if c not in row["targets"]}
+    return _unsupported_target_finding(facts, contract, row, unsupported) if unsupported else None
 
 
-def _wanted(built: Iterable[str] | None, capability: str) -> str:
+def _arch_torch_requests(built: Iterable[str] | None, capability: str) -> str:
     """Return the target torch passes to nvcc: the GPU's capability, limited to the newest in torch's own list."""
-    mine = versions.minor(capability)
+    own = versions.major_minor(capability)
     known = [digits for arch in built or () if (digits := arch.removeprefix("sm_").rstrip("af")).isdigit()]
-    newest = max(((int(d[:-1]), int(d[-1])) for d in known if len(d) > 1), default=mine)
-    return "{}.{}".format(*min(mine, newest))
+    newest = max(((int(d[:-1]), int(d[-1])) for d in known if len(d) > 1), default=own)
+    return "{}.{}".format(*min(own, newest))
 
 
-def _finding(facts: Facts, contract: Contract, row: dict[str, Any], beyond: dict[int, str]) -> Finding:
-    wanted = list(dict.fromkeys(beyond.values()))
+def _unsupported_target_finding(
+    facts: Facts, contract: Contract, row: dict[str, Any], unsupported: dict[int, str]
+) -> Finding:
+    wanted = list(dict.fromkeys(unsupported.values()))
     cite = str(row["source"]["targets"])
     return Finding(
         CODE,
-        building.severity(facts, contract),
-        f"nvcc {facts.value('toolkit.version')} cannot compile for {cards.called(facts, beyond, beyond)}",
+        compilation.build_severity(facts, contract),
+        f"nvcc {facts.value('toolkit.version')} cannot compile for {visible_gpus.describe_gpus(facts, unsupported, unsupported)}",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "gpu.capability", "toolkit.path")),
-        needs=tuple(Need("toolkit.version", _releases(capability), cite=cite) for capability in wanted),
+        needs=tuple(
+            Requirement("toolkit.version", _toolkit_range(capability), cite=cite) for capability in wanted
+        ),
         so="the build stops at once: unsupported gpu architecture",
-        fix=tuple(_ways_out(row, wanted)),
+        fix=tuple(_nvcc_target_steps(row, wanted)),
     )
 
 
-def _releases(capability: str) -> str:
+def _toolkit_range(capability: str) -> str:
     """Return the range of toolkits that can target a capability; any newer one if none can yet."""
-    knowing = [v for v in toolkits.releases() if capability in (toolkits.targets(v) or ())]
+    knowing = [
+        v for v in toolkits.list_cuda_releases() if capability in (toolkits.list_nvcc_targets(v) or ())
+    ]
     if not knowing:
-        return f">{toolkits.releases()[-1]}"
-    last = "" if knowing[-1] == toolkits.releases()[-1] else f",<={knowing[-1]}"
+        return f">{toolkits.list_cuda_releases()[-1]}"
+    last = "" if knowing[-1] == toolkits.list_cuda_releases()[-1] else f",<={knowing[-1]}"
     return f">={knowing[0]}{last}"
 
 
-def _ways_out(row: dict[str, Any], wanted: list[str]) -> list[Step]:
-    steps = [Step(f"install a CUDA toolkit {_releases(c)} and set CUDA_HOME to it") for c in wanted]
-    near = [_nearest(row["targets"], capability) for capability in wanted]
+def _nvcc_target_steps(row: dict[str, Any], wanted: list[str]) -> list[FixStep]:
+    steps = [FixStep(f"install a CUDA toolkit {_toolkit_range(c)} and set CUDA_HOME to it") for c in wanted]
+    near = [_nearest_target(row["targets"], capability) for capability in wanted]
     if all(near):
         value = ";".join(dict.fromkeys(str(one) for one in near))
-        steps.insert(0, Step(f"set TORCH_CUDA_ARCH_LIST={value}, whose code runs on these GPUs as well"))
+        steps.insert(0, FixStep(f"set TORCH_CUDA_ARCH_LIST={value}, whose code runs on these GPUs as well"))
     return steps
 
 
-def _nearest(targets: list[str], capability: str) -> str | None:
+def _nearest_target(targets: list[str], capability: str) -> str | None:
     """Return the newest target of the toolkit whose code runs on this GPU."""
-    fitting = [target for target in targets if catalogue.covers([target], capability)[0]]
-    return max(fitting, key=versions.minor, default=None)
+    fitting = [target for target in targets if catalogue.covers_capability([target], capability)[0]]
+    return max(fitting, key=versions.major_minor, default=None)

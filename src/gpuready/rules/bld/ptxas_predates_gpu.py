@@ -10,7 +10,7 @@ architecture while an extension is built: there the toolkit is too old.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD018"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {
         "says": "ptxas fatal : Value '{arch}' is not defined for option 'gpu-name'",
         "without": ("bin/nvcc", "setup.py", "cpp_extension"),
@@ -62,8 +62,8 @@ SIGNS = (
     },
     {"says": "NoTritonConfigsError{}ptxas"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -13,9 +13,8 @@ has them.
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import compilation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD012"
 SEVERITY = "error"
-READS = ("python.headers", "python.path", *building.READS)
-SIGNS = (
+READS = ("python.headers", "python.path", *compilation.READS)
+PATTERNS = (
     "fatal error: Python.h: No such file or directory",
     "Python.h: No such file or directory",
     "'Python.h' file not found",
@@ -45,7 +44,7 @@ CITE = "triton/runtime/build.py and torch/utils/cpp_extension.py: both include P
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not building.on_the_spot(facts) and not building.asked(facts, contract):
+    if not compilation.compiles_at_runtime(facts) and not compilation.build_requested(facts, contract):
         return None
     if facts.value("python.headers") is not False:
         return None
@@ -54,13 +53,16 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         "the header Python.h is missing for this Python",
         found=(facts.fact("python.headers"), facts.fact("python.path"), facts.fact("python.version")),
-        needs=(Need("python.headers", "true", cite=CITE),),
+        needs=(Requirement("python.headers", "true", cite=CITE),),
         so="what is compiled against Python stops: Python.h: no such file or directory",
-        fix=(_package(facts), Step("or make the environment from a Python of uv or conda, which has them")),
+        fix=(
+            _headers_package_step(facts),
+            FixStep("or make the environment from a Python of uv or conda, which has them"),
+        ),
     )
 
 
-def _package(facts: Facts) -> Step:
-    version = facts.known("python.version")
-    name = "python{}.{}-dev".format(*versions.minor(version)) if version else "python3-dev"
-    return Step(f"install {name} (python3-devel on Fedora and its kin)", note="needs root")
+def _headers_package_step(facts: Facts) -> FixStep:
+    version = facts.value_if_known("python.version")
+    name = "python{}.{}-dev".format(*versions.major_minor(version)) if version else "python3-dev"
+    return FixStep(f"install {name} (python3-devel on Fedora and its kin)", note="needs root")

@@ -11,8 +11,8 @@ builds what is missing.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "BLD015"
 SEVERITY = "warning"
 READS = ("cache.locks",)
-DONE = (
+BUILD_END_MARKERS = (
     "Loading extension module",
     "Time to load",
     "Time taken to",
@@ -32,25 +32,28 @@ DONE = (
     "error: command",
 )
 """Messages at the end of a build, successful or not."""
-SIGNS = (
+PATTERNS = (
     'Waited on lock file "',
     {"says": "torch/utils/file_baton.py"},
     {"says": "file_baton.py{} in wait"},
-    {"says": "[extension] Compiling or loading the JIT-built {op} kernel during runtime now", "unless": DONE},
-    {"says": "[extension] Compiling the JIT {op} kernel during runtime now", "unless": DONE},
+    {
+        "says": "[extension] Compiling or loading the JIT-built {op} kernel during runtime now",
+        "unless": BUILD_END_MARKERS,
+    },
+    {"says": "[extension] Compiling the JIT {op} kernel during runtime now", "unless": BUILD_END_MARKERS},
     {
         "says": "as PyTorch extensions root...",
         "unless": (
-            *DONE,
+            *BUILD_END_MARKERS,
             "Building extension module",
             "Emitting ninja build file",
             "ninja: no work to do",
         ),
     },
-    {"says": "[extension] Loading the JIT-built {op} kernel during runtime now", "unless": DONE},
+    {"says": "[extension] Loading the JIT-built {op} kernel during runtime now", "unless": BUILD_END_MARKERS},
     {
         "says": "No pre-built kernel is found, build and load the {op} kernel during runtime now",
-        "unless": DONE,
+        "unless": BUILD_END_MARKERS,
     },
 )
 BROKEN = {"cache.locks": ("/home/u/.cache/torch_extensions/py312_cu128/fused_adam/lock",)}
@@ -65,13 +68,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"a lock lies in the cache of compiled extensions: {cards.listed(locks, 3)}",
+        f"a lock lies in the cache of compiled extensions: {visible_gpus.join_names(locks, 3)}",
         found=(facts.fact("cache.locks"),),
-        needs=(Need("cache.locks", "none", level="recommended", cite=CITE),),
+        needs=(Requirement("cache.locks", "none", level="recommended", cite=CITE),),
         so="unless a build is going on now, every job that loads this extension waits for ever",
-        fix=tuple(_removed(path) for path in locks),
+        fix=tuple(_remove_lock_step(path) for path in locks),
     )
 
 
-def _removed(path: str) -> Step:
-    return Step(f"remove {path}, once no build is running", ("rm", "--", path), "ask")
+def _remove_lock_step(path: str) -> FixStep:
+    return FixStep(f"remove {path}, once no build is running", ("rm", "--", path), "ask")

@@ -13,8 +13,8 @@ the compiled code of torch.compile alone.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import compilation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD013"
 SEVERITY = "error"
-READS = ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", *building.READS)
-SIGNS = (
+READS = ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", *compilation.READS)
+PATTERNS = (
     {"says": "nvcc fatal   : Could not open output file", "cause": "cache-permission"},
     {"says": "failed to map segment from shared object", "cause": "cache-permission"},
 )
@@ -35,19 +35,23 @@ HEALTHY = {
     "tmp.noexec": False,
     "tmp.free": 50 * 10**9,
 }
-LEAST = 10**9
+MINIMUM_FREE = 10**9
 NEEDS = {
-    "tmp.exists": Need("tmp.exists", "true", cite="nvcc writes to TMPDIR and does not make the folder"),
-    "tmp.noexec": Need("tmp.noexec", "false", level="recommended", cite="pytorch issues 91005 and 123054"),
-    "tmp.free": Need("tmp.free", ">=1GB", level="recommended", cite="a build of one CUDA extension"),
+    "tmp.exists": Requirement(
+        "tmp.exists", "true", cite="nvcc writes to TMPDIR and does not make the folder"
+    ),
+    "tmp.noexec": Requirement(
+        "tmp.noexec", "false", level="recommended", cite="pytorch issues 91005 and 123054"
+    ),
+    "tmp.free": Requirement("tmp.free", ">=1GB", level="recommended", cite="a build of one CUDA extension"),
 }
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    builds = building.asked(facts, contract)
-    if not builds and not building.on_the_spot(facts):
+    builds = compilation.build_requested(facts, contract)
+    if not builds and not compilation.compiles_at_runtime(facts):
         return None
-    wrong = _wrong(facts, builds)
+    wrong = _describe_tmp_problem(facts, builds)
     if wrong is None:
         return None
     key, what = wrong
@@ -58,16 +62,16 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("tmp.path"), facts.fact(key)),
         needs=(NEEDS[key],),
         so="a build or a compiled kernel fails on the way, with a message about a file",
-        fix=(Step("set TMPDIR to a folder that exists, on a disk with room that is not mounted noexec"),),
+        fix=(FixStep("set TMPDIR to a folder that exists, on a disk with room that is not mounted noexec"),),
     )
 
 
-def _wrong(facts: Facts, builds: bool) -> tuple[str, str] | None:
+def _describe_tmp_problem(facts: Facts, builds: bool) -> tuple[str, str] | None:
     """Return the fact of the first problem with the folder, and its description."""
     if facts.value("tmp.exists") is False:
         return ("tmp.exists", "does not exist") if builds else None
-    moved = not builds and facts.known("env.TORCHINDUCTOR_CACHE_DIR")
+    moved = not builds and facts.value_if_known("env.TORCHINDUCTOR_CACHE_DIR")
     if facts.value("tmp.noexec") and not moved:
         return "tmp.noexec", "is mounted noexec"
     free = facts.value("tmp.free") if builds else None
-    return ("tmp.free", "has less than 1 GB left") if free is not None and free < LEAST else None
+    return ("tmp.free", "has less than 1 GB left") if free is not None and free < MINIMUM_FREE else None

@@ -11,8 +11,8 @@ the number below; flash-attn chooses one for itself where the variable is not se
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import building
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import compilation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD014"
 SEVERITY = "warning"
-READS = ("host.cores_usable", "memory.available", "memory.limit", *building.READS)
-SIGNS = (
+READS = ("host.cores_usable", "memory.available", "memory.limit", *compilation.READS)
+PATTERNS = (
     {"says": "died due to signal 9 (Kill signal)", "cause": "host-oom-killed"},
     {"says": "fatal error: Killed signal terminated program cc1plus", "cause": "host-oom-killed"},
 )
@@ -33,41 +33,41 @@ BROKEN = {
     "memory.limit": None,
 }
 HEALTHY = BROKEN | {"memory.available": 256 * 10**9}
-EACH = 2_500_000_000
+BYTES_PER_JOB = 2_500_000_000
 """Approximate memory of one nvcc job."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not building.asked(facts, contract):
+    if not compilation.build_requested(facts, contract):
         return None
-    jobs, room = _jobs(facts), _room(facts)
-    if jobs is None or room is None or jobs * EACH <= room:
+    jobs, memory = _parallel_jobs(facts), _usable_memory(facts)
+    if jobs is None or memory is None or jobs * BYTES_PER_JOB <= memory:
         return None
-    fits = max(1, room // EACH)
-    if fits >= jobs:
+    fitting_jobs = max(1, memory // BYTES_PER_JOB)
+    if fitting_jobs >= jobs:
         return None
     cite = "torch/utils/cpp_extension.py, _get_num_workers; about 2.5 GB for one nvcc"
     keys = ("host.cores_usable", "memory.available", "memory.limit", "env.MAX_JOBS")
     return Finding(
         CODE,
         SEVERITY,
-        f"a build would start {jobs} compilers, and the memory holds about {fits}",
+        f"a build would start {jobs} compilers, and the memory holds about {fitting_jobs}",
         found=tuple(facts.fact(key) for key in keys),
-        needs=(Need("env.MAX_JOBS", f"<={fits}", level="recommended", cite=cite),),
+        needs=(Requirement("env.MAX_JOBS", f"<={fitting_jobs}", level="recommended", cite=cite),),
         so="the kernel ends a compiler for want of memory, and the build with it",
-        fix=(Step(f"set MAX_JOBS={fits}"),),
+        fix=(FixStep(f"set MAX_JOBS={fitting_jobs}"),),
     )
 
 
-def _jobs(facts: Facts) -> int | None:
+def _parallel_jobs(facts: Facts) -> int | None:
     """Return the number of parallel jobs: MAX_JOBS, else one for each core."""
-    stated = building.setting(facts, "MAX_JOBS") or ""
+    stated = compilation.read_build_variable(facts, "MAX_JOBS") or ""
     if stated.isdecimal():
         return int(stated)
     cores = facts.value("host.cores_usable")
     return int(cores) if cores else None
 
 
-def _room(facts: Facts) -> int | None:
+def _usable_memory(facts: Facts) -> int | None:
     known = [facts.value(key) for key in ("memory.available", "memory.limit")]
     return min((int(size) for size in known if size is not None), default=None)

@@ -14,9 +14,8 @@ Point CUDA_HOME to a toolkit of torch's major release, install one, or take a pr
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import job, needs
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import contract_needs, job_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 CODE = "BLD001"
 SEVERITY = "error"
-READS = ("torch.cuda", "toolkit.version", "toolkit.path", "toolkit.others", *needs.READS)
-SIGNS = (
+READS = ("torch.cuda", "toolkit.version", "toolkit.path", "toolkit.others", *contract_needs.READS)
+PATTERNS = (
     "mismatches the version that was used to compile",
     {
         "says": "Installed CUDA version {found} does not match the version torch was compiled with {want}",
@@ -51,10 +50,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
     builds = must_build(facts, contract)
-    if not builds and not seen(facts):
+    if not builds and not both_versions_known(facts):
         return None
-    pair = versions_of(facts)
-    if pair is None or versions.major(pair[0]) == versions.major(pair[1]):
+    pair = toolkit_and_torch_cuda(facts)
+    if pair is None or versions.major_version(pair[0]) == versions.major_version(pair[1]):
         return None
     toolkit, torch = pair
     return Finding(
@@ -63,41 +62,52 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the toolkit is CUDA {toolkit} and torch is built with {torch}: CUDA extensions cannot be built",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "torch.cuda", "toolkit.path")),
         needs=(
-            Need("toolkit.version", f">={versions.major(torch)},<{versions.major(torch) + 1}", cite=CITE),
+            Requirement(
+                "toolkit.version",
+                f">={versions.major_version(torch)},<{versions.major_version(torch) + 1}",
+                cite=CITE,
+            ),
         ),
         so="every build stops at once: the detected CUDA version mismatches that of torch",
-        fix=tuple(ways_out(facts, torch)),
+        fix=tuple(matching_toolkit_steps(facts, torch)),
     )
 
 
 def must_build(facts: Facts, contract: Contract) -> bool:
     """Return whether something is compiled: the job asks for it, or the contract requires a toolkit."""
-    if job.asks(facts, "build"):
+    if job_request.job_asks_for(facts, "build"):
         return True
-    required = [need for need in contract.wants("toolkit.version") if need.level == "required"]
-    return bool(needs.in_force(facts, required))
+    required = [need for need in contract.requirements_for("toolkit.version") if need.level == "required"]
+    return bool(contract_needs.needs_in_force(facts, required))
 
 
-def seen(facts: Facts) -> bool:
+def both_versions_known(facts: Facts) -> bool:
     """Return whether both versions are known: information must not leave the verdict undecided."""
-    return None not in (needs.glimpse(facts, "toolkit.version"), needs.glimpse(facts, "torch.cuda"))
+    return None not in (
+        contract_needs.peek_fact(facts, "toolkit.version"),
+        contract_needs.peek_fact(facts, "torch.cuda"),
+    )
 
 
-def versions_of(facts: Facts) -> tuple[str, str] | None:
+def toolkit_and_torch_cuda(facts: Facts) -> tuple[str, str] | None:
     """Return the CUDA of the toolkit and of torch, if both are present."""
     torch = facts.value("torch.cuda")
     toolkit = facts.value("toolkit.version") if torch is not None else None
     return (str(toolkit), str(torch)) if toolkit is not None else None
 
 
-def ways_out(facts: Facts, torch: str) -> list[Step]:
+def matching_toolkit_steps(facts: Facts, torch: str) -> list[FixStep]:
     """Return a step that uses an installed toolkit, else steps to install one."""
-    wanted = versions.minor(torch)
-    others = [row for row in facts.known("toolkit.others") or () if row.get("version") and row.get("path")]
-    for row in sorted(others, key=lambda row: versions.minor(row["version"]) != wanted):
-        if versions.major(row["version"]) == wanted[0]:
-            return [Step(f"set CUDA_HOME={row['path']}, which is CUDA {row['version']}")]
+    wanted = versions.major_minor(torch)
+    others = [
+        row for row in facts.value_if_known("toolkit.others") or () if row.get("version") and row.get("path")
+    ]
+    for row in sorted(others, key=lambda row: versions.major_minor(row["version"]) != wanted):
+        if versions.major_version(row["version"]) == wanted[0]:
+            return [FixStep(f"set CUDA_HOME={row['path']}, which is CUDA {row['version']}")]
     return [
-        Step(f"install the CUDA toolkit {wanted[0]}.{wanted[1]} and set CUDA_HOME to it", note="needs root"),
-        Step("take prebuilt wheels of the extensions, which need no toolkit"),
+        FixStep(
+            f"install the CUDA toolkit {wanted[0]}.{wanted[1]} and set CUDA_HOME to it", note="needs root"
+        ),
+        FixStep("take prebuilt wheels of the extensions, which need no toolkit"),
     ]

@@ -10,8 +10,7 @@ It is told only when something is to be built: the job says ``build``, or the co
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need
+from gpuready.model import Finding, Requirement, versions
 from gpuready.rules.bld import toolkit_torch_major_differs as major
 
 TYPE_CHECKING = False
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
 CODE = "BLD002"
 SEVERITY = "warning"
 READS = major.READS
-SIGNS = ({"says": "has a minor version mismatch with the version that was used to compile", "as": "trace"},)
+PATTERNS = (
+    {"says": "has a minor version mismatch with the version that was used to compile", "as": "trace"},
+)
 BROKEN = {
     "torch.cuda": "12.8",
     "toolkit.version": "12.4",
@@ -34,10 +35,10 @@ HEALTHY = BROKEN | {"toolkit.version": "12.8.93"}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or not major.must_build(facts, contract):
         return None
-    pair = major.versions_of(facts)
+    pair = major.toolkit_and_torch_cuda(facts)
     if pair is None:
         return None
-    toolkit, torch = map(versions.minor, pair)
+    toolkit, torch = map(versions.major_minor, pair)
     if toolkit[0] != torch[0] or toolkit == torch:
         return None
     return Finding(
@@ -45,7 +46,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"the toolkit is CUDA {pair[0]} and torch is built with {pair[1]}",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "torch.cuda", "toolkit.path")),
-        needs=(Need("toolkit.version", f"=={torch[0]}.{torch[1]}.*", level="recommended", cite=major.CITE),),
+        needs=(
+            Requirement(
+                "toolkit.version", f"=={torch[0]}.{torch[1]}.*", level="recommended", cite=major.CITE
+            ),
+        ),
         so="extensions are built with a warning; most work, and one that does not load has its reason here",
-        fix=tuple(major.ways_out(facts, pair[1])),
+        fix=tuple(major.matching_toolkit_steps(facts, pair[1])),
     )

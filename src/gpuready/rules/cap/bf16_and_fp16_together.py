@@ -12,8 +12,8 @@ Only frameworks on the Trainer are judged; others have a precision for each of t
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 CODE = "CAP011"
 SEVERITY = "warning"
 READS = ("job.wants",)
-SIGNS = ({"says": "At most one of fp16 and bf16 can be True", "in": "exception", "cause": "not-environment"},)
+PATTERNS = (
+    {"says": "At most one of fp16 and bf16 can be True", "in": "exception", "cause": "not-environment"},
+)
 CONTRACT = {"framework": "transformers"}
 BROKEN = {"job.wants": ("bf16", "fp16")}
 HEALTHY = {"job.wants": ("bf16",)}
@@ -32,7 +34,10 @@ ON_TRAINER = ("transformers", "axolotl")
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or contract.framework not in ON_TRAINER:
         return None
-    if not (job.asks(facts, "bf16", "bfloat16") and job.asks(facts, "fp16", "float16")):
+    if not (
+        job_request.job_asks_for(facts, "bf16", "bfloat16")
+        and job_request.job_asks_for(facts, "fp16", "float16")
+    ):
         return None
     return Finding(
         CODE,
@@ -40,7 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         "the job asks for bf16 and fp16 at once",
         found=(facts.fact("job.wants"),),
         needs=(
-            Need(
+            Requirement(
                 "job.wants",
                 "bf16|fp16",
                 level="recommended",
@@ -48,5 +53,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             ),
         ),
         so="the Trainer refuses the job when it reads its arguments, if both are meant for training",
-        fix=(Step("take one of them: bf16 from Ampere on, fp16 before"),),
+        fix=(FixStep("take one of them: bf16 from Ampere on, fp16 before"),),
     )

@@ -12,8 +12,8 @@ bf16 may overflow in fp16; look at the loss.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, gate
+from gpuready.model import Finding, FixStep
+from gpuready.rules import capability_floors, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "CAP001"
 SEVERITY = "error"
-READS = gate.READS
-SIGNS = (
+READS = capability_floors.READS
+PATTERNS = (
     "Bfloat16 is only supported on GPUs with compute capability of at least 8.0",
     "bfloat16 is only supported on GPUs with compute capability of at least 8.0",
     "Your setup doesn't support bf16/gpu",
@@ -55,16 +55,16 @@ HEALTHY = BROKEN | {"gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.capability": ("
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = gate.short_of(facts, contract, "bf16")
-    if found is None:
+    shortfall = capability_floors.feature_shortfall(facts, contract, "bf16")
+    if shortfall is None:
         return None
-    asked, floors, old = found
+    requested, floors, old = shortfall
     return Finding(
         CODE,
-        SEVERITY if asked else "info",
-        f"bf16 is only emulated on {cards.called(facts, old, old)}",
+        SEVERITY if requested else "info",
+        f"bf16 is only emulated on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(floors),
         so="the job starts, since torch counts emulation as support, and runs many times slower",
-        fix=(Step("ask for fp16 instead of bf16"), Step("use GPUs of compute capability 8.0 or newer")),
+        fix=(FixStep("ask for fp16 instead of bf16"), FixStep("use GPUs of compute capability 8.0 or newer")),
     )

@@ -10,8 +10,8 @@ is missing (``gpuready plan FRAMEWORK --wants NAME`` chooses the version), make 
 
 from __future__ import annotations
 
-from gpuready.model import Step
-from gpuready.rules import executed
+from gpuready.model import FixStep
+from gpuready.rules import proof_results
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,40 +21,42 @@ if TYPE_CHECKING:
 
 CODE = "CAP016"
 SEVERITY = "error"
-READS = executed.READS
-SIGNS = ()
+READS = proof_results.READS
+PATTERNS = ()
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
-BROKEN, HEALTHY = executed.examples("absent", "no GPU")
+BROKEN, HEALTHY = proof_results.proof_examples("absent", "no GPU")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = executed.rows(facts, "absent", "unsupported")
-    if not found:
-        executed.looked(facts)
+    proofs = proof_results.select_proofs(facts, "absent", "unsupported")
+    if not proofs:
+        proof_results.read_proof_facts(facts)
         if facts.value("proof.results"):
-            for name in executed.required(contract):  # one that was not executed leaves this undecided
+            for name in proof_results.required_capabilities(
+                contract
+            ):  # one that was not executed leaves this undecided
                 facts.value(f"can.{name}")
         return None
-    grave = set(executed.required(contract))
-    found.sort(key=lambda row: grave.isdisjoint(row["capability"]))
-    says = f"not here, so not executed: {executed.named(found)}: {found[0].get('why')}"
+    required = set(proof_results.required_capabilities(contract))
+    proofs.sort(key=lambda row: required.isdisjoint(row["capability"]))
+    message = f"not here, so not executed: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
     so = "what did not run is not ready, and the CPU does not count for a GPU"
-    told = executed.finding(facts, contract, CODE, found, says, so)
-    severity = told.severity if told.severity == "error" else "info"
-    return told.but(severity=severity, fix=tuple(_ways(found, contract)))
+    finding = proof_results.proof_finding(facts, contract, CODE, proofs, message, so)
+    lowered = finding.severity if finding.severity == "error" else "info"
+    return finding.replace(severity=lowered, fix=tuple(_missing_capability_steps(proofs, contract)))
 
 
-def _ways(found: list[dict[str, Any]], contract: Contract) -> list[Step]:
+def _missing_capability_steps(proofs: list[dict[str, Any]], contract: Contract) -> list[FixStep]:
     steps = []
-    if any(str(row.get("why", "")).endswith("is not installed") for row in found):
-        names = ",".join(dict.fromkeys(str(row["capability"][0]) for row in found))
+    if any(str(row.get("why", "")).endswith("is not installed") for row in proofs):
+        names = ",".join(dict.fromkeys(str(row["capability"][0]) for row in proofs))
         steps.append(
-            Step(
+            FixStep(
                 "see which version would fit here",
                 ("gpuready", "plan", contract.framework, "--wants", names),
                 "safe",
             )
         )
-    if any("GPU" in str(row.get("why", "")) for row in found):
-        steps.append(Step("run it on a machine with such a GPU, or make the one that is here visible"))
-    return steps or [Step("leave it out of what the job asks for")]
+    if any("GPU" in str(row.get("why", "")) for row in proofs):
+        steps.append(FixStep("run it on a machine with such a GPU, or make the one that is here visible"))
+    return steps or [FixStep("leave it out of what the job asks for")]

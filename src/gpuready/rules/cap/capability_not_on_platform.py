@@ -13,8 +13,8 @@ attention, bf16 or fp16 for narrower numbers.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CODE = "CAP012"
 SEVERITY = "error"
 READS = ("platform.name", "job.wants")
-SIGNS = (
+PATTERNS = (
     {
         "says": "is currently not supported in Ascend npu, please disable this configuration",
         "cause": "not-environment",
@@ -39,9 +39,13 @@ NOT_ON_A_MAC = ("flash-attn", "flash-attn-3", "xformers", "liger", "sage-attenti
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    wants = job.wants(facts)
+    wants = job_request.list_job_wants(facts)
     foreign = [word for word in (*NVIDIA_ONLY, *NOT_ON_A_MAC) if word in wants]
-    if "cuda" not in contract.platforms or not foreign or not cards.elsewhere(facts, contract):
+    if (
+        "cuda" not in contract.platforms
+        or not foreign
+        or not visible_gpus.has_other_accelerator(facts, contract)
+    ):
         return None
     platform = facts.value("platform.name")
     missing = [word for word in foreign if word in NVIDIA_ONLY or platform == "mps"]
@@ -50,15 +54,19 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"there is no {cards.listed(missing)} on {platform}",
+        f"there is no {visible_gpus.join_names(missing)} on {platform}",
         found=(facts.fact("platform.name"), facts.fact("job.wants")),
         needs=tuple(
-            Need("platform.name", "cuda", when=f"wants={word}", cite=f"{word}: its kernels are for CUDA")
+            Requirement(
+                "platform.name", "cuda", when=f"wants={word}", cite=f"{word}: its kernels are for CUDA"
+            )
             for word in missing
         ),
         so=f"{contract.framework} refuses the job, or takes something else without a word",
         fix=(
-            Step(f"leave out {cards.listed(missing)}; sdpa is the attention that every platform has"),
-            Step("use a machine with NVIDIA GPUs"),
+            FixStep(
+                f"leave out {visible_gpus.join_names(missing)}; sdpa is the attention that every platform has"
+            ),
+            FixStep("use a machine with NVIDIA GPUs"),
         ),
     )

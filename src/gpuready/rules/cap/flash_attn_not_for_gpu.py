@@ -12,9 +12,8 @@ kernels of its own from Ampere on. A floor that the contract states itself is to
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, wanted
+from gpuready.model import Finding, FixStep, versions
+from gpuready.rules import requested_features, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 CODE = "CAP005"
 SEVERITY = "error"
-READS = wanted.READS
-SIGNS = (
+READS = requested_features.READS
+PATTERNS = (
     {"says": "requires compute capability >= 8, but found", "with": ("lash",)},
     {"says": "requires compute capability >= 9, but found", "with": ("lash",)},
     "FlashAttention-2 only supports Ampere",
@@ -59,7 +58,7 @@ BROKEN = {
     "gpu.capability": ("7.5",),
 }
 HEALTHY = BROKEN | {"gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.capability": ("8.0",)}
-KINDS = {
+ATTENTION_WANTS = {
     "flash_attention_2": "flash-attn",
     "flash_attention_3": "flash-attn-3",
     "flash_attention_4": "flash-attn-4",
@@ -67,33 +66,38 @@ KINDS = {
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = {feature: wanted.lacking(facts, contract, feature) for feature in KINDS}
-    lacking = {feature: unfit for feature, unfit in found.items() if unfit}
+    unfit_by_feature = {
+        feature: requested_features.gpus_without_feature(facts, contract, feature)
+        for feature in ATTENTION_WANTS
+    }
+    lacking = {feature: unfit for feature, unfit in unfit_by_feature.items() if unfit}
     if not lacking:
         return None
-    unfit = {index: c for some in lacking.values() for index, c in some.items()}
-    names = [KINDS[feature] for feature in lacking]
-    grave = any(_stops(contract, feature, some) for feature, some in lacking.items())
+    unfit = {index: c for gpus in lacking.values() for index, c in gpus.items()}
+    names = [ATTENTION_WANTS[feature] for feature in lacking]
+    is_error = any(_attention_fails(contract, feature, gpus) for feature, gpus in lacking.items())
     return Finding(
         CODE,
-        SEVERITY if grave else "warning",
-        f"{cards.listed(names)} is not made for {cards.called(facts, unfit, unfit)}",
+        SEVERITY if is_error else "warning",
+        f"{visible_gpus.join_names(names)} is not made for {visible_gpus.describe_gpus(facts, unfit, unfit)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=tuple(wanted.need(feature) for feature in lacking),
+        needs=tuple(requested_features.feature_need(feature) for feature in lacking),
         so="the job stops at the first attention layer"
-        if grave
+        if is_error
         else "another attention is taken in its place, or this one without its gains",
         fix=(
-            Step("use the attention of torch: sdpa"),
-            Step(f"use GPUs of compute capability {' and '.join(wanted.need(f).want for f in lacking)}"),
+            FixStep("use the attention of torch: sdpa"),
+            FixStep(
+                f"use GPUs of compute capability {' and '.join(requested_features.feature_need(f).want for f in lacking)}"
+            ),
         ),
     )
 
 
-def _stops(contract: Contract, feature: str, unfit: dict[int, Any]) -> bool:
+def _attention_fails(contract: Contract, feature: str, unfit: dict[int, Any]) -> bool:
     """Return whether this attention certainly fails on these GPUs, instead of running another way."""
-    if wanted.quietly(contract, KINDS[feature]):
+    if requested_features.falls_back_quietly(contract, ATTENTION_WANTS[feature]):
         return False
-    majors = {versions.major(str(capability)) for capability in unfit.values()}
+    majors = {versions.major_version(str(capability)) for capability in unfit.values()}
     # FlashAttention 3 can be built for Ampere, and whether 4 supports Thor (11) is not documented.
     return bool(majors - {"flash_attention_3": {8}, "flash_attention_4": {11}}.get(feature, set()))

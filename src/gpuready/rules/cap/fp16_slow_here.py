@@ -12,9 +12,8 @@ speed.
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, gate
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import capability_floors, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "CAP003"
 SEVERITY = "warning"
-READS = gate.READS
-SIGNS = ()
+READS = capability_floors.READS
+PATTERNS = ()
 BROKEN = {
     "job.wants": ("fp16",),
     "gpu.count": 1,
@@ -35,18 +34,22 @@ HEALTHY = BROKEN | {"gpu.name": ("Tesla P100-PCIE-16GB",), "gpu.capability": ("6
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms or not gate.asked(facts, "fp16_amp"):
+    if "cuda" not in contract.platforms or not capability_floors.feature_requested(facts, "fp16_amp"):
         return None
-    slow = {i: c for i, c in cards.each(facts, "gpu.capability").items() if _slow(str(c))}
+    slow = {
+        i: c
+        for i, c in visible_gpus.fact_per_gpu(facts, "gpu.capability").items()
+        if _is_slow_in_fp16(str(c))
+    }
     if not slow:
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"fp16 is slower than fp32 on {cards.called(facts, slow, slow)}",
+        f"fp16 is slower than fp32 on {visible_gpus.describe_gpus(facts, slow, slow)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=(
-            Need(
+            Requirement(
                 "gpu.capability",
                 ">=7.0|==6.0",
                 level="recommended",
@@ -54,9 +57,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             ),
         ),
         so="the job runs many times slower than in fp32, with the same results",
-        fix=(Step("compute in fp32"), Step("use GPUs of compute capability 7.0 or newer")),
+        fix=(FixStep("compute in fp32"), FixStep("use GPUs of compute capability 7.0 or newer")),
     )
 
 
-def _slow(capability: str) -> bool:
-    return versions.minor(capability) == (6, 1) or versions.compare(capability, "5.3") < 0
+def _is_slow_in_fp16(capability: str) -> bool:
+    return versions.major_minor(capability) == (6, 1) or versions.compare_versions(capability, "5.3") < 0

@@ -10,8 +10,8 @@ rollout to fp8 with ``weight_block_size: [128, 128]`` for such models, or leave 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODE = "CAP010"
 SEVERITY = "info"
 READS = ("job.wants",)
-SIGNS = ()
+PATTERNS = ()
 CONTRACT = {
     "framework": "roll",
     "capabilities": ({"name": "fp8", "cite": "fp8_rollout.md:59", "traits": ("moe-by-block",)},),
@@ -31,16 +31,16 @@ HEALTHY = {"job.wants": ("fp8",)}
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     offers = [c for c in contract.capabilities if c.name == "fp8" and "moe-by-block" in c.traits]
-    if "cuda" not in contract.platforms or not offers or not job.asks(facts, "fp8"):
+    if "cuda" not in contract.platforms or not offers or not job_request.job_asks_for(facts, "fp8"):
         return None
-    if not job.asks(facts, "moe"):
+    if not job_request.job_asks_for(facts, "moe"):
         return None
     return Finding(
         CODE,
         SEVERITY,
         f"{contract.framework} takes fp8 for models with experts by block only, not by tensor",
         found=(facts.fact("job.wants"),),
-        needs=(Need("job.wants", "fp8 by block", level="optional", cite=offers[0].cite),),
+        needs=(Requirement("job.wants", "fp8 by block", level="optional", cite=offers[0].cite),),
         so="scales by tensor fail when the experts' weights are updated",
-        fix=(Step("set weight_block_size to [128, 128] in the quantisation of the rollout"),),
+        fix=(FixStep("set weight_block_size to [128, 128] in the quantisation of the rollout"),),
     )

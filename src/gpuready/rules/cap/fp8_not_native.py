@@ -12,8 +12,8 @@ framework offers fp8 and the GPUs lack it. Below the floor, use bf16 on Ampere, 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, gate
+from gpuready.model import Finding, FixStep
+from gpuready.rules import capability_floors, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "CAP002"
 SEVERITY = "error"
-READS = gate.READS
-SIGNS = (
+READS = capability_floors.READS
+PATTERNS = (
     "torch._scaled_mm is only supported on CUDA devices with compute capability",
     "Device compute capability 8.9 or higher required for FP8 execution",
     {"says": "Device compute capability {needs} or higher required for FP8"},
@@ -81,24 +81,24 @@ HEALTHY = BROKEN | {"gpu.name": ("NVIDIA H100 80GB HBM3",), "gpu.capability": ("
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = gate.short_of(facts, contract, "fp8")
-    if found is None:
+    shortfall = capability_floors.feature_shortfall(facts, contract, "fp8")
+    if shortfall is None:
         return None
-    asked, floors, old = found
+    requested, floors, old = shortfall
     own = floors[1:]  # the first is from the catalog
     goes_on = bool(own) and all(need.level != "required" for need in own)
-    grave = "warning" if goes_on else SEVERITY
+    severity = "warning" if goes_on else SEVERITY
     return Finding(
         CODE,
-        grave if asked else "info",
-        f"{contract.framework} does not compute in fp8 on {cards.called(facts, old, old)}",
+        severity if requested else "info",
+        f"{contract.framework} does not compute in fp8 on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(floors),
         so="the job computes in another precision than it was told"
         if goes_on
         else "the job stops where fp8 begins, or runs in another precision than it was told",
         fix=(
-            Step("ask for bf16, or for fp16 before Ampere"),
-            Step(f"use GPUs of compute capability {gate.highest(floors)} or newer"),
+            FixStep("ask for bf16, or for fp16 before Ampere"),
+            FixStep(f"use GPUs of compute capability {capability_floors.highest_floor(floors)} or newer"),
         ),
     )

@@ -11,8 +11,8 @@ and CUDA; check again once it is installed.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need
-from gpuready.rules import cards, gate, job, needs, remedy
+from gpuready.model import Finding, Requirement
+from gpuready.rules import capability_floors, contract_needs, fix_steps, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "CAP009"
 SEVERITY = "error"
-READS = remedy.READS
-SIGNS = (
+READS = fix_steps.READS
+PATTERNS = (
     {
         "says": "FlashAttention2 has been toggled on, but it cannot be used due to the following error: the package",
         "cause": "flash-attn-missing",
@@ -105,15 +105,15 @@ PACKAGES = {
 """The packages that provide a want; any one of them will do."""
 
 ON_ACCELERATE = ("transformers", "axolotl")
-FP8 = ("torchao", "transformer-engine", "ms-amp")
+FP8_PACKAGES = ("torchao", "transformer-engine", "ms-amp")
 CITE = "what the job asks for is the work of this package"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked = _asked(facts, contract)
-    if "cuda" not in contract.platforms or not asked or facts.value("package.torch") is None:
+    requested = _packages_for_wants(facts, contract)
+    if "cuda" not in contract.platforms or not requested or facts.value("package.torch") is None:
         return None  # PKG002 reports an empty environment
-    missing = {word: names for word, names in asked.items() if _absent(facts, names)}
+    missing = {word: names for word, names in requested.items() if _all_packages_absent(facts, names)}
     if not missing:
         return None
     first = list(dict.fromkeys(names[0] for names in missing.values()))
@@ -121,27 +121,33 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the job asks for {cards.listed(list(missing))}, and {cards.listed(first)} is not installed",
+        f"the job asks for {visible_gpus.join_names(list(missing))}, and {visible_gpus.join_names(first)} is not installed",
         found=(*(facts.fact(key) for key in keys), facts.fact("job.wants")),
-        needs=tuple(Need(f"package.{name}", "*", cite=CITE) for name in first),
+        needs=tuple(Requirement(f"package.{name}", "*", cite=CITE) for name in first),
         so="the job stops where it first needs it, perhaps after the model was loaded",
-        fix=(remedy.packages(facts, contract, dict.fromkeys(first, "*")),),
+        fix=(fix_steps.install_packages_step(facts, contract, dict.fromkeys(first, "*")),),
     )
 
 
-def _asked(facts: Facts, contract: Contract) -> dict[str, tuple[str, ...]]:
+def _packages_for_wants(facts: Facts, contract: Contract) -> dict[str, tuple[str, ...]]:
     """Map each want that the framework offers without naming a package to the packages, any of which will do."""
-    wants = job.wants(facts)
-    known = PACKAGES | ({"fp8": FP8} if contract.framework in ON_ACCELERATE else {})
-    mine = {word: names for word, names in known.items() if word in wants and gate.offered(contract, word)}
-    return {word: names for word, names in mine.items() if not _told(facts, contract, names)}
+    wants = job_request.list_job_wants(facts)
+    known = PACKAGES | ({"fp8": FP8_PACKAGES} if contract.framework in ON_ACCELERATE else {})
+    offered = {
+        word: names
+        for word, names in known.items()
+        if word in wants and capability_floors.feature_offered(contract, word)
+    }
+    return {
+        word: names for word, names in offered.items() if not _contract_names_package(facts, contract, names)
+    }
 
 
-def _told(facts: Facts, contract: Contract, names: tuple[str, ...]) -> bool:
+def _contract_names_package(facts: Facts, contract: Contract, names: tuple[str, ...]) -> bool:
     """Return whether the contract itself asks for one of the packages here."""
-    stated = [need for name in names for need in contract.wants(f"package.{name}")]
-    return any(needs.surely(facts, need) for need in stated)
+    stated = [need for name in names for need in contract.requirements_for(f"package.{name}")]
+    return any(contract_needs.certainly_applies(facts, need) for need in stated)
 
 
-def _absent(facts: Facts, names: tuple[str, ...]) -> bool:
+def _all_packages_absent(facts: Facts, names: tuple[str, ...]) -> bool:
     return all(facts.value(f"package.{name}") is None for name in names)

@@ -11,7 +11,7 @@ capability that the contract requires or the job asks for, else a warning.
 
 from __future__ import annotations
 
-from gpuready.rules import executed
+from gpuready.rules import proof_results
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 
 CODE = "CAP014"
 SEVERITY = "error"
-READS = executed.READS
-SIGNS = ()
+READS = proof_results.READS
+PATTERNS = ()
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
-BROKEN, HEALTHY = executed.examples("crashed", "ended by SIGSEGV, in the step: import torch")
+BROKEN, HEALTHY = proof_results.proof_examples("crashed", "ended by SIGSEGV, in the step: import torch")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = executed.rows(facts, "crashed")
-    if not found:
-        executed.looked(facts)
+    proofs = proof_results.select_proofs(facts, "crashed")
+    if not proofs:
+        proof_results.read_proof_facts(facts)
         return None
-    says = f"crashed when executed: {executed.named(found)}: {found[0].get('why')}"
-    so = executed.cause(found) or "the process was ended by a signal; a job that does the same ends so too"
-    return executed.finding(facts, contract, CODE, found, says, so)
+    message = f"crashed when executed: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
+    so = (
+        proof_results.proof_cause(proofs)
+        or "the process was ended by a signal; a job that does the same ends so too"
+    )
+    return proof_results.proof_finding(facts, contract, CODE, proofs, message, so)

@@ -11,7 +11,7 @@ there to be executed (no GPU, a package that is not installed) is not this: CAP0
 
 from __future__ import annotations
 
-from gpuready.rules import executed
+from gpuready.rules import proof_results
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 CODE = "CAP013"
 SEVERITY = "error"
-READS = executed.READS
-SIGNS = ()
+READS = proof_results.READS
+PATTERNS = ()
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
-BROKEN, HEALTHY = executed.examples("failed", "product_error is 0.5, and has to be <= 0.012")
+BROKEN, HEALTHY = proof_results.proof_examples("failed", "product_error is 0.5, and has to be <= 0.012")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = executed.rows(facts, "failed")
-    if not found:
-        executed.looked(facts)
+    proofs = proof_results.select_proofs(facts, "failed")
+    if not proofs:
+        proof_results.read_proof_facts(facts)
         return None
-    first = found[0]
+    first = proofs[0]
     so = (
-        executed.cause(found)
+        proof_results.proof_cause(proofs)
         or f"the step was: {first.get('step') or 'none'}; a job that does the same fails"
     )
-    says = f"executed and wrong: {executed.named(found)}: {first.get('why')}"
-    return executed.finding(facts, contract, CODE, found, says, so)
+    message = f"executed and wrong: {proof_results.name_proofs(proofs)}: {first.get('why')}"
+    return proof_results.proof_finding(facts, contract, CODE, proofs, message, so)

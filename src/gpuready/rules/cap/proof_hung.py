@@ -11,7 +11,7 @@ that the contract requires or the job asks for, else a warning.
 
 from __future__ import annotations
 
-from gpuready.rules import executed
+from gpuready.rules import proof_results
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 
 CODE = "CAP015"
 SEVERITY = "error"
-READS = executed.READS
-SIGNS = ()
+READS = proof_results.READS
+PATTERNS = ()
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
-BROKEN, HEALTHY = executed.examples("hung", "no end after 60 s, in the step: multiply in bf16")
+BROKEN, HEALTHY = proof_results.proof_examples("hung", "no end after 60 s, in the step: multiply in bf16")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = executed.rows(facts, "hung")
-    if not found:
-        executed.looked(facts)
+    proofs = proof_results.select_proofs(facts, "hung")
+    if not proofs:
+        proof_results.read_proof_facts(facts)
         return None
-    says = f"not done when its time was up: {executed.named(found)}: {found[0].get('why')}"
-    so = executed.cause(found) or "it was ended at its deadline; a job that does the same may wait for ever"
-    return executed.finding(facts, contract, CODE, found, says, so)
+    message = f"not done when its time was up: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
+    so = (
+        proof_results.proof_cause(proofs)
+        or "it was ended at its deadline; a job that does the same may wait for ever"
+    )
+    return proof_results.proof_finding(facts, contract, CODE, proofs, message, so)

@@ -11,8 +11,8 @@ their own, which the contract states where it knows them.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, wanted
+from gpuready.model import Finding, FixStep
+from gpuready.rules import requested_features, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "CAP006"
 SEVERITY = "error"
-READS = wanted.READS
-SIGNS = (
+READS = requested_features.READS
+PATTERNS = (
     {"says": "Your GPU does not support Int8 Matmul", "as": "trace"},
     {"says": "Only slow 8-bit matmul is supported for your GPU", "as": "trace"},
 )
@@ -37,28 +37,32 @@ BITS = {"bnb_4bit": "4", "bnb_int8": "8"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = {feature: wanted.lacking(facts, contract, feature) for feature in BITS}
-    lacking = {feature: old for feature, old in found.items() if old}
+    unfit_by_feature = {
+        feature: requested_features.gpus_without_feature(facts, contract, feature) for feature in BITS
+    }
+    lacking = {feature: old for feature, old in unfit_by_feature.items() if old}
     if not lacking:
         return None
-    old = {index: c for some in lacking.values() for index, c in some.items()}
-    grave = "bnb_4bit" in lacking
-    bits = cards.listed([BITS[feature] for feature in lacking])
+    old = {index: c for gpus in lacking.values() for index, c in gpus.items()}
+    is_error = "bnb_4bit" in lacking
+    bits = visible_gpus.join_names([BITS[feature] for feature in lacking])
     return Finding(
         CODE,
-        SEVERITY if grave else "warning",
-        f"bitsandbytes does not support {bits} bits on {cards.called(facts, old, old)}",
+        SEVERITY if is_error else "warning",
+        f"bitsandbytes does not support {bits} bits on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=tuple(wanted.need(feature) for feature in lacking),
+        needs=tuple(requested_features.feature_need(feature) for feature in lacking),
         so="the model does not load, or fails in its first layer"
-        if grave
+        if is_error
         else "8-bit layers run slowly or fail",
         fix=(
-            Step(
+            FixStep(
                 "load the weights in fp16 or fp32, without quantisation"
-                if grave
+                if is_error
                 else "take 4 bits instead of 8"
             ),
-            Step(f"use GPUs of compute capability {' and '.join(wanted.need(f).want for f in lacking)}"),
+            FixStep(
+                f"use GPUs of compute capability {' and '.join(requested_features.feature_need(f).want for f in lacking)}"
+            ),
         ),
     )

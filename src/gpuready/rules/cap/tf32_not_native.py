@@ -12,8 +12,8 @@ Where the contract states the floor itself, GPU005 tells it instead.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, gate, wanted
+from gpuready.model import Finding, FixStep
+from gpuready.rules import capability_floors, requested_features, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "CAP004"
 SEVERITY = "error"
-READS = wanted.READS
-SIGNS = (
+READS = requested_features.READS
+PATTERNS = (
     {
         "says": "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7",
         "in": "exception",
@@ -41,17 +41,20 @@ HEALTHY = BROKEN | {"gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.capability": ("
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not gate.offered(contract, "tf32"):
+    if not capability_floors.feature_offered(contract, "tf32"):
         return None
-    old = wanted.lacking(facts, contract, "tf32")
+    old = requested_features.gpus_without_feature(facts, contract, "tf32")
     if not old:
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"there is no TF32 on {cards.called(facts, old, old)}",
+        f"there is no TF32 on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=(wanted.need("tf32"),),
+        needs=(requested_features.feature_need("tf32"),),
         so=f"{contract.framework} refuses the job when it reads its arguments",
-        fix=(Step("take tf32 out of the configuration"), Step("use GPUs of compute capability 8.0 or newer")),
+        fix=(
+            FixStep("take tf32 out of the configuration"),
+            FixStep("use GPUs of compute capability 8.0 or newer"),
+        ),
     )

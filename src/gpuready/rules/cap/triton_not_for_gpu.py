@@ -12,9 +12,8 @@ torch still has code for it, which GPU004 tells.
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, gate, job, wanted
+from gpuready.model import Finding, FixStep, versions
+from gpuready.rules import capability_floors, job_request, requested_features, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 CODE = "CAP007"
 SEVERITY = "error"
-READS = wanted.READS
-SIGNS = (
+READS = requested_features.READS
+PATTERNS = (
     {
         "says": "which is too old to be supported by the triton GPU compiler",
         "cause": "arch-not-in-torch-build",
@@ -46,23 +45,28 @@ FLOOR = "7.0"
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    asked = [name for name in ("torch_compile", "liger") if gate.asked(facts, name)]
-    words = [name.replace("_", "-") for name in asked]
-    words += ["flex-attention"] if job.asks(facts, "flex-attention") else []
-    old = _old(facts) if words else {}
+    requested = [
+        name for name in ("torch_compile", "liger") if capability_floors.feature_requested(facts, name)
+    ]
+    words = [name.replace("_", "-") for name in requested]
+    words += ["flex-attention"] if job_request.job_asks_for(facts, "flex-attention") else []
+    old = _gpus_too_old_for_triton(facts) if words else {}
     if not old:
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"{cards.listed(words)} needs Triton, which does not support {cards.called(facts, old, old)}",
+        f"{visible_gpus.join_names(words)} needs Triton, which does not support {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=(wanted.need("torch_compile"),),
+        needs=(requested_features.feature_need("torch_compile"),),
         so="the job stops when the first kernel is compiled",
-        fix=(Step(f"leave out {cards.listed(words)}"), Step("use GPUs of compute capability 7.0 or newer")),
+        fix=(
+            FixStep(f"leave out {visible_gpus.join_names(words)}"),
+            FixStep("use GPUs of compute capability 7.0 or newer"),
+        ),
     )
 
 
-def _old(facts: Facts) -> dict[int, Any]:
-    every = cards.each(facts, "gpu.capability")
-    return {index: c for index, c in every.items() if versions.compare(str(c), FLOOR) < 0}
+def _gpus_too_old_for_triton(facts: Facts) -> dict[int, Any]:
+    capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
+    return {index: c for index, c in capabilities.items() if versions.compare_versions(str(c), FLOOR) < 0}

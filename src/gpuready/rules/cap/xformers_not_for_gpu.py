@@ -12,9 +12,8 @@ of your own (a version with a local part). Take ``sdpa``, which has the same ker
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, wanted
+from gpuready.model import Finding, FixStep, versions
+from gpuready.rules import requested_features, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "CAP008"
 SEVERITY = "warning"
-READS = wanted.READS
-SIGNS = (
+READS = requested_features.READS
+PATTERNS = (
     {
         "says": "No operator found for `memory_efficient_attention",
         "with": (
@@ -60,18 +59,21 @@ SINCE = "0.0.31"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    old = wanted.lacking(facts, contract, "xformers_attention")
+    old = requested_features.gpus_without_feature(facts, contract, "xformers_attention")
     if not old:
         return None
     version = facts.value("package.xformers")
-    if version is None or "+" in str(version) or versions.compare(str(version), SINCE) < 0:
+    if version is None or "+" in str(version) or versions.compare_versions(str(version), SINCE) < 0:
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"xformers {version} has no code of its own for {cards.called(facts, old, old)}",
+        f"xformers {version} has no code of its own for {visible_gpus.describe_gpus(facts, old, old)}",
         found=tuple(facts.fact(key) for key in ("gpu.capability", "gpu.name", "package.xformers")),
-        needs=(wanted.need("xformers_attention").but(level="recommended"),),
+        needs=(requested_features.feature_need("xformers_attention").replace(level="recommended"),),
         so="attention runs only where the operator of torch fits, and fails for other types and shapes",
-        fix=(Step("use the attention of torch: sdpa"), Step("use GPUs of compute capability 7.5 or newer")),
+        fix=(
+            FixStep("use the attention of torch: sdpa"),
+            FixStep("use GPUs of compute capability 7.5 or newer"),
+        ),
     )

@@ -16,10 +16,9 @@ libcuda is then found.
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import health
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import gpu_health
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ READS = (
     *("driver.compat", "driver.library", "driver.version", "gpu.count", "gpu.visible", "gpu.name"),
     *("gpu.capability", "job.wants"),
 )
-SIGNS = (
+PATTERNS = (
     {
         "says": "forward compatibility was attempted on non supported HW",
         "without": ("cuda/compat", "cuda-compat", "/compat/"),
@@ -60,12 +59,12 @@ CITE = "CUDA Compatibility, Forward Compatibility"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "driver.compat") or not facts.value("gpu.count"):
+    if gpu_health.is_not_applicable(facts, contract, "driver.compat") or not facts.value("gpu.count"):
         return None
     path = facts.value("driver.compat")
     if path is None:
         return None
-    says, so, want = _failure(facts) or (
+    message, so, want = _compat_failure(facts) or (
         "a libcuda of cuda-compat stands in front of the driver's own",
         "it helps programs of a newer CUDA on an older driver of a data-centre GPU, and nothing else",
         "",
@@ -74,37 +73,39 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if want else "info",
-        says,
+        message,
         found=tuple(facts.fact(key) for key in ("driver.compat", "driver.library", "driver.version")),
-        needs=(Need("driver.library", want or "*", cite=CITE),),
+        needs=(Requirement("driver.library", want or "*", cite=CITE),),
         so=so,
-        fix=(Step(f"take {folder} out of LD_LIBRARY_PATH and the loader's configuration"),),
+        fix=(FixStep(f"take {folder} out of LD_LIBRARY_PATH and the loader's configuration"),),
     )
 
 
-def _failure(facts: Facts) -> tuple[str, str, str] | None:
+def _compat_failure(facts: Facts) -> tuple[str, str, str] | None:
     """Return the problem, its consequence and the required library; None if the library may work."""
-    library, driver = facts.known("driver.library"), facts.known("driver.version")
-    if library is None or driver is None or _integrated(facts):
+    library, driver = facts.value_if_known("driver.library"), facts.value_if_known("driver.version")
+    if library is None or driver is None or _has_integrated_gpu(facts):
         return None
-    ahead = versions.major(library) - versions.major(driver)
+    ahead = versions.major_version(library) - versions.major_version(driver)
     if ahead < 0:
         so = "CUDA does not start: error 803, unsupported display driver / cuda driver combination"
         return f"the libcuda of cuda-compat, {library}, is older than the driver {driver}", so, f">={driver}"
-    if ahead > 0 and _consumer(facts):
+    if ahead > 0 and _all_consumer_gpus(facts):
         so = "CUDA does not start: error 804, forward compatibility on hardware that has none"
         return "the libcuda of cuda-compat is not for GeForce cards", so, f"=={driver}"
     return None
 
 
-def _consumer(facts: Facts) -> bool:
+def _all_consumer_gpus(facts: Facts) -> bool:
     """Return whether every visible GPU is known to be one that cuda-compat does not support."""
-    shown = facts.known("gpu.visible") or ()
-    return bool(shown) and all(health.market(facts, index) in ("geforce", "titan") for index in shown)
+    visible = facts.value_if_known("gpu.visible") or ()
+    return bool(visible) and all(
+        gpu_health.gpu_market(facts, index) in ("geforce", "titan") for index in visible
+    )
 
 
-def _integrated(facts: Facts) -> bool:
+def _has_integrated_gpu(facts: Facts) -> bool:
     """Detect Jetson boards, whose driver versions are numbered differently."""
-    rule = catalogue.rule("cubin_compat")
+    rule = catalogue.find_cuda_rule("cubin_compat")
     chips = {*rule["integrated"], *rule["same_chip"]}
-    return not chips.isdisjoint(facts.known("gpu.capability") or ())
+    return not chips.isdisjoint(facts.value_if_known("gpu.capability") or ())

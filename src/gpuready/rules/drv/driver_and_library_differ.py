@@ -13,8 +13,7 @@ of NVIDIA's cuda-compat package differs on purpose and is not meant here; nor is
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step, Unknown
+from gpuready.model import Finding, FixStep, Requirement, UnknownFactError, versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ READS = (
     "gpu.count",
     "os.container",
 )
-SIGNS = (
+PATTERNS = (
     "Driver/library version mismatch",
     "nvml error: driver/library version mismatch",
     "RM has detected an NVML/RM version mismatch",
@@ -63,44 +62,44 @@ MISMATCH = 18
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    if facts.known("driver.error") != MISMATCH and _agree(facts):
+    if facts.value_if_known("driver.error") != MISMATCH and _versions_agree(facts):
         return None
-    module = facts.known("driver.version")
+    module = facts.value_if_known("driver.version")
     want = f"=={module}" if module else "*"
     return Finding(
         CODE,
         SEVERITY,
         "the loaded driver module and the driver's libraries are of different versions",
         found=tuple(facts.fact(key) for key in ("driver.version", "driver.library", "driver.error")),
-        needs=(Need("driver.library", want, cite="NVML API, NVML_ERROR_LIB_RM_VERSION_MISMATCH"),),
+        needs=(Requirement("driver.library", want, cite="NVML API, NVML_ERROR_LIB_RM_VERSION_MISMATCH"),),
         so="NVML and CUDA do not start; every GPU is out of reach until both halves agree",
-        fix=_ways_out(facts),
+        fix=_version_mismatch_steps(facts),
     )
 
 
-def _agree(facts: Facts) -> bool:
+def _versions_agree(facts: Facts) -> bool:
     module = facts.value("driver.version")
-    if module is None or facts.known("driver.wsl") or facts.known("driver.compat"):
+    if module is None or facts.value_if_known("driver.wsl") or facts.value_if_known("driver.compat"):
         return True
     library = facts.fact("driver.library")
     if library.gap:
         # NVML starts only if both agree, so a working NVML decides if the file name has no version.
-        if facts.known("gpu.count") and not facts.fact("driver.error").gap:
+        if facts.value_if_known("gpu.count") and not facts.fact("driver.error").gap:
             return True
-        raise Unknown(library)
+        raise UnknownFactError(library)
     if library.value is None:
         return True
-    return versions.compare(module, library.value) == 0
+    return versions.compare_versions(module, library.value) == 0
 
 
-def _ways_out(facts: Facts) -> tuple[Step, ...]:
-    if facts.known("os.container") not in (None, "none"):
+def _version_mismatch_steps(facts: Facts) -> tuple[FixStep, ...]:
+    if facts.value_if_known("os.container") not in (None, "none"):
         return (
-            Step("remove the driver's libraries from the image; the container runtime brings the host's"),
+            FixStep("remove the driver's libraries from the image; the container runtime brings the host's"),
         )
     return (
-        Step("reboot, which loads the module that belongs to the libraries", note="needs root"),
-        Step(
+        FixStep("reboot, which loads the module that belongs to the libraries", note="needs root"),
+        FixStep(
             "end every program on the GPUs, unload the nvidia modules and load them again", note="needs root"
         ),
     )

@@ -11,8 +11,8 @@ container the driver is the host's, and no image changes it.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import needs
+from gpuready.model import Finding, FixStep
+from gpuready.rules import contract_needs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,28 +20,32 @@ if TYPE_CHECKING:
 
 CODE = "DRV003"
 SEVERITY = "error"
-READS = ("driver.version", *needs.READS)
-SIGNS = ()
+READS = ("driver.version", *contract_needs.READS)
+PATTERNS = ()
 CONTRACT = {"needs": ({"key": "driver.version", "want": ">=525", "cite": "environment page"},)}
 BROKEN = {"driver.version": "470.256.02"}
 HEALTHY = {"driver.version": "525.60.13"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked = contract.wants("driver.version")
-    if not asked or "cuda" not in contract.platforms:
+    stated = contract.requirements_for("driver.version")
+    if not stated or "cuda" not in contract.platforms:
         return None
     # GPU001 and DRV004 report a missing driver.
-    failed = [n for n in needs.unmet(facts, asked) if facts.known("driver.version") is not None]
+    failed = [
+        n
+        for n in contract_needs.unmet_needs(facts, stated)
+        if facts.value_if_known("driver.version") is not None
+    ]
     if not failed:
         return None
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
     return Finding(
         CODE,
-        needs.severity(failed),
+        contract_needs.worst_need_severity(failed),
         f"the driver is not one that {contract.framework} asks for",
         found=(facts.fact("driver.version"),),
         needs=tuple(failed),
         so=f"{contract.framework} may refuse to start, or fail where it uses what newer drivers have",
-        fix=(Step(f"install driver {wanted} and reboot", note="needs root"),),
+        fix=(FixStep(f"install driver {wanted} and reboot", note="needs root"),),
     )

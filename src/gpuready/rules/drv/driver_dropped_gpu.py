@@ -15,10 +15,9 @@ that is built for CUDA 12.
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 
     from gpuready.model import Contract, Facts
 
-    Bound = Callable[[str], tuple[int | None, object]]
+    BranchLookup = Callable[[str], tuple[int | None, object]]
 
 CODE = "DRV007"
 SEVERITY = "error"
-READS = (*health.READS, "gpu.capability", "gpu.memory", "driver.version")
-SIGNS = ("supported through the NVIDIA 580.xx Legacy drivers",)
+READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.version")
+PATTERNS = ("supported through the NVIDIA 580.xx Legacy drivers",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
@@ -45,43 +44,43 @@ HEALTHY = BROKEN | {"driver.version": "580.95.05"}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    last = bounds(facts, catalogue.driver_branch_max_for)
+    last = driver_branch_bounds(facts, catalogue.last_driver_branch)
     if not last:
         return None
     driver = facts.value("driver.version")
-    gone = {i: b for i, b in last.items() if driver is not None and versions.major(driver) > b}
-    if not gone:
+    dropped = {i: b for i, b in last.items() if driver is not None and versions.major_version(driver) > b}
+    if not dropped:
         return None
-    branch, cite = min(gone.values()), source(facts, gone, catalogue.driver_branch_max_for)
+    branch, cite = min(dropped.values()), branch_bound_source(facts, dropped, catalogue.last_driver_branch)
     return Finding(
         CODE,
-        SEVERITY if health.stops(facts, gone) else "warning",
-        f"the driver {driver} no longer drives {cards.called(facts, gone)}",
+        SEVERITY if gpu_health.leaves_too_few_gpus(facts, dropped) else "warning",
+        f"the driver {driver} no longer drives {visible_gpus.describe_gpus(facts, dropped)}",
         found=tuple(facts.fact(key) for key in ("driver.version", "gpu.capability", "gpu.name")),
-        needs=(Need("driver.version", f"<{branch + 1}", cite=cite),),
+        needs=(Requirement("driver.version", f"<{branch + 1}", cite=cite),),
         so="the driver ignores the card: neither nvidia-smi nor CUDA lists it",
         fix=(
-            Step(f"install a driver of branch {branch}, and hold it there", note="needs root"),
-            *health.without(facts, gone),
+            FixStep(f"install a driver of branch {branch}, and hold it there", note="needs root"),
+            *gpu_health.hide_gpus_steps(facts, dropped),
         ),
     )
 
 
-def bounds(facts: Facts, bound: Bound) -> dict[int, int]:
+def driver_branch_bounds(facts: Facts, bound: BranchLookup) -> dict[int, int]:
     """Return the driver branch that bounds each visible GPU; empty if the driver is known to drive them."""
-    if not cards.shown(facts) or driven(facts):
+    if not visible_gpus.list_visible_gpus(facts) or driver_opened_gpus(facts):
         return {}
-    found = {i: bound(str(c))[0] for i, c in cards.each(facts, "gpu.capability").items()}
-    return {index: branch for index, branch in found.items() if branch is not None}
+    branches = {i: bound(str(c))[0] for i, c in visible_gpus.fact_per_gpu(facts, "gpu.capability").items()}
+    return {index: branch for index, branch in branches.items() if branch is not None}
 
 
-def driven(facts: Facts) -> bool:
+def driver_opened_gpus(facts: Facts) -> bool:
     """Return whether the driver has opened the GPUs: only the driver can read their memory size."""
     memory = facts.fact("gpu.memory")
     return bool(memory.value) and not memory.gap and memory.how == "read"
 
 
-def source(facts: Facts, gone: dict[int, int], bound: Bound) -> str:
+def branch_bound_source(facts: Facts, gpus: dict[int, int], bound: BranchLookup) -> str:
     """Return the source of the bound of the first of these GPUs."""
-    said = bound(str(cards.each(facts, "gpu.capability")[min(gone)]))[1]
-    return str(said[0] if isinstance(said, (list, tuple)) else said)
+    cited = bound(str(visible_gpus.fact_per_gpu(facts, "gpu.capability")[min(gpus)]))[1]
+    return str(cited[0] if isinstance(cited, (list, tuple)) else cited)

@@ -17,8 +17,8 @@ Point CUDA_HOME to an older toolkit, or install a newer driver.
 from __future__ import annotations
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, Need, Step, Unknown
-from gpuready.rules import needs
+from gpuready.model import Finding, FixStep, Requirement, UnknownFactError
+from gpuready.rules import contract_needs
 from gpuready.rules.bld import toolkit_torch_major_differs as bld
 
 TYPE_CHECKING = False
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 CODE = "DRV006"
 SEVERITY = "warning"
 KEYS = ("toolkit.version", "driver.version", "toolkit.path")
-READS = (*KEYS, "toolkit.others", "driver.compat", "torch.cuda", *needs.READS)
-SIGNS = (
+READS = (*KEYS, "toolkit.others", "driver.compat", "torch.cuda", *contract_needs.READS)
+PATTERNS = (
     "the provided PTX was compiled with an unsupported toolchain",
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
     "cudaErrorUnsupportedPtxVersion",
@@ -49,41 +49,41 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
     builds = bld.must_build(facts, contract)
-    if not builds and None in [needs.glimpse(facts, key) for key in KEYS[:2]]:
+    if not builds and None in [contract_needs.peek_fact(facts, key) for key in KEYS[:2]]:
         return None
     toolkit, driver = facts.value("toolkit.version"), facts.value("driver.version")
-    if toolkit is None or driver is None or facts.known("torch.cuda"):
+    if toolkit is None or driver is None or facts.value_if_known("torch.cuda"):
         return None
-    if _runs(facts, driver, toolkit, builds):
+    if _toolkit_runs_on_driver(facts, driver, toolkit, builds):
         return None
-    floor, cite = catalogue.driver_floor(toolkit)
+    floor, cite = catalogue.minimum_driver(toolkit)
     return Finding(
         CODE,
         SEVERITY if builds else "info",
         f"the CUDA toolkit is {toolkit}, and the driver {driver} is too old for what it builds",
         found=tuple(facts.fact(key) for key in KEYS if key in facts),
-        needs=(Need("driver.version", f">={floor}", level="recommended", cite=cite),),
+        needs=(Requirement("driver.version", f">={floor}", level="recommended", cite=cite),),
         so="what nvcc builds here does not start here: the driver is insufficient for it",
         fix=(
-            _older(facts, driver),
-            Step(f"install driver {floor} or newer and reboot", note="needs root"),
+            _older_toolkit_step(facts, driver),
+            FixStep(f"install driver {floor} or newer and reboot", note="needs root"),
         ),
     )
 
 
-def _runs(facts: Facts, driver: str, toolkit: str, matters: bool) -> bool:
+def _toolkit_runs_on_driver(facts: Facts, driver: str, toolkit: str, matters: bool) -> bool:
     """Return whether what the toolkit builds runs here; raise Unknown if that is unknown and matters."""
-    answer = catalogue.runs(driver, toolkit, compat=bool(facts.known("driver.compat")))
+    answer = catalogue.driver_runs_cuda(driver, toolkit, compat=bool(facts.value_if_known("driver.compat")))
     if answer is None and matters:
         gap = f"the catalogue cannot say whether CUDA {toolkit} runs on driver {driver}"
-        raise Unknown(facts.fact("toolkit.version").but(value=None, gap=gap))
+        raise UnknownFactError(facts.fact("toolkit.version").replace(value=None, gap=gap))
     return answer is not False
 
 
-def _older(facts: Facts, driver: str) -> Step:
+def _older_toolkit_step(facts: Facts, driver: str) -> FixStep:
     """Return a step that uses an installed toolkit matching the driver, else one to install."""
-    for row in facts.known("toolkit.others") or ():
-        if row.get("path") and row.get("version") and catalogue.runs(driver, row["version"]):
-            return Step(f"set CUDA_HOME={row['path']}, which is CUDA {row['version']}")
-    newest = catalogue.driver_cuda(driver)
-    return Step(f"install the CUDA toolkit {newest or 'that the driver supports'} and set CUDA_HOME to it")
+    for row in facts.value_if_known("toolkit.others") or ():
+        if row.get("path") and row.get("version") and catalogue.driver_runs_cuda(driver, row["version"]):
+            return FixStep(f"set CUDA_HOME={row['path']}, which is CUDA {row['version']}")
+    newest = catalogue.newest_cuda_for_driver(driver)
+    return FixStep(f"install the CUDA toolkit {newest or 'that the driver supports'} and set CUDA_HOME to it")

@@ -13,8 +13,8 @@ and a reboot.
 from __future__ import annotations
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, Need, Step, Unknown
-from gpuready.rules import remedy
+from gpuready.model import Finding, FixStep, Requirement, UnknownFactError
+from gpuready.rules import fix_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "DRV001"
 SEVERITY = "error"
-READS = ("torch.cuda", "driver.version", "driver.compat", "gpu.count", *remedy.READS)
-SIGNS = (
+READS = ("torch.cuda", "driver.version", "driver.compat", "gpu.count", *fix_steps.READS)
+PATTERNS = (
     "The NVIDIA driver on your system is too old (found version {found})",
     "The NVIDIA driver on your system is too old",
     "CUDA driver version is insufficient for CUDA runtime",
@@ -45,28 +45,28 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if built_for is None:
         return None
     driver = facts.value("driver.version")
-    if driver is None or _runs(facts, driver, built_for):
+    if driver is None or _wheel_runs_on_driver(facts, driver, built_for):
         return None
-    floor, cite = catalogue.driver_floor(built_for)
-    torch = remedy.another_torch(facts, contract)
+    floor, cite = catalogue.minimum_driver(built_for)
+    torch = fix_steps.replace_torch_step(facts, contract)
     return Finding(
         CODE,
         SEVERITY,
         "the driver is older than the torch wheel needs",
         found=(facts.fact("driver.version"), facts.fact("torch.cuda")),
-        needs=(Need("driver.version", f">={floor}", cite=cite),),
+        needs=(Requirement("driver.version", f">={floor}", cite=cite),),
         so="torch.cuda.is_available() is False; nothing runs on these GPUs",
         fix=(
             *((torch,) if torch else ()),
-            Step(f"install driver {floor} or newer and reboot", safety="manual", note="needs root"),
+            FixStep(f"install driver {floor} or newer and reboot", safety="manual", note="needs root"),
         ),
     )
 
 
-def _runs(facts: Facts, driver: str, built_for: str) -> bool:
-    compat = bool(facts.known("driver.compat"))
-    answer = catalogue.runs(driver, built_for, compat=compat)
+def _wheel_runs_on_driver(facts: Facts, driver: str, built_for: str) -> bool:
+    compat = bool(facts.value_if_known("driver.compat"))
+    answer = catalogue.driver_runs_cuda(driver, built_for, compat=compat)
     if answer is None or (compat and not answer and catalogue.compat_branches(built_for) is None):
         gap = f"the catalogue cannot say whether CUDA {built_for} runs on driver {driver}"
-        raise Unknown(facts.fact("torch.cuda").but(value=None, gap=gap))
+        raise UnknownFactError(facts.fact("torch.cuda").replace(value=None, gap=gap))
     return answer

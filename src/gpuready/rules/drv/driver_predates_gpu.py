@@ -14,11 +14,10 @@ Install a driver of that branch or newer; for Blackwell it must be the one with 
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
-from gpuready.rules.drv.driver_dropped_gpu import bounds, source
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import gpu_health, visible_gpus
+from gpuready.rules.drv.driver_dropped_gpu import branch_bound_source, driver_branch_bounds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 CODE = "DRV008"
 SEVERITY = "error"
-READS = (*health.READS, "gpu.capability", "gpu.memory", "driver.version")
-SIGNS = ("installed in this system is not supported by the",)
+READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.version")
+PATTERNS = ("installed in this system is not supported by the",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
@@ -41,24 +40,24 @@ HEALTHY = BROKEN | {"driver.version": "570.124.06"}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    first = bounds(facts, catalogue.driver_branch_min_for)
+    first = driver_branch_bounds(facts, catalogue.first_driver_branch)
     if not first:
         return None
     driver = facts.value("driver.version")
-    unknown = {i: b for i, b in first.items() if driver is not None and versions.major(driver) < b}
+    unknown = {i: b for i, b in first.items() if driver is not None and versions.major_version(driver) < b}
     if not unknown:
         return None
     branch = max(unknown.values())
-    cite = source(facts, unknown, catalogue.driver_branch_min_for)
+    cite = branch_bound_source(facts, unknown, catalogue.first_driver_branch)
     return Finding(
         CODE,
-        SEVERITY if health.stops(facts, unknown) else "warning",
-        f"the driver {driver} is older than {cards.called(facts, unknown)}",
+        SEVERITY if gpu_health.leaves_too_few_gpus(facts, unknown) else "warning",
+        f"the driver {driver} is older than {visible_gpus.describe_gpus(facts, unknown)}",
         found=tuple(facts.fact(key) for key in ("driver.version", "gpu.capability", "gpu.name")),
-        needs=(Need("driver.version", f">={branch}", cite=cite),),
+        needs=(Requirement("driver.version", f">={branch}", cite=cite),),
         so="the driver ignores the card: neither nvidia-smi nor CUDA lists it",
         fix=(
-            Step(f"install driver {branch} or newer, of the open kind, and reboot", note="needs root"),
-            *health.without(facts, unknown),
+            FixStep(f"install driver {branch} or newer, of the open kind, and reboot", note="needs root"),
+            *gpu_health.hide_gpus_steps(facts, unknown),
         ),
     )

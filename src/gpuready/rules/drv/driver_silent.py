@@ -13,7 +13,7 @@ permissions. Halves of different versions are told by DRV002, a machine without 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
+from gpuready.model import Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ READS = (
     "libcuda.path",
     "os.container",
 )
-SIGNS = (
+PATTERNS = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
     {"says": "Failed to initialize NVML: Unknown Error"},
     "Failed to initialize NVML: Driver Not Loaded",
@@ -59,54 +59,54 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
     error = facts.value("driver.error")
-    why = None if error == MISMATCH else _why(facts, error)
+    why = None if error == MISMATCH else _silence_reason(facts, error)
     if why is None:
         return None
-    says, step = why
+    reason, step = why
     keys = ("gpu.pci_count", "driver.version", "gpu.nodes", "driver.error", "driver.says")
     return Finding(
         CODE,
         SEVERITY,
-        f"the driver does not answer: {says}",
+        f"the driver does not answer: {reason}",
         found=tuple(f for f in map(facts.fact, keys) if not f.gap),
-        needs=(Need("driver.version", "*", cite="NVIDIA driver installation guide"),),
+        needs=(Requirement("driver.version", "*", cite="NVIDIA driver installation guide"),),
         so="nvidia-smi, NVML and CUDA fail; the GPU is there and out of reach",
         fix=(step,),
     )
 
 
-def _why(facts: Facts, error: int | None) -> tuple[str, Step] | None:
+def _silence_reason(facts: Facts, error: int | None) -> tuple[str, FixStep] | None:
     """Return the first problem the facts show, in the order in which a driver starts."""
-    container = facts.known("os.container") not in (None, "none")
-    module, nodes = facts.fact("driver.version"), facts.known("gpu.nodes")
-    if facts.known("gpu.pci_count") and module.value is None and not module.gap and not nodes:
-        return "no kernel module is loaded", Step(
+    container = facts.value_if_known("os.container") not in (None, "none")
+    module, nodes = facts.fact("driver.version"), facts.value_if_known("gpu.nodes")
+    if facts.value_if_known("gpu.pci_count") and module.value is None and not module.gap and not nodes:
+        return "no kernel module is loaded", FixStep(
             "install the NVIDIA driver for this kernel", note="needs root"
         )
     if nodes == () and module.value is not None and container:
-        return "the container has no GPU devices", Step(
+        return "the container has no GPU devices", FixStep(
             "start the container with its GPUs: docker run --gpus all"
         )
     if error == NO_LIBRARY:
-        return _without_library(facts, container)
+        return _missing_library_reason(facts, container)
     if error == NO_PERMISSION:
-        return "no permission", Step("let this user open /dev/nvidia*", note="needs root")
+        return "no permission", FixStep("let this user open /dev/nvidia*", note="needs root")
     if error is None:
         return None
     if container:
-        return f"NVML error {error}", Step("start the container again; its devices were taken away")
-    return f"NVML error {error}", Step("look at dmesg for lines of NVRM, then load the module or reboot")
+        return f"NVML error {error}", FixStep("start the container again; its devices were taken away")
+    return f"NVML error {error}", FixStep("look at dmesg for lines of NVRM, then load the module or reboot")
 
 
-def _without_library(facts: Facts, container: bool) -> tuple[str, Step] | None:
+def _missing_library_reason(facts: Facts, container: bool) -> tuple[str, FixStep] | None:
     """Report a missing libcuda, without which nothing runs; a missing NVML alone does no harm."""
     path = facts.fact("libcuda.path")
     if path.gap or path.value is not None:
         return None
     if container:
-        return "its libraries are not in the container", Step(
+        return "its libraries are not in the container", FixStep(
             "start the container with the NVIDIA runtime and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         )
-    return "its libraries are not installed", Step(
+    return "its libraries are not installed", FixStep(
         "install the libraries of the same driver", note="needs root"
     )

@@ -15,8 +15,8 @@ Install nvidia-fabricmanager of the driver's version and start it. What it compl
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ READS = (
     *("fabric.switches", "fabric.manager", "gpu.count", "gpu.mig", "gpu.processes"),
     *("driver.version", "os.container", "os.sandbox", "os.wsl", "job.wants"),
 )
-SIGNS = (
+PATTERNS = (
     "Error 802: system not yet initialized",
     "error (802) : system not yet initialized",
     "error=802 : system not yet initialized",
@@ -55,12 +55,18 @@ HEALTHY = BROKEN | {"fabric.manager": "running"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "fabric.switches", "fabric.manager") or not facts.value("gpu.count"):
+    if gpu_health.is_not_applicable(facts, contract, "fabric.switches", "fabric.manager") or not facts.value(
+        "gpu.count"
+    ):
         return None
-    if health.contained(facts) or facts.known("os.sandbox") or facts.known("os.wsl"):
+    if (
+        gpu_health.is_in_container(facts)
+        or facts.value_if_known("os.sandbox")
+        or facts.value_if_known("os.wsl")
+    ):
         return None
     switches = facts.value("fabric.switches")
-    if not switches or _works_without(facts):
+    if not switches or _works_without_manager(facts):
         return None
     manager = facts.value("fabric.manager")
     if manager == "running":
@@ -71,22 +77,26 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"the machine has {switches} NVSwitches, and the fabric manager {what}",
         found=(facts.fact("fabric.switches"), facts.fact("fabric.manager")),
-        needs=(Need("fabric.manager", "running", cite="NVIDIA Fabric Manager User Guide"),),
+        needs=(Requirement("fabric.manager", "running", cite="NVIDIA Fabric Manager User Guide"),),
         so="CUDA starts on none of the GPUs: error 802, system not yet initialized",
-        fix=_ways_out(facts, manager == "absent"),
+        fix=_fabric_manager_steps(facts, manager == "absent"),
     )
 
 
-def _works_without(facts: Facts) -> bool:
+def _works_without_manager(facts: Facts) -> bool:
     """Return whether CUDA is known to start anyway, or the GPUs do not use the switches."""
-    modes = facts.known("gpu.mig") or ()
-    return bool(facts.known("gpu.processes")) or (bool(modes) and all(mode == "on" for mode in modes))
+    modes = facts.value_if_known("gpu.mig") or ()
+    return bool(facts.value_if_known("gpu.processes")) or (
+        bool(modes) and all(mode == "on" for mode in modes)
+    )
 
 
-def _ways_out(facts: Facts, missing: bool) -> tuple[Step, ...]:
-    version = facts.known("driver.version")
+def _fabric_manager_steps(facts: Facts, missing: bool) -> tuple[FixStep, ...]:
+    version = facts.value_if_known("driver.version")
     of = f"version {version}, which is the driver's" if version else "the driver's version"
-    start = Step("start it, now and at boot: systemctl enable --now nvidia-fabricmanager", note="needs root")
+    start = FixStep(
+        "start it, now and at boot: systemctl enable --now nvidia-fabricmanager", note="needs root"
+    )
     if missing:
-        return (Step(f"install nvidia-fabricmanager of {of}, and enable it", note="needs root"),)
-    return (start, Step(f"if it does not stay up, install it in {of}", note="needs root"))
+        return (FixStep(f"install nvidia-fabricmanager of {of}, and enable it", note="needs root"),)
+    return (start, FixStep(f"if it does not stay up, install it in {of}", note="needs root"))

@@ -14,10 +14,9 @@ twice.
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import health
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import gpu_health
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 CODE = "DRV014"
 SEVERITY = "error"
 READS = ("container.cuda", "container.image", "driver.version", "torch.cuda", "gpu.name", "gpu.visible")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {"container.cuda": "13.0", "driver.version": "470.42.01", "gpu.visible": (0,), "torch.cuda": None}
 HEALTHY = BROKEN | {"driver.version": "580.95.05"}
 CITE = "NVIDIA container images for CUDA, NVIDIA_REQUIRE_CUDA; CUDA Compatibility, Forward Compatibility"
@@ -38,23 +37,25 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     cuda, driver = facts.value("container.cuda"), facts.value("driver.version")
     if cuda is None or driver is None:
         return None
-    consumer = _consumer(facts)
-    if catalogue.runs(driver, cuda, compat=True, datacentre=not consumer) is False:
-        return None if _told(facts, cuda) else _finding(facts, cuda, driver, SEVERITY)
-    own = catalogue.driver_cuda(driver)
-    if consumer and own is not None and versions.minor(own) < versions.minor(cuda):
-        return _finding(facts, cuda, driver, "warning")
+    consumer = _only_consumer_gpus(facts)
+    if catalogue.driver_runs_cuda(driver, cuda, compat=True, datacentre=not consumer) is False:
+        return (
+            None if _torch_has_same_cuda(facts, cuda) else _old_driver_finding(facts, cuda, driver, SEVERITY)
+        )
+    own = catalogue.newest_cuda_for_driver(driver)
+    if consumer and own is not None and versions.major_minor(own) < versions.major_minor(cuda):
+        return _old_driver_finding(facts, cuda, driver, "warning")
     return None
 
 
-def _told(facts: Facts, cuda: str) -> bool:
+def _torch_has_same_cuda(facts: Facts, cuda: str) -> bool:
     """Return whether torch has the same CUDA, so that DRV001 or DRV011 reports it."""
-    torch = facts.known("torch.cuda")
-    return bool(torch) and versions.major(torch) == versions.major(cuda)
+    torch = facts.value_if_known("torch.cuda")
+    return bool(torch) and versions.major_version(torch) == versions.major_version(cuda)
 
 
-def _finding(facts: Facts, cuda: str, driver: str, severity: str) -> Finding:
-    full = catalogue.driver_full(cuda)[0] or catalogue.driver_floor(cuda)[0]
+def _old_driver_finding(facts: Facts, cuda: str, driver: str, severity: str) -> Finding:
+    full = catalogue.release_driver(cuda)[0] or catalogue.minimum_driver(cuda)[0]
     keys = ("container.image", "container.cuda", "driver.version", "gpu.name")
     runs = severity == "warning"
     return Finding(
@@ -62,18 +63,20 @@ def _finding(facts: Facts, cuda: str, driver: str, severity: str) -> Finding:
         severity,
         f"the image asks for CUDA {cuda}, and the driver is {driver}",
         found=tuple(facts.fact(key) for key in keys if key in facts),
-        needs=(Need("driver.version", f">={full}", cite=CITE),),
+        needs=(Requirement("driver.version", f">={full}", cite=CITE),),
         so=f"the runtime {'may refuse' if runs else 'refuses'} to start the container: unsatisfied condition: cuda>={cuda}",
         fix=(
-            Step(
-                f"stand on an image of CUDA {catalogue.driver_cuda(driver) or 'that the driver has'} or older"
+            FixStep(
+                f"stand on an image of CUDA {catalogue.newest_cuda_for_driver(driver) or 'that the driver has'} or older"
             ),
-            Step(f"install driver {full} or newer on the host", note="needs root"),
+            FixStep(f"install driver {full} or newer on the host", note="needs root"),
         ),
     )
 
 
-def _consumer(facts: Facts) -> bool:
+def _only_consumer_gpus(facts: Facts) -> bool:
     """Return whether every visible GPU is known to be one that cuda-compat does not support."""
-    shown = facts.known("gpu.visible") or ()
-    return bool(shown) and all(health.market(facts, index) in ("geforce", "titan") for index in shown)
+    visible = facts.value_if_known("gpu.visible") or ()
+    return bool(visible) and all(
+        gpu_health.gpu_market(facts, index) in ("geforce", "titan") for index in visible
+    )

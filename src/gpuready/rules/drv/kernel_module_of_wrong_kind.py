@@ -16,11 +16,10 @@ open`` or ``-M proprietary``. Then reboot.
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
-from gpuready.rules.drv.driver_dropped_gpu import driven
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import gpu_health, visible_gpus
+from gpuready.rules.drv.driver_dropped_gpu import driver_opened_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
 CODE = "DRV009"
 SEVERITY = "error"
-READS = (*health.READS, "gpu.capability", "gpu.memory", "driver.kind")
-SIGNS = (
+READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.kind")
+PATTERNS = (
     "requires use of the NVIDIA open kernel modules",
     "installed in this system is not supported by open",
 )
@@ -44,38 +43,47 @@ HEALTHY = BROKEN | {"driver.kind": "open"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "driver.kind") or not cards.shown(facts) or driven(facts):
+    if (
+        gpu_health.is_not_applicable(facts, contract, "driver.kind")
+        or not visible_gpus.list_visible_gpus(facts)
+        or driver_opened_gpus(facts)
+    ):
         return None
-    wanted = {i: _wants(facts, i, str(c)) for i, c in cards.each(facts, "gpu.capability").items()}
+    wanted = {
+        i: _required_module_kind(facts, i, str(c))
+        for i, c in visible_gpus.fact_per_gpu(facts, "gpu.capability").items()
+    }
     loaded = facts.value("driver.kind") if any(wanted.values()) else None
     wrong = [i for i, kind in wanted.items() if loaded and kind and kind != loaded]
     if not wrong:
         return None
     kind = wanted[wrong[0]]
-    cite = catalogue.rule("open_kernel_modules")["source"][0]
+    cite = catalogue.find_cuda_rule("open_kernel_modules")["source"][0]
     return Finding(
         CODE,
-        SEVERITY if health.stops(facts, wrong) else "warning",
-        f"the {loaded} kernel modules are loaded, which do not drive {cards.called(facts, wrong)}",
+        SEVERITY if gpu_health.leaves_too_few_gpus(facts, wrong) else "warning",
+        f"the {loaded} kernel modules are loaded, which do not drive {visible_gpus.describe_gpus(facts, wrong)}",
         found=tuple(facts.fact(key) for key in ("driver.kind", "gpu.capability", "gpu.name")),
-        needs=(Need("driver.kind", kind, cite=cite),),
+        needs=(Requirement("driver.kind", kind, cite=cite),),
         so="the module loads and the GPU does not start; nvidia-smi finds no device",
         fix=(
-            Step(f"install the {kind} kernel modules of the driver and reboot", note="needs root"),
-            *health.without(facts, wrong),
+            FixStep(f"install the {kind} kernel modules of the driver and reboot", note="needs root"),
+            *gpu_health.hide_gpus_steps(facts, wrong),
         ),
     )
 
 
-def _wants(facts: Facts, index: int, capability: str) -> str:
+def _required_module_kind(facts: Facts, index: int, capability: str) -> str:
     """Return the only kind of modules that supports a GPU; empty if both do, or it has a driver of its own."""
-    rule, cubins = catalogue.rule("open_kernel_modules"), catalogue.rule("cubin_compat")
+    rule, cubins = catalogue.find_cuda_rule("open_kernel_modules"), catalogue.find_cuda_rule("cubin_compat")
     if capability in cubins["integrated"]:
         return ""
-    if health.named(facts, index, "GH200") or _reaches(capability, rule["open_only_from"]):
+    if gpu_health.gpu_name_contains(facts, index, "GH200") or _capability_reaches(
+        capability, rule["open_only_from"]
+    ):
         return "open"
-    return "" if _reaches(capability, rule["open_from"]) else "proprietary"
+    return "" if _capability_reaches(capability, rule["open_from"]) else "proprietary"
 
 
-def _reaches(capability: str, floor: str) -> bool:
-    return versions.minor(capability) >= versions.minor(floor)
+def _capability_reaches(capability: str, floor: str) -> bool:
+    return versions.major_minor(capability) >= versions.major_minor(floor)

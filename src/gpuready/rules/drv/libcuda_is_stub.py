@@ -9,7 +9,7 @@ Take the folder out of LD_LIBRARY_PATH; LIBRARY_PATH is the variable for linking
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
+from gpuready.model import Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CODE = "DRV005"
 SEVERITY = "error"
 READS = ("gpu.count", "driver.stub")
-SIGNS = (
+PATTERNS = (
     "CUDA driver is a stub library",
     "CUDA_ERROR_STUB_LIBRARY",
     "cudaErrorStubLibrary",
@@ -38,7 +38,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         "the libcuda that programs would load is a stub",
         found=(facts.fact("driver.stub"),),
-        needs=(Need("libcuda.path", "*", cite="CUDA runtime API, cudaErrorStubLibrary (34)"),),
+        needs=(Requirement("libcuda.path", "*", cite="CUDA runtime API, cudaErrorStubLibrary (34)"),),
         so="every CUDA program fails at its first call, whatever the driver",
-        fix=(Step(f"take {str(stub).rpartition('/')[0]} out of LD_LIBRARY_PATH"),),
+        fix=(FixStep(f"take {str(stub).rpartition('/')[0]} out of LD_LIBRARY_PATH"),),
     )

@@ -14,8 +14,8 @@ driver.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 CODE = "DRV013"
 SEVERITY = "info"
-READS = (*health.READS, "gpu.persistence", "driver.wsl")
-SIGNS = ()
+READS = (*gpu_health.READS, "gpu.persistence", "driver.wsl")
+PATTERNS = ()
 BROKEN = {
     "gpu.count": 2,
     "gpu.visible": (0, 1),
@@ -35,20 +35,26 @@ HEALTHY = BROKEN | {"gpu.persistence": ("on", "on")}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.persistence") or not cards.shown(facts):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.persistence") or not visible_gpus.list_visible_gpus(
+        facts
+    ):
         return None
-    off = [index for index, mode in health.told(facts, "gpu.persistence").items() if mode == "off"]
-    if not off or facts.known("driver.wsl"):
-        health.settled(facts, "gpu.persistence")
+    off = [
+        index for index, mode in gpu_health.reported_values(facts, "gpu.persistence").items() if mode == "off"
+    ]
+    if not off or facts.value_if_known("driver.wsl"):
+        gpu_health.require_reported(facts, "gpu.persistence")
         return None
-    if facts.value("gpu.count") < 2 and health.market(facts, off[0]) != "datacenter":
+    if facts.value("gpu.count") < 2 and gpu_health.gpu_market(facts, off[0]) != "datacenter":
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"persistence mode is off on {cards.called(facts, off)}: programs start slower for it",
+        f"persistence mode is off on {visible_gpus.describe_gpus(facts, off)}: programs start slower for it",
         found=(facts.fact("gpu.persistence"),),
-        needs=(Need("gpu.persistence", "on", level="optional", cite="NVIDIA Driver Persistence guide"),),
+        needs=(
+            Requirement("gpu.persistence", "on", level="optional", cite="NVIDIA Driver Persistence guide"),
+        ),
         so="the driver starts the GPU anew for every program, which takes seconds",
-        fix=(Step("turn it on: nvidia-smi -pm 1, or enable nvidia-persistenced", note="needs root"),),
+        fix=(FixStep("turn it on: nvidia-smi -pm 1, or enable nvidia-persistenced", note="needs root"),),
     )

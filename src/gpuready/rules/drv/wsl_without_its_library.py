@@ -13,8 +13,8 @@ under another path, which counts as well.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step, Unknown
-from gpuready.rules import health
+from gpuready.model import Finding, FixStep, Requirement, UnknownFactError
+from gpuready.rules import gpu_health
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CODE = "DRV012"
 SEVERITY = "error"
 READS = ("os.wsl", "driver.wsl", "libcuda.path", "driver.library", "driver.error", "gpu.count", "job.wants")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "os.wsl": True,
     "driver.wsl": True,
@@ -31,20 +31,20 @@ BROKEN = {
     "driver.library": "535.183.01",
 }
 HEALTHY = BROKEN | {"libcuda.path": "/usr/lib/wsl/lib/libcuda.so.1", "driver.library": None}
-LENT = "/usr/lib/wsl/"
+WSL_LIBRARIES = "/usr/lib/wsl/"
 NO_LIBRARY = 12
 """NVML error code if its library is missing, which DRV004 reports."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "os.wsl", "libcuda.path") or not facts.value("os.wsl"):
+    if gpu_health.is_not_applicable(facts, contract, "os.wsl", "libcuda.path") or not facts.value("os.wsl"):
         return None
-    if facts.known("driver.wsl") is False or facts.known("gpu.count") == 0:
+    if facts.value_if_known("driver.wsl") is False or facts.value_if_known("gpu.count") == 0:
         return None
     path = facts.value("libcuda.path")
-    if path is None and facts.known("driver.error") == NO_LIBRARY:
+    if path is None and facts.value_if_known("driver.error") == NO_LIBRARY:
         return None
-    if path is not None and _lent(facts, str(path)):
+    if path is not None and _is_windows_libcuda(facts, str(path)):
         return None
     what = "finds no libcuda" if path is None else f"finds the libcuda of a Linux driver, {path}"
     return Finding(
@@ -52,24 +52,28 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"in WSL the loader {what}",
         found=(facts.fact("libcuda.path"), facts.fact("os.wsl")),
-        needs=(Need("libcuda.path", f"{LENT}lib/libcuda.so.1", cite="NVIDIA, CUDA on WSL User Guide"),),
+        needs=(
+            Requirement(
+                "libcuda.path", f"{WSL_LIBRARIES}lib/libcuda.so.1", cite="NVIDIA, CUDA on WSL User Guide"
+            ),
+        ),
         so="CUDA finds no device, although Windows and nvidia-smi.exe show it",
         fix=(
             *(
                 ()
                 if path is None
-                else (Step("remove the Linux driver from WSL; Windows has it", note="needs root"),)
+                else (FixStep("remove the Linux driver from WSL; Windows has it", note="needs root"),)
             ),
-            Step("run ldconfig, and see that /etc/ld.so.conf.d names /usr/lib/wsl/lib", note="needs root"),
+            FixStep("run ldconfig, and see that /etc/ld.so.conf.d names /usr/lib/wsl/lib", note="needs root"),
         ),
     )
 
 
-def _lent(facts: Facts, path: str) -> bool:
+def _is_windows_libcuda(facts: Facts, path: str) -> bool:
     """Return whether libcuda is the one of Windows, by its path or by its name, which has no version."""
     library = facts.fact("driver.library")
-    if path.startswith(LENT) or library.source.startswith(LENT):
+    if path.startswith(WSL_LIBRARIES) or library.source.startswith(WSL_LIBRARIES):
         return True
     if library.gap and not library.source:
-        raise Unknown(library)
+        raise UnknownFactError(library)
     return bool(library.gap)

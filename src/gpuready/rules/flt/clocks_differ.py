@@ -10,8 +10,8 @@ business. Start the time service (chrony or systemd-timesyncd) and let it step t
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,31 +20,35 @@ if TYPE_CHECKING:
 CODE = "FLT009"
 SEVERITY = "warning"
 READS = ("fleet.clocks",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {"fleet.clocks": ({"nodes": "n0017", "count": 1, "seconds": 47},)}
 HEALTHY = {"fleet.clocks": ()}
-REFUSED = 300
+REFUSED_AFTER_S = 300
 """Clock difference in seconds at which munge and Kerberos refuse credentials."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.rows(facts, "fleet.clocks")
-    if not found:
+    rows = fleet_findings.fleet_rows(facts, "fleet.clocks")
+    if not rows:
         return None
-    row = max(found, key=lambda one: abs(one["seconds"]))
-    count, seconds = fleetwide.total(found), row["seconds"]
+    row = max(rows, key=lambda one: abs(one["seconds"]))
+    count, seconds = fleet_findings.total_nodes(rows), row["seconds"]
     way = "ahead" if seconds > 0 else "behind"
-    lead = f"the clocks of {fleetwide.plural(count)} differ from the fleet's"
+    lead = f"the clocks of {fleet_findings.format_count(count)} differ from the fleet's"
     return Finding(
         CODE,
-        "error" if abs(seconds) >= REFUSED else SEVERITY,
-        f"{lead}: {fleetwide.nodes(row['nodes'])} {abs(seconds):,} s {way}",
+        "error" if abs(seconds) >= REFUSED_AFTER_S else SEVERITY,
+        f"{lead}: {fleet_findings.shorten_node_set(row['nodes'])} {abs(seconds):,} s {way}",
         found=(facts.fact("fleet.clocks"),),
         needs=(
-            Need("fleet.clocks", "none", level="recommended", cite="munge(7): credentials live 300 seconds"),
+            Requirement(
+                "fleet.clocks", "none", level="recommended", cite="munge(7): credentials live 300 seconds"
+            ),
         ),
         so="logs cannot be put in order, and credentials may be refused",
         fix=(
-            Step("start chrony or systemd-timesyncd on the node and let it set the clock", note="needs root"),
+            FixStep(
+                "start chrony or systemd-timesyncd on the node and let it set the clock", note="needs root"
+            ),
         ),
     )

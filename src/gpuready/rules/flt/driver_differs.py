@@ -11,8 +11,8 @@ or a plan, and FLT006 names them. Give the nodes the same driver, and restart th
 
 from __future__ import annotations
 
-from gpuready.model import Step
-from gpuready.rules import fleetwide
+from gpuready.model import FixStep
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "FLT002"
 SEVERITY = "error"
 READS = ("fleet.drift",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {
@@ -35,14 +35,14 @@ FACETS = ("driver",)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return fleetwide.drift(
+    return fleet_findings.drift_finding(
         facts,
         CODE,
         SEVERITY,
         FACETS,
         so="ranks on these nodes run with another driver than all others, and fail or slow down alone",
         fix=(
-            Step("install the driver of the other nodes and restart", note="needs root"),
-            Step("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep("install the driver of the other nodes and restart", note="needs root"),
+            FixStep("keep jobs away from them until then, with the exclude list of this report"),
         ),
     )

@@ -11,8 +11,8 @@ here too, since no node is odd then; the fact is.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "FLT006"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {
@@ -34,23 +34,29 @@ HEALTHY = {"fleet.drift": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = [row for row in fleetwide.rows(facts, "fleet.drift") if row["split"]]
-    if not found:
+    rows = [row for row in fleet_findings.fleet_rows(facts, "fleet.drift") if row["split"]]
+    if not rows:
         return None
-    row = max(found, key=lambda one: sum(group["count"] for group in one["groups"]))
+    row = max(rows, key=lambda one: sum(group["count"] for group in one["groups"]))
     sizes = [group["count"] for group in row["groups"]]
-    parts = [f"{row['of'] - sum(sizes):,} have {fleetwide.short(row['want'])}"]
-    parts += [f"{group['count']:,} {fleetwide.short(group['value'])}" for group in row["groups"][:2]]
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    parts = [f"{row['of'] - sum(sizes):,} have {fleet_findings.shorten_value(row['want'])}"]
+    parts += [
+        f"{group['count']:,} {fleet_findings.shorten_value(group['value'])}" for group in row["groups"][:2]
+    ]
+    more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
     return Finding(
         CODE,
         SEVERITY,
         f"the fleet is split in {row['key'][:40]}: {', '.join(parts)}{more}",
         found=(facts.fact("fleet.drift"),),
-        needs=(Need("fleet.drift", "one value for each fact", level="recommended", cite=fleetwide.CITE),),
+        needs=(
+            Requirement(
+                "fleet.drift", "one value for each fact", level="recommended", cite=fleet_findings.CITE
+            ),
+        ),
         so="a job over both parts runs with both, and its ranks differ",
         fix=(
-            Step("finish the upgrade, or put the parts into partitions of their own"),
-            Step("compare with a recording of what is wanted: --reference FILE"),
+            FixStep("finish the upgrade, or put the parts into partitions of their own"),
+            FixStep("compare with a recording of what is wanted: --reference FILE"),
         ),
     )

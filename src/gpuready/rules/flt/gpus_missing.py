@@ -11,8 +11,8 @@ back, once.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "FLT007"
 SEVERITY = "error"
 READS = ("fleet.gpus",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.gpus": ({"nodes": "n0412", "count": 1, "gpus": 7, "usual": 8, "stratum": "NVIDIA H100 80GB HBM3"},)
 }
@@ -29,21 +29,21 @@ HEALTHY = {"fleet.gpus": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.rows(facts, "fleet.gpus")
-    if not found:
+    rows = fleet_findings.fleet_rows(facts, "fleet.gpus")
+    if not rows:
         return None
-    row = min(found, key=lambda one: one["gpus"] - one["usual"])
-    count = fleetwide.total(found)
+    row = min(rows, key=lambda one: one["gpus"] - one["usual"])
+    count = fleet_findings.total_nodes(rows)
     shows = f"{'shows' if count == 1 else 'show'} {row['gpus']} of {row['usual']} GPUs"
     return Finding(
         CODE,
         SEVERITY,
-        f"{fleetwide.plural(count)} {shows}: {fleetwide.nodes(row['nodes'])}{' and others' if len(found) > 1 else ''}",
+        f"{fleet_findings.format_count(count)} {shows}: {fleet_findings.shorten_node_set(row['nodes'])}{' and others' if len(rows) > 1 else ''}",
         found=(facts.fact("fleet.gpus"),),
-        needs=(Need("fleet.gpus", "none", cite=fleetwide.CITE),),
+        needs=(Requirement("fleet.gpus", "none", cite=fleet_findings.CITE),),
         so="jobs that are given the missing GPUs fail at their start",
         fix=(
-            Step("look for Xid 79 in the kernel's log of the node, and restart it", note="needs root"),
-            Step("keep jobs away from it until then, with the exclude list of this report"),
+            FixStep("look for Xid 79 in the kernel's log of the node, and restart it", note="needs root"),
+            FixStep("keep jobs away from it until then, with the exclude list of this report"),
         ),
     )

@@ -10,8 +10,8 @@ fleet has many are compared among themselves and never with each other.
 
 from __future__ import annotations
 
-from gpuready.model import Step
-from gpuready.rules import fleetwide
+from gpuready.model import FixStep
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODE = "FLT008"
 SEVERITY = "error"
 READS = ("fleet.drift",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {
@@ -34,15 +34,15 @@ FACETS = ("gpus", "topology")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return fleetwide.drift(
+    return fleet_findings.drift_finding(
         facts,
         CODE,
         SEVERITY,
         FACETS,
         so="a job over these nodes runs at the pace and with the memory of the odd one",
         fix=(
-            Step("set MIG and ECC as on the other nodes, and look at the links with nvidia-smi topo -m"),
-            Step("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep("set MIG and ECC as on the other nodes, and look at the links with nvidia-smi topo -m"),
+            FixStep("keep jobs away from them until then, with the exclude list of this report"),
         ),
-        grave=("gpus",),
+        error_facets=("gpus",),
     )

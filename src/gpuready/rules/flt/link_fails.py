@@ -11,8 +11,8 @@ again are listed in the report and accuse nobody.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "FLT017"
 SEVERITY = "error"
 READS = ("fleet.suspects",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.suspects": (
         {
@@ -40,10 +40,10 @@ KINDS = ("link", "switch")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.suspects(facts, KINDS)
-    if found is None:
+    suspect = fleet_findings.first_suspect(facts, KINDS)
+    if suspect is None:
         return None
-    row, tests, more = found
+    row, tests, more = suspect
     what = (
         "the link between"
         if row["kind"] == "link"
@@ -56,10 +56,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"{what} {' and '.join(row['names'])} fails: {row['failed']} of {tests} pairs across it failed{more}",
         found=(facts.fact("fleet.suspects"),),
-        needs=(Need("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),
+        needs=(
+            Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),
+        ),
         so="jobs that use both sides fail or hang, and jobs on one side do not",
         fix=(
-            Step("look at the counters of the ports on the way: ibdiagnet, ethtool -S", note="needs root"),
-            Step("keep both sides out of one job until then"),
+            FixStep("look at the counters of the ports on the way: ibdiagnet, ethtool -S", note="needs root"),
+            FixStep("keep both sides out of one job until then"),
         ),
     )

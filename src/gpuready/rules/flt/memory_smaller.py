@@ -10,8 +10,8 @@ container with ``--shm-size`` or ``--ipc=host`` as on the other nodes; have a mi
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODE = "FLT010"
 SEVERITY = "error"
 READS = ("fleet.memory",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.memory": (
         {
@@ -37,25 +37,25 @@ HEALTHY = {"fleet.memory": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.rows(facts, "fleet.memory")
-    if not found:
+    rows = fleet_findings.fleet_rows(facts, "fleet.memory")
+    if not rows:
         return None
-    row = min(found, key=lambda one: one["size"] / max(one["usual"], 1))
-    count = sum(one["count"] for one in found if one["what"] == row["what"])
-    sizes = f"{_size(row['size'])} instead of {_size(row['usual'])}"
+    row = min(rows, key=lambda one: one["size"] / max(one["usual"], 1))
+    count = sum(one["count"] for one in rows if one["what"] == row["what"])
+    sizes = f"{_format_memory_size(row['size'])} instead of {_format_memory_size(row['usual'])}"
     return Finding(
         CODE,
         SEVERITY,
-        f"{fleetwide.plural(count)} {'has' if count == 1 else 'have'} less {row['what']}: {sizes}: {fleetwide.nodes(row['nodes'])}",
+        f"{fleet_findings.format_count(count)} {'has' if count == 1 else 'have'} less {row['what']}: {sizes}: {fleet_findings.shorten_node_set(row['nodes'])}",
         found=(facts.fact("fleet.memory"),),
-        needs=(Need("fleet.memory", "none", cite=fleetwide.CITE),),
+        needs=(Requirement("fleet.memory", "none", cite=fleet_findings.CITE),),
         so="jobs die on this node alone: with a bus error, or killed for memory",
         fix=(
-            Step("start containers there with the --shm-size of the others, or --ipc=host"),
-            Step("look for missing memory modules: dmidecode -t memory", note="needs root"),
+            FixStep("start containers there with the --shm-size of the others, or --ipc=host"),
+            FixStep("look for missing memory modules: dmidecode -t memory", note="needs root"),
         ),
     )
 
 
-def _size(count: int) -> str:
+def _format_memory_size(count: int) -> str:
     return f"{count / (1 << 30):.0f} GiB" if count >= 10 << 30 else f"{count >> 20:,} MiB"

@@ -10,8 +10,8 @@ kernel log, and ask it again: ``gpuready fleet check --nodes NAME``.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 CODE = "FLT014"
 SEVERITY = "warning"
 READS = ("fleet.flaps",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {"fleet.flaps": ({"said": "clear and not-ready", "nodes": "n0007", "count": 1},)}
 HEALTHY = {"fleet.flaps": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.rows(facts, "fleet.flaps")
-    if not found:
+    rows = fleet_findings.fleet_rows(facts, "fleet.flaps")
+    if not rows:
         return None
-    count = fleetwide.total(found)
-    row = found[0]
+    count = fleet_findings.total_nodes(rows)
+    row = rows[0]
     return Finding(
         CODE,
         SEVERITY,
-        f"{fleetwide.plural(count)} said {row['said']} of {'itself' if count == 1 else 'themselves'}: {fleetwide.nodes(row['nodes'])}",
+        f"{fleet_findings.format_count(count)} said {row['said']} of {'itself' if count == 1 else 'themselves'}: {fleet_findings.shorten_node_set(row['nodes'])}",
         found=(facts.fact("fleet.flaps"),),
-        needs=(Need("fleet.flaps", "none", level="recommended", cite=fleetwide.CITE),),
+        needs=(Requirement("fleet.flaps", "none", level="recommended", cite=fleet_findings.CITE),),
         so="such a node may pass the next check and fail in the job",
-        fix=(Step("look at the kernel's log of the node, and ask it again"),),
+        fix=(FixStep("look at the kernel's log of the node, and ask it again"),),
     )

@@ -10,8 +10,8 @@ Look at its network card and at ``gpuready fleet drift``; keep jobs away from it
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODE = "FLT016"
 SEVERITY = "error"
 READS = ("fleet.suspects",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.suspects": (
         {
@@ -39,20 +39,22 @@ KINDS = ("node", "gpu")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.suspects(facts, KINDS)
-    if found is None:
+    suspect = fleet_findings.first_suspect(facts, KINDS)
+    if suspect is None:
         return None
-    row, tests, more = found
+    row, tests, more = suspect
     which = row["names"][0] + (f" GPU {row['gpu']}" if row.get("gpu") is not None else "")
     return Finding(
         CODE,
         SEVERITY,
         f"{which} failed {row['failed']} of {tests} pairs, with partners that pass with others{more}",
         found=(facts.fact("fleet.suspects"),),
-        needs=(Need("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),
+        needs=(
+            Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),
+        ),
         so="any job that has this node in it fails or hangs in its first collectives",
         fix=(
-            Step("look at its network cards, cables and GPUs, and at gpuready fleet drift"),
-            Step("keep jobs away from it until then, with the exclude list of this report"),
+            FixStep("look at its network cards, cables and GPUs, and at gpuready fleet drift"),
+            FixStep("keep jobs away from it until then, with the exclude list of this report"),
         ),
     )

@@ -10,8 +10,8 @@ CODE`` has the story of each code. Until it is mended, the exclude list of the r
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODE = "FLT015"
 SEVERITY = "error"
 READS = ("fleet.codes", "fleet.widespread")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.codes": ({"code": "DRV001", "nodes": "n[0003-0004]", "count": 2, "of": 1000},),
     "fleet.widespread": (),
@@ -29,22 +29,24 @@ HEALTHY = BROKEN | {"fleet.codes": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    failing = fleetwide.rows(facts, "fleet.codes")
-    doubted = {row["code"] for row in fleetwide.rows(facts, "fleet.widespread")} if failing else set()
-    found = [row for row in failing if row["code"] not in doubted]
-    if not found:
+    failing = fleet_findings.fleet_rows(facts, "fleet.codes")
+    doubted = (
+        {row["code"] for row in fleet_findings.fleet_rows(facts, "fleet.widespread")} if failing else set()
+    )
+    rows = [row for row in failing if row["code"] not in doubted]
+    if not rows:
         return None
-    row = found[0]
-    more = f", and {fleetwide.plural(len(found) - 1, 'other code')}" if len(found) > 1 else ""
+    row = rows[0]
+    more = f", and {fleet_findings.format_count(len(rows) - 1, 'other code')}" if len(rows) > 1 else ""
     return Finding(
         CODE,
         SEVERITY,
-        f"{row['count']:,} of {row['of']:,} nodes have {row['code']}: {fleetwide.nodes(row['nodes'])}{more}",
+        f"{row['count']:,} of {row['of']:,} nodes have {row['code']}: {fleet_findings.shorten_node_set(row['nodes'])}{more}",
         found=(facts.fact("fleet.codes"),),
-        needs=(Need("fleet.codes", "none", cite="the contract of the framework that was checked"),),
+        needs=(Requirement("fleet.codes", "none", cite="the contract of the framework that was checked"),),
         so="a job on these nodes fails for the reason that the code names",
         fix=(
-            Step(f"read what it means and how it is mended: gpuready explain {row['code']}"),
-            Step("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep(f"read what it means and how it is mended: gpuready explain {row['code']}"),
+            FixStep("keep jobs away from them until then, with the exclude list of this report"),
         ),
     )

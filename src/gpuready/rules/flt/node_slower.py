@@ -10,8 +10,8 @@ clock set low, or somebody else's process. Compare its facts with those of anoth
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODE = "FLT011"
 SEVERITY = "error"
 READS = ("fleet.outliers",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.outliers": (
         {"node": "n0412", "gpu": 3, "figure": "gemm_bf16", "value": 650.0, "usual": 707.0, "share": -0.081,
@@ -31,11 +31,11 @@ HEALTHY = {"fleet.outliers": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.rows(facts, "fleet.outliers")
-    if not found:
+    rows = fleet_findings.fleet_rows(facts, "fleet.outliers")
+    if not rows:
         return None
-    row = max(found, key=lambda one: abs(one["share"]))
-    slow = len({one["node"] for one in found})
+    row = max(rows, key=lambda one: abs(one["share"]))
+    slow = len({one["node"] for one in rows})
     which = row["node"] + (f" GPU {row['gpu']}" if row["gpu"] is not None else "")
     figures = (
         f"{which}: {row['figure']} {row['value']:.4g} instead of {row['usual']:.4g} ({row['share']:+.1%})"
@@ -44,14 +44,18 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"{fleetwide.plural(slow)} {'is' if slow == 1 else 'are'} slower than {'its' if slow == 1 else 'their'} equals: {figures}{tail}",
+        f"{fleet_findings.format_count(slow)} {'is' if slow == 1 else 'are'} slower than {'its' if slow == 1 else 'their'} equals: {figures}{tail}",
         found=(facts.fact("fleet.outliers"),),
-        needs=(Need("fleet.outliers", "none", cite="Wald 1945, sequential tests of statistical hypotheses"),),
+        needs=(
+            Requirement(
+                "fleet.outliers", "none", cite="Wald 1945, sequential tests of statistical hypotheses"
+            ),
+        ),
         so="a job over this node runs at its pace",
         fix=(
-            Step(
+            FixStep(
                 "look at temperature, power limit, clocks and PCIe width of the node: gpuready check -v there"
             ),
-            Step("keep jobs away from it until then, with the exclude list of this report"),
+            FixStep("keep jobs away from it until then, with the exclude list of this report"),
         ),
     )

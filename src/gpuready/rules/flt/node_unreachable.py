@@ -11,8 +11,8 @@ with ``--timeout``; or keep jobs away from them.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "FLT001"
 SEVERITY = "error"
 READS = ("fleet.unreachable", "fleet.nodes")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.nodes": 1000,
     "fleet.unreachable": (
@@ -33,25 +33,25 @@ HEALTHY = BROKEN | {"fleet.unreachable": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.rows(facts, "fleet.unreachable")
-    if not found:
+    rows = fleet_findings.fleet_rows(facts, "fleet.unreachable")
+    if not rows:
         return None
-    first = found[0]
+    first = rows[0]
     kinds: dict[str, int] = {}
-    for row in found:
+    for row in rows:
         kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["count"]
     how = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-    silent, of = fleetwide.total(found), facts.known("fleet.nodes") or 0
+    silent, of = fleet_findings.total_nodes(rows), facts.value_if_known("fleet.nodes") or 0
     return Finding(
         CODE,
         SEVERITY,
-        f"{silent:,} of {of:,} nodes did not answer ({how}): {fleetwide.nodes(first['nodes'])}",
+        f"{silent:,} of {of:,} nodes did not answer ({how}): {fleet_findings.shorten_node_set(first['nodes'])}",
         found=(facts.fact("fleet.unreachable"),),
-        needs=(Need("fleet.unreachable", "none", cite=fleetwide.CITE),),
+        needs=(Requirement("fleet.unreachable", "none", cite=fleet_findings.CITE),),
         so="nothing is known of these nodes, and a job on all of the fleet would wait for them",
         fix=(
-            Step("look at one node of each group; the reasons stand beside them"),
-            Step("give slow nodes more time with --timeout"),
-            Step("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep("look at one node of each group; the reasons stand beside them"),
+            FixStep("give slow nodes more time with --timeout"),
+            FixStep("keep jobs away from them until then, with the exclude list of this report"),
         ),
     )

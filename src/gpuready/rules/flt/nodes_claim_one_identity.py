@@ -10,8 +10,8 @@ fleet has, such as addresses and aliases, are no case of it.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 CODE = "FLT012"
 SEVERITY = "error"
 READS = ("fleet.conflicts",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {"fleet.conflicts": ({"what": "8 GPUs", "nodes": "n[0041-0042]"},)}
 HEALTHY = {"fleet.conflicts": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.rows(facts, "fleet.conflicts")
-    if not found:
+    rows = fleet_findings.fleet_rows(facts, "fleet.conflicts")
+    if not rows:
         return None
-    row = found[0]
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    row = rows[0]
+    more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
     return Finding(
         CODE,
         SEVERITY,
-        f"several nodes claim {fleetwide.short(row['what'], 50)}: {fleetwide.nodes(row['nodes'])}{more}",
+        f"several nodes claim {fleet_findings.shorten_value(row['what'], 50)}: {fleet_findings.shorten_node_set(row['nodes'])}{more}",
         found=(facts.fact("fleet.conflicts"),),
-        needs=(Need("fleet.conflicts", "none", cite="NCCL: Duplicate GPU detected"),),
+        needs=(Requirement("fleet.conflicts", "none", cite="NCCL: Duplicate GPU detected"),),
         so="one machine or GPU is counted twice, and a job over both stops",
         fix=(
-            Step("name each machine once in the list of hosts, and give cloned machines names of their own"),
-            Step("give each container GPUs of its own"),
+            FixStep(
+                "name each machine once in the list of hosts, and give cloned machines names of their own"
+            ),
+            FixStep("give each container GPUs of its own"),
         ),
     )

@@ -11,8 +11,8 @@ that they are the same again after the next restart.
 
 from __future__ import annotations
 
-from gpuready.model import Step
-from gpuready.rules import fleetwide
+from gpuready.model import FixStep
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "FLT004"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {
@@ -35,13 +35,15 @@ FACETS = ("variables", "limits", "mounts", "clocks", "time")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return fleetwide.drift(
+    return fleet_findings.drift_finding(
         facts,
         CODE,
         SEVERITY,
         FACETS,
         so="the same job behaves differently on these nodes, and nothing in its log says why",
         fix=(
-            Step("set them as on the other nodes: in the image, the prolog or the machines' configuration"),
+            FixStep(
+                "set them as on the other nodes: in the image, the prolog or the machines' configuration"
+            ),
         ),
     )

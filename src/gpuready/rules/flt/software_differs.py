@@ -11,8 +11,8 @@ differ. Install the environment again from one lock: ``gpuready install --locked
 
 from __future__ import annotations
 
-from gpuready.model import Step
-from gpuready.rules import fleetwide
+from gpuready.model import FixStep
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "FLT003"
 SEVERITY = "error"
 READS = ("fleet.drift",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {
@@ -36,15 +36,15 @@ GRAVE = ("torch", "cuda", "kernels")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return fleetwide.drift(
+    return fleet_findings.drift_finding(
         facts,
         CODE,
         SEVERITY,
         FACETS,
         so="ranks on these nodes run other code than all others, and may fail or differ alone",
         fix=(
-            Step("install the environment of these nodes again from the lock of the others"),
-            Step("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep("install the environment of these nodes again from the lock of the others"),
+            FixStep("keep jobs away from them until then, with the exclude list of this report"),
         ),
-        grave=GRAVE,
+        error_facets=GRAVE,
     )

@@ -10,8 +10,8 @@ state of the others at the next maintenance, and look first at those that fail p
 
 from __future__ import annotations
 
-from gpuready.model import Step
-from gpuready.rules import fleetwide
+from gpuready.model import FixStep
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODE = "FLT005"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {
@@ -34,11 +34,11 @@ FACETS = ("kernel", "firmware", "nics")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return fleetwide.drift(
+    return fleet_findings.drift_finding(
         facts,
         CODE,
         SEVERITY,
         FACETS,
         so="these nodes may be slower or fail in ways that the others do not show",
-        fix=(Step("bring them to the state of the others at the next maintenance", note="needs root"),),
+        fix=(FixStep("bring them to the state of the others at the next maintenance", note="needs root"),),
     )

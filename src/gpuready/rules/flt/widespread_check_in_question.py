@@ -11,8 +11,8 @@ Look at one of the nodes by hand. Checks that fail on all nodes, or on those tha
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fleetwide
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fleet_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 CODE = "FLT013"
 SEVERITY = "warning"
 READS = ("fleet.widespread",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {"fleet.widespread": ({"code": "SYS011", "nodes": "n[0001-0300]", "count": 300, "of": 1000},)}
 HEALTHY = {"fleet.widespread": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = fleetwide.rows(facts, "fleet.widespread")
-    if not found:
+    rows = fleet_findings.fleet_rows(facts, "fleet.widespread")
+    if not rows:
         return None
-    row = found[0]
+    row = rows[0]
     share = row["count"] / max(row["of"], 1)
     return Finding(
         CODE,
         SEVERITY,
         f"the check {row['code']} fails on {row['count']:,} of {row['of']:,} nodes ({share:.0%}): the check is in question, not the nodes",
         found=(facts.fact("fleet.widespread"),),
-        needs=(Need("fleet.widespread", "none", level="recommended", cite=fleetwide.CITE),),
+        needs=(Requirement("fleet.widespread", "none", level="recommended", cite=fleet_findings.CITE),),
         so="these nodes are neither condemned nor cleared until somebody has looked at one",
         fix=(
-            Step(f"run gpuready check -v on one of them: {fleetwide.nodes(row['nodes'])}"),
-            Step(f"read what the check means: gpuready explain {row['code']}"),
+            FixStep(f"run gpuready check -v on one of them: {fleet_findings.shorten_node_set(row['nodes'])}"),
+            FixStep(f"read what the check means: gpuready explain {row['code']}"),
         ),
     )

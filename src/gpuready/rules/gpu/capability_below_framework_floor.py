@@ -12,19 +12,19 @@ enough. What the floors for bf16 and fp8 mean is told by CAP001 and CAP002.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, needs
+from gpuready.model import Finding, FixStep
+from gpuready.rules import contract_needs, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts, Need
+    from gpuready.model import Contract, Facts, Requirement
 
 CODE = "GPU005"
 SEVERITY = "error"
-READS = (*cards.READS, *needs.READS)
-SIGNS = (
+READS = (*visible_gpus.READS, *contract_needs.READS)
+PATTERNS = (
     {"says": "FlashAttention only supports Ampere GPUs or newer", "cause": "flash-attn-arch"},
     {"says": "FlashAttention only supports Turing GPUs or newer", "cause": "flash-attn-arch"},
     {"says": "FlashAttention only supports Hopper GPUs or newer", "cause": "flash-attn-arch"},
@@ -38,54 +38,76 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"gpu.name": ("Tesla V100-PCIE-16GB",), "gpu.capability": ("7.0",)}
 
-TOLD_ELSEWHERE = {"bf16", "fp8"}
+OTHER_RULES_FEATURES = {"bf16", "fp8"}
 """Features whose floors have more specific rules."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked = [n for n in contract.wants("gpu.capability") if not needs.words(n) & TOLD_ELSEWHERE]
-    if not asked or not cards.shown(facts):
+    floors = [
+        n
+        for n in contract.requirements_for("gpu.capability")
+        if not contract_needs.wants_of_need(n) & OTHER_RULES_FEATURES
+    ]
+    if not floors or not visible_gpus.list_visible_gpus(facts):
         return None
-    failed = needs.unmet(facts, asked, lambda facts, need: tuple(cards.each(facts, need.key).values()))
+    failed = contract_needs.unmet_needs(
+        facts, floors, lambda facts, need: tuple(visible_gpus.fact_per_gpu(facts, need.key).values())
+    )
     if not failed:
         return None
-    capabilities = cards.each(facts, "gpu.capability")
-    old = {i: c for i, c in capabilities.items() if not all(needs.holds(facts, n, c) for n in failed)}
+    capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
+    old = {
+        i: c
+        for i, c in capabilities.items()
+        if not all(contract_needs.value_meets_need(facts, n, c) for n in failed)
+    }
     return Finding(
         CODE,
-        needs.severity(failed),
-        f"{_what(failed, contract)} {_means(failed)} {cards.called(facts, old, old)}",
+        contract_needs.worst_need_severity(failed),
+        f"{_name_of_failed(failed, contract)} {_failure_verb(failed)} {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(failed),
-        so=_so(failed, contract),
-        fix=tuple(_ways_out(facts, failed, old, capabilities)),
+        so=_floor_consequence(failed, contract),
+        fix=tuple(_capability_floor_steps(facts, failed, old, capabilities)),
     )
 
 
-def _what(failed: list[Need], contract: Contract) -> str:
-    return cards.listed(_features(failed)) if _features(failed) else contract.framework
+def _name_of_failed(failed: list[Requirement], contract: Contract) -> str:
+    return (
+        visible_gpus.join_names(_failed_features(failed)) if _failed_features(failed) else contract.framework
+    )
 
 
-def _features(failed: list[Need]) -> list[str]:
-    return sorted({word for need in failed for word in needs.words(need)})
+def _failed_features(failed: list[Requirement]) -> list[str]:
+    return sorted({word for need in failed for word in contract_needs.wants_of_need(need)})
 
 
-def _means(failed: list[Need]) -> str:
-    return "is not made for" if needs.severity(failed) == "error" else "recommends newer GPUs than"
+def _failure_verb(failed: list[Requirement]) -> str:
+    return (
+        "is not made for"
+        if contract_needs.worst_need_severity(failed) == "error"
+        else "recommends newer GPUs than"
+    )
 
 
-def _so(failed: list[Need], contract: Contract) -> str:
-    if needs.severity(failed) == "error":
-        return f"{_what(failed, contract)} refuses these GPUs or fails on them"
-    return f"{_what(failed, contract)} runs slower or with less on these GPUs than it could"
+def _floor_consequence(failed: list[Requirement], contract: Contract) -> str:
+    if contract_needs.worst_need_severity(failed) == "error":
+        return f"{_name_of_failed(failed, contract)} refuses these GPUs or fails on them"
+    return f"{_name_of_failed(failed, contract)} runs slower or with less on these GPUs than it could"
 
 
-def _ways_out(facts: Facts, failed: list[Need], old: dict[int, Any], every: dict[int, Any]) -> list[Step]:
+def _capability_floor_steps(
+    facts: Facts, failed: list[Requirement], old: dict[int, Any], all_gpus: dict[int, Any]
+) -> list[FixStep]:
     steps = []
-    fit = [index for index in every if index not in old]
+    fit = [index for index in all_gpus if index not in old]
     if fit:
-        steps.append(Step(f"show only the others: CUDA_VISIBLE_DEVICES={cards.only(facts, fit)}"))
-    if _features(failed):
-        steps.append(Step(f"do without {cards.listed(_features(failed))} on these GPUs"))
+        steps.append(
+            FixStep(
+                f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, fit)}"
+            )
+        )
+    if _failed_features(failed):
+        steps.append(FixStep(f"do without {visible_gpus.join_names(_failed_features(failed))} on these GPUs"))
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
-    return [*steps, Step(f"use GPUs of compute capability {wanted}")]
+    return [*steps, FixStep(f"use GPUs of compute capability {wanted}")]

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, remedy
-from gpuready.rules.heard import COMPILED
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fix_steps, visible_gpus
+from gpuready.rules.log_phrases import EXTENSION_FRAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 CODE = "GPU004"
 SEVERITY = "error"
-READS = (*cards.READS, "gpu.capability", "torch.cuda", "torch.arch", *remedy.READS)
-SIGNS = (
-    {"says": "no kernel image is available for execution on the device", "without": COMPILED},
+READS = (*visible_gpus.READS, "gpu.capability", "torch.cuda", "torch.arch", *fix_steps.READS)
+PATTERNS = (
+    {"says": "no kernel image is available for execution on the device", "without": EXTENSION_FRAMES},
     "is not compatible with the current PyTorch installation",
     "PyTorch no longer supports this GPU because it is too old",
     {
         "says": "no kernel image is available for execution on the device",
-        "with": COMPILED,
+        "with": EXTENSION_FRAMES,
         "also": ("is not compatible with the current PyTorch",),
     },
     {"says": "invalid value for --gpu-architecture (-arch)", "in": "exception"},
     {"says": "nvrtc: error: invalid value for --gpu-architecture"},
-    {"says": "CUDA error: invalid device function", "without": COMPILED, "as": "clue"},
+    {"says": "CUDA error: invalid device function", "without": EXTENSION_FRAMES, "as": "clue"},
 )
 BROKEN = {
     "gpu.count": 1,
@@ -56,7 +56,7 @@ HEALTHY = BROKEN | {"gpu.name": ("NVIDIA GeForce RTX 4090",), "gpu.capability": 
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms or not cards.shown(facts):
+    if "cuda" not in contract.platforms or not visible_gpus.list_visible_gpus(facts):
         return None
     built_for = facts.value("torch.cuda")
     if built_for is None:
@@ -64,37 +64,47 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     listed = facts.value("torch.arch")
     if not listed:
         return None
-    capabilities = cards.each(facts, "gpu.capability")
-    bare = {i: c for i, c in capabilities.items() if not catalogue.covers(listed, c, built_for)[0]}
-    return _finding(facts, contract, bare, capabilities) if bare else None
+    capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
+    uncovered = {
+        i: c for i, c in capabilities.items() if not catalogue.covers_capability(listed, c, built_for)[0]
+    }
+    return _missing_arch_finding(facts, contract, uncovered, capabilities) if uncovered else None
 
 
-def _finding(facts: Facts, contract: Contract, bare: dict[int, Any], every: dict[int, Any]) -> Finding:
-    cite = str(toolkits.rule("cubin_compat")["source"])
-    wanted = dict.fromkeys("sm_" + str(c).replace(".", "") for c in bare.values())
+def _missing_arch_finding(
+    facts: Facts, contract: Contract, uncovered: dict[int, Any], all_gpus: dict[int, Any]
+) -> Finding:
+    cite = str(toolkits.find_cuda_rule("cubin_compat")["source"])
+    wanted = dict.fromkeys("sm_" + str(c).replace(".", "") for c in uncovered.values())
     return Finding(
         CODE,
         SEVERITY,
-        f"torch has no code for {cards.called(facts, bare, bare)}",
+        f"torch has no code for {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
         found=tuple(facts.fact(key) for key in ("gpu.capability", "torch.arch", "torch.cuda")),
-        needs=tuple(Need("torch.arch", arch, cite=cite) for arch in wanted),
+        needs=tuple(Requirement("torch.arch", arch, cite=cite) for arch in wanted),
         so="the first kernel fails there: no kernel image is available, though is_available() may be True",
-        fix=tuple(_ways_out(facts, contract, bare, every)),
+        fix=tuple(_missing_arch_steps(facts, contract, uncovered, all_gpus)),
     )
 
 
-def _ways_out(facts: Facts, contract: Contract, bare: dict[int, Any], every: dict[int, Any]) -> list[Step]:
-    build = remedy.another_torch(facts, contract)
-    steps = [build] if build else [Step(_nothing(facts, contract, bare))]
-    covered = [index for index in every if index not in bare]
+def _missing_arch_steps(
+    facts: Facts, contract: Contract, uncovered: dict[int, Any], all_gpus: dict[int, Any]
+) -> list[FixStep]:
+    build = fix_steps.replace_torch_step(facts, contract)
+    steps = [build] if build else [FixStep(_no_torch_message(facts, contract, uncovered))]
+    covered = [index for index in all_gpus if index not in uncovered]
     if covered:
-        steps.append(Step(f"show only the others: CUDA_VISIBLE_DEVICES={cards.only(facts, covered)}"))
+        steps.append(
+            FixStep(
+                f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, covered)}"
+            )
+        )
     return steps
 
 
-def _nothing(facts: Facts, contract: Contract, bare: dict[int, Any]) -> str:
-    pins = " and ".join(remedy.pins_on(facts, contract, "package.torch"))
+def _no_torch_message(facts: Facts, contract: Contract, uncovered: dict[int, Any]) -> str:
+    pins = " and ".join(fix_steps.required_pins(facts, contract, "package.torch"))
     inside = f" within {pins}" if pins else ""
-    capabilities = cards.listed(sorted(set(map(str, bare.values()))))
+    capabilities = visible_gpus.join_names(sorted(set(map(str, uncovered.values()))))
     nothing = f"no torch{inside} that runs here has code for {capabilities}"
     return f"use another GPU or another version of {contract.framework}: {nothing}"

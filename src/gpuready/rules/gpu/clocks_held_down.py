@@ -15,8 +15,8 @@ Look at fans, dust, air flow and water; at power cables and supplies; and at the
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU011"
 SEVERITY = "warning"
-READS = (*health.READS, "gpu.throttle")
-SIGNS = ()
+READS = (*gpu_health.READS, "gpu.throttle")
+PATTERNS = ()
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
@@ -40,33 +40,38 @@ UNNAMED = "hardware slowdown"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.throttle") or not cards.shown(facts):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.throttle") or not visible_gpus.list_visible_gpus(
+        facts
+    ):
         return None
-    reasons = {i: _reasons(str(text)) for i, text in health.told(facts, "gpu.throttle").items()}
-    held = {i: " and ".join(why) for i, why in reasons.items() if why}
-    if not held:
-        health.settled(facts, "gpu.throttle")
+    reasons = {
+        i: _throttle_causes(str(text))
+        for i, text in gpu_health.reported_values(facts, "gpu.throttle").items()
+    }
+    throttled = {i: " and ".join(why) for i, why in reasons.items() if why}
+    if not throttled:
+        gpu_health.require_reported(facts, "gpu.throttle")
         return None
-    passing = set(held.values()) == {UNNAMED}
+    unnamed_only = set(throttled.values()) == {UNNAMED}
     return Finding(
         CODE,
-        "info" if passing else SEVERITY,
-        f"clocks held down on {cards.called(facts, held, held)}",
+        "info" if unnamed_only else SEVERITY,
+        f"clocks held down on {visible_gpus.describe_gpus(facts, throttled, throttled)}",
         found=(facts.fact("gpu.throttle"),),
-        needs=(Need("gpu.throttle", "none", level="recommended", cite=CITE),),
+        needs=(Requirement("gpu.throttle", "none", level="recommended", cite=CITE),),
         so="everything on this GPU runs at a fraction of its speed, and other GPUs wait for it",
         fix=(
-            Step(
+            FixStep(
                 "look at the cooling: fans, dust, air flow; nvidia-smi -q -d TEMPERATURE", note="needs hands"
             ),
-            Step("look at the power cables and supplies of the machine", note="needs hands"),
+            FixStep("look at the power cables and supplies of the machine", note="needs hands"),
         ),
     )
 
 
-def _reasons(text: str) -> list[str]:
+def _throttle_causes(text: str) -> list[str]:
     """Return the causes among the throttle reasons, else the slowdown itself."""
     # NVML and nvidia-smi use the same names except for the suffix.
     words = [word.strip() for word in text.split(",")]
-    causes = [CAUSES[bare] for word in words if (bare := word.removesuffix("_slowdown")) in CAUSES]
+    causes = [CAUSES[name] for word in words if (name := word.removesuffix("_slowdown")) in CAUSES]
     return causes or ([UNNAMED] if "hw_slowdown" in words else [])

@@ -12,8 +12,8 @@ container its GPUs all the same.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "GPU023"
 SEVERITY = "error"
 READS = ("container.gpus", "container.shows", "container.image", "job.wants")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {"container.gpus": "none", "container.shows": False}
 HEALTHY = {"container.gpus": "all", "container.shows": False}
 CITE = "Docker documentation: compose, GPU support; NVIDIA container toolkit, NVIDIA_VISIBLE_DEVICES"
@@ -31,20 +31,24 @@ CITE = "Docker documentation: compose, GPU support; NVIDIA container toolkit, NV
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "container.gpus" not in facts or "cuda" not in contract.platforms:
         return None
-    if cards.platforms(contract) == [] or job.asks(facts, "cpu") or facts.value("container.gpus") != "none":
+    if (
+        visible_gpus.accelerator_platforms(contract) == []
+        or job_request.job_asks_for(facts, "cpu")
+        or facts.value("container.gpus") != "none"
+    ):
         return None
-    certain = facts.known("container.shows") is False
-    told = ("container.gpus", "container.shows", "container.image")
+    certain = facts.value_if_known("container.shows") is False
+    keys = ("container.gpus", "container.shows", "container.image")
     return Finding(
         CODE,
         SEVERITY if certain else "warning",
         "the container is started without a GPU",
-        found=tuple(facts.fact(key) for key in told if key in facts),
-        needs=(Need("container.gpus", "all", cite=CITE),),
+        found=tuple(facts.fact(key) for key in keys if key in facts),
+        needs=(Requirement("container.gpus", "all", cite=CITE),),
         so="torch.cuda.is_available() is False in it"
         + ("" if certain else ", unless NVIDIA's runtime is the host's default"),
         fix=(
-            Step("write gpus: all into the service, or reserve devices with capabilities: [gpu]"),
-            Step("start the container with docker run --gpus all", note="outside the container"),
+            FixStep("write gpus: all into the service, or reserve devices with capabilities: [gpu]"),
+            FixStep("start the container with docker run --gpus all", note="outside the container"),
         ),
     )

@@ -15,8 +15,8 @@ Reset the GPU when it is idle, run NVIDIA's diagnostics, and have the GPU replac
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 CODE = "GPU008"
 SEVERITY = "warning"
 FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
-READS = (*health.READS, "gpu.ecc_errors", *FLAGS)
-SIGNS = (
+READS = (*gpu_health.READS, "gpu.ecc_errors", *FLAGS)
+PATTERNS = (
     "uncorrectable ECC error encountered",
     "Uncorrectable ECC error encountered",
     "cudaErrorECCUncorrectable",
@@ -74,24 +74,29 @@ CITE = "NVIDIA GPU Memory Error Management"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.ecc_errors") or not cards.shown(facts):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.ecc_errors") or not visible_gpus.list_visible_gpus(
+        facts
+    ):
         return None
-    told_elsewhere = {i for key in FLAGS if key in facts for i in health.flagged(facts, key)}
-    counts = health.told(facts, "gpu.ecc_errors")
+    told_elsewhere = {i for key in FLAGS if key in facts for i in gpu_health.flagged_gpus(facts, key)}
+    counts = gpu_health.reported_values(facts, "gpu.ecc_errors")
     bad = {i: f"{n} since the driver was loaded" for i, n in counts.items() if n and i not in told_elsewhere}
     if not bad:
-        health.settled(facts, "gpu.ecc_errors")
+        gpu_health.require_reported(facts, "gpu.ecc_errors")
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"uncorrected memory errors on {cards.called(facts, bad, bad)}",
+        f"uncorrected memory errors on {visible_gpus.describe_gpus(facts, bad, bad)}",
         found=(facts.fact("gpu.ecc_errors"),),
-        needs=(Need("gpu.ecc_errors", "==0", level="recommended", cite=CITE),),
+        needs=(Requirement("gpu.ecc_errors", "==0", level="recommended", cite=CITE),),
         so="the program that meets such an error is ended; a GPU on which they come back is failing",
         fix=(
-            *health.without(facts, bad),
-            Step(f"reset it when idle: nvidia-smi --gpu-reset -i {health.numbers(bad)}", note="needs root"),
-            Step("run dcgmi diag -r 3, and have the GPU replaced if errors come back", note="needs root"),
+            *gpu_health.hide_gpus_steps(facts, bad),
+            FixStep(
+                f"reset it when idle: nvidia-smi --gpu-reset -i {gpu_health.join_indices(bad)}",
+                note="needs root",
+            ),
+            FixStep("run dcgmi diag -r 3, and have the GPU replaced if errors come back", note="needs root"),
         ),
     )

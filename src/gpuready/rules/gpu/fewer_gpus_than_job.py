@@ -12,8 +12,8 @@ its number may be that of all nodes together.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health, job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU015"
 SEVERITY = "error"
-READS = (*health.READS, "visibility.cuda")
-SIGNS = (
+READS = (*gpu_health.READS, "visibility.cuda")
+PATTERNS = (
     "CUDA error: invalid device ordinal",
     "HIP error: invalid device ordinal",
     {"says": "cuda runtime error ({}) : invalid device ordinal"},
@@ -52,27 +52,29 @@ HEALTHY = BROKEN | {"job.gpus": 4}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "job.gpus") or job.asks(facts, "multi-node"):
+    if gpu_health.is_not_applicable(facts, contract, "job.gpus") or job_request.job_asks_for(
+        facts, "multi-node"
+    ):
         return None
-    wanted = job.gpus(facts) or 0
-    shown = len(cards.shown(facts))
-    dropped = len((facts.known("visibility.cuda") or {}).get("ignored") or ())
-    if not shown or shown + dropped >= wanted:
+    wanted = job_request.job_gpu_count(facts) or 0
+    visible_count = len(visible_gpus.list_visible_gpus(facts))
+    dropped = len((facts.value_if_known("visibility.cuda") or {}).get("ignored") or ())
+    if not visible_count or visible_count + dropped >= wanted:
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"the job asks for {wanted} GPUs, and CUDA shows {shown}",
+        f"the job asks for {wanted} GPUs, and CUDA shows {visible_count}",
         found=tuple(facts.fact(key) for key in ("job.gpus", "gpu.visible", "gpu.count")),
-        needs=(Need("gpu.count", f">={wanted}", cite=facts.fact("job.gpus").source or "the job"),),
+        needs=(Requirement("gpu.count", f">={wanted}", cite=facts.fact("job.gpus").source or "the job"),),
         so="the processes without a GPU end with invalid device ordinal, and the others wait for them",
-        fix=tuple(_ways_out(facts, wanted, shown)),
+        fix=tuple(_gpu_count_steps(facts, wanted, visible_count)),
     )
 
 
-def _ways_out(facts: Facts, wanted: int, shown: int) -> list[Step]:
-    fewer = Step(f"ask for {shown} in the configuration of the job")
+def _gpu_count_steps(facts: Facts, wanted: int, visible_count: int) -> list[FixStep]:
+    fewer = FixStep(f"ask for {visible_count} in the configuration of the job")
     if facts.value("gpu.count") >= wanted:
-        names = cards.only(facts, range(wanted))
-        return [Step(f"show as many: CUDA_VISIBLE_DEVICES={names}"), fewer]
-    return [fewer, Step(f"run on a machine, or ask the scheduler for a share of one, with {wanted} GPUs")]
+        names = visible_gpus.visible_devices_value(facts, range(wanted))
+        return [FixStep(f"show as many: CUDA_VISIBLE_DEVICES={names}"), fewer]
+    return [fewer, FixStep(f"run on a machine, or ask the scheduler for a share of one, with {wanted} GPUs")]

@@ -13,8 +13,8 @@ one that was listed and is lost by GPU013.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ SCHEDULERS = (
 )
 """Environment variables of jobs that may have been given only some of the GPUs."""
 
-FENCES = ("os.container", "os.sandbox", "driver.wsl", *(f"env.{name}" for name in SCHEDULERS))
-READS = ("gpu.count", "gpu.pci_count", "env.names", "gpu.mig", "job.wants", *FENCES)
-SIGNS = ()
+ACCESS_LIMITS = ("os.container", "os.sandbox", "driver.wsl", *(f"env.{name}" for name in SCHEDULERS))
+READS = ("gpu.count", "gpu.pci_count", "env.names", "gpu.mig", "job.wants", *ACCESS_LIMITS)
+PATTERNS = ()
 BROKEN = {
     "gpu.count": 7,
     "gpu.pci_count": 8,
@@ -40,33 +40,33 @@ BROKEN = {
     "env.names": (),
 }
 HEALTHY = BROKEN | {"gpu.count": 8}
-MOST = 16
+MAX_GPUS = 16
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.count", "gpu.pci_count", "env.names"):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.count", "gpu.pci_count", "env.names"):
         return None
-    if facts.known("driver.wsl"):  # the PCI bus belongs to Windows
+    if facts.value_if_known("driver.wsl"):  # the PCI bus belongs to Windows
         return None
     listed, there = facts.value("gpu.count"), facts.value("gpu.pci_count")
-    if not listed or there is None or not listed < there <= MOST or _fenced(facts):
+    if not listed or there is None or not listed < there <= MAX_GPUS or _access_may_be_limited(facts):
         return None
     return Finding(
         CODE,
         SEVERITY,
         f"the PCI bus has {there} NVIDIA GPUs and the driver lists {listed}",
         found=(facts.fact("gpu.pci_count"), facts.fact("gpu.count")),
-        needs=(Need("gpu.count", f"=={there}", level="recommended", cite="what the PCI bus shows"),),
+        needs=(Requirement("gpu.count", f"=={there}", level="recommended", cite="what the PCI bus shows"),),
         so=f"CUDA sees {listed} of {there}, and the job has that much less",
         fix=(
-            Step("look for lines of NVRM in dmesg; they name the card and the reason", note="needs root"),
-            Step("look which driver holds it: lspci -k -d 10de:"),
+            FixStep("look for lines of NVRM in dmesg; they name the card and the reason", note="needs root"),
+            FixStep("look which driver holds it: lspci -k -d 10de:"),
         ),
     )
 
 
-def _fenced(facts: Facts) -> bool:
+def _access_may_be_limited(facts: Facts) -> bool:
     """Return whether this process may have access to only some of the GPUs."""
-    if "on" in (facts.known("gpu.mig") or ()):
+    if "on" in (facts.value_if_known("gpu.mig") or ()):
         return True
-    return any(facts.value(key) not in (None, False, "none") for key in FENCES)
+    return any(facts.value(key) not in (None, False, "none") for key in ACCESS_LIMITS)

@@ -9,7 +9,7 @@ unknown error right at the start, before anything worked, is more often the driv
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU018"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {
         "says": "derived: the GPU of rank {rank} does not complete what its peers have completed in {group}",
         "in": "derived",
@@ -83,8 +83,8 @@ SIGNS = (
     {"says": "CUDA runtime error (30)"},
     {"says": "unknown error (30)", "as": "symptom"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -18,8 +18,8 @@ Where the daemon of MPS has gone and its pipe in /tmp/nvidia-mps has not, every 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU006"
 SEVERITY = "error"
-READS = (*health.READS, "gpu.mode", "gpu.processes", "env.CUDA_MPS_PIPE_DIRECTORY")
-SIGNS = (
+READS = (*gpu_health.READS, "gpu.mode", "gpu.processes", "env.CUDA_MPS_PIPE_DIRECTORY")
+PATTERNS = (
     {"says": "CUDA-capable device(s) is/are busy or unavailable", "as": "symptom"},
     {"says": "all CUDA-capable devices are busy or unavailable", "as": "symptom"},
     {"says": "MPS client failed to connect to the MPS control daemon", "cause": "mps-daemon-gone"},
@@ -46,40 +46,51 @@ CITE = "CUDA C++ Programming Guide, Compute Modes"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.mode") or not cards.shown(facts):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.mode") or not visible_gpus.list_visible_gpus(facts):
         return None
-    modes = health.told(facts, "gpu.mode")
-    shut = [index for index, mode in modes.items() if mode == "prohibited"]
-    if shut:
-        severity = SEVERITY if health.stops(facts, shut) else "warning"
-        return _finding(facts, severity, f"compute mode prohibited on {cards.called(facts, shut)}", shut)
-    single = [index for index, mode in modes.items() if str(mode).startswith("exclusive")]
-    held = _held(facts, single) if single else []
-    if held:
-        says = f"another process holds {cards.called(facts, held)}, in exclusive compute mode"
-        return _finding(facts, "warning", says, held)
-    health.settled(facts, "gpu.mode")
+    modes = gpu_health.reported_values(facts, "gpu.mode")
+    prohibited = [index for index, mode in modes.items() if mode == "prohibited"]
+    if prohibited:
+        severity = SEVERITY if gpu_health.leaves_too_few_gpus(facts, prohibited) else "warning"
+        return _compute_mode_finding(
+            facts,
+            severity,
+            f"compute mode prohibited on {visible_gpus.describe_gpus(facts, prohibited)}",
+            prohibited,
+        )
+    exclusive = [index for index, mode in modes.items() if str(mode).startswith("exclusive")]
+    occupied = _occupied_gpus(facts, exclusive) if exclusive else []
+    if occupied:
+        message = (
+            f"another process holds {visible_gpus.describe_gpus(facts, occupied)}, in exclusive compute mode"
+        )
+        return _compute_mode_finding(facts, "warning", message, occupied)
+    gpu_health.require_reported(facts, "gpu.mode")
     return None
 
 
-def _held(facts: Facts, single: list[int]) -> list[int]:
+def _occupied_gpus(facts: Facts, exclusive: list[int]) -> list[int]:
     """Return the exclusive GPUs in use by a process that does not share them."""
     rows = facts.value("gpu.processes") or ()
-    if facts.known("env.CUDA_MPS_PIPE_DIRECTORY") or any("cuda-mps" in str(r.get("command")) for r in rows):
+    if facts.value_if_known("env.CUDA_MPS_PIPE_DIRECTORY") or any(
+        "cuda-mps" in str(r.get("command")) for r in rows
+    ):
         return []
-    return [index for index in single if any(row.get("gpu") == index for row in rows)]
+    return [index for index in exclusive if any(row.get("gpu") == index for row in rows)]
 
 
-def _finding(facts: Facts, severity: str, says: str, bad: list[int]) -> Finding:
+def _compute_mode_finding(facts: Facts, severity: str, message: str, bad: list[int]) -> Finding:
     return Finding(
         CODE,
         severity,
-        says,
+        message,
         found=tuple(facts.fact(key) for key in ("gpu.mode", "gpu.processes") if key in facts),
-        needs=(Need("gpu.mode", "default", cite=CITE),),
+        needs=(Requirement("gpu.mode", "default", cite=CITE),),
         so="CUDA lists the GPU and refuses to work on it: device busy or unavailable",
         fix=(
-            *health.without(facts, bad),
-            Step(f"open it to all: nvidia-smi -i {health.numbers(bad)} -c DEFAULT", note="needs root"),
+            *gpu_health.hide_gpus_steps(facts, bad),
+            FixStep(
+                f"open it to all: nvidia-smi -i {gpu_health.join_indices(bad)} -c DEFAULT", note="needs root"
+            ),
         ),
     )

@@ -14,8 +14,8 @@ power and cooling, move the card to another slot to tell card from slot, and hav
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CODE = "GPU013"
 SEVERITY = "error"
 READS = ("gpu.lost", "gpu.pci", "job.wants")
-SIGNS = (
+PATTERNS = (
     "GPU has fallen off the bus",
     "fallen off the bus and is not responding to commands",
     {"says": "NVRM: Xid (PCI:{gpu}): 79,", "in": "kernel"},
@@ -54,28 +54,30 @@ HEALTHY = BROKEN | {"gpu.lost": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.lost"):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.lost"):
         return None
     # One lost GPU is enough, even if another could not be queried for another reason.
     lost = [n for n in facts.fact("gpu.lost").value or facts.value("gpu.lost") or () if n is not None]
     if not lost:
         return None
-    which = cards.listed([_place(facts, index) for index in lost])
+    which = visible_gpus.join_names([_describe_lost_gpu(facts, index) for index in lost])
     return Finding(
         CODE,
         SEVERITY,
         f"fallen off the bus: {which}",
         found=(facts.fact("gpu.lost"),),
-        needs=(Need("gpu.lost", "none", cite="NVIDIA Xid errors, Xid 79"),),
+        needs=(Requirement("gpu.lost", "none", cite="NVIDIA Xid errors, Xid 79"),),
         so="CUDA fails on it, and often on all the other GPUs of the machine until it is back",
         fix=(
-            Step("reboot the machine; if it stays lost, take the power away for a minute", note="needs root"),
-            Step("look at power supply, cables, riser and cooling of that card", note="needs hands"),
+            FixStep(
+                "reboot the machine; if it stays lost, take the power away for a minute", note="needs root"
+            ),
+            FixStep("look at power supply, cables, riser and cooling of that card", note="needs hands"),
         ),
     )
 
 
-def _place(facts: Facts, index: int) -> str:
+def _describe_lost_gpu(facts: Facts, index: int) -> str:
     """Name a GPU by its PCI address, as the kernel log does."""
     addresses = facts.fact("gpu.pci").value or ()
     address = addresses[index] if 0 <= index < len(addresses) else None

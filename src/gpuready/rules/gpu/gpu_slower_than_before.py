@@ -10,7 +10,7 @@ Find it by timing the same work on every rank (a matrix product, nccl-tests), an
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU019"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "derived: throughput fell by {percent} % and stayed there", "in": "derived"},
     {"says": "STRAGGLER DETECTION WARNING"},
     {"says": "have worse relative performance"},
@@ -38,8 +38,8 @@ SIGNS = (
     {"says": "Package temperature above threshold", "as": "clue"},
     {"says": "Clocks Throttle Reasons{...}HW Slowdown : Active", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -14,20 +14,20 @@ In a job over many GPUs the slowest sets the pace of all.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step, Unknown
-from gpuready.rules import cards, pace, slowness
+from gpuready.model import Finding, FixStep, Requirement, UnknownFactError
+from gpuready.rules import bench_verdict, slowness_reasons, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.benched import Reason
     from gpuready.model import Contract, Fact, Facts
+    from gpuready.model.bench import SlowReason
 
 CODE = "GPU021"
 SEVERITY = "error"
-READS = ("bench.measures", *slowness.READS)
-SIGNS = ()
+READS = ("bench.measures", *slowness_reasons.READS)
+PATTERNS = ()
 _ROW = {
     "name": "matmul-bf16",
     "gpu": 0,
@@ -48,77 +48,82 @@ CITE = "gpuready bench, the band of this GPU's records"
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     rows = [row for row in facts.value("bench.measures") or () if row.get("gpu") is not None]
-    verdicts = [(row, *pace.verdict(row, facts)) for row in rows]
+    verdicts = [(row, *bench_verdict.judge_measure(row, facts)) for row in rows]
     slow = [row for row, word, _ in verdicts if word == "slow"]
     if slow:
-        return _finding(facts, slow)
-    open_ = [(row, word, why) for row, word, why in verdicts if _open(row, word)]
+        return _slow_gpu_finding(facts, slow)
+    open_ = [(row, word, why) for row, word, why in verdicts if _is_undecided_row(row, word)]
     if open_:
-        raise Unknown(_gap(facts.fact("bench.measures"), open_))
+        raise UnknownFactError(_undecided_fact(facts.fact("bench.measures"), open_))
     return None
 
 
-def _open(row: dict[str, Any], word: str) -> bool:
+def _is_undecided_row(row: dict[str, Any], word: str) -> bool:
     """Return whether this row cannot be judged; GPU022 reports failed measures."""
-    judged = row.get("low") is not None or row.get("group") not in pace.UNJUDGED
-    return word in ("undecided", "absent") or (word == "noisy" and judged and not pace.safe(row))
+    judged = row.get("low") is not None or row.get("group") not in bench_verdict.BANDLESS_GROUPS
+    return word in ("undecided", "absent") or (
+        word == "noisy" and judged and not bench_verdict.is_inside_band(row)
+    )
 
 
-def _gap(fact: Fact, rows: list[tuple[dict[str, Any], str, str]]) -> Fact:
+def _undecided_fact(fact: Fact, rows: list[tuple[dict[str, Any], str, str]]) -> Fact:
     """Return the fact with a gap by reason: ``no record of this GPU (matmul-bf16, memory-copy)``."""
     by_why: dict[str, list[str]] = {}
     for row, word, why in rows:
         by_why.setdefault(why or word, []).append(str(row["name"]))
-    said = [f"{why} ({', '.join(dict.fromkeys(names))})" for why, names in by_why.items()]
-    return fact.but(value=None, gap="; ".join(said))
+    parts = [f"{why} ({', '.join(dict.fromkeys(names))})" for why, names in by_why.items()]
+    return fact.replace(value=None, gap="; ".join(parts))
 
 
-def _finding(facts: Facts, slow: list[dict[str, Any]]) -> Finding:
-    worst = min(slow, key=lambda row: _share(row))
-    why = _reasons(facts, slow)
-    found = dict.fromkeys(fact for reason in why for fact in reason.found)
+def _slow_gpu_finding(facts: Facts, slow: list[dict[str, Any]]) -> Finding:
+    worst = min(slow, key=lambda row: _share_of_band(row))
+    why = _unique_reasons(facts, slow)
+    evidence = dict.fromkeys(fact for reason in why for fact in reason.found)
     known = "; ".join(reason.says for reason in why)
     return Finding(
         CODE,
         SEVERITY,
-        _says(slow, worst),
-        found=(facts.fact("bench.measures"), *(f for f in found if f.key != "bench.measures")),
+        _describe_slow_measures(slow, worst),
+        found=(facts.fact("bench.measures"), *(f for f in evidence if f.key != "bench.measures")),
         needs=(
-            Need("bench.measures", f"{worst['name']} >= {worst['low']:.4g}", level="required", cite=CITE),
+            Requirement(
+                "bench.measures", f"{worst['name']} >= {worst['low']:.4g}", level="required", cite=CITE
+            ),
         ),
         so=(known or "nothing that can be seen explains it")
         + "; in a job over many GPUs the slowest sets the pace",
-        fix=tuple(dict.fromkeys(step for reason in why for step in reason.fix)) or _look(worst["gpu"]),
+        fix=tuple(dict.fromkeys(step for reason in why for step in reason.fix))
+        or _inspect_gpu_steps(worst["gpu"]),
     )
 
 
-def _share(row: dict[str, Any]) -> float:
+def _share_of_band(row: dict[str, Any]) -> float:
     """Return the best pass as a share of the lowest value of the band."""
     if row.get("better") == "less":
         return float(row["high"] / min(row["passes"]))
     return float(max(row["passes"]) / row["low"])
 
 
-def _says(slow: list[dict[str, Any]], worst: dict[str, Any]) -> str:
+def _describe_slow_measures(slow: list[dict[str, Any]], worst: dict[str, Any]) -> str:
     names = list(dict.fromkeys(str(row["name"]) for row in slow))
-    gpus = cards.listed([f"GPU {index}" for index in dict.fromkeys(row["gpu"] for row in slow)], 4)
-    short = f"{1 - _share(worst):.0%}"
+    gpus = visible_gpus.join_names([f"GPU {index}" for index in dict.fromkeys(row["gpu"] for row in slow)], 4)
+    short = f"{1 - _share_of_band(worst):.0%}"
     if len(names) == 1:
         return f"{names[0]} is {short} below the band of its kind on {gpus}"
     return f"{len(names)} measures are below the band of their kind on {gpus}, {worst['name']} by {short}"
 
 
-def _reasons(facts: Facts, slow: list[dict[str, Any]]) -> list[Reason]:
+def _unique_reasons(facts: Facts, slow: list[dict[str, Any]]) -> list[SlowReason]:
     """Return the reasons of all slow rows, without duplicates."""
-    found: dict[str, Reason] = {}
+    by_text: dict[str, SlowReason] = {}
     for row in slow:
-        for reason in slowness.reasons(row, facts):
-            found.setdefault(reason.says, reason)
-    return list(found.values())
+        for reason in slowness_reasons.find_slowness_reasons(row, facts):
+            by_text.setdefault(reason.says, reason)
+    return list(by_text.values())
 
 
-def _look(gpu: int) -> tuple[Step, ...]:
+def _inspect_gpu_steps(gpu: int) -> tuple[FixStep, ...]:
     return (
-        Step(f"look at its state under load: nvidia-smi -i {gpu} -q -d PERFORMANCE,CLOCK,POWER"),
-        Step("measure again after a reboot, and compare with a GPU beside it"),
+        FixStep(f"look at its state under load: nvidia-smi -i {gpu} -q -d PERFORMANCE,CLOCK,POWER"),
+        FixStep("measure again after a reboot, and compare with a GPU beside it"),
     )

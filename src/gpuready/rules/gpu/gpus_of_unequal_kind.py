@@ -14,8 +14,8 @@ Show only those that are alike, or run one job for each kind.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health, job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU016"
 SEVERITY = "warning"
-READS = (*health.READS, "gpu.capability", "gpu.memory", "job.device_map")
-SIGNS = (
+READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "job.device_map")
+PATTERNS = (
     {"says": "There is an imbalance between your GPUs", "as": "trace"},
     {"says": "Detected different devices in the system", "as": "trace"},
 )
@@ -43,55 +43,68 @@ HEALTHY = BROKEN | {
     "gpu.capability": ("8.0", "8.0"),
     "gpu.memory": (42_949_672_960, 42_505_273_344),
 }
-TOGETHER = ("multi-gpu", "fsdp", "fsdp2", "tensor-parallel", "expert-parallel", "megatron")
-SAME = 0.95
+MULTI_GPU_WANTS = ("multi-gpu", "fsdp", "fsdp2", "tensor-parallel", "expert-parallel", "megatron")
+SAME_MEMORY_SHARE = 0.95
 """Memory of at least this share of the largest counts as equal."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract) or job.gpus(facts) == 1 or job.maps_devices(facts):
+    if (
+        gpu_health.is_not_applicable(facts, contract)
+        or job_request.job_gpu_count(facts) == 1
+        or job_request.uses_device_map(facts)
+    ):
         return None
-    if len(set(cards.shown(facts))) < 2:
+    if len(set(visible_gpus.list_visible_gpus(facts))) < 2:
         return None
-    capabilities, memory = cards.each(facts, "gpu.capability"), cards.each(facts, "gpu.memory")
-    kinds = _kinds(capabilities, memory)
+    capabilities, memory = (
+        visible_gpus.fact_per_gpu(facts, "gpu.capability"),
+        visible_gpus.fact_per_gpu(facts, "gpu.memory"),
+    )
+    kinds = _group_equal_gpus(capabilities, memory)
     if len(kinds) < 2:
         return None
     most = max(kinds, key=len)
-    stated = (job.gpus(facts) or 0) > 1 or job.asks(facts, *TOGETHER)
+    stated = (job_request.job_gpu_count(facts) or 0) > 1 or job_request.job_asks_for(facts, *MULTI_GPU_WANTS)
     return Finding(
         CODE,
         SEVERITY if stated else "info",
-        f"the GPUs are not alike: {cards.listed([_called(facts, kind, memory) for kind in kinds])}",
+        f"the GPUs are not alike: {visible_gpus.join_names([_describe_gpu_group(facts, kind, memory) for kind in kinds])}",
         found=tuple(facts.fact(key) for key in ("gpu.name", "gpu.capability", "gpu.memory") if key in facts),
-        needs=(_need(capabilities, memory, most[0]),),
+        needs=(_equality_need(capabilities, memory, most[0]),),
         so="a job over all of them runs at the pace of the slowest and in the memory of the smallest",
-        fix=(Step(f"show only those that are alike: CUDA_VISIBLE_DEVICES={cards.only(facts, most)}"),),
+        fix=(
+            FixStep(
+                f"show only those that are alike: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, most)}"
+            ),
+        ),
     )
 
 
-def _called(facts: Facts, kind: list[int], memory: dict[int, Any]) -> str:
+def _describe_gpu_group(facts: Facts, kind: list[int], memory: dict[int, Any]) -> str:
     """Return ``2 x Tesla T4 (15 GiB)``."""
-    names = facts.known("gpu.name") or ()
+    names = facts.value_if_known("gpu.name") or ()
     name = names[kind[0]] if kind[0] < len(names) else "GPU"
     return f"{len(kind)} x {name} ({memory[kind[0]] / 2**30:.0f} GiB)"
 
 
-def _need(capabilities: dict[int, Any], memory: dict[int, Any], model: int) -> Need:
+def _equality_need(capabilities: dict[int, Any], memory: dict[int, Any], model: int) -> Requirement:
     """Return the need that the others miss: the capability, else the memory, of the largest group."""
     cite = "torch/nn/parallel/data_parallel.py, _check_balance"
     if len(set(capabilities.values())) > 1:
-        return Need("gpu.capability", f"=={capabilities[model]}", level="recommended", cite=cite)
-    return Need("gpu.memory", f">={int(memory[model] * SAME)}", level="recommended", cite=cite)
+        return Requirement("gpu.capability", f"=={capabilities[model]}", level="recommended", cite=cite)
+    return Requirement(
+        "gpu.memory", f">={int(memory[model] * SAME_MEMORY_SHARE)}", level="recommended", cite=cite
+    )
 
 
-def _kinds(capabilities: dict[int, Any], memory: dict[int, Any]) -> list[list[int]]:
+def _group_equal_gpus(capabilities: dict[int, Any], memory: dict[int, Any]) -> list[list[int]]:
     """Group equal GPUs, largest memory first."""
     kinds: list[list[int]] = []
     for index in sorted(memory, key=lambda i: -memory[i]):
         for kind in kinds:
             alike = capabilities[kind[0]] == capabilities[index]
-            if alike and memory[index] >= memory[kind[0]] * SAME:
+            if alike and memory[index] >= memory[kind[0]] * SAME_MEMORY_SHARE:
                 kind.append(index)
                 break
         else:

@@ -9,8 +9,8 @@ GPU, a driver that is too old, libraries of two CUDA versions), of the GPU, or o
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import pace
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import bench_verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 CODE = "GPU022"
 SEVERITY = "error"
 READS = ("bench.measures",)
-SIGNS = ()
+PATTERNS = ()
 _ROW = {"name": "matmul-bf16", "gpu": 0, "raw": "failed", "why": "RuntimeError: no kernel image is available"}
 BROKEN = {"bench.measures": (_ROW,)}
 HEALTHY = {"bench.measures": (_ROW | {"raw": "measured", "why": ""},)}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    broken = [row for row in facts.value("bench.measures") or () if row["raw"] in pace.BROKEN]
+    broken = [
+        row for row in facts.value("bench.measures") or () if row["raw"] in bench_verdict.FAILED_OUTCOMES
+    ]
     if not broken:
         return None
     first = broken[0]
@@ -36,19 +38,19 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"{first['name']}{more} {first['raw']} on {_where(first)}",
+        f"{first['name']}{more} {first['raw']} on {_measure_location(first)}",
         found=(facts.fact("bench.measures"),),
-        needs=(Need("bench.measures", "measured", cite="gpuready bench"),),
+        needs=(Requirement("bench.measures", "measured", cite="gpuready bench"),),
         so=" ".join(f"it does not do this work: {first.get('why') or first['raw']}".split())[:300].rstrip(
             ".!"
         ),
         fix=(
-            Step("see whether the versions fit", ("gpuready", "check"), "safe"),
-            Step("read the errors of the driver: dmesg, nvidia-smi -q"),
+            FixStep("see whether the versions fit", ("gpuready", "check"), "safe"),
+            FixStep("read the errors of the driver: dmesg, nvidia-smi -q"),
         ),
     )
 
 
-def _where(row: dict[str, Any]) -> str:
+def _measure_location(row: dict[str, Any]) -> str:
     gpu = row.get("gpu")
     return "the host" if gpu is None else "the GPU" if gpu < 0 else f"GPU {gpu}"

@@ -16,8 +16,8 @@ over several GPUs wants it off: instances cannot reach each other over NVLink.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU007"
 SEVERITY = "error"
-READS = (*health.READS, "gpu.mig", "gpu.mig_devices", "visibility.cuda")
-SIGNS = ({"says": "No MIG devices found", "as": "clue", "cause": "no-gpu-visible"},)
+READS = (*gpu_health.READS, "gpu.mig", "gpu.mig_devices", "visibility.cuda")
+PATTERNS = ({"says": "No MIG devices found", "as": "clue", "cause": "no-gpu-visible"},)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
@@ -41,48 +41,50 @@ CITE = "NVIDIA Multi-Instance GPU User Guide"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.mig", "gpu.mig_devices") or not cards.shown(facts):
+    if gpu_health.is_not_applicable(
+        facts, contract, "gpu.mig", "gpu.mig_devices"
+    ) or not visible_gpus.list_visible_gpus(facts):
         return None
-    split = [index for index, mode in health.told(facts, "gpu.mig").items() if mode == "on"]
+    split = [index for index, mode in gpu_health.reported_values(facts, "gpu.mig").items() if mode == "on"]
     if not split:
-        health.settled(facts, "gpu.mig")
+        gpu_health.require_reported(facts, "gpu.mig")
         return None
     rows = [row for row in facts.value("gpu.mig_devices") or () if row.get("gpu") in split]
     empty = [index for index in split if all(row.get("gpu") != index for row in rows)]
-    return _empty(facts, empty) if empty else _unnamed(facts, split, rows)
+    return _no_instance_finding(facts, empty) if empty else _unnamed_instance_finding(facts, split, rows)
 
 
-def _empty(facts: Facts, empty: list[int]) -> Finding:
-    which = health.numbers(empty)
+def _no_instance_finding(facts: Facts, empty: list[int]) -> Finding:
+    which = gpu_health.join_indices(empty)
     return Finding(
         CODE,
-        SEVERITY if health.stops(facts, empty) else "warning",
-        f"there is no MIG instance of {cards.called(facts, empty)}, which is in MIG mode",
+        SEVERITY if gpu_health.leaves_too_few_gpus(facts, empty) else "warning",
+        f"there is no MIG instance of {visible_gpus.describe_gpus(facts, empty)}, which is in MIG mode",
         found=(facts.fact("gpu.mig"), facts.fact("gpu.mig_devices")),
-        needs=(Need("gpu.mig_devices", "*", cite=CITE),),
+        needs=(Requirement("gpu.mig_devices", "*", cite=CITE),),
         so="CUDA does not count the GPU: no CUDA-capable device is detected",
         fix=(
-            *health.without(facts, empty),
-            Step(f"make one of the whole GPU: nvidia-smi mig -i {which} -cgi 0 -C", note="needs root"),
-            Step(f"turn MIG off: nvidia-smi -i {which} -mig 0", note="needs root"),
+            *gpu_health.hide_gpus_steps(facts, empty),
+            FixStep(f"make one of the whole GPU: nvidia-smi mig -i {which} -cgi 0 -C", note="needs root"),
+            FixStep(f"turn MIG off: nvidia-smi -i {which} -mig 0", note="needs root"),
         ),
     )
 
 
-def _unnamed(facts: Facts, split: list[int], rows: list[dict[str, Any]]) -> Finding | None:
+def _unnamed_instance_finding(facts: Facts, split: list[int], rows: list[dict[str, Any]]) -> Finding | None:
     """Return an info finding if there are several instances and none is selected."""
     variable = facts.fact("visibility.cuda")
     named = str((variable.value or {}).get("value") or "").startswith("MIG-")
-    if variable.gap or named or (len(rows) == 1 and len(set(cards.shown(facts))) == 1):
+    if variable.gap or named or (len(rows) == 1 and len(set(visible_gpus.list_visible_gpus(facts))) == 1):
         return None
     uuids = [str(row["uuid"]) for row in rows if isinstance(row.get("uuid"), str)]
     return Finding(
         CODE,
         "info",
-        f"instances of MIG stand for {cards.called(facts, split)}: name one in CUDA_VISIBLE_DEVICES"
+        f"instances of MIG stand for {visible_gpus.describe_gpus(facts, split)}: name one in CUDA_VISIBLE_DEVICES"
         + (f", such as {uuids[0]}" if uuids else ""),
         found=(facts.fact("gpu.mig"), facts.fact("gpu.mig_devices"), variable),
-        needs=(Need("visibility.cuda", "*", level="optional", cite=CITE),),
+        needs=(Requirement("visibility.cuda", "*", level="optional", cite=CITE),),
         so="a process that names no instance gets the first that CUDA finds, and never the whole GPU",
-        fix=(Step(f"name an instance: CUDA_VISIBLE_DEVICES={uuids[0] if uuids else 'MIG-…'}"),),
+        fix=(FixStep(f"name an instance: CUDA_VISIBLE_DEVICES={uuids[0] if uuids else 'MIG-…'}"),),
     )

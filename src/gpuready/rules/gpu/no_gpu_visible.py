@@ -17,10 +17,9 @@ variable that hides every GPU (GPU002). A job that asks for ``cpu`` needs no GPU
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job, needs
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import contract_needs, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,10 +37,10 @@ READS = (
     "os.container",
     "job.wants",
 )
-RAY = ("ray::", "/ray/", "RayTaskError", "ray.exceptions")
+RAY_MARKERS = ("ray::", "/ray/", "RayTaskError", "ray.exceptions")
 """Signs of a Ray actor, which has no GPU for another reason (RUN017)."""
-SIGNS = (
-    {"says": "No CUDA GPUs are available", "as": "symptom", "without": RAY},
+PATTERNS = (
+    {"says": "No CUDA GPUs are available", "as": "symptom", "without": RAY_MARKERS},
     {
         "says": "no CUDA-capable device is detected",
         "as": "symptom",
@@ -57,7 +56,7 @@ SIGNS = (
     "No CUDA/mps/npu device found",
     {
         "says": "Found no NVIDIA driver on your system",
-        "without": RAY,
+        "without": RAY_MARKERS,
         "unless": ("'loss': ", "train_loss", "Training completed"),
     },
     "could not select device driver {} with capabilities: [[gpu]]",
@@ -123,7 +122,7 @@ SIGNS = (
     {"says": "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1"},
     {"says": "Auto-detected mode as 'legacy'", "as": "trace"},
     {"says": "unknown or invalid runtime name: nvidia", "as": "clue"},
-    {"says": "No Cuda GPUs are available", "as": "symptom", "without": RAY},
+    {"says": "No Cuda GPUs are available", "as": "symptom", "without": RAY_MARKERS},
 )
 BROKEN = {"gpu.count": 0, "gpu.visible": (), "gpu.pci_count": 0, "platform.name": "cpu", "os.container": None}
 HEALTHY = {
@@ -136,22 +135,26 @@ HEALTHY = {
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if cards.platforms(contract) == [] or job.asks(facts, "cpu"):
+    if visible_gpus.accelerator_platforms(contract) == [] or job_request.job_asks_for(facts, "cpu"):
         return None
     if "cuda" in contract.platforms and facts.value("gpu.count"):
         # GPU002 reports what the variable hides.
-        if facts.value("gpu.visible") or facts.known("visibility.cuda"):
+        if facts.value("gpu.visible") or facts.value_if_known("visibility.cuda"):
             return None
-        return _finding(facts, contract, "none of the GPUs is shown by CUDA", ("gpu.count", "gpu.visible"))
-    if cards.elsewhere(facts, contract):
+        return _no_gpu_finding(
+            facts, contract, "none of the GPUs is shown by CUDA", ("gpu.count", "gpu.visible")
+        )
+    if visible_gpus.has_other_accelerator(facts, contract):
         return None
-    return _finding(facts, contract, _says(facts, contract), ("gpu.count", "gpu.pci_count", "platform.name"))
+    return _no_gpu_finding(
+        facts, contract, _describe_absence(facts, contract), ("gpu.count", "gpu.pci_count", "platform.name")
+    )
 
 
-def _says(facts: Facts, contract: Contract) -> str:
-    on_bus = facts.known("gpu.pci_count")
+def _describe_absence(facts: Facts, contract: Contract) -> str:
+    on_bus = facts.value_if_known("gpu.pci_count")
     if "cuda" not in contract.platforms:
-        return f"there is no device here for {' or '.join(cards.platforms(contract))}"
+        return f"there is no device here for {' or '.join(visible_gpus.accelerator_platforms(contract))}"
     return (
         f"the driver lists no GPU, though the PCI bus has {on_bus}"
         if on_bus
@@ -159,45 +162,53 @@ def _says(facts: Facts, contract: Contract) -> str:
     )
 
 
-def _finding(facts: Facts, contract: Contract, says: str, keys: tuple[str, ...]) -> Finding:
+def _no_gpu_finding(facts: Facts, contract: Contract, message: str, keys: tuple[str, ...]) -> Finding:
     cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
     return Finding(
         CODE,
         SEVERITY,
-        says,
+        message,
         found=tuple(facts.fact(key) for key in keys),
-        needs=needs.stated(facts, contract, "gpu.count") or (Need("gpu.count", ">=1", cite=cite),),
-        so=_so(facts, contract),
-        fix=tuple(_ways_out(facts, contract)),
+        needs=contract_needs.stated_needs(facts, contract, "gpu.count")
+        or (Requirement("gpu.count", ">=1", cite=cite),),
+        so=_no_gpu_consequence(facts, contract),
+        fix=tuple(_no_gpu_steps(facts, contract)),
     )
 
 
-def _so(facts: Facts, contract: Contract) -> str:
-    here = facts.known("platform.name")
-    if here in cards.PLUGINS:  # their torch may report itself as CUDA
+def _no_gpu_consequence(facts: Facts, contract: Contract) -> str:
+    here = facts.value_if_known("platform.name")
+    if here in visible_gpus.OTHER_PLATFORMS:  # their torch may report itself as CUDA
         return f"{contract.framework} is not made for the accelerators of this machine ({here})"
     return "torch.cuda.is_available() is False; the job runs on the CPU or not at all"
 
 
-def _ways_out(facts: Facts, contract: Contract) -> list[Step]:
+def _no_gpu_steps(facts: Facts, contract: Contract) -> list[FixStep]:
     kind = "an NVIDIA GPU" if "cuda" in contract.platforms else "such a device"
-    elsewhere = Step(f"run on a machine with {kind}")
-    if facts.known("os.container") not in (None, "none"):  # a container sees the bus, whatever GPUs it has
-        inside = Step(
+    elsewhere = FixStep(f"run on a machine with {kind}")
+    if facts.value_if_known("os.container") not in (
+        None,
+        "none",
+    ):  # a container sees the bus, whatever GPUs it has
+        inside = FixStep(
             "start the container with its GPUs: docker run --gpus all", note="outside the container"
         )
         return [inside, elsewhere]
-    ignored = "cuda" in contract.platforms and facts.known("gpu.pci_count") and not facts.known("gpu.count")
-    return _ignored(facts) if ignored else [elsewhere]
+    ignored = (
+        "cuda" in contract.platforms
+        and facts.value_if_known("gpu.pci_count")
+        and not facts.value_if_known("gpu.count")
+    )
+    return _ignored_gpu_steps(facts) if ignored else [elsewhere]
 
 
-def _ignored(facts: Facts) -> list[Step]:
+def _ignored_gpu_steps(facts: Facts) -> list[FixStep]:
     """Return steps for cards on the bus that the driver ignores."""
-    look = Step(
+    look = FixStep(
         "see in the kernel's log why the driver leaves them alone: dmesg | grep NVRM", note="needs root"
     )
-    driver, (last, _) = facts.known("driver.version"), catalogue.driver_branch_max_for("7.0")
-    if not driver or not last or versions.major(driver) <= last:
+    driver, (last, _) = facts.value_if_known("driver.version"), catalogue.last_driver_branch("7.0")
+    if not driver or not last or versions.major_version(driver) <= last:
         return [look]
     does = f"for Volta and older install a driver of branch {last}, the last that drives them"
-    return [look, Step(does, note="needs root")]
+    return [look, FixStep(does, note="needs root")]

@@ -10,7 +10,7 @@ board looked at when it comes again. Counters that are not zero without a failur
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU020"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "NVRM: Xid (PCI:{gpu}): 74,", "in": "kernel"},
     {"says": "NVRM: Xid (PCI:{gpu}): 144,", "in": "kernel"},
     {"says": "NVRM: Xid (PCI:{gpu}): 145,", "in": "kernel"},
@@ -56,8 +56,8 @@ SIGNS = (
     {"says": "CUDA_ERROR_NVLINK_UNCORRECTABLE"},
     {"says": "SXid error"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -15,8 +15,8 @@ Seat the card again, try another slot or cable, and look whether the firmware di
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU010"
 SEVERITY = "warning"
-READS = (*health.READS, "gpu.pcie", "gpu.pcie_max")
-SIGNS = ()
+READS = (*gpu_health.READS, "gpu.pcie", "gpu.pcie_max")
+PATTERNS = ()
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
@@ -38,47 +38,60 @@ CITE = "NVML API, nvmlDeviceGetMaxPcieLinkWidth"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.pcie", "gpu.pcie_max") or not cards.shown(facts):
+    if gpu_health.is_not_applicable(
+        facts, contract, "gpu.pcie", "gpu.pcie_max"
+    ) or not visible_gpus.list_visible_gpus(facts):
         return None
-    now, most = health.told(facts, "gpu.pcie"), health.told(facts, "gpu.pcie_max")
-    narrow = {i: f"{now[i]} of {most[i]}" for i in now if i in most and _less(now[i], most[i])}
+    now, most = (
+        gpu_health.reported_values(facts, "gpu.pcie"),
+        gpu_health.reported_values(facts, "gpu.pcie_max"),
+    )
+    narrow = {i: f"{now[i]} of {most[i]}" for i in now if i in most and _is_narrower(now[i], most[i])}
     if not narrow:
-        health.settled(facts, "gpu.pcie")
-        health.settled(facts, "gpu.pcie_max")
+        gpu_health.require_reported(facts, "gpu.pcie")
+        gpu_health.require_reported(facts, "gpu.pcie_max")
         return None
     facts.value("gpu.name")  # the name shows which GPUs are not in a PCIe slot
-    narrow = {i: note for i, note in narrow.items() if not health.named(facts, i, *health.CHIPS)}
-    grave = [i for i in narrow if _awake(now[i], most[i]) and health.market(facts, i) == "datacenter"]
-    return _finding(facts, narrow, SEVERITY if grave else "info") if narrow else None
+    narrow = {
+        i: note
+        for i, note in narrow.items()
+        if not gpu_health.gpu_name_contains(facts, i, *gpu_health.MODULE_GPUS)
+    }
+    serious = [
+        i
+        for i in narrow
+        if _is_link_active(now[i], most[i]) and gpu_health.gpu_market(facts, i) == "datacenter"
+    ]
+    return _narrow_link_finding(facts, narrow, SEVERITY if serious else "info") if narrow else None
 
 
-def _link(text: object) -> tuple[int, int]:
+def _parse_link_text(text: object) -> tuple[int, int]:
     """Parse generation and width: ``5 x16`` -> (5, 16); zeros for any other text."""
     generation, _, width = str(text).partition(" x")
     return (int(generation), int(width)) if generation.isdecimal() and width.isdecimal() else (0, 0)
 
 
-def _less(now: object, most: object) -> bool:
+def _is_narrower(now: object, most: object) -> bool:
     """Return whether the link has fewer lanes than possible; a width of 0 was not read."""
-    return 0 < _link(now)[1] < _link(most)[1]
+    return 0 < _parse_link_text(now)[1] < _parse_link_text(most)[1]
 
 
-def _awake(now: object, most: object) -> bool:
+def _is_link_active(now: object, most: object) -> bool:
     """Return whether the link is not in power saving, which lowers the generation first."""
-    return _link(now)[0] >= _link(most)[0] > 0
+    return _parse_link_text(now)[0] >= _parse_link_text(most)[0] > 0
 
 
-def _finding(facts: Facts, narrow: dict[int, str], severity: str) -> Finding:
-    best = str(health.told(facts, "gpu.pcie_max")[min(narrow)])
+def _narrow_link_finding(facts: Facts, narrow: dict[int, str], severity: str) -> Finding:
+    best = str(gpu_health.reported_values(facts, "gpu.pcie_max")[min(narrow)])
     return Finding(
         CODE,
         severity,
-        f"fewer PCIe lanes than there could be on {cards.called(facts, narrow, narrow)}",
+        f"fewer PCIe lanes than there could be on {visible_gpus.describe_gpus(facts, narrow, narrow)}",
         found=(facts.fact("gpu.pcie"), facts.fact("gpu.pcie_max")),
-        needs=(Need("gpu.pcie", best, level="recommended", cite=CITE),),
+        needs=(Requirement("gpu.pcie", best, level="recommended", cite=CITE),),
         so="whatever goes to this GPU over PCIe takes as many times longer as lanes are missing",
         fix=(
-            Step("seat the card again, or try another slot or riser", note="needs hands"),
-            Step("look whether the firmware divides the lanes of the slot", note="needs a reboot"),
+            FixStep("seat the card again, or try another slot or riser", note="needs hands"),
+            FixStep("look whether the firmware divides the lanes of the slot", note="needs a reboot"),
         ),
     )

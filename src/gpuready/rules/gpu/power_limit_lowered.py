@@ -13,8 +13,8 @@ If nobody meant it, set the limit back, with root rights. It lasts until the dri
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 CODE = "GPU012"
 SEVERITY = "warning"
-READS = (*health.READS, "gpu.power_limit", "gpu.power_limit_default")
-SIGNS = ()
+READS = (*gpu_health.READS, "gpu.power_limit", "gpu.power_limit_default")
+PATTERNS = ()
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
@@ -35,36 +35,45 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"gpu.power_limit": (650,)}
 CITE = "nvidia-smi manual, power limits"
-NOTABLE, GRAVE = 0.9, 0.7
+INFO_SHARE, WARNING_SHARE = 0.9, 0.7
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.power_limit", "gpu.power_limit_default") or not cards.shown(facts):
+    if gpu_health.is_not_applicable(
+        facts, contract, "gpu.power_limit", "gpu.power_limit_default"
+    ) or not visible_gpus.list_visible_gpus(facts):
         return None
-    limits, own = health.told(facts, "gpu.power_limit"), health.told(facts, "gpu.power_limit_default")
+    limits, own = (
+        gpu_health.reported_values(facts, "gpu.power_limit"),
+        gpu_health.reported_values(facts, "gpu.power_limit_default"),
+    )
     shares = {i: limits[i] / own[i] for i in limits if own.get(i)}
     low = {
         i: f"{limits[i]} of {own[i]} W"
         for i, share in shares.items()
-        if share < NOTABLE and not health.named(facts, i, "Laptop", "Max-Q", "Mobile")
+        if share < INFO_SHARE and not gpu_health.gpu_name_contains(facts, i, "Laptop", "Max-Q", "Mobile")
     }
     if not low:
-        health.settled(facts, "gpu.power_limit")
-        health.settled(facts, "gpu.power_limit_default")
+        gpu_health.require_reported(facts, "gpu.power_limit")
+        gpu_health.require_reported(facts, "gpu.power_limit_default")
         return None
     return Finding(
         CODE,
-        SEVERITY if min(shares[i] for i in low) < GRAVE else "info",
-        f"the power limit is lowered on {cards.called(facts, low, low)}",
+        SEVERITY if min(shares[i] for i in low) < WARNING_SHARE else "info",
+        f"the power limit is lowered on {visible_gpus.describe_gpus(facts, low, low)}",
         found=(facts.fact("gpu.power_limit"), facts.fact("gpu.power_limit_default")),
-        needs=(Need("gpu.power_limit", f">={min(own[i] for i in low)}", level="recommended", cite=CITE),),
+        needs=(
+            Requirement("gpu.power_limit", f">={min(own[i] for i in low)}", level="recommended", cite=CITE),
+        ),
         so="under load the clocks stay lower, and in a job over many GPUs the slowest sets the pace",
-        fix=tuple(_back({i: own[i] for i in low})),
+        fix=tuple(_restore_limit_steps({i: own[i] for i in low})),
     )
 
 
-def _back(own: dict[int, int]) -> Iterator[Step]:
+def _restore_limit_steps(own: dict[int, int]) -> Iterator[FixStep]:
     """Yield one step for each default limit, which depends on the GPU model."""
     for watts in dict.fromkeys(own.values()):
-        where = health.numbers([index for index, limit in own.items() if limit == watts])
-        yield Step(f"if nobody meant it, set it back: nvidia-smi -i {where} -pl {watts}", note="needs root")
+        where = gpu_health.join_indices([index for index, limit in own.items() if limit == watts])
+        yield FixStep(
+            f"if nobody meant it, set it back: nvidia-smi -i {where} -pl {watts}", note="needs root"
+        )

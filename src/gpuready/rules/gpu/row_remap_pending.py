@@ -15,8 +15,8 @@ and start it, or ask for another host.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step, Unknown
-from gpuready.rules import cards, health
+from gpuready.model import Finding, FixStep, Requirement, UnknownFactError
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 CODE = "GPU009"
 SEVERITY = "warning"
 FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
-READS = (*health.READS, *FLAGS)
-SIGNS = (
+READS = (*gpu_health.READS, *FLAGS)
+PATTERNS = (
     {
         "says": "marked for remapping, reset gpu to activate",
         "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
@@ -76,40 +76,43 @@ CITE = "NVIDIA GPU Memory Error Management, Row Remapping"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, *FLAGS) or not cards.shown(facts):
+    if gpu_health.is_not_applicable(facts, contract, *FLAGS) or not visible_gpus.list_visible_gpus(facts):
         return None
-    failed = health.flagged(facts, "gpu.remap_failure")
+    failed = gpu_health.flagged_gpus(facts, "gpu.remap_failure")
     if failed:
-        return _failed(facts, failed)
-    pending = health.flagged(facts, "gpu.remap_pending")
+        return _remap_failed_finding(facts, failed)
+    pending = gpu_health.flagged_gpus(facts, "gpu.remap_pending")
     if pending:
-        return _pending(facts, pending)
+        return _remap_pending_finding(facts, pending)
     for key in FLAGS:
-        if facts.fact(key).gap and not health.excused(facts, key):
-            raise Unknown(facts.fact(key))
+        if facts.fact(key).gap and not gpu_health.is_gap_excused(facts, key):
+            raise UnknownFactError(facts.fact(key))
     return None
 
 
-def _failed(facts: Facts, failed: list[int]) -> Finding:
+def _remap_failed_finding(facts: Facts, failed: list[int]) -> Finding:
     return Finding(
         CODE,
         "error",
-        f"bad memory that can no longer be replaced in {cards.called(facts, failed)}",
+        f"bad memory that can no longer be replaced in {visible_gpus.describe_gpus(facts, failed)}",
         found=(facts.fact("gpu.remap_failure"),),
-        needs=(Need("gpu.remap_failure", "none", cite=CITE),),
+        needs=(Requirement("gpu.remap_failure", "none", cite=CITE),),
         so="programs that touch the bad row are ended or reckon with wrong numbers",
-        fix=(*health.without(facts, failed), Step("have the GPU replaced by its vendor", note="RMA")),
+        fix=(
+            *gpu_health.hide_gpus_steps(facts, failed),
+            FixStep("have the GPU replaced by its vendor", note="RMA"),
+        ),
     )
 
 
-def _pending(facts: Facts, pending: list[int]) -> Finding:
-    reset = f"reset the GPU when it is idle: nvidia-smi --gpu-reset -i {health.numbers(pending)}"
+def _remap_pending_finding(facts: Facts, pending: list[int]) -> Finding:
+    reset = f"reset the GPU when it is idle: nvidia-smi --gpu-reset -i {gpu_health.join_indices(pending)}"
     return Finding(
         CODE,
         SEVERITY,
-        f"bad rows of memory wait for a reset in {cards.called(facts, pending)}",
+        f"bad rows of memory wait for a reset in {visible_gpus.describe_gpus(facts, pending)}",
         found=(facts.fact("gpu.remap_pending"),),
-        needs=(Need("gpu.remap_pending", "none", level="recommended", cite=CITE),),
+        needs=(Requirement("gpu.remap_pending", "none", level="recommended", cite=CITE),),
         so="the bad rows are replaced only when the GPU is reset; until then more errors may come",
-        fix=(Step(reset, note="needs root"), *health.without(facts, pending)),
+        fix=(FixStep(reset, note="needs root"), *gpu_health.hide_gpus_steps(facts, pending)),
     )

@@ -18,8 +18,8 @@ On the machine itself run ``nvidia-modprobe -u -c 0``, then start the container 
 from __future__ import annotations
 
 from gpuready.catalog import cuda
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import health
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CODE = "GPU017"
 SEVERITY = "warning"
 READS = ("gpu.count", "gpu.nodes", "os.container", "os.sandbox", "gpu.capability", "job.wants")
-SIGNS = (
+PATTERNS = (
     {
         "says": "CUDA unknown error - this may be due to an incorrectly set up environment",
         "as": "clue",
@@ -47,29 +47,37 @@ CONTROL, UNIFIED = "/dev/nvidiactl", "/dev/nvidia-uvm"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if health.rests(facts, contract, "gpu.nodes", "os.container") or not facts.value("gpu.count"):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.nodes", "os.container") or not facts.value(
+        "gpu.count"
+    ):
         return None
     if facts.value("os.container") in (None, "none"):
         return None
     paths = {row.get("path") for row in facts.value("gpu.nodes") or ()}
-    if CONTROL not in paths or UNIFIED in paths or _other_kind(facts):
+    if CONTROL not in paths or UNIFIED in paths or _works_without_uvm(facts):
         return None
     return Finding(
         CODE,
         SEVERITY,
         f"the container has the GPU and not {UNIFIED}",
         found=(facts.fact("gpu.nodes"), facts.fact("os.container")),
-        needs=(Need("gpu.nodes", UNIFIED, level="recommended", cite="NVIDIA driver README, device files"),),
+        needs=(
+            Requirement("gpu.nodes", UNIFIED, level="recommended", cite="NVIDIA driver README, device files"),
+        ),
         so="nvidia-smi works, and CUDA fails with error 999 unless it may make that file itself",
         fix=(
-            Step("on the machine run nvidia-modprobe -u -c 0; start the container anew", note="needs root"),
-            Step("start the container with all its devices: docker run --gpus all"),
+            FixStep(
+                "on the machine run nvidia-modprobe -u -c 0; start the container anew", note="needs root"
+            ),
+            FixStep("start the container with all its devices: docker run --gpus all"),
         ),
     )
 
 
-def _other_kind(facts: Facts) -> bool:
+def _works_without_uvm(facts: Facts) -> bool:
     """Return whether CUDA may work without that file: in a sandbox, or on integrated GPUs."""
-    rule = cuda.rule("cubin_compat")
+    rule = cuda.find_cuda_rule("cubin_compat")
     integrated = {*rule["integrated"], *rule["same_chip"]}
-    return bool(facts.known("os.sandbox")) or not integrated.isdisjoint(facts.known("gpu.capability") or ())
+    return bool(facts.value_if_known("os.sandbox")) or not integrated.isdisjoint(
+        facts.value_if_known("gpu.capability") or ()
+    )

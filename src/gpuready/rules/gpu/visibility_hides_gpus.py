@@ -12,8 +12,8 @@ UUIDs, but not a mixture.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CODE = "GPU002"
 SEVERITY = "error"
 READS = ("gpu.count", "visibility.cuda", "gpu.uuid", "job.wants")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "gpu.count": 2,
     "visibility.cuda": {
@@ -48,7 +48,11 @@ HEALTHY = {
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms or job.asks(facts, "cpu") or not facts.value("gpu.count"):
+    if (
+        "cuda" not in contract.platforms
+        or job_request.job_asks_for(facts, "cpu")
+        or not facts.value("gpu.count")
+    ):
         return None
     table = facts.value("visibility.cuda")
     if not table or table.get("shown"):
@@ -56,32 +60,38 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        _says(table),
+        _describe_hidden_gpus(table),
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
-        needs=(Need("visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"),),
+        needs=(
+            Requirement(
+                "visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"
+            ),
+        ),
         so="torch.cuda.device_count() is 0, and nothing says why",
-        fix=(Step("unset CUDA_VISIBLE_DEVICES to show every GPU"), nearest(facts, table)),
+        fix=(FixStep("unset CUDA_VISIBLE_DEVICES to show every GPU"), name_gpus_step(facts, table)),
     )
 
 
-def _says(table: dict[str, Any]) -> str:
+def _describe_hidden_gpus(table: dict[str, Any]) -> str:
     value, why = table.get("value"), str(table.get("why") or "")
     if value is None:
         return f"an environment variable hides all GPUs: {why}"
-    says = f"the variable CUDA_VISIBLE_DEVICES hides all GPUs (value {quoted(value)})"
-    return f"{says}: {why}" if table.get("ignored") else says
+    message = f"the variable CUDA_VISIBLE_DEVICES hides all GPUs (value {quote_device_entry(value)})"
+    return f"{message}: {why}" if table.get("ignored") else message
 
 
-def quoted(value: object) -> str:
+def quote_device_entry(value: object) -> str:
     """Quote a value of the environment, cut to one line."""
     text = str(value)
     return repr(text if len(text) <= 60 else text[:60] + "…")
 
 
-def nearest(facts: Facts, table: dict[str, Any]) -> Step:
+def name_gpus_step(facts: Facts, table: dict[str, Any]) -> FixStep:
     """Name GPUs to use instead: those whose UUID starts like the bad entry, else the first ones."""
-    every = list(range(facts.value("gpu.count")))
+    all_gpus = list(range(facts.value("gpu.count")))
     bad = [str(entry).strip().lower() for entry in table.get("ignored") or ()]
-    uuids = [str(u).lower() for u in facts.known("gpu.uuid") or ()]
+    uuids = [str(u).lower() for u in facts.value_if_known("gpu.uuid") or ()]
     alike = [i for i, uuid in enumerate(uuids) if any(b[:8] == uuid[:8] for b in bad if b.startswith("gpu-"))]
-    return Step(f"name GPUs that are here: CUDA_VISIBLE_DEVICES={cards.only(facts, (alike or every)[:8])}")
+    return FixStep(
+        f"name GPUs that are here: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, (alike or all_gpus)[:8])}"
+    )

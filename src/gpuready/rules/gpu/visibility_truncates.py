@@ -11,9 +11,9 @@ sets) or by UUID; one list cannot mix the two.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job
-from gpuready.rules.gpu.visibility_hides_gpus import nearest, quoted
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_request, visible_gpus
+from gpuready.rules.gpu.visibility_hides_gpus import name_gpus_step, quote_device_entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "GPU003"
 SEVERITY = "error"
 READS = ("gpu.count", "visibility.cuda", "gpu.uuid", "job.wants")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "gpu.count": 1,
     "visibility.cuda": {
@@ -46,22 +46,32 @@ HEALTHY = {
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms or job.asks(facts, "cpu") or not facts.value("gpu.count"):
+    if (
+        "cuda" not in contract.platforms
+        or job_request.job_asks_for(facts, "cpu")
+        or not facts.value("gpu.count")
+    ):
         return None
     table = facts.value("visibility.cuda")
     if not table or not table.get("ignored") or not table.get("shown"):
         return None
-    dropped = cards.listed([quoted(entry) for entry in table["ignored"]])
-    shown = len(table["shown"])
+    dropped = visible_gpus.join_names([quote_device_entry(entry) for entry in table["ignored"]])
+    visible_count = len(table["shown"])
     return Finding(
         CODE,
         SEVERITY,
-        f"some entries of CUDA_VISIBLE_DEVICES (value {quoted(table.get('value'))}) are dropped: {dropped}",
+        f"some entries of CUDA_VISIBLE_DEVICES (value {quote_device_entry(table.get('value'))}) are dropped: {dropped}",
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
-        needs=(Need("visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"),),
-        so=f"{table.get('why')}: the job sees {shown} of the {shown + len(table['ignored'])} that are named",
+        needs=(
+            Requirement(
+                "visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"
+            ),
+        ),
+        so=f"{table.get('why')}: the job sees {visible_count} of the {visible_count + len(table['ignored'])} that are named",
         fix=(
-            Step(f"keep the entries that count: CUDA_VISIBLE_DEVICES={cards.only(facts, table['shown'])}"),
-            nearest(facts, table),
+            FixStep(
+                f"keep the entries that count: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, table['shown'])}"
+            ),
+            name_gpus_step(facts, table),
         ),
     )

@@ -12,8 +12,8 @@ shows. Use a device map or load in parts, quantise, or give the machine or the c
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "MEM003"
 SEVERITY = "warning"
 READS = ("memory.total", "memory.limit", "job.*")
-RAY = (
+RAY_MARKERS = (
     "RayTaskError",
     "ray.exceptions",
     "ray::",
@@ -31,25 +31,33 @@ RAY = (
     "RayTask ID",
 )
 """Phrases of Ray logs: MEM007 (ray-killed-for-memory) reports their workers."""
-SIGNS = (
-    {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY},
-    {"says": "Out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY},
-    {"says": "Memory cgroup out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY},
-    {"says": "Memory cgroup out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY},
-    {"says": "oom-kill:constraint=", "in": "kernel", "unless": RAY},
-    {"says": "invoked oom-killer", "in": "kernel", "unless": RAY},
-    {"says": "oom_reaper: reaped process", "in": "kernel", "unless": RAY},
-    {"says": "oom-kill event", "unless": RAY},
-    {"says": "oom_kill event", "unless": RAY},
-    {"says": "have been OOM Killed", "unless": RAY},
-    {"says": "killed by the cgroup out-of-memory handler", "unless": RAY},
+PATTERNS = (
+    {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
+    {"says": "Out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
+    {
+        "says": "Memory cgroup out of memory: Killed process {pid} ({name})",
+        "in": "kernel",
+        "unless": RAY_MARKERS,
+    },
+    {
+        "says": "Memory cgroup out of memory: Kill process {pid} ({name})",
+        "in": "kernel",
+        "unless": RAY_MARKERS,
+    },
+    {"says": "oom-kill:constraint=", "in": "kernel", "unless": RAY_MARKERS},
+    {"says": "invoked oom-killer", "in": "kernel", "unless": RAY_MARKERS},
+    {"says": "oom_reaper: reaped process", "in": "kernel", "unless": RAY_MARKERS},
+    {"says": "oom-kill event", "unless": RAY_MARKERS},
+    {"says": "oom_kill event", "unless": RAY_MARKERS},
+    {"says": "have been OOM Killed", "unless": RAY_MARKERS},
+    {"says": "killed by the cgroup out-of-memory handler", "unless": RAY_MARKERS},
     {"says": "Exceeded job memory limit", "as": "clue"},
     {"says": "Exceeded step memory limit", "as": "clue"},
     {"says": "exceeded memory limit (", "in": "launcher"},
-    {"says": "srun: error: {host}: task {task}: Out Of Memory", "unless": RAY},
-    {"says": "srun: error: {host}: tasks {task}: Out Of Memory", "unless": RAY},
-    {"says": "Reason: OOMKilled", "unless": RAY},
-    {"says": "OOMKilled", "unless": RAY, "as": "clue"},
+    {"says": "srun: error: {host}: task {task}: Out Of Memory", "unless": RAY_MARKERS},
+    {"says": "srun: error: {host}: tasks {task}: Out Of Memory", "unless": RAY_MARKERS},
+    {"says": "Reason: OOMKilled", "unless": RAY_MARKERS},
+    {"says": "OOMKilled", "unless": RAY_MARKERS, "as": "clue"},
     "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit",
     "is killed by signal: Killed",
     "DefaultCPUAllocator: can't allocate memory",
@@ -71,7 +79,7 @@ SIGNS = (
     {"says": "died with <Signals.SIGKILL: 9>", "as": "clue"},
     {"says": "Signal 9 (SIGKILL) received by PID", "as": "clue"},
     {"says": "terminated with signal SIGKILL", "as": "clue"},
-    {"says": ": line {at}: {pid} Killed {name}", "unless": RAY},
+    {"says": ": line {at}: {pid} Killed {name}", "unless": RAY_MARKERS},
     {"says": "exited with code 137", "as": "clue"},
     {"says": "exit code: 137", "as": "clue"},
     {"says": "Exit Code: 137", "as": "clue"},
@@ -92,11 +100,11 @@ HEALTHY = BROKEN | {"memory.limit": 512 << 30}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    weights = job.weights(facts)
-    if "cuda" not in contract.platforms or weights is None or job.maps_devices(facts):
+    weights = job_request.estimate_weight_bytes(facts)
+    if "cuda" not in contract.platforms or weights is None or job_request.uses_device_map(facts):
         return None
     size, how = weights
-    key = _short(facts, size)
+    key = _exceeded_bound(facts, size)
     if key is None:
         return None
     what = "the memory limit here" if key == "memory.limit" else "the memory of this machine"
@@ -105,19 +113,19 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"{what} is {facts.value(key) / 1e9:.0f} GB, and the weights of the model take {size / 1e9:.0f}",
         found=(facts.fact(key), facts.fact("job.parameters")),
-        needs=(Need(key, f">={size / 1e9:.1f}GB", level="recommended", cite=how),),
+        needs=(Requirement(key, f">={size / 1e9:.1f}GB", level="recommended", cite=how),),
         so="a process that builds the model in host memory is killed by the kernel without a message",
         fix=(
-            Step("place the model with a device map, or load it in parts onto the GPUs"),
-            Step("give the machine or the container more memory"),
+            FixStep("place the model with a device map, or load it in parts onto the GPUs"),
+            FixStep("give the machine or the container more memory"),
         ),
     )
 
 
-def _short(facts: Facts, size: int) -> str | None:
+def _exceeded_bound(facts: Facts, size: int) -> str | None:
     """Return the bound that is known to be too low; raise Unknown if one that could not be read might be."""
     bounds = [key for key in ("memory.limit", "memory.total") if key in facts]
-    low = [key for key in bounds if (amount := facts.known(key)) is not None and amount < size]
+    low = [key for key in bounds if (amount := facts.value_if_known(key)) is not None and amount < size]
     if not low:
         for key in bounds:
             facts.value(key)

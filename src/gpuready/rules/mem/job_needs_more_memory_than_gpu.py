@@ -11,7 +11,7 @@ The job ends with CUDA out of memory, in the first or the second step. ``gpuread
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
+from gpuready.model import Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "MEM008"
 SEVERITY = "error"
 READS = ("job.fit", "job.config")
-SIGNS: tuple[str, ...] = ()
+PATTERNS: tuple[str, ...] = ()
 BROKEN = {
     "job.config": "train.yml",
     "job.fit": (
@@ -45,17 +45,19 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not short:
         return None
     worst = max(short, key=lambda row: row["needs"] - row["has"])
-    config = facts.known("job.config")
+    config = facts.value_if_known("job.config")
     where = ("--on", str(worst["on"])) if worst.get("on") else ()
     return Finding(
         CODE,
         SEVERITY,
-        f"the job needs {worst['needs'] / GIB:.1f} GiB at its peak, and {_called(worst)} at most {worst['has'] / GIB:.1f} GiB",
+        f"the job needs {worst['needs'] / GIB:.1f} GiB at its peak, and {_describe_short_gpus(worst)} at most {worst['has'] / GIB:.1f} GiB",
         found=tuple(facts.fact(key) for key in READS if key in facts),
-        needs=(Need("gpu.free", f">={worst['needs'] / 1e9:.1f}GB", cite="the peak of a step, predicted"),),
+        needs=(
+            Requirement("gpu.free", f">={worst['needs'] / 1e9:.1f}GB", cite="the peak of a step, predicted"),
+        ),
         so=f"it ends with CUDA out of memory in the {worst['moment'] or 'step'}",
         fix=(
-            Step(
+            FixStep(
                 "see the smallest change that fits",
                 ("gpuready", "fit", str(config or "FILE"), *where),
                 "safe",
@@ -64,6 +66,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     )
 
 
-def _called(row: dict[str, Any]) -> str:
+def _describe_short_gpus(row: dict[str, Any]) -> str:
     several = len(row["gpus"])
     return f"the GPU ({row['name']}) has" if several == 1 else f"each of {several} GPUs ({row['name']}) has"

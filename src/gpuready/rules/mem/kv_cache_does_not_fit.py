@@ -10,7 +10,7 @@ GPUs, or quantise it. Memory that another process holds before the engine starts
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "MEM005"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "is larger than the maximum number of tokens that can be stored in KV cache",
     "To serve at least one request with the model",
     "KV cache is needed, which is larger than the available KV cache memory",
@@ -37,8 +37,8 @@ SIGNS = (
     {"says": "# GPU blocks: 0,", "as": "clue"},
     {"says": "The estimated maximum model length is", "as": "trace"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

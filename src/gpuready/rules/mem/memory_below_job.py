@@ -16,8 +16,8 @@ Quantise (8 or 4 bits), offload, spread the model over more GPUs, or take a smal
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job, needs
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import contract_needs, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 CODE = "MEM001"
 SEVERITY = "error"
-READS = (*cards.READS, "gpu.memory", *needs.READS)
-SIGNS = (
+READS = (*visible_gpus.READS, "gpu.memory", *contract_needs.READS)
+PATTERNS = (
     {
         "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use.{}and {idle} is reserved by PyTorch but unallocated",
         "when": "total - free - held < 0.4 * total and idle >= want and free - want <= 0.5 * total",
@@ -94,7 +94,7 @@ SIGNS = (
     {
         "says": "CUDA error: out of memory",
         "as": "clue",
-        "without": cards.STARTING,
+        "without": visible_gpus.GPU_INIT_FRAMES,
     },
     {"says": "CUDA_ERROR_OUT_OF_MEMORY", "as": "clue"},
     {"says": "CUBLAS_STATUS_ALLOC_FAILED", "as": "clue"},
@@ -121,63 +121,66 @@ HEALTHY = BROKEN | {"job.parameters": 7_000_000_000}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    floors, weights = contract.wants("gpu.memory"), job.weights(facts)
+    floors, weights = contract.requirements_for("gpu.memory"), job_request.estimate_weight_bytes(facts)
     if "cuda" not in contract.platforms or not (floors or weights):
         return None
-    stated = job.parameters(facts) is not None
-    if not stated and needs.glimpse(facts, "gpu.memory") is None:
+    stated = job_request.job_parameter_count(facts) is not None
+    if not stated and contract_needs.peek_fact(facts, "gpu.memory") is None:
         return None
-    if not cards.shown(facts):
+    if not visible_gpus.list_visible_gpus(facts):
         return None
-    failed = needs.unmet(facts, floors, _boxed)
-    short = _weights(facts, weights) if weights else None
+    failed = contract_needs.unmet_needs(facts, floors, _nominal_memory)
+    short = _weights_need(facts, weights) if weights else None
     if not failed and short is None:
         return None
     lacking = [*failed, *([short] if short else [])]
     return Finding(
         CODE,
-        _severity(failed, short, stated),
-        f"{_in_words(facts)} less memory than {_what(short, contract)}",
+        _memory_severity(failed, short, stated),
+        f"{_gpus_have_phrase(facts)} less memory than {_memory_demand(short, contract)}",
         found=tuple(facts.fact(key) for key in ("gpu.memory", "job.parameters", "job.wants") if key in facts),
         needs=tuple(lacking),
         so="loading the model ends with CUDA out of memory"
         if short
         else "jobs of usual size run out of memory",
         fix=(
-            Step("ask for weights of 8 or 4 bits, or for offloading"),
-            Step("use more GPUs or larger ones, or a smaller model"),
+            FixStep("ask for weights of 8 or 4 bits, or for offloading"),
+            FixStep("use more GPUs or larger ones, or a smaller model"),
         ),
     )
 
 
-def _boxed(facts: Facts, need: Need) -> tuple[Any, ...]:
+def _nominal_memory(facts: Facts, need: Requirement) -> tuple[Any, ...]:
     """Return the advertised memory of each GPU: ECC and the driver reserve up to a sixteenth."""
-    return tuple(int(size * 16 / 15) for size in cards.each(facts, need.key).values())
+    return tuple(int(size * 16 / 15) for size in visible_gpus.fact_per_gpu(facts, need.key).values())
 
 
-def _weights(facts: Facts, weights: tuple[int, str]) -> Need | None:
+def _weights_need(facts: Facts, weights: tuple[int, str]) -> Requirement | None:
     """Return a need if the weights exceed all GPUs together; None if they fit or may be offloaded."""
-    count, sizes = job.gpus(facts), sorted(cards.each(facts, "gpu.memory").values(), reverse=True)
-    if job.offloads(facts) or (count or 0) > len(sizes):
+    count, sizes = (
+        job_request.job_gpu_count(facts),
+        sorted(visible_gpus.fact_per_gpu(facts, "gpu.memory").values(), reverse=True),
+    )
+    if job_request.offloads_weights(facts) or (count or 0) > len(sizes):
         return None
     size, how = weights
     if size <= sum(sizes[:count]):
         return None
-    return Need("gpu.memory", f">={size / 1e9:.1f}GB", cite=f"{how}; over all GPUs together")
+    return Requirement("gpu.memory", f">={size / 1e9:.1f}GB", cite=f"{how}; over all GPUs together")
 
 
-def _severity(failed: list[Need], short: Need | None, stated: bool) -> str:
+def _memory_severity(failed: list[Requirement], short: Requirement | None, stated: bool) -> str:
     if short:
         return "error"
     # Floors that apply because of a stated job keep their severity.
-    by_job = [need for need in failed if stated or needs.words(need)]
-    return needs.severity(by_job) if by_job else "info"
+    by_job = [need for need in failed if stated or contract_needs.wants_of_need(need)]
+    return contract_needs.worst_need_severity(by_job) if by_job else "info"
 
 
-def _what(short: Need | None, contract: Contract) -> str:
+def _memory_demand(short: Requirement | None, contract: Contract) -> str:
     return "the weights of the model take" if short else f"{contract.framework} asks for"
 
 
-def _in_words(facts: Facts) -> str:
-    shown = cards.shown(facts)
-    return "the GPU has" if len(shown) == 1 else f"the {len(shown)} GPUs have"
+def _gpus_have_phrase(facts: Facts) -> str:
+    visible = visible_gpus.list_visible_gpus(facts)
+    return "the GPU has" if len(visible) == 1 else f"the {len(visible)} GPUs have"

@@ -12,8 +12,8 @@ first, and never kill what you do not know.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health, job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 CODE = "MEM002"
 SEVERITY = "warning"
-READS = (*cards.READS, "gpu.memory", "gpu.free", "gpu.processes", "job.*")
-SIGNS = (
+READS = (*visible_gpus.READS, "gpu.memory", "gpu.free", "gpu.processes", "job.*")
+PATTERNS = (
     "is less than desired GPU memory utilization",
     {
         "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use.",
@@ -63,7 +63,7 @@ SIGNS = (
     {
         "says": "CUDA error: out of memory",
         "as": "clue",
-        "with": cards.STARTING,
+        "with": visible_gpus.GPU_INIT_FRAMES,
     },
 )
 BROKEN = {
@@ -80,61 +80,72 @@ GIB = 1 << 30
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms or not cards.shown(facts):
+    if "cuda" not in contract.platforms or not visible_gpus.list_visible_gpus(facts):
         return None
-    if facts.fact("gpu.memory").gap and health.excused(facts, "gpu.memory"):  # it is memory shared with the processor
+    if facts.fact("gpu.memory").gap and gpu_health.is_gap_excused(
+        facts, "gpu.memory"
+    ):  # it is memory shared with the processor
         return None
-    total, free = cards.each(facts, "gpu.memory"), cards.each(facts, "gpu.free")
+    total, free = visible_gpus.fact_per_gpu(facts, "gpu.memory"), visible_gpus.fact_per_gpu(facts, "gpu.free")
     used = {i: total[i] - free[i] for i in total}
-    held = {i: u for i, u in used.items() if u > GIB and u > total[i] / 20}
-    if not held:
+    occupied = {i: u for i, u in used.items() if u > GIB and u > total[i] / 20}
+    if not occupied:
         return None
-    short = _short(facts, total, free)
-    amounts = {index: f"{size / GIB:.1f} GiB" for index, size in held.items()}
+    short = _free_memory_need(facts, total, free)
+    amounts = {index: f"{size / GIB:.1f} GiB" for index, size in occupied.items()}
     return Finding(
         CODE,
         "error" if short else SEVERITY,
-        f"others hold memory of {cards.called(facts, held, amounts)}",
+        f"others hold memory of {visible_gpus.describe_gpus(facts, occupied, amounts)}",
         found=tuple(facts.fact(key) for key in ("gpu.free", "gpu.memory", "gpu.processes")),
         needs=(
-            short or Need("gpu.free", "*", level="recommended", cite="free memory is what the job can have"),
+            short
+            or Requirement("gpu.free", "*", level="recommended", cite="free memory is what the job can have"),
         ),
-        so=f"the job has that much less: {cards.listed(_holders(facts, held))}",
-        fix=tuple(_ways_out(facts, held, total)),
+        so=f"the job has that much less: {visible_gpus.join_names(_describe_holders(facts, occupied))}",
+        fix=tuple(_free_memory_steps(facts, occupied, total)),
     )
 
 
-def _short(facts: Facts, total: dict[int, Any], free: dict[int, Any]) -> Need | None:
+def _free_memory_need(facts: Facts, total: dict[int, Any], free: dict[int, Any]) -> Requirement | None:
     """Return a need if the weights fit into the total memory but not the free memory; else MEM001 reports it."""
-    weights, count = job.weights(facts), job.gpus(facts)
-    if weights is None or job.offloads(facts) or (count or 0) > len(total):
+    weights, count = job_request.estimate_weight_bytes(facts), job_request.job_gpu_count(facts)
+    if weights is None or job_request.offloads_weights(facts) or (count or 0) > len(total):
         return None
     size, how = weights
     there = sum(sorted(total.values(), reverse=True)[:count])
     if not sum(sorted(free.values(), reverse=True)[:count]) < size <= there:
         return None
-    return Need("gpu.free", f">={size / 1e9:.1f}GB", cite=f"{how}; over all GPUs together")
+    return Requirement("gpu.free", f">={size / 1e9:.1f}GB", cite=f"{how}; over all GPUs together")
 
 
-def _holders(facts: Facts, held: dict[int, int]) -> list[str]:
+def _describe_holders(facts: Facts, occupied: dict[int, int]) -> list[str]:
     """Describe the processes that hold the memory, as far as visible, and memory without a visible process."""
-    rows = [r for r in facts.known("gpu.processes") or () if r.get("gpu") in held]
-    named = [_holder(row) for row in rows if row.get("pid")]
-    unseen = sum(held.values()) - sum(row.get("used") or 0 for row in rows)
+    rows = [r for r in facts.value_if_known("gpu.processes") or () if r.get("gpu") in occupied]
+    named = [_describe_process(row) for row in rows if row.get("pid")]
+    unseen = sum(occupied.values()) - sum(row.get("used") or 0 for row in rows)
     # Contexts and the driver use memory that is not attributed to a process.
-    if unseen > GIB * len(held) and not any(row.get("used") is None for row in rows):
+    if unseen > GIB * len(occupied) and not any(row.get("used") is None for row in rows):
         named.append(f"{unseen >> 20} MiB used by processes not visible here")
     return named or ["the holders are not visible here"]
 
 
-def _holder(row: dict[str, Any]) -> str:
+def _describe_process(row: dict[str, Any]) -> str:
     who = f" of {row['user']}" if row.get("user") else ""
     what = f" ({str(row['command'])[:40]})" if row.get("command") else ""
     much = f", {row['used'] >> 20} MiB" if isinstance(row.get("used"), int) else ""
     return f"process {row['pid']}{who}{what} on GPU {row['gpu']}{much}"
 
 
-def _ways_out(facts: Facts, held: dict[int, int], total: dict[int, Any]) -> list[Step]:
-    empty = [index for index in total if index not in held]
-    steps = [Step(f"show only the others: CUDA_VISIBLE_DEVICES={cards.only(facts, empty)}")] if empty else []
-    return [*steps, Step("wait for the holder, or end it if it is yours")]
+def _free_memory_steps(facts: Facts, occupied: dict[int, int], total: dict[int, Any]) -> list[FixStep]:
+    empty = [index for index in total if index not in occupied]
+    steps = (
+        [
+            FixStep(
+                f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, empty)}"
+            )
+        ]
+        if empty
+        else []
+    )
+    return [*steps, FixStep("wait for the holder, or end it if it is yours")]

@@ -10,7 +10,7 @@ model is loaded. An out of memory of torch's own allocator, with its numbers, is
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "MEM004"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "Cuda failure 'out of memory'", "without": ("Failed to CUDA host alloc",)},
     {"says": "Cuda failure 2 'out of memory'", "without": ("Failed to CUDA host alloc",)},
     {"says": "Cuda failure 2: out of memory", "without": ("Failed to CUDA host alloc",)},
@@ -35,8 +35,8 @@ SIGNS = (
     {"says": "Failed to CUDA malloc {bytes} bytes", "with": ("NCCL", "nccl")},
     {"says": "Failed to CUDA calloc async {bytes} bytes", "with": ("NCCL", "nccl")},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

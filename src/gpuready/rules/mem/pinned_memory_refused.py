@@ -10,7 +10,7 @@ the call that failed is the one that allocates or registers host memory.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "MEM006"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {
         "says": "CUDA error: out of memory",
         "with": (
@@ -74,8 +74,8 @@ SIGNS = (
     {"says": "could not allocate pinned host memory of size"},
     {"says": "bytes on host: CUDA_ERROR_OUT_OF_MEMORY"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,8 +10,8 @@ Give the node or the container more memory, start fewer workers per node, lower 
 
 from __future__ import annotations
 
-from gpuready.rules import told
-from gpuready.rules.mem.host_memory_below_weights import RAY
+from gpuready.rules import log_findings
+from gpuready.rules.mem.host_memory_below_weights import RAY_MARKERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 CODE = "MEM007"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Task was killed due to the node running low on memory",
     "killed due to the node running low on memory",
     "which exceeds the memory usage threshold of",
@@ -31,12 +31,16 @@ SIGNS = (
     "ray.exceptions.OutOfMemoryError",
     "RayOutOfMemoryError",
     "More than 95% of the memory on node",
-    {"says": "have been OOM Killed", "also": RAY},
-    {"says": "OOMKilled", "also": RAY},
-    {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "also": RAY},
-    {"says": "Memory cgroup out of memory: Killed process {pid} ({name})", "in": "kernel", "also": RAY},
-    {"says": "oom-kill event", "also": RAY},
-    {"says": "oom_kill event", "also": RAY},
+    {"says": "have been OOM Killed", "also": RAY_MARKERS},
+    {"says": "OOMKilled", "also": RAY_MARKERS},
+    {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "also": RAY_MARKERS},
+    {
+        "says": "Memory cgroup out of memory: Killed process {pid} ({name})",
+        "in": "kernel",
+        "also": RAY_MARKERS,
+    },
+    {"says": "oom-kill event", "also": RAY_MARKERS},
+    {"says": "oom_kill event", "also": RAY_MARKERS},
     {
         "says": "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file",
         "as": "clue",
@@ -48,8 +52,8 @@ SIGNS = (
         "as": "clue",
     },
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,8 +10,8 @@ if it fails. Collectives that differ between ranks are RUN001.
 
 from __future__ import annotations
 
-from gpuready.rules import told
-from gpuready.rules.heard import BUSY
+from gpuready.rules import log_findings
+from gpuready.rules.log_phrases import DATA_PREPARATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 CODE = "NET014"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {
         "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={count},",
         "when": "seq > 4",
@@ -30,17 +30,17 @@ SIGNS = (
     {
         "says": "Watchdog caught collective operation timeout: WorkNCCL(OpType={op},",
         "as": "clue",
-        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *DATA_PREPARATION),
     },
     {
         "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, TensorShape=",
         "as": "clue",
-        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *DATA_PREPARATION),
     },
     {
         "says": "Caught collective operation timeout: WorkNCCL(",
         "as": "clue",
-        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *DATA_PREPARATION),
     },
     {
         "says": "ProcessGroupNCCL's watchdog got stuck for",
@@ -50,11 +50,11 @@ SIGNS = (
     {
         "says": "WorkNCCL({} timed out in blocking wait",
         "as": "clue",
-        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+        "unless": ("via P2P/", "exitcode: -9", "Signal 9 (SIGKILL)", *DATA_PREPARATION),
     },
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -12,8 +12,8 @@ own devices. A job for the CPU needs none. Start as many processes as there are 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job, nodes, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_request, job_topology, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "NET012"
 SEVERITY = "error"
-READS = nodes.READS
-SIGNS = (
+READS = job_topology.READS
+PATTERNS = (
     "Duplicate GPU detected : rank {a} and rank {b} both on CUDA device",
     "Duplicate GPU detected",
     {"says": "ncclInvalidUsage: This usually reflects invalid usage of NCCL library", "as": "clue"},
@@ -44,23 +44,37 @@ PER_TASK = ("CUDA_VISIBLE_DEVICES", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms or contract.framework in nodes.NODE_RANKS or shell.unseen(facts):
+    if (
+        "cuda" not in contract.platforms
+        or contract.framework in job_topology.NODE_RANK_FRAMEWORKS
+        or environment_variables.environment_unknown(facts)
+    ):
         return None
-    ranks = nodes.number(facts, "LOCAL_WORLD_SIZE")
-    if ranks is None or job.asks(facts, "cpu"):
+    ranks = job_topology.integer_variable(facts, "LOCAL_WORLD_SIZE")
+    if ranks is None or job_request.job_asks_for(facts, "cpu"):
         return None
-    shown = len(cards.shown(facts))
-    if shown == 0 or ranks <= shown or (shown == 1 and any(shell.value(facts, n) for n in PER_TASK)):
+    visible_count = len(visible_gpus.list_visible_gpus(facts))
+    if (
+        visible_count == 0
+        or ranks <= visible_count
+        or (visible_count == 1 and any(environment_variables.read_variable(facts, n) for n in PER_TASK))
+    ):
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"this machine is to run {ranks} ranks, and CUDA shows {shown} GPU{'s' if shown > 1 else ''}",
+        f"this machine is to run {ranks} ranks, and CUDA shows {visible_count} GPU{'s' if visible_count > 1 else ''}",
         found=(facts.fact("env.LOCAL_WORLD_SIZE"), facts.fact("gpu.visible")),
-        needs=(Need("gpu.count", f">={ranks}", cite="torchrun: LOCAL_WORLD_SIZE, one process for each GPU"),),
+        needs=(
+            Requirement(
+                "gpu.count", f">={ranks}", cite="torchrun: LOCAL_WORLD_SIZE, one process for each GPU"
+            ),
+        ),
         so="the ranks without a GPU of their own stop, and the others wait for them",
         fix=(
-            Step(f"start {shown} processes on this machine: torchrun --nproc-per-node {shown}"),
-            Step("show more GPUs to the job: CUDA_VISIBLE_DEVICES, or the request to the scheduler"),
+            FixStep(
+                f"start {visible_count} processes on this machine: torchrun --nproc-per-node {visible_count}"
+            ),
+            FixStep("show more GPUs to the job: CUDA_VISIBLE_DEVICES, or the request to the scheduler"),
         ),
     )

@@ -12,9 +12,9 @@ line in /etc/hosts.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import nodes, shell
-from gpuready.rules.net.master_address_loopback import loopback
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_topology
+from gpuready.rules.net.master_address_loopback import is_loopback_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "NET009"
 SEVERITY = "warning"
-READS = ("net.hostname_address", *nodes.READS)
-SIGNS = (
+READS = ("net.hostname_address", *job_topology.READS)
+PATTERNS = (
     {"says": "Unable to resolve hostname to a (local) address", "as": "clue"},
     {"says": "Gloo connectFullMesh failed with", "as": "clue"},
     {"says": "onnection refused, remote=[127.0.", "as": "clue"},
@@ -35,12 +35,14 @@ HEALTHY = BROKEN | {"net.hostname_address": "10.0.0.7"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "net.hostname_address" not in facts or not nodes.several(facts, contract):
+    if "net.hostname_address" not in facts or not job_topology.is_multi_node(facts, contract):
         return None
     address = facts.value("net.hostname_address")
-    if address is None or not loopback(str(address)):
+    if address is None or not is_loopback_address(str(address)):
         return None
-    if not shell.unseen(facts) and shell.value(facts, "GLOO_SOCKET_IFNAME"):
+    if not environment_variables.environment_unknown(facts) and environment_variables.read_variable(
+        facts, "GLOO_SOCKET_IFNAME"
+    ):
         return None
     return Finding(
         CODE,
@@ -48,7 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the name of this machine leads to {address}, which no other machine can reach",
         found=(facts.fact("net.hostname_address"),),
         needs=(
-            Need(
+            Requirement(
                 "net.hostname_address",
                 "an address of an interface",
                 level="recommended",
@@ -57,7 +59,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="Gloo and Ray tell the other machines an address that leads nowhere, and the job hangs",
         fix=(
-            Step("give the name its real address in /etc/hosts", note="needs root"),
-            Step("set GLOO_SOCKET_IFNAME to the interface that the machines share"),
+            FixStep("give the name its real address in /etc/hosts", note="needs root"),
+            FixStep("set GLOO_SOCKET_IFNAME to the interface that the machines share"),
         ),
     )

@@ -13,8 +13,8 @@ and switch.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, nodes, rdma
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_topology, rdma_ports, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "NET004"
 SEVERITY = "warning"
-READS = (*rdma.READS, *nodes.READS)
-SIGNS = ()
+READS = (*rdma_ports.READS, *job_topology.READS)
+PATTERNS = ()
 BROKEN = {
     "job.wants": ("multi-node",),
     "net.ib": {"mlx5_0/1": {"state": "init", "link_layer": "InfiniBand", "rate": None, "netdev": "ib0"}},
@@ -36,12 +36,12 @@ HEALTHY = BROKEN | {
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "net.ib" not in facts:
         return None
-    ports = rdma.infiniband(facts)
+    ports = rdma_ports.infiniband_ports(facts)
     idle = {name: row["state"] for name, row in ports.items() if row.get("state") not in (None, "active")}
     if not idle:
         return None
-    several = nodes.several(facts, contract)
-    which = cards.listed([f"{name} ({state})" for name, state in idle.items()])
+    several = job_topology.is_multi_node(facts, contract)
+    which = visible_gpus.join_names([f"{name} ({state})" for name, state in idle.items()])
     how_many = "no port" if len(idle) == len(ports) else "not every port"
     return Finding(
         CODE,
@@ -49,13 +49,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{how_many} of InfiniBand is active: {which}",
         found=(facts.fact("net.ib"),),
         needs=(
-            Need(
+            Requirement(
                 "net.ib", "active", level="recommended", cite="NCCL user guide, troubleshooting, InfiniBand"
             ),
         ),
         so="NCCL leaves these ports out, and goes over Ethernet where no other is active",
         fix=(
-            Step("look at ibstat: initialising ports lack a subnet manager, those that are down a cable"),
-            Step("choose the ports that are in use with NCCL_IB_HCA"),
+            FixStep("look at ibstat: initialising ports lack a subnet manager, those that are down a cable"),
+            FixStep("choose the ports that are in use with NCCL_IB_HCA"),
         ),
     )

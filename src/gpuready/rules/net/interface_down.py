@@ -11,8 +11,8 @@ Bring the interface up and give it an address, or name another one.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, interfaces, nodes, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_topology, network_interfaces, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "NET002"
 SEVERITY = "error"
-READS = (*interfaces.READS, "net.interface", *nodes.READS)
-SIGNS = ()
+READS = (*network_interfaces.READS, "net.interface", *job_topology.READS)
+PATTERNS = ()
 BROKEN = {
     "job.wants": ("multi-node",),
     "env.names": ("NCCL_SOCKET_IFNAME",),
@@ -37,46 +37,47 @@ HEALTHY = BROKEN | {
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    asked = interfaces.asked(facts)
-    if not asked:
-        return _nowhere(facts, contract)
+    requested = network_interfaces.requested_interfaces(facts)
+    if not requested:
+        return _no_interface_finding(facts, contract)
     table = facts.value("net.interfaces") or {}
-    dead = {name: _dead(name, text, table) for name, text in asked.items()}
-    wrong = {name: found for name, found in dead.items() if found}
+    unusable = {name: _unusable_interfaces(name, text, table) for name, text in requested.items()}
+    wrong = {name: names_down for name, names_down in unusable.items() if names_down}
     if not wrong:
         return None
-    which = list(dict.fromkeys(i for found in wrong.values() for i in found))
-    best = interfaces.best(table)
+    which = list(dict.fromkeys(i for names_down in wrong.values() for i in names_down))
+    best = network_interfaces.best_interface(table)
     return Finding(
         CODE,
-        SEVERITY if nodes.parallel(facts) else "warning",
-        f"all that {cards.listed(list(wrong))} allows is down or has no address: {cards.listed(which)}",
+        SEVERITY if job_topology.has_parallel_processes(facts) else "warning",
+        f"all that {visible_gpus.join_names(list(wrong))} allows is down or has no address: {visible_gpus.join_names(which)}",
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
         needs=tuple(
-            Need("net.interfaces", "up, with an address", cite=interfaces.CITE[name]) for name in wrong
+            Requirement("net.interfaces", "up, with an address", cite=network_interfaces.CITE[name])
+            for name in wrong
         ),
         so="the processes of a job find no way to each other and stop when they connect",
         fix=(
-            *([Step(f"set {' and '.join(wrong)} to {best}")] if best else []),
-            Step(f"bring {which[0]} up and give it an address", note="needs root"),
+            *([FixStep(f"set {' and '.join(wrong)} to {best}")] if best else []),
+            FixStep(f"bring {which[0]} up and give it an address", note="needs root"),
         ),
     )
 
 
-def _dead(variable: str, text: str, table: interfaces.Table) -> list[str]:
+def _unusable_interfaces(variable: str, text: str, table: network_interfaces.InterfaceTable) -> list[str]:
     """Return the allowed interfaces if none of them works; NET001 reports missing ones."""
-    allowed = interfaces.named(variable, text, table) or []
-    working = [name for name in allowed if interfaces.ready(table[name])]
+    allowed = network_interfaces.allowed_interfaces(variable, text, table) or []
+    working = [name for name in allowed if network_interfaces.is_interface_ready(table[name])]
     if variable == "GLOO_SOCKET_IFNAME":
         return [name for name in allowed if name not in working]
     return [] if working else allowed
 
 
-def _nowhere(facts: Facts, contract: Contract) -> Finding | None:
+def _no_interface_finding(facts: Facts, contract: Contract) -> Finding | None:
     """Return a finding if a multi-node job runs where NCCL sees no interface."""
-    if "net.interface" not in facts or not nodes.several(facts, contract):
+    if "net.interface" not in facts or not job_topology.is_multi_node(facts, contract):
         return None
     if facts.value("net.interface") is not None:
         return None
@@ -85,7 +86,7 @@ def _nowhere(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         "no network interface of this machine is up and has an address",
         found=(facts.fact("net.interface"), facts.fact("net.interfaces")),
-        needs=(Need("net.interface", "*", cite=interfaces.CITE["NCCL_SOCKET_IFNAME"]),),
+        needs=(Requirement("net.interface", "*", cite=network_interfaces.CITE["NCCL_SOCKET_IFNAME"]),),
         so="no other machine can be reached, and the job stops when it connects",
-        fix=(Step("bring an interface up and give it an address", note="needs root"),),
+        fix=(FixStep("bring an interface up and give it an address", note="needs root"),),
     )

@@ -12,8 +12,8 @@ counted. Set NCCL_SOCKET_IFNAME, and GLOO_SOCKET_IFNAME with it, to the interfac
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import interfaces, nodes
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_topology, network_interfaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,42 +21,45 @@ if TYPE_CHECKING:
 
 CODE = "NET003"
 SEVERITY = "warning"
-READS = ("net.interface", *interfaces.READS, *nodes.READS)
-SIGNS = ()
+READS = ("net.interface", *network_interfaces.READS, *job_topology.READS)
+PATTERNS = ()
 BROKEN = {"job.wants": ("multi-node",), "net.interface": "docker0", "net.interfaces": {}}
 HEALTHY = BROKEN | {"net.interface": "enp1s0f0"}
-LOCAL = ("docker", "virbr", "veth", "podman", "cni-podman", "lxcbr", "lxdbr")
-HASH = 12
+HOST_ONLY_PREFIXES = ("docker", "virbr", "veth", "podman", "cni-podman", "lxcbr", "lxdbr")
+HASH_LENGTH = 12
 """Docker names a network bridge ``br-`` and twelve hexadecimal digits."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "net.interface" not in facts or not nodes.several(facts, contract):
+    if "net.interface" not in facts or not job_topology.is_multi_node(facts, contract):
         return None
     name = facts.value("net.interface")
-    if not name or not _local(str(name)):
+    if not name or not _is_host_only(str(name)):
         return None
-    best = interfaces.best(facts.known("net.interfaces") or {})
+    best = network_interfaces.best_interface(facts.value_if_known("net.interfaces") or {})
     return Finding(
         CODE,
         SEVERITY,
         f"the interface that NCCL would take, {name}, exists on this machine alone",
         found=(facts.fact("net.interface"), facts.fact("net.interfaces")),
         needs=(
-            Need(
-                "net.interface", best or "*", level="recommended", cite=interfaces.CITE["NCCL_SOCKET_IFNAME"]
+            Requirement(
+                "net.interface",
+                best or "*",
+                level="recommended",
+                cite=network_interfaces.CITE["NCCL_SOCKET_IFNAME"],
             ),
         ),
         so="the other nodes are told an address that they cannot reach, and all wait until the time is out",
         fix=(
-            Step(
+            FixStep(
                 f"set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to {best or 'the interface that they share'}"
             ),
         ),
     )
 
 
-def _local(name: str) -> bool:
+def _is_host_only(name: str) -> bool:
     digest = name.removeprefix("br-")
-    bridge = digest != name and len(digest) == HASH and all(c in "0123456789abcdef" for c in digest)
-    return name == "lo" or name.startswith(LOCAL) or bridge
+    bridge = digest != name and len(digest) == HASH_LENGTH and all(c in "0123456789abcdef" for c in digest)
+    return name == "lo" or name.startswith(HOST_ONLY_PREFIXES) or bridge

@@ -12,8 +12,8 @@ and let NCCL choose.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, interfaces, nodes, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_topology, network_interfaces, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "NET001"
 SEVERITY = "error"
-READS = (*interfaces.READS, *nodes.READS)
-SIGNS = (
+READS = (*network_interfaces.READS, *job_topology.READS)
+PATTERNS = (
     "Bootstrap : no socket interface found",
     "Bootstrap: no socket interface found",
     {"says": "NCCL WARN {}no socket interface found"},
@@ -118,29 +118,38 @@ HEALTHY = BROKEN | {"env.NCCL_SOCKET_IFNAME": "enp"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    asked = interfaces.asked(facts)
-    if not asked:
+    requested = network_interfaces.requested_interfaces(facts)
+    if not requested:
         return None
     table = facts.value("net.interfaces") or {}
-    wrong = [name for name, text in asked.items() if interfaces.named(name, text, table) is None]
+    wrong = [
+        name
+        for name, text in requested.items()
+        if network_interfaces.allowed_interfaces(name, text, table) is None
+    ]
     if not wrong:
         return None
-    said = [f"{name}={asked[name]}" for name in wrong]
+    settings = [f"{name}={requested[name]}" for name in wrong]
     return Finding(
         CODE,
-        SEVERITY if nodes.parallel(facts) else "warning",
-        f"no interface of this machine fits {cards.listed(said)}; there is {interfaces.in_words(table)}",
+        SEVERITY if job_topology.has_parallel_processes(facts) else "warning",
+        f"no interface of this machine fits {visible_gpus.join_names(settings)}; there is {network_interfaces.describe_interfaces(table)}",
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
         needs=tuple(
-            Need(f"env.{name}", interfaces.in_words(table), cite=interfaces.CITE[name]) for name in wrong
+            Requirement(
+                f"env.{name}",
+                network_interfaces.describe_interfaces(table),
+                cite=network_interfaces.CITE[name],
+            )
+            for name in wrong
         ),
         so="the processes of a job find no way to each other and stop when they connect",
-        fix=tuple(_ways_out(wrong, interfaces.best(table))),
+        fix=tuple(_interface_name_steps(wrong, network_interfaces.best_interface(table))),
     )
 
 
-def _ways_out(wrong: list[str], best: str | None) -> list[Step]:
-    named = [Step(f"set {name}={best}") for name in wrong] if best else []
-    return [*named, Step(f"unset {' '.join(wrong)} and let the library choose")]
+def _interface_name_steps(wrong: list[str], best: str | None) -> list[FixStep]:
+    named = [FixStep(f"set {name}={best}") for name in wrong] if best else []
+    return [*named, FixStep(f"unset {' '.join(wrong)} and let the library choose")]

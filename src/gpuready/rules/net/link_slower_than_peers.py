@@ -10,7 +10,7 @@ host out.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 CODE = "NET019"
 SEVERITY = "warning"
-READS = told.READS
-SIGNS = ({"says": "the link between {one} and {other} is slow: {rate} MB/s", "as": "clue"},)
-BROKEN, HEALTHY = told.examples(CODE)
+READS = log_findings.READS
+PATTERNS = ({"says": "the link between {one} and {other} is slow: {rate} MB/s", "as": "clue"},)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

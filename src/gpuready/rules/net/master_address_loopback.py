@@ -11,8 +11,8 @@ machine loopback is right, and nothing is said.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import nodes, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_topology
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "NET008"
 SEVERITY = "error"
 READS = ("env.*",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "env.names": ("MASTER_ADDR", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     "env.MASTER_ADDR": "127.0.0.1",
@@ -29,34 +29,38 @@ BROKEN = {
     "env.LOCAL_WORLD_SIZE": "8",
 }
 HEALTHY = BROKEN | {"env.MASTER_ADDR": "gpu-01"}
-NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "::1", "0.0.0.0", "::")
+LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "::1", "0.0.0.0", "::")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    address = shell.value(facts, "MASTER_ADDR")
-    if address is None or not loopback(address) or not nodes.spread(facts, contract):
+    address = environment_variables.read_variable(facts, "MASTER_ADDR")
+    if (
+        address is None
+        or not is_loopback_address(address)
+        or not job_topology.has_remote_ranks(facts, contract)
+    ):
         return None
-    sizes = [n for n in ("WORLD_SIZE", "LOCAL_WORLD_SIZE") if shell.value(facts, n)]
+    sizes = [n for n in ("WORLD_SIZE", "LOCAL_WORLD_SIZE") if environment_variables.read_variable(facts, n)]
     return Finding(
         CODE,
         SEVERITY,
         f"the job spans several machines, and MASTER_ADDR is {address}, which is each machine itself",
         found=tuple(facts.fact(f"env.{name}") for name in ("MASTER_ADDR", *sizes)),
         needs=(
-            Need(
+            Requirement(
                 "env.MASTER_ADDR",
                 "the first machine",
                 cite="torch.distributed, environment variable initialization",
             ),
         ),
         so="the ranks of other machines look for rank 0 at home and wait until the time is out",
-        fix=(Step("set MASTER_ADDR on every machine to the address of the first, as the others know it"),),
+        fix=(FixStep("set MASTER_ADDR on every machine to the address of the first, as the others know it"),),
     )
 
 
-def loopback(address: str) -> bool:
+def is_loopback_address(address: str) -> bool:
     """Return whether an address refers to the machine that reads it."""
-    bare = address.strip("[]").lower()
-    return bare in NAMES or (bare.startswith("127.") and bare.replace(".", "").isdecimal())
+    host = address.strip("[]").lower()
+    return host in LOOPBACK_NAMES or (host.startswith("127.") and host.replace(".", "").isdecimal())

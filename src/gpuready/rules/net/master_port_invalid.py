@@ -12,8 +12,8 @@ is a warning, because torchrun sets the variable for its processes anew. Set a f
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import nodes, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_topology
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "NET007"
 SEVERITY = "error"
 READS = ("env.*",)
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {
     "env.names": ("MASTER_PORT", "RANK"),
     "env.MASTER_PORT": "99999",
@@ -33,24 +33,24 @@ LAST = 65535
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    text = shell.value(facts, "MASTER_PORT")
-    if text is None or 1 <= (shell.number(text) or 0) <= LAST:
+    text = environment_variables.read_variable(facts, "MASTER_PORT")
+    if text is None or 1 <= (environment_variables.parse_integer(text) or 0) <= LAST:
         return None
-    used = nodes.launched(facts) or contract.framework in nodes.NODE_RANKS
+    used = job_topology.started_by_launcher(facts) or contract.framework in job_topology.NODE_RANK_FRAMEWORKS
     return Finding(
         CODE,
         SEVERITY if used else "warning",
-        f"the value of MASTER_PORT, {shell.quoted(text)}, is no port",
+        f"the value of MASTER_PORT, {environment_variables.quote_value(text)}, is no port",
         found=(facts.fact("env.MASTER_PORT"),),
         needs=(
-            Need(
+            Requirement(
                 "env.MASTER_PORT",
                 ">=1,<=65535",
                 cite="torch.distributed, environment variable initialization",
             ),
         ),
         so="the ranks cannot meet: they stop with a ValueError or wait until the time is out",
-        fix=(Step("set MASTER_PORT to a free port, such as 29500, or leave it to the launcher"),),
+        fix=(FixStep("set MASTER_PORT to a free port, such as 29500, or leave it to the launcher"),),
     )

@@ -10,7 +10,7 @@ matter: nobody listens there.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "NET018"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "The server socket has failed to bind to {}:{port} (errno: 98 - Address already in use)",
     "The server socket has failed to listen on any local network address. port: {port}, {} name: EADDRINUSE",
     "The server socket has failed to listen on any local network address. The server socket has failed to bind",
@@ -35,8 +35,8 @@ SIGNS = (
     {"says": "Port {port} is already in use", "in": "exception"},
     {"says": "port {port} is already in use", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

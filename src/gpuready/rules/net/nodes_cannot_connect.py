@@ -10,7 +10,7 @@ leave the node out. A connection that was closed after it had worked is only wha
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,34 +18,44 @@ if TYPE_CHECKING:
 
 CODE = "NET017"
 SEVERITY = "error"
-READS = told.READS
-LOCAL = ("onnect to fe80:", "onnect to 172.17.0.1<", "onnect to 127.0.")
+READS = log_findings.READS
+LOCAL_ADDRESSES = ("onnect to fe80:", "onnect to 172.17.0.1<", "onnect to 127.0.")
 """Addresses that no other node has: the interface or the host name is then wrong."""
-SIGNS = (
+PATTERNS = (
     {
         "says": "NCCL WARN Net : Connect to {peer} failed : {why}",
         "with": ("No route to", "Connection timed out", "Network is unreachable", "Host is unreachable"),
-        "without": LOCAL,
+        "without": LOCAL_ADDRESSES,
     },
-    {"says": "Connect to {peer} failed : No route to host", "without": LOCAL},
-    {"says": "Connect to {peer} failed : Connection timed out", "without": LOCAL},
-    {"says": "Connect to {peer} failed : Network is unreachable", "without": LOCAL},
-    {"says": "Connect to {peer} failed : Host is unreachable", "without": LOCAL},
-    {"says": "socketPollConnect: Connect to {peer} returned {}No route to host", "without": LOCAL},
-    {"says": "socketPollConnect: connect to {peer} returned {}No route to host", "without": LOCAL},
-    {"says": "socketPollConnect: {}onnect to {peer} returned {}onnection timed out", "without": LOCAL},
-    {"says": "socketPollConnect: {}onnect to {peer} returned {}etwork is unreachable", "without": LOCAL},
-    {"says": "socketPollConnect {}exceeded", "without": LOCAL},
-    {"says": "socketStartConnect: exceeded", "without": LOCAL},
+    {"says": "Connect to {peer} failed : No route to host", "without": LOCAL_ADDRESSES},
+    {"says": "Connect to {peer} failed : Connection timed out", "without": LOCAL_ADDRESSES},
+    {"says": "Connect to {peer} failed : Network is unreachable", "without": LOCAL_ADDRESSES},
+    {"says": "Connect to {peer} failed : Host is unreachable", "without": LOCAL_ADDRESSES},
+    {"says": "socketPollConnect: Connect to {peer} returned {}No route to host", "without": LOCAL_ADDRESSES},
+    {"says": "socketPollConnect: connect to {peer} returned {}No route to host", "without": LOCAL_ADDRESSES},
+    {
+        "says": "socketPollConnect: {}onnect to {peer} returned {}onnection timed out",
+        "without": LOCAL_ADDRESSES,
+    },
+    {
+        "says": "socketPollConnect: {}onnect to {peer} returned {}etwork is unreachable",
+        "without": LOCAL_ADDRESSES,
+    },
+    {"says": "socketPollConnect {}exceeded", "without": LOCAL_ADDRESSES},
+    {"says": "socketStartConnect: exceeded", "without": LOCAL_ADDRESSES},
     {"says": "Call to connect returned No route to host"},
     {"says": "Call to connect returned Connection timed out"},
     {"says": "Call to connect returned {why}, retrying", "as": "clue"},
-    {"says": "Connect to {peer} failed : Connection refused", "as": "clue", "without": LOCAL},
-    {"says": "Connect to {peer} failed : Software caused connection abort", "as": "clue", "without": LOCAL},
+    {"says": "Connect to {peer} failed : Connection refused", "as": "clue", "without": LOCAL_ADDRESSES},
+    {
+        "says": "Connect to {peer} failed : Software caused connection abort",
+        "as": "clue",
+        "without": LOCAL_ADDRESSES,
+    },
     {
         "says": "socketPollConnect: {}onnect to {peer} returned {}onnection refused",
         "as": "clue",
-        "without": LOCAL,
+        "without": LOCAL_ADDRESSES,
     },
     "error=SO_ERROR: No route to host",
     "error=SO_ERROR: Connection timed out",
@@ -88,8 +98,8 @@ SIGNS = (
     {"says": "marked dead because the detector has missed too many heartbeats", "as": "clue"},
     {"says": "slurmstepd: error: *** {} CANCELLED {} DUE TO NODE FAILURE"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -12,8 +12,8 @@ road is broken and wants repair, not the switch.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, health, nodes, rdma, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, gpu_health, job_topology, rdma_ports, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "NET010"
 SEVERITY = "warning"
-READS = ("gpu.nvlink", *rdma.READS, *nodes.READS)
-SIGNS = ()
+READS = ("gpu.nvlink", *rdma_ports.READS, *job_topology.READS)
+PATTERNS = ()
 BROKEN = {
     "env.names": ("NCCL_P2P_DISABLE",),
     "env.NCCL_P2P_DISABLE": "1",
@@ -31,39 +31,47 @@ BROKEN = {
     "gpu.nvlink": (18, 18),
 }
 HEALTHY = BROKEN | {"env.NCCL_P2P_DISABLE": "0"}
-ROADS = {"NCCL_P2P_DISABLE": "NVLink", "NCCL_IB_DISABLE": "InfiniBand"}
+TRANSPORTS = {"NCCL_P2P_DISABLE": "NVLink", "NCCL_IB_DISABLE": "InfiniBand"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    closed = [name for name in ROADS if shell.switched_on(facts, name) and _there(facts, contract, name)]
-    if not closed:
+    disabled = [
+        name
+        for name in TRANSPORTS
+        if environment_variables.is_switch_on(facts, name) and _transport_available(facts, contract, name)
+    ]
+    if not disabled:
         return None
-    said = cards.listed([f"{name}={shell.value(facts, name)}" for name in closed])
+    settings = visible_gpus.join_names(
+        [f"{name}={environment_variables.read_variable(facts, name)}" for name in disabled]
+    )
     return Finding(
         CODE,
         SEVERITY,
-        f"switched off by {said}, and here: {cards.listed([ROADS[name] for name in closed])}",
-        found=tuple(facts.fact(f"env.{name}") for name in closed),
+        f"switched off by {settings}, and here: {visible_gpus.join_names([TRANSPORTS[name] for name in disabled])}",
+        found=tuple(facts.fact(f"env.{name}") for name in disabled),
         needs=tuple(
-            Need(f"env.{n}", "0", level="recommended", cite=f"NCCL user guide, environment variables, {n}")
-            for n in closed
+            Requirement(
+                f"env.{n}", "0", level="recommended", cite=f"NCCL user guide, environment variables, {n}"
+            )
+            for n in disabled
         ),
         so="GPUs talk through host memory or over Ethernet, many times slower than they could",
-        fix=(Step(f"unset {' '.join(closed)}"),),
+        fix=(FixStep(f"unset {' '.join(disabled)}"),),
     )
 
 
-def _there(facts: Facts, contract: Contract, name: str) -> bool:
+def _transport_available(facts: Facts, contract: Contract, name: str) -> bool:
     """Return whether the transport that a switch disables is present and would be used."""
     if name == "NCCL_IB_DISABLE":
-        if not nodes.several(facts, contract):
+        if not job_topology.is_multi_node(facts, contract):
             return False
-        return any(row.get("state") == "active" for row in rdma.infiniband(facts).values())
-    if len(cards.shown(facts)) < 2:
+        return any(row.get("state") == "active" for row in rdma_ports.infiniband_ports(facts).values())
+    if len(visible_gpus.list_visible_gpus(facts)) < 2:
         return False
-    if any(count > 0 for count in health.told(facts, "gpu.nvlink").values()):
+    if any(count > 0 for count in gpu_health.reported_values(facts, "gpu.nvlink").values()):
         return True
-    health.settled(facts, "gpu.nvlink")
+    gpu_health.require_reported(facts, "gpu.nvlink")
     return False

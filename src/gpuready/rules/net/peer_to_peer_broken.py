@@ -10,8 +10,8 @@ that cannot. Warnings of an engine that it will not use peer-to-peer copies are 
 
 from __future__ import annotations
 
-from gpuready.rules import told
-from gpuready.rules.heard import BUSY
+from gpuready.rules import log_findings
+from gpuready.rules.log_phrases import DATA_PREPARATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 CODE = "NET013"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "peer access is not supported between these two devices",
     "peer access has not been enabled",
     "P2P is disabled between NVLINK connected GPUs",
@@ -45,7 +45,7 @@ SIGNS = (
         "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq},",
         "when": "seq <= 4",
         "as": "clue",
-        "unless": ("exitcode: -9", "Signal 9 (SIGKILL)", *BUSY),
+        "unless": ("exitcode: -9", "Signal 9 (SIGKILL)", *DATA_PREPARATION),
     },
     {"says": "Event logged [IO_PAGE_FAULT", "with": ("nvidia", "NVRM", "NCCL")},
     {"says": "Event logged [IO_PAGE_FAULT", "as": "clue"},
@@ -74,8 +74,8 @@ SIGNS = (
     {"says": "Cuda failure {}'peer access"},
     {"says": "transport/p2p.cc:{} -> 1", "as": "clue", "without": ("out of memory",)},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

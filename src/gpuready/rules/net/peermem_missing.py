@@ -12,9 +12,8 @@ modules.
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import nodes, rdma
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import job_topology, rdma_ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "NET005"
 SEVERITY = "warning"
-READS = ("net.peermem", "os.kernel", "driver.kind", *rdma.READS, *nodes.READS)
-SIGNS = ()
+READS = ("net.peermem", "os.kernel", "driver.kind", *rdma_ports.READS, *job_topology.READS)
+PATTERNS = ()
 BROKEN = {
     "job.wants": ("multi-node",),
     "gpu.count": 8,
@@ -37,11 +36,19 @@ SINCE = "5.12"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms or "net.peermem" not in facts or not nodes.several(facts, contract):
+    if (
+        "cuda" not in contract.platforms
+        or "net.peermem" not in facts
+        or not job_topology.is_multi_node(facts, contract)
+    ):
         return None
-    if facts.value("net.peermem") is not False or not facts.value("gpu.count") or not rdma.active(facts):
+    if (
+        facts.value("net.peermem") is not False
+        or not facts.value("gpu.count")
+        or not rdma_ports.active_rdma_ports(facts)
+    ):
         return None
-    if _shared_by_kernel(facts):
+    if _has_dma_buf(facts):
         return None
     return Finding(
         CODE,
@@ -49,20 +56,22 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         "network cards cannot reach GPU memory: nvidia_peermem is not loaded, and there is no DMA-BUF",
         found=tuple(facts.fact(key) for key in ("net.peermem", "os.kernel", "driver.kind")),
         needs=(
-            Need(
+            Requirement(
                 "net.peermem", "true", level="recommended", cite="NCCL user guide, troubleshooting, GPUDirect"
             ),
         ),
         so="everything between machines is copied through host memory, at half the speed or less",
         fix=(
-            Step("load the module: modprobe nvidia_peermem", note="needs root, on the host"),
-            Step(f"use the open kernel modules of the driver with Linux {SINCE} or newer", note="needs root"),
+            FixStep("load the module: modprobe nvidia_peermem", note="needs root, on the host"),
+            FixStep(
+                f"use the open kernel modules of the driver with Linux {SINCE} or newer", note="needs root"
+            ),
         ),
     )
 
 
-def _shared_by_kernel(facts: Facts) -> bool:
+def _has_dma_buf(facts: Facts) -> bool:
     """Return whether DMA-BUF can be used: a recent kernel, and not the proprietary modules."""
     kernel = facts.value("os.kernel")
-    new = kernel is not None and versions.compare(str(kernel), SINCE) >= 0
+    new = kernel is not None and versions.compare_versions(str(kernel), SINCE) >= 0
     return new and facts.value("driver.kind") != "proprietary"

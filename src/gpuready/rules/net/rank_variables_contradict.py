@@ -13,8 +13,8 @@ process.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, nodes, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_topology, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,61 +23,74 @@ if TYPE_CHECKING:
 CODE = "NET006"
 SEVERITY = "error"
 READS = ("env.*",)
-SIGNS = ("rank should be in the interval [0, ", "environment variable WORLD_SIZE expected, but not set")
+PATTERNS = ("rank should be in the interval [0, ", "environment variable WORLD_SIZE expected, but not set")
 BROKEN = {"env.names": ("RANK", "WORLD_SIZE"), "env.RANK": "8", "env.WORLD_SIZE": "8"}
 HEALTHY = BROKEN | {"env.RANK": "7"}
 PAIRS = (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-NAMES = tuple(name for pair in PAIRS for name in pair)
+RANK_VARIABLES = tuple(name for pair in PAIRS for name in pair)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    there = [name for name in NAMES if shell.value(facts, name) is not None]
-    wrong = [*_numbers(facts, there), *_ranks(facts), *_sizes(facts, contract)]
+    there = [name for name in RANK_VARIABLES if environment_variables.read_variable(facts, name) is not None]
+    wrong = [
+        *_invalid_numbers(facts, there),
+        *_rank_contradictions(facts),
+        *_size_contradictions(facts, contract),
+    ]
     if not wrong:
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"the variables of the launcher contradict each other: {cards.listed(wrong, 2)}",
+        f"the variables of the launcher contradict each other: {visible_gpus.join_names(wrong, 2)}",
         found=tuple(facts.fact(f"env.{name}") for name in there),
         needs=(
-            Need(
+            Requirement(
                 "env.RANK",
                 "0 to WORLD_SIZE - 1",
                 cite="torch.distributed, environment variable initialization",
             ),
         ),
         so="the process group cannot be made: this process stops, or the others wait for it",
-        fix=(Step(f"unset {' '.join(there)} and start the job with torchrun or another launcher"),),
+        fix=(FixStep(f"unset {' '.join(there)} and start the job with torchrun or another launcher"),),
     )
 
 
-def _numbers(facts: Facts, there: list[str]) -> list[str]:
-    found = []
+def _invalid_numbers(facts: Facts, there: list[str]) -> list[str]:
+    problems = []
     for name in there:
-        count, text = nodes.number(facts, name), shell.value(facts, name) or ""
+        count, text = (
+            job_topology.integer_variable(facts, name),
+            environment_variables.read_variable(facts, name) or "",
+        )
         if count is None:
-            found.append(f"{name} is {shell.quoted(text)}, which is no number")
+            problems.append(f"{name} is {environment_variables.quote_value(text)}, which is no number")
         elif count < 0 or (count == 0 and name.endswith("SIZE")):
-            found.append(f"{name} is {count}")
-    return found
+            problems.append(f"{name} is {count}")
+    return problems
 
 
-def _ranks(facts: Facts) -> list[str]:
-    found = []
+def _rank_contradictions(facts: Facts) -> list[str]:
+    problems = []
     for rank, size in PAIRS:
-        which, of = nodes.number(facts, rank), nodes.number(facts, size)
+        which, of = job_topology.integer_variable(facts, rank), job_topology.integer_variable(facts, size)
         if which is not None and of is not None and which >= of > 0:
-            found.append(f"{rank} is {which} and {size} {of}")
-    if shell.value(facts, "RANK") is not None and shell.value(facts, "WORLD_SIZE") is None:
-        found.append("RANK is set and WORLD_SIZE is not")
-    return found
+            problems.append(f"{rank} is {which} and {size} {of}")
+    if (
+        environment_variables.read_variable(facts, "RANK") is not None
+        and environment_variables.read_variable(facts, "WORLD_SIZE") is None
+    ):
+        problems.append("RANK is set and WORLD_SIZE is not")
+    return problems
 
 
-def _sizes(facts: Facts, contract: Contract) -> list[str]:
-    world, here = nodes.number(facts, "WORLD_SIZE"), nodes.number(facts, "LOCAL_WORLD_SIZE")
-    if contract.framework in nodes.NODE_RANKS or not world or not here or here <= world:
+def _size_contradictions(facts: Facts, contract: Contract) -> list[str]:
+    world, here = (
+        job_topology.integer_variable(facts, "WORLD_SIZE"),
+        job_topology.integer_variable(facts, "LOCAL_WORLD_SIZE"),
+    )
+    if contract.framework in job_topology.NODE_RANK_FRAMEWORKS or not world or not here or here <= world:
         return []
     return [f"LOCAL_WORLD_SIZE is {here} and WORLD_SIZE only {world}"]

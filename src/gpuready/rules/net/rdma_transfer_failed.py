@@ -10,7 +10,7 @@ could not register memory is SYS007.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "NET015"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "NET/IB : Got completion from peer {peer} with"},
     {"says": "NET/IB : Got completion with error"},
     {"says": "NET/IB{}Got completion"},
@@ -37,8 +37,8 @@ SIGNS = (
     {"says": "mlx5_core {}Link down", "as": "clue"},
     {"says": "Local QP operation err", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,7 +10,7 @@ the same endpoint. Warnings about IPv6 addresses alone are no failure: torch tri
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "NET016"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "The client socket has timed out after {after} while trying to connect to ({host}, {port})",
     "The client socket has failed to connect to any network address of ({host}, {port})",
     "The connection to the C10d store has failed",
@@ -75,8 +75,8 @@ SIGNS = (
     {"says": "RuntimeError: connect() timed out"},
     {"says": "Timed out initializing process group in store based barrier on rank: {rank}", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

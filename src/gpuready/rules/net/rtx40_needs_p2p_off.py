@@ -12,9 +12,8 @@ lost.
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import nodes, shell
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import environment_variables, job_topology
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "NET011"
 SEVERITY = "warning"
 READS = ("gpu.count", "gpu.name", "driver.version", "env.*", "job.wants", "job.gpus")
-SIGNS = ("Using RTX 4000 series doesn't support faster communication broadband via P2P or IB",)
+PATTERNS = ("Using RTX 4000 series doesn't support faster communication broadband via P2P or IB",)
 CONTRACT = {"framework": "transformers"}
 BROKEN = {
     "gpu.count": 2,
@@ -38,23 +37,27 @@ SWITCHES = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if contract.framework not in FRAMEWORKS or shell.unseen(facts) or (facts.value("gpu.count") or 0) < 2:
+    if (
+        contract.framework not in FRAMEWORKS
+        or environment_variables.environment_unknown(facts)
+        or (facts.value("gpu.count") or 0) < 2
+    ):
         return None
     # accelerate runs nvidia-smi, which lists all GPUs regardless of CUDA_VISIBLE_DEVICES.
     if not any("RTX 40" in str(name) for name in facts.value("gpu.name") or ()):
         return None
     driver = facts.value("driver.version")
-    if driver is None or versions.compare(str(driver), FLOOR) >= 0:
+    if driver is None or versions.compare_versions(str(driver), FLOOR) >= 0:
         return None
     if all(facts.value(f"env.{name}") is not None for name in SWITCHES):
         return None
     return Finding(
         CODE,
-        "error" if nodes.launched(facts) else SEVERITY,
+        "error" if job_topology.started_by_launcher(facts) else SEVERITY,
         f"driver {driver} is too old for several RTX 40 cards to talk directly",
         found=tuple(facts.fact(key) for key in ("driver.version", "gpu.name")),
         needs=(
-            Need(
+            Requirement(
                 "driver.version",
                 f">={FLOOR}",
                 level="recommended",
@@ -63,7 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="accelerate stops with a NotImplementedError, unless accelerate launch starts the job",
         fix=(
-            Step("set NCCL_P2P_DISABLE=1 and NCCL_IB_DISABLE=1, or start with accelerate launch"),
-            Step(f"install driver {FLOOR} or newer and reboot", note="needs root"),
+            FixStep("set NCCL_P2P_DISABLE=1 and NCCL_IB_DISABLE=1, or start with accelerate launch"),
+            FixStep(f"install driver {FLOOR} or newer and reboot", note="needs root"),
         ),
     )

@@ -9,8 +9,8 @@ Install accelerate; it brings no CUDA code of its own and fits every torch that 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need
-from gpuready.rules import job, needs, remedy
+from gpuready.model import Finding, Requirement
+from gpuready.rules import contract_needs, fix_steps, job_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG005"
 SEVERITY = "error"
-READS = ("python.path", *needs.READS)
-SIGNS = (
+READS = ("python.path", *contract_needs.READS)
+PATTERNS = (
     {"says": "requires `accelerate`", "in": "exception", "cause": "missing-python-package"},
     {"says": "a `device_map` requires Accelerate", "in": "exception", "cause": "missing-python-package"},
     {"says": "a `tp_plan` requires Accelerate", "in": "exception", "cause": "missing-python-package"},
@@ -31,20 +31,24 @@ CITE = "transformers, from_pretrained: device_map needs accelerate"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not job.maps_devices(facts):
+    if not job_request.uses_device_map(facts):
         return None
     key = "package.accelerate"
-    asked = [
-        n.but(level="required")
-        for n in contract.wants(key)
-        if needs.surely(facts, n) or "device-map" in n.when
+    required = [
+        n.replace(level="required")
+        for n in contract.requirements_for(key)
+        if contract_needs.certainly_applies(facts, n) or "device-map" in n.when
     ]
-    failed = [n for n in asked or [Need(key, "*", cite=CITE)] if not needs.holds(facts, n, facts.value(key))]
+    failed = [
+        n
+        for n in required or [Requirement(key, "*", cite=CITE)]
+        if not contract_needs.value_meets_need(facts, n, facts.value(key))
+    ]
     if not failed:
         return None
     present = facts.value(key)
     pins = ",".join(dict.fromkeys(n.want for n in failed if n.want != "*")) or "*"
-    wanted = remedy.requirement("accelerate", pins)
+    wanted = fix_steps.format_requirement("accelerate", pins)
     return Finding(
         CODE,
         SEVERITY,
@@ -52,5 +56,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact(key), *(facts.fact(k) for k in ("job.device_map", "job.wants") if k in facts)),
         needs=tuple(failed),
         so="loading the model stops with an ImportError",
-        fix=(remedy.install(facts, f"install {wanted}", wanted),),
+        fix=(fix_steps.install_step(facts, f"install {wanted}", wanted),),
     )

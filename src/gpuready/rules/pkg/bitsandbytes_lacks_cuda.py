@@ -12,9 +12,8 @@ it has.
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job, remedy
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import fix_steps, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG014"
 SEVERITY = "error"
-READS = ("torch.cuda", "extension.linked", "env.BNB_CUDA_VERSION", *remedy.READS)
-SIGNS = (
+READS = ("torch.cuda", "extension.linked", "env.BNB_CUDA_VERSION", *fix_steps.READS)
+PATTERNS = (
     {"says": "Configured CUDA binary not found at", "as": "clue"},
     {"says": "Configured {} binary not found at{}libbitsandbytes", "as": "clue"},
     {
@@ -82,7 +81,7 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"torch.cuda": "13.0"}
 NEAREST_SINCE = "0.50.0"
-WORDS = ("bnb-4bit", "bnb-8bit", "4bit", "8bit", "nf4", "int8", "qlora")
+QUANTISATION_WANTS = ("bnb-4bit", "bnb-8bit", "4bit", "8bit", "nf4", "int8", "qlora")
 CITE = "bitsandbytes/cextension.py, get_cuda_bnb_library_path"
 
 
@@ -91,32 +90,34 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     cuda = facts.value("torch.cuda") if installed is not None else None
     if cuda is None:
         return None
-    asked = job.asks(facts, *WORDS)
-    linked = facts.value("extension.linked") if asked else facts.known("extension.linked")
+    requested = job_request.job_asks_for(facts, *QUANTISATION_WANTS)
+    linked = facts.value("extension.linked") if requested else facts.value_if_known("extension.linked")
     carries = ((linked or {}).get("bitsandbytes") or {}).get("carries")
-    if carries is None or _has(facts, str(installed), str(cuda), [str(one) for one in carries]):
+    if carries is None or _finds_cuda_library(
+        facts, str(installed), str(cuda), [str(one) for one in carries]
+    ):
         return None
-    listed = cards.listed([str(one) for one in carries]) or "no CUDA at all"
+    listed = visible_gpus.join_names([str(one) for one in carries]) or "no CUDA at all"
     return Finding(
         CODE,
-        SEVERITY if asked else "warning",
+        SEVERITY if requested else "warning",
         f"bitsandbytes {installed} has no library for CUDA {cuda}; it has {listed}",
         found=tuple(facts.fact(k) for k in ("package.bitsandbytes", "torch.cuda", "extension.linked")),
-        needs=(Need("package.bitsandbytes", f"a library for CUDA {cuda}", cite=CITE),),
+        needs=(Requirement("package.bitsandbytes", f"a library for CUDA {cuda}", cite=CITE),),
         so="loading in 4 or 8 bits and the 8-bit optimisers fail",
         fix=(
-            remedy.install(facts, "install the newest bitsandbytes", "--upgrade", "bitsandbytes"),
-            Step("or take a torch built for a CUDA that it has a library for"),
+            fix_steps.install_step(facts, "install the newest bitsandbytes", "--upgrade", "bitsandbytes"),
+            FixStep("or take a torch built for a CUDA that it has a library for"),
         ),
     )
 
 
-def _has(facts: Facts, installed: str, cuda: str, carries: list[str]) -> bool:
+def _finds_cuda_library(facts: Facts, installed: str, cuda: str, carries: list[str]) -> bool:
     """Return whether it finds a library: the one BNB_CUDA_VERSION names, torch's, or from 0.50 on a near one."""
-    forced = str(facts.known("env.BNB_CUDA_VERSION") or "")
+    forced = str(facts.value_if_known("env.BNB_CUDA_VERSION") or "")
     if forced.isdecimal() and len(forced) > 2:
         return f"{forced[:-1]}.{forced[-1]}" in carries
-    if any(versions.minor(one) == versions.minor(cuda) for one in carries):
+    if any(versions.major_minor(one) == versions.major_minor(cuda) for one in carries):
         return True
-    near = any(versions.major(one) == versions.major(cuda) for one in carries)
-    return near and versions.compare(installed, NEAREST_SINCE) >= 0
+    near = any(versions.major_version(one) == versions.major_version(cuda) for one in carries)
+    return near and versions.compare_versions(installed, NEAREST_SINCE) >= 0

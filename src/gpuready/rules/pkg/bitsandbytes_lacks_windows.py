@@ -9,7 +9,7 @@ not on the path: another cause.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG035"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "argument of type 'WindowsPath' is not iterable",
     {"says": "CUDA SETUP: Loading binary {}:\\{}libbitsandbytes"},
     {"says": "Could not find module '{}libbitsandbytes"},
@@ -34,8 +34,8 @@ SIGNS = (
     {"says": "function 'cquantize_blockwise_{name}' not found"},
     {"says": "function 'cget_col_row_stats' not found"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ Upgrade bitsandbytes to 0.45 or newer. A Triton that is not installed at all is 
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG030"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "No module named 'triton.ops'", "in": "exception"},
     {"says": "No module named 'triton.ops"},
     {"says": "cannot import name '{name}' from 'triton", "in": "exception", "with": ("bitsandbytes",)},
@@ -26,8 +26,8 @@ SIGNS = (
     {"says": "has no attribute 'llrint'", "in": "exception", "with": ("bitsandbytes",)},
     {"says": "module 'triton' has no attribute", "in": "exception", "with": ("bitsandbytes",)},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,7 +10,7 @@ that is a git-lfs pointer fails in the same function, and is another matter.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG032"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {
         "says": "Weights only load failed",
         "without": ("Unsupported operand 118", "invalid load key", "Unsupported operand 60"),
@@ -39,8 +39,8 @@ SIGNS = (
     {"says": "Trying to call reduce for unrecognized function"},
     {"says": "Can only build Tensor, {}but got", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

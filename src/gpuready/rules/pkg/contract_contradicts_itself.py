@@ -11,9 +11,9 @@ of the framework, or leave one of the two packages out.
 from __future__ import annotations
 
 from gpuready.contracts import when as conditions
-from gpuready.contracts.sharing import apart
-from gpuready.model import Fact, Finding, Need, Step
-from gpuready.rules import cards
+from gpuready.contracts.pin_conflicts import contradicting_needs
+from gpuready.model import Fact, Finding, FixStep, Requirement
+from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CODE = "PKG024"
 SEVERITY = "error"
 READS = ("package.*", "python.version", "job.*", "gpu.*", "platform.*", "torch.*", "os.*")
-SIGNS = ({"says": "your requirements are unsatisfiable", "as": "clue", "cause": "missing-python-package"},)
+PATTERNS = ({"says": "your requirements are unsatisfiable", "as": "clue", "cause": "missing-python-package"},)
 CONTRACT = {
     "needs": (
         {"key": "package.opentelemetry-sdk", "want": ">=1.30", "cite": "ray 2.48.0"},
@@ -36,28 +36,30 @@ HEALTHY = BROKEN | {"job.wants": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = list(contradictions(facts, contract))
-    if not found:
+    pairs = list(find_contradictions(facts, contract))
+    if not pairs:
         return None
-    told = [f"{a.key.removeprefix('package.')} {a.want} and {b.want}" for a, b in found]
+    descriptions = [f"{a.key.removeprefix('package.')} {a.want} and {b.want}" for a, b in pairs]
     return Finding(
         CODE,
         SEVERITY,
-        f"{contract.name} asks for what no version is: {cards.listed(told, 3)}",
-        found=tuple(_there(facts, a) for a, _ in found),
-        needs=tuple(need for pair in found for need in pair),
+        f"{contract.name} asks for what no version is: {visible_gpus.join_names(descriptions, 3)}",
+        found=tuple(_installed_fact(facts, a) for a, _ in pairs),
+        needs=tuple(need for pair in pairs for need in pair),
         so="an installer refuses its requirements on every machine",
-        fix=(Step("choose another variant of the framework, or leave out one of the packages that ask"),),
+        fix=(FixStep("choose another variant of the framework, or leave out one of the packages that ask"),),
     )
 
 
-def contradictions(facts: Facts, contract: Contract) -> Iterator[tuple[Need, Need]]:
+def find_contradictions(facts: Facts, contract: Contract) -> Iterator[tuple[Requirement, Requirement]]:
     """Yield for each package the first two needs in force that no version satisfies together."""
-    for pairs in apart(contract):
-        yield from [pair for pair in pairs if all(conditions.applies(n.when, facts) for n in pair)][:1]
+    for pairs in contradicting_needs(contract):
+        yield from [pair for pair in pairs if all(conditions.condition_applies(n.when, facts) for n in pair)][
+            :1
+        ]
 
 
-def _there(facts: Facts, need: Need) -> Fact:
-    if facts.known(need.key) is not None:
+def _installed_fact(facts: Facts, need: Requirement) -> Fact:
+    if facts.value_if_known(need.key) is not None:
         return facts.fact(need.key)
     return Fact(need.key, "no version is both", "the contract's own needs", "stated")

@@ -12,22 +12,22 @@ GPUs and drivers can be shared.
 
 from __future__ import annotations
 
-from gpuready.contracts.sharing import between, pins
-from gpuready.model import Fact, Finding, Need, Step
-from gpuready.rules import cards
+from gpuready.contracts.pin_conflicts import conflicts_between, required_pins
+from gpuready.model import Fact, Finding, FixStep, Requirement
+from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
-    from gpuready.contracts.sharing import Clash, Pins
+    from gpuready.contracts.pin_conflicts import PinClash, Pins
     from gpuready.model import Contract, Facts
 
 CODE = "PKG008"
 SEVERITY = "error"
 READS = ("contract.*", "package.*", "python.version")
-SIGNS = (
+PATTERNS = (
     {
         "says": "because these package versions have conflicting dependencies",
         "as": "clue",
@@ -39,53 +39,55 @@ BROKEN = {
     "package.transformers": "5.20.1",
     "contract.others": {"axolotl 0.21": {"transformers": [{"want": "==5.20.1", "cite": "METADATA:40"}]}},
 }
-MOST = 3
+MAX_SHOWN = 3
 HEALTHY = {"contract.others": {"axolotl 0.21": {"transformers": [{"want": ">=4.50", "cite": "METADATA:40"}]}}}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "contract.others" not in facts:
         return None  # no other framework was requested
-    mine = pins(contract)
-    rest: Mapping[str, Pins] = facts.value("contract.others") or {}
-    found = [(name, clash) for name, theirs in rest.items() for clash in between(mine, theirs)]
-    if not found:
+    own_pins = required_pins(contract)
+    other_pins: Mapping[str, Pins] = facts.value("contract.others") or {}
+    clashes = [
+        (name, clash) for name, theirs in other_pins.items() for clash in conflicts_between(own_pins, theirs)
+    ]
+    if not clashes:
         return None
-    frameworks = list(dict.fromkeys(name for name, _ in found))
-    packages = list(dict.fromkeys(clash[0] for _, clash in found))
-    shown = [(name, clash) for name, clash in found if clash[0] in packages[:MOST]][:MOST]
+    frameworks = list(dict.fromkeys(name for name, _ in clashes))
+    packages = list(dict.fromkeys(clash[0] for _, clash in clashes))
+    displayed = [(name, clash) for name, clash in clashes if clash[0] in packages[:MAX_SHOWN]][:MAX_SHOWN]
     return Finding(
         CODE,
         SEVERITY,
-        f"no environment holds both {contract.name} and {cards.listed(frameworks)}: "
-        f"{cards.listed(packages, MOST)}",
-        found=tuple(_found(facts, name, clash) for name, clash in shown),
-        needs=tuple(need for name, clash in shown for need in _needs(facts, name, clash)),
+        f"no environment holds both {contract.name} and {visible_gpus.join_names(frameworks)}: "
+        f"{visible_gpus.join_names(packages, MAX_SHOWN)}",
+        found=tuple(_conflicting_fact(facts, name, clash) for name, clash in displayed),
+        needs=tuple(need for name, clash in displayed for need in _conflicting_needs(facts, name, clash)),
         so="whichever is installed second breaks the first",
-        fix=(Step("give each framework an environment of its own"),),
+        fix=(FixStep("give each framework an environment of its own"),),
     )
 
 
-def _found(facts: Facts, theirs: str, clash: Clash) -> Fact:
+def _conflicting_fact(facts: Facts, theirs: str, clash: PinClash) -> Fact:
     """Return what is installed or, if unknown, what the other framework would install."""
     package, _, pin = clash
-    if facts.known(key(package)) is not None:
-        return facts.fact(key(package))
-    return Fact(key(package), f"{theirs}: {pin['want']}", pin["cite"], "stated")
+    if facts.value_if_known(pinned_fact_key(package)) is not None:
+        return facts.fact(pinned_fact_key(package))
+    return Fact(pinned_fact_key(package), f"{theirs}: {pin['want']}", pin["cite"], "stated")
 
 
-def _needs(facts: Facts, theirs: str, clash: Clash) -> Iterator[Need]:
+def _conflicting_needs(facts: Facts, theirs: str, clash: PinClash) -> Iterator[Requirement]:
     package, a, b = clash
-    yield Need(key(package), a["want"], cite=a["cite"])
-    if facts.known(key(package)) is not None:
-        yield Need(key(package), b["want"], cite=f"{theirs}: {b['cite']}")
+    yield Requirement(pinned_fact_key(package), a["want"], cite=a["cite"])
+    if facts.value_if_known(pinned_fact_key(package)) is not None:
+        yield Requirement(pinned_fact_key(package), b["want"], cite=f"{theirs}: {b['cite']}")
 
 
-def others(contract: Contract, every: Iterable[Contract]) -> dict[str, Any]:
+def pins_of_others(contract: Contract, contracts: Iterable[Contract]) -> dict[str, Any]:
     """Return the value of ``contract.others`` for one of several contracts: the pins of the others, by name."""
-    return {one.name: pins(one) for one in every if one.name != contract.name}
+    return {one.name: required_pins(one) for one in contracts if one.name != contract.name}
 
 
-def key(package: str) -> str:
+def pinned_fact_key(package: str) -> str:
     """Return the fact key that pins of this name refer to."""
     return package if "." in package else f"package.{package}"

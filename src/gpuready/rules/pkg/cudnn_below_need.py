@@ -11,8 +11,8 @@ told elsewhere. Upgrade the package that brings it within what torch takes, or t
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import needs, remedy
+from gpuready.model import Finding, FixStep
+from gpuready.rules import contract_needs, fix_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG015"
 SEVERITY = "error"
-READS = ("cudnn.version", "libcudnn.path", "torch.cuda", "torch.version", *remedy.READS)
-SIGNS = (
+READS = ("cudnn.version", "libcudnn.path", "torch.cuda", "torch.version", *fix_steps.READS)
+PATTERNS = (
     "cuDNN version incompatibility: PyTorch was compiled",
     {
         "says": "libcudnn.so.{major}: cannot open shared object file",
@@ -59,12 +59,14 @@ LIBRARY = {"cudnn.version": ("cuDNN", "libcudnn.path"), "nccl.version": ("NCCL",
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return below(facts, contract, "cudnn.version", CODE, "kernels that it relies on are missing or fail")
+    return library_below_need(
+        facts, contract, "cudnn.version", CODE, "kernels that it relies on are missing or fail"
+    )
 
 
-def below(facts: Facts, contract: Contract, key: str, code: str, so: str) -> Finding | None:
+def library_below_need(facts: Facts, contract: Contract, key: str, code: str, so: str) -> Finding | None:
     """Return a finding if a library of torch is missing or older than required; shared with the NCCL rule."""
-    failed = needs.unmet(facts, contract.wants(key))
+    failed = contract_needs.unmet_needs(facts, contract.requirements_for(key))
     # Without a CUDA build of torch there is none; other rules report that.
     if not failed or (facts.value(key) is None and facts.value("torch.cuda") is None):
         return None
@@ -73,13 +75,14 @@ def below(facts: Facts, contract: Contract, key: str, code: str, so: str) -> Fin
     version = facts.value(key)
     return Finding(
         code,
-        needs.severity(failed),
+        contract_needs.worst_need_severity(failed),
         f"the {name} of torch is {version}, not what is asked for" if version else f"there is no {name}",
         found=(facts.fact(key), facts.fact("torch.version"), facts.fact(path)),
         needs=tuple(failed),
         so=so,
         fix=(
-            remedy.another_torch(facts, contract) or Step("install a newer torch, which brings its own"),
-            Step(f"or bring {name} to {wanted} where torch takes it from the system"),
+            fix_steps.replace_torch_step(facts, contract)
+            or FixStep("install a newer torch, which brings its own"),
+            FixStep(f"or bring {name} to {wanted} where torch takes it from the system"),
         ),
     )

@@ -10,7 +10,7 @@ is another matter.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG031"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "No module named 'torch._six'", "in": "exception"},
     {"says": "No module named 'torch._six'"},
     {"says": "from 'torch.distributed.elastic.agent.server.api'", "in": "exception"},
@@ -47,8 +47,8 @@ SIGNS = (
     {"says": "CUDA version mismatch! DeepSpeed ops"},
     {"says": "requires torch {}", "in": "exception", "with": ("deepspeed",)},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,8 +10,8 @@ warns at the start that it does not know the GPU: then torch is the one to be re
 
 from __future__ import annotations
 
-from gpuready.rules import told
-from gpuready.rules.heard import COMPILED
+from gpuready.rules import log_findings
+from gpuready.rules.log_phrases import EXTENSION_FRAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 CODE = "PKG025"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {
         "says": "no kernel image is available for execution on the device",
-        "with": COMPILED,
+        "with": EXTENSION_FRAMES,
         "unless": ("is not compatible with the current PyTorch",),
     },
     {
         "says": "no kernel image is available for execution on the device at line",
         "unless": ("is not compatible with the current PyTorch",),
     },
-    {"says": "CUDA error: invalid device function", "with": COMPILED},
-    {"says": "CUDA error: named symbol not found", "with": COMPILED, "as": "clue"},
+    {"says": "CUDA error: invalid device function", "with": EXTENSION_FRAMES},
+    {"says": "CUDA error: named symbol not found", "with": EXTENSION_FRAMES, "as": "clue"},
     {"says": "was not compiled for the current GPU"},
     {"says": "is not compiled with support for this GPU"},
     {"says": "has no kernel image for compute capability"},
@@ -82,8 +82,8 @@ SIGNS = (
     {"says": "GPUassert: invalid device function"},
     {"says": "Warp CUDA error 209: no kernel image is available"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -13,8 +13,8 @@ build it here with ``--no-build-isolation``; after every change of torch anew.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, fits, remedy
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fix_steps, torch_compatibility, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG011"
 SEVERITY = "error"
-READS = ("torch.abi", "extension.linked", *fits.READS)
-OWN = (
+READS = ("torch.abi", "extension.linked", *torch_compatibility.READS)
+OTHER_RULES_EXTENSIONS = (
     "flash_attn_2_cuda",
     "flash_attn_3",
     "flash_attn_cuda",
@@ -37,19 +37,19 @@ OWN = (
     "dropout_layer_norm",
 )
 """Extensions that have rules of their own."""
-SIGNS = (
-    {"says": ": undefined symbol: _Z", "without": OWN},
-    {"says": ".so: undefined symbol: THP", "without": OWN},
-    {"says": "undefined symbol: aoti_torch", "without": OWN},
-    {"says": "undefined symbol: torch_", "without": OWN},
+PATTERNS = (
+    {"says": ": undefined symbol: _Z", "without": OTHER_RULES_EXTENSIONS},
+    {"says": ".so: undefined symbol: THP", "without": OTHER_RULES_EXTENSIONS},
+    {"says": "undefined symbol: aoti_torch", "without": OTHER_RULES_EXTENSIONS},
+    {"says": "undefined symbol: torch_", "without": OTHER_RULES_EXTENSIONS},
     {"says": "libtorch_cuda_cu.so: cannot open shared object file"},
     {"says": "libtorch_cuda_cpp.so: cannot open shared object file"},
-    {"says": "libc10_cuda.so: cannot open shared object file", "without": OWN},
-    {"says": "libc10.so: cannot open shared object file", "without": OWN},
-    {"says": "libtorch_cuda.so: cannot open shared object file", "without": OWN},
-    {"says": "libtorch.so: cannot open shared object file", "without": OWN},
-    {"says": "libtorch_python.so: cannot open shared object file", "without": OWN},
-    {"says": "libtorch_cpu.so: cannot open shared object file", "without": OWN},
+    {"says": "libc10_cuda.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
+    {"says": "libc10.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
+    {"says": "libtorch_cuda.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
+    {"says": "libtorch.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
+    {"says": "libtorch_python.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
+    {"says": "libtorch_cpu.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
     {
         "says": "'_OpNamespace' '{space}' object has no attribute",
         "in": "exception",
@@ -78,7 +78,7 @@ BROKEN = {
             "missing": (),
         }
     },
-    **{f"package.{name}": None for name in fits.EXTENSIONS if name != "flash-attn"},
+    **{f"package.{name}": None for name in torch_compatibility.EXTENSIONS if name != "flash-attn"},
 }
 HEALTHY = BROKEN | {"torch.abi": True}
 
@@ -86,31 +86,41 @@ HEALTHY = BROKEN | {"torch.abi": True}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    known = fits.linked(facts, contract)
+    known = torch_compatibility.linked_extensions(facts, contract)
     rows = {name: row for name, row in known.items() if row.get("torch") and row.get("abi")}
     if not rows:
         return None
-    grave = any(fits.weight(facts, contract, name) == "error" for name in rows)
-    abi = facts.value("torch.abi") if grave else facts.known("torch.abi")
-    mine = None if abi is None else "cxx11" if abi else "old"
-    found = [name for name, row in rows.items() if mine is not None and row["abi"] != mine]
-    if not found:
+    has_error = any(torch_compatibility.package_severity(facts, contract, name) == "error" for name in rows)
+    abi = facts.value("torch.abi") if has_error else facts.value_if_known("torch.abi")
+    torch_abi = None if abi is None else "cxx11" if abi else "old"
+    mismatched = [name for name, row in rows.items() if torch_abi is not None and row["abi"] != torch_abi]
+    if not mismatched:
         return None
     return Finding(
         CODE,
-        fits.graver(fits.weight(facts, contract, name) for name in found),
-        f"built for the other C++ ABI than this torch: {cards.listed(found)}",
+        torch_compatibility.worst_severity(
+            torch_compatibility.package_severity(facts, contract, name) for name in mismatched
+        ),
+        f"built for the other C++ ABI than this torch: {visible_gpus.join_names(mismatched)}",
         found=(facts.fact("extension.linked"), facts.fact("torch.abi"), facts.fact("torch.version")),
-        needs=tuple(Need(f"package.{n}", f"{mine} ABI", cite=_cite(rows[n])) for n in found),
+        needs=tuple(
+            Requirement(f"package.{n}", f"{torch_abi} ABI", cite=_symbols_citation(rows[n]))
+            for n in mismatched
+        ),
         so="its import ends with an undefined symbol of torch's",
-        fix=(_built(facts, found), Step("or take the ready-made wheel for this torch and this ABI")),
+        fix=(
+            _rebuild_step(facts, mismatched),
+            FixStep("or take the ready-made wheel for this torch and this ABI"),
+        ),
     )
 
 
-def _cite(row: dict[str, Any]) -> str:
+def _symbols_citation(row: dict[str, Any]) -> str:
     return f"the symbols that {row.get('file') or 'its file'} asks for"
 
 
-def _built(facts: Facts, names: list[str]) -> Step:
+def _rebuild_step(facts: Facts, names: list[str]) -> FixStep:
     words = ("--no-build-isolation", "--no-deps", "--reinstall", *names)
-    return remedy.install(facts, f"build {cards.listed(names)} here, with this torch", *words)
+    return fix_steps.install_step(
+        facts, f"build {visible_gpus.join_names(names)} here, with this torch", *words
+    )

@@ -14,9 +14,8 @@ own. Install the package's build for torch's CUDA, or a torch of the package's.
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, fits
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import torch_compatibility, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG010"
 SEVERITY = "error"
-READS = ("torch.cuda", "extension.linked", *fits.READS)
-SIGNS = (
+READS = ("torch.cuda", "extension.linked", *torch_compatibility.READS)
+PATTERNS = (
     {
         "says": "libcudart.so.{major}: cannot open shared object file",
         "without": (
@@ -134,13 +133,13 @@ BROKEN = {
             "missing": ("libcudart.so.12",),
         }
     },
-    **{f"package.{name}": None for name in fits.EXTENSIONS if name != "xformers"},
+    **{f"package.{name}": None for name in torch_compatibility.EXTENSIONS if name != "xformers"},
 }
 HEALTHY = BROKEN | {"torch.cuda": "12.8"}
-OWN_MAJOR = ("libcudart.so.", "libcublas.so.", "libcublasLt.so.", "libnvrtc.so.")
+CUDA_NUMBERED_LIBRARIES = ("libcudart.so.", "libcublas.so.", "libcublasLt.so.", "libnvrtc.so.")
 """Libraries whose number is their CUDA major."""
 
-SETTLED = {"torchvision": "error", "torchao": "warning"}
+FIXED_SEVERITY = {"torchvision": "error", "torchao": "warning"}
 """Severities that do not depend on the job: torchvision is imported by many packages, torchao is optional."""
 
 
@@ -148,47 +147,58 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     cuda = facts.value("torch.cuda") if "cuda" in contract.platforms else None
     if cuda is None:
         return None
-    mine = versions.major(cuda)
-    rows = fits.linked(facts, contract)
-    majors = {name: _major(row) for name, row in rows.items() if name != "bitsandbytes"}
-    found = {name: major for name, major in majors.items() if major is not None and major != mine}
-    if not found:
+    torch_major = versions.major_version(cuda)
+    rows = torch_compatibility.linked_extensions(facts, contract)
+    majors = {name: _cuda_major_of_file(row) for name, row in rows.items() if name != "bitsandbytes"}
+    mismatched = {name: major for name, major in majors.items() if major is not None and major != torch_major}
+    if not mismatched:
         return None
-    return _finding(facts, contract, found, mine)
+    return _other_cuda_finding(facts, contract, mismatched, torch_major)
 
 
-def _finding(facts: Facts, contract: Contract, found: dict[str, int], mine: int) -> Finding:
-    rows = fits.linked(facts, contract)
-    named = cards.listed([f"{name} (CUDA {major})" for name, major in found.items()])
-    majors = cards.listed([str(major) for major in dict.fromkeys(found.values())])
+def _other_cuda_finding(
+    facts: Facts, contract: Contract, mismatched: dict[str, int], torch_major: int
+) -> Finding:
+    rows = torch_compatibility.linked_extensions(facts, contract)
+    named = visible_gpus.join_names([f"{name} (CUDA {major})" for name, major in mismatched.items()])
+    majors = visible_gpus.join_names([str(major) for major in dict.fromkeys(mismatched.values())])
     return Finding(
         CODE,
-        fits.graver(_weight(facts, contract, name, rows[name]) for name in found),
+        torch_compatibility.worst_severity(
+            _extension_severity(facts, contract, name, rows[name]) for name in mismatched
+        ),
         f"linked to another CUDA than torch's {facts.value('torch.cuda')}: {named}",
         found=(facts.fact("extension.linked"), facts.fact("torch.cuda")),
-        needs=tuple(Need(f"package.{n}", f"CUDA {mine}", cite=_cite(rows[n])) for n in found),
+        needs=tuple(
+            Requirement(f"package.{n}", f"CUDA {torch_major}", cite=_libraries_citation(rows[n]))
+            for n in mismatched
+        ),
         so="its import ends with libcudart: cannot open shared object file, or loads a second CUDA",
         fix=(
-            Step(f"install {cards.listed(list(found))} built for CUDA {mine}, or build it here"),
-            Step(f"or install a torch built for CUDA {majors}"),
+            FixStep(
+                f"install {visible_gpus.join_names(list(mismatched))} built for CUDA {torch_major}, or build it here"
+            ),
+            FixStep(f"or install a torch built for CUDA {majors}"),
         ),
     )
 
 
-def _major(row: dict[str, Any]) -> int | None:
+def _cuda_major_of_file(row: dict[str, Any]) -> int | None:
     """Return the CUDA major a file links to, by its runtime or by a library it misses."""
     if row.get("cudart"):
         return int(row["cudart"]) if str(row["cudart"]).isdecimal() else None
-    missing = [str(name) for name in row.get("missing") or () if str(name).startswith(OWN_MAJOR)]
+    missing = [
+        str(name) for name in row.get("missing") or () if str(name).startswith(CUDA_NUMBERED_LIBRARIES)
+    ]
     numbers = [name.rpartition(".so.")[2].partition(".")[0] for name in missing]
     return next((int(number) for number in numbers if number.isdecimal()), None)
 
 
-def _weight(facts: Facts, contract: Contract, name: str, row: dict[str, Any]) -> str:
-    if name in SETTLED:
-        return SETTLED[name]
-    return fits.weight(facts, contract, name) if row.get("missing") else "warning"
+def _extension_severity(facts: Facts, contract: Contract, name: str, row: dict[str, Any]) -> str:
+    if name in FIXED_SEVERITY:
+        return FIXED_SEVERITY[name]
+    return torch_compatibility.package_severity(facts, contract, name) if row.get("missing") else "warning"
 
 
-def _cite(row: dict[str, Any]) -> str:
+def _libraries_citation(row: dict[str, Any]) -> str:
     return f"the libraries that {row.get('file') or 'its file'} names"

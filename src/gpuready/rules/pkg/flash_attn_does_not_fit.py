@@ -13,10 +13,9 @@ wheels are known. Which GPUs it serves is another rule's. Take the wheel for thi
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import packages as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, fits, needs
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import contract_needs, torch_compatibility, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG012"
 SEVERITY = "error"
-READS = ("torch.cuda", "torch.abi", *fits.READS)
-SIGNS = (
+READS = ("torch.cuda", "torch.abi", *torch_compatibility.READS)
+PATTERNS = (
     "flash_attn_2_cuda{}undefined symbol",
     "flash_attn_3_cuda{}undefined symbol",
     "flash_attn_cuda{}undefined symbol",
@@ -66,7 +65,7 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128", "torch.abi": True}
 KEY = "package.flash-attn"
-SDPA = Step("or leave flash-attn out: torch's own attention (SDPA) serves the same models")
+SDPA = FixStep("or leave flash-attn out: torch's own attention (SDPA) serves the same models")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -74,33 +73,37 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     installed = facts.value(KEY)
     if installed is None:
-        return _unbuilt(facts, contract)
+        return _must_compile_finding(facts, contract)
     import re
 
     made = re.search(r"cu(1\d)\d*torch(\d+\.\d+)(?:\.\d+)?(?:cxx11abi(true|false))?", str(installed).lower())
-    torch = fits.release(facts) if made else None
-    wrong = _differs(facts, made, torch) if made and torch else []
+    torch = torch_compatibility.installed_torch_release(facts) if made else None
+    wrong = _wheel_differences(facts, made, torch) if made and torch else []
     if not wrong:
         return None
     return Finding(
         CODE,
-        fits.weight(facts, contract, "flash-attn"),
-        f"flash-attn {installed} is made for another {cards.listed(wrong)}",
+        torch_compatibility.package_severity(facts, contract, "flash-attn"),
+        f"flash-attn {installed} is made for another {visible_gpus.join_names(wrong)}",
         found=tuple(facts.fact(key) for key in (KEY, "torch.version", "torch.cuda")),
-        needs=(Need(KEY, f"for torch {torch}", cite=str((catalogue.package("flash-attn") or {})["source"])),),
+        needs=(
+            Requirement(
+                KEY, f"for torch {torch}", cite=str((catalogue.find_package("flash-attn") or {})["source"])
+            ),
+        ),
         so="its import ends with an undefined symbol or a missing library",
         fix=(
-            Step(f"install the flash-attn wheel for torch {torch}, or build it with --no-build-isolation"),
+            FixStep(f"install the flash-attn wheel for torch {torch}, or build it with --no-build-isolation"),
             SDPA,
         ),
     )
 
 
-def _differs(facts: Facts, made: re.Match[str], torch: str) -> list[str]:
+def _wheel_differences(facts: Facts, made: re.Match[str], torch: str) -> list[str]:
     """Return what a prebuilt wheel was made for that differs from this torch."""
-    wrong = ["torch"] if versions.minor(torch) != versions.minor(made[2]) else []
+    wrong = ["torch"] if versions.major_minor(torch) != versions.major_minor(made[2]) else []
     cuda = facts.value("torch.cuda")
-    if cuda is not None and versions.major(cuda) != int(made[1]):
+    if cuda is not None and versions.major_version(cuda) != int(made[1]):
         wrong.append("CUDA")
     if made[3] and not wrong:  # with another torch the ABI does not matter
         abi = facts.value("torch.abi")
@@ -108,23 +111,30 @@ def _differs(facts: Facts, made: re.Match[str], torch: str) -> list[str]:
     return wrong
 
 
-def _unbuilt(facts: Facts, contract: Contract) -> Finding | None:
+def _must_compile_finding(facts: Facts, contract: Contract) -> Finding | None:
     """Return a warning if it is required, absent, and no accepted version has a wheel for this torch."""
-    required = [need for need in contract.wants(KEY) if need.level == "required"]
-    asked = needs.in_force(facts, required)
-    torch = fits.release(facts) if asked else None
-    rows = (catalogue.package("flash-attn") or {}).get("version", ())
-    taken = [r for r in rows if all(n.want == "*" or versions.satisfies(r["version"], n.want) for n in asked)]
+    required = [need for need in contract.requirements_for(KEY) if need.level == "required"]
+    in_force = contract_needs.needs_in_force(facts, required)
+    torch = torch_compatibility.installed_torch_release(facts) if in_force else None
+    rows = (catalogue.find_package("flash-attn") or {}).get("version", ())
+    taken = [
+        r
+        for r in rows
+        if all(n.want == "*" or versions.satisfies_specifier(r["version"], n.want) for n in in_force)
+    ]
     if not torch or not taken or any("wheels" not in r for r in taken):
         return None
-    if any(versions.minor(one) == versions.minor(torch) for r in taken for one in r["wheels"]):
+    if any(versions.major_minor(one) == versions.major_minor(torch) for r in taken for one in r["wheels"]):
         return None
     return Finding(
         CODE,
         "warning",
         f"there is no ready-made flash-attn {taken[-1]['version']} for torch {torch}: it has to be compiled",
         found=(facts.fact(KEY), facts.fact("torch.version")),
-        needs=tuple(asked),
+        needs=tuple(in_force),
         so="its install compiles for a long time and needs a CUDA toolkit of torch's major",
-        fix=(Step(f"take a torch that it has wheels for: {cards.listed(taken[-1]['wheels'])}"), SDPA),
+        fix=(
+            FixStep(f"take a torch that it has wheels for: {visible_gpus.join_names(taken[-1]['wheels'])}"),
+            SDPA,
+        ),
     )

@@ -11,17 +11,17 @@ names one that does. Packages that the contract only recommends are named in a l
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need
-from gpuready.rules import cards, job, needs, remedy
+from gpuready.model import Finding, Requirement
+from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Step
+    from gpuready.model import Contract, Facts, FixStep
 
 CODE = "PKG002"
 SEVERITY = "error"
-READS = (*remedy.READS, "python.duplicates")
-SIGNS = (
+READS = (*fix_steps.READS, "python.duplicates")
+PATTERNS = (
     {
         "says": "None of PyTorch, TensorFlow >= 2.0, or Flax have been found",
         "as": "clue",
@@ -42,77 +42,86 @@ HEALTHY = {"package.demo": "1.0", "package.torch": "2.8.0+cu128", "python.path":
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    own, required = _own(contract), _asked(facts, contract, "required")
-    absent = [n for n in [*own, *needs.in_force(facts, required)] if _is_absent(facts, n.key)]
+    own, required = _implied_needs(contract), _package_needs(facts, contract, "required")
+    absent = [
+        n for n in [*own, *contract_needs.needs_in_force(facts, required)] if _is_package_absent(facts, n.key)
+    ]
     if not absent:
-        return _recommended(facts, contract)
-    shown = _worth_showing(contract, absent)
-    names = list(dict.fromkeys(_package(need) for need in shown))
+        return _recommended_finding(facts, contract)
+    to_show = _needs_to_show(contract, absent)
+    names = list(dict.fromkeys(_package_name(need) for need in to_show))
     rest = len({need.key for need in absent}) - len(names)
     return Finding(
         CODE,
         SEVERITY,
-        f"not installed: {cards.listed(names)}" + (f", and {rest} more that it needs" if rest else ""),
+        f"not installed: {visible_gpus.join_names(names)}"
+        + (f", and {rest} more that it needs" if rest else ""),
         found=tuple(facts.fact(f"package.{name}") for name in names),
-        needs=tuple(shown),
+        needs=tuple(to_show),
         so=f"{contract.framework} does not start, or fails where it imports them",
-        fix=_ways_out(facts, contract, absent),
+        fix=_install_missing_steps(facts, contract, absent),
     )
 
 
-def _is_absent(facts: Facts, key: str) -> bool:
+def _is_package_absent(facts: Facts, key: str) -> bool:
     """Return whether a package is absent, also under the name it has on another platform."""
-    twice = facts.known("python.duplicates") or ()
-    if any(row["name"] == key[8:] for row in twice) or facts.value(key) is not None:
+    duplicates = facts.value_if_known("python.duplicates") or ()
+    if any(row["name"] == key[8:] for row in duplicates) or facts.value(key) is not None:
         return False
     if key != "package.triton":
         return True
-    from gpuready.rules.pkg.triton_differs_from_torch import OTHER_NAMES
+    from gpuready.rules.pkg.triton_differs_from_torch import TRITON_FORKS
 
-    return not any(facts.known(f"package.{name}") for name in OTHER_NAMES)
+    return not any(facts.value_if_known(f"package.{name}") for name in TRITON_FORKS)
 
 
-def _own(contract: Contract) -> list[Need]:
+def _implied_needs(contract: Contract) -> list[Requirement]:
     """Return the framework's distribution, and torch, which every GPU contract needs even if it does not say so."""
-    torch = "torch" if cards.platforms(contract) else ""
+    torch = "torch" if visible_gpus.accelerator_platforms(contract) else ""
     names = [name for name in (contract.distribution, torch) if name]
     stated = {need.key for need in contract.needs if need.level == "required" and not need.when}
-    return [Need(f"package.{n}", "*", cite=contract.name) for n in names if f"package.{n}" not in stated]
+    return [
+        Requirement(f"package.{n}", "*", cite=contract.name) for n in names if f"package.{n}" not in stated
+    ]
 
 
-def _asked(facts: Facts, contract: Contract, level: str) -> list[Need]:
+def _package_needs(facts: Facts, contract: Contract, level: str) -> list[Requirement]:
     # PKG005 reports what a device map needs.
-    told = {"package.accelerate"} if job.maps_devices(facts) else set()
-    return [n for n in contract.wants("package.*") if n.level == level and n.key not in told]
+    other_rules = {"package.accelerate"} if job_request.uses_device_map(facts) else set()
+    return [
+        n for n in contract.requirements_for("package.*") if n.level == level and n.key not in other_rules
+    ]
 
 
-def _worth_showing(contract: Contract, absent: list[Need]) -> list[Need]:
+def _needs_to_show(contract: Contract, absent: list[Requirement]) -> list[Requirement]:
     """Omit dependencies if the framework itself is missing; keep torch, which comes in many builds."""
     headline = [n for n in absent if n.key in (f"package.{contract.distribution}", "package.torch")]
     return headline if any(n.key != "package.torch" for n in headline) else absent
 
 
-def _package(need: Need) -> str:
+def _package_name(need: Requirement) -> str:
     return need.key.removeprefix("package.")
 
 
-def _ways_out(facts: Facts, contract: Contract, absent: list[Need]) -> tuple[Step, ...]:
+def _install_missing_steps(
+    facts: Facts, contract: Contract, absent: list[Requirement]
+) -> tuple[FixStep, ...]:
     """Install the framework by version, which brings the rest; follow the contract if no index has it."""
     wants: dict[str, str] = {}
     for need in absent:
-        name = _package(need)
+        name = _package_name(need)
         wants[name] = ",".join(w for w in (wants.get(name, "*"), need.want) if w != "*") or "*"
     if contract.distribution not in wants:
-        return (remedy.packages(facts, contract, wants),)
+        return (fix_steps.install_packages_step(facts, contract, wants),)
     own = [step for step in contract.steps if "install" in step.run]
-    if own and not any(_names(step, contract.distribution) for step in own):
+    if own and not any(_installs_distribution(step, contract.distribution) for step in own):
         return tuple(own)
     pin = f"=={contract.version}.*" if contract.version.count(".") < 2 else f"=={contract.version}"
     torch = {"torch": wants["torch"]} if "torch" in wants else {}
-    return (remedy.packages(facts, contract, torch | {contract.distribution: pin}),)
+    return (fix_steps.install_packages_step(facts, contract, torch | {contract.distribution: pin}),)
 
 
-def _names(step: Step, distribution: str) -> bool:
+def _installs_distribution(step: FixStep, distribution: str) -> bool:
     for word in step.run:
         name = word
         for mark in "[=<>~! ":
@@ -122,18 +131,26 @@ def _names(step: Step, distribution: str) -> bool:
     return False
 
 
-def _recommended(facts: Facts, contract: Contract) -> Finding | None:
-    asked = _asked(facts, contract, "recommended")
-    absent = [n for n in needs.in_force(facts, asked) if needs.glimpse(facts, n.key) is None]
+def _recommended_finding(facts: Facts, contract: Contract) -> Finding | None:
+    recommended = _package_needs(facts, contract, "recommended")
+    absent = [
+        n
+        for n in contract_needs.needs_in_force(facts, recommended)
+        if contract_needs.peek_fact(facts, n.key) is None
+    ]
     if not absent:
         return None
-    names = list(dict.fromkeys(_package(need) for need in absent))
+    names = list(dict.fromkeys(_package_name(need) for need in absent))
     return Finding(
         CODE,
         "info",
-        f"recommended by {contract.framework} and not installed: {cards.listed(names)}",
+        f"recommended by {contract.framework} and not installed: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(need.key) for need in absent),
         needs=tuple(absent),
         so="what uses them is slower or not there",
-        fix=(remedy.packages(facts, contract, {_package(need): need.want for need in absent}),),
+        fix=(
+            fix_steps.install_packages_step(
+                facts, contract, {_package_name(need): need.want for need in absent}
+            ),
+        ),
     )

@@ -12,8 +12,8 @@ environment is quicker and surer. Only packages that the contract names are look
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, remedy
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import fix_steps, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "PKG006"
 SEVERITY = "error"
 READS = ("python.half_installed", "python.duplicates", "torch.broken", "python.path")
-SIGNS = ({"says": "Ignoring invalid distribution", "as": "trace"},)
+PATTERNS = ({"says": "Ignoring invalid distribution", "as": "trace"},)
 BROKEN = {
     "python.half_installed": ("torch-2.8.0.dist-info",),
     "python.duplicates": (),
@@ -33,52 +33,64 @@ HEALTHY = BROKEN | {"python.half_installed": ("left_pad-1.0.dist-info",)}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    mine = _named(contract)
+    packages = _contract_packages(contract)
     entries = [str(entry) for entry in facts.value("python.half_installed") or ()]
-    half = sorted({_name(entry) for entry in entries if not entry.startswith("~")} & mine)
-    left = sorted({name for entry in entries for name in mine if _is_left_of(entry, name)})
-    twice = sorted({str(row["name"]) for row in facts.value("python.duplicates") or ()} & mine)
+    half = sorted({_entry_package(entry) for entry in entries if not entry.startswith("~")} & packages)
+    leftovers = sorted({name for entry in entries for name in packages if _is_pip_leftover(entry, name)})
+    duplicates = sorted({str(row["name"]) for row in facts.value("python.duplicates") or ()} & packages)
     if facts.value("torch.broken"):
         half = sorted({*half, "torch"})
-    if not (half or left or twice):
+    if not (half or leftovers or duplicates):
         return None
-    names = list(dict.fromkeys([*half, *twice, *left]))
+    names = list(dict.fromkeys([*half, *duplicates, *leftovers]))
     return Finding(
         CODE,
         SEVERITY if half else "warning",
-        _says(half, twice, left),
+        _describe_damage(half, duplicates, leftovers),
         found=tuple(
             facts.fact(key) for key in ("python.half_installed", "python.duplicates", "torch.broken")
         ),
         needs=tuple(
-            Need(f"package.{name}", "*", cite="one whole copy: its files and its metadata") for name in names
+            Requirement(f"package.{name}", "*", cite="one whole copy: its files and its metadata")
+            for name in names
         ),
         so="imports fail or mix two versions, and installers call it satisfied",
-        fix=(_anew(facts, names), Step("make a fresh environment, if there are several")),
+        fix=(_reinstall_step(facts, names), FixStep("make a fresh environment, if there are several")),
     )
 
 
-def _named(contract: Contract) -> set[str]:
-    names = {need.key.removeprefix("package.") for need in contract.wants("package.*")}
+def _contract_packages(contract: Contract) -> set[str]:
+    names = {need.key.removeprefix("package.") for need in contract.requirements_for("package.*")}
     return names | {"torch", contract.distribution} - {""}
 
 
-def _name(entry: str) -> str:
+def _entry_package(entry: str) -> str:
     """Return ``flash-attn`` for ``flash_attn-2.8.3.dist-info``."""
     return entry.partition("-")[0].lower().replace("_", "-").replace(".", "-")
 
 
-def _is_left_of(entry: str, name: str) -> bool:
+def _is_pip_leftover(entry: str, name: str) -> bool:
     """Return whether an entry is what pip left of a package: ``~orch`` of torch, also as ``~~rch``."""
-    rest = _name(entry)
-    bare = rest.lstrip("~")
-    return rest.startswith("~") and len(bare) > 1 and len(rest) == len(name) and name.endswith(bare)
+    entry_name = _entry_package(entry)
+    suffix = entry_name.lstrip("~")
+    return (
+        entry_name.startswith("~")
+        and len(suffix) > 1
+        and len(entry_name) == len(name)
+        and name.endswith(suffix)
+    )
 
 
-def _says(half: list[str], twice: list[str], left: list[str]) -> str:
-    parts = [("half installed", half), ("installed twice", twice), ("left over from an install", left)]
-    return "; ".join(f"{what}: {cards.listed(names)}" for what, names in parts if names)
+def _describe_damage(half: list[str], duplicates: list[str], leftovers: list[str]) -> str:
+    parts = [
+        ("half installed", half),
+        ("installed twice", duplicates),
+        ("left over from an install", leftovers),
+    ]
+    return "; ".join(f"{what}: {visible_gpus.join_names(names)}" for what, names in parts if names)
 
 
-def _anew(facts: Facts, names: list[str]) -> Step:
-    return remedy.install(facts, f"install {cards.listed(names)} anew", "--reinstall", *names)
+def _reinstall_step(facts: Facts, names: list[str]) -> FixStep:
+    return fix_steps.install_step(
+        facts, f"install {visible_gpus.join_names(names)} anew", "--reinstall", *names
+    )

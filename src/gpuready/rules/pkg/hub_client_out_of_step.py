@@ -10,7 +10,7 @@ matter.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG027"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "cannot import name '{name}' from 'huggingface_hub", "in": "exception"},
     {"says": "No module named 'huggingface_hub.{name}'", "in": "exception"},
     {
@@ -41,8 +41,8 @@ SIGNS = (
     {"says": "'HfFolder' object has no attribute", "in": "exception"},
     {"says": "type object 'HfFolder' has no attribute", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -13,9 +13,8 @@ imported. Take the folder out of LD_LIBRARY_PATH; torch finds its own without he
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 CODE = "PKG017"
 SEVERITY = "warning"
 READS = ("library.shadowed", "torch.cuda")
-SIGNS = (
+PATTERNS = (
     "undefined symbol: __nvJitLink",
     "undefined symbol: nvJitLink",
     "libnvJitLink.so.{major}: cannot open shared object file",
@@ -72,21 +71,21 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     own = [str(row["instead_of"]) for row in rows.values()]
     return Finding(
         CODE,
-        "error" if any(_breaks(name, row, cuda) for name, row in rows.items()) else SEVERITY,
-        f"not the libraries that torch brings: {cards.listed(list(rows), 4)}",
+        "error" if any(_is_older_nvjitlink(name, row, cuda) for name, row in rows.items()) else SEVERITY,
+        f"not the libraries that torch brings: {visible_gpus.join_names(list(rows), 4)}",
         found=(facts.fact("library.shadowed"), facts.fact("torch.cuda")),
-        needs=tuple(Need("library.shadowed", path, cite="what came with torch") for path in own),
+        needs=tuple(Requirement("library.shadowed", path, cite="what came with torch") for path in own),
         so="imports end with an undefined symbol, or another version is used than torch was tested with",
-        fix=(Step(f"take {cards.listed(folders)} out of {cards.listed(reasons)}"),),
+        fix=(FixStep(f"take {visible_gpus.join_names(folders)} out of {visible_gpus.join_names(reasons)}"),),
     )
 
 
-def _breaks(name: str, row: dict[str, Any], cuda: str) -> bool:
+def _is_older_nvjitlink(name: str, row: dict[str, Any], cuda: str) -> bool:
     """Return whether it is nvJitLink of an older toolkit, by the name of the toolkit's folder."""
     import re
 
     toolkit = re.search(r"/cuda-(\d+\.\d+)/", str(row["taken"]))
     if toolkit is None or not name.startswith("libnvJitLink"):
         return False
-    older = versions.minor(toolkit[1]) < versions.minor(cuda)
-    return older and versions.major(toolkit[1]) == versions.major(cuda)
+    older = versions.major_minor(toolkit[1]) < versions.major_minor(cuda)
+    return older and versions.major_version(toolkit[1]) == versions.major_version(cuda)

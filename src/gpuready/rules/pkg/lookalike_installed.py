@@ -13,10 +13,9 @@ a line of information. Remove the stranger, and install the real one as the cont
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import packages as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, fits, needs, remedy
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import contract_needs, fix_steps, torch_compatibility, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,70 +25,81 @@ if TYPE_CHECKING:
 
 CODE = "PKG009"
 SEVERITY = "error"
-READS = fits.READS
-SIGNS = ()
+READS = torch_compatibility.READS
+PATTERNS = ()
 CONTRACT = {"framework": "roll", "distribution": "roll"}
 BROKEN = {"package.roll": "0.13.4"}
 HEALTHY = {"package.roll": "0.3.0", "package.pynvml": None}
-WEB = ("autoroutes", "biscuits", "multifruits")
+WEB_DEPENDENCIES = ("autoroutes", "biscuits", "multifruits")
 """Dependencies of the web framework called roll, none of which Alibaba's ROLL has."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = {name: row for name in _names(contract) if (row := _strange(facts, name))}
-    if not found:
-        return _nvml(facts)
-    names = [f"{name} {facts.value(f'package.{name}')}" for name in found]
+    lookalikes = {
+        name: row for name in _lookalike_names(contract) if (row := _installed_lookalike(facts, name))
+    }
+    if not lookalikes:
+        return _pynvml_finding(facts)
+    names = [f"{name} {facts.value(f'package.{name}')}" for name in lookalikes]
     return Finding(
         CODE,
-        fits.graver(_weight(facts, contract, name) for name in found),
-        f"not what it seems: {cards.listed(names)}",
-        found=tuple(facts.fact(f"package.{name}") for name in found),
+        torch_compatibility.worst_severity(_lookalike_severity(facts, contract, name) for name in lookalikes),
+        f"not what it seems: {visible_gpus.join_names(names)}",
+        found=tuple(facts.fact(f"package.{name}") for name in lookalikes),
         needs=tuple(
-            Need(f"package.{n}", str(row["wanted"]), cite=str(row["source"])) for n, row in found.items()
+            Requirement(f"package.{n}", str(row["wanted"]), cite=str(row["source"]))
+            for n, row in lookalikes.items()
         ),
         so="imports find another program under the same name, or nothing at all",
         fix=(
-            _removed(facts, list(found)),
-            Step("then install the real one, from its checkout or repository"),
+            _uninstall_step(facts, list(lookalikes)),
+            FixStep("then install the real one, from its checkout or repository"),
         ),
     )
 
 
-def _names(contract: Contract) -> list[str]:
+def _lookalike_names(contract: Contract) -> list[str]:
     own = contract.distribution or contract.framework
-    named = [need.key.removeprefix("package.") for need in contract.wants("package.*")]
-    return [n for n in dict.fromkeys([own, f"{own}-nightly", *named]) if catalogue.lookalike(n)]
+    named = [need.key.removeprefix("package.") for need in contract.requirements_for("package.*")]
+    return [n for n in dict.fromkeys([own, f"{own}-nightly", *named]) if catalogue.find_lookalike(n)]
 
 
-def _strange(facts: Facts, name: str) -> dict[str, Any] | None:
+def _installed_lookalike(facts: Facts, name: str) -> dict[str, Any] | None:
     """Return the catalog row if the package installed under a name is the lookalike."""
-    installed, row = facts.value(f"package.{name}"), catalogue.lookalike(name)
+    installed, row = facts.value(f"package.{name}"), catalogue.find_lookalike(name)
     if installed is None or row is None:
         return None
-    same = versions.is_version(str(installed)) and versions.compare(str(installed), row["version"]) == 0
-    return row if same or (name == "roll" and _web(facts)) else None
+    same = (
+        versions.is_version(str(installed)) and versions.compare_versions(str(installed), row["version"]) == 0
+    )
+    return row if same or (name == "roll" and _is_web_framework(facts)) else None
 
 
-def _web(facts: Facts) -> bool:
-    own = (facts.known("python.requires") or {}).get("roll") or {}
-    return any(str(line).lower().startswith(WEB) for line in own.get("requires_dist") or ())
+def _is_web_framework(facts: Facts) -> bool:
+    own = (facts.value_if_known("python.requires") or {}).get("roll") or {}
+    return any(str(line).lower().startswith(WEB_DEPENDENCIES) for line in own.get("requires_dist") or ())
 
 
-def _weight(facts: Facts, contract: Contract, name: str) -> str:
-    return "error" if name == contract.distribution else fits.weight(facts, contract, name)
+def _lookalike_severity(facts: Facts, contract: Contract, name: str) -> str:
+    return (
+        "error"
+        if name == contract.distribution
+        else torch_compatibility.package_severity(facts, contract, name)
+    )
 
 
-def _removed(facts: Facts, names: list[str]) -> Step:
-    path = facts.known("python.path")
+def _uninstall_step(facts: Facts, names: list[str]) -> FixStep:
+    path = facts.value_if_known("python.path")
     where = ("--python", str(path)) if path else ()
-    return Step(f"remove {cards.listed(names)}", ("uv", "pip", "uninstall", *where, *names), "ask")
+    return FixStep(
+        f"remove {visible_gpus.join_names(names)}", ("uv", "pip", "uninstall", *where, *names), "ask"
+    )
 
 
-def _nvml(facts: Facts) -> Finding | None:
+def _pynvml_finding(facts: Facts) -> Finding | None:
     """Report old pynvml: from 12 on it wraps nvidia-ml-py; before, both install the same module."""
-    old, new = (needs.glimpse(facts, f"package.{name}") for name in ("pynvml", "nvidia-ml-py"))
-    if not old or not new or not versions.is_version(old) or versions.major(old) >= 12:
+    old, new = (contract_needs.peek_fact(facts, f"package.{name}") for name in ("pynvml", "nvidia-ml-py"))
+    if not old or not new or not versions.is_version(old) or versions.major_version(old) >= 12:
         return None
     return Finding(
         CODE,
@@ -97,11 +107,13 @@ def _nvml(facts: Facts) -> Finding | None:
         f"pynvml {old} lies over the module of nvidia-ml-py",
         found=(facts.fact("package.pynvml"), facts.fact("package.nvidia-ml-py")),
         needs=(
-            Need("package.nvidia-ml-py", "*", cite="torch/cuda/__init__.py: install nvidia-ml-py instead"),
+            Requirement(
+                "package.nvidia-ml-py", "*", cite="torch/cuda/__init__.py: install nvidia-ml-py instead"
+            ),
         ),
         so="torch warns at import, and what asks NVML finds the older module",
         fix=(
-            _removed(facts, ["pynvml"]),
-            remedy.install(facts, "install nvidia-ml-py anew", "--reinstall", "nvidia-ml-py"),
+            _uninstall_step(facts, ["pynvml"]),
+            fix_steps.install_step(facts, "install nvidia-ml-py anew", "--reinstall", "nvidia-ml-py"),
         ),
     )

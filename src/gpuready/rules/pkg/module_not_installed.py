@@ -10,7 +10,7 @@ matters of versions.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG034"
 SEVERITY = "error"
-READS = told.READS
-APART = (
+READS = log_findings.READS
+EXCLUDED_PHRASES = (
     "No module named 'flash_attn",
     "No module named 'triton.",
     "No module named 'torch._six",
@@ -88,9 +88,13 @@ APART = (
     "get_requires_for_build",
 )
 """Modules that have their own causes, and names that are the user's own."""
-SIGNS = (
-    {"says": "ModuleNotFoundError: No module named '{module}'", "in": "exception", "without": APART},
-    {"says": "ImportError: No module named {module}", "in": "exception", "without": APART},
+PATTERNS = (
+    {
+        "says": "ModuleNotFoundError: No module named '{module}'",
+        "in": "exception",
+        "without": EXCLUDED_PHRASES,
+    },
+    {"says": "ImportError: No module named {module}", "in": "exception", "without": EXCLUDED_PHRASES},
     {"says": "requires the {package} library but it was not found in your environment", "in": "exception"},
     {"says": "library. But that was not found in your environment", "in": "exception"},
     {"says": "library, but it was not found in your environment", "in": "exception"},
@@ -171,7 +175,7 @@ SIGNS = (
     {"says": "`pip install`ing", "in": "exception"},
     {"says": "Could not import {package}. Please install", "in": "exception"},
     {"says": "Unable to import {package}", "in": "exception"},
-    {"says": "No module named {package}", "in": "exception", "without": APART, "as": "clue"},
+    {"says": "No module named {package}", "in": "exception", "without": EXCLUDED_PHRASES, "as": "clue"},
     "python: No module named {module}",
     "python3: No module named {module}",
     "python.exe: No module named {module}",
@@ -199,7 +203,7 @@ SIGNS = (
     {"says": "requires `vllm`", "in": "exception"},
     {"says": "requires `peft`", "in": "exception"},
     {"says": "peft is not installed", "in": "exception"},
-    {"says": "No module named '{module}'", "in": "exception", "without": APART},
+    {"says": "No module named '{module}'", "in": "exception", "without": EXCLUDED_PHRASES},
     {"says": "No module named 'vllm.{name}'", "as": "clue", "in": "exception"},
     {"says": "No module named 'deepspeed.{name}'", "as": "clue", "in": "exception"},
     {"says": "is not available => install it using `pip", "in": "exception", "without": ("lash",)},
@@ -228,8 +232,8 @@ SIGNS = (
     {"says": "execve(): ray: No such file or directory"},
     {"says": "lease install flash-linear-attention", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -13,8 +13,8 @@ matter. Rename the file, and remove the ``__pycache__`` beside it.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CODE = "PKG020"
 SEVERITY = "error"
 READS = ("python.shadowed",)
-SIGNS = (
+PATTERNS = (
     {
         "says": "if it has the same name as a library you intended to import",
         "in": "exception",
@@ -83,8 +83,8 @@ SIGNS = (
 )
 BROKEN = {"python.shadowed": ("/home/u/train/torch.py",)}
 HEALTHY = {"python.shadowed": ("/home/u/train/left_pad.py",)}
-ALWAYS = ("torch", "numpy")
-STANDARD = (
+ALWAYS_IMPORTED = ("torch", "numpy")
+STANDARD_MODULES = (
     "abc", "ast", "bisect", "calendar", "collections", "copy", "dataclasses", "datetime", "email", "enum",
     "functools", "hashlib", "heapq", "http", "importlib", "inspect", "io", "json", "logging", "math",
     "multiprocessing", "numbers", "operator", "pickle", "platform", "queue", "random", "re", "secrets",
@@ -96,30 +96,38 @@ STANDARD = (
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    required, named = _modules(contract, "required"), _modules(contract, "recommended", "optional")
-    found: dict[str, str] = {}
+    required, named = (
+        _contract_modules(contract, "required"),
+        _contract_modules(contract, "recommended", "optional"),
+    )
+    severities: dict[str, str] = {}
     for path in map(str, facts.value("python.shadowed") or ()):
         name = path.rpartition("/")[2]
         module = name.removesuffix(".py")
-        if module in ALWAYS or (module in required and name.endswith(".py")):
-            found[path] = "error"
-        elif module in required or module in named or module in STANDARD:
-            found[path] = "warning"
-    if not found:
+        if module in ALWAYS_IMPORTED or (module in required and name.endswith(".py")):
+            severities[path] = "error"
+        elif module in required or module in named or module in STANDARD_MODULES:
+            severities[path] = "warning"
+    if not severities:
         return None
-    modules = [path.rpartition("/")[2].removesuffix(".py") for path in found]
+    modules = [path.rpartition("/")[2].removesuffix(".py") for path in severities]
     return Finding(
         CODE,
-        "error" if "error" in found.values() else "warning",
-        f"hidden by what lies in the current folder: {cards.listed(modules)}",
+        "error" if "error" in severities.values() else "warning",
+        f"hidden by what lies in the current folder: {visible_gpus.join_names(modules)}",
         found=(facts.fact("python.shadowed"),),
-        needs=tuple(Need("python.shadowed", "none", cite=f"sys.path: {path} comes first") for path in found),
+        needs=tuple(
+            Requirement("python.shadowed", "none", cite=f"sys.path: {path} comes first")
+            for path in severities
+        ),
         so="what is run from here imports that file in the place of the real module",
-        fix=tuple(Step(f"rename {path}, or run from another folder") for path in found),
+        fix=tuple(FixStep(f"rename {path}, or run from another folder") for path in severities),
     )
 
 
-def _modules(contract: Contract, *levels: str) -> set[str]:
+def _contract_modules(contract: Contract, *levels: str) -> set[str]:
     """Return the modules of packages the contract names, except its own, whose checkout is meant to be imported."""
-    names = {n.key.removeprefix("package.") for n in contract.wants("package.*") if n.level in levels}
+    names = {
+        n.key.removeprefix("package.") for n in contract.requirements_for("package.*") if n.level in levels
+    }
     return {name.replace("-", "_") for name in names - {contract.distribution, contract.framework}}

@@ -11,8 +11,8 @@ newer NCCL alone, put in the place of the pinned one, works within one major, an
 
 from __future__ import annotations
 
-from gpuready.rules import remedy
-from gpuready.rules.pkg.cudnn_below_need import below
+from gpuready.rules import fix_steps
+from gpuready.rules.pkg.cudnn_below_need import library_below_need
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG016"
 SEVERITY = "error"
-READS = ("nccl.version", "libnccl.path", "torch.cuda", "torch.version", *remedy.READS)
-SIGNS = (
+READS = ("nccl.version", "libnccl.path", "torch.cuda", "torch.version", *fix_steps.READS)
+PATTERNS = (
     "undefined symbol: nccl",
     "undefined symbol: pnccl",
     "libnccl.so.{major}: cannot open shared object file",
@@ -38,6 +38,6 @@ HEALTHY = {"nccl.version": "2.27.3", "torch.cuda": "12.8"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return below(
+    return library_below_need(
         facts, contract, "nccl.version", CODE, "what GPUs exchange fails, or lacks what it relies on"
     )

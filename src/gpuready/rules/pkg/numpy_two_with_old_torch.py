@@ -11,9 +11,8 @@ warning with a newer torch; their name stands in its traceback, and they have to
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need
-from gpuready.rules import fits, remedy
+from gpuready.model import Finding, Requirement, versions
+from gpuready.rules import fix_steps, torch_compatibility
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG021"
 SEVERITY = "error"
-READS = fits.READS
-SIGNS = (
+READS = torch_compatibility.READS
+PATTERNS = (
     {"says": "A module that was compiled using NumPy 1.x cannot be run in", "as": "clue"},
     "RuntimeError: Numpy is not available",
     {"says": "Numpy is not available", "in": "exception"},
@@ -56,18 +55,18 @@ HEALTHY = BROKEN | {"package.numpy": "1.26.4"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    torch = fits.release(facts)
-    if torch is None or versions.minor(torch) >= (2, 3):
+    torch = torch_compatibility.installed_torch_release(facts)
+    if torch is None or versions.major_minor(torch) >= (2, 3):
         return None
     numpy = facts.value("package.numpy")
-    if numpy is None or versions.major(str(numpy)) < 2:
+    if numpy is None or versions.major_version(str(numpy)) < 2:
         return None
     return Finding(
         CODE,
         SEVERITY,
         f"torch {torch} is compiled for numpy 1, and numpy {numpy} is installed",
         found=(facts.fact("torch.version"), facts.fact("package.numpy")),
-        needs=(Need("package.numpy", "<2", cite="PyTorch 2.3 release notes: numpy 2 from 2.3 on"),),
+        needs=(Requirement("package.numpy", "<2", cite="PyTorch 2.3 release notes: numpy 2 from 2.3 on"),),
         so="tensors cannot be made from arrays nor turned into them: Numpy is not available",
-        fix=(remedy.install(facts, "install numpy below 2", "numpy<2"),),
+        fix=(fix_steps.install_step(facts, "install numpy below 2", "numpy<2"),),
     )

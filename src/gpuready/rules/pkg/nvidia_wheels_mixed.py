@@ -11,9 +11,8 @@ the other major, unless something needs them, and install torch's own anew.
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, remedy
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import fix_steps, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "PKG022"
 SEVERITY = "info"
 READS = ("torch.cuda", "python.packages", "python.path", "package.*")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {"torch.cuda": "13.0", "package.nvidia-cublas-cu12": "12.8.4.1", "python.packages": 90}
 HEALTHY = {"torch.cuda": "12.8", "package.nvidia-cublas-cu12": "12.8.4.1", "python.packages": 90}
 ONE_FILE = ("nccl", "cudnn", "cusparselt", "nvshmem")
@@ -32,48 +31,66 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     cuda = facts.value("torch.cuda") if "cuda" in contract.platforms else None
     if cuda is None or not facts.value("python.packages"):
         return None
-    mine = versions.major(cuda)
+    torch_major = versions.major_version(cuda)
     names = [f.key.removeprefix("package.") for f in facts if f.key.startswith("package.nvidia-")]
     installed = [name for name in names if facts.value(f"package.{name}") is not None]
-    strange = [name for name in installed if (major := _major(name)) and major != mine]
-    if not strange:
+    foreign = [name for name in installed if (major := _wheel_cuda_major(name)) and major != torch_major]
+    if not foreign:
         return None
-    twice = [own for name in strange if (own := _twin(name, mine)) in installed and _one_file(name)]
+    duplicated = [
+        own
+        for name in foreign
+        if (own := _wheel_for_major(name, torch_major)) in installed and _shares_one_file(name)
+    ]
     return Finding(
         CODE,
-        "warning" if twice else SEVERITY,
-        f"packages of another CUDA than torch's {cuda}: {cards.listed(strange, 4)}",
-        found=(facts.fact("torch.cuda"), *(facts.fact(f"package.{name}") for name in (*strange, *twice))),
+        "warning" if duplicated else SEVERITY,
+        f"packages of another CUDA than torch's {cuda}: {visible_gpus.join_names(foreign, 4)}",
+        found=(
+            facts.fact("torch.cuda"),
+            *(facts.fact(f"package.{name}") for name in (*foreign, *duplicated)),
+        ),
         needs=(
-            Need(
-                "torch.cuda", f"nvidia packages for CUDA {mine}", level="recommended", cite="torch's metadata"
+            Requirement(
+                "torch.cuda",
+                f"nvidia packages for CUDA {torch_major}",
+                level="recommended",
+                cite="torch's metadata",
             ),
         ),
         so="both majors write the same library, and torch loads whichever was installed last"
-        if twice
+        if duplicated
         else "they take room, and nothing more, unless something loads them",
-        fix=tuple(_ways_out(facts, strange, twice)),
+        fix=tuple(_mixed_wheels_steps(facts, foreign, duplicated)),
     )
 
 
-def _major(name: str) -> int | None:
+def _wheel_cuda_major(name: str) -> int | None:
     digits = name.rpartition("-cu")[2]
     return int(digits) if digits.isdecimal() and len(digits) == 2 else None
 
 
-def _twin(name: str, major: int) -> str:
+def _wheel_for_major(name: str, major: int) -> str:
     return f"{name.rpartition('-cu')[0]}-cu{major}"
 
 
-def _one_file(name: str) -> bool:
+def _shares_one_file(name: str) -> bool:
     return name.removeprefix("nvidia-").partition("-")[0] in ONE_FILE
 
 
-def _ways_out(facts: Facts, strange: list[str], twice: list[str]) -> list[Step]:
-    path = facts.known("python.path")
+def _mixed_wheels_steps(facts: Facts, foreign: list[str], duplicated: list[str]) -> list[FixStep]:
+    path = facts.value_if_known("python.path")
     where = ("--python", str(path)) if path else ()
-    removed = Step(
-        "remove them, unless something needs them", ("uv", "pip", "uninstall", *where, *strange), "ask"
+    removed = FixStep(
+        "remove them, unless something needs them", ("uv", "pip", "uninstall", *where, *foreign), "ask"
     )
-    again = [remedy.install(facts, f"install {cards.listed(twice)} anew", "--no-deps", "--reinstall", *twice)]
-    return [removed, *(again if twice else [])]
+    again = [
+        fix_steps.install_step(
+            facts,
+            f"install {visible_gpus.join_names(duplicated)} anew",
+            "--no-deps",
+            "--reinstall",
+            *duplicated,
+        )
+    ]
+    return [removed, *(again if duplicated else [])]

@@ -13,7 +13,7 @@ then each needs an environment of its own.
 from __future__ import annotations
 
 from gpuready.model import Finding
-from gpuready.rules import cards, job, needs, remedy
+from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG003"
 SEVERITY = "error"
-READS = remedy.READS
-SIGNS = (
+READS = fix_steps.READS
+PATTERNS = (
     {
         "says": "is required for a normal functioning of this module, but found",
         "in": "exception",
@@ -36,45 +36,45 @@ HEALTHY = {"package.transformers": "4.51.3", "python.path": "/venv/bin/python"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    told = {"package.accelerate"} if job.maps_devices(facts) else set()
-    asked = [n for n in contract.wants("package.*") if n.want != "*" and n.key not in told]
-    outside = needs.unmet(facts, [n for n in asked if not _absent(facts, n.key)])
+    other_rules = {"package.accelerate"} if job_request.uses_device_map(facts) else set()
+    pinned = [n for n in contract.requirements_for("package.*") if n.want != "*" and n.key not in other_rules]
+    outside = contract_needs.unmet_needs(facts, [n for n in pinned if not _is_known_absent(facts, n.key)])
     if not outside:
         return None
     names = list(dict.fromkeys(need.key.removeprefix("package.") for need in outside))
     pins = {name: ",".join(n.want for n in outside if n.key == f"package.{name}") for name in names}
-    grave = needs.severity(outside) == "error"
+    is_error = contract_needs.worst_need_severity(outside) == "error"
     return Finding(
         CODE,
-        "error" if grave else "warning",
-        _says(facts, contract, names, pins),
+        "error" if is_error else "warning",
+        _describe_outside_pins(facts, contract, names, pins),
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(outside),
-        so=_so(contract, names, grave),
-        fix=(remedy.packages(facts, contract, pins),),
+        so=_pins_consequence(contract, names, is_error),
+        fix=(fix_steps.install_packages_step(facts, contract, pins),),
     )
 
 
-def _absent(facts: Facts, key: str) -> bool:
+def _is_known_absent(facts: Facts, key: str) -> bool:
     """Return whether a package is known to be absent, which PKG002 reports."""
     fact = facts.fact(key)
     return not fact.gap and fact.value is None
 
 
-def _says(facts: Facts, contract: Contract, names: list[str], pins: dict[str, str]) -> str:
-    installed = _with_versions(facts, names)
+def _describe_outside_pins(facts: Facts, contract: Contract, names: list[str], pins: dict[str, str]) -> str:
+    installed = _names_with_versions(facts, names)
     if names == [contract.distribution]:
         return f"{installed[0]} is installed, {pins[names[0]].removeprefix('==').removesuffix('.*')} was asked for"
-    return f"outside what {contract.framework} takes: {cards.listed(installed)}"
+    return f"outside what {contract.framework} takes: {visible_gpus.join_names(installed)}"
 
 
-def _so(contract: Contract, names: list[str], grave: bool) -> str:
+def _pins_consequence(contract: Contract, names: list[str], is_error: bool) -> str:
     if names == [contract.distribution]:
         return "another version runs here than the one that is judged"
-    if grave:
+    if is_error:
         return f"{contract.framework} refuses them at import or fails in ways that nobody has tested"
     return f"what {contract.framework} does with them is refused or fails; the rest runs"
 
 
-def _with_versions(facts: Facts, names: list[str]) -> list[str]:
+def _names_with_versions(facts: Facts, names: list[str]) -> list[str]:
     return [f"{name} {facts.value(f'package.{name}')}" for name in names]

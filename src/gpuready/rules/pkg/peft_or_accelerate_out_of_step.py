@@ -9,7 +9,7 @@ Install the three in one step, in the ranges that the framework names. A package
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG029"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "cannot import name '{name}' from 'accelerate", "in": "exception"},
     {"says": "cannot import name '{name}' from 'peft", "in": "exception"},
     {
@@ -67,8 +67,8 @@ SIGNS = (
     {"says": "The version of PEFT you are using is not compatible", "in": "exception"},
     {"says": "version of `accelerate` is too old", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

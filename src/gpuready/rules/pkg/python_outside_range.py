@@ -9,17 +9,17 @@ stays as it is.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import needs
+from gpuready.model import Finding, FixStep
+from gpuready.rules import contract_needs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Need
+    from gpuready.model import Contract, Facts, Requirement
 
 CODE = "PKG004"
 SEVERITY = "error"
-READS = ("python.path", *needs.READS)
-SIGNS = (
+READS = ("python.path", *contract_needs.READS)
+PATTERNS = (
     {"says": "require a different python version: "},
     {
         "says": "Could not find a version that satisfies the requirement {package} (from versions: {versions}",
@@ -97,31 +97,39 @@ SIGNS = (
 CONTRACT = {"needs": ({"key": "python.version", "want": ">=3.9,<3.14", "cite": "setup.py:136"},)}
 BROKEN = {"python.version": "3.8.19"}
 HEALTHY = {"python.version": "3.12.3"}
-OFFERED = ("3.12", "3.11", "3.13", "3.10", "3.14", "3.9", "3.8")
+PROPOSED_PYTHONS = ("3.12", "3.11", "3.13", "3.10", "3.14", "3.9", "3.8")
 """Pythons to propose, the one with the most wheels first."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked = contract.wants("python.version")
-    if not asked:
+    stated = contract.requirements_for("python.version")
+    if not stated:
         return None
-    failed = [n for n in needs.unmet(facts, asked) if facts.known("python.version") is not None]
+    failed = [
+        n
+        for n in contract_needs.unmet_needs(facts, stated)
+        if facts.value_if_known("python.version") is not None
+    ]
     if not failed:
         return None
     return Finding(
         CODE,
-        needs.severity(failed),
+        contract_needs.worst_need_severity(failed),
         f"this Python is not one that {contract.framework} takes",
         found=(facts.fact("python.version"), facts.fact("python.path")),
         needs=tuple(failed),
         so=f"{contract.framework} cannot be installed here, or not in this version",
-        fix=(_another(facts, failed),),
+        fix=(_other_python_step(facts, failed),),
     )
 
 
-def _another(facts: Facts, failed: list[Need]) -> Step:
-    fit = [python for python in OFFERED if all(needs.holds(facts, need, python) for need in failed)]
+def _other_python_step(facts: Facts, failed: list[Requirement]) -> FixStep:
+    fit = [
+        python
+        for python in PROPOSED_PYTHONS
+        if all(contract_needs.value_meets_need(facts, need, python) for need in failed)
+    ]
     if not fit:
-        return Step("make an environment with a Python inside this range")
+        return FixStep("make an environment with a Python inside this range")
     run = ("uv", "venv", "--python", fit[0], f"venv-{fit[0]}")
-    return Step(f"make an environment with Python {fit[0]}", run, "ask", note="the present one stays")
+    return FixStep(f"make an environment with Python {fit[0]}", run, "ask", note="the present one stays")

@@ -10,7 +10,7 @@ another matter.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG036"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Version mismatch: The cluster was started with",
     {"says": "module 'ray' has no attribute", "in": "exception"},
     {"says": "module 'ray.{}' has no attribute", "in": "exception"},
@@ -84,8 +84,8 @@ SIGNS = (
     {"says": "is incompatible with Ray", "in": "exception"},
     {"says": "incompatible with the installed version of Ray"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

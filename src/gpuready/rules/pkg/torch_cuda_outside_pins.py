@@ -10,8 +10,8 @@ fits the driver, the driver has to be updated first.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Step
-from gpuready.rules import needs, remedy
+from gpuready.model import Finding, FixStep
+from gpuready.rules import contract_needs, fix_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,26 +19,32 @@ if TYPE_CHECKING:
 
 CODE = "PKG007"
 SEVERITY = "error"
-READS = ("torch.cuda", "torch.version", "gpu.visible", *remedy.READS)
-SIGNS = ()
+READS = ("torch.cuda", "torch.version", "gpu.visible", *fix_steps.READS)
+PATTERNS = ()
 CONTRACT = {"needs": ({"key": "torch.cuda", "want": ">=12.4", "cite": "installation guide"},)}
 BROKEN = {"torch.cuda": "11.8", "torch.version": "2.6.0+cu118", "python.version": "3.12.3"}
 HEALTHY = {"torch.cuda": "12.8", "torch.version": "2.8.0+cu128", "python.version": "3.12.3"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked = contract.wants("torch.cuda")
-    if not asked:
+    stated = contract.requirements_for("torch.cuda")
+    if not stated:
         return None
     # PKG002 and PKG001 report a missing torch, or one without CUDA.
-    failed = [need for need in needs.unmet(facts, asked) if facts.known("torch.cuda") is not None]
+    failed = [
+        need
+        for need in contract_needs.unmet_needs(facts, stated)
+        if facts.value_if_known("torch.cuda") is not None
+    ]
     if not failed:
         return None
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
-    step = remedy.another_torch(facts, contract) or Step(f"install a torch built with CUDA {wanted}")
+    step = fix_steps.replace_torch_step(facts, contract) or FixStep(
+        f"install a torch built with CUDA {wanted}"
+    )
     return Finding(
         CODE,
-        needs.severity(failed),
+        contract_needs.worst_need_severity(failed),
         f"torch is built with a CUDA that {contract.framework} does not take",
         found=(facts.fact("torch.cuda"), facts.fact("torch.version")),
         needs=tuple(failed),

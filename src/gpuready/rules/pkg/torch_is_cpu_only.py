@@ -13,8 +13,8 @@ right; and a job that asks for ``cpu`` is content with it.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job, needs, remedy
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG001"
 SEVERITY = "error"
-READS = ("torch.build", "torch.version", *remedy.READS)
-SIGNS = (
+READS = ("torch.build", "torch.version", *fix_steps.READS)
+PATTERNS = (
     "Torch not compiled with CUDA enabled",
     "PyTorch was compiled without CUDA support",
     "PyTorch is not linked with support for cuda devices",
@@ -70,38 +70,42 @@ HEALTHY = BROKEN | {"torch.build": "cuda", "torch.version": "2.8.0+cu128"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms or job.asks(facts, "cpu"):
+    if "cuda" not in contract.platforms or job_request.job_asks_for(facts, "cpu"):
         return None
     build = facts.value("torch.build")
-    if build is None or not _wrong(facts, contract, build):
+    if build is None or not _is_wrong_build(facts, contract, build):
         return None
-    if cards.elsewhere(facts, contract):
-        return _for_another(facts, contract, build)
+    if visible_gpus.has_other_accelerator(facts, contract):
+        return _other_platform_finding(facts, contract, build)
     cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
     return Finding(
         CODE,
         SEVERITY,
         "torch is a CPU-only build" if build == "cpu" else f"torch is built for {build}, not for CUDA",
         found=(facts.fact("torch.build"), facts.fact("torch.version")),
-        needs=needs.stated(facts, contract, "torch.build") or (Need("torch.build", "cuda", cite=cite),),
+        needs=contract_needs.stated_needs(facts, contract, "torch.build")
+        or (Requirement("torch.build", "cuda", cite=cite),),
         so="torch.cuda.is_available() is False, whatever the driver; the job runs on the CPU or not at all",
-        fix=(remedy.another_torch(facts, contract) or Step("install a torch that is built for CUDA"),),
+        fix=(
+            fix_steps.replace_torch_step(facts, contract)
+            or FixStep("install a torch that is built for CUDA"),
+        ),
     )
 
 
-def _wrong(facts: Facts, contract: Contract, build: str) -> bool:
+def _is_wrong_build(facts: Facts, contract: Contract, build: str) -> bool:
     """Return whether the build does not suit the platform: plug-ins need the plain build, ROCm and XPU their own."""
-    if not cards.elsewhere(facts, contract):
-        if facts.known("platform.name") in cards.PLUGINS:
+    if not visible_gpus.has_other_accelerator(facts, contract):
+        if facts.value_if_known("platform.name") in visible_gpus.OTHER_PLATFORMS:
             return False  # the framework does not support this machine, which GPU001 reports; no torch would help
-        return build == "cpu" or (build != "cuda" and facts.known("platform.name") == "cuda")
-    platform = facts.known("platform.name")
+        return build == "cpu" or (build != "cuda" and facts.value_if_known("platform.name") == "cuda")
+    platform = facts.value_if_known("platform.name")
     return platform in OWN_BUILDS and build != platform and (platform, build) != ("xpu", "cpu")
 
 
-def _for_another(facts: Facts, contract: Contract, build: str) -> Finding:
+def _other_platform_finding(facts: Facts, contract: Contract, build: str) -> Finding:
     made = "a CPU-only build" if build == "cpu" else f"built for {OWN_BUILDS.get(build, build.upper())}"
-    platform = str(facts.known("platform.name"))
+    platform = str(facts.value_if_known("platform.name"))
     name = OWN_BUILDS[platform]
     return Finding(
         CODE,
@@ -109,10 +113,10 @@ def _for_another(facts: Facts, contract: Contract, build: str) -> Finding:
         f"torch is {made}, and the accelerators here need one for {name}",
         found=tuple(facts.fact(key) for key in ("torch.build", "torch.version", "platform.name")),
         needs=(
-            Need(
+            Requirement(
                 "torch.build", platform, cite=f"{contract.name}, platforms: {', '.join(contract.platforms)}"
             ),
         ),
         so="torch finds no accelerator; the job runs on the CPU or not at all",
-        fix=(Step(f"install a torch that is built for {name}"),),
+        fix=(FixStep(f"install a torch that is built for {name}"),),
     )

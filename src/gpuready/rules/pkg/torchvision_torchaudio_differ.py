@@ -13,19 +13,18 @@ the package where nobody needs it.
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, Need
-from gpuready.rules import cards, fits, remedy
+from gpuready.model import Finding, Requirement, versions
+from gpuready.rules import fix_steps, torch_compatibility, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Step
+    from gpuready.model import Contract, Facts, FixStep
 
 CODE = "PKG019"
 SEVERITY = "error"
-READS = fits.READS
-SIGNS = (
+READS = torch_compatibility.READS
+PATTERNS = (
     "operator torchvision::nms does not exist",
     "Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision",
     "Could not run 'torchvision::{op}' with arguments from the 'CUDA' backend",
@@ -67,59 +66,70 @@ SIGNS = (
 )
 BROKEN = {"torch.version": "2.8.0+cu128", "package.torchvision": "0.21.0+cu124", "package.torchaudio": None}
 HEALTHY = BROKEN | {"package.torchvision": "0.23.0+cu128"}
-LOOSE = ("0.29.1", "2.14.0")
+UNPINNED_SINCE = ("0.29.1", "2.14.0")
 """The first torchvision that does not pin torch, and the torch it requires."""
 
-NO_AUDIO = "2.11.0"
+LAST_WITH_TORCHAUDIO = "2.11.0"
 """The last torch with a matching torchaudio; little is known of later combinations."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    torch = fits.release(facts)
-    row = catalogue.release(torch) if torch else None
+    torch = torch_compatibility.installed_torch_release(facts)
+    row = catalogue.find_torch_release(torch) if torch else None
     if torch is None or row is None:
         return None
-    found = {name: far for name in ("torchvision", "torchaudio") if (far := _apart(facts, name, torch))}
-    if not found:
+    mismatched = {
+        name: distance
+        for name in ("torchvision", "torchaudio")
+        if (distance := _release_distance(facts, name, torch))
+    }
+    if not mismatched:
         return None
-    wanted = {name: f"=={row[name]}" for name in found}
-    names = [f"{name} {facts.value(f'package.{name}')}" for name in found]
+    wanted = {name: f"=={row[name]}" for name in mismatched}
+    names = [f"{name} {facts.value(f'package.{name}')}" for name in mismatched]
     return Finding(
         CODE,
-        fits.softened(facts, SEVERITY if found.get("torchvision") == "minor" else "warning"),
-        f"made for another torch than {torch}: {cards.listed(names)}",
-        found=tuple(facts.fact(key) for key in (*(f"package.{name}" for name in found), "torch.version")),
-        needs=tuple(Need(f"package.{n}", want, cite=str(row["source"])) for n, want in wanted.items()),
+        torch_compatibility.soften_for_conda(
+            facts, SEVERITY if mismatched.get("torchvision") == "minor" else "warning"
+        ),
+        f"made for another torch than {torch}: {visible_gpus.join_names(names)}",
+        found=tuple(
+            facts.fact(key) for key in (*(f"package.{name}" for name in mismatched), "torch.version")
+        ),
+        needs=tuple(Requirement(f"package.{n}", want, cite=str(row["source"])) for n, want in wanted.items()),
         so="its operators are missing, and what imports it fails: torchvision::nms does not exist",
-        fix=(_pair_of(facts, wanted),),
+        fix=(_install_pair_step(facts, wanted),),
     )
 
 
-def _apart(facts: Facts, name: str, torch: str) -> str | None:
+def _release_distance(facts: Facts, name: str, torch: str) -> str | None:
     """Return how far the torch an installed package is made for is from this one: minor, patch, or None if equal."""
     installed = str(facts.value(f"package.{name}") or "").partition("+")[0]
-    if versions.plain(installed) is None or _loose(name, installed, torch):
+    if versions.parse_plain_release(installed) is None or _is_unpinned(name, installed, torch):
         return None
-    pairs = [one for one in catalogue.releases() if _goes_with(one, name, installed)]
-    if not pairs or any(versions.compare(one, torch) == 0 for one in pairs):
+    pairs = [one for one in catalogue.list_torch_releases() if _is_paired_release(one, name, installed)]
+    if not pairs or any(versions.compare_versions(one, torch) == 0 for one in pairs):
         return None
-    near = any(versions.minor(one) == versions.minor(torch) for one in pairs)
+    near = any(versions.major_minor(one) == versions.major_minor(torch) for one in pairs)
     return "patch" if near else "minor"
 
 
-def _loose(name: str, installed: str, torch: str) -> bool:
+def _is_unpinned(name: str, installed: str, torch: str) -> bool:
     if name == "torchaudio":
-        return versions.compare(torch, NO_AUDIO) > 0
-    return versions.compare(installed, LOOSE[0]) >= 0 and versions.compare(torch, LOOSE[1]) >= 0
+        return versions.compare_versions(torch, LAST_WITH_TORCHAUDIO) > 0
+    return (
+        versions.compare_versions(installed, UNPINNED_SINCE[0]) >= 0
+        and versions.compare_versions(torch, UNPINNED_SINCE[1]) >= 0
+    )
 
 
-def _goes_with(torch: str, name: str, installed: str) -> bool:
-    pair = (catalogue.release(torch) or {}).get(name)
-    return bool(pair) and versions.compare(str(pair), installed) == 0
+def _is_paired_release(torch: str, name: str, installed: str) -> bool:
+    pair = (catalogue.find_torch_release(torch) or {}).get(name)
+    return bool(pair) and versions.compare_versions(str(pair), installed) == 0
 
 
-def _pair_of(facts: Facts, wanted: dict[str, str]) -> Step:
-    variant = catalogue.parse(str(facts.value("torch.version")))[1]
+def _install_pair_step(facts: Facts, wanted: dict[str, str]) -> FixStep:
+    variant = catalogue.parse_torch_version(str(facts.value("torch.version")))[1]
     backend = ("--torch-backend", variant) if variant else ()
     words = [f"{name}{want}" for name, want in wanted.items()]
-    return remedy.install(facts, f"install {cards.listed(words)}", *backend, *words)
+    return fix_steps.install_step(facts, f"install {visible_gpus.join_names(words)}", *backend, *words)

@@ -10,7 +10,7 @@ function that is misspelt is no case of this.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 CODE = "PKG028"
 SEVERITY = "error"
-READS = told.READS
-TRAINER = ("Trainer", "TrainingArguments", "trl")
+READS = log_findings.READS
+TRAINER_MARKERS = ("Trainer", "TrainingArguments", "trl")
 """Phrases by which a trainer call is recognised."""
-ACCELERATOR = ("Accelerator.__init__", "Accelerator(")
+ACCELERATOR_MARKERS = ("Accelerator.__init__", "Accelerator(")
 """Phrases of accelerate's own interface."""
-SIGNS = (
+PATTERNS = (
     {"says": "SFTTrainer.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
     {"says": "SFTConfig.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
     {"says": "DPOTrainer.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
@@ -53,170 +53,170 @@ SIGNS = (
     {
         "says": "__init__() got an unexpected keyword argument 'tokenizer'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'processing_class'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'evaluation_strategy'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'eval_strategy'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'dataset_text_field'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'max_seq_length'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'packing'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'no_cuda'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'use_ipex'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'use_mps_device'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'per_gpu_train_batch_size'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'fp16_backend'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'half_precision_backend'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'push_to_hub_token'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'logging_dir'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'overwrite_output_dir'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'include_inputs_for_metrics'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'group_by_length'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'save_safetensors'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'include_tokens_per_second'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'jit_mode_eval'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'tpu_num_cores'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'past_index'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'ray_scope'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'warmup_ratio'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'dispatch_batches'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'split_batches'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument 'deepspeed_plugin'",
         "in": "exception",
-        "with": TRAINER,
-        "without": ACCELERATOR,
+        "with": TRAINER_MARKERS,
+        "without": ACCELERATOR_MARKERS,
     },
     {
         "says": "__init__() got an unexpected keyword argument",
@@ -263,8 +263,8 @@ SIGNS = (
     {"says": "'GRPOTrainer' object has no attribute", "in": "exception"},
     {"says": "trl{}is required for a normal functioning of this module, but found trl==", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

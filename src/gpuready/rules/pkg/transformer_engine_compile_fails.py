@@ -10,7 +10,7 @@ Transformer Engine in the traceback, is no case of this.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG033"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "BackendCompilerFailed.__init__() missing 1 required positional argument",
     {"says": "torch._dynamo.exc.", "in": "exception", "with": ("transformer_engine",)},
     {"says": "torch._inductor.exc.", "in": "exception", "with": ("transformer_engine",)},
@@ -37,8 +37,8 @@ SIGNS = (
     },
     {"says": "set NVTE_TORCH_COMPILE=0", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,7 +10,7 @@ is found at all.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG026"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "but Transformers does not recognize this architecture",
     {
         "says": "KeyError: '{model}'",
@@ -101,8 +101,8 @@ SIGNS = (
     {"says": "KeyError: 'kimi_", "as": "clue", "in": "exception"},
     {"says": "KeyError: 'ernie4", "as": "clue", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -12,10 +12,9 @@ Install the triton that torch asks for.
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, Need
-from gpuready.rules import fits, job, needs, remedy
+from gpuready.model import Finding, Requirement, versions
+from gpuready.rules import contract_needs, fix_steps, job_request, torch_compatibility
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG018"
 SEVERITY = "error"
-READS = ("torch.build", *fits.READS)
-SIGNS = (
+READS = ("torch.build", *torch_compatibility.READS)
+PATTERNS = (
     {
         "says": "Cannot find a working triton installation",
         "in": "exception",
@@ -53,21 +52,31 @@ BROKEN = {
     "package.triton": "3.1.0",
 }
 HEALTHY = BROKEN | {"package.triton": "3.4.0"}
-OTHER_NAMES = ("pytorch-triton", "triton-windows", "pytorch-triton-rocm", "pytorch-triton-xpu", "triton-rocm")
+TRITON_FORKS = (
+    "pytorch-triton",
+    "triton-windows",
+    "pytorch-triton-rocm",
+    "pytorch-triton-xpu",
+    "triton-rocm",
+)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or facts.value("torch.build") != "cuda":
         return None
-    torch = fits.release(facts)
-    row = catalogue.release(torch) if torch else None
+    torch = torch_compatibility.installed_torch_release(facts)
+    row = catalogue.find_torch_release(torch) if torch else None
     pin = str((row or {}).get("triton") or "")
-    if row is None or not pin or any(needs.glimpse(facts, f"package.{name}") for name in OTHER_NAMES):
+    if (
+        row is None
+        or not pin
+        or any(contract_needs.peek_fact(facts, f"package.{name}") for name in TRITON_FORKS)
+    ):
         return None
     wanted = pin if pin[0] in "~=<>" else f"=={pin}"
-    compiles = job.asks(facts, "torch-compile", "compile", "flex-attention")
+    compiles = job_request.job_asks_for(facts, "torch-compile", "compile", "flex-attention")
     present = facts.value("package.triton")
-    if (present is None and not compiles) or (present and _inside(str(present), wanted)):
+    if (present is None and not compiles) or (present and _is_triton_accepted(str(present), wanted)):
         return None
     requirement = f"triton{wanted}"
     return Finding(
@@ -77,11 +86,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         if present
         else f"triton is not installed, and torch.compile needs {pin}",
         found=(facts.fact("package.triton"), facts.fact("torch.version")),
-        needs=(Need("package.triton", wanted, cite=str(row["source"])),),
+        needs=(Requirement("package.triton", wanted, cite=str(row["source"])),),
         so="torch.compile fails at import or while it compiles, and so may kernels written in triton",
-        fix=(remedy.install(facts, f"install {requirement}", requirement),),
+        fix=(fix_steps.install_step(facts, f"install {requirement}", requirement),),
     )
 
 
-def _inside(version: str, wanted: str) -> bool:
-    return "+" in version or not versions.is_version(version) or versions.satisfies(version, wanted)
+def _is_triton_accepted(version: str, wanted: str) -> bool:
+    return "+" in version or not versions.is_version(version) or versions.satisfies_specifier(version, wanted)

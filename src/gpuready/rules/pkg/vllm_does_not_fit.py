@@ -12,8 +12,8 @@ of this vllm where the framework takes it; else give it an environment of its ow
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fits
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import torch_compatibility
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG023"
 SEVERITY = "error"
-READS = fits.READS
-SIGNS = (
+READS = torch_compatibility.READS
+PATTERNS = (
     {"says": "Failed to import from vllm._C with ImportError", "as": "clue"},
     {"says": "Failed to import from vllm._C with", "as": "clue", "without": ("Windows",)},
     {"says": "No module named 'vllm._C'", "in": "exception", "without": (":\\",)},
@@ -35,17 +35,19 @@ HEALTHY = BROKEN | {"torch.version": "2.9.0+cu128"}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    pin = fits.misfit(facts, "vllm")
+    pin = torch_compatibility.unmet_torch_pin(facts, "vllm")
     if pin is None:
         return None
     wanted, cite = pin
-    steps = fits.another(facts, contract, "vllm", wanted)
+    steps = torch_compatibility.matching_release_steps(facts, contract, "vllm", wanted)
     return Finding(
         CODE,
-        fits.softened(facts, fits.weight(facts, contract, "vllm")),
+        torch_compatibility.soften_for_conda(
+            facts, torch_compatibility.package_severity(facts, contract, "vllm")
+        ),
         f"vllm {facts.value('package.vllm')} is made for torch {wanted.removeprefix('==')}",
         found=(facts.fact("package.vllm"), facts.fact("torch.version")),
-        needs=(Need("package.torch", wanted, cite=cite),),
+        needs=(Requirement("package.torch", wanted, cite=cite),),
         so="its kernels do not load: an undefined symbol at import or at the first request",
-        fix=(*steps, Step("or give vllm an environment of its own")),
+        fix=(*steps, FixStep("or give vllm an environment of its own")),
     )

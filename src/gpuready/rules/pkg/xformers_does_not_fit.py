@@ -12,8 +12,8 @@ same.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import fits
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import torch_compatibility
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "PKG013"
 SEVERITY = "error"
-READS = fits.READS
-SIGNS = (
+READS = torch_compatibility.READS
+PATTERNS = (
     {
         "says": "xFormers can't load C++/CUDA extensions. xFormers was built for",
         "as": "clue",
@@ -37,16 +37,19 @@ HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128"}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    pin = fits.misfit(facts, "xformers")
+    pin = torch_compatibility.unmet_torch_pin(facts, "xformers")
     if pin is None:
         return None
     wanted, cite = pin
     return Finding(
         CODE,
-        fits.softened(facts, fits.weight(facts, contract, "xformers")),
+        torch_compatibility.soften_for_conda(
+            facts, torch_compatibility.package_severity(facts, contract, "xformers")
+        ),
         f"xformers {facts.value('package.xformers')} is made for torch {wanted.removeprefix('==')}",
         found=(facts.fact("package.xformers"), facts.fact("torch.version")),
-        needs=(Need("package.torch", wanted, cite=cite),),
+        needs=(Requirement("package.torch", wanted, cite=cite),),
         so="its kernels do not load, and memory-efficient attention fails where it is called",
-        fix=tuple(fits.another(facts, contract, "xformers", wanted)) or (Step("remove xformers"),),
+        fix=tuple(torch_compatibility.matching_release_steps(facts, contract, "xformers", wanted))
+        or (FixStep("remove xformers"),),
     )

@@ -10,8 +10,8 @@ this: there the network or a GPU stalls, or one rank is busy elsewhere.
 
 from __future__ import annotations
 
-from gpuready.rules import told
-from gpuready.rules.heard import BUSY
+from gpuready.rules import log_findings
+from gpuready.rules.log_phrases import DATA_PREPARATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN001"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "derived: ranks wait in different collectives: rank {rank} in {op},", "in": "derived"},
     {
         "says": "Detected mismatch between collectives on ranks. Rank {rank} is running collective: {}OpType={op}, TensorShape={shape}, TensorDtypes={}but Rank {peer} is running collective: {}OpType={its}, TensorShape={size}, TensorDtypes="
@@ -39,12 +39,20 @@ SIGNS = (
     {"says": "Mismatched collective", "as": "root"},
     {"says": "lagging/dead/mismatched ranks that caused the desync are", "as": "clue"},
     {"says": "didn't join collective #", "as": "clue"},
-    {"says": "Timed out waiting {after}ms for recv operation to complete", "as": "clue", "unless": BUSY},
-    {"says": "Timed out waiting {after}ms for send operation to complete", "as": "clue", "unless": BUSY},
+    {
+        "says": "Timed out waiting {after}ms for recv operation to complete",
+        "as": "clue",
+        "unless": DATA_PREPARATION,
+    },
+    {
+        "says": "Timed out waiting {after}ms for send operation to complete",
+        "as": "clue",
+        "unless": DATA_PREPARATION,
+    },
     {"says": "Detected that not all ranks have the same number of batches", "as": "root"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,7 +10,7 @@ Start the workers with the spawn method, or touch CUDA only in the children. A f
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN007"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Cannot re-initialize CUDA in forked subprocess",
     "Cannot re-initialize XPU in forked subprocess",
     "CUDA initialization error{}forked",
@@ -35,8 +35,8 @@ SIGNS = (
     },
     {"says": "CUDA error: initialization error", "with": ("DataLoader worker", "_worker_loop")},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

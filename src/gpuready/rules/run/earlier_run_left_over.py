@@ -9,7 +9,7 @@ End the ranks that are left (``gpuready run --reap`` names and ends them), remov
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 CODE = "RUN023"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "the file store {path} was left over by an earlier run"},
     {"says": "the rendezvous {run} was closed {age} ago, in {path}"},
     {"says": "the run {run} is not the first of this name in its store"},
     {"says": "ranks of an earlier job live on without their launcher", "as": "clue"},
     {"says": "RendezvousClosedError", "as": "clue", "cause": "rendezvous-closed"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

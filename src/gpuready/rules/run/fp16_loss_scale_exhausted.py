@@ -9,7 +9,7 @@ Train in bf16 or fp32, lower the learning rate, and check the data. A single lin
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN012"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Current loss scale already at minimum - cannot decrease scale anymore",
     "loss scale already at minimum",
     "Minimum loss scale reached",
@@ -52,8 +52,8 @@ SIGNS = (
     },
     {"says": "overflow detected, setting loss scale to: ", "as": "trace"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ weights may stay in fp16.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN011"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Attempting to unscale FP16 gradients",
     "Attempting to unscale fp16 Gradients",
     "Attempting to unscale FP16 Gradients",
@@ -26,8 +26,8 @@ SIGNS = (
     {"says": "Unscaling non-fp32 grads may indicate an error", "as": "clue"},
     {"says": "_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16'"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ precision of FSDP itself is set in its policy, not in the weights.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN013"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Must flatten tensors with uniform dtype but got",
     "Must flatten tensors with the same dtype",
     {"says": "Must flatten tensors {} dtype"},
@@ -35,8 +35,8 @@ SIGNS = (
         "with": ("_flat_param.py", "flat_param.py", "_fsdp_param_group.py", "_fsdp_collectives.py"),
     },
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

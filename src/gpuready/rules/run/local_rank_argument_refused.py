@@ -9,7 +9,7 @@ both spellings. Other arguments that a script does not know are the user's own.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN003"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "unrecognized arguments: --local-rank",
     "unrecognized arguments: --local_rank",
     {"says": "unrecognized arguments: {}--local-rank="},
@@ -40,8 +40,8 @@ SIGNS = (
     {"says": "LexerNoViableAltException: --local", "as": "root"},
     {"says": "following arguments are required: --local_rank"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,7 +10,7 @@ different devices are RUN009.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN008"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "precision on a different device than the one",
     "You can't train a model that has been loaded with `device_map='auto'` in any distributed mode",
     "on multiple devices in any distributed mode",
@@ -39,8 +39,8 @@ SIGNS = (
     {"says": "You shouldn't move a model that is dispatched using accelerate hooks", "as": "clue"},
     {"says": "You shouldn't move a model when it is dispatched on multiple devices", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

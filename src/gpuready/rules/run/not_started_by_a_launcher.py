@@ -9,7 +9,7 @@ Slurm is RUN004.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN002"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Error initializing torch.distributed using env:// rendezvous: environment variable {name} expected, but not set",
     "using env:// rendezvous: environment variable {name} expected, but not set",
     {"says": "KeyError: 'LOCAL_RANK'"},
@@ -72,8 +72,8 @@ SIGNS = (
     {"says": "using torchrun", "in": "exception"},
     {"says": "with `accelerate launch`", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ Load all parts in the same dtype, run under autocast, or cast where they meet. L
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN014"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "mat1 and mat2 must have the same dtype",
     "mat1 and mat2 to have the same dtype",
     "m1 and m2 to have the same dtype",
@@ -51,8 +51,8 @@ SIGNS = (
     {"says": "scatter(): Expected self.dtype to be equal to src.dtype", "in": "exception"},
     {"says": "expected self and source to have same dtype", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

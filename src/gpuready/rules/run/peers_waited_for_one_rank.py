@@ -11,8 +11,8 @@ going on.
 
 from __future__ import annotations
 
-from gpuready.rules import told
-from gpuready.rules.heard import BUSY
+from gpuready.rules import log_findings
+from gpuready.rules.log_phrases import DATA_PREPARATION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN016"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {
         "says": "derived: {count} ranks wait for rank {rank}, which waits for nobody, in {group}",
         "in": "derived",
@@ -41,24 +41,36 @@ SIGNS = (
         "says": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq},",
         "when": "seq <= 4",
         "as": "clue",
-        "also": BUSY,
+        "also": DATA_PREPARATION,
     },
-    {"says": "Watchdog caught collective operation timeout: WorkNCCL(OpType=", "as": "clue", "also": BUSY},
-    {"says": "Timed out waiting {after}ms for recv operation to complete", "as": "clue", "also": BUSY},
-    {"says": "Timed out waiting {after}ms for send operation to complete", "as": "clue", "also": BUSY},
-    {"says": "Socket Timeout", "in": "exception", "as": "clue", "also": BUSY},
-    {"says": "wait timeout after {after}ms, keys:", "as": "clue", "also": BUSY},
-    {"says": "main_process_first(", "also": BUSY, "as": "clue"},
-    {"says": "in main_process_first", "also": BUSY, "as": "clue"},
-    {"says": "local_main_process_first", "also": BUSY, "as": "clue"},
-    {"says": "Socket Timeout", "also": BUSY, "as": "clue"},
+    {
+        "says": "Watchdog caught collective operation timeout: WorkNCCL(OpType=",
+        "as": "clue",
+        "also": DATA_PREPARATION,
+    },
+    {
+        "says": "Timed out waiting {after}ms for recv operation to complete",
+        "as": "clue",
+        "also": DATA_PREPARATION,
+    },
+    {
+        "says": "Timed out waiting {after}ms for send operation to complete",
+        "as": "clue",
+        "also": DATA_PREPARATION,
+    },
+    {"says": "Socket Timeout", "in": "exception", "as": "clue", "also": DATA_PREPARATION},
+    {"says": "wait timeout after {after}ms, keys:", "as": "clue", "also": DATA_PREPARATION},
+    {"says": "main_process_first(", "also": DATA_PREPARATION, "as": "clue"},
+    {"says": "in main_process_first", "also": DATA_PREPARATION, "as": "clue"},
+    {"says": "local_main_process_first", "also": DATA_PREPARATION, "as": "clue"},
+    {"says": "Socket Timeout", "also": DATA_PREPARATION, "as": "clue"},
     {"says": 'with training_args.main_process_first(desc="dataset map pre-processing")', "as": "clue"},
     {"says": 'with training_args.main_process_first(desc="', "as": "clue"},
-    {"says": "wait_for_everyone()", "also": BUSY, "as": "clue"},
-    {"says": "timed out in a barrier", "also": BUSY, "as": "clue"},
+    {"says": "wait_for_everyone()", "also": DATA_PREPARATION, "as": "clue"},
+    {"says": "timed out in a barrier", "also": DATA_PREPARATION, "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ Look at what that line works on. A package that is missing or of another version
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN019"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Assertion `srcIndex < srcSelectDimSize` failed",
     "Assertion `t >= 0 && t < n_classes` failed",
     'Assertion `idx_dim >= 0 && idx_dim < index_size && "index out of bounds"` failed',
@@ -60,8 +60,8 @@ SIGNS = (
     {"says": "Process {pid} got signal: 2", "in": "exception", "as": "clue"},
     {"says": "KeyboardInterrupt", "in": "exception", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,7 +10,7 @@ calls .to() itself: update both.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN015"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "`.to` is not supported for",
     "is not supported for `4-bit` or `8-bit`",
     "is not supported for `8-bit` models",
@@ -35,8 +35,8 @@ SIGNS = (
     {"says": "You cannot cast a {kind} model in a new `dtype`"},
     {"says": "You are trying to move a quantized model", "in": "exception"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ Continue a stopped process with ``kill -CONT``; look at the stack that is shown 
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 CODE = "RUN024"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "is stopped (state T, pid {pid}): a signal or a debugger holds it", "as": "clue"},
     {"says": "holds the GIL and {how} (pid {pid}): no Python has run in it", "as": "clue"},
     {"says": "has been waiting in the kernel for {} (state D", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

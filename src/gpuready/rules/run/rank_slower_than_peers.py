@@ -8,7 +8,7 @@ Look at the stack of that rank, compare the clocks of the GPUs (``gpuready check
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 CODE = "RUN026"
 SEVERITY = "warning"
-READS = told.READS
-SIGNS = ({"says": "computes ({share} of a processor) while the others mostly wait", "as": "clue"},)
-BROKEN, HEALTHY = told.examples(CODE)
+READS = log_findings.READS
+PATTERNS = ({"says": "computes ({share} of a processor) while the others mostly wait", "as": "clue"},)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

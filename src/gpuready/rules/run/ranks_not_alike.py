@@ -10,7 +10,7 @@ or GPUREADY_ALLOW_SKEW=1, and is then a note.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 CODE = "RUN020"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = ({"says": "the {what} differs between ranks: {found}"},)
-BROKEN, HEALTHY = told.examples(CODE)
+READS = log_findings.READS
+PATTERNS = ({"says": "the {what} differs between ranks: {found}"},)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

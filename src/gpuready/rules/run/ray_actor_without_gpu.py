@@ -9,7 +9,7 @@ Ask for GPUs where the actor is made (num_gpus, a placement group), or tell Ray 
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN017"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {
         "says": "No CUDA GPUs are available",
         "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions", "RayActor", "ray_worker", "RayWorker"),
@@ -90,8 +90,8 @@ SIGNS = (
         "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions", "RayWorker", "_init_workers_ray"),
     },
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ parallel size) match it, or start the missing nodes. A warning that goes away wh
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN018"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "No available node types can fulfill resource request", "as": "clue"},
     {"says": "cannot be scheduled right now", "as": "clue"},
     {"says": "The following resource request cannot be scheduled", "as": "clue"},
@@ -66,8 +66,8 @@ SIGNS = (
     {"says": "0/{} nodes are available: {} Insufficient nvidia.com/gpu", "as": "clue"},
     {"says": "Please ensure that the cluster has enough resources", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

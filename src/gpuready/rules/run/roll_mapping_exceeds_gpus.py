@@ -9,7 +9,7 @@ there is. Workers may share GPUs; no list may leave the cluster.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN010"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "device_mapping used gpus are more than",
     {"says": "The Ray clusters(ray_num_nodes: {nodes}) cannot meet the required number of nodes"},
     {"says": "num_gpus {want} > available_gpu {have}"},
@@ -30,8 +30,8 @@ SIGNS = (
     },
     {"says": "AssertionError", "in": "exception", "with": ("allocate_placement_group",), "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ Correct the path, make the file executable (``chmod +x``), convert its line ends
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 CODE = "RUN025"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     {"says": "has the line ends of Windows (CRLF) after its #! line"},
     {"says": "python{}: can't open file {path}: [Errno 2]"},
     {"says": "/bin/bash^M: bad interpreter"},
     {"says": "cannot execute binary file: Exec format error"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -10,7 +10,7 @@ SLURM_ variables from an interactive run. A job that reached its time limit is R
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN004"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "in your SLURM bash script, but this variable is not supported",
     "in Lightning, but the number of tasks per node configured in SLURM",
     "in Lightning, but the number of nodes configured in SLURM",
@@ -59,8 +59,8 @@ SIGNS = (
         "also": ("SLURM_", "srun", "slurmstepd", "SLURMEnvironment", "slurm_environment.py"),
     },
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

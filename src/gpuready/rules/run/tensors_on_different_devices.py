@@ -10,7 +10,7 @@ it, and do not move parts by hand.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN009"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Expected all tensors to be on the same device",
     "Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!",
     "Input, output and indices must be on the current device",
@@ -47,8 +47,8 @@ SIGNS = (
     {"says": "can't convert cuda:{} device type tensor to numpy", "in": "exception"},
     {"says": "meta_kernel", "with": ("NotImplementedError", "Meta"), "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ in the log, come from a scheduler or from somebody at the keyboard.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN006"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Received 1 death signal, shutting down workers",
     "Received Signals.SIGHUP death signal",
     "Received SIGHUP death signal",
@@ -38,8 +38,8 @@ SIGNS = (
     {"says": "packet_write_wait: Connection to {host} port {port}: Broken pipe", "as": "clue"},
     {"says": "Connection to {host} closed by remote host", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -9,7 +9,7 @@ job that somebody cancelled has the same words without the time limit.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CODE = "RUN005"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "DUE TO TIME LIMIT",
     "CANCELLED AT {when} DUE TO TIME LIMIT",
     "slurmstepd: error: {} exceeded time limit",
@@ -33,8 +33,8 @@ SIGNS = (
     "exceeded soft wallclock time",
     {"says": "MaxRuntimeExceeded"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

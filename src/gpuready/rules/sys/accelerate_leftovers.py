@@ -13,8 +13,8 @@ arguments or its file.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job, nodes, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_request, job_topology, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,45 +23,51 @@ if TYPE_CHECKING:
 CODE = "SYS022"
 SEVERITY = "warning"
 READS = ("env.*", "job.wants")
-SIGNS = ()
+PATTERNS = ()
 CONTRACT = {"framework": "transformers"}
 BROKEN = {"env.names": ("ACCELERATE_USE_CPU",), "env.ACCELERATE_USE_CPU": "true"}
 HEALTHY = BROKEN | {"env.ACCELERATE_USE_CPU": "false"}
 FRAMEWORKS = ("transformers", "axolotl")
-OFF = ("0", "false", "no", "off", "n", "f")
-ASKED = {"ACCELERATE_USE_FSDP": ("fsdp", "fsdp2"), "ACCELERATE_USE_DEEPSPEED": ("deepspeed",)}
-ASKED |= {"ACCELERATE_USE_CPU": ("cpu",)}
+FALSE_WORDS = ("0", "false", "no", "off", "n", "f")
+SWITCH_WANTS = {"ACCELERATE_USE_FSDP": ("fsdp", "fsdp2"), "ACCELERATE_USE_DEEPSPEED": ("deepspeed",)}
+SWITCH_WANTS |= {"ACCELERATE_USE_CPU": ("cpu",)}
 CITE = "transformers/training_args.py; accelerate/state.py: read from the environment of the process"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if contract.framework not in FRAMEWORKS or shell.unseen(facts) or nodes.launched(facts):
+    if (
+        contract.framework not in FRAMEWORKS
+        or environment_variables.environment_unknown(facts)
+        or job_topology.started_by_launcher(facts)
+    ):
         return None
     names = [str(name) for name in facts.value("env.names") or ()]
-    switches = [n for n in names if n.startswith("ACCELERATE_USE_") and _speaks(facts, n)]
-    rest = [n for n in names if _shapes(n) and shell.value(facts, n)]
-    left = [*switches, *rest]
-    if not left:
+    switches = [n for n in names if n.startswith("ACCELERATE_USE_") and _is_unrequested_switch(facts, n)]
+    others = [n for n in names if _is_setting_name(n) and environment_variables.read_variable(facts, n)]
+    leftovers = [*switches, *others]
+    if not leftovers:
         return None
-    said = [f"{name}={shell.value(facts, name)}" for name in left]
+    settings = [f"{name}={environment_variables.read_variable(facts, name)}" for name in leftovers]
     return Finding(
         CODE,
         SEVERITY if switches else "info",
-        f"left over from accelerate launch: {cards.listed(said, 4)}",
-        found=tuple(facts.fact(f"env.{name}") for name in left),
-        needs=tuple(Need(f"env.{name}", "unset", level="recommended", cite=CITE) for name in left),
+        f"left over from accelerate launch: {visible_gpus.join_names(settings, 4)}",
+        found=tuple(facts.fact(f"env.{name}") for name in leftovers),
+        needs=tuple(
+            Requirement(f"env.{name}", "unset", level="recommended", cite=CITE) for name in leftovers
+        ),
         so=f"{contract.framework} takes device, precision or sharding from them, whatever the job says",
-        fix=(Step(f"unset {' '.join(left)}"),),
+        fix=(FixStep(f"unset {' '.join(leftovers)}"),),
     )
 
 
-def _speaks(facts: Facts, name: str) -> bool:
+def _is_unrequested_switch(facts: Facts, name: str) -> bool:
     """Return whether a switch is on that the job does not ask for."""
-    text = shell.value(facts, name)
-    if text is None or text.lower() in OFF:
+    text = environment_variables.read_variable(facts, name)
+    if text is None or text.lower() in FALSE_WORDS:
         return False
-    return not job.asks(facts, *ASKED.get(name, ()))
+    return not job_request.job_asks_for(facts, *SWITCH_WANTS.get(name, ()))
 
 
-def _shapes(name: str) -> bool:
+def _is_setting_name(name: str) -> bool:
     return name in ("ACCELERATE_MIXED_PRECISION", "ACCELERATE_TORCH_DEVICE", "ACCELERATE_DYNAMO_BACKEND")

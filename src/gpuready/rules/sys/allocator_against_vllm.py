@@ -12,9 +12,8 @@ newer) is told. Unset the variable in the process that runs vLLM; the trainer ma
 
 from __future__ import annotations
 
-from gpuready import versions
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import allocator, job, needs
+from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.rules import allocator_settings, contract_needs, job_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS014"
 SEVERITY = "warning"
-READS = (*allocator.READS, "job.wants", *needs.READS)
-SIGNS = (
+READS = (*allocator_settings.READS, "job.wants", *contract_needs.READS)
+PATTERNS = (
     {
         "says": "Expandable segments are not compatible with memory pool",
         "in": "exception",
@@ -42,38 +41,42 @@ SINCE = "0.21"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not _generates(facts, contract):
+    if not _is_vllm_requested(facts, contract):
         return None
-    found = allocator.effective(facts)
-    if found is None or not allocator.expands(found[1]) or _emptied(contract, found[0]):
+    effective = allocator_settings.effective_allocator_setting(facts)
+    if (
+        effective is None
+        or not allocator_settings.uses_expandable_segments(effective[1])
+        or _is_removed_for_vllm(contract, effective[0])
+    ):
         return None
     version = facts.value("package.vllm")
-    if version is None or versions.compare(str(version), SINCE) >= 0:
+    if version is None or versions.compare_versions(str(version), SINCE) >= 0:
         return None
-    variable = found[0]
+    variable = effective[0]
     cite = "vLLM pull request 14189; PyTorch issue 147851; turned off by itself from pull request 40812 on"
     return Finding(
         CODE,
         SEVERITY,
         f"expandable segments are on ({variable}), which vLLM {version} cannot sleep with",
         found=(facts.fact(f"env.{variable}"), facts.fact("package.vllm")),
-        needs=(Need("package.vllm", f">={SINCE}", level="recommended", cite=cite),),
+        needs=(Requirement("package.vllm", f">={SINCE}", level="recommended", cite=cite),),
         so="vLLM stops when its engine is made with sleep mode; without sleep mode it runs",
         fix=(
-            Step(f"unset {variable} in the processes that run vLLM"),
-            Step("let vLLM have GPUs of its own, without sleep mode"),
+            FixStep(f"unset {variable} in the processes that run vLLM"),
+            FixStep("let vLLM have GPUs of its own, without sleep mode"),
         ),
     )
 
 
-def _generates(facts: Facts, contract: Contract) -> bool:
+def _is_vllm_requested(facts: Facts, contract: Contract) -> bool:
     """Return whether the job or the contract asks for vLLM."""
-    if job.asks(facts, "vllm"):
+    if job_request.job_asks_for(facts, "vllm"):
         return True
-    required = [n for n in contract.wants("package.vllm") if n.level == "required"]
-    return any(needs.surely(facts, need) for need in required)
+    required = [n for n in contract.requirements_for("package.vllm") if n.level == "required"]
+    return any(contract_needs.certainly_applies(facts, need) for need in required)
 
 
-def _emptied(contract: Contract, name: str) -> bool:
+def _is_removed_for_vllm(contract: Contract, name: str) -> bool:
     """Return whether, by its contract, the framework removes the variable for vLLM."""
     return any(v.name == name and "emptied-for-vllm" in v.traits for v in contract.variables)

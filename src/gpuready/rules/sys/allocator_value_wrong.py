@@ -11,8 +11,8 @@ and go, and a newer torch may have it.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import allocator, cards, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import allocator_settings, environment_variables, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS013"
 SEVERITY = "error"
-READS = allocator.READS
-SIGNS = (
+READS = allocator_settings.READS
+PATTERNS = (
     {"says": "Unrecognized CachingAllocator option", "in": "exception", "cause": "not-environment"},
     {"says": "' in CUDA allocator config.", "in": "exception", "cause": "not-environment"},
     {
@@ -49,58 +49,62 @@ NUMBERS = (
 SHARES = ("garbage_collection_threshold", "per_process_memory_fraction")
 OTHERS = ("roundup_power2_divisions", "expandable_segments_reserve", "expandable_segments_reserve_by_class")
 BACKENDS = ("native", "cudaMallocAsync", "hipMallocAsync")
-SMALLEST = 20
+MINIMUM_SPLIT_MB = 20
 """The split size must not be below that of a large block: 20 MiB unless another option changes it."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    found = allocator.effective(facts)
-    if found is None:
+    effective = allocator_settings.effective_allocator_setting(facts)
+    if effective is None:
         return None
-    variable, text = found
-    settings = allocator.settings(text)
-    refused = [why for name, value in settings if (why := _refused(name, value, text))]
-    unknown = [f"no option is known as {shell.quoted(n)}" for n, v in settings if v and not _known(n)]
+    variable, text = effective
+    settings = allocator_settings.parse_allocator_settings(text)
+    refused = [why for name, value in settings if (why := _refusal_reason(name, value, text))]
+    unknown = [
+        f"no option is known as {environment_variables.quote_value(n)}"
+        for n, v in settings
+        if v and not _is_known_option(n)
+    ]
     if not (refused or unknown):
         return None
     cite = "torch, CUDA semantics: optimizing memory usage; c10/cuda/CUDAAllocatorConfig.cpp"
     return Finding(
         CODE,
         SEVERITY if refused else "warning",
-        f"torch cannot read {variable}: {cards.listed(refused or unknown, 3)}",
+        f"torch cannot read {variable}: {visible_gpus.join_names(refused or unknown, 3)}",
         found=(facts.fact(f"env.{variable}"), facts.fact("package.torch")),
-        needs=(Need(f"env.{variable}", "option:value", cite=cite),),
+        needs=(Requirement(f"env.{variable}", "option:value", cite=cite),),
         so="torch stops when CUDA is first used" + ("" if refused else ", unless it knows the option"),
-        fix=(Step(f"correct {variable}, for example to expandable_segments:True, or unset it"),),
+        fix=(FixStep(f"correct {variable}, for example to expandable_segments:True, or unset it"),),
     )
 
 
-def _known(name: str) -> bool:
+def _is_known_option(name: str) -> bool:
     return name in (*SWITCHES, *NUMBERS, *SHARES, *OTHERS, "backend")
 
 
-def _refused(name: str, value: str | None, text: str) -> str:
+def _refusal_reason(name: str, value: str | None, text: str) -> str:
     """Return why torch certainly refuses an option; empty if it may accept it."""
     if not name:
         return "an option is missing before a comma"
     if "=" in name:
-        return f"{shell.quoted(name)} has = where a colon belongs"
+        return f"{environment_variables.quote_value(name)} has = where a colon belongs"
     if not value:
-        return f"{shell.quoted(name)} has no value"
+        return f"{environment_variables.quote_value(name)} has no value"
     if name in SWITCHES and value not in ("True", "False"):
-        return f"{name} must be True or False, not {shell.quoted(value)}"
+        return f"{name} must be True or False, not {environment_variables.quote_value(value)}"
     if name in NUMBERS and not value.isdecimal():
-        return f"{name} must be a number, not {shell.quoted(value)}"
-    if name == "max_split_size_mb" and int(value) < SMALLEST and "large_segment_size_mb" not in text:
-        return f"max_split_size_mb must be {SMALLEST} at the least, not {value}"
-    if name == "garbage_collection_threshold" and not _share(value):
-        return f"{name} must be between 0 and 1, not {shell.quoted(value)}"
+        return f"{name} must be a number, not {environment_variables.quote_value(value)}"
+    if name == "max_split_size_mb" and int(value) < MINIMUM_SPLIT_MB and "large_segment_size_mb" not in text:
+        return f"max_split_size_mb must be {MINIMUM_SPLIT_MB} at the least, not {value}"
+    if name == "garbage_collection_threshold" and not _is_fraction(value):
+        return f"{name} must be between 0 and 1, not {environment_variables.quote_value(value)}"
     if name == "backend" and value not in BACKENDS:
-        return f"there is no backend {shell.quoted(value)}"
+        return f"there is no backend {environment_variables.quote_value(value)}"
     return ""
 
 
-def _share(text: str) -> bool:
+def _is_fraction(text: str) -> bool:
     try:
         return 0 < float(text) < 1
     except ValueError:

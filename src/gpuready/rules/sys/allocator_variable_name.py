@@ -13,9 +13,9 @@ the same value is fine, and does for every version.
 from __future__ import annotations
 
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import allocator, shell
-from gpuready.rules.allocator import NEW, OLD
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import allocator_settings, environment_variables
+from gpuready.rules.allocator_settings import NEW_VARIABLE, OLD_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 CODE = "SYS012"
 SEVERITY = "warning"
-READS = allocator.READS
-SIGNS = ({"says": "PYTORCH_CUDA_ALLOC_CONF is deprecated, use PYTORCH_ALLOC_CONF instead", "as": "trace"},)
+READS = allocator_settings.READS
+PATTERNS = ({"says": "PYTORCH_CUDA_ALLOC_CONF is deprecated, use PYTORCH_ALLOC_CONF instead", "as": "trace"},)
 BROKEN = {
-    "env.names": (NEW,),
+    "env.names": (NEW_VARIABLE,),
     "env.PYTORCH_ALLOC_CONF": "expandable_segments:True",
     "package.torch": "2.8.0+cu128",
 }
@@ -34,20 +34,23 @@ HEALTHY = BROKEN | {"package.torch": "2.10.0+cu128"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    old, new = shell.value(facts, OLD), shell.value(facts, NEW)
+    old, new = (
+        environment_variables.read_variable(facts, OLD_VARIABLE),
+        environment_variables.read_variable(facts, NEW_VARIABLE),
+    )
     if not (old or new):
         return None
     version = facts.value("package.torch")
     if version is None or old == new:
         return None
     right = catalogue.allocator_variable(str(version))
-    set_, idle = (new, old) if right == NEW else (old, new)
+    set_, idle = (new, old) if right == NEW_VARIABLE else (old, new)
     if not idle:
         return None
-    wrong = OLD if right == NEW else NEW
-    deprecated = right == NEW and not set_
+    wrong = OLD_VARIABLE if right == NEW_VARIABLE else NEW_VARIABLE
+    deprecated = right == NEW_VARIABLE and not set_
     return Finding(
         CODE,
         "info" if deprecated else SEVERITY,
@@ -55,9 +58,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         if deprecated
         else f"torch {version} does not read {wrong}" + (f", since {right} is set" if set_ else ""),
         found=(facts.fact(f"env.{wrong}"), facts.fact("package.torch")),
-        needs=(Need(f"env.{right}", "*", level="recommended", cite="torch, c10/core/AllocatorConfig.h"),),
+        needs=(
+            Requirement(f"env.{right}", "*", level="recommended", cite="torch, c10/core/AllocatorConfig.h"),
+        ),
         so="torch warns once, and a later one may stop reading it"
         if deprecated
         else "those settings of the allocator have no effect, and nothing says so",
-        fix=(Step(f"set {right} instead of {wrong}"),),
+        fix=(FixStep(f"set {right} instead of {wrong}"),),
     )

@@ -13,8 +13,8 @@ and for root, who may write everywhere. Set TORCHINDUCTOR_CACHE_DIR to a folder 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import gate, job, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import capability_floors, environment_variables, job_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CODE = "SYS020"
 SEVERITY = "error"
 READS = ("cache.inductor", "env.*", "job.wants")
-SIGNS = (
+PATTERNS = (
     "Permission denied: '/tmp/torchinductor_",
     "Permission denied: '/tmp/ray",
     "Permission denied: '/tmp/triton",
@@ -46,17 +46,25 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     cite = "torch/_inductor/runtime/cache_dir_utils.py, default_cache_dir"
     return Finding(
         CODE,
-        SEVERITY if _fails(facts) else "warning",
+        SEVERITY if _compile_will_fail(facts) else "warning",
         f"the cache of torch.compile, {row.get('path')}, belongs to another user",
         found=(facts.fact("cache.inductor"),),
-        needs=(Need("cache.inductor", "mine", cite=cite),),
+        needs=(Requirement("cache.inductor", "mine", cite=cite),),
         so="torch.compile cannot write there, or takes code from there that somebody else can change",
-        fix=(Step("set TORCHINDUCTOR_CACHE_DIR to a folder of this user, such as ~/.cache/torchinductor"),),
+        fix=(
+            FixStep("set TORCHINDUCTOR_CACHE_DIR to a folder of this user, such as ~/.cache/torchinductor"),
+        ),
     )
 
 
-def _fails(facts: Facts) -> bool:
+def _compile_will_fail(facts: Facts) -> bool:
     """Return whether a job that compiles certainly fails: the default folder, and a user who is not root."""
-    if not (gate.asked(facts, "torch_compile") or job.asks(facts, "flex-attention")) or shell.unseen(facts):
+    if not (
+        capability_floors.feature_requested(facts, "torch_compile")
+        or job_request.job_asks_for(facts, "flex-attention")
+    ) or environment_variables.environment_unknown(facts):
         return False
-    return shell.value(facts, "TORCHINDUCTOR_CACHE_DIR") is None and shell.value(facts, "HOME") != "/root"
+    return (
+        environment_variables.read_variable(facts, "TORCHINDUCTOR_CACHE_DIR") is None
+        and environment_variables.read_variable(facts, "HOME") != "/root"
+    )

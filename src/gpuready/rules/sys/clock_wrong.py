@@ -11,7 +11,7 @@ is that of the host.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
+from gpuready.model import Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 CODE = "SYS011"
 SEVERITY = "warning"
 READS = ("clock.year",)
-SIGNS = (
+PATTERNS = (
     {"says": "certificate verify failed: certificate is not yet valid", "cause": "hub-ssl-verify"},
     {"says": "certificate verify failed: certificate has expired", "cause": "hub-ssl-verify"},
 )
 BROKEN = {"clock.year": 1970}
 HEALTHY = {"clock.year": 2026}
-FIRST, LAST = 2024, 2099
+FIRST_YEAR, LAST_YEAR = 2024, 2099
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "clock.year" not in facts:
         return None
     year = facts.value("clock.year")
-    if year is None or FIRST <= year <= LAST:
+    if year is None or FIRST_YEAR <= year <= LAST_YEAR:
         return None
     return Finding(
         CODE,
@@ -41,10 +41,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the clock shows the year {year}",
         found=(facts.fact("clock.year"),),
         needs=(
-            Need(
-                "clock.year", f">={FIRST},<={LAST}", level="recommended", cite="RFC 5280, 4.1.2.5: validity"
+            Requirement(
+                "clock.year",
+                f">={FIRST_YEAR},<={LAST_YEAR}",
+                level="recommended",
+                cite="RFC 5280, 4.1.2.5: validity",
             ),
         ),
         so="certificates count as not yet valid or expired, and downloads over HTTPS fail",
-        fix=(Step("set the clock: timedatectl set-ntp true, or chronyc makestep", note="needs root"),),
+        fix=(FixStep("set the clock: timedatectl set-ntp true, or chronyc makestep", note="needs root"),),
     )

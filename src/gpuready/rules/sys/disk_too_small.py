@@ -11,8 +11,8 @@ of models (HF_HOME) and checkpoints may lie on another, and can be put there.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import needs
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import contract_needs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS002"
 SEVERITY = "error"
-READS = ("disk.free", "disk.path", *needs.READS)
-SIGNS = (
+READS = ("disk.free", "disk.path", *contract_needs.READS)
+PATTERNS = (
     {
         "says": "[Errno 28] No space left on device",
         "without": ("/dev/shm", "shared memory", "shm_open", "/torch_", "nccl-"),
@@ -50,19 +50,21 @@ SIGNS = (
 CONTRACT = {"needs": ({"key": "disk.free", "want": ">=50GB", "cite": "installation guide"},)}
 BROKEN = {"disk.free": 20_000_000_000, "disk.path": "/home"}
 HEALTHY = {"disk.free": 200_000_000_000, "disk.path": "/home"}
-USUAL = Need("disk.free", ">=10GB", level="recommended", cite="torch 2.15 and its CUDA libraries take 7 GB")
+DEFAULT_NEED = Requirement(
+    "disk.free", ">=10GB", level="recommended", cite="torch 2.15 and its CUDA libraries take 7 GB"
+)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    failed = needs.unmet(facts, contract.wants("disk.free") or (USUAL,))
+    failed = contract_needs.unmet_needs(facts, contract.requirements_for("disk.free") or (DEFAULT_NEED,))
     if not failed or facts.value("disk.free") is None:
         return None
     return Finding(
         CODE,
-        needs.severity(failed),
+        contract_needs.worst_need_severity(failed),
         "the disk has little room",
         found=(facts.fact("disk.free"), facts.fact("disk.path")),
         needs=tuple(failed),
         so="an install, a download or a checkpoint breaks off in the middle",
-        fix=(Step("free some room, or put HF_HOME and the checkpoints on a larger disk"),),
+        fix=(FixStep("free some room, or put HF_HOME and the checkpoints on a larger disk"),),
     )

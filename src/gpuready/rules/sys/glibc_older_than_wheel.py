@@ -13,10 +13,9 @@ container that has one. The driver of the host can stay as it is.
 
 from __future__ import annotations
 
-from gpuready import versions
 from gpuready.catalog import torch as catalogue
-from gpuready.model import NOT_STATED, Finding, Need, Step
-from gpuready.rules import needs, remedy
+from gpuready.model import NOT_STATED, Finding, FixStep, Requirement, versions
+from gpuready.rules import contract_needs, fix_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS005"
 SEVERITY = "error"
-READS = ("os.glibc", "python.kind", *needs.READS)
-SIGNS = (
+READS = ("os.glibc", "python.kind", *contract_needs.READS)
+PATTERNS = (
     "version `GLIBC_{need}' not found (required by {file})",
     "version `GLIBC_{need}' not found",
     "version 'GLIBC_{need}' not found",
@@ -57,9 +56,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "os.glibc" not in facts or facts.value("os.system") != "linux":
         return None
     glibc = facts.value("os.glibc")
-    if glibc is not None and versions.compare(str(glibc), FLOOR) >= 0:
+    if glibc is not None and versions.compare_versions(str(glibc), FLOOR) >= 0:
         return None
-    if facts.value("os.arch") not in ("x86_64", "aarch64") or _fits(facts, contract, glibc):
+    if facts.value("os.arch") not in ("x86_64", "aarch64") or _has_compatible_torch(facts, contract, glibc):
         return None
     what = f"glibc {glibc}" if glibc else "no glibc"
     return Finding(
@@ -67,27 +66,27 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"the C library of this system ({what}) is not one that torch is built for",
         found=(facts.fact("os.glibc"), facts.fact("package.torch")),
-        needs=(Need("os.glibc", f">={FLOOR}", cite=CITE),),
+        needs=(Requirement("os.glibc", f">={FLOOR}", cite=CITE),),
         so="the installer finds no torch that the framework takes, or torch fails when it is loaded",
         fix=(
-            Step("use a container or a distribution with a newer C library, such as Ubuntu 22.04"),
-            Step("install torch from conda-forge, which is built for older ones"),
+            FixStep("use a container or a distribution with a newer C library, such as Ubuntu 22.04"),
+            FixStep("install torch from conda-forge, which is built for older ones"),
         ),
     )
 
 
-def _unstated(facts: Facts, key: str) -> bool:
+def _is_unstated(facts: Facts, key: str) -> bool:
     return facts.fact(key).gap == NOT_STATED
 
 
-def _fits(facts: Facts, contract: Contract, glibc: object) -> bool:
+def _has_compatible_torch(facts: Facts, contract: Contract, glibc: object) -> bool:
     """Return whether the installed torch, or one the contract accepts, runs with an older glibc."""
     installed = facts.value("package.torch")
     if installed is None:
-        pins = remedy.pins_on(facts, contract, "package.torch")
-        older = [r for r in catalogue.releases() if versions.compare(r, SINCE) < 0]
-        return glibc is not None and any(all(versions.satisfies(r, p) for p in pins) for r in older)
+        pins = fix_steps.required_pins(facts, contract, "package.torch")
+        older = [r for r in catalogue.list_torch_releases() if versions.compare_versions(r, SINCE) < 0]
+        return glibc is not None and any(all(versions.satisfies_specifier(r, p) for p in pins) for r in older)
     # A torch on musl was built for musl, and conda builds for older libraries.
-    if glibc is None or (not _unstated(facts, "python.kind") and facts.value("python.kind") == "conda"):
+    if glibc is None or (not _is_unstated(facts, "python.kind") and facts.value("python.kind") == "conda"):
         return True
-    return versions.compare(str(installed), SINCE) < 0
+    return versions.compare_versions(str(installed), SINCE) < 0

@@ -10,7 +10,7 @@ without a token: see whether it is spelt right.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS025"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "You are trying to access a gated repo",
     "Cannot access gated repo for url",
     "GatedRepoError: 40",
@@ -83,8 +83,8 @@ SIGNS = (
     {"says": "HfHubHTTPError: 401 Client Error"},
     {"says": "make sure you have been granted access"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

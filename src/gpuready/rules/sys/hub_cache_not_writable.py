@@ -12,8 +12,8 @@ Otherwise point HF_HOME to a folder of yours, or have the owner changed.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import hub
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import model_hub
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS008"
 SEVERITY = "warning"
-READS = ("hub.writable", *hub.READS)
-SIGNS = (
+READS = ("hub.writable", *model_hub.READS)
+PATTERNS = (
     {"says": "There was a problem when trying to write in your cache folder", "as": "clue"},
     {"says": "PermissionError at {path} when downloading"},
     {
@@ -64,7 +64,7 @@ HEALTHY = BROKEN | {"hub.writable": True}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "hub.writable" not in facts:
         return None
-    if facts.value("hub.writable") is not False or not hub.asked(facts):
+    if facts.value("hub.writable") is not False or not model_hub.may_download_model(facts):
         return None
     cite = "huggingface_hub, environment variables, HF_HUB_CACHE"
     return Finding(
@@ -72,10 +72,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         "the folder of downloaded models cannot be written by this user",
         found=(facts.fact("hub.writable"), facts.fact("hub.cache")),
-        needs=(Need("hub.writable", "true", level="recommended", cite=cite),),
+        needs=(Requirement("hub.writable", "true", level="recommended", cite=cite),),
         so="models and datasets that are not there yet cannot be downloaded",
         fix=(
-            Step("point HF_HOME to a folder of this user"),
-            Step("set HF_HUB_OFFLINE=1 if the folder is shared and everything is in it"),
+            FixStep("point HF_HOME to a folder of this user"),
+            FixStep("set HF_HUB_OFFLINE=1 if the folder is shared and everything is in it"),
         ),
     )

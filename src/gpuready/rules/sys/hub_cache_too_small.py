@@ -12,8 +12,8 @@ HF_HOME, or clear it with ``hf cache rm``.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import hub, job
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_request, model_hub
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS009"
 SEVERITY = "warning"
-READS = ("disk.free", "disk.path", *hub.READS, "job.*")
-SIGNS = ({"says": "Not enough free disk space to download the file", "as": "clue", "cause": "disk-full"},)
+READS = ("disk.free", "disk.path", *model_hub.READS, "job.*")
+PATTERNS = ({"says": "Not enough free disk space to download the file", "as": "clue", "cause": "disk-full"},)
 BROKEN = {
     "job.parameters": 70_000_000_000,
     "job.wants": ("bf16",),
@@ -34,22 +34,22 @@ HEALTHY = BROKEN | {"disk.free": 500_000_000_000}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    weights = job.weights(facts)
+    weights = job_request.estimate_weight_bytes(facts)
     if weights is None or "disk.free" not in facts:
         return None
     size, how = weights
     free = facts.value("disk.free")
-    if free is None or size <= free or not hub.asked(facts):
+    if free is None or size <= free or not model_hub.may_download_model(facts):
         return None
     return Finding(
         CODE,
         SEVERITY,
         f"the weights of the model take {size / 1e9:.0f} GB, and the disk of the cache has {free / 1e9:.0f}",
         found=(facts.fact("disk.free"), facts.fact("disk.path"), facts.fact("job.parameters")),
-        needs=(Need("disk.free", f">={size / 1e9:.1f}GB", level="recommended", cite=how),),
+        needs=(Requirement("disk.free", f">={size / 1e9:.1f}GB", level="recommended", cite=how),),
         so="unless the model is there already, its download breaks off when the disk is full",
         fix=(
-            Step("point HF_HOME to a folder on a larger disk"),
-            Step("remove models that are no longer needed: hf cache ls, hf cache rm"),
+            FixStep("point HF_HOME to a folder on a larger disk"),
+            FixStep("remove models that are no longer needed: hf cache ls, hf cache rm"),
         ),
     )

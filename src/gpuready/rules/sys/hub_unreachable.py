@@ -10,7 +10,7 @@ access that was not granted have causes of their own.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS026"
 SEVERITY = "error"
-READS = told.READS
-HUB = (
+READS = log_findings.READS
+HUB_MARKERS = (
     "huggingface.co",
     "huggingface_hub",
     "hf_hub_",
@@ -32,7 +32,7 @@ HUB = (
     "hf.co/",
 )
 """Phrases in a traceback or address of the hub."""
-DOWNLOADS = (
+DOWNLOAD_MARKERS = (
     "huggingface",
     "hf_hub",
     "hf-mirror",
@@ -45,60 +45,74 @@ DOWNLOADS = (
     "urlopen",
 )
 """Broader phrases, for network errors that only a download causes."""
-TLS = ("CERTIFICATE_VERIFY_FAILED", "SSLCertVerificationError", "certificate verify failed")
+TLS_MARKERS = ("CERTIFICATE_VERIFY_FAILED", "SSLCertVerificationError", "certificate verify failed")
 """Phrases of certificate errors, which have their own cause."""
-SIGNS = (
-    {"says": "We couldn't connect to 'https://", "unless": TLS},
-    {"says": "We couldn't connect to the Hugging Face Hub", "unless": TLS},
-    {"says": "cannot find the requested files in the local cache", "unless": TLS},
-    {"says": "cannot find the requested files in the disk cache", "unless": TLS},
-    {"says": "cannot find an appropriate cached snapshot folder", "unless": TLS},
-    {"says": "LocalEntryNotFoundError", "unless": TLS},
+PATTERNS = (
+    {"says": "We couldn't connect to 'https://", "unless": TLS_MARKERS},
+    {"says": "We couldn't connect to the Hugging Face Hub", "unless": TLS_MARKERS},
+    {"says": "cannot find the requested files in the local cache", "unless": TLS_MARKERS},
+    {"says": "cannot find the requested files in the disk cache", "unless": TLS_MARKERS},
+    {"says": "cannot find an appropriate cached snapshot folder", "unless": TLS_MARKERS},
+    {"says": "LocalEntryNotFoundError", "unless": TLS_MARKERS},
     {"says": "OfflineModeIsEnabled"},
-    {"says": "Max retries exceeded with url", "in": "exception", "with": HUB, "unless": TLS},
-    {"says": "(host='huggingface.co', port=443)", "in": "exception", "unless": TLS},
-    {"says": "(host='{host}', port=443): Read timed out", "in": "exception", "with": HUB, "unless": TLS},
-    {"says": "Failed to resolve 'huggingface.co'", "unless": TLS},
-    {"says": "Couldn't reach {what} on the Hub", "in": "exception", "unless": TLS},
-    {"says": "Couldn't reach http", "in": "exception", "unless": TLS},
-    {"says": "Cannot reach https://huggingface.co", "unless": TLS},
-    {"says": "Name or service not known", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "Max retries exceeded with url", "in": "exception", "with": HUB_MARKERS, "unless": TLS_MARKERS},
+    {"says": "(host='huggingface.co', port=443)", "in": "exception", "unless": TLS_MARKERS},
+    {
+        "says": "(host='{host}', port=443): Read timed out",
+        "in": "exception",
+        "with": HUB_MARKERS,
+        "unless": TLS_MARKERS,
+    },
+    {"says": "Failed to resolve 'huggingface.co'", "unless": TLS_MARKERS},
+    {"says": "Couldn't reach {what} on the Hub", "in": "exception", "unless": TLS_MARKERS},
+    {"says": "Couldn't reach http", "in": "exception", "unless": TLS_MARKERS},
+    {"says": "Cannot reach https://huggingface.co", "unless": TLS_MARKERS},
+    {"says": "Name or service not known", "in": "exception", "with": HUB_MARKERS, "unless": TLS_MARKERS},
     {
         "says": "Temporary failure in name resolution",
         "in": "exception",
-        "with": (*DOWNLOADS, "torch/hub.py"),
-        "unless": TLS,
+        "with": (*DOWNLOAD_MARKERS, "torch/hub.py"),
+        "unless": TLS_MARKERS,
     },
-    {"says": "nodename nor servname provided", "in": "exception", "with": HUB, "unless": TLS},
-    {"says": "getaddrinfo failed", "in": "exception", "with": HUB, "unless": TLS},
+    {"says": "nodename nor servname provided", "in": "exception", "with": HUB_MARKERS, "unless": TLS_MARKERS},
+    {"says": "getaddrinfo failed", "in": "exception", "with": HUB_MARKERS, "unless": TLS_MARKERS},
     {
         "says": "Network is unreachable",
         "in": "exception",
-        "with": DOWNLOADS,
-        "unless": TLS,
+        "with": DOWNLOAD_MARKERS,
+        "unless": TLS_MARKERS,
     },
-    {"says": "Connection refused", "in": "exception", "with": HUB, "unless": TLS},
-    {"says": "Cannot connect to proxy", "in": "exception", "unless": TLS},
+    {"says": "Connection refused", "in": "exception", "with": HUB_MARKERS, "unless": TLS_MARKERS},
+    {"says": "Cannot connect to proxy", "in": "exception", "unless": TLS_MARKERS},
     {"says": "Tunnel connection failed", "in": "exception"},
-    {"says": "Cannot connect to host huggingface.co", "in": "exception", "unless": TLS},
+    {"says": "Cannot connect to host huggingface.co", "in": "exception", "unless": TLS_MARKERS},
     {"says": "Connection to huggingface.co timed out"},
-    {"says": "UNEXPECTED_EOF_WHILE_READING", "in": "exception", "with": HUB, "unless": TLS},
-    {"says": "EOF occurred in violation of protocol", "in": "exception", "with": HUB, "unless": TLS},
-    {"says": "timed out", "in": "exception", "with": HUB, "as": "clue", "unless": TLS},
-    {"says": "thrown while requesting HEAD https://huggingface.co", "as": "clue", "unless": TLS},
-    {"says": "thrown while requesting GET https://huggingface.co", "as": "clue", "unless": TLS},
+    {"says": "UNEXPECTED_EOF_WHILE_READING", "in": "exception", "with": HUB_MARKERS, "unless": TLS_MARKERS},
+    {
+        "says": "EOF occurred in violation of protocol",
+        "in": "exception",
+        "with": HUB_MARKERS,
+        "unless": TLS_MARKERS,
+    },
+    {"says": "timed out", "in": "exception", "with": HUB_MARKERS, "as": "clue", "unless": TLS_MARKERS},
+    {"says": "thrown while requesting HEAD https://huggingface.co", "as": "clue", "unless": TLS_MARKERS},
+    {"says": "thrown while requesting GET https://huggingface.co", "as": "clue", "unless": TLS_MARKERS},
     {
         "says": "Can't load tokenizer for '{name}'. If you were trying to load it from",
         "in": "exception",
         "as": "clue",
-        "unless": TLS,
+        "unless": TLS_MARKERS,
     },
-    {"says": "urlopen error [Errno -3]", "in": "exception", "unless": TLS},
-    {"says": "urlopen error [Errno 101]", "in": "exception", "unless": TLS},
-    {"says": "urlopen error [Errno 110]", "in": "exception", "as": "clue", "unless": TLS},
-    {"says": "Connection aborted.", "in": "exception", "with": HUB, "unless": TLS},
-    {"says": "RemoteDisconnected(", "in": "exception", "with": HUB, "unless": TLS},
-    {"says": "peer closed connection without sending complete message body", "in": "exception", "with": HUB},
+    {"says": "urlopen error [Errno -3]", "in": "exception", "unless": TLS_MARKERS},
+    {"says": "urlopen error [Errno 101]", "in": "exception", "unless": TLS_MARKERS},
+    {"says": "urlopen error [Errno 110]", "in": "exception", "as": "clue", "unless": TLS_MARKERS},
+    {"says": "Connection aborted.", "in": "exception", "with": HUB_MARKERS, "unless": TLS_MARKERS},
+    {"says": "RemoteDisconnected(", "in": "exception", "with": HUB_MARKERS, "unless": TLS_MARKERS},
+    {
+        "says": "peer closed connection without sending complete message body",
+        "in": "exception",
+        "with": HUB_MARKERS,
+    },
     {"says": "ConnectError: [Errno -2]", "as": "clue", "in": "exception"},
     {"says": "ConnectError: [Errno -3]", "as": "clue", "in": "exception"},
     {"says": "ConnectError: [Errno 101]", "as": "clue", "in": "exception"},
@@ -106,8 +120,8 @@ SIGNS = (
     {"says": "ConnectTimeout: ", "as": "clue", "in": "exception"},
     {"says": "Retrying in {}s [Retry {}/5].", "as": "clue", "with": ("huggingface",)},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -13,8 +13,8 @@ of information. Look up the lines, reset the GPU or reboot, and have it looked a
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CODE = "SYS021"
 SEVERITY = "warning"
 READS = ("kernel.xids",)
-SIGNS = ("GPU recovery action changed from", "of waiting for RPC response from GPU")
+PATTERNS = ("GPU recovery action changed from", "of waiting for RPC response from GPU")
 BROKEN = {
     "kernel.xids": (
         {
@@ -40,7 +40,7 @@ HEALTHY = {
         {"xid": 31, "pci": "0000:3b:00.0", "line": "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, MMU Fault"},
     )
 }
-MEANINGS = {
+XID_MEANINGS = {
     48: "memory that could not be corrected",
     63: "a row of memory marked as bad",
     64: "bad memory that could not be replaced",
@@ -54,34 +54,36 @@ MEANINGS = {
     143: "it could not be initialised",
     154: "a reset or reboot is due",
 }
-MENDED = (63, 94)
+SELF_REPAIRED_XIDS = (63, 94)
 """Xids of faults that the GPU has repaired itself."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or "kernel.xids" not in facts:
         return None
-    grave = [row for row in facts.value("kernel.xids") or () if _counts(row)]
-    if not grave:
+    faults = [row for row in facts.value("kernel.xids") or () if _is_reportable_xid(row)]
+    if not faults:
         return None
-    kinds = sorted({(int(row["xid"]), str(row.get("pci") or "?")) for row in grave})
-    words = [f"Xid {xid} on {pci} ({MEANINGS[xid]})" for xid, pci in kinds]
+    kinds = sorted({(int(row["xid"]), str(row.get("pci") or "?")) for row in faults})
+    words = [f"Xid {xid} on {pci} ({XID_MEANINGS[xid]})" for xid, pci in kinds]
     return Finding(
         CODE,
-        "info" if all(xid in MENDED for xid, _ in kinds) else SEVERITY,
-        f"the kernel's log has faults of GPUs: {cards.listed(words, 2)}",
+        "info" if all(xid in SELF_REPAIRED_XIDS for xid, _ in kinds) else SEVERITY,
+        f"the kernel's log has faults of GPUs: {visible_gpus.join_names(words, 2)}",
         found=(facts.fact("kernel.xids"),),
-        needs=(Need("kernel.xids", "none", level="recommended", cite="NVIDIA Xid errors, Xid catalog"),),
+        needs=(
+            Requirement("kernel.xids", "none", level="recommended", cite="NVIDIA Xid errors, Xid catalog"),
+        ),
         so="unless the GPU was reset since, jobs on it may fail or stall again",
         fix=(
-            Step("reset the GPU or reboot, and look whether the lines come again", note="needs root"),
-            Step("run dcgmi diag -r 3 on this machine before it takes jobs again"),
+            FixStep("reset the GPU or reboot, and look whether the lines come again", note="needs root"),
+            FixStep("run dcgmi diag -r 3 on this machine before it takes jobs again"),
         ),
     )
 
 
-def _counts(row: dict[str, Any]) -> bool:
-    if row.get("xid") not in MEANINGS:
+def _is_reportable_xid(row: dict[str, Any]) -> bool:
+    if row.get("xid") not in XID_MEANINGS:
         return False
     # The driver also logs when no action is due any more.
     return row["xid"] != 154 or not str(row.get("line", "")).rstrip().endswith("(None)")

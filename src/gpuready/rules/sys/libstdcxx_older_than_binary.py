@@ -10,7 +10,7 @@ XX, is the C library: that one comes with the distribution only.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 CODE = "SYS023"
 SEVERITY = "error"
-READS = told.READS
+READS = log_findings.READS
 ONLY_WARNED = ("Failed to load image Python extension", "Could not load dynamic library")
-SIGNS = (
+PATTERNS = (
     {
         "says": "version `GLIBCXX_{need}' not found (required by {file})",
         "without": ONLY_WARNED,
@@ -53,8 +53,8 @@ SIGNS = (
     },
     {"says": "version `GOMP_{need}' not found", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

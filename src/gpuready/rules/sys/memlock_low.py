@@ -13,8 +13,8 @@ It is a warning for a job on several machines, where such a card has a port that
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import nodes, rdma, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_topology, rdma_ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS007"
 SEVERITY = "warning"
-READS = ("limit.memlock", "net.ib", *nodes.READS)
-SIGNS = (
+READS = ("limit.memlock", "net.ib", *job_topology.READS)
+PATTERNS = (
     {"says": "Call to ibv_create_cq failed", "without": ("No such device", "Connection timed out")},
     {
         "says": "Call to ibv_create_qp failed",
@@ -56,9 +56,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "limit.memlock" not in facts:
         return None
     limit = facts.value("limit.memlock")
-    if limit is None or limit < 0 or limit >= ENOUGH or not nodes.several(facts, contract):
+    if limit is None or limit < 0 or limit >= ENOUGH or not job_topology.is_multi_node(facts, contract):
         return None
-    if not rdma.active(facts) or _unused(facts):
+    if not rdma_ports.active_rdma_ports(facts) or _infiniband_disabled(facts):
         return None
     cite = "NCCL user guide, troubleshooting, InfiniBand: memlock unlimited"
     return Finding(
@@ -66,15 +66,19 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"a process may lock {limit >> 10} KiB of memory, and InfiniBand needs more",
         found=(facts.fact("limit.memlock"), facts.fact("net.ib")),
-        needs=(Need("limit.memlock", ">=64MiB", level="recommended", cite=cite),),
+        needs=(Requirement("limit.memlock", ">=64MiB", level="recommended", cite=cite),),
         so="NCCL cannot register its buffers with the network card and fails when it connects",
         fix=(
-            Step("set memlock to unlimited in /etc/security/limits.conf and log in again", note="needs root"),
-            Step("start the container with --ulimit memlock=-1", note="outside the container"),
+            FixStep(
+                "set memlock to unlimited in /etc/security/limits.conf and log in again", note="needs root"
+            ),
+            FixStep("start the container with --ulimit memlock=-1", note="outside the container"),
         ),
     )
 
 
-def _unused(facts: Facts) -> bool:
+def _infiniband_disabled(facts: Facts) -> bool:
     """Return whether NCCL is configured not to use such cards, which NET010 reports."""
-    return not shell.unseen(facts) and shell.switched_on(facts, "NCCL_IB_DISABLE")
+    return not environment_variables.environment_unknown(facts) and environment_variables.is_switch_on(
+        facts, "NCCL_IB_DISABLE"
+    )

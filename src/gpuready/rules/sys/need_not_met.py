@@ -8,23 +8,23 @@ evidence names the fact that was found and the line of the contract that asks fo
 
 from __future__ import annotations
 
-from gpuready.contracts.want import describe
-from gpuready.model import Finding, Step
-from gpuready.rules import cards, needs
+from gpuready.contracts.want import describe_want
+from gpuready.model import Finding, FixStep
+from gpuready.rules import contract_needs, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Need
+    from gpuready.model import Contract, Facts, Requirement
 
 CODE = "SYS004"
 SEVERITY = "error"
 READS = ("*",)
-SIGNS = ()
+PATTERNS = ()
 CONTRACT = {"needs": ({"key": "memory.total", "want": ">=64GB", "cite": "installation guide"},)}
 BROKEN = {"memory.total": 16_000_000_000}
 HEALTHY = {"memory.total": 128_000_000_000}
 
-TOLD_ELSEWHERE = (
+OTHER_RULES_KEYS = (
     "gpu.capability",
     "gpu.memory",
     "driver.version",
@@ -39,42 +39,50 @@ TOLD_ELSEWHERE = (
     "system.shm",
     "os.system",
 )
-FAMILIES_ELSEWHERE = ("package.", "compiler.", "can.", "log.", "fit.", "fleet.")
+OTHER_RULES_FAMILIES = ("package.", "compiler.", "can.", "log.", "fit.", "fleet.")
 """Keys and families of needs that have a rule of their own."""
 
-WITH_TORCH = ("torch.",)
+TORCH_FAMILIES = ("torch.",)
 """Facts that exist only with a CUDA build of torch."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    told = [need for need in needs.unmet(facts, _left(contract)) if _follows(facts, need)]
-    failed = needs.unmet(facts, [need for need in _left(contract) if need not in told])
+    derived = [
+        need
+        for need in contract_needs.unmet_needs(facts, _remaining_needs(contract))
+        if _follows_from_other_rule(facts, need)
+    ]
+    failed = contract_needs.unmet_needs(
+        facts, [need for need in _remaining_needs(contract) if need not in derived]
+    )
     if not failed:
         return None
     keys = list(dict.fromkeys(need.key for need in failed))
     return Finding(
         CODE,
-        needs.severity(failed),
-        f"not what {contract.framework} asks for: {cards.listed(keys)}",
+        contract_needs.worst_need_severity(failed),
+        f"not what {contract.framework} asks for: {visible_gpus.join_names(keys)}",
         found=tuple(facts.fact(key) for key in keys),
         needs=tuple(failed),
         so=f"{contract.framework} may refuse this machine or fail on it",
-        fix=(Step("; ".join(f"bring {need.key} to {describe(need.want)}" for need in failed)),),
+        fix=(FixStep("; ".join(f"bring {need.key} to {describe_want(need.want)}" for need in failed)),),
     )
 
 
-def _left(contract: Contract) -> list[Need]:
+def _remaining_needs(contract: Contract) -> list[Requirement]:
     return [
-        n for n in contract.needs if n.key not in TOLD_ELSEWHERE and not n.key.startswith(FAMILIES_ELSEWHERE)
+        n
+        for n in contract.needs
+        if n.key not in OTHER_RULES_KEYS and not n.key.startswith(OTHER_RULES_FAMILIES)
     ]
 
 
-def _follows(facts: Facts, need: Need) -> bool:
+def _follows_from_other_rule(facts: Facts, need: Requirement) -> bool:
     """Return whether a need fails only because of what another rule reports: no GPU, or no torch with CUDA."""
     if need.key == "gpu.count":
         return not facts.value("gpu.count")
     return (
-        need.key.startswith(WITH_TORCH)
+        need.key.startswith(TORCH_FAMILIES)
         and not facts.value(need.key)
-        and needs.glimpse(facts, "torch.cuda") is None
+        and contract_needs.peek_fact(facts, "torch.cuda") is None
     )

@@ -11,7 +11,7 @@ that may: ``hf download MODEL``.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
+from gpuready.model import Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODE = "SYS010"
 SEVERITY = "info"
 READS = ("hub.offline", "hub.cache")
-SIGNS = (
+PATTERNS = (
     {
         "says": "offline mode is enabled. To disable it, please unset the `HF_HUB_OFFLINE`",
         "cause": "hub-unreachable",
@@ -41,7 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         "the hub is not asked (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE): only cached models load",
         found=(facts.fact("hub.offline"), facts.fact("hub.cache")),
-        needs=(Need("hub.offline", "false", level="optional", cite=cite),),
+        needs=(Requirement("hub.offline", "false", level="optional", cite=cite),),
         so="a model or dataset that is not in the cache cannot be loaded",
-        fix=(Step("unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE to download something"),),
+        fix=(FixStep("unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE to download something"),),
     )

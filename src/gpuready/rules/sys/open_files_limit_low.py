@@ -13,8 +13,8 @@ nofile=65536`` for a container. Or share tensors by name instead of by descripto
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import nodes
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import job_topology
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS006"
 SEVERITY = "warning"
-READS = ("limit.nofile", *nodes.READS)
-SIGNS = (
+READS = ("limit.nofile", *job_topology.READS)
+PATTERNS = (
     "OSError: [Errno 24] Too many open files",
     "Too many open files. Communication with the workers is no longer possible",
     "received 0 items of ancdata",
@@ -39,14 +39,19 @@ SIGNS = (
 )
 BROKEN = {"limit.nofile": 1024, "gpu.count": 8, "gpu.visible": (0, 1, 2, 3, 4, 5, 6, 7)}
 HEALTHY = BROKEN | {"limit.nofile": 1_048_576}
-USUAL, ENOUGH = 1024, 4096
+DEFAULT_LIMIT, ENOUGH = 1024, 4096
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "limit.nofile" not in facts:
         return None
     limit = facts.value("limit.nofile")
-    if limit is None or limit < 0 or limit >= ENOUGH or (limit >= USUAL and not nodes.parallel(facts)):
+    if (
+        limit is None
+        or limit < 0
+        or limit >= ENOUGH
+        or (limit >= DEFAULT_LIMIT and not job_topology.has_parallel_processes(facts))
+    ):
         return None
     cite = "torch.multiprocessing, sharing strategies: file_descriptor keeps one for each tensor"
     return Finding(
@@ -54,10 +59,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"a process may open {limit} files, which several ranks and their workers use up",
         found=(facts.fact("limit.nofile"),),
-        needs=(Need("limit.nofile", f">={ENOUGH}", level="recommended", cite=cite),),
+        needs=(Requirement("limit.nofile", f">={ENOUGH}", level="recommended", cite=cite),),
         so="DataLoader workers and connections between ranks fail in the middle of a run",
         fix=(
-            Step("run ulimit -n 65536 in the shell that starts the job"),
-            Step("start the container with --ulimit nofile=65536", note="outside the container"),
+            FixStep("run ulimit -n 65536 in the shell that starts the job"),
+            FixStep("start the container with --ulimit nofile=65536", note="outside the container"),
         ),
     )

@@ -7,8 +7,8 @@ through the Windows driver: install no driver inside it. On macOS there is no CU
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import needs
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import contract_needs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS003"
 SEVERITY = "error"
-READS = ("os.system", "os.pretty", *needs.READS)
-SIGNS = (
+READS = ("os.system", "os.pretty", *contract_needs.READS)
+PATTERNS = (
     "Windows is not supported. Please use WSL.",
     {"says": "only supports Linux platform", "in": "exception"},
     {"says": "vLLM only supports Linux platform"},
@@ -104,38 +104,41 @@ BROKEN = {"os.system": "windows", "os.pretty": "Windows 11"}
 HEALTHY = {"os.system": "linux", "os.pretty": "Ubuntu 22.04.4 LTS"}
 
 
-WITH_CUDA = Need(
+CUDA_SYSTEM_NEED = Requirement(
     "os.system", "linux|windows", cite="PyTorch's wheels with CUDA are for Linux and Windows; macOS has none"
 )
 """Applies to every contract if the GPUs are NVIDIA's."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    asked = (*contract.wants("os.system"), *((WITH_CUDA,) if _on_cuda(facts, contract) else ()))
-    if not asked:
+    stated = (
+        *contract.requirements_for("os.system"),
+        *((CUDA_SYSTEM_NEED,) if _has_cuda_gpu(facts, contract) else ()),
+    )
+    if not stated:
         return None
-    failed = needs.unmet(facts, asked)
+    failed = contract_needs.unmet_needs(facts, stated)
     if not failed:
         return None
     system = facts.value("os.system")
     return Finding(
         CODE,
-        needs.severity(failed),
+        contract_needs.worst_need_severity(failed),
         f"{contract.framework} does not run on {system or 'this system'}",
         found=(facts.fact("os.system"), facts.fact("os.pretty")),
         needs=tuple(failed),
         so=f"{contract.framework} refuses to be installed, or its GPU parts are missing",
-        fix=(_step(system),),
+        fix=(_supported_os_step(system),),
     )
 
 
-def _on_cuda(facts: Facts, contract: Contract) -> bool:
-    return "cuda" in contract.platforms and bool(needs.glimpse(facts, "gpu.count"))
+def _has_cuda_gpu(facts: Facts, contract: Contract) -> bool:
+    return "cuda" in contract.platforms and bool(contract_needs.peek_fact(facts, "gpu.count"))
 
 
-def _step(system: object) -> Step:
+def _supported_os_step(system: object) -> FixStep:
     if system == "windows":
-        return Step(
+        return FixStep(
             "use WSL 2 with a Linux distribution", ("wsl", "--install"), note="needs administrator rights"
         )
-    return Step("use a machine or a container with Linux")
+    return FixStep("use a machine or a container with Linux")

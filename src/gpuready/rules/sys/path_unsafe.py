@@ -12,8 +12,8 @@ close the folders: ``chmod o-w FOLDER``.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE = "SYS019"
 SEVERITY = "warning"
 READS = ("path.unsafe", "os.wsl")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {"path.unsafe": (".", "/opt/tools"), "os.wsl": False}
 HEALTHY = BROKEN | {"path.unsafe": ()}
 WINDOWS = "/mnt/"
@@ -31,18 +31,20 @@ WINDOWS = "/mnt/"
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "path.unsafe" not in facts:
         return None
-    wsl = facts.known("os.wsl")
+    wsl = facts.value_if_known("os.wsl")
     entries = [str(e) for e in facts.value("path.unsafe") or () if not (wsl and str(e).startswith(WINDOWS))]
     if not entries:
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"anybody can put a program into {cards.listed([shell.quoted(e) for e in entries], 4)} of PATH",
+        f"anybody can put a program into {visible_gpus.join_names([environment_variables.quote_value(e) for e in entries], 4)} of PATH",
         found=(facts.fact("path.unsafe"),),
         needs=(
-            Need("path.unsafe", "none", level="recommended", cite="POSIX, 8.3 PATH; CWE-426 and CWE-732"),
+            Requirement(
+                "path.unsafe", "none", level="recommended", cite="POSIX, 8.3 PATH; CWE-426 and CWE-732"
+            ),
         ),
         so="another user of this machine can make your jobs run programs of theirs",
-        fix=(Step("take these entries out of PATH, or close the folders to others with chmod o-w"),),
+        fix=(FixStep("take these entries out of PATH, or close the folders to others with chmod o-w"),),
     )

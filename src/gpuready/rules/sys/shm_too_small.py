@@ -12,8 +12,8 @@ in Kubernetes mount an ``emptyDir`` with ``medium: Memory`` on /dev/shm.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import needs
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import contract_needs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS001"
 SEVERITY = "warning"
-READS = ("os.container", "system.shm", *needs.READS)
-SIGNS = (
+READS = ("os.container", "system.shm", *contract_needs.READS)
+PATTERNS = (
     "NCCL WARN Error: failed to extend /dev/shm/nccl-{} to {bytes} bytes",
     "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-{}(size {bytes})",
     {"says": "NCCL WARN Error while creating shared memory segment", "in": "nccl"},
@@ -63,7 +63,7 @@ SIGNS = (
 )
 BROKEN = {"os.container": "docker", "system.shm": 64 << 20}
 HEALTHY = {"os.container": "docker", "system.shm": 16 << 30}
-USUAL = Need(
+DEFAULT_NEED = Requirement(
     "system.shm",
     ">=1GiB",
     level="recommended",
@@ -72,38 +72,40 @@ USUAL = Need(
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    failed = _failed(facts, contract.wants("system.shm")) or (
-        _failed(facts, (USUAL,)) if _inside(facts) else []
+    failed = _unmet_shm_needs(facts, contract.requirements_for("system.shm")) or (
+        _unmet_shm_needs(facts, (DEFAULT_NEED,)) if _default_need_applies(facts) else []
     )
     if not failed:
         return None
     return Finding(
         CODE,
-        needs.severity(failed),
+        contract_needs.worst_need_severity(failed),
         "the shared memory in /dev/shm is small",
         found=tuple(f for f in (facts.fact("system.shm"), facts.fact("os.container")) if not f.gap),
         needs=tuple(failed),
         so="DataLoader workers die of a bus error, and NCCL fails between GPUs without a direct link",
-        fix=(_larger(facts), Step("load data without workers (num_workers=0)")),
+        fix=(_enlarge_shm_step(facts), FixStep("load data without workers (num_workers=0)")),
     )
 
 
-def _larger(facts: Facts) -> Step:
+def _enlarge_shm_step(facts: Facts) -> FixStep:
     """Return the step that enlarges /dev/shm, which depends on the kind of machine."""
-    kind = facts.known("os.container")
+    kind = facts.value_if_known("os.container")
     if kind == "kubernetes":
-        return Step("mount an emptyDir with medium: Memory on /dev/shm", note="in the manifest of the pod")
+        return FixStep("mount an emptyDir with medium: Memory on /dev/shm", note="in the manifest of the pod")
     if kind in (None, "none") and facts.fact("system.shm").how != "stated":
-        return Step("make it larger: mount -o remount,size=16g /dev/shm", note="needs root")
-    return Step("start the container with --shm-size=16g or --ipc=host", note="outside the container")
+        return FixStep("make it larger: mount -o remount,size=16g /dev/shm", note="needs root")
+    return FixStep("start the container with --shm-size=16g or --ipc=host", note="outside the container")
 
 
-def _inside(facts: Facts) -> bool:
+def _default_need_applies(facts: Facts) -> bool:
     if facts.fact("system.shm").how == "stated":  # a stated size is meant to be judged
         return True
     return facts.value("os.container") not in (None, "none")
 
 
-def _failed(facts: Facts, asked: tuple[Need, ...]) -> list[Need]:
+def _unmet_shm_needs(facts: Facts, stated: tuple[Requirement, ...]) -> list[Requirement]:
     """Return the unmet needs; empty if there is no /dev/shm."""
-    return needs.unmet(facts, asked) if asked and facts.value("system.shm") is not None else []
+    return (
+        contract_needs.unmet_needs(facts, stated) if stated and facts.value("system.shm") is not None else []
+    )

@@ -10,7 +10,7 @@ all, the hub cannot be reached: another cause.
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS027"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "CERTIFICATE_VERIFY_FAILED",
     "certificate verify failed",
     "SSLCertVerificationError",
@@ -33,8 +33,8 @@ SIGNS = (
     "x509: certificate signed by unknown authority",
     {"says": "SSL: WRONG_VERSION_NUMBER", "in": "exception", "as": "clue"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

@@ -11,8 +11,8 @@ CUDA_LAUNCH_BLOCKING where the job asks for determinism, which sets it. Unset th
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, job, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "SYS018"
 SEVERITY = "info"
 READS = ("env.*", "job.wants")
-SIGNS = ()
+PATTERNS = ()
 BROKEN = {"env.names": ("CUDA_LAUNCH_BLOCKING",), "env.CUDA_LAUNCH_BLOCKING": "1"}
 HEALTHY = BROKEN | {"env.CUDA_LAUNCH_BLOCKING": "0"}
 CITES = {
@@ -33,27 +33,31 @@ CITES = {
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    left = [name for name in CITES if _slows(facts, name)]
-    if not left:
+    active = [name for name in CITES if _slows_job(facts, name)]
+    if not active:
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"set for tracing, and slow: {cards.listed([f'{n}={shell.value(facts, n)}' for n in left])}",
-        found=tuple(facts.fact(f"env.{name}") for name in left),
-        needs=tuple(Need(f"env.{name}", "unset", level="optional", cite=CITES[name]) for name in left),
+        f"set for tracing, and slow: {visible_gpus.join_names([f'{n}={environment_variables.read_variable(facts, n)}' for n in active])}",
+        found=tuple(facts.fact(f"env.{name}") for name in active),
+        needs=tuple(
+            Requirement(f"env.{name}", "unset", level="optional", cite=CITES[name]) for name in active
+        ),
         so="every job that starts from this shell runs slower than it could",
-        fix=(Step(f"unset {' '.join(left)}"),),
+        fix=(FixStep(f"unset {' '.join(active)}"),),
     )
 
 
-def _slows(facts: Facts, name: str) -> bool:
-    text = shell.value(facts, name)
+def _slows_job(facts: Facts, name: str) -> bool:
+    text = environment_variables.read_variable(facts, name)
     if text is None:
         return False
     if name == "CUDA_LAUNCH_BLOCKING":
-        return shell.switched_on(facts, name) and not job.asks(facts, "determinism")
+        return environment_variables.is_switch_on(facts, name) and not job_request.job_asks_for(
+            facts, "determinism"
+        )
     words = {"NCCL_DEBUG": "TRACE", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
     return name not in words or text.upper() == words[name]

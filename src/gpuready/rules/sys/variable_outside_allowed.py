@@ -11,17 +11,17 @@ over.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Variable
+    from gpuready.model import Contract, ContractVariable, Facts
 
 CODE = "SYS015"
 SEVERITY = "warning"
-READS = shell.READS
-SIGNS = (
+READS = environment_variables.READS
+PATTERNS = (
     {"says": "Unknown option TRANSFORMERS_VERBOSITY=", "as": "trace"},
     {"says": "Unknown model_download_type:", "in": "exception", "cause": "not-environment"},
 )
@@ -37,34 +37,42 @@ CONTRACT = {
 }
 BROKEN = {"env.names": ("MODEL_DOWNLOAD_TYPE",), "env.MODEL_DOWNLOAD_TYPE": "huggingface"}
 HEALTHY = BROKEN | {"env.MODEL_DOWNLOAD_TYPE": "HUGGINGFACE_HUB"}
-TOLD_ELSEWHERE = ("BUILD_EXT",)
+OTHER_RULES_VARIABLES = ("BUILD_EXT",)
 """Variables that have a rule of their own."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    wrong = [variable for variable in _read(facts, contract) if _is_wrong(facts, variable)]
+    wrong = [
+        variable
+        for variable in _restricted_variables(facts, contract)
+        if _is_value_disallowed(facts, variable)
+    ]
     if not wrong:
         return None
     return Finding(
         CODE,
         SEVERITY,
-        f"set to what {contract.framework} does not take: {cards.listed([v.name for v in wrong])}",
+        f"set to what {contract.framework} does not take: {visible_gpus.join_names([v.name for v in wrong])}",
         found=tuple(facts.fact(f"env.{variable.name}") for variable in wrong),
         needs=tuple(
-            Need(f"env.{v.name}", "|".join(v.allowed), level="recommended", cite=v.cite) for v in wrong
+            Requirement(f"env.{v.name}", "|".join(v.allowed), level="recommended", cite=v.cite) for v in wrong
         ),
         so=f"{contract.framework} refuses the value, or goes on as if it were not set",
-        fix=tuple(Step(f"set {v.name} to {' or '.join(v.allowed)}, or unset it") for v in wrong),
+        fix=tuple(FixStep(f"set {v.name} to {' or '.join(v.allowed)}, or unset it") for v in wrong),
     )
 
 
-def _read(facts: Facts, contract: Contract) -> list[Variable]:
-    own = [v for v in shell.in_force(facts, contract) if v.allowed and "read" in v.access]
-    return [variable for variable in own if variable.name not in TOLD_ELSEWHERE]
+def _restricted_variables(facts: Facts, contract: Contract) -> list[ContractVariable]:
+    own = [
+        v
+        for v in environment_variables.variables_in_force(facts, contract)
+        if v.allowed and "read" in v.access
+    ]
+    return [variable for variable in own if variable.name not in OTHER_RULES_VARIABLES]
 
 
-def _is_wrong(facts: Facts, variable: Variable) -> bool:
-    value = shell.value(facts, variable.name)
+def _is_value_disallowed(facts: Facts, variable: ContractVariable) -> bool:
+    value = environment_variables.read_variable(facts, variable.name)
     return value is not None and value not in variable.allowed

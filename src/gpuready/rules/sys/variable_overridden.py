@@ -11,17 +11,17 @@ and before CUDA is used, or where the framework has a place for it in its config
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards, shell
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import environment_variables, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Variable
+    from gpuready.model import Contract, ContractVariable, Facts
 
 CODE = "SYS016"
 SEVERITY = "warning"
-READS = shell.READS
-SIGNS = ()
+READS = environment_variables.READS
+PATTERNS = ()
 CONTRACT = {
     "variables": (
         {
@@ -38,29 +38,33 @@ HEALTHY = BROKEN | {"env.CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if shell.unseen(facts):
+    if environment_variables.environment_unknown(facts):
         return None
-    lost = [variable for variable in _forced(facts, contract) if _differs(facts, variable)]
+    lost = [variable for variable in _forced_variables(facts, contract) if _value_differs(facts, variable)]
     if not lost:
         return None
     values = [f"{variable.name} to {variable.value}" for variable in lost]
     return Finding(
         CODE,
         SEVERITY,
-        f"{contract.framework} sets {cards.listed(values)}, whatever is set here",
+        f"{contract.framework} sets {visible_gpus.join_names(values)}, whatever is set here",
         found=tuple(facts.fact(f"env.{variable.name}") for variable in lost),
-        needs=tuple(Need(f"env.{v.name}", v.value, level="recommended", cite=v.cite) for v in lost),
+        needs=tuple(Requirement(f"env.{v.name}", v.value, level="recommended", cite=v.cite) for v in lost),
         so="the value that is set in this shell has no effect on the job",
         fix=tuple(
-            Step(f"set {v.name} in the program, after {contract.framework} is imported, or leave it")
+            FixStep(f"set {v.name} in the program, after {contract.framework} is imported, or leave it")
             for v in lost
         ),
     )
 
 
-def _forced(facts: Facts, contract: Contract) -> list[Variable]:
-    return [v for v in shell.in_force(facts, contract) if v.value and "forced" in v.traits]
+def _forced_variables(facts: Facts, contract: Contract) -> list[ContractVariable]:
+    return [
+        v
+        for v in environment_variables.variables_in_force(facts, contract)
+        if v.value and "forced" in v.traits
+    ]
 
 
-def _differs(facts: Facts, variable: Variable) -> bool:
-    return shell.value(facts, variable.name) not in (None, variable.value)
+def _value_differs(facts: Facts, variable: ContractVariable) -> bool:
+    return environment_variables.read_variable(facts, variable.name) not in (None, variable.value)

@@ -12,8 +12,8 @@ packages is another matter, which PKG008 tells.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Need, Step
-from gpuready.rules import cards
+from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CODE = "SYS017"
 SEVERITY = "warning"
 READS = ("contract.*",)
-SIGNS = ()
+PATTERNS = ()
 CONTRACT = {
     "variables": (
         {"name": "CUDA_DEVICE_MAX_CONNECTIONS", "access": "set", "value": "1", "cite": "initialize.py:10"},
@@ -37,38 +37,38 @@ HEALTHY = {"contract.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "contract.variables" not in facts:
         return None  # no other framework was requested
-    mine = sets(contract)
+    own_values = variables_set_by(contract)
     others: Mapping[str, Mapping[str, str]] = facts.value("contract.variables") or {}
-    found = [
+    conflicts = [
         (name, variable, value)
         for name, theirs in others.items()
         for variable, value in theirs.items()
-        if name not in (contract.name, contract.framework) and mine.get(variable, value) != value
+        if name not in (contract.name, contract.framework) and own_values.get(variable, value) != value
     ]
-    if not found:
+    if not conflicts:
         return None
-    variables = list(dict.fromkeys(variable for _, variable, _ in found))
-    names = cards.listed(list(dict.fromkeys(name for name, *_ in found)))
+    variables = list(dict.fromkeys(variable for _, variable, _ in conflicts))
+    names = visible_gpus.join_names(list(dict.fromkeys(name for name, *_ in conflicts)))
     cites = {variable.name: variable.cite for variable in contract.variables}
     return Finding(
         CODE,
         SEVERITY,
-        f"set by {contract.framework} and otherwise by {names}: {cards.listed(variables)}",
+        f"set by {contract.framework} and otherwise by {names}: {visible_gpus.join_names(variables)}",
         found=(facts.fact("contract.variables"),),
         needs=tuple(
-            Need(f"env.{v}", mine[v], level="recommended", cite=f"{contract.name}: {cites[v]}")
+            Requirement(f"env.{v}", own_values[v], level="recommended", cite=f"{contract.name}: {cites[v]}")
             for v in variables
         ),
         so="in one process the framework that is imported last wins, and the other runs with its value",
-        fix=(Step("run each framework in processes of its own"),),
+        fix=(FixStep("run each framework in processes of its own"),),
     )
 
 
-def sets(contract: Contract) -> dict[str, str]:
+def variables_set_by(contract: Contract) -> dict[str, str]:
     """Return the variables and values that a contract sets unconditionally."""
     return {v.name: v.value for v in contract.variables if v.value and "set" in v.access and not v.when}
 
 
-def others(contract: Contract, every: Iterable[Contract]) -> dict[str, dict[str, str]]:
+def variables_of_others(contract: Contract, contracts: Iterable[Contract]) -> dict[str, dict[str, str]]:
     """Return the value of ``contract.variables`` for one of several contracts: what the others set, by name."""
-    return {one.name: sets(one) for one in every if one.name != contract.name}
+    return {one.name: variables_set_by(one) for one in contracts if one.name != contract.name}

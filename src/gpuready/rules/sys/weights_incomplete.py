@@ -10,7 +10,7 @@ the classes in it is another matter, and so is one whose shapes do not fit the m
 
 from __future__ import annotations
 
-from gpuready.rules import told
+from gpuready.rules import log_findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CODE = "SYS024"
 SEVERITY = "error"
-READS = told.READS
-SIGNS = (
+READS = log_findings.READS
+PATTERNS = (
     "Error while deserializing header:",
     "Error while deserializing: ",
     "MetadataIncompleteBuffer",
@@ -67,8 +67,8 @@ SIGNS = (
     {"says": "SafetensorError: HeaderTooLarge"},
     {"says": "SafetensorError: Invalid"},
 )
-BROKEN, HEALTHY = told.examples(CODE)
+BROKEN, HEALTHY = log_findings.log_examples(CODE)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return told.finding(facts, contract, CODE, SEVERITY)
+    return log_findings.log_finding(facts, contract, CODE, SEVERITY)

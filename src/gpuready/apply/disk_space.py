@@ -1,0 +1,107 @@
+"""Disk space that an environment needs: exact if the wheels are local, else estimated."""
+
+from __future__ import annotations
+
+from gpuready.model import Record
+from gpuready.system import file_contents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.model.plan import LockedPackage, Plan
+
+UNPACK_FACTOR = 3.0
+"""Unpacked size of a wheel as a multiple of its size: 1.6 for CUDA libraries, 4 for Python sources."""
+
+TYPICAL_PACKAGE = (15 << 20, 250)
+"""Bytes and files of an unknown distribution: the mean of a transformers environment."""
+
+TORCH_SIZES = {"cpu": (900 << 20, 12_000), "cuda": (1_900 << 20, 13_000)}
+NVIDIA_LIBRARY = (600 << 20, 150)
+"""One CUDA library wheel; a stack has about fifteen of them, of 10 MiB to 1.2 GiB."""
+
+OVERHEAD = (64 << 20, 2_000)
+"""The environment itself, its byte-code and the journal."""
+
+
+class SpaceEstimate(Record):
+    """Bytes and files that an install needs, and how many of its packages were estimated."""
+
+    size: int
+    files: int
+    estimated: int = 0
+    packages: int = 0
+
+    @property
+    def how_measured(self) -> str:
+        if not self.estimated:
+            return "measured in the wheels"
+        return f"{self.estimated} of {self.packages} packages estimated"
+
+
+def estimate_space(plan: Plan, folders: Sequence[str]) -> SpaceEstimate:
+    """Return the unpacked size of a plan's rows."""
+    size, files, estimated = *OVERHEAD, 0
+    for row in plan.lock:
+        exact = _measure_wheel(row, folders)
+        more = exact or _estimate_row(row, plan)
+        size, files = size + more[0], files + more[1]
+        estimated += exact is None
+    return SpaceEstimate(size, files, estimated, len(plan.lock))
+
+
+def _measure_wheel(row: LockedPackage, folders: Sequence[str]) -> tuple[int, int] | None:
+    origin = row.origin.removeprefix("file://")
+    if origin.endswith(".whl"):
+        return file_contents.unpacked_wheel_size(origin)
+    start = f"{_normalize_wheel_name(row.name)}-{row.version.lower()}-"
+    for folder in folders:
+        for name in file_contents.list_names_or_empty(folder):
+            if name.endswith(".whl") and _normalize_wheel_name(name).startswith(_normalize_wheel_name(start)):
+                return file_contents.unpacked_wheel_size(f"{folder}/{name}")
+    return None
+
+
+def _normalize_wheel_name(name: str) -> str:
+    return name.lower().replace("-", "_").replace(".", "_").replace("%2b", "+")
+
+
+def _estimate_row(row: LockedPackage, plan: Plan) -> tuple[int, int]:
+    if row.size:
+        return int(row.size * UNPACK_FACTOR), TYPICAL_PACKAGE[1]
+    if row.name == "torch":
+        return TORCH_SIZES["cuda" if plan.cuda else "cpu"]
+    return NVIDIA_LIBRARY if row.name.startswith("nvidia-") and plan.cuda else TYPICAL_PACKAGE
+
+
+def explain_shortage(estimate: SpaceEstimate, folder: str, cache: str = "") -> str:
+    """Return why it will not fit, in a sentence; empty if it will. The cache counts if it is on another disk."""
+    here = file_contents.free_disk_space(folder)
+    if here["free"] < estimate.size:
+        return _format_shortage(
+            f"{_format_size(estimate.size)} are needed",
+            f"{_format_size(here['free'])} are free",
+            folder,
+            estimate,
+        )
+    if 0 <= here["inodes"] < estimate.files:
+        return _format_shortage(
+            f"{estimate.files} files are needed", f"room for {here['inodes']} is left", folder, estimate
+        )
+    if cache:
+        other = file_contents.free_disk_space(cache)
+        if other["disk"] != here["disk"] and other["free"] < estimate.size:
+            free = f"{_format_size(other['free'])} are free"
+            return _format_shortage(
+                f"{_format_size(estimate.size)} are needed in uv's cache", free, cache, estimate
+            )
+    return ""
+
+
+def _format_shortage(needed: str, available: str, where: str, estimate: SpaceEstimate) -> str:
+    return f"{needed} ({estimate.how_measured}) and {available} on the disk of {where}: free some, or choose another folder"
+
+
+def _format_size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 1 << 30 else f"{max(count >> 20, 0)} MiB"

@@ -1,0 +1,49 @@
+"""Keeps a process in the generation of the environment it started in. Written by gpuready; runs at every start.
+
+The environment may be replaced while a process runs. Its later imports must come from the files it started with,
+so its paths are changed to those of the generation. The lock tells gpuready that the generation is in use; it
+ends with the process.
+"""
+
+import os
+import sys
+
+
+def pin_process_paths() -> None:
+    own_path = os.path.realpath(__file__)
+    generation = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(own_path))))
+    old_prefix = sys.prefix
+    if not os.path.isfile(generation + "/pyvenv.cfg"):
+        return
+    if old_prefix != generation:
+        for i, path in enumerate(sys.path):
+            if path.startswith(old_prefix + "/"):
+                sys.path[i] = generation + path[len(old_prefix) :]
+        if sys.executable and sys.executable.startswith(old_prefix + "/"):
+            sys.executable = generation + sys.executable[len(old_prefix) :]
+        sys.prefix = sys.exec_prefix = generation
+        site = sys.modules.get("site")
+        if site is not None and getattr(site, "PREFIXES", None):
+            site.PREFIXES[:] = [generation if path == old_prefix else path for path in site.PREFIXES]
+    # Python processes site folders twice, and adds the renamed ones again.
+    sys.path[:] = list(dict.fromkeys(sys.path))
+    if not hasattr(sys, "_gpuready_generation"):
+        lock_generation(generation)
+
+
+def lock_generation(generation: str) -> None:
+    import fcntl
+
+    fd = os.open(generation + "/in-use.lock", os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    # Avoid low descriptors, which some programs expect to be free; the copy keeps the lock.
+    sys._gpuready_generation = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)  # type: ignore[attr-defined]
+    os.close(fd)
+
+
+def begin() -> None:
+    """Run the hook; no failure may keep Python from starting."""
+    try:
+        pin_process_paths()
+    except Exception:
+        sys._gpuready_generation = -1  # type: ignore[attr-defined]

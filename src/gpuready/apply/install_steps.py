@@ -1,0 +1,172 @@
+"""The commands that create one generation: shown by a dry run, executed by an install."""
+
+from __future__ import annotations
+
+from gpuready.apply.audit import list_site_folders
+from gpuready.apply.generation import IN_USE_LOCK
+from gpuready.model import FixStep, Record
+from gpuready.system import durable_files, file_contents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.apply.uv import UvSettings
+    from gpuready.model.plan import KernelPlan, LockedPackage, Plan
+
+LOCK_FILE = "requirements.lock"
+FOREIGN_LOCK = "resolved by another tool"
+"""``Plan.resolved`` for a lock that is a requirements list made by another tool."""
+
+SMOKE_DEADLINE = 300.0
+_HOOK_MODULE = "_gpuready_generation"
+
+
+class InstallInputs(Record):
+    """The inputs of an install."""
+
+    uv: str
+    python: str  # an interpreter, or a version for uv to find
+    prompt: str
+    indexes: tuple[str, ...] = ()  # from the catalogue; addresses with secrets go by the environment
+    elsewhere: bool = False  # for another machine
+    copies: bool = False  # the user's uv would link to its cache, which may be cleaned at any time
+
+
+def plan_identity(plan: Plan) -> str:
+    """Return the first letters of a hash over everything that decides an environment's contents."""
+    import json
+    from hashlib import sha256
+
+    rows = sorted([row.name, row.version, sorted(row.hashes), row.origin] for row in plan.lock)
+    built = [[k.package, k.version, k.how, k.arch_list] for k in kernels_to_build(plan)]
+    text = json.dumps([plan.python, rows, built], sort_keys=True)
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+def format_lock_requirements(rows: Sequence[LockedPackage]) -> str:
+    """Format rows as uv and pip read them: exact, each with its hashes."""
+    lines = []
+    for row in sorted(rows, key=lambda row: row.name):
+        pin = f"{row.name} @ {_file_address(row.origin)}" if row.origin else f"{row.name}=={row.version}"
+        lines.append(" \\\n    ".join([pin, *(f"--hash={digest}" for digest in row.hashes)]))
+    return "\n".join(lines) + "\n"
+
+
+def _file_address(origin: str) -> str:
+    if "://" in origin:
+        return origin
+    plain = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-._~+"
+    return "file://" + "".join(chr(b) if b in plain else f"%{b:02X}" for b in origin.encode())
+
+
+def kernels_to_build(plan: Plan) -> list[KernelPlan]:
+    """List compiled packages that are not in the lock: they are built, or fetched by their own address."""
+    locked = {row.name for row in plan.lock}
+    compiled = [k for k in plan.kernels if k.how in ("build", "release")]
+    return [k for k in compiled if k.package not in locked or _replaces_wheel(k)]
+
+
+def _replaces_wheel(kernel: KernelPlan) -> bool:
+    """Whether it is compiled over an index wheel that does not work here."""
+    return any("--reinstall-package" in step.run for step in kernel.steps)
+
+
+def list_install_steps(plan: Plan, generation: str, inputs: InstallInputs) -> list[FixStep]:
+    """List the commands to run, in order."""
+    python = f"{generation}/bin/python"
+    steps = [
+        FixStep("make the environment", _venv_command(generation, inputs), "safe"),
+        FixStep(
+            f"install {_format_package_count(len(plan.lock))}, each by its hash",
+            _install_command(plan, generation, python, inputs),
+            "safe",
+        ),
+    ]
+    for kernel in kernels_to_build(plan):
+        steps += [_kernel_step(step, python, inputs) for step in kernel.steps if step.run]
+    return steps
+
+
+def _format_package_count(packages: int) -> str:
+    return "1 package" if packages == 1 else f"{packages} packages"
+
+
+def _venv_command(generation: str, inputs: InstallInputs) -> tuple[str, ...]:
+    words = (inputs.uv, "venv", "--relocatable", "--no-project", "--prompt", inputs.prompt)
+    return (*words, "--python", inputs.python, generation)
+
+
+def _install_command(plan: Plan, generation: str, python: str, inputs: InstallInputs) -> tuple[str, ...]:
+    words = [inputs.uv, "pip", "install", "--python", python, "--no-deps", "--require-hashes"]
+    for address in inputs.indexes:
+        words += ["--index", address]
+    # Every file is pinned by its hash, so the index it comes from does not matter.
+    words += ["--index-strategy", "unsafe-best-match"]
+    if plan.resolved == FOREIGN_LOCK:
+        words += ["--only-binary", ":all:"]  # a build would run the package's code without consent
+    if inputs.elsewhere and plan.platform:
+        words += ["--python-platform", plan.platform]
+    words += ["--link-mode", "copy"] if inputs.copies else []
+    return (*words, "-r", f"{generation}/{LOCK_FILE}")
+
+
+def _kernel_step(step: FixStep, python: str, inputs: InstallInputs) -> FixStep:
+    """Adapt a step to our uv and the new environment. It must not install another torch."""
+    variables, words = split_env_command(step.run)
+    at = words.index("install") + 1 if "install" in words else len(words)
+    alone = ["--no-deps"] if "--no-build-isolation" in words or any("://" in word for word in words) else []
+    assignments = [f"{name}={value}" for name, value in variables.items()]
+    env = ["env", *assignments] if assignments else []
+    return step.replace(run=(*env, inputs.uv, *words[1:at], "--python", python, *alone, *words[at:]))
+
+
+def split_env_command(run: Sequence[str]) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Split ``env NAME=VALUE … program …`` into the variables and the command."""
+    words = list(run[1:] if run[:1] == ("env",) else run)
+    variables: dict[str, str | None] = {}
+    while words and "=" in words[0] and "/" not in words[0].partition("=")[0]:
+        name, _, value = words.pop(0).partition("=")
+        variables[name] = value
+    return variables, tuple(words)
+
+
+def pending_manual_step(kernel: KernelPlan) -> str:
+    """Return what a person has to do before a kernel can be built; empty if nothing."""
+    return next((step.does for step in kernel.steps if not step.run), "")
+
+
+def extra_index_environment(settings: UvSettings, plan: Plan) -> dict[str, str | None]:
+    """Return UV_INDEX with those of the user's extra indexes that a row of the lock comes from.
+
+    They may contain a password, and one that is not needed may be unreachable without harm. A foreign lock does not
+    say where its rows come from, so it gets all of them.
+    """
+    numbers = {row.index[4:] for row in plan.lock if row.index.startswith("pip-")}
+    resolved = plan.resolved == "resolved"
+    extra = [address for at, address in enumerate(settings.extra) if not resolved or str(at) in numbers]
+    return {"UV_INDEX": " ".join(extra)} if extra and "UV_INDEX" not in settings.env else {}
+
+
+def import_command(plan: Plan, modules: Sequence[str], python: str) -> tuple[str, ...]:
+    """Return the command that imports what was installed, by its own Python in isolation."""
+    return (python, "-I", "-c", f"import {', '.join(modules)}")
+
+
+def write_generation_hook(generation: str) -> None:
+    """Write the startup hook, and make activate scripts lead to the home, not to one generation."""
+    source = file_contents.read_text_file(__file__.replace("install_steps.py", "generation_hook.py")) or ""
+    for site in list_site_folders(generation):
+        at = f"{generation}/{site}"
+        durable_files.replace_file(f"{at}/{_HOOK_MODULE}.py", source)
+        # First, so that other .pth files see the generation, and last, for the paths they added.
+        durable_files.replace_file(
+            f"{at}/_0_gpuready.pth", f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin()\n"
+        )
+        durable_files.replace_file(f"{at}/~gpuready.pth", f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin()\n")
+    durable_files.replace_file(f"{generation}/{IN_USE_LOCK}", "")
+    for name in ("activate", "activate.fish"):
+        path = f"{generation}/bin/{name}"
+        text = file_contents.read_text_file(path)
+        if text is not None:
+            durable_files.replace_file(path, text.replace("realpath -- ", "realpath -s -- "))

@@ -1,0 +1,69 @@
+"""Roll back and verify an installed environment."""
+
+from __future__ import annotations
+
+from gpuready.apply.generation import EnvironmentHome
+from gpuready.apply.journal import InstallJournal
+from gpuready.apply.lease import Lease, LeaseHeldError
+from gpuready.model.plan import InstallResult
+from gpuready.system import file_contents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.system import HostAccess
+
+
+def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResult:
+    """Publish the previous generation: one rename, no network. ValueError if there is none."""
+    _require_managed(home)
+    lease = Lease(home.join_path(".gpuready"), host.get_hostname())
+    try:
+        lease.acquire_lease(wait=False)
+    except LeaseHeldError as error:
+        raise ValueError(f"{home.path} cannot be rolled back now: {error}") from None
+    try:
+        published, before = home.current_generation(), home.previous_generation()
+        if before is None:
+            raise ValueError(
+                f"{home.path} has no generation before {published.name if published else 'this one'}"
+            )
+        if file_contents.file_size(f"{before.path}/bin/python") is None:
+            raise ValueError(
+                f"{before.name} has lost its Python ({file_contents.resolve_real_path(before.path + '/bin/python')})"
+            )
+        journal = InstallJournal(home.path, host.get_wall_time)
+        journal.record_step("rollback", generation=before.name, before=published.name if published else "")
+        home.publish_generation(before)
+        return InstallResult("rolled-back", home.path, before.name, published.name if published else "")
+    finally:
+        lease.release_lease()
+
+
+def verify_environment(home: EnvironmentHome) -> InstallResult:
+    """Check that every file of the published generation is unchanged. ValueError if none is published."""
+    from gpuready.apply import audit
+
+    _require_managed(home)
+    published = home.current_generation()
+    if published is None:
+        raise ValueError(f"{home.path} has no complete environment: install one")
+    manifest = published.read_manifest()
+    faults = tuple(audit.audit_environment(published.path, manifest))
+    before = home.previous_generation()
+    verdict = "damaged" if faults else "intact"
+    known = manifest.get("packages") or {}
+    need = {"packages": len(known)}
+    return InstallResult(
+        verdict,
+        home.path,
+        published.name,
+        before.name if before else "",
+        faults=faults,
+        need=need,
+        exit=1 if faults else 0,
+    )
+
+
+def _require_managed(home: EnvironmentHome) -> None:
+    if not home.is_managed():
+        raise ValueError(f"{home.path} is no environment that gpuready made: name one with -e DIR")

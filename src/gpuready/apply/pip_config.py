@@ -1,0 +1,120 @@
+"""Settings in pip's and uv's configuration files, as far as they matter here."""
+
+from __future__ import annotations
+
+from gpuready.system import AccessError
+from gpuready.system.process.run_with_progress import unredacted_variables
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from gpuready.system import HostAccess
+
+LIST_KEYS = ("find-links", "extra-index-url", "trusted-host")
+PIP_KEYS = (*LIST_KEYS, "index-url", "cert", "client-cert", "proxy", "no-index")
+_LARGEST = 1 << 20
+
+
+def read_pip_settings(host: HostAccess) -> dict[str, tuple[str, ...]]:
+    """Return pip's settings: files from the widest scope on, then the environment; later ones win per key."""
+    environment = unredacted_variables(host)
+    settings: dict[str, tuple[str, ...]] = {}
+    for path in _list_pip_configs(host, environment):
+        settings |= _parse_pip_config(_read_config(host, path))
+    for key in PIP_KEYS:
+        value = environment.get("PIP_" + key.upper().replace("-", "_"), "")
+        if value.strip():
+            settings[key] = _split_value(key, value)
+    return settings
+
+
+def _list_pip_configs(host: HostAccess, environment: dict[str, str]) -> Iterator[str]:
+    explicit_file = environment.get("PIP_CONFIG_FILE", "")
+    if explicit_file == "/dev/null":  # pip's convention for: read none
+        return
+    home, prefix = environment.get("HOME", ""), host.get_interpreter().get("prefix", "")
+    shared_folders = environment.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+    yield from (f"{folder}/pip/pip.conf" for folder in reversed(shared_folders.split(":")) if folder)
+    yield "/etc/pip.conf"
+    if home:
+        yield f"{home}/.pip/pip.conf"
+        yield f"{environment.get('XDG_CONFIG_HOME') or home + '/.config'}/pip/pip.conf"
+    if prefix:
+        yield f"{prefix}/pip.conf"
+    if explicit_file:
+        yield explicit_file
+
+
+def _read_config(host: HostAccess, path: str) -> str:
+    try:
+        return host.read_text(path, _LARGEST) or ""
+    except AccessError:  # pip also ignores a file that it cannot read
+        return ""
+
+
+def _parse_pip_config(text: str) -> dict[str, tuple[str, ...]]:
+    from configparser import Error, RawConfigParser
+
+    parser = RawConfigParser(strict=False)
+    try:
+        parser.read_string(text)
+    except (Error, ValueError):
+        return {}
+    settings: dict[str, tuple[str, ...]] = {}
+    for section in ("global", "install"):
+        if parser.has_section(section):
+            rows = ((key.replace("_", "-"), value) for key, value in parser.items(section))
+            settings |= {
+                key: _split_value(key, value) for key, value in rows if key in PIP_KEYS and value.strip()
+            }
+    return settings
+
+
+def _split_value(key: str, value: str) -> tuple[str, ...]:
+    return tuple(value.split()) if key in LIST_KEYS else (value.strip(),)
+
+
+def uv_config_sets(host: HostAccess, *keys: str) -> bool:
+    """Whether one of uv's configuration files sets any of these keys."""
+    return any(key in table for table in _read_uv_tables(host) for key in keys)
+
+
+def _read_uv_tables(host: HostAccess) -> Iterator[dict[str, Any]]:
+    environment = unredacted_variables(host)
+    if environment.get("UV_NO_CONFIG"):
+        return
+    if environment.get("UV_CONFIG_FILE"):
+        yield from _settings_tables(_parse_toml(_read_config(host, environment["UV_CONFIG_FILE"])))
+        return
+    folder = host.get_cwd()
+    while folder:
+        yield from _settings_tables(_parse_toml(_read_config(host, f"{folder}/uv.toml")))
+        project = _parse_toml(_read_config(host, f"{folder}/pyproject.toml")).get("tool", {})
+        yield from _settings_tables(project.get("uv", {}) if isinstance(project, dict) else {})
+        folder = folder.rpartition("/")[0]
+    home = environment.get("XDG_CONFIG_HOME") or environment.get("HOME", "") + "/.config"
+    for path in (f"{home}/uv/uv.toml", "/etc/xdg/uv/uv.toml", "/etc/uv/uv.toml"):
+        yield from _settings_tables(_parse_toml(_read_config(host, path)))
+
+
+def _settings_tables(data: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(data, dict):
+        yield data
+        if isinstance(data.get("pip"), dict):
+            yield data["pip"]
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    import sys
+    from importlib import import_module
+
+    if not text:
+        return {}
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        table: dict[str, Any] = toml.loads(text)
+    except (ValueError, RecursionError):  # uv itself reports what is wrong with it
+        return {}
+    return table

@@ -1,0 +1,1 @@
+"""Evaluate the rules over facts, and compare two reports."""

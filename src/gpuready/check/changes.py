@@ -1,0 +1,92 @@
+"""What changed between two Reports of one contract, worst first, with the rules whose outcome each change flips."""
+
+from __future__ import annotations
+
+from gpuready.model import Fact, Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpuready.model import Report
+
+OUTCOME_ORDER = ("error", "undecided", "warning", "info", "holds", "")
+"""Outcomes of a rule, worst first; the last one means it did not apply."""
+
+
+class RuleFlip(Record):
+    """A rule whose outcome differs between the two reports."""
+
+    code: str
+    was: str
+    now: str
+
+    @property
+    def is_worse(self) -> bool:
+        return OUTCOME_ORDER.index(self.now) < OUTCOME_ORDER.index(self.was) and self.now in OUTCOME_ORDER[:3]
+
+
+class FactChange(Record):
+    """A fact whose value differs, and the rules it flips."""
+
+    key: str
+    was: Fact
+    now: Fact
+    flips: tuple[RuleFlip, ...] = ()
+
+    _nested = {"was": Fact, "now": Fact, "flips": RuleFlip}
+
+    @property
+    def is_worse(self) -> bool:
+        return any(flip.is_worse for flip in self.flips)
+
+
+def compare_reports(
+    before: Report, after: Report, volatile: Callable[[str], bool] = lambda key: False
+) -> list[FactChange]:
+    """Every fact that differs, those that make things worse first.
+
+    A volatile fact (free memory, running processes) counts only where it flips a rule.
+    """
+    flips = _find_rule_flips(before, after)
+    result = []
+    for key in _compared_keys(before, after):
+        was, now = before.facts.fact(key), after.facts.fact(key)
+        if (was.value, bool(was.gap)) == (now.value, bool(now.gap)):
+            continue
+        caused = tuple(flip for flip, read in flips.items() if key in read)
+        if caused or not volatile(key):
+            result.append(FactChange(key, was, now, caused))
+    return sorted(result, key=_change_order)
+
+
+def _change_order(change: FactChange) -> tuple[int, int, str]:
+    if not change.flips:
+        return 2, 0, change.key
+    return (0 if change.is_worse else 1), min(OUTCOME_ORDER.index(f.now) for f in change.flips), change.key
+
+
+def _compared_keys(before: Report, after: Report) -> Iterable[str]:
+    known = {fact.key: None for report in (before, after) for fact in report.facts}
+    return (key for key in known if not key.startswith("job."))
+
+
+def _find_rule_flips(before: Report, after: Report) -> dict[RuleFlip, set[str]]:
+    """Each rule whose outcome differs, with the facts it read on either side."""
+    was, now = _outcomes_by_rule(before), _outcomes_by_rule(after)
+    flips: dict[RuleFlip, set[str]] = {}
+    for code in {**was, **now}:
+        old, read_then = was.get(code, ("", set()))
+        new, read_now = now.get(code, ("", set()))
+        if old != new:
+            flips[RuleFlip(code, old, new)] = read_then | read_now
+    return flips
+
+
+def _outcomes_by_rule(report: Report) -> dict[str, tuple[str, set[str]]]:
+    outcomes: dict[str, tuple[str, set[str]]] = {j.code: ("holds", set(j.read)) for j in report.judged}
+    outcomes |= {u.code: ("undecided", {f.key for f in u.missing}) for u in report.undecided}
+    for finding in report.findings:
+        evidence = {fact.key for fact in finding.found} | {need.key for need in finding.needs}
+        outcomes[finding.code] = (finding.severity, evidence)
+    return outcomes

@@ -1,0 +1,168 @@
+"""The command table, and the parser of a command line.
+
+Each command is a module of this package, with a table of flags; only the called one is imported.
+``argparse`` is not used: importing it and building one parser costs 21 ms, more than starting Python.
+"""
+
+from __future__ import annotations
+
+from gpuready.cli.command_spec import CommandSpec, Flag, ParsedCommand, UsageError, nearest_name_hint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+    from typing import Any
+
+COMMAND_MODULES = {
+    "check": "check",
+    "prove": "prove",
+    "plan": "plan",
+    "install": "install",
+    "fit": "fit",
+    "env": "env",
+    "run": "run",
+    "diagnose": "diagnose",
+    "diff": "diff",
+    "explain": "explain",
+    "probe": "probe",
+    "bench": "bench",
+    "report": "report",
+    "serve": "serve",
+    "mcp": "mcp",
+    "completion": "completion",
+    "fleet check": "fleet",
+    "fleet prove": "fleet",
+    "fleet bench": "fleet",
+    "fleet drift": "fleet",
+    "fleet bisect": "fleet",
+    "contract list": "contract",
+    "contract show": "contract",
+    "contract diff": "contract",
+    "contract import": "contract",
+}
+"""Every command in the order of the help, and the module of this package that implements it."""
+
+
+def load_command_module(name: str) -> ModuleType:
+    """Import the module of a command: its ``COMMANDS``, and ``run(parsed, screen, started)`` -> (text, exit code)."""
+    found: ModuleType = __import__(f"gpuready.cli.{COMMAND_MODULES[name]}", fromlist=["run"])
+    return found
+
+
+def load_command(name: str) -> CommandSpec:
+    """Return one command with its flags."""
+    found: CommandSpec = next(c for c in load_command_module(name).COMMANDS if c.name == name)
+    return found
+
+
+def load_all_commands() -> dict[str, CommandSpec]:
+    """Return every command: for the help, the reference and the tests."""
+    return {name: load_command(name) for name in COMMAND_MODULES}
+
+
+def parse_command_line(argv: Sequence[str]) -> ParsedCommand:
+    """Parse the words after ``gpuready``; UsageError, in one sentence, where that fails."""
+    if argv[:1] == ["help"] and argv[1:]:
+        return parse_command_line([*argv[1:], "--help"])
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        return ParsedCommand("help", help=True)
+    if argv[0] in ("--version", "-V"):
+        return ParsedCommand("version")
+    if argv[0] in ("contract", "fleet") and argv[1:2] in (["-h"], ["--help"]):
+        return ParsedCommand(argv[0], help=True)
+    name, rest = _split_command_name(argv)
+    return _parse_arguments(load_command(name), rest)
+
+
+def _split_command_name(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    first = argv[0]
+    if first in COMMAND_MODULES:
+        return first, argv[1:]
+    inner = [name.partition(" ")[2] for name in COMMAND_MODULES if name.startswith(f"{first} ")]
+    if not inner:
+        raise UsageError(
+            f"gpuready has no command {first!r}{nearest_name_hint(first, _first_words())}; `gpuready --help` lists them"
+        )
+    if not argv[1:] or argv[1] not in inner:
+        got = f", not {argv[1]!r}{nearest_name_hint(argv[1], inner)}" if argv[1:] else ""
+        raise UsageError(f"gpuready {first} takes one of {', '.join(inner)}{got}")
+    return f"{first} {argv[1]}", argv[2:]
+
+
+def _parse_arguments(command: CommandSpec, words: Sequence[str]) -> ParsedCommand:
+    known = {flag.name: flag for flag in command.flags}
+    flags: dict[str, Any] = {}
+    arguments: list[str] = []
+    waiting = list(reversed(words))
+    while waiting:
+        word = waiting.pop()
+        if command.rest and (word == "--" or _is_script(word)):
+            rest = tuple(reversed(waiting)) if word == "--" else (word, *reversed(waiting))
+            _check_argument_count(command, arguments)
+            return ParsedCommand(command.name, tuple(arguments), flags, rest=rest)
+        if word == "--":
+            arguments += reversed(waiting)
+            break
+        if word in ("-h", "--help"):
+            return ParsedCommand(command.name, help=True)
+        if word.startswith("-") and word != "-":
+            _parse_flag(command, known, word, waiting, flags)
+        else:
+            arguments.append(word)
+    _check_argument_count(command, arguments)
+    return ParsedCommand(command.name, tuple(arguments), flags)
+
+
+def _is_script(word: str) -> bool:
+    """Accept a script without -- before it, as with torchrun."""
+    return word.endswith((".py", ".sh")) and not word.startswith("-")
+
+
+def _parse_flag(
+    command: CommandSpec, known: dict[str, Flag], word: str, waiting: list[str], flags: dict[str, Any]
+) -> None:
+    name, equals, value = word.partition("=")
+    if name not in known:
+        near = nearest_name_hint(name, known)
+        raise UsageError(
+            f"gpuready {command.name} has no flag {name!r}{near}; `gpuready {command.name} --help` lists them"
+        )
+    flag = known[name]
+    key = name.lstrip("-")
+    if not flag.takes:
+        if equals:
+            raise UsageError(f"{name} takes no value")
+        flags[key] = True
+        return
+    if flag.bare and not equals:
+        flags[key] = True
+        return
+    if not equals:
+        value = _take_flag_value(flag, waiting)
+    if flag.choices and value not in flag.choices:
+        raise UsageError(f"{name} takes {', '.join(flag.choices[:-1])} or {flag.choices[-1]}, not {value!r}")
+    if flag.many:
+        flags.setdefault(key, []).append(value)
+    else:
+        flags[key] = value
+
+
+def _take_flag_value(flag: Flag, waiting: list[str]) -> str:
+    if not waiting or (waiting[-1].startswith("-") and not waiting[-1][1:2].isdigit() and waiting[-1] != "-"):
+        raise UsageError(f"{flag.name} needs a value: {flag.name} {flag.takes}")
+    return waiting.pop()
+
+
+def _check_argument_count(command: CommandSpec, arguments: list[str]) -> None:
+    if command.least <= len(arguments) <= command.most:
+        return
+    if not command.arguments:
+        raise UsageError(f"gpuready {command.name} takes no arguments, and was given {arguments[0]!r}")
+    raise UsageError(
+        f"gpuready {command.name} takes {command.arguments}, and was given {len(arguments) or 'nothing'}"
+    )
+
+
+def _first_words() -> list[str]:
+    return list(dict.fromkeys(name.partition(" ")[0] for name in COMMAND_MODULES))

@@ -1,0 +1,1 @@
+"""Read Dockerfiles and compose files: what they state of the machine inside the container. Nothing is executed."""

@@ -1,0 +1,261 @@
+"""Parse a Dockerfile into stages and instructions. Nothing is executed.
+
+Continuations, comments between them, the escape directive, here-documents and variables follow Docker's
+rules. UNKNOWN stands for a value that is not known (an ARG without a default, the output of a command);
+readers derive no fact from it.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+UNKNOWN = "\0"
+MAX_FILE_BYTES = 1 << 20
+MAX_INSTRUCTIONS = 5000
+MAX_LINE_LENGTH = 1 << 16
+"""Docker's limit for one line."""
+
+
+class DockerInstruction(Record):
+    """One instruction and its here-documents by name."""
+
+    word: str
+    text: str
+    line: int
+    bodies: tuple[tuple[str, str], ...] = ()
+
+
+class BuildStage(Record):
+    """The instructions between one FROM and the next."""
+
+    base: str
+    name: str
+    line: int
+    platform: str = ""
+    steps: tuple[DockerInstruction, ...] = ()
+
+
+def parse_stages(text: str, build_args: Mapping[str, str]) -> list[BuildStage]:
+    """Parse the stages, with ARGs expanded in FROM lines. ValueError if it is not a Dockerfile."""
+    parsed: list[tuple[BuildStage, list[DockerInstruction]]] = []
+    global_args = dict(build_args)
+    for instruction in parse_instructions(text):
+        if instruction.word == "FROM":
+            parsed.append((_parse_from_line(instruction, global_args), []))
+        elif parsed:
+            parsed[-1][1].append(instruction)
+        elif instruction.word == "ARG":
+            declare_argument(instruction, global_args, build_args, {})
+        else:
+            raise ValueError(f"line {instruction.line}: {instruction.word[:20]!r} stands before any FROM")
+    if not parsed:
+        raise ValueError("it has no FROM, and so it is no Dockerfile")
+    return [stage.replace(steps=(_global_arguments(global_args), *steps)) for stage, steps in parsed]
+
+
+def _global_arguments(global_args: Mapping[str, str]) -> DockerInstruction:
+    """The ARGs before the first FROM: a stage sees one only if it declares it again."""
+    return DockerInstruction("GLOBALS", "", 0, tuple(global_args.items()))
+
+
+def _parse_from_line(instruction: DockerInstruction, values: Mapping[str, str]) -> BuildStage:
+    words = [expand_variables(word, values) for word in instruction.text.split()]
+    flags = dict(w[2:].partition("=")[::2] for w in words if w.startswith("--"))
+    plain = [w for w in words if not w.startswith("--")]
+    if not plain:
+        raise ValueError(f"line {instruction.line}: FROM names no image")
+    name = plain[2].lower() if len(plain) > 2 and plain[1].lower() == "as" else ""
+    return BuildStage(plain[0], name, instruction.line, flags.get("platform", ""))
+
+
+def declare_argument(
+    instruction: DockerInstruction,
+    values: dict[str, str],
+    build_args: Mapping[str, str],
+    global_args: Mapping[str, str],
+) -> None:
+    """Apply ARG: a build argument overrides the default; without either the value is unknown."""
+    for name, default in parse_assignments(instruction.text, values):
+        inherited = global_args.get(name, UNKNOWN)
+        values[name] = build_args.get(name, inherited if default is None else default)
+
+
+def parse_instructions(text: str) -> Iterator[DockerInstruction]:
+    """Yield every instruction in order. ValueError if it cannot be a Dockerfile."""
+    if len(text) > MAX_FILE_BYTES:
+        raise ValueError(f"it is larger than {MAX_FILE_BYTES >> 20} MiB, which no Dockerfile is")
+    lines = text.removeprefix("\ufeff").splitlines()
+    escape, at, count = _find_escape_character(lines), 0, 0
+    while at < len(lines):
+        start, (whole, at) = at, _join_continuations(lines, at, escape)
+        word, _, rest = whole.partition(" ")
+        if not word:
+            continue
+        if not word.isalpha():
+            raise ValueError(f"line {start + 1}: {word[:20]!r} is no instruction of a Dockerfile")
+        count += 1
+        if count > MAX_INSTRUCTIONS:
+            raise ValueError(f"it has more than {MAX_INSTRUCTIONS} instructions")
+        bodies, at = _read_here_documents(word.upper(), rest, lines, at)
+        yield DockerInstruction(word.upper(), rest.strip(), start + 1, bodies)
+
+
+def _find_escape_character(lines: list[str]) -> str:
+    """Return the continuation character, which an escape directive at the top may change."""
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        name, _, value = line[1:].partition("=")
+        if name.strip().lower() == "escape" and value.strip() in ("`", "\\"):
+            return value.strip()
+    return "\\"
+
+
+def _join_continuations(lines: list[str], at: int, escape: str) -> tuple[str, int]:
+    """Join a line with its continuations, skipping comments, and return the next line number."""
+    parts: list[str] = []
+    while at < len(lines):
+        line, at = lines[at], at + 1
+        if line.lstrip().startswith("#"):
+            if not parts:
+                return "", at
+            continue
+        bare = line.strip().replace("\t", " ") if not parts else line.rstrip()
+        if parts and not bare:
+            continue
+        if bare.endswith(escape):
+            parts.append(bare[:-1])
+            continue
+        parts.append(bare)
+        break
+    whole = "\n".join(parts) if len(parts) > 1 else "".join(parts)
+    if len(whole) > MAX_LINE_LENGTH:
+        raise ValueError(f"line {at}: an instruction is longer than {MAX_LINE_LENGTH >> 10} KiB")
+    return whole.replace("\n", " ").strip(), at
+
+
+def _read_here_documents(
+    word: str, rest: str, lines: list[str], at: int
+) -> tuple[tuple[tuple[str, str], ...], int]:
+    """Read the here-documents of an instruction: RUN <<EOF, COPY <<'END' /path."""
+    documents: list[tuple[str, str]] = []
+    if word not in ("RUN", "COPY", "ADD") or "<<" not in rest:
+        return (), at
+    import re
+
+    for match in re.finditer(r"(?<!<)<<(-?)([\"']?)([A-Za-z_]\w{0,63})\2", rest):
+        body: list[str] = []
+        while at < len(lines):
+            line, at = lines[at], at + 1
+            if (line.lstrip("\t") if match[1] else line) == match[3]:
+                break
+            body.append(line)
+        else:
+            raise ValueError(f"the here-document {match[3]} is never closed")
+        documents.append((match[3], "\n".join(body)))
+    return tuple(documents), at
+
+
+def parse_assignments(text: str, values: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    """Parse ``A=1 B="x y"`` or the old form ``A value``; None for a name without a value."""
+    words = _split_quoted_words(text)
+    if len(words) > 1 and not any("=" in word for word in words):
+        return [(words[0], expand_variables(_remove_quotes(text.strip()[len(words[0]) :].strip()), values))]
+    return [*_expand_assignments(words, values)]
+
+
+def _expand_assignments(words: list[str], values: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    for word in words:
+        name, equals, value = word.partition("=")
+        yield name, expand_variables(_remove_quotes(value), values) if equals else None
+
+
+def _split_quoted_words(text: str) -> list[str]:
+    """Split at blanks outside quotes."""
+    words: list[str] = []
+    word, quote, skip = "", "", False
+    for letter in text:
+        if skip:
+            word, skip = word + letter, False
+        elif letter == "\\" and quote != "'":
+            word, skip = word + letter, True
+        elif quote:
+            word += letter
+            quote = "" if letter == quote else quote
+        elif letter.isspace():
+            words, word = words + [word] * bool(word), ""
+        else:
+            word += letter
+            quote = letter if letter in "\"'" else ""
+    return words + [word] * bool(word)
+
+
+def _remove_quotes(value: str) -> str:
+    """Remove quotes and escapes from a value."""
+    out, quote, skip = "", "", False
+    for letter in value:
+        if skip:
+            out, skip = out + ("\\" if letter == "$" else "") + letter, False
+        elif letter == "\\" and quote != "'":
+            skip = True
+        elif quote and letter == quote:
+            quote = ""
+        elif not quote and letter in "\"'":
+            quote = letter
+        else:
+            out += letter
+    return out
+
+
+def expand_variables(text: str, values: Mapping[str, str], depth: int = 0) -> str:
+    """Expand $A, ${A}, ${A:-x}, ${A:+x}. Unknown values become UNKNOWN."""
+    out, at = "", 0
+    while at < len(text):
+        letter = text[at]
+        if letter == "\\" and text[at + 1 : at + 2] == "$":
+            out, at = out + "$", at + 2
+        elif letter != "$":
+            out, at = out + letter, at + 1
+        else:
+            value, at = expand_variable_at(text, at, values, depth)
+            out += value
+    return out
+
+
+def expand_variable_at(text: str, at: int, values: Mapping[str, str], depth: int = 0) -> tuple[str, int]:
+    """Return the value of the variable at a dollar sign, and the index after it."""
+    if text[at + 1 : at + 2] == "{":
+        return _expand_braced(text, at, values, depth)
+    end = at + 1
+    while end < len(text) and (text[end].isalnum() or text[end] == "_") and text[end].isascii():
+        end += 1
+    if end == at + 1:
+        return ("$", end) if end >= len(text) or text[end].isspace() else (UNKNOWN, end + 1)
+    return values.get(text[at + 1 : end], UNKNOWN), end
+
+
+def _expand_braced(text: str, at: int, values: Mapping[str, str], depth: int) -> tuple[str, int]:
+    end, open_ = at + 2, 1
+    while end < len(text) and open_:
+        open_ += {"{": 1, "}": -1}.get(text[end], 0)
+        end += 1
+    inside = text[at + 2 : end - 1]
+    name = inside[
+        : len(inside) - len(inside.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"))
+    ]
+    rest = inside[len(name) :]
+    known = values.get(name)
+    if not rest:
+        return UNKNOWN if known is None else known, end
+    operator, word = (rest[:2], rest[2:]) if rest[0] == ":" else (rest[:1], rest[1:])
+    if depth > 8 or (known == UNKNOWN and operator in (":-", "-", ":+", "+")):
+        return UNKNOWN, end
+    if operator in (":-", "-"):
+        return known or expand_variables(word, values, depth + 1), end
+    if operator in (":+", "+"):
+        return expand_variables(word, values, depth + 1) if known else "", end
+    return UNKNOWN, end

@@ -1,0 +1,248 @@
+"""What came first, as far as it can be known: within one stream by position, between streams by the launcher's report."""
+
+from __future__ import annotations
+
+from gpuready.diagnose.survival import SurvivalAnalysis
+from gpuready.logs.process_exits import rank_blamed_in, rank_named_in
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.diagnose import CauseSuspect
+    from gpuready.logs.log_lines import LogLine
+    from gpuready.logs.log_summary import LogSummary, PatternMatch
+    from gpuready.logs.process_exits import ProcessExit
+    from gpuready.logs.tracebacks import LoggedException
+
+EXCEPTION_SUFFIXES = ("Error", "Exception", "Interrupt", "Exit")
+_LAUNCHER_EXCEPTIONS = (
+    "ChildFailedError",
+    "CalledProcessError",
+    "ProcessRaisedException",
+    "ProcessExitedException",
+)
+_ENVIRONMENT_EXCEPTIONS = ("ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "ConnectionError", "OutOfMemoryError", "DistBackendError",
+                "DistNetworkError", "DistStoreError", "ConnectionRefusedError", "TimeoutError", "AcceleratorError", "RayActorError")  # fmt: skip
+"""Exceptions that are not necessarily the program's own fault."""
+
+
+_DEVICE_ERRORS = (
+    "cuda error",
+    "cudnn error",
+    "nccl error",
+    "cublas error",
+    "cuda runtime error",
+    "hip error",
+)
+
+
+def _is_device_error(failure: LoggedException) -> bool:
+    """Whether the GPU or its libraries raised it: then it is not assumed to be a bug of the program."""
+    return failure.message[:200].lower().startswith(_DEVICE_ERRORS) or "CUDA error" in failure.message[:400]
+
+
+class EventOrder:
+    """The order of events in one LogSummary."""
+
+    def __init__(self, summary: LogSummary):
+        self.summary = summary
+        self._index = {(line.source, line.number): i for i, line in reversed(list(enumerate(summary.lines)))}
+        self._known = {s.failure for s in summary.sightings if s.failure is not None}
+        self._after = self._consequence_exceptions()
+        self.survived = SurvivalAnalysis(summary)
+        self.first_exits = [end for end in summary.exits if end.first and not end.ended_by_launcher]
+        self.has_failed = self._run_failed()
+
+    def _run_failed(self) -> bool:
+        """Whether a process failed: an uncaught exception, a bad exit, or a consequence of one."""
+        survived = self.survived
+        died = [
+            f
+            for n, f in enumerate(self.summary.failures)
+            if n not in survived.failures and (f.type or len(f.frames) > 1)
+        ]
+        ends = [end for n, end in enumerate(self.summary.exits) if end.code and n not in survived.exits]
+        return bool(died or ends or len(survived.consequences) < len(self.summary.aftermath))
+
+    def was_survived(self, match: PatternMatch) -> bool:
+        """Whether a pattern matched only in what no process ended by, while the run went on."""
+        if match.failure is not None:
+            return match.failure in self.survived.failures
+        return not self.has_failed and self._is_survived_warning(match)
+
+    def is_alive_after(self, match: PatternMatch) -> bool:
+        """Whether the log shows the run at work after a match: then a clue does not count."""
+        return match.line.place != "derived" and self.survived.works_after(match)
+
+    def _is_survived_warning(self, match: PatternMatch) -> bool:
+        """Whether it was only a warning, and its process went on."""
+        line = match.line
+        mild = (line.level in ("W", "I", "D") or "Warning: " in line.text[:400]) and not line.place
+        if (
+            "CUDA initialization: " in line.text[:600]
+        ):  # the process may go on without a GPU: only progress counts
+            return mild and self.survived.progresses_after(match)
+        return mild and self.survived.works_after(match)
+
+    def _consequence_exceptions(self) -> set[int]:
+        """Exceptions whose own message is a consequence."""
+        found = set()
+        for match in self.summary.aftermath:
+            if match.failure is not None and match.line.number >= self.summary.failures[match.failure].at:
+                found.add(match.failure)
+        for number, failure in enumerate(self.summary.failures):
+            if failure.short_type in _LAUNCHER_EXCEPTIONS:
+                found.add(number)
+        return found
+
+    def line_index(self, line: LogLine) -> int:
+        """Index of a line, or of the line a derived one was concluded from."""
+        return self._index.get((line.source, line.number), -10)
+
+    def exception_index(self, failure: LoggedException) -> int | None:
+        return self._index.get(
+            (failure.source, failure.at), self._index.get((failure.source, failure.number))
+        )
+
+    def match_position(self, match: PatternMatch) -> tuple[int, int]:
+        """Where something was logged: exceptions that no process ended by come last."""
+        failure = self.summary.failures[match.failure] if match.failure is not None else None
+        caught = (
+            match.failure in self.survived.failures
+            if failure is not None
+            else self._is_survived_warning(match)
+        )
+        return int(caught), self._message_index(match, failure)
+
+    def _message_index(self, match: PatternMatch, failure: LoggedException | None) -> int:
+        """Index of the exception's message, for text that already matched in the code of its traceback."""
+        if failure is not None and match.line.number < failure.at and failure.type:
+            return self.exception_index(failure) or match.index
+        at = self.line_index(match.line) if match.line.place == "derived" else match.index
+        return at if at >= 0 else match.index
+
+    def suspect_weight(self, suspect: CauseSuspect) -> tuple[int, int, int, int, int]:
+        """Sort key: root, symptom, unknown, clue; within one kind the first in the log, or the more specific."""
+        grade = ("root", "symptom", "unknown", "clue").index(suspect.strength)
+        if suspect.last is not None:
+            return grade, 0, 0, suspect.last, 0
+        if suspect.failure is not None:
+            at = self.exception_index(self.summary.failures[suspect.failure])
+            return grade, 0, self._rank_penalty(suspect), at if at is not None else 0, 0
+        caught, at = self.match_position(suspect.seen[0])
+        return grade, caught, self._rank_penalty(suspect), at, -suspect.seen[0].sign.specificity
+
+    def _rank_penalty(self, suspect: CauseSuspect) -> int:
+        """Between streams: what the rank named by the launcher logged comes before what others logged."""
+        if len(self.summary.names) < 2 or not self.first_exits:
+            return 0
+        ranks = {s.line.rank for s in suspect.seen}
+        return 0 if any(end.rank in ranks for end in self.first_exits) else 1
+
+    def first_unexplained(self) -> int | None:
+        """The first exception that no pattern matches and that is not a consequence."""
+        for number, failure in enumerate(self.summary.failures):
+            if (
+                number in self._known
+                or number in self._after
+                or number in self.survived.failures
+                or not failure.type
+            ):
+                continue
+            if (
+                failure.short_type in _ENVIRONMENT_EXCEPTIONS
+                or not failure.short_type.endswith(EXCEPTION_SUFFIXES)
+                or _is_device_error(failure)
+            ):
+                continue
+            return number
+        return None
+
+    def final_complaint(self) -> int | None:
+        """The error with which the first rank to fail, or the whole log, ends: logged without a traceback."""
+        ranks = {end.rank for end in self.first_exits} or {
+            end.rank for end in self.summary.exits if end.code and not end.ended_by_launcher
+        }
+        candidates = [
+            i for i, line in enumerate(self.summary.lines) if line.text.strip() and line.place != "derived"
+        ]
+        if ranks and ranks != {None}:
+            candidates = [i for i in candidates if self.summary.lines[i].rank in ranks]
+        last = candidates[-1] if candidates else None
+        return (
+            last
+            if last is not None
+            and self.summary.lines[last].level in ("E", "C")
+            and not self.summary.lines[last].place
+            else None
+        )
+
+    # -- rank and host ----------------------------------------------------------------------------------------------
+
+    def locate_suspect(self, suspect: CauseSuspect) -> tuple[int | None, str]:
+        """The rank and host on which it happened first."""
+        best = [s for s in suspect.seen if s.sign.strength == suspect.strength]
+        matches = best if any(s.line.rank is not None for s in best) else list(suspect.seen)
+        ranks = [s.line.rank for s in matches if s.line.rank is not None]
+        if suspect.last is not None:
+            line = self.summary.lines[suspect.last]
+            ranks, hosts = [line.rank] if line.rank is not None else [], [line.host]
+        elif suspect.failure is not None:
+            failure = self.summary.failures[suspect.failure]
+            ranks, hosts = [failure.rank] if failure.rank is not None else [], [failure.host]
+        else:
+            hosts = [s.line.host for s in matches if s.line.host]
+        if (
+            blamed := next(
+                (r for s in matches if (r := rank_blamed_in(s.line.folded_text)) is not None), None
+            )
+        ) is not None:
+            return blamed, ""
+        named_exit = self._launcher_named_exit(set(ranks))
+        if named_exit is not None:
+            return named_exit.rank, self._host_of_exit(named_exit)
+        if ranks:
+            return ranks[0], hosts[0] if hosts else ""
+        lone = self._rank_in_message(matches) if matches else None
+        return self._only_failed_rank() if lone is None else lone, hosts[0] if hosts else ""
+
+    def _rank_in_message(self, matches: list[PatternMatch]) -> int | None:
+        """The rank a message names itself, or the command line above a dump of threads."""
+        for match in matches:
+            for words in (match.line.folded_text, *self._exception_message(match)):
+                if (rank := rank_named_in(words)) is not None:
+                    return rank
+            if (rank := self._rank_of_unfinished(match)) is not None:
+                return rank
+            for line in reversed(self.summary.lines[max(match.index - 40, 0) : match.index]):
+                if line.text.startswith("Process ") and (rank := rank_named_in(line.folded_text)) is not None:
+                    return rank
+        return None
+
+    def _exception_message(self, match: PatternMatch) -> tuple[str, ...]:
+        """The exception's final message, where a pattern matches in its frames."""
+        failure = self.summary.failures[match.failure] if match.failure is not None else None
+        return (f"{failure.type}: {failure.message}",) if failure is not None else ()
+
+    def _rank_of_unfinished(self, match: PatternMatch) -> int | None:
+        """The rank whose traceback ends without a message right before a line without a rank."""
+        line = match.line
+        for failure in self.summary.failures:
+            near = 0 < line.number - failure.last <= 2 and failure.source == line.source
+            if near and failure.rank is not None and failure.frames and not failure.type:
+                return failure.rank
+        return None
+
+    def _launcher_named_exit(self, ranks: set[int]) -> ProcessExit | None:
+        """The launcher's first failure, if it is one of these ranks or they are unknown."""
+        for end in self.first_exits:
+            if end.rank is not None and (not ranks or end.rank in ranks):
+                return end
+        return None
+
+    def _host_of_exit(self, end: ProcessExit) -> str:
+        return end.host if end.host != "localhost" else ""
+
+    def _only_failed_rank(self) -> int | None:
+        """The only rank that failed by itself."""
+        ranks = {end.rank for end in self.summary.exits if end.code and not end.ended_by_launcher}
+        return ranks.pop() if len(ranks) == 1 else None

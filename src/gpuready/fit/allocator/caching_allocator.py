@@ -1,0 +1,352 @@
+"""PyTorch's caching allocator for one device: what it reserves for a tape of allocations and frees."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from gpuready.fit.allocator.alloc_conf import NO_LIMIT, AllocatorSettings
+from gpuready.fit.allocator.expandable_segments import ExpandableSegment
+from gpuready.fit.allocator.memory_blocks import MemoryBlock, copy_blocks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuready.fit.allocator.memory_blocks import FreePool
+
+MIB = 1 << 20
+MIN_BLOCK_SIZE = 512  # block sizes are multiples of this
+SMALL_REQUEST_LIMIT = MIB  # requests up to here come from the small pool
+SMALL_SEGMENT_SIZE = 2 * MIB
+LARGE_SEGMENT_SIZE = 20 * MIB  # for requests from 1 to 10 MiB
+MIN_DIRECT_SIZE = 10 * MIB  # from here on a segment has the size of the request
+DIRECT_ROUNDING = 2 * MIB
+# Among blocks of one size torch takes the lowest address; the driver hands addresses out downwards (seen in
+# recordings of real allocators; with upward addresses the reserve of 2 tapes out of 11 is wrong).
+SEGMENT_GAP = 1 << 40
+
+
+class OutOfMemory(Exception):
+    """The allocator would raise out of memory."""
+
+
+class CachingAllocator:
+    """Best fit over cached blocks, split and merged as torch does; ``cap`` limits what it may reserve."""
+
+    def __init__(
+        self, settings: AllocatorSettings | None = None, cap: int = NO_LIMIT, streams: int = 1
+    ) -> None:
+        settings = settings or AllocatorSettings()
+        self.settings, self.streams = settings, streams
+        self._is_default = settings == AllocatorSettings()
+        self.cap = cap
+        self.allocated = self.peak = self.reserved = self.peak_reserved = 0
+        self.retries = self.births_at_peak = 0
+        self.small_reserved = 0  # bytes of the reserve that belong to the small pool
+        self.smallest_failed = (
+            NO_LIMIT  # the smallest reserve that was refused: any cap below it ends the same way
+        )
+        # blocks freed on a stream are not reused on another; per stream: the large pool, then the small one
+        self._free_pools: tuple[FreePool, ...] = tuple([] for _ in range(2 * streams))
+        self._address = 0
+        self._large_requests = 0  # number of requests for large blocks
+        self._expandable_segments: tuple[ExpandableSegment, ...] = ()
+        if settings.expandable:
+            self._expandable_segments = tuple(
+                ExpandableSegment(number, pool) for number, pool in enumerate(self._free_pools)
+            )
+
+    def round_size(self, size: int) -> int:
+        """Return the block size for a request."""
+        if size < MIN_BLOCK_SIZE:
+            return MIN_BLOCK_SIZE
+        divisions = self._power2_divisions(size)
+        if divisions > 1 and size > MIN_BLOCK_SIZE * divisions:
+            power = 1 << (size.bit_length() - 1)
+            if power == size:
+                return size
+            step = power // divisions
+            return -(-size // step) * step if step else power * 2
+        return -(-size // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE
+
+    def _power2_divisions(self, size: int) -> int:
+        table = self.settings.divisions
+        return table[min(max(size.bit_length() - MIB.bit_length(), 0), len(table) - 1)] if table else 0
+
+    def malloc_block(self, size: int, stream: int = 0) -> MemoryBlock:
+        size = (
+            -(-size // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE or MIN_BLOCK_SIZE
+            if self._is_default
+            else self.round_size(size)
+        )
+        small = size <= SMALL_REQUEST_LIMIT
+        number = 2 * stream + small
+        pool = self._free_pools[number]
+        if self._is_default:
+            at = bisect_left(pool, (size,))
+            block = pool.pop(at)[2] if at < len(pool) else self._new_segment(size, number)
+            splits = block.size - size >= (MIN_BLOCK_SIZE if small else SMALL_REQUEST_LIMIT + 1)
+        else:
+            block, splits = self._take_block(pool, size, number)
+        if splits:
+            self._split_block(block, size, pool)
+        block.free = False
+        self.allocated += block.size
+        if self.allocated > self.peak:
+            self.peak = self.allocated
+        return block
+
+    def _take_block(self, pool: FreePool, size: int, number: int) -> tuple[MemoryBlock, bool]:
+        """Return a block under non-default settings, and whether its rest is split off."""
+        small = number & 1
+        self._large_requests += not small
+        block = self._find_cached_block(pool, size, number)
+        if block is None:
+            block = (
+                self._map_expandable(size, number)
+                if self._expandable_segments
+                else self._new_segment(size, number)
+            )
+        rest = block.size - size
+        if small or self._expandable_segments:
+            return block, rest >= MIN_BLOCK_SIZE
+        return block, rest > SMALL_REQUEST_LIMIT and size < self.settings.max_split
+
+    def _find_cached_block(self, pool: FreePool, size: int, number: int) -> MemoryBlock | None:
+        at = bisect_left(pool, (size,))
+        if at == len(pool):
+            return None
+        if self._expandable_segments:
+            at = self._expandable_segments[number].choose_free_block(at)
+        limit = self.settings.max_split
+        block_size = pool[at][0]
+        if size < limit <= block_size or (size >= limit and block_size >= size + self.settings.rounding):
+            return None
+        return pool.pop(at)[2]
+
+    def _split_block(self, block: MemoryBlock, size: int, pool: FreePool) -> None:
+        rest = MemoryBlock(block.address + size, block.size - size, block.pool)
+        rest.before, rest.after, block.after = block, block.after, rest
+        if rest.after is not None:
+            rest.after.before = rest
+        rest.free = True
+        block.size = size
+        insort(pool, (rest.size, rest.address, rest))
+
+    def _new_segment(self, size: int, number: int) -> MemoryBlock:
+        """Reserve a new segment from the device."""
+        if number & 1:
+            need = SMALL_SEGMENT_SIZE
+        elif size < MIN_DIRECT_SIZE:
+            need = LARGE_SEGMENT_SIZE
+        else:
+            need = -(-size // DIRECT_ROUNDING) * DIRECT_ROUNDING
+        if self.settings.collect and self.cap < NO_LIMIT:
+            self._collect_garbage()
+        if self._exceeds_cap(need):
+            self._release_cached(size)
+            if self._exceeds_cap(need):
+                raise OutOfMemory
+        self._address -= need + SEGMENT_GAP
+        block = MemoryBlock(self._address, need, number)
+        self._count_reserved(need, number)
+        return block
+
+    def _exceeds_cap(self, need: int) -> bool:
+        """Whether reserving ``need`` more bytes exceeds the cap."""
+        total = self.reserved + need
+        if total <= self.cap:
+            return False
+        if total < self.smallest_failed:
+            self.smallest_failed = total
+        return True
+
+    def _count_reserved(self, size: int, number: int) -> None:
+        self.reserved += size
+        if number & 1:
+            self.small_reserved += size
+        if self.reserved > self.peak_reserved:
+            self.peak_reserved = self.reserved
+
+    def free_block(self, block: MemoryBlock) -> None:
+        self.allocated -= block.size
+        pool = self._free_pools[block.pool]
+        block.free, block.age = True, self._large_requests
+        for other in (block.before, block.after):
+            if other is not None and other.free:
+                pool.pop(bisect_left(pool, (other.size, other.address)))
+                block.absorb_neighbour(other)
+        insort(pool, (block.size, block.address, block))
+
+    def replay_events(self, events: Iterable[int], blocks: list[MemoryBlock | None]) -> None:
+        """Replay events; ``blocks`` are the blocks allocated so far, in order."""
+        if self._is_default:
+            self._replay_default_events(events, blocks)
+            return
+        for event in events:
+            if event >= 0:
+                before = self.peak
+                blocks.append(self.malloc_block(event, getattr(event, "stream", 0)))
+                if self.peak > before:
+                    self.births_at_peak = len(blocks)
+            else:
+                block, blocks[~event] = blocks[~event], None
+                self.free_block(block)  # type: ignore[arg-type]
+
+    def _replay_default_events(self, events: Iterable[int], blocks: list[MemoryBlock | None]) -> None:
+        """The same with default settings, ``malloc_block`` and ``free_block`` inlined: most of a prediction's
+        time is spent here.
+        """
+        pools = self._free_pools
+        allocated, peak, append_block = self.allocated, self.peak, blocks.append
+        try:
+            for event in events:
+                if event >= 0:
+                    size = -(-event // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE or MIN_BLOCK_SIZE
+                    number, max_unsplit_rest = (
+                        (0, SMALL_REQUEST_LIMIT) if size > SMALL_REQUEST_LIMIT else (1, MIN_BLOCK_SIZE - 1)
+                    )
+                    if event.__class__ is not int:
+                        number += 2 * event.stream  # type: ignore[attr-defined]
+                    pool = pools[number]
+                    at = bisect_left(pool, (size,))
+                    block = pool.pop(at)[2] if at < len(pool) else self._new_segment(size, number)
+                    rest = block.size - size
+                    if rest > max_unsplit_rest:
+                        other = MemoryBlock(block.address + size, rest, block.pool)
+                        other.before, other.after, other.free = block, block.after, True
+                        if block.after is not None:
+                            block.after.before = other
+                        block.after, block.size = other, size
+                        insort(pool, (rest, other.address, other))
+                    block.free = False
+                    append_block(block)
+                    allocated += block.size
+                    if allocated > peak:
+                        peak, self.births_at_peak = allocated, len(blocks)
+                else:
+                    block, blocks[~event] = blocks[~event], None  # type: ignore[assignment]
+                    size = block.size
+                    allocated -= size
+                    pool = pools[block.pool]
+                    neighbour = block.before
+                    if neighbour is not None and neighbour.free:
+                        del pool[bisect_left(pool, (neighbour.size, neighbour.address))]
+                        size += neighbour.size
+                        block.address, block.before = neighbour.address, neighbour.before
+                        if neighbour.before is not None:
+                            neighbour.before.after = block
+                    neighbour = block.after
+                    if neighbour is not None and neighbour.free:
+                        del pool[bisect_left(pool, (neighbour.size, neighbour.address))]
+                        size += neighbour.size
+                        block.after = neighbour.after
+                        if neighbour.after is not None:
+                            neighbour.after.before = block
+                    block.size, block.free = size, True
+                    insort(pool, (size, block.address, block))
+        finally:
+            self.allocated, self.peak = allocated, peak
+
+    def empty_cache(self) -> None:
+        """torch.cuda.empty_cache: release whole cached segments and reset the peaks."""
+        self._unmap_free_pages() if self._expandable_segments else self._release_cached(0)
+        self.retries = 0
+        self.peak, self.peak_reserved = self.allocated, self.reserved
+
+    # ------------------------------------------------------------------------------ when memory is scarce
+    def _release_cached(self, size: int) -> None:
+        """Release whole cached segments: first as many oversized ones as needed, then all."""
+        self.retries += 1
+        if self.settings.max_split < NO_LIMIT and self._release_oversized(size):
+            return
+        for number, pool in enumerate(self._free_pools):
+            kept = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]
+            released = sum(e[0] for e in pool) - sum(e[0] for e in kept)
+            self.reserved, self.small_reserved = (
+                self.reserved - released,
+                self.small_reserved - released * (number & 1),
+            )
+            pool[:] = kept
+
+    def _release_oversized(self, size: int) -> bool:
+        """Release the smallest oversized segment that is enough; else the largest ones, one after the other."""
+        pool, wanted = self._free_pools[0], max(size, self.settings.max_split)
+        freed, at = 0, bisect_left(pool, (wanted,))
+        if at < len(pool):
+            freed = pool.pop(at)[0]
+        while freed < wanted and pool and pool[-1][0] >= self.settings.max_split:
+            freed += pool.pop()[0]
+        self.reserved -= freed
+        return freed >= wanted and self.reserved + size <= self.cap
+
+    def _collect_garbage(self) -> None:
+        """Above the threshold, release cached segments that were unused for longer than the mean."""
+        pool, over = self._free_pools[0], self.reserved - int(self.settings.collect * self.cap)
+        while over > 0:
+            whole_segments = [e for e in pool if e[2].before is None and e[2].after is None]
+            mean = (
+                sum(self._large_requests - e[2].age for e in whole_segments) / len(whole_segments)
+                if whole_segments
+                else 0.0
+            )
+            old = [e for e in whole_segments if self._large_requests - e[2].age >= mean]
+            if not old:
+                return
+            freed = sum(e[0] for e in old)
+            self.reserved, over = self.reserved - freed, over - freed
+            gone = {id(e[2]) for e in old}
+            pool[:] = [e for e in pool if id(e[2]) not in gone]
+
+    # -------------------------------------------------------------------------------- expandable segments
+    def _map_expandable(self, size: int, number: int) -> MemoryBlock:
+        """Map the missing pages where the pool's segment has room; a free block before them grows."""
+        space = self._expandable_segments[number]
+        place, need = space.find_space(size)
+        if self._exceeds_cap(need):
+            self._unmap_free_pages()
+            place, need = space.find_space(size)
+            if self._exceeds_cap(need):
+                raise OutOfMemory
+        self._count_reserved(need, number)
+        return space.map_block(place, size)
+
+    def _unmap_free_pages(self) -> None:
+        """Unmap all pages that are entirely free; their addresses can be mapped again."""
+        self.retries += 1
+        released = [space.release_free_pages() for space in self._expandable_segments]
+        self.reserved, self.small_reserved = (
+            self.reserved - sum(released),
+            self.small_reserved - sum(released[1::2]),
+        )
+
+
+def replay_tape(
+    events: Iterable[int | str],
+    settings: AllocatorSettings | None = None,
+    cap: int = NO_LIMIT,
+    streams: int = 1,
+) -> CachingAllocator:
+    """Replay a tape through a new allocator; OutOfMemory if the cap is too low."""
+    allocator = CachingAllocator(settings, cap, streams)
+    allocator.replay_events((event for event in events if event.__class__ is not str), [])  # type: ignore[misc]
+    return allocator
+
+
+def clone_allocator(
+    allocator: CachingAllocator, blocks: list[MemoryBlock | None], cap: int
+) -> tuple[CachingAllocator, list[MemoryBlock | None]]:
+    """Return a copy of an allocator under another cap, and the copied blocks of a tape."""
+    clone = CachingAllocator(allocator.settings, cap, allocator.streams)
+    for name in ("allocated", "peak", "reserved", "peak_reserved", "small_reserved", "retries", "_address", "_large_requests"):
+        setattr(clone, name, getattr(allocator, name))
+    all_blocks = [block for block in blocks if block is not None]
+    all_blocks += [block for pool in allocator._free_pools for _, _, block in pool]
+    all_blocks += [block for space in allocator._expandable_segments for _, block in space.unmapped_blocks]
+    clones: dict[MemoryBlock | None, MemoryBlock | None] = {None: None}
+    clones.update(zip(all_blocks, copy_blocks(all_blocks), strict=True))
+    for mine, theirs in zip(clone._free_pools, allocator._free_pools, strict=True):
+        mine += [(size, address, clones[block]) for size, address, block in theirs]  # type: ignore[misc]
+    for my, their in zip(clone._expandable_segments, allocator._expandable_segments, strict=True):
+        my.unmapped_blocks[:] = [(address, clones[block]) for address, block in their.unmapped_blocks]  # type: ignore[misc]
+    return clone, [clones[block] for block in blocks]

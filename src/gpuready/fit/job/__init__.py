@@ -1,0 +1,1 @@
+"""The job, its model's shape and the GPUs that it may run on."""

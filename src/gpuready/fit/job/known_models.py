@@ -1,0 +1,62 @@
+"""Configs of well-known models by name, without a network."""
+
+from __future__ import annotations
+
+from gpuready.catalog import cache_lookup, load_catalog
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_NAME_VARIANTS = (
+    "instruct",
+    "chat",
+    "it",
+    "base",
+    "pt",
+    "hf",
+    "meta",
+    "unsloth",
+    "bnb",
+    "4bit",
+    "8bit",
+    "fp16",
+    "bf16",
+)
+"""Words in a name that do not change a model's shape."""
+
+
+def find_model_config(name: str) -> dict[str, Any] | None:
+    """Return the config of a model by its name (``meta-llama/Llama-3.1-8B-Instruct``); None if unknown."""
+    return _model_index().get(_model_key(name))
+
+
+def list_model_names() -> list[str]:
+    """Return the name of every model in the catalogue."""
+    return [row["name"] for row in load_catalog("models")["model"]]
+
+
+def similar_model_names(name: str) -> list[str]:
+    """Return names that are spelled similarly."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name.rpartition("/")[2].lower(), list_model_names(), 3, 0.5)
+
+
+@cache_lookup
+def _model_index() -> dict[str, dict[str, Any]]:
+    index: dict[str, dict[str, Any]] = {}
+    for row in load_catalog("models")["model"]:
+        for name in (row["name"], *row.get("also", ())):
+            index.setdefault(_model_key(name), _restore_null_window(row["config"]))
+    return index
+
+
+def _restore_null_window(row: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no null: a window of 0 means None, which differs from an absent key."""
+    return {**row, "sliding_window": None} if row.get("sliding_window") == 0 else row
+
+
+def _model_key(name: str) -> str:
+    words = name.rstrip("/").rpartition("/")[2].casefold().replace("_", "-").replace(":", "-").split("-")
+    return "".join(c for word in words if word not in _NAME_VARIANTS for c in word if c.isalnum())

@@ -1,0 +1,259 @@
+"""Predict a job's memory: record its tape, replay it, and list what is live at the peak."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from gpuready.fit.allocator.alloc_conf import NO_LIMIT, AllocatorSettings
+from gpuready.fit.allocator.caching_allocator import CachingAllocator
+from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
+from gpuready.fit.search.minimum_reserve import find_minimum_reserve
+from gpuready.fit.tape.generation import GenerationRun
+from gpuready.fit.tape.training import TrainingRun, cublas_workspace_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.fit.allocator.memory_blocks import MemoryBlock
+    from gpuready.fit.tape.autograd import Tape
+
+MIB = 1 << 20
+
+
+def record_job_tape(job: FitJob, card: GpuCard) -> Tape:
+    """Return the tape of a job. Cyclic garbage collection is off: it would run often and find nothing that counts."""
+    import gc
+
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        run = (
+            GenerationRun(job, card, cublas_workspace_size(card))
+            if job.task == "generate"
+            else TrainingRun(job, card)
+        )
+        tape = run.record_tape()
+        tape.events = tape.events[:]  # later frees do not belong to the job
+        return tape
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def predict_job(job: FitJob, card: GpuCard, search: bool = True, most: int = NO_LIMIT) -> FitPrediction:
+    """Predict a job's memory; without ``search`` the minimum is the unlimited reserve.
+
+    The search stops once the minimum is known to exceed ``most``.
+    """
+    job = job.validate_fields()
+    if not _LAST_PREDICTION or _LAST_PREDICTION[0] != (
+        job,
+        card,
+    ):  # a search asks without the minimum first, then with it
+        tape = _cached_job_tape(job, card)
+        _LAST_PREDICTION[:] = [
+            (job, card),
+            tape,
+            TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf)),
+        ]
+    return fit_from_tape(job, card, _LAST_PREDICTION[1], search, _LAST_PREDICTION[2], most)
+
+
+_LAST_PREDICTION: list[Any] = []
+"""The last job and card, its tape and its replay."""
+_RECENT_TAPES: list[tuple[FitJob, GpuCard, Tape]] = []
+"""The last few tapes: a search asks again with other allocator settings."""
+
+
+def _cached_job_tape(job: FitJob, card: GpuCard) -> Tape:
+    """Return the tape of a job; allocator settings and micro-steps after the second do not change it."""
+    job = job.replace(alloc_conf="", accumulation=min(job.accumulation, 2))
+    for other_job, other_card, tape in _RECENT_TAPES:
+        if (other_job, other_card) == (job, card):
+            return tape
+    tape = record_job_tape(job, card)
+    _RECENT_TAPES[:] = [(job, card, tape), *_RECENT_TAPES[:2]]
+    return tape
+
+
+def fit_from_tape(
+    job: FitJob,
+    card: GpuCard,
+    tape: Tape,
+    search: bool = True,
+    free_replay: TapeReplay | None = None,
+    most: int = NO_LIMIT,
+) -> FitPrediction:
+    """Predict from a tape; ``free_replay`` is its unlimited replay, if already made."""
+    settings = AllocatorSettings.parse_alloc_conf(job.alloc_conf)
+    free_replay = free_replay or TapeReplay(tape, settings)
+    minimum = find_minimum_reserve(tape, settings, free_replay, most) if search else free_replay.peak_reserved
+    phase_peaks = find_phase_peaks(tape) if search else {}
+    live_sizes = _live_by_kind(tape, sorted({free_replay.peak_event + 1, *phase_peaks.values()}))
+    return FitPrediction(
+        peak_allocated=free_replay.peak,
+        peak_reserved=free_replay.peak_reserved,
+        minimum=minimum,
+        overhead=context_overhead(job, card),
+        parts=live_sizes[free_replay.peak_event + 1],
+        phases=free_replay.phases,
+        peak_at=free_replay.locate_peak(tape),
+        notes=tuple(prediction_notes(job, card)),
+        stacks={name: live_sizes[end] for name, end in phase_peaks.items()},
+    )
+
+
+class TapeReplay:
+    """A replay without a cap: the peak of every phase, and where the highest is.
+
+    Memory cached while loading the weights is released, as the loaders do; what DeepSpeed frees later, during
+    its setup, stays cached.
+    """
+
+    def __init__(self, tape: Tape, settings: AllocatorSettings) -> None:
+        allocator = CachingAllocator(settings, streams=tape.streams)
+        self.phases: dict[str, int] = {}
+        self.peak = births = start = 0
+        blocks: list[MemoryBlock | None] = []
+        begun = emptied = False
+        marks = [(at, event) for at, event in enumerate(tape.events) if event.__class__ is str]
+        for end, event in (*marks, (len(tape.events), "")):
+            before, allocator.peak = allocator.allocated, 0
+            allocator.replay_events(tape.events[start:end], blocks)  # type: ignore[arg-type]
+            start = end + 1
+            if allocator.peak > self.peak:
+                self.peak, births = allocator.peak, allocator.births_at_peak
+            if begun:
+                self.phases[str(event)] = max(before, allocator.peak)
+            else:
+                loaded = allocator.small_reserved
+                allocator.empty_cache()
+                begun, self.peak = True, 0
+                emptied = allocator.small_reserved != loaded
+        self.phases.pop("", None)  # events after the last mark
+        self.peak_event = _birth_position(tape, births)
+        self.peak_reserved = allocator.peak_reserved
+        # without an emptied cache, a separate replay of the small pool gives the same size
+        self.small_reserved = (
+            None
+            if emptied or settings.replace(expandable=False) != AllocatorSettings()
+            else allocator.small_reserved
+        )
+
+    def locate_peak(self, tape: Tape) -> tuple[str, str]:
+        """Return phase and operation of the peak."""
+        births = sum(1 for e in tape.events[: self.peak_event + 1] if e.__class__ is not str and e >= 0)  # type: ignore[misc, operator]
+        phase = next((e for e in tape.events[self.peak_event :] if e.__class__ is str), "")
+        return PHASE_TITLES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[
+            births - 1
+        ] if births else ""
+
+
+def _birth_position(tape: Tape, number: int) -> int:
+    """Return the position on the tape of the n-th allocation."""
+    at = (at for at, event in enumerate(tape.events) if event.__class__ is not str and event >= 0)  # type: ignore[operator]
+    return next(islice(at, number - 1, None), 0) if number else 0
+
+
+def find_phase_peaks(tape: Tape) -> dict[str, int]:
+    """Return the number of events up to the peak of each phase; of several steps the highest."""
+    highest: dict[str, tuple[int, int]] = {}  # phase -> the sum, and the number of events up to it
+    for mark, most, at in _scan_phase_peaks(tape):
+        name = PHASE_TITLES.get(mark.rstrip("0123456789."), mark)
+        if mark not in ("load", "build") and most > highest.get(name, (0, 0))[0]:
+            highest[name] = most, at
+    return {name: end for name, (_, end) in highest.items()}
+
+
+def phase_peak_sizes(job: FitJob, card: GpuCard) -> dict[str, int]:
+    """Return the highest sum of live tensors in each phase: the allocation without block rounding."""
+    return {
+        mark: most for mark, most, _ in _scan_phase_peaks(record_job_tape(job.validate_fields(), card))[1:]
+    }
+
+
+def _scan_phase_peaks(tape: Tape) -> list[tuple[str, int, int]]:
+    """Return for each phase its mark, its highest live sum, and the number of events up to it."""
+    peaks: list[tuple[str, int, int]] = []
+    sizes: list[int] = []
+    live = most = at = 0
+    for index, event in enumerate(tape.events):
+        if event.__class__ is str:
+            peaks.append((str(event), most, at))
+            most, at = live, index
+        elif event >= 0:  # type: ignore[operator]
+            sizes.append(-(-event // 512) * 512)  # type: ignore[operator]
+            live += sizes[-1]
+            if live > most:
+                most, at = live, index + 1
+        else:
+            live -= sizes[~event]  # type: ignore[operator]
+    return peaks
+
+
+def _live_by_kind(tape: Tape, ends: list[int]) -> dict[int, dict[str, int]]:
+    """Return what is live after each of these numbers of events, by kind, the largest first."""
+    sizes: list[int] = []
+    by_kind: dict[str, int] = {}
+    snapshots: dict[int, dict[str, int]] = {}
+    kinds, start = tape.kinds, 0
+    for end in ends:
+        for event in tape.events[start:end]:
+            if event.__class__ is str:
+                continue
+            if event >= 0:  # type: ignore[operator]
+                size = -(-event // 512) * 512  # type: ignore[operator]
+                kind = kinds[len(sizes)]
+                sizes.append(size)
+                by_kind[kind] = by_kind.get(kind, 0) + size
+            else:
+                by_kind[kinds[~event]] -= sizes[~event]  # type: ignore[operator]
+        start = end
+        snapshots[end] = dict(sorted(((k, v) for k, v in by_kind.items() if v), key=lambda one: -one[1]))
+    return snapshots
+
+
+PHASE_TITLES = {
+    "build": "setting up",
+    "fwd": "forward",
+    "bwd": "backward",
+    "clip": "gradient clipping",
+    "opt": "optimizer step",
+    "zero": "zeroing of gradients",
+    "ref": "forward of the reference model",
+}
+
+
+def context_overhead(job: FitJob, card: GpuCard) -> tuple[int, int]:
+    """Return the memory of context and libraries outside the allocator: at least, at most."""
+    from gpuready.catalog import load_catalog
+
+    data = load_catalog("overheads")
+    rows = {row["major"]: row for row in data["overhead"]}
+    major = int(card.capability.partition(".")[0])
+    row = rows.get(major) or rows[max(rows)]
+    low, high = row["generate" if job.task == "generate" else "train"]
+    if job.world > 1:
+        low, high = low + data["nccl"]["least"], high + data["nccl"]["most"]
+    return low * MIB, high * MIB
+
+
+def prediction_notes(job: FitJob, card: GpuCard) -> list[str]:
+    """Return notes on the limits of the numbers."""
+    sentences = []
+    if not card.capability.startswith("9."):
+        sentences.append(
+            "the context and the libraries were measured on Hopper alone; for this GPU they are a band"
+        )
+    if job.world > 1:
+        sentences.append(
+            "NCCL's own buffers were not measured: they are a band, within which the verdict is undecided"
+        )
+    if job.optimizer.startswith("paged"):
+        sentences.append(
+            "a paged optimizer keeps its state in managed memory, which can move out: it is not counted"
+        )
+    if job.quant == "int8":
+        sentences.append("how many outliers an 8-bit layer keeps depends on the data; they are estimated")
+    return sentences

@@ -1,0 +1,169 @@
+"""Predict from a trace of the target's own torch, for a model whose layers are not modelled here.
+
+The trace (scripts/trace.py) has the allocations and frees of forward and backward; optimizer, clipping and
+cuBLAS workspaces are added as for every other model.
+"""
+
+from __future__ import annotations
+
+from gpuready.fit.job.records import FitUndecided
+from gpuready.fit.search.prediction import fit_from_tape
+from gpuready.fit.tape.autograd import Tape, TapeMemory, Tensor
+from gpuready.fit.tape.optimizers import JobOptimizer
+from gpuready.fit.tape.torch_ops import TorchOps
+from gpuready.fit.tape.training import cublas_workspace_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
+
+TRACED_STEPS = 2
+MAX_TRACE_EVENTS = 4_000_000  # largest accepted number of events
+MAX_NEW_TOKENS = 256  # largest number of generated tokens: each is a pass through all layers
+TRACE_KINDS = ("parameters", "adapters", "activations", "loss")
+TRACE_PHASES = ("build", "fwd", "bwd", "step", "zero", "prefill", "freed", "generate")
+TRACE_NOTE = "traced with {versions} on the meta device: what single CUDA kernels ask for beside their results is not counted, attention's is"
+UNTRACEABLE: dict[str, tuple[Any, str]] = {
+    "loss": ("plain", "a fused loss"), "padded": (False, "padded batches"), "dpo": (False, "DPO"), "quant": ("", "a quantised base"),
+    "zero": (0, "ZeRO"), "fsdp": (False, "FSDP"), "tensor_parallel": (1, "tensor parallel"), "world": (1, "several ranks"),
+    "offload": ("", "offloading"), "loop": ("plain", "the Trainer's own loop"), "cache": ("dynamic", "a static cache"),
+}  # fmt: skip
+"""Fields that a trace cannot represent: the value that it can, and the words for any other."""
+
+
+def build_trace_request(job: FitJob, card: GpuCard) -> dict[str, Any]:
+    """Return the input of the trace script; FitUndecided for a job that cannot be traced."""
+    wrong = [words for name, (value, words) in UNTRACEABLE.items() if getattr(job, name) != value]
+    if job.attention == "flash":
+        wrong.append("the flash-attn package (--attention sdpa has the same kernel)")
+    if job.method != "full" and job.task == "generate":
+        wrong.append("adapters in generation")
+    if job.method != "full" and job.lora_dtype not in ("fp32", job.precision):
+        wrong.append(f"adapters in {job.lora_dtype} over weights in {job.precision}")
+    if job.task == "generate" and job.new_tokens > MAX_NEW_TOKENS:
+        wrong.append(f"an answer of more than {MAX_NEW_TOKENS} tokens")
+    if wrong:
+        raise FitUndecided(f"a trace does not play {' or '.join(wrong)}")
+    major, _, minor = card.capability.partition(".")
+    targets = job.lora_targets if isinstance(job.lora_targets, str) else list(job.lora_targets)
+    lora = {
+        "r": job.lora_r, "targets": targets, "dropout": job.lora_dropout, "dora": job.dora, "wide": job.lora_dtype == "fp32",
+    }  # fmt: skip
+    return {
+        "config": dict(job.model), "task": job.task, "micro_batch": job.micro_batch, "seq": job.seq, "precision": job.precision,
+        "attention": job.attention, "checkpointing": job.checkpointing, "keep_outputs": job.keep_outputs, "steps": TRACED_STEPS,
+        "capability": [int(major), int(minor or 0)], "accumulation": job.accumulation, "new_tokens": job.new_tokens,
+        "autocast": job.precision[4:] if job.precision.startswith("amp-") else job.autocast,
+        "scaled": job.precision == "amp-fp16", "lora": lora if job.method != "full" else None,
+    }  # fmt: skip
+
+
+def predict_traced(
+    job: FitJob, card: GpuCard, trace: Mapping[str, Any], search: bool = True
+) -> FitPrediction:
+    """Predict a traced job."""
+    fit = fit_from_tape(job, card, tape_from_trace(job, card, trace), search)
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(trace["versions"].items()))
+    return fit.replace(notes=(*fit.notes, TRACE_NOTE.format(versions=versions)))
+
+
+def tape_from_trace(job: FitJob, card: GpuCard, trace: Mapping[str, Any]) -> Tape:
+    """Return the trace's events with what torch does not show there."""
+    made = Tape()
+    ops = TorchOps(made, workspace=cublas_workspace_size(card))
+    parameters = [_placeholder_parameter(tuple(shape), width) for shape, width in trace["parameters"]]
+    optimizer = JobOptimizer(ops, job.optimizer, parameters, [])
+    born: dict[int, TapeMemory] = {}
+    gradients = set(trace.get("gradients", ()))
+    by, names = trace.get("by", ()), trace.get("names", ())
+    births = 0
+    for event in trace["events"]:
+        if isinstance(event, str):
+            _apply_trace_word(event, ops, optimizer, job)
+        elif event >= 0:
+            made.op = names[by[births]] if by else ""
+            born[births] = one = TapeMemory(made, event)
+            if births in gradients:
+                made.kinds[one.number] = "gradients"
+            births += 1
+            del one
+        else:
+            born.pop(~event, None)
+    made.events = made.events[:]
+    return made
+
+
+def _placeholder_parameter(shape: tuple[int, ...], width: int) -> Tensor:
+    """Return a parameter whose memory the trace already has; its gradient is needed for the norm."""
+    one = Tensor(None, shape, width)
+    one.grad = Tensor(None, shape, width)
+    return one
+
+
+def _apply_trace_word(word: str, ops: TorchOps, optimizer: JobOptimizer, job: FitJob) -> None:
+    """Apply a word of the trace: a kind, a product, or the end of a phase and what follows it."""
+    made = ops.tape
+    if word[0] == "=":
+        made.kind = word[1:]
+    elif word[0] == "!":
+        ops.ensure_bias_workspace() if word == "!biased" else ops.ensure_workspace()
+    elif word.startswith("step"):
+        if job.clip:
+            optimizer.clip_gradients()
+        made.mark_phase(f"clip{word[4:]}")
+        optimizer.step()
+        made.mark_phase(f"opt{word[4:]}")
+    else:
+        made.mark_phase(word)
+        ops.in_backward = word.startswith("fwd")
+
+
+def validate_trace(trace: Any) -> dict[str, Any]:
+    """Validate the form of a trace from another process; ValueError if it is invalid."""
+    if not isinstance(trace, dict) or not all(isinstance(trace.get(k), t) for k, t in TRACE_FIELDS.items()):
+        raise ValueError("the trace is not one")
+    births = 0
+    for event in trace["events"]:
+        if isinstance(event, str):
+            _validate_word(event)
+        elif isinstance(event, bool) or not isinstance(event, int) or ~event >= births:
+            raise ValueError("the trace frees what was never born")
+        else:
+            births += event >= 0
+    if len(trace["events"]) > MAX_TRACE_EVENTS or not births:
+        raise ValueError("the trace is empty, or too long")
+    _validate_numbers(trace.get("gradients", []), births)
+    by, names = trace.get("by", []), trace.get("names", [])
+    _validate_numbers(by, len(names))
+    if (by and len(by) != births) or not all(isinstance(name, str) for name in names):
+        raise ValueError("the trace does not say which operation asked")
+    if not all(isinstance(version, str) for version in trace["versions"].values()):
+        raise ValueError("the trace has a version that is no text")
+    for one in trace["parameters"]:
+        _validate_parameter(one)
+    return trace
+
+
+def _validate_word(word: str) -> None:
+    known = word[1:] in TRACE_KINDS if word[:1] == "=" else word in ("!product", "!biased")
+    if not known and word.rstrip("0123456789.") not in TRACE_PHASES:
+        raise ValueError(f"the trace has a word without a meaning, {word[:40]!r}")
+
+
+def _validate_numbers(several: Any, below: int) -> None:
+    good = isinstance(several, list) and all(type(n) is int and 0 <= n < below for n in several)
+    if not good:
+        raise ValueError("the trace has a number that stands for nothing")
+
+
+def _validate_parameter(one: Any) -> None:
+    shape, width = one if isinstance(one, list) and len(one) == 2 else (None, 0)
+    sizes = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    if not sizes or width not in (1, 2, 4, 8):
+        raise ValueError("the trace has a parameter without a shape")
+
+
+TRACE_FIELDS = {"events": list, "parameters": list, "versions": dict}

@@ -1,0 +1,1 @@
+"""A training step as a tape of allocations and frees."""

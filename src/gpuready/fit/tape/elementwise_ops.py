@@ -1,0 +1,154 @@
+"""Elementwise operations: casts, sums and products, with what their gradients allocate."""
+
+from __future__ import annotations
+
+from math import prod
+
+from gpuready.fit.tape.autograd import AutogradGraph, Tensor
+from gpuready.fit.tape.reduction_scratch import sum_scratch_sizes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.fit.tape.autograd import Tape
+
+    Grads = list[Tensor]
+
+
+class ElementwiseOps(AutogradGraph):
+    """Operations whose output has as many values as their input."""
+
+    def __init__(self, tape: Tape, processors: int) -> None:
+        super().__init__(tape)
+        self.processors = processors  # multiprocessors of the card; 0 is a CPU
+
+    def empty_like(self, x: Tensor, width: int = 0) -> Tensor:
+        """Allocate a tensor of the same shape and memory order."""
+        made = self.new_empty(x.shape, width or x.width)
+        made.order = x.order
+        return made
+
+    def to_width(self, x: Tensor, width: int) -> Tensor:
+        """Cast to another width: a copy, or the tensor itself."""
+        if x.width == width:
+            return x
+        self.tape.op = "to"
+        out = self.empty_like(x, width)
+        if self.any_requires_grad(x):
+            old = x.width
+            self.add_node(out, "to", (x,), lambda g: (self.empty_like(g[0], old),))
+        return out
+
+    def unary_op(
+        self,
+        x: Tensor,
+        op: str,
+        keeps: str = "input",
+        width: int = 0,
+        temporaries: int = 0,
+        copies: bool = True,
+    ) -> Tensor:
+        """One value in, one out. ``keeps`` the input, the result or nothing.
+
+        Its backward allocates ``temporaries``, then the gradient; without ``copies`` the gradient passes
+        through.
+        """
+        self.tape.op = op
+        if not self.any_requires_grad(x):
+            return self.empty_like(x, width)
+        if keeps == "input":
+            self.count_saved()
+        out = self.empty_like(x, width)
+        if keeps == "result":
+            self.count_saved()
+        kept = {"input": x, "result": self.detach(out)}.get(keeps)
+
+        def backward(g: Grads, kept: Tensor | None = kept) -> tuple[Tensor | None, ...]:
+            grad = g[0]
+            if not copies:
+                return (grad,)
+            live_buffers = [self.empty_like(grad) for _ in range(temporaries)]
+            made = self.empty_like(grad)
+            del live_buffers
+            return (made,)
+
+        self.add_node(out, op, (x,), backward)
+        return out
+
+    def detach(self, x: Tensor) -> Tensor:
+        """Return the same memory outside the graph; what a node keeps must not keep the graph alive."""
+        made = Tensor(x.memory, x.shape, x.width)
+        made.order = x.order
+        return made
+
+    def scalar_op(self, x: Tensor, op: str = "mul") -> Tensor:
+        """Multiply by, divide by or add a number."""
+        return self.unary_op(x, op, keeps="", copies=op != "add")
+
+    def neg(self, x: Tensor) -> Tensor:
+        return self.unary_op(x, "neg", keeps="")
+
+    def mul(self, a: Tensor, b: Tensor) -> Tensor:
+        """Multiply; the smaller operand is broadcast."""
+        self.tape.op = "mul"
+        big = a if (len(a.shape), a.numel) >= (len(b.shape), b.numel) else b
+        width = max(a.width, b.width)
+        if not self.any_requires_grad(a, b):
+            return self.empty_like(big, width)
+        if a.requires_grad or b.requires_grad:
+            self.count_saved()
+        out = self.empty_like(big, width)
+        keep_a = self.detach(a) if b.requires_grad else None
+        keep_b = self.detach(b) if a.requires_grad else None
+        a_shape, b_shape, needs_a, needs_b = a.shape, b.shape, a.requires_grad, b.requires_grad
+
+        def backward(g: Grads, kept: object = (keep_a, keep_b)) -> tuple[Tensor | None, ...]:
+            grad = g[0]
+            to_b = self.empty_like(grad, width) if needs_b else None
+            to_a = self.empty_like(grad, width) if needs_a else None
+            return self.sum_to_shape_later(to_a, a_shape), self.sum_to_shape_later(to_b, b_shape)
+
+        self.add_node(out, "mul", (a, b), backward)
+        return out
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        self.tape.op = "add"
+        big = a if (len(a.shape), a.numel) >= (len(b.shape), b.numel) else b
+        out = self.empty_like(big, max(a.width, b.width))
+        if self.any_requires_grad(a, b):
+            a_shape, b_shape, needs_a, needs_b = a.shape, b.shape, a.requires_grad, b.requires_grad
+
+            def backward(g: Grads) -> tuple[Tensor | None, ...]:
+                first = self.sum_to_shape(g[0], a_shape) if needs_a else None
+                second = self.sum_to_shape(g[0], b_shape) if needs_b else None
+                return first, second
+
+            self.add_node(out, "add", (a, b), backward)
+        return out
+
+    def sum_to_shape(self, grad: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+        """Sum a gradient over the broadcast dimensions."""
+        if grad is None or prod(shape) == grad.numel:
+            return grad
+        self.tape.op = "sum"
+        made = self.new_empty(shape, grad.width)
+        if shape[-1] == grad.shape[-1]:
+            buffers = sum_scratch_sizes(grad.numel // made.numel, made.numel, grad.width, self.processors)
+            live_buffers = [self.new_scratch(n) for n in buffers]
+            del live_buffers
+        made.view = True
+        return made
+
+    def sum_to_shape_later(self, grad: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+        """Do the same after the saved tensors are freed: torch sums to a broadcast operand's shape only then."""
+        if grad is None or prod(shape) == grad.numel:
+            return grad
+        return lambda: self.sum_to_shape(grad, shape)  # type: ignore[return-value]
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Mean over the last dimension, which is kept."""
+        self.tape.op = "mean"
+        out = self.new_empty((*x.shape[:-1], 1), x.width)
+        if self.any_requires_grad(x):
+            old = x.shape
+            self.add_node(out, "mean", (x,), lambda g: (self.new_empty(old, g[0].width),))
+        return out

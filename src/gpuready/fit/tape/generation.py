@@ -1,0 +1,133 @@
+"""Record generation: a prefill, then single tokens over a dynamic or static cache."""
+
+from __future__ import annotations
+
+from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.tape import loss as losses
+from gpuready.fit.tape.autograd import Tape, Tensor
+from gpuready.fit.tape.decoder import DecoderModel
+from gpuready.fit.tape.linear_layers import WeightMaker
+from gpuready.fit.tape.torch_ops import TorchOps
+from gpuready.fit.tape.training import tensor_parallel_shape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.fit.job.records import FitJob, GpuCard
+
+PLAYED_TOKENS = 3  # tokens played at the start and at the end; the others differ only in length
+
+
+class KeyValueCache:
+    """Keys and values of every layer. A dynamic cache is concatenated for every token; a static one is written
+    in place.
+    """
+
+    def __init__(self, ops: TorchOps, longest: int = 0) -> None:
+        self.ops = ops
+        self.max_length = longest
+        self.entries: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def visible_keys(self, window: int, past: int, seq: int) -> int:
+        """Return the number of keys that a pass attends to."""
+        if not self.max_length:
+            return min(past, window - 1) + seq if window else past + seq
+        most = min(self.max_length, window) if window else self.max_length
+        return most if not window or past + seq <= most else min(past, most - 1) + seq
+
+    def update_layer(
+        self, layer: int, k: Tensor, v: Tensor, length: int, window: int
+    ) -> tuple[Tensor, Tensor]:
+        ops = self.ops
+        kind, ops.tape.kind = ops.tape.kind, "cache"
+        ops.tape.op = "cache"
+        updated = (
+            self._write_static(layer, k, v, length, window)
+            if self.max_length
+            else self._append_dynamic(layer, k, v, length, window)
+        )
+        ops.tape.kind = kind
+        return updated
+
+    def _append_dynamic(
+        self, layer: int, k: Tensor, v: Tensor, length: int, window: int
+    ) -> tuple[Tensor, Tensor]:
+        """Concatenate into new memory. A window keeps the last tokens only, as a view of the concatenation."""
+        old = self.entries.pop(layer, None)
+        count = self.visible_keys(window, length - k.shape[2], k.shape[2])
+        keys = self._new_cache_tensor(k, count)
+        if old is not None and not window:
+            old = (keys, old[1])
+        values = self._new_cache_tensor(v, count)
+        self.entries[layer] = keys, values
+        return keys, values
+
+    def _write_static(
+        self, layer: int, k: Tensor, v: Tensor, length: int, window: int
+    ) -> tuple[Tensor, Tensor]:
+        most = min(self.max_length, window) if window else self.max_length
+        if layer not in self.entries:
+            self.entries[layer] = self._new_cache_tensor(k, most), self._new_cache_tensor(v, most)
+        past = length - k.shape[2]
+        if not window or length <= most:
+            return self.entries[layer]
+        if past >= most and k.shape[2] == 1:
+            rolled = (self._new_cache_tensor(k, most), self._new_cache_tensor(v, most))
+            del rolled
+            return self.entries[layer]
+        return (k, v) if not past else (self._new_cache_tensor(k, min(past, most - 1) + k.shape[2]),) * 2
+
+    def _new_cache_tensor(self, like: Tensor, count: int) -> Tensor:
+        batch, heads, _, size = like.shape
+        made = self.ops.new_empty((batch, heads, count, size), like.width)
+        made.order = "heads"
+        return made
+
+
+class GenerationRun:
+    """A model that only generates."""
+
+    def __init__(self, job: FitJob, card: GpuCard, workspace: int) -> None:
+        self.job = job
+        self.tape = Tape()
+        self.ops = TorchOps(self.tape, workspace=workspace)
+        self.ops.grad_enabled = False
+        self.ops.double_quant = job.double_quant
+        shape = tensor_parallel_shape(parse_model_config(job.model), job.tensor_parallel)
+        self.model = DecoderModel(self.ops, shape, job, card, WeightMaker(self.ops, job, trained=False))
+        self.tape.mark_phase("build")
+
+    def record_tape(self) -> Tape:
+        job, ops, tape = self.job, self.ops, self.tape
+        ids = ops.new_scratch(8 * job.micro_batch * job.seq)
+        alone = self.last_logits(job.seq, job.seq, KeyValueCache(ops))
+        tape.mark_phase("prefill")
+        del alone
+        tape.mark_phase("freed")
+        total = job.seq + job.new_tokens
+        cache = KeyValueCache(ops, total - 1 if job.cache == "static" else 0)
+        more = [ops.new_scratch(8 * job.micro_batch * job.seq) for _ in range(2)]
+        self.model.has_row_masks = True
+        self.generate_token(job.seq, job.seq, cache)
+        for length in self._played_lengths(total):
+            self.generate_token(1, length, cache)
+        del more, ids, cache
+        tape.mark_phase("generate")
+        return tape
+
+    def _played_lengths(self, total: int) -> list[int]:
+        first = self.job.seq + 1
+        if total - first <= 2 * PLAYED_TOKENS:
+            return list(range(first, total))
+        return [*range(first, first + PLAYED_TOKENS), *range(total - PLAYED_TOKENS, total)]
+
+    def last_logits(self, seq: int, length: int, cache: KeyValueCache) -> tuple[Tensor, KeyValueCache]:
+        """Return the logits of the last position, and the cache."""
+        hidden = self.model.forward(self.job.micro_batch, seq, lambda call, x, *_: call(x), cache, length)
+        last = Tensor(hidden.memory, (self.job.micro_batch, 1, hidden.shape[-1]), hidden.width)
+        return losses.compute_logits(self.model, last), cache
+
+    def generate_token(self, seq: int, length: int, cache: KeyValueCache) -> None:
+        """Generate one token: its logits in fp32, then the argmax."""
+        logits, _ = self.last_logits(seq, length, cache)
+        wide = self.ops.new_empty(logits.shape, 4)
+        del logits, wide

@@ -1,0 +1,103 @@
+"""The weights of a decoder's layers, created in module order."""
+
+from __future__ import annotations
+
+from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.linear_layers import LinearLayer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.fit.tape.decoder import DecoderModel
+
+LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before a layer's attention
+
+
+class LayerWeights:
+    """The weights of one decoder layer."""
+
+    __slots__ = ("adapters", "index", "linears", "moe", "norms")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.adapters: dict[str, tuple[Tensor, Tensor]] = {}  # of the router and the experts
+        self.linears: dict[str, LinearLayer] = {}
+        self.norms: dict[str, tuple[Tensor, Tensor | None]] = {}
+        self.moe: dict[str, Tensor] = {}
+
+    def list_tensors(self) -> list[Tensor]:
+        """Return every unquantised weight of the layer."""
+        tensors = [t for linear in self.linears.values() for t in linear.list_tensors()]
+        tensors += [t for pair in self.norms.values() for t in pair if t is not None]
+        tensors += [t for pair in self.adapters.values() for t in pair]
+        return [*tensors, *self.moe.values()]
+
+
+def new_norm_weights(model: DecoderModel, size: int) -> tuple[Tensor, Tensor | None]:
+    one = model.maker.new_norm((size,))
+    return one, model.maker.new_norm((size,)) if model.shape.norm == "layer" else None
+
+
+def new_layer_weights(model: DecoderModel, index: int) -> LayerWeights:
+    """Create the weights of a layer in module order."""
+    s, layer, make = model.shape, LayerWeights(index), model.maker.new_linear
+    q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
+    for name in LEADING_NORMS.get(s.packed, ()):
+        layer.norms[name] = new_norm_weights(model, s.hidden)
+    if s.packed in ("neox", "conv", "phi3"):
+        name = {"neox": "query_key_value", "conv": "c_attn", "phi3": "qkv_proj"}[s.packed]
+        layer.linears["qkv"] = make(name, s.hidden, q + 2 * kv, s.bias_qkv)
+    else:
+        for name, size in (("q", q), ("k", kv), ("v", kv)):
+            layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
+    out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if s.parallel == "phi" else "o_proj")
+    layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
+    if s.packed == "conv":
+        layer.norms["mid"] = new_norm_weights(model, s.hidden)
+    if s.qk_norm:
+        layer.norms["q"], layer.norms["k"] = (
+            new_norm_weights(model, s.head_size),
+            new_norm_weights(model, s.head_size),
+        )
+    if s.is_sparse_layer(index):
+        _add_expert_weights(model, layer)
+    else:
+        _add_mlp_weights(model, layer, s.inner)
+    if s.packed not in LEADING_NORMS:
+        layer.norms["in"] = new_norm_weights(model, s.hidden)
+        if s.parallel != "phi":
+            layer.norms["mid"] = new_norm_weights(model, s.hidden)
+    if s.post_norms:
+        layer.norms["pre"], layer.norms["post"] = (
+            new_norm_weights(model, s.hidden),
+            new_norm_weights(model, s.hidden),
+        )
+    return layer
+
+
+def _add_mlp_weights(model: DecoderModel, layer: LayerWeights, inner: int, prefix: str = "") -> None:
+    s, make = model.shape, model.maker.new_linear
+    if s.gated and s.packed == "phi3":
+        layer.linears["gate_up"] = make("gate_up_proj", s.hidden, 2 * inner, False)
+    elif s.gated:
+        layer.linears[prefix + "gate"] = make("gate_proj", s.hidden, inner, s.bias_mlp)
+        layer.linears[prefix + "up"] = make("up_proj", s.hidden, inner, s.bias_mlp)
+    else:
+        name = {"neox": "dense_h_to_4h", "conv": "c_fc"}.get(s.packed, "fc1")
+        layer.linears["up"] = make(name, s.hidden, inner, s.bias_mlp)
+    down = {"neox": "dense_4h_to_h", "conv": "c_proj"}.get(s.packed, "down_proj" if s.gated else "fc2")
+    layer.linears[prefix + "down"] = make(down, inner, s.hidden, s.bias_mlp)
+
+
+def _add_expert_weights(model: DecoderModel, layer: LayerWeights) -> None:
+    s, table = model.shape, model.maker.new_expert
+    layer.moe["router"] = table((s.experts, s.hidden))
+    layer.moe["gate_up"] = table((s.experts, 2 * s.expert_inner, s.hidden))
+    layer.moe["down"] = table((s.experts, s.hidden, s.expert_inner))
+    if s.family != "qwen2_moe":  # peft does not adapt its experts
+        for name, ranks in (("router", 1), ("gate_up", 2), ("down", 1)):
+            pair = model.maker.new_expert_adapter(layer.moe[name].shape, ranks * model.job.lora_r)
+            if pair is not None:
+                layer.adapters[name] = pair
+    if s.shared_inner:
+        _add_mlp_weights(model, layer, s.shared_inner, prefix="shared_")
+        layer.linears["shared"] = model.maker.new_linear("shared_expert_gate", s.hidden, 1, False)

@@ -1,0 +1,66 @@
+"""The loss of a causal language model, as transformers or a fused kernel computes it."""
+
+from __future__ import annotations
+
+from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.linear_layers import apply_linear
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.torch_ops import Grads, TorchOps
+
+
+def compute_logits(model: DecoderModel, hidden: Tensor) -> Tensor:
+    """Apply the head, with the softcap of the families that have one."""
+    ops = model.ops
+    logits = apply_linear(ops, hidden, model.head)
+    if model.shape.softcap_logits:
+        logits = ops.scalar_op(logits)
+        logits = ops.unary_op(logits, "tanh", keeps="result")
+        logits = ops.scalar_op(logits)
+    return logits
+
+
+def plain_loss(model: DecoderModel, hidden: Tensor, logits: Tensor) -> Tensor:
+    """Cross entropy over the shifted labels, in fp32."""
+    ops = model.ops
+    batch, seq, vocabulary = logits.shape
+    wide = ops.to_width(logits, 4)
+    padded = ops.new_scratch(8 * batch * (seq + 1))
+    labels = ops.new_scratch(8 * batch * seq) if batch > 1 else padded
+    flat = ops.view(wide, (batch * seq, vocabulary))
+    return cross_entropy(ops, flat, labels)
+
+
+def cross_entropy(ops: TorchOps, logits: Tensor, labels: Tensor) -> Tensor:
+    """log_softmax, whose result is kept, and the negative log-likelihood."""
+    ops.tape.op = "cross_entropy"
+    scores = ops.empty_like(logits)
+    if ops.any_requires_grad(logits):
+        ops.count_saved()
+        result = ops.detach(scores)
+
+        def backward_scores(g: Grads, kept: Tensor = result) -> tuple[Tensor | None, ...]:
+            return (ops.empty_like(g[0]),)
+
+        ops.add_node(scores, "cross_entropy", (logits,), backward_scores)
+        del result
+    loss, weight = ops.new_empty((), 4), ops.new_empty((), 4)
+    if ops.any_requires_grad(scores):
+        ops.count_saved()
+        shape = scores.shape
+
+        def backward(g: Grads, kept: object = (labels, weight)) -> tuple[Tensor | None, ...]:
+            return (ops.new_empty(shape, 4),)
+
+        ops.add_node(loss, "cross_entropy", (scores,), backward)
+    return loss
+
+
+def mean_loss(ops: TorchOps, x: Tensor) -> Tensor:
+    """Mean of all values; its gradient is as large as the input."""
+    out = ops.new_empty((), 4)
+    shape, width = x.shape, x.width
+    ops.add_node(out, "mean", (x,), lambda g: (ops.new_empty(shape, width),))
+    return out

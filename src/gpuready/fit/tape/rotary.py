@@ -1,0 +1,77 @@
+"""Rotary embedding: the cosines and sines of a pass, and their application to queries and keys."""
+
+from __future__ import annotations
+
+from gpuready.fit.tape import liger
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.fit.tape.autograd import Tensor
+    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.torch_ops import TorchOps
+
+    RotaryPair = tuple[Tensor, Tensor]
+
+
+def rotary_tables(model: DecoderModel, seq: int, width: int) -> RotaryPair | None:
+    """Return the cosines and sines of every position."""
+    ops, size = model.ops, int(model.shape.head_size * model.shape.rotary)
+    if not size:
+        return None
+    ops.tape.op = "rotary"
+    places = ops.new_empty((seq,), 4)
+    freqs = ops.new_empty((seq, size // 2), 4)
+    ops.ensure_workspace()
+    both = ops.new_empty((seq, size), 4)
+    cos = ops.empty_like(both)
+    cos = ops.empty_like(both)
+    sin = ops.empty_like(both)
+    sin = ops.empty_like(both)
+    if width != 4:
+        return ops.empty_like(cos, width), ops.empty_like(sin, width)
+    del places, freqs, both
+    return cos, sin
+
+
+def apply_rotary(
+    model: DecoderModel, q: Tensor, k: Tensor, rotary: RotaryPair, kept_alive: list[object]
+) -> RotaryPair:
+    """Rotate queries and keys; if only a part is rotated, join it with the rest.
+
+    ``kept_alive`` receives what the attention holds in variables while it runs.
+    """
+    ops, size, rotated_size = model.ops, q.shape[-1], rotary[0].shape[-1]
+    joins_each = model.shape.packed == "phi3"  # phi3 concatenates even an empty rest
+    if model.job.loss == "liger":
+        return liger.liger_rotary(ops, q, rotary[0], joins_each), liger.liger_rotary(
+            ops, k, rotary[0], joins_each
+        )
+    if rotated_size == size and not joins_each:
+        return _rotate_tensor(ops, q, rotary), _rotate_tensor(ops, k, rotary)
+    parts = []
+    for x in (
+        q,
+        k,
+    ):  # a full slice is the tensor itself; the gradient of an empty one is a full tensor of zeros
+        first = ops.slice(x, (*x.shape[:-1], rotated_size)) if rotated_size != size else x
+        parts.append((first, ops.slice(x, (*x.shape[:-1], size - rotated_size))))
+    shapes = q.shape, k.shape
+    if joins_each:
+        q = ops.cat((_rotate_tensor(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
+        return q, ops.cat((_rotate_tensor(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
+    rotated_parts = [_rotate_tensor(ops, rot, rotary) for rot, _ in parts]
+    if model.shape.parallel == "phi":
+        kept_alive += [*rotated_parts, *parts]
+    q = ops.cat((rotated_parts.pop(0), parts[0][1]), shapes[0])
+    return q, ops.cat((rotated_parts.pop(), parts[1][1]), shapes[1])
+
+
+def _rotate_tensor(ops: TorchOps, x: Tensor, rotary: RotaryPair) -> Tensor:
+    cos, sin = rotary
+    return ops.add(ops.mul(x, cos), ops.mul(_rotate_half(ops, x), sin))
+
+
+def _rotate_half(ops: TorchOps, x: Tensor) -> Tensor:
+    half = (*x.shape[:-1], x.shape[-1] // 2)
+    first, second = ops.slice(x, half), ops.slice(x, half)
+    return ops.cat((ops.neg(second), first), x.shape)

@@ -1,0 +1,258 @@
+"""Plain hosts over OpenSSH, without Ray or Slurm: nothing is installed, no password is asked for."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from gpuready.cluster import nodelist
+from gpuready.fleet import node_payload
+from gpuready.fleet.transport import (
+    GRACE_SECONDS,
+    PARALLEL,
+    AnswerTracker,
+    last_output_line,
+    validate_host_name,
+)
+from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
+from gpuready.system.live_host import LiveHost
+from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.process.run_many import ProgramTask, run_programs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from gpuready.model.fleet import NodeAnswer
+    from gpuready.system.process.run_many import ProgramEnd
+
+CONNECT = 10
+SSH_OPTIONS = (
+    "BatchMode=yes", f"ConnectTimeout={CONNECT}", "ConnectionAttempts=1", "ServerAliveInterval=10",
+    "ServerAliveCountMax=2", "LogLevel=ERROR", "ClearAllForwardings=yes", "ForwardAgent=no", "ForwardX11=no",
+    "PermitLocalCommand=no", "RequestTTY=no", "RemoteCommand=none",
+)  # fmt: skip
+_SSH_ERRORS = (
+    ("HOST IDENTIFICATION HAS CHANGED", REFUSED,
+     "its host key has changed: another machine, or one set up anew; if it is, forget the old key with ssh-keygen -R"),
+    ("Host key verification failed", REFUSED,
+     "its host key is not known here: connect once by hand, or put it into known_hosts"),
+    ("Permission denied", REFUSED,
+     "it lets nobody in without a password, and nobody is there to type one: give it a key"),
+    ("Too many authentication failures", REFUSED, "it turned down every key that was offered"),
+    ("Could not resolve hostname", DEAD, "its name leads to no address"),
+    ("Name or service not known", DEAD, "its name leads to no address"),
+    ("Connection timed out", DEAD, f"no answer to a connection within {CONNECT} s"),
+    ("Operation timed out", DEAD, f"no answer to a connection within {CONNECT} s"),
+    ("Connection refused", DEAD, "nothing listens at its SSH port"),
+    ("No route to host", DEAD, "no route leads there"),
+    ("Network is unreachable", DEAD, "no route leads there"),
+    ("not responding", DEAD, "the connection went silent"),
+    ("Broken pipe", DEAD, "the connection broke"),
+    ("Connection reset", REFUSED, "its SSH server hung up"),
+    ("Connection closed", REFUSED, "its SSH server hung up"),
+    ("banner exchange", DEAD, "what listens at its SSH port does not answer"),
+)  # fmt: skip
+
+
+def parse_host_list(text: str, where: str = "--hosts") -> list[FleetNode]:
+    """Parse hosts given on a command line: ``n[01-16],user@gpu7:2222``."""
+    return _require_unique_names([_parse_host(name, where) for name in _expand_hosts(text)], where)
+
+
+def parse_hostfile(text: str, where: str) -> list[FleetNode]:
+    """Parse a host file of ColossalAI, DeepSpeed or MPI: one host a line, comments, ``slots=8``."""
+    nodes: list[FleetNode] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        place = f"{where} line {number}"
+        try:
+            names = _expand_hosts(words[0])
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
+        slots = next((w.partition("=")[2] for w in words[1:] if w.startswith(("slots=", "gpus="))), "")
+        gpus = int(slots) if slots.isdecimal() and len(slots) < 5 else 0
+        nodes += [_parse_host(name, place).replace(gpus=gpus) for name in names]
+    if not nodes:
+        raise ValueError(f"{where} names no host: write one on each line")
+    return _require_unique_names(nodes, where)
+
+
+def _expand_hosts(text: str) -> tuple[str, ...]:
+    """Expand a node list, but not a bracketed address (``[fe80::1]``), which looks like one."""
+    return (
+        (text,) if text.startswith("[") and ":" in text.partition("]")[0] else nodelist.expand_nodelist(text)
+    )
+
+
+def _parse_host(text: str, where: str) -> FleetNode:
+    user, at, rest = text.rpartition("@")
+    if text.startswith("-") or (at and not user):
+        validate_host_name(text, where)
+    if user:
+        validate_host_name(user, where)
+    host, port = rest, ""
+    if rest.startswith("["):
+        host, _, tail = rest[1:].partition("]")
+        port = tail.removeprefix(":")
+    elif rest.count(":") == 1:
+        host, _, port = rest.partition(":")
+    if port and not (port.isdecimal() and 0 < int(port[:6]) < 65536):
+        raise ValueError(f"{where}: {text[:80]!r} has the port {port[:20]!r}, which is none")
+    name = validate_host_name(host, where) + (f":{port}" if port else "")
+    return FleetNode(name, labels={"user": user, "port": port}, address=host)
+
+
+def _require_unique_names(nodes: list[FleetNode], where: str) -> list[FleetNode]:
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen:
+            raise ValueError(f"{where} names {node.name} twice")
+        seen.add(node.name)
+    return nodes
+
+
+class SshTransport:
+    """Ask each host over one ssh connection, at most ``parallel`` at a time."""
+
+    name = "ssh"
+
+    def __init__(
+        self,
+        hosts: Sequence[FleetNode],
+        token: str,
+        *,
+        python: str = "python3",
+        parallel: int = PARALLEL,
+        variables: Mapping[str, str] | None = None,
+    ):
+        self.hosts, self.token, self.python, self.parallel = list(hosts), token, python, parallel
+        self.variables = variables
+        self.send_package = False
+
+    def list_nodes(self) -> list[FleetNode]:
+        return self.hosts
+
+    def ask_nodes(
+        self,
+        nodes: Sequence[FleetNode],
+        request: dict[str, Any],
+        deadline: float,
+        on_answer: Callable[[NodeAnswer], None],
+    ) -> None:
+        orders = node_payload.NodeOrders(request, deadline, self.token)
+        by_name = {node.name: node for node in nodes}
+        tracker = AnswerTracker(by_name, orders.line_mark, on_answer, time.monotonic())
+        with TemporaryFolder(LiveHost().variables if self.variables is None else self.variables) as folder:
+            files = _StdinFiles(folder, orders)
+            queue = _HostQueue(by_name.values(), lambda node: self._ssh_task(node, files, deadline))
+            run_programs(
+                queue,
+                self.parallel,
+                lambda key, text: self._track_line(key, text, tracker),
+                lambda ended: self._handle_ssh_end(ended, tracker, queue, by_name),
+                self.variables,
+            )
+        for name in list(tracker.unanswered):
+            tracker.report_answer(name, DEAD, why="it was not asked", now=time.monotonic())
+
+    def _ssh_task(self, node: FleetNode, files: _StdinFiles, deadline: float) -> ProgramTask:
+        words = ["ssh", *(word for option in SSH_OPTIONS for word in ("-o", option))]
+        if node.labels.get("port"):
+            words += ["-p", node.labels["port"]]
+        user = node.labels.get("user")
+        words += ["--", f"{user}@{node.address}" if user else node.address]
+        return ProgramTask(
+            node.name,
+            (*words, remote_command(self.python, node.name)),
+            deadline + CONNECT + GRACE_SECONDS,
+            files.path_for(self.send_package),
+        )
+
+    def _track_line(self, name: str, text: str, tracker: AnswerTracker) -> bool:
+        return tracker.track_line(text, time.monotonic(), name)
+
+    def _handle_ssh_end(
+        self, ended: ProgramEnd, tracker: AnswerTracker, queue: _HostQueue, by_name: dict[str, FleetNode]
+    ) -> None:
+        name = ended.key
+        if name in tracker.needing_gpuready:
+            tracker.needing_gpuready.remove(name)
+            if not self.send_package:
+                self.send_package = True  # later hosts get gpuready at once
+            queue.ask_again(by_name[name])
+            return
+        kind, why = classify_ssh_failure(ended, tracker.has_begun(name), self.python)
+        tracker.report_answer(name, kind, why=why, now=time.monotonic())
+
+
+def remote_command(python: str, name: str) -> str:
+    """Build the command line for the remote shell. Its words are quoted; names were validated before."""
+    from shlex import quote
+
+    return "exec " + " ".join(quote(word) for word in (python, "-c", node_payload.STARTER, name))
+
+
+def classify_ssh_failure(ended: ProgramEnd, has_begun: bool, python: str) -> tuple[str, str]:
+    """Return kind and reason for a connection that brought no answer."""
+    if ended.end == "deadline":
+        stuck = (
+            "gpuready began there and did not end"
+            if has_begun
+            else "connected or connecting, and never began"
+        )
+        return SLOW, f"{stuck} within {ended.seconds:.0f} s"
+    if ended.end == "a line too long":
+        return GARBLED, "it wrote without end"
+    if ended.end == "not found":
+        return DEAD, "there is no ssh on this machine: install OpenSSH's client"
+    if ended.end:
+        return DEAD, f"ssh: {ended.end}"
+    if ended.rc in (126, 127):
+        return REFUSED, f"no {python} there: gpuready needs Python 3.10 or newer; name one with --python PATH"
+    for fragment, kind, why in _SSH_ERRORS:
+        if ended.rc == 255 and fragment in ended.err:
+            return kind, why
+    last_error = last_output_line(ended.err)
+    if ended.rc == 0:
+        return GARBLED, "no answer was in what it wrote"
+    if ended.rc == 255:
+        return DEAD if not last_error else REFUSED, f"ssh: {last_error or 'ended without a word'}"
+    return REFUSED, f"{python} there ended with {ended.rc}" + (f": {last_error}" if last_error else "")
+
+
+class _StdinFiles:
+    """The stdin data without and with gpuready, written when first needed."""
+
+    def __init__(self, folder: str, orders: node_payload.NodeOrders):
+        self.folder, self.orders = folder, orders
+        self.paths: dict[bool, str] = {}
+
+    def path_for(self, send: bool) -> str:
+        if send not in self.paths:
+            path = f"{self.folder}/{'with' if send else 'without'}"
+            with open(path, "wb") as file:
+                file.write(node_payload.build_stdin(self.orders.replace(send=send)))
+            self.paths[send] = path
+        return self.paths[send]
+
+
+class _HostQueue:
+    """The hosts still to be asked; one that needs gpuready is asked again first."""
+
+    def __init__(self, nodes: Any, task: Callable[[FleetNode], ProgramTask]):
+        self.waiting, self.task = deque(nodes), task
+
+    def __iter__(self) -> _HostQueue:
+        return self
+
+    def __next__(self) -> ProgramTask:
+        if not self.waiting:
+            raise StopIteration
+        return self.task(self.waiting.popleft())
+
+    def ask_again(self, node: FleetNode) -> None:
+        self.waiting.appendleft(node)

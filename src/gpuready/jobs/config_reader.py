@@ -1,0 +1,188 @@
+"""Turn the values of one file into job fields, each with the key that set it."""
+
+from __future__ import annotations
+
+from gpuready.model.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+UNSTATED_VALUES = (None, "", "auto", "none", "None", "null", "~")
+"""Values that state nothing: the framework decides."""
+
+TRUE_WORDS, FALSE_WORDS = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+class JobSettings(Record):
+    """What a file sets for a job. ``fields`` are those of FitJob; ``model`` is a name, a path or the config itself."""
+
+    kind: str
+    path: str = ""
+    model: str | Mapping[str, Any] = ""
+    fields: Mapping[str, Any] = {}
+    said: Mapping[str, str] = {}  # field -> file and key
+    inner: tuple[tuple[str, Any], ...] = ()  # files that it names or contains: kind, and path or mapping
+    unmodelled: tuple[str, ...] = ()  # uncounted features that may need more
+    lessened: tuple[str, ...] = ()  # uncounted features that may need less
+    notes: tuple[str, ...] = ()
+    supposed: tuple[str, ...] = ()  # fields set to the framework's default: another file may set them
+
+
+class ConfigReader:
+    """Reads one file."""
+
+    def __init__(self, kind: str, path: str, config: Mapping[str, Any]):
+        self.kind, self.path, self.config = kind, path, config
+        self.fields: dict[str, Any] = {}
+        self.sources: dict[str, str] = {}
+        self.nested_files: list[tuple[str, Any]] = []
+        self.unmodelled: list[str] = []
+        self.lessened: list[str] = []
+        self.notes: list[str] = []
+        self.supposed: list[str] = []
+        self.model: str | Mapping[str, Any] = ""
+
+    def get_dotted(self, key: str) -> Any:
+        """Return the value at a dotted key; None if it states nothing."""
+        here: Any = self.config
+        for part in key.split("."):
+            here = here.get(part) if isinstance(here, dict) else None
+        if isinstance(here, str) and (here.strip() in UNSTATED_VALUES or "${" in here):
+            return None
+        return here
+
+    def parse_value(self, key: str, convert: Callable[[Any], Any]) -> Any:
+        """Return the converted value at a key; ValueError names the file and the key."""
+        value = self.get_dotted(key)
+        if value is None:
+            return None
+        try:
+            return convert(value)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {key} must be {error}, not {short_repr(value)}") from None
+
+    def take_first(self, field: str, convert: Callable[[Any], Any], *keys: str) -> Any:
+        """Set the field from the first key that has a value."""
+        for key in keys:
+            value = self.parse_value(key, convert)
+            if value is not None:
+                return self.set_field(field, value, key)
+        return None
+
+    def set_field(self, field: str, value: Any, key: str) -> Any:
+        self.fields[field], self.sources[field] = value, f"{self.path}: {key}"
+        return value
+
+    def set_default(self, field: str, value: Any, key: str) -> None:
+        """Set a framework default, which another file may override."""
+        self.set_field(field, value, key)
+        self.supposed.append(field)
+
+    def add_uncounted(self, message: str, side: str) -> None:
+        """Note an uncounted feature, which may need ``more``, ``less`` or ``both``."""
+        if side in ("more", "both"):
+            self.unmodelled.append(message)
+        if side in ("less", "both"):
+            self.lessened.append(message)
+
+    def merge_reader(self, other: ConfigReader) -> None:
+        """Merge a part of the file that was read separately."""
+        self.fields |= other.fields
+        self.sources |= other.sources
+        self.unmodelled += other.unmodelled
+        self.lessened += other.lessened
+        self.notes += other.notes
+
+    def is_enabled(self, key: str) -> bool:
+        """Whether a switch is on; absent is off."""
+        return bool(self.parse_value(key, parse_bool_value))
+
+    def read_model_name(self, *keys: str) -> None:
+        """Read the model that the file names."""
+        for key in keys:
+            value = self.get_dotted(key)
+            if isinstance(value, str) and value.strip():
+                self.model = value.strip()
+                self.sources["model"] = f"{self.path}: {key}"
+                return
+
+    def to_job_settings(self) -> JobSettings:
+        return JobSettings(
+            self.kind,
+            self.path,
+            self.model,
+            self.fields,
+            self.sources,
+            tuple(self.nested_files),
+            tuple(self.unmodelled),
+            tuple(self.lessened),
+            tuple(self.notes),
+            tuple(self.supposed),
+        )
+
+
+def short_repr(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def parse_count(value: object) -> int:
+    """Parse a whole number from 1 up, also if YAML made it text or a float."""
+    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, float) and value == value and abs(value) < 2**53 and value == int(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
+        raise ValueError("a whole number from 1 up")
+    return value
+
+
+def parse_amount(value: object) -> int:
+    """Parse a whole number from 0 up, which may be very large."""
+    if isinstance(value, str) and len(value) < 20:
+        try:
+            value = float(value) if not value.strip().isdigit() else int(value)
+        except ValueError:
+            value = None
+    if isinstance(value, float) and value == value and 0 <= value < 2**63:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError("a whole number from 0 up")
+    return value
+
+
+def parse_ratio(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError("a number from 0 up and below 1")
+    return float(value)
+
+
+def parse_zero_stage(value: object) -> int:
+    if isinstance(value, float) and value in (0, 1, 2, 3):
+        value = int(value)
+    if isinstance(value, bool) or str(value).strip() not in ("0", "1", "2", "3"):
+        raise ValueError("0, 1, 2 or 3")
+    return int(str(value))
+
+
+def parse_bool_value(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in TRUE_WORDS or word in FALSE_WORDS:
+        return word in TRUE_WORDS
+    raise ValueError("true or false")
+
+
+def parse_text_value(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("text")
+    return value.strip()
+
+
+def parse_mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("a mapping of names to values")
+    return value

@@ -1,0 +1,163 @@
+"""A job's configuration file: Hugging Face arguments, axolotl or ROLL YAML, or a model's config.json.
+
+Only explicit settings count. ``auto``, templates and framework defaults state nothing.
+"""
+
+from __future__ import annotations
+
+from gpuready.jobs import model_parameters, model_size, yaml_loader
+from gpuready.model import Fact
+from gpuready.system import AccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from gpuready.system import HostAccess
+
+MAX_FILE_BYTES = 1 << 20
+MAX_VALUES = 20_000
+"""Limit on the values read per file: aliases can make a small file endless."""
+
+SWITCH_KEYS = {
+    "bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8": "fp8", "bfloat16": "bf16", "float16": "fp16",
+    "load_in_4bit": "bnb-4bit", "load_in_8bit": "bnb-8bit", "gptq": "gptq", "torch_compile": "torch-compile",
+    "flash_attention": "flash-attn", "use_flash_attn": "flash-attn", "xformers_attention": "xformers",
+    "sdp_attention": "sdpa", "flex_attention": "flex-attention", "sage_attention": "sage-attention",
+    "use_liger_kernel": "liger", "deepspeed": "deepspeed", "fsdp": "fsdp", "use_ray": "ray",
+    "cut_cross_entropy": "cut-cross-entropy", "use_vllm": "vllm", "full_determinism": "determinism",
+}  # fmt: skip
+"""Keys that request a capability unless their value is false."""
+
+CAPABILITY_WORDS = {
+    "flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3", "fa2": "flash-attn",
+    "flash_attention_4": "flash-attn-4", "sdpa": "sdpa", "flex_attention": "flex-attention",
+    "xformers": "xformers", "lora": "lora", "qlora": "qlora", "bf16": "bf16", "bfloat16": "bf16",
+    "fp16": "fp16", "float16": "fp16", "grpo": "grpo", "megatron_train": "megatron",
+    "megatron_infer": "megatron", "deepspeed_train": "deepspeed", "deepspeed_infer": "deepspeed",
+    "fsdp2_train": "fsdp2", "vllm": "vllm", "sglang": "sglang",
+    "axolotl.integrations.liger.ligerplugin": "liger",
+    "axolotl.integrations.cut_cross_entropy.cutcrossentropyplugin": "cut-cross-entropy",
+}  # fmt: skip
+CAPABILITY_KEYS = (
+    "attn_implementation", "attn", "flash_attn", "adapter", "peft_type", "mixed_precision", "torch_dtype",
+    "dtype", "strategy_name", "rl", "plugins", "infer_backend",
+)  # fmt: skip
+"""Keys whose value names a capability."""
+
+MODEL_KEYS = ("base_model", "model_name_or_path", "pretrain", "model_name", "pretrained_model_name_or_path")
+OFF_VALUES: tuple[Any, ...] = (None, False, "", 0, "no", "none", "false", "auto", "off", [], {})
+
+
+def read_job_config(host: HostAccess, path: str) -> list[Fact]:
+    """Return the facts that the file states. ValueError names file and line if it cannot be parsed."""
+    config = load_job_config(host, path)
+    stated: dict[str, Any] = {"job.config": path}
+    if _is_model_config(config):
+        stated["job.parameters"] = model_parameters.count_config_parameters(config, path, "--config")
+    wants = tuple(dict.fromkeys(_find_wants(config)))
+    stated |= {"job.wants": wants} if wants else {}
+    stated |= _find_gpu_count(config) | _find_model_facts(host, config, path)
+    return [
+        Fact(key, value, path if key != "job.config" else "--config", "stated")
+        for key, value in stated.items()
+    ]
+
+
+def load_job_config(host: HostAccess, path: str) -> dict[str, Any]:
+    """Load the file as a mapping, JSON or YAML by its name."""
+    try:
+        text = host.read_text(path, MAX_FILE_BYTES + 1)
+    except AccessError as error:
+        raise ValueError(f"--config {path} cannot be read: {error}") from None
+    if text is None:
+        raise ValueError(f"--config {path} does not exist")
+    if len(text) > MAX_FILE_BYTES:
+        raise ValueError(
+            f"--config {path} is larger than {MAX_FILE_BYTES >> 20} MiB, which no job's configuration is"
+        )
+    if path.endswith(".json"):
+        return model_parameters.parse_json_object(text, path, "--config")
+    return _parse_job_yaml(text, path)
+
+
+def _parse_job_yaml(text: str, path: str) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError:
+        raise ValueError(f"--config {path} needs PyYAML to be read: install the package pyyaml") from None
+    try:
+        config = yaml.load(text, yaml_loader.make_bounded_loader())
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ValueError(f"--config {path} {yaml_loader.describe_yaml_error(error)}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"--config {path} line 1: it must be a mapping of names to values")
+    return config
+
+
+def _is_model_config(config: dict[str, Any]) -> bool:
+    return "model_type" in config and ("architectures" in config or "vocab_size" in config)
+
+
+def walk_pairs(config: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key and value at any depth, each mapping once, up to MAX_VALUES."""
+    waiting, seen, count = [config], set(), 0
+    while waiting and count < MAX_VALUES:
+        node = waiting.pop()
+        if isinstance(node, (dict, list)):
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+        if isinstance(node, dict):
+            for key, value in node.items():
+                count += 1
+                yield str(key).lower(), value
+            waiting += node.values()
+        elif isinstance(node, list):
+            count += len(node)
+            waiting += node
+
+
+def _find_wants(config: dict[str, Any]) -> Iterator[str]:
+    for key, value in walk_pairs(config):
+        if key in SWITCH_KEYS and not _is_off(value):
+            second = key == "fsdp" and config.get("fsdp_version") in (2, "2")
+            yield "fsdp2" if second else SWITCH_KEYS[key]
+        if key in CAPABILITY_KEYS:
+            for word in value if isinstance(value, list) else [value]:
+                if isinstance(word, str) and word.lower() in CAPABILITY_WORDS:
+                    yield CAPABILITY_WORDS[word.lower()]
+        if key == "tensor_parallel_size" and isinstance(value, int) and value > 1:
+            yield "tensor-parallel"
+
+
+def _is_off(value: Any) -> bool:
+    return (value.lower() if isinstance(value, str) else value) in OFF_VALUES
+
+
+def _find_gpu_count(config: dict[str, Any]) -> dict[str, Any]:
+    for key, value in walk_pairs(config):
+        if key in ("num_gpus_per_node", "n_gpus_per_node") and isinstance(value, int) and 0 < value <= 1024:
+            return {"job.gpus": value}
+    return {}
+
+
+def _find_model_facts(host: HostAccess, config: dict[str, Any], path: str) -> dict[str, Any]:
+    """The model, its size from its name or its files, and the device map."""
+    stated: dict[str, Any] = {}
+    for key, value in walk_pairs(config):
+        if key == "device_map" and isinstance(value, (str, dict)) and value:
+            stated.setdefault("job.device_map", value if isinstance(value, str) else "custom")
+        if key in MODEL_KEYS and isinstance(value, str) and value and "${" not in value:
+            stated.setdefault("job.model", value)
+    name = stated.get("job.model")
+    if name:
+        local = (
+            model_parameters.count_parameters_at_path(host, name, "--config")
+            if name.startswith(("/", "./", "../"))
+            else None
+        )
+        count = local or model_size.find_size_in_name(name)
+        stated |= {"job.parameters": count} if count else {}
+    return stated

@@ -1,0 +1,323 @@
+"""Read ROLL's YAML and ColossalAI plugins. A ColossalAI script is parsed and never run."""
+
+from __future__ import annotations
+
+from gpuready.jobs.config_reader import (
+    ConfigReader,
+    JobSettings,
+    parse_count,
+    parse_mapping,
+    parse_text_value,
+    parse_zero_stage,
+    short_repr,
+)
+from gpuready.jobs.huggingface import (
+    DTYPE_NAMES,
+    read_attention,
+    read_lora_adapter,
+    read_lora_targets,
+    read_optimizer,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+ROLL_TRAINING_ROLES = ("actor_train", "sft_train", "student_train", "student", "critic", "reward_train")
+"""ROLL's training roles, the most demanding first."""
+
+MAX_DEVICES = 1 << 16
+"""The largest number of GPUs accepted from a device mapping."""
+
+
+# -- ROLL -----------------------------------------------------------------------------------------------------
+
+
+def read_roll(path: str, config: Mapping[str, Any]) -> JobSettings:
+    role = next((name for name in ROLL_TRAINING_ROLES if isinstance(config.get(name), dict)), "")
+    if not role:
+        raise ValueError(
+            f"{path}: no role that trains is in it: one of {', '.join(ROLL_TRAINING_ROLES[:4])} must be"
+        )
+    reader = ConfigReader("roll", path, _resolve_references(config))
+    reader.read_model_name(
+        f"{role}.model_args.model_name_or_path", "pretrain", "base_model", "student_pretrain"
+    )
+    reader.set_field("loop", "plain", "ROLL's own loop")
+    _read_roll_lengths(reader, role)
+    _read_roll_model(reader, f"{role}.model_args.")
+    reader.take_first("micro_batch", parse_count, f"{role}.training_args.per_device_train_batch_size")
+    reader.take_first("accumulation", parse_count, f"{role}.training_args.gradient_accumulation_steps")
+    read_optimizer(reader, f"{role}.training_args.optim")
+    gpu_indexes = parse_device_mapping(reader.get_dotted(f"{role}.device_mapping"))
+    if gpu_indexes:
+        reader.set_field("world", len(gpu_indexes), f"{role}.device_mapping")
+    _read_roll_strategy(reader, f"{role}.strategy_args.", config)
+    _note_shared_roles(reader, role, gpu_indexes)
+    return reader.to_job_settings()
+
+
+def _resolve_references(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace ``${name}`` at the top level by the value it names, if the file has it."""
+    out = dict(config)
+    for key, value in config.items():
+        if isinstance(value, str) and value.startswith("${") and value.endswith("}"):
+            out[key] = config.get(value[2:-1], value)
+    for key, value in out.items():
+        if isinstance(value, dict) and isinstance(value.get("model_args"), dict):
+            args = {k: out.get(v[2:-1], v) if _is_reference(v) else v for k, v in value["model_args"].items()}
+            out[key] = value | {"model_args": args}
+    return out
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("${") and value.endswith("}")
+
+
+def _read_roll_lengths(reader: ConfigReader, role: str) -> None:
+    if reader.take_first("seq", parse_count, "sequence_length") is None:
+        prompt, answer = (
+            reader.parse_value("prompt_length", parse_count),
+            reader.parse_value("response_length", parse_count),
+        )
+        if prompt and answer:
+            reader.set_field("seq", prompt + answer, "prompt_length + response_length")
+    if role == "actor_train" and reader.get_dotted("pipeline") == "dpo":
+        reader.set_field("dpo", True, "pipeline")
+
+
+def _read_roll_model(reader: ConfigReader, at: str) -> None:
+    word = reader.parse_value(f"{at}dtype", parse_text_value) or reader.parse_value(
+        f"{at}compute_dtype", parse_text_value
+    )
+    if word and word in DTYPE_NAMES:
+        reader.set_field("precision", DTYPE_NAMES[word], f"{at}dtype")
+    read_attention(reader, f"{at}attn_implementation", f"{at}flash_attn")
+    if not reader.is_enabled(f"{at}disable_gradient_checkpointing"):
+        reader.set_field("checkpointing", "nonreentrant", f"{at}disable_gradient_checkpointing")
+    if reader.parse_value(f"{at}lora_rank", parse_count):
+        reader.set_field("method", "lora", f"{at}lora_rank")
+        read_lora_adapter(reader, f"{at}lora_rank", f"{at}lora_dropout", f"{at}use_dora")
+        read_lora_targets(reader, f"{at}lora_target")
+
+
+def _read_roll_strategy(reader: ConfigReader, at: str, config: Mapping[str, Any]) -> None:
+    name = str(reader.get_dotted(f"{at}strategy_name") or "")
+    inner = reader.config
+    for part in f"{at}strategy_config".split("."):
+        inner = inner.get(part, {}) if isinstance(inner, dict) else {}
+    if name.startswith("deepspeed"):
+        _read_roll_deepspeed(reader, inner, at, config)
+    elif name.startswith("fsdp"):
+        reader.set_field("fsdp", True, f"{at}strategy_name")
+        if not (isinstance(inner, dict) and inner.get("param_dtype")):
+            reader.set_field("fp32_shards", True, f"{at}strategy_config.param_dtype (ROLL's default)")
+        if isinstance(inner, dict) and inner.get("offload_policy"):
+            reader.set_field("offload", "parameters", f"{at}strategy_config")
+    elif name.startswith("megatron"):
+        _read_roll_megatron(reader, at)
+    elif name and name != "hf_train":
+        reader.unmodelled.append(f"the strategy {short_repr(name)} is not counted")
+        reader.lessened.append(f"the strategy {short_repr(name)} is not counted")
+
+
+def _read_roll_deepspeed(reader: ConfigReader, inner: Any, at: str, config: Mapping[str, Any]) -> None:
+    """Read settings from the file, or from a name in ROLL's own folder such as ${deepspeed_zero3}."""
+    from gpuready.jobs.deepspeed_accelerate import read_deepspeed
+
+    key = f"{at}strategy_config"
+    if _is_reference(inner) and isinstance(config.get(inner[2:-1]), dict):
+        inner = config[inner[2:-1]]
+    if isinstance(inner, dict) and "zero_optimization" in inner:
+        inside = read_deepspeed(f"{reader.path}: {key}", inner)
+        reader.fields |= inside.fields
+        reader.sources |= inside.said
+    elif isinstance(inner, str):
+        read_zero_from_name(reader, inner, key)
+
+
+def read_zero_from_name(reader: ConfigReader, name: str, key: str) -> bool:
+    """Read stage and offload from the name of a DeepSpeed file: zero3, zero2_cpuoffload."""
+    low = name.lower().replace("-", "").replace("_", "")
+    marks = ("zero", "stage", "dsz")
+    level = next((n for n in (3, 2, 1, 0) if any(f"{mark}{n}" in low for mark in marks)), None)
+    if level is None:
+        return False
+    reader.set_field("zero", level, f"{key} ({name}, by its name)")
+    if "offload" in low:
+        reader.set_field(
+            "offload",
+            "parameters" if level == 3 and "optim" not in low else "optimizer",
+            f"{key} (by its name)",
+        )
+    return True
+
+
+def _read_roll_megatron(reader: ConfigReader, at: str) -> None:
+    inside = f"{at}strategy_config."
+    reader.take_first("tensor_parallel", parse_count, f"{inside}tensor_model_parallel_size")
+    if reader.is_enabled(f"{inside}use_distributed_optimizer"):
+        reader.set_field("zero", 1, f"{inside}use_distributed_optimizer")
+    reader.unmodelled.append("Megatron's own layers and buffers are counted as those of transformers")
+    for key in ("pipeline_model_parallel_size", "expert_model_parallel_size", "context_parallel_size"):
+        if (reader.parse_value(inside + key, parse_count) or 1) > 1:
+            reader.lessened.append(f"{key} is not counted")
+
+
+def _note_shared_roles(reader: ConfigReader, role: str, gpu_indexes: set[int]) -> None:
+    """Note other roles on the same GPUs: ROLL offloads their weights in between, but their contexts stay."""
+    for name, value in reader.config.items():
+        if name == role or not isinstance(value, dict) or "strategy_args" not in value:
+            continue
+        if gpu_indexes & parse_device_mapping(value.get("device_mapping")):
+            reader.unmodelled.append(f"{name} shares GPUs with {role}: what it keeps there is not counted")
+
+
+def parse_device_mapping(value: object) -> set[int]:
+    """Parse ``list(range(0,8))``, ``[0, 1]`` or a list into GPU indexes, without evaluating it."""
+    if isinstance(value, list):
+        return {item for item in value if isinstance(item, int) and not isinstance(item, bool)}
+    if not isinstance(value, str) or len(value) > 500:
+        return set()
+    import re
+
+    indexes: set[int] = set()
+    for start, stop in re.findall(r"range\(\s*(?:(\d{1,5})\s*,\s*)?(\d{1,5})\s*(?:,\s*1\s*)?\)", value):
+        indexes |= set(range(int(start or 0), min(int(stop), MAX_DEVICES)))
+    if not indexes and re.fullmatch(r"\[?[\d,\s]+\]?", value.strip()):
+        indexes = {int(number) for number in re.findall(r"\d{1,5}", value)}
+    return indexes
+
+
+# -- ColossalAI -----------------------------------------------------------------------------------------------
+
+COLOSSALAI_PLUGINS = {
+    "zero2": "LowLevelZeroPlugin", "zero2_cpu": "LowLevelZeroPlugin", "low_level_zero": "LowLevelZeroPlugin",
+    "gemini": "GeminiPlugin", "gemini_auto": "GeminiPlugin", "3d": "HybridParallelPlugin", "3d_cpu": "HybridParallelPlugin",
+    "hybrid_parallel": "HybridParallelPlugin", "ddp": "TorchDDPPlugin", "torch_ddp": "TorchDDPPlugin",
+    "torch_ddp_fp16": "TorchDDPPlugin", "fsdp": "TorchFSDPPlugin", "torch_fsdp": "TorchFSDPPlugin",
+    "moe": "MoeHybridParallelPlugin",
+}  # fmt: skip
+
+
+def read_colossalai(path: str, config: Mapping[str, Any]) -> JobSettings:
+    """Read a plugin and its arguments: flat beside ``plugin``, or as a mapping."""
+    plugin = config.get("plugin")
+    flat = dict(config)
+    if isinstance(plugin, dict):
+        flat |= plugin
+        plugin = plugin.get("name") or plugin.get("type") or plugin.get("plugin")
+    if not isinstance(plugin, str):
+        raise ValueError(
+            f"{path}: plugin must name a ColossalAI plugin, such as HybridParallelPlugin or zero2"
+        )
+    name = COLOSSALAI_PLUGINS.get(plugin.lower(), plugin)
+    reader = ConfigReader("colossalai", path, flat)
+    reader.read_model_name("pretrain", "pretrained", "model_name_or_path", "model", "model_path")
+    _read_colossalai_job(reader)
+    _read_colossalai_plugin(reader, name, plugin.lower())
+    return reader.to_job_settings()
+
+
+def _read_colossalai_job(reader: ConfigReader) -> None:
+    reader.take_first("micro_batch", parse_count, "microbatch_size", "batch_size", "micro_batch_size")
+    reader.take_first("seq", parse_count, "max_length", "max_len", "seq_length", "max_seq_length")
+    reader.take_first(
+        "accumulation", parse_count, "accumulation_steps", "gradient_accumulation_steps", "grad_accum"
+    )
+    reader.take_first("world", parse_count, "world_size", "nproc_per_node", "num_gpus")
+    if reader.parse_value("lora_rank", lambda v: 0 if v == 0 else parse_count(v)):
+        reader.set_field("method", "lora", "lora_rank")
+        reader.take_first("lora_r", parse_count, "lora_rank")
+    if reader.is_enabled("grad_checkpoint") or reader.is_enabled("gradient_checkpointing"):
+        reader.set_field("checkpointing", "nonreentrant", "grad_checkpoint")
+    if reader.is_enabled("use_flash_attn") or reader.is_enabled("enable_flash_attention"):
+        reader.set_field("attention", "flash", "use_flash_attn")
+    word = str(reader.get_dotted("mixed_precision") or reader.get_dotted("precision") or "fp16").lower()
+    reader.set_field(
+        "precision",
+        DTYPE_NAMES.get(word, "fp16"),
+        "precision" if reader.get_dotted("precision") else "mixed_precision",
+    )
+    reader.set_field("optimizer", "adamw_fused", "ColossalAI's HybridAdam is fused")
+
+
+def _read_colossalai_plugin(reader: ConfigReader, name: str, plugin_word: str) -> None:
+    key = "plugin"
+    if name == "LowLevelZeroPlugin":
+        reader.set_field(
+            "zero",
+            reader.parse_value("stage", parse_zero_stage)
+            or reader.parse_value("zero_stage", parse_zero_stage)
+            or (2 if "2" in plugin_word else 1),
+            key,
+        )
+    elif name == "GeminiPlugin":
+        reader.set_field("zero", 3, key)
+        reader.unmodelled.append("Gemini's chunks are counted as ZeRO-3")
+        if reader.get_dotted("placement_policy") in ("auto", "cpu") or plugin_word == "gemini_auto":
+            reader.lessened.append("what Gemini moves to the host by itself is not counted")
+    elif name in ("HybridParallelPlugin", "MoeHybridParallelPlugin"):
+        reader.take_first("tensor_parallel", parse_count, "tp_size", "tp")
+        reader.take_first("zero", parse_zero_stage, "zero_stage", "zero")
+        for other in ("pp_size", "pp", "sp_size", "sp", "ep_size", "ep"):
+            if (reader.parse_value(other, parse_count) or 1) > 1:
+                reader.lessened.append(f"{other} is not counted")
+    elif name == "TorchFSDPPlugin":
+        reader.set_field("fsdp", True, key)
+    elif name != "TorchDDPPlugin":
+        raise ValueError(
+            f"{reader.path}: ColossalAI has no plugin {short_repr(name)}; it has {', '.join(sorted(set(COLOSSALAI_PLUGINS.values())))}"
+        )
+    if (
+        reader.is_enabled("cpu_offload")
+        or reader.is_enabled("zero_cpu_offload")
+        or plugin_word.endswith("_cpu")
+    ):
+        reader.set_field("offload", "optimizer", "cpu_offload")
+
+
+def find_plugin_in_script(source: str, path: str) -> dict[str, Any]:
+    """Return the plugin that a Python file creates, with its literal arguments; the text is parsed, not run."""
+    import ast
+
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(
+            f"{path} is not Python: {getattr(error, 'msg', None) or error or 'nested too deeply'}"
+        ) from None
+    arguments: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            value = _literal_value(node.value)
+            if value is not None and node in tree.body:
+                arguments[node.targets[0].id.lower()] = value
+    for node in ast.walk(tree):
+        name = _called_name(node)
+        if isinstance(node, ast.Call) and name.endswith("Plugin") and "plugin" not in arguments:
+            arguments |= {
+                k.arg: v for k in node.keywords if k.arg and (v := _literal_value(k.value)) is not None
+            }
+            arguments["plugin"] = name
+    if not isinstance(arguments.get("plugin"), (str, dict)):
+        raise ValueError(f"{path} makes no ColossalAI plugin with arguments that stand there in full")
+    return parse_mapping(arguments)
+
+
+def _called_name(node: object) -> str:
+    import ast
+
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def _literal_value(node: Any) -> Any:
+    import ast
+
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None

@@ -1,0 +1,113 @@
+"""The state of a process, from /proc: state letter, processor time, handled signals."""
+
+from __future__ import annotations
+
+import os
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def read_process_stat(pid: int) -> tuple[str, float, int]:
+    """Return state letter, seconds of processor time and process group; no letter if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return fields[0], (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[2])
+    except (OSError, IndexError, ValueError):
+        return "", 0.0, 0
+
+
+def list_group_processes(group: int) -> list[int]:
+    return [pid for pid in list_process_ids() if read_process_stat(pid)[2] == group]
+
+
+def list_process_ids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def catches_signal(pid: int, number: int) -> bool:
+    """Whether a process handles a signal that would end it otherwise."""
+    return bool(_signal_mask(pid, "SigCgt") >> (number - 1) & 1)
+
+
+def _signal_mask(pid: int, name: str) -> int:
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith(f"{name}:"):
+                    return int(line.split()[1], 16)
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0
+
+
+def list_child_processes(parent: int) -> list[int]:
+    child_pids = []
+    for pid in list_process_ids():
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                if int(file.read().rpartition(")")[2].split()[1]) == parent:
+                    child_pids.append(pid)
+        except (OSError, IndexError, ValueError):
+            continue
+    return child_pids
+
+
+def count_oom_kills(root: str = "") -> int | None:
+    """Return how often the kernel killed for memory in our control group; None if unknown."""
+    try:
+        with open(f"{root}/proc/self/cgroup", encoding="utf-8") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file if line.count(":") >= 2]
+    except OSError:
+        return None
+    for _, kinds, path in sorted(groups, key=lambda group: group[1] == ""):  # v1 has it if both are mounted
+        if kinds == "":
+            count = _read_oom_count(f"{root}/sys/fs/cgroup", path, "memory.events")
+        elif "memory" in kinds.split(","):
+            count = _read_oom_count(f"{root}/sys/fs/cgroup/memory", path, "memory.oom_control")
+        else:
+            continue
+        if count is not None:
+            return count
+    return None
+
+
+def _read_oom_count(mounted: str, path: str, name: str) -> int | None:
+    """Read the count. In a container the mounted group may be the process's own, whatever its path on the host."""
+    for folder in (f"{mounted}{path}", mounted):
+        try:
+            with open(f"{folder}/{name}", encoding="utf-8") as file:
+                for line in file:
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    return None
+
+
+def killed_for_memory(pid: int, log: str = "/dev/kmsg") -> bool | None:
+    """Whether the kernel's log says so; None if it cannot be read: on most machines only root may."""
+    try:
+        fd = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    wanted, before = f"Killed process {pid} ".encode(), b""
+    try:
+        for _ in range(20_000):
+            try:
+                piece = os.read(fd, 8192)
+            except BrokenPipeError:
+                continue  # overwritten while reading: continue with the next
+            if wanted in before + piece:
+                return True
+            if not piece:
+                break
+            before = piece[-len(wanted) :]
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    return False

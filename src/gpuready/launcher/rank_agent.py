@@ -1,0 +1,386 @@
+"""Runs in the target environment beside its ranks: starts and watches them and reports to the supervisor.
+
+    python rank_agent.py -- SCRIPT ARGS       (settings in GPUREADY_ATTEND, as JSON)
+
+The local engine has one agent for all ranks, which imports torch once; torchrun, srun, mpirun and Ray start
+one for each. As a separate process it can report on ranks in any state. It ends with its supervisor and
+cleans up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+if __name__ == "__main__":  # started by path: import only our own package
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from gpuready.launcher import node_preflight, process_status, rank_main, rank_process, shared_memory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+TICK_SECONDS, MAX_BUFFER = 1.0, 1 << 20
+_OMPI, _PMI = "OMPI_COMM_WORLD_", "PMI_"
+_RANK_VARIABLES = {
+    "slurm": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "", "SLURM_NODEID", "SLURM_NNODES"),
+    "mpi": (f"{_OMPI}RANK", f"{_OMPI}LOCAL_RANK", f"{_OMPI}SIZE", f"{_OMPI}LOCAL_SIZE", "", ""),
+    "pmi": ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "", ""),
+}
+_TORCHRUN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+
+
+def read_own_rank(engine: str, environ: Any) -> dict[str, str]:
+    """Read from the launcher's variables which rank this process is, under torchrun's names."""
+    names = _RANK_VARIABLES.get("pmi" if engine == "mpi" and f"{_OMPI}RANK" not in environ else engine)
+    if names is None:
+        return {}
+    variables = {ours: environ[theirs] for ours, theirs in zip(_TORCHRUN_NAMES, names) if theirs in environ}  # noqa: B905
+    if engine == "slurm" and "LOCAL_WORLD_SIZE" not in variables:
+        variables["LOCAL_WORLD_SIZE"] = (
+            environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split("(")[0].split(",")[0]
+        )
+    return variables
+
+
+class RankAgent:
+    """The event loop beside the ranks."""
+
+    def __init__(self, settings: dict[str, Any], command: list[str]):
+        self.settings, self.command = settings, command
+        self.ranks: dict[int, rank_process.RankProcess] = {}
+        self.outgoing, self.incoming, self.connection = b"", b"", self._connect_to_supervisor()
+        self.env: dict[str, str] | None = None
+        self.kill_deadline: float | None = None
+        self.leaving = False
+        self.shared_memory_before, self.oom_kills_before = (
+            shared_memory.list_shared_memory(),
+            process_status.count_oom_kills(),
+        )
+        self.wake, wake = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._handle_signal)
+
+    # -- the supervisor ---------------------------------------------------------------------------------
+
+    def _connect_to_supervisor(self) -> socket.socket:
+        hosts, port = self.settings["hub"]
+        last: OSError | None = None
+        for host in hosts:
+            try:
+                link = socket.create_connection((host, port), 3.0)
+                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                link.setblocking(False)
+                return link
+            except OSError as error:
+                last = error
+        raise SystemExit(
+            f"gpuready: {socket.gethostname()} cannot reach gpuready run on {hosts} port {port}: {last}"
+        )
+
+    def send_message(self, **message: Any) -> None:
+        self.outgoing += json.dumps(message).encode() + b"\n"
+        self._flush_outgoing()
+
+    def _flush_outgoing(self) -> None:
+        try:
+            while self.outgoing:
+                self.outgoing = self.outgoing[self.connection.send(self.outgoing) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._handle_lost_supervisor()
+
+    def _receive_orders(self) -> None:
+        try:
+            data = self.connection.recv(rank_process.READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._handle_lost_supervisor()
+            return
+        *lines, self.incoming = (self.incoming + data).split(b"\n")
+        for line in lines:
+            self._handle_order(json.loads(line))
+
+    def _handle_lost_supervisor(self) -> None:
+        """The supervisor is gone: kill all ranks at once."""
+        self.outgoing, self.leaving = b"", True
+        self._signal_rank_groups(signal.SIGKILL)
+
+    def _handle_order(self, order: dict[str, Any]) -> None:
+        kind = order["t"]
+        if kind == "go":
+            self.env = order["env"]
+        elif kind == "stop":
+            self.leaving = self.leaving or not self.ranks
+            self._stop_ranks(order["signal"], order["grace"])
+        elif kind == "stacks":
+            for rank in self.ranks.values():
+                if rank.code is None and process_status.catches_signal(rank.pid, rank_main.STACK_SIGNAL):
+                    os.kill(rank.pid, rank_main.STACK_SIGNAL)
+        elif kind == "bye":
+            self.leaving = True
+
+    # -- the ranks --------------------------------------------------------------------------------------
+
+    def _handle_signal(self, number: int, frame: object) -> None:
+        """Stop this rank on a signal from torchrun, srun or mpirun. The wake-up pipe reports ended children."""
+        if number != signal.SIGCHLD:
+            if not self.ranks:
+                os._exit(128 + number)
+            self._stop_ranks(number, 10.0)
+
+    def _stop_ranks(self, number: int, grace: float) -> None:
+        for rank in self.ranks.values():
+            if rank.code is None:
+                rank_process.send_signal(rank.pid, number)
+                rank_process.send_signal(rank.pid, signal.SIGCONT)  # a stopped process receives nothing else
+        self.kill_deadline = time.monotonic() + grace if grace > 0 else 0.0
+
+    def _signal_rank_groups(self, number: int) -> None:
+        for rank in self.ranks.values():
+            rank_process.send_signal(-rank.pid, number)
+
+    def rank_variables(self) -> list[dict[str, str]]:
+        if self.settings["seats"] is not None:
+            return list(self.settings["seats"])
+        return [read_own_rank(self.settings["engine"], os.environ)]
+
+    def send_hello(self) -> None:
+        rank_rows = [
+            {**{n: os.environ[n] for n in _TORCHRUN_NAMES if n in os.environ}, **s}
+            for s in self.rank_variables()
+        ]
+        preflight = node_preflight.preflight_node(self.settings["looks"], os.environ, rank_rows)
+        self.send_message(t="hello", token=self.settings["token"], host=_agent_hostname(), pid=os.getpid(), seats=rank_rows,
+                 port=_find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
+                 node=os.environ.get("SLURMD_NODENAME") or _agent_hostname(), seen=preflight)  # fmt: skip
+
+    def fork_ranks(self) -> tuple[str, int, int] | None:
+        """Fork the ranks. In a rank, return how it starts and its pipes; in the agent, None."""
+        kind, me = self.settings["kind"], os.getpid()
+        if self.settings["preload"] and len(self.rank_variables()) > 1:
+            why = _why_fork_is_unsafe()
+            if why:
+                self.send_message(t="note", d=f"torch is imported in each rank: {why}")
+                self.command = ["-m", *self.command] if kind == "module" else self.command
+                kind = "program" if kind == "program" else "fresh"
+        for variables_of_rank in self.rank_variables():
+            number = int(variables_of_rank.get("RANK", os.environ.get("RANK", "0")))
+            pipes = rank_main.RankPipes()
+            pid = os.fork()
+            if pid == 0:
+                return self._enter_rank(kind, variables_of_rank, number, pipes, me)
+            rank_process.set_own_group(pid)
+            pipes.keep_reading()
+            self.ranks[number] = rank_process.RankProcess(number, pid, pipes)
+            self.send_message(t="born", r=number, pid=pid, host=_agent_hostname())
+        return None
+
+    def _enter_rank(
+        self, kind: str, rank_variables: dict[str, str], number: int, pipes: rank_main.RankPipes, parent: int
+    ) -> tuple[str, int, int]:
+        self.connection.close()
+        os.close(self.wake)
+        for other in self.ranks.values():
+            for fd in other.handlers:
+                os.close(fd)
+        variables = {} if self.env is None else self.env
+        os.environ.pop("GPUREADY_ATTEND", None)
+        rank_main.prepare_rank({**variables, **rank_variables}, f"rank {number}", parent)
+        return (kind, *pipes.keep_writing())
+
+    # -- the loop ---------------------------------------------------------------------------------------
+
+    def wait_for_go(self) -> bool:
+        while self.env is None and not self.leaving:
+            select.select([self.connection], [], [], 1.0)
+            self._receive_orders()
+        return self.env is not None and not self.leaving
+
+    def watch_ranks(self) -> int:
+        ticked = time.monotonic()
+        while not self._is_finished():
+            self._poll_once()
+            now = time.monotonic()
+            if now - ticked >= TICK_SECONDS:
+                ticked = now
+                self._send_heartbeats(now)
+            if self.kill_deadline is not None and now >= self.kill_deadline:
+                self.kill_deadline = None
+                self._signal_rank_groups(signal.SIGKILL)
+        return self._clean_up()
+
+    def _is_finished(self) -> bool:
+        ended = all(rank.code is not None for rank in self.ranks.values())
+        return ended and (
+            self.leaving
+            or (len(self.ranks) == 1 and self.settings["engine"] != "local" and not self.outgoing)
+        )
+
+    def _poll_once(self) -> None:
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN | (select.POLLOUT if self.outgoing else 0))
+        poll.register(self.wake, select.POLLIN)
+        readable = {fd: rank for rank in self.ranks.values() for fd in rank.handlers}
+        if len(self.outgoing) < MAX_BUFFER:
+            for fd in readable:
+                poll.register(fd, select.POLLIN)
+        if self.leaving:
+            poll.unregister(self.connection)
+        for fd, event in poll.poll(TICK_SECONDS * 1000 if self.kill_deadline is None else 50):
+            if fd == self.wake:
+                rank_process.drain_pipe(self.wake)
+            elif fd in readable:
+                readable[fd].read_pipe(fd)
+                self._forward_messages(readable[fd])
+            elif event & ~select.POLLOUT:
+                self._receive_orders()
+        self._flush_outgoing()
+        self._reap_children()
+
+    def _forward_messages(self, rank: rank_process.RankProcess) -> None:
+        for message in rank.messages:
+            self.send_message(**message)
+        rank.messages.clear()
+
+    def _reap_children(self) -> None:
+        """Reap ended ranks and the orphans that they left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for rank in self.ranks.values():
+                if rank.pid == pid:
+                    self._handle_rank_end(rank, status)
+
+    def _handle_rank_end(self, rank: rank_process.RankProcess, status: int) -> None:
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        rank.code = 128 + number if number else os.WEXITSTATUS(status)
+        deadline = time.monotonic() + 0.3
+        for fd in list(rank.handlers):  # drain its last output; a child of it may keep the pipe open
+            while fd in rank.handlers and rank_process.is_readable(fd, deadline) and rank.read_pipe(fd):
+                pass
+        if rank.code:
+            rank_process.send_signal(-rank.pid, signal.SIGKILL)
+        self._forward_messages(rank)
+        killed = number == signal.SIGKILL and self.kill_deadline is None
+        self.send_message(t="end", r=rank.number, code=rank.code, signal=number, done=rank.done,
+                 oom=self._killed_for_memory(rank.pid) if killed else False)  # fmt: skip
+
+    def _killed_for_memory(self, pid: int) -> bool | None:
+        """Whether the kernel killed it because memory ran out; None if unknown."""
+        now, in_kernel_log = process_status.count_oom_kills(), process_status.killed_for_memory(pid)
+        if self.oom_kills_before is None or now is None:
+            return in_kernel_log
+        return now > self.oom_kills_before or bool(in_kernel_log)
+
+    def _send_heartbeats(self, now: float) -> None:
+        beats = []
+        for rank in self.ranks.values():
+            if rank.code is not None:
+                continue
+            state, cpu, _ = process_status.read_process_stat(rank.pid)
+            late = now - rank.last_beat if rank.last_beat else None
+            beats.append([rank.number, state, round(cpu, 2), None if late is None else round(late, 1)])
+        if beats and not self.leaving:
+            self.send_message(t="beat", d=beats)
+
+    def _clean_up(self) -> int:
+        """Kill what is left of the ranks' process groups, remove leftovers, return the ranks' exit code."""
+        self._signal_rank_groups(signal.SIGKILL)
+        for pid in process_status.list_child_processes(os.getpid()):
+            rank_process.send_signal(pid, signal.SIGKILL)
+        time.sleep(0.01)
+        shared_memory.remove_leftovers(self.shared_memory_before, [rank.pid for rank in self.ranks.values()])
+        codes = [rank.code or 0 for rank in self.ranks.values()]
+        return next((code for code in codes if code), 0)
+
+
+def _agent_hostname() -> str:
+    return os.environ.get("GPUREADY_HOSTNAME") or socket.gethostname()
+
+
+def _find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _own_addresses(link: socket.socket) -> list[str]:
+    """The address by which the supervisor sees us; other nodes most likely can use it too."""
+    return [str(link.getsockname()[0])]
+
+
+def preload_torch() -> None:
+    """Import torch once for all ranks. If that fails, each rank fails by itself and reports it."""
+    import faulthandler
+
+    faulthandler.enable()
+    try:
+        __import__("torch")
+    except Exception:
+        return
+
+
+def _why_fork_is_unsafe() -> str:
+    """Return why this process must not be forked into ranks; empty if it may."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        return "importing it starts threads here"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "importing it touches the GPU here"
+    open_files = [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.islink(f"/proc/self/fd/{fd}")
+    ]
+    devices = [
+        path
+        for path in open_files
+        if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/davinci"))
+    ]
+    return f"importing it opens {devices[0]}" if devices else ""
+
+
+def main() -> tuple[str, list[str], int, int] | None:
+    """In a rank: return what it is to run. In the agent: never returns."""
+    settings = json.loads(os.environ["GPUREADY_ATTEND"])
+    command = sys.argv[sys.argv.index("--") + 1 :]
+    os.environ.update(settings["shared"])
+    rank_main.adopt_orphans()
+    agent = RankAgent(settings, command)
+    agent.send_hello()
+    if settings["preload"]:
+        preload_torch()
+    if not agent.wait_for_go():
+        os._exit(0)
+    rank_start = agent.fork_ranks()
+    if rank_start is not None:
+        return (rank_start[0], agent.command, rank_start[1], rank_start[2])
+    code = agent.watch_ranks()
+    if code > 128 and len(agent.ranks) == 1:
+        signal.signal(code - 128, signal.SIG_DFL) if code - 128 not in (9, 19) else None
+        os.kill(os.getpid(), code - 128)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    rank = main()
+    if rank is not None:
+        rank_main.run_rank_script(*rank)

@@ -1,0 +1,203 @@
+"""What was received from each rank, in order of receipt: the nodes' clocks may differ."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gpuready.launcher.job import RankEnd
+from gpuready.system.redact_stream import LineRedactor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+TAIL_LINES, MAX_LINE = 60, 4096
+TIE_SECONDS = 0.02
+"""Ends received within this many seconds are tied."""
+CRASH_SIGNALS = (4, 6, 7, 8, 11)
+"""Signals by which a process ends itself; its peers may notice before the kernel has removed it."""
+LOST_PEER_PHRASES = (
+    "closed by peer",
+    "reset by peer",
+    "closed by remote peer",
+    "Broken pipe",
+    "recvValue failed",
+    "Socket closed",
+)
+"""How a rank reports that a peer is gone: it did not fail first, however early it says so."""
+BEATS_KEPT = 10
+"""Beats kept, one a second."""
+
+_OWN_PATH = "/gpuready/launcher/"
+_TRACEBACK_STARTS = (
+    "Traceback (most recent call last)",
+    "Fatal Python error",
+    "terminate called after throwing",
+)
+
+
+class RankState:
+    """One rank as seen by the supervisor."""
+
+    def __init__(self, rank: int):
+        self.rank, self.host, self.pid, self.local = rank, "", 0, rank
+        self.started: float | None = None
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.partial, self.line_filter = "", LineRedactor()
+        self.last_output: float = 0.0
+        self.beats: deque[tuple[float, str, float, float | None]] = deque(maxlen=BEATS_KEPT + 1)
+        self.stack: list[str] = []
+        self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
+        self.script_failed: tuple[int, float] | None = (
+            None  # when its script failed: Python may need seconds to exit
+        )
+        self.end: RankEnd | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.started is not None and self.end is None
+
+
+class RankLedger:
+    """All ranks, and the count of received messages."""
+
+    def __init__(self, ranks: Iterable[int], started: float):
+        self.ranks = {rank: RankState(rank) for rank in ranks}
+        self.started, self.order = started, 0
+        self.ended_at: dict[int, float] = {}
+        self.stopping = False
+
+    def record_message(self, message: dict[str, Any], now: float) -> list[tuple[int, str]]:
+        """Record one message; return the lines that it completes, each with its rank."""
+        self.order += 1
+        kind = message["t"]
+        if kind == "beat":
+            for rank, process_state, cpu, late in message["d"]:
+                if rank in self.ranks:
+                    self.ranks[rank].beats.append((now, process_state, cpu, late))
+            return []
+        state = self.ranks.get(message.get("r", -1))
+        if state is None:
+            return []
+        if kind == "born":
+            state.started, state.pid, state.host, state.last_output = (
+                now,
+                message["pid"],
+                message["host"],
+                now,
+            )
+        elif kind == "out":
+            return [(state.rank, line) for line in self._record_output(state, message["d"], now)]
+        elif kind == "stack":
+            state.stack += [line for line in message["d"].splitlines() if _OWN_PATH not in line]
+            del state.stack[:-400]
+        elif kind == "leaving":
+            state.script_failed = (self.order, now)
+        elif kind == "end":
+            return self._record_end(state, message, now)
+        return []
+
+    def _record_output(self, state: RankState, text: str, now: float) -> list[str]:
+        state.last_output = now
+        *lines, state.partial = (state.partial + text).split("\n")
+        if len(state.partial) > MAX_LINE * 16:
+            lines.append(state.partial)
+            state.partial = ""
+        lines = [
+            state.line_filter(line)
+            for line in lines
+            if not (_OWN_PATH in line and line.startswith("  File "))
+        ]
+        for line in lines:
+            self._record_line(state, line, now)
+        return lines
+
+    def _record_line(self, state: RankState, line: str, now: float) -> None:
+        state.tail.append(line[:MAX_LINE])
+        if any(words in line[:120] for words in _TRACEBACK_STARTS):
+            state.traceback_began = (self.order, now)
+
+    def _record_end(self, state: RankState, message: dict[str, Any], now: float) -> list[tuple[int, str]]:
+        rest = [state.line_filter(state.partial)] if state.partial else []
+        for line in rest:
+            self._record_line(state, line, now)
+        state.partial = ""
+        self.ended_at[state.rank] = now
+        state.end = RankEnd(
+            rank=state.rank,
+            host=state.host,
+            pid=state.pid,
+            code=message["code"],
+            signal=message["signal"],
+            order=self.order,
+            seconds=round(now - self.started, 3),
+            oom=message.get("oom"),
+            done=bool(message.get("done")),
+            stopped=self.stopping or self._ended_by_engine(state, message),
+            last=tuple(state.tail),
+        )
+        return [(state.rank, line) for line in rest]
+
+    def _ended_by_engine(self, state: RankState, message: dict[str, Any]) -> bool:
+        """Whether it ended by SIGINT, SIGTERM or SIGKILL after another rank failed: stopped by the engine."""
+        failed = any(other.end is not None and other.end.failed for other in self.ranks.values())
+        return failed and message["signal"] in (15, 9, 2)
+
+    # -- results ----------------------------------------------------------------------------------------
+
+    def list_ends(self) -> tuple[RankEnd, ...]:
+        ends = [
+            state.end.replace(stack=tuple(state.stack[-40:])) for state in self.ranks.values() if state.end
+        ]
+        return tuple(sorted(ends, key=lambda end: end.order))
+
+    def list_failed_ends(self) -> list[RankEnd]:
+        return [end for end in self.list_ends() if end.failed]
+
+    def first_failed_ranks(self) -> tuple[int, ...]:
+        """Return the ranks that failed first, several if they are tied.
+
+        A failure counts from the end of the script, else the last traceback, else the end of the process: a
+        rank may need seconds to exit from what ends the others at once.
+        """
+        own_failures = [e for e in self.list_failed_ends() if not e.stopped] or self.list_failed_ends()
+        own_failures = [e for e in own_failures if not self._lost_its_peer(e)] or own_failures
+        if not own_failures:
+            return ()
+        signs = {end.rank: self._first_failure_sign(end) for end in own_failures}
+        at = min(signs.values())[1]
+        tied = [rank for rank, (_, when) in signs.items() if when - at <= TIE_SECONDS]
+        clear = min(signs, key=lambda rank: signs[rank][0])
+        return tuple(sorted(tied)) if self._are_tied(tied) else (clear,)
+
+    @staticmethod
+    def _lost_its_peer(end: RankEnd) -> bool:
+        """Whether the rank's last lines say that it lost a peer."""
+        return any(words in line for line in end.last[-20:] for words in LOST_PEER_PHRASES)
+
+    def _are_tied(self, tied: list[int]) -> bool:
+        """Whether ranks failed together and alike: a death by signal precedes its effects on others."""
+        signals = [r for r in tied if (end := self.ranks[r].end) is not None and end.signal]
+        return len(tied) > 1 and len(signals) in (0, len(tied))
+
+    def _first_failure_sign(self, end: RankEnd) -> tuple[int, float]:
+        state = self.ranks[end.rank]
+        announced = state.script_failed or state.traceback_began
+        spoke = (
+            not end.signal or end.signal in CRASH_SIGNALS
+        )  # a crash is announced before the process is gone
+        return announced if announced is not None and spoke else (end.order, self.ended_at[end.rank])
+
+    def missing_ranks(self) -> list[int]:
+        return [rank for rank, state in self.ranks.items() if state.started is None]
+
+    def living_ranks(self) -> list[RankState]:
+        return [state for state in self.ranks.values() if state.is_alive]
+
+    def all_ended(self) -> bool:
+        return all(state.end is not None for state in self.ranks.values())
+
+    def last_output_time(self) -> float:
+        """When a rank last wrote something or started."""
+        return max((state.last_output for state in self.ranks.values()), default=self.started)

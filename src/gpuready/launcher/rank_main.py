@@ -1,0 +1,202 @@
+"""One rank in the target environment: forked from its agent, it runs the script. Standard library only,
+Python 3.8 and newer.
+
+A fork costs nothing if the agent has imported torch, and equals a start of its own if not. The rank gives
+three signs of life: its output, a beat each second from a thread that needs the GIL, and, on a signal, the
+Python stack of every thread, which faulthandler writes even if the GIL is blocked.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+STACK_SIGNAL = signal.SIGRTMAX - 3
+"""The signal that requests stacks; unused by default."""
+
+BEAT, DONE, LEAVING = b".", b"D", b"X"
+"""The rank is alive; its script ended successfully; its script failed and Python begins to exit."""
+_SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
+
+
+def call_prctl(option: int, value: int | bytes) -> None:
+    """Call prctl; without it (not Linux) the pipes must suffice."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    except (OSError, AttributeError, ImportError):
+        return
+
+
+def adopt_orphans() -> None:
+    """Make orphans of a rank children of this process, which can then end them."""
+    call_prctl(_SET_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    call_prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before prctl was called
+        os._exit(137)
+
+
+class RankPipes:
+    """Pipes for a rank's output, beats and stacks. The agent has the reading ends."""
+
+    def __init__(self) -> None:
+        self.out, self._out = os.pipe()
+        self.beat, self._beat = os.pipe()
+        self.stack, self._stack = os.pipe()
+        for fd in (self.out, self.beat, self.stack, self._beat):
+            os.set_blocking(fd, False)
+
+    def keep_reading(self) -> None:
+        for fd in (self._out, self._beat, self._stack):
+            os.close(fd)
+
+    def keep_writing(self) -> tuple[int, int]:
+        """In the rank: redirect stdout and stderr to the pipe."""
+        for fd in (self.out, self.beat, self.stack):
+            os.close(fd)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for fd, name in ((nothing, 0), (self._out, 1), (self._out, 2)):
+            os.dup2(fd, name)
+        for fd in (nothing, self._out):
+            if fd > 2:
+                os.close(fd)
+        return self._beat, self._stack
+
+
+def prepare_rank(variables: Mapping[str, str], name: str, parent: int) -> None:
+    """In the rank, right after the fork: set its own process group, variables and default signal handlers."""
+    os.setpgid(0, 0)
+    die_with_parent(parent)
+    call_prctl(_SET_NAME, name.encode()[:15])
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update(variables)
+
+
+def run_rank_script(kind: str, command: Sequence[str], beat: int, stack: int) -> None:
+    """Run the script as Python would; return when it is done, so that the interpreter exits as usual."""
+    if kind == "program":
+        _exec_program(command[0], command)
+    if kind == "fresh":  # a Python of its own: forking this one would not be safe
+        _exec_program(sys.executable, [sys.executable, *command])
+    _unload_gpuready()
+    _start_heartbeat(beat, stack)
+    _reseed_numpy()
+    try:
+        _run_script_or_module(kind, list(command))
+    except SystemExit as exit_error:
+        _write_beat(beat, DONE if exit_error.code in (None, 0) else LEAVING)
+        raise
+    except BaseException as error:
+        _write_beat(beat, LEAVING)  # before the peers notice that it exits
+        _print_traceback(error)
+    _write_beat(beat, DONE)
+
+
+def _exec_program(program: str, command: Sequence[str]) -> None:
+    try:
+        os.execvp(program, list(command))
+    except OSError as error:
+        sys.stderr.write(f"{program}: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _unload_gpuready() -> None:
+    """Unload our modules: the script may use its own gpuready."""
+    for name in [n for n in sys.modules if n == "gpuready" or n.startswith("gpuready.")]:
+        del sys.modules[name]
+
+
+def _start_heartbeat(beat: int, stack: int) -> None:
+    import _thread
+    import faulthandler
+
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # last words must reach the log
+    faulthandler.enable(file=sys.stderr)
+    faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True)
+    _thread.start_new_thread(_beat_loop, (beat, os.getpid()))
+
+
+def _beat_loop(fd: int, own_pid: int) -> None:
+    """Beat each second when the GIL is free. A fork of the rank has no such thread."""
+    from time import sleep
+
+    while os.getpid() == own_pid:
+        _write_beat(fd, BEAT)
+        sleep(1.0)
+
+
+def _write_beat(fd: int, beat_byte: bytes) -> None:
+    try:
+        os.write(fd, beat_byte)
+    except OSError:
+        return
+
+
+def _reseed_numpy() -> None:
+    """Reseed NumPy, or all ranks would draw the same numbers. Python reseeds ``random`` after a fork itself."""
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+def _run_script_or_module(kind: str, command: list[str]) -> None:
+    sys.argv = command
+    if kind == "module":
+        import runpy
+
+        sys.path[0] = os.getcwd()
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        return
+    path = command[0]
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    _run_as_main(os.path.abspath(path))
+
+
+def _run_as_main(path: str) -> None:
+    """Run the file as ``python FILE`` does, in a module that stays loaded, so that exit handlers find their names."""
+    import builtins
+    import io
+    from importlib.machinery import SourceFileLoader
+    from types import ModuleType
+
+    main = ModuleType("__main__")
+    main.__dict__.update(
+        __file__=path, __builtins__=builtins, __loader__=SourceFileLoader("__main__", path), __cached__=None
+    )
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _print_traceback(error: BaseException) -> None:
+    """Print the traceback without our frames, then exit as after an uncaught exception."""
+    trace = _skip_own_frames(error.__traceback__)
+    error.__traceback__ = trace
+    sys.excepthook(type(error), error, trace)
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGINT)
+    sys.exit(1)
+
+
+def _skip_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    ours = {__file__, "<frozen runpy>"}
+    here = trace
+    while here is not None and here.tb_frame.f_code.co_filename in ours:
+        here = here.tb_next
+    return here if here is not None else None

@@ -1,0 +1,394 @@
+"""Supervise one attempt: start the engine, watch all ranks until the last has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+from gpuready.launcher import engines, liveness
+from gpuready.launcher.agent_hub import AgentHub
+from gpuready.launcher.job import EXIT_HUNG, EXIT_INTERRUPTED, EXIT_TERMINATED, LaunchAttempt, RunNote
+from gpuready.launcher.rank_ledger import RankLedger
+from gpuready.system import redact_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Protocol
+
+    from gpuready.launcher.agent_hub import AgentLink
+    from gpuready.launcher.job import LaunchJob
+
+    class RunReporter(Protocol):
+        """Receives what happens during the run."""
+
+        def write_line(self, rank: int, host: str, text: str) -> None: ...
+        def write_engine_line(self, text: str) -> None: ...
+        def write_note(self, note: RunNote) -> None: ...
+        def show_progress(self, ledger: RankLedger, now: float) -> None: ...
+
+
+FAIL_TOGETHER_SECONDS, KILL_GRACE_SECONDS, INTERRUPT_GRACE_SECONDS, LOOK_SECONDS = 1.0, 5.0, 8.0, 1.0
+"""Seconds: for the others to fail by themselves; from SIGTERM to SIGKILL after a failure; after Ctrl-C;
+between checks."""
+FAILURE = 1
+CODES = {"missing": "NET016", "claimed": "NET006", "hung": "NET014"}
+
+
+class Supervisor:
+    def __init__(
+        self,
+        job: LaunchJob,
+        environ: Mapping[str, str],
+        reporter: RunReporter,
+        number: int = 0,
+        mpi: str = "open",
+    ):
+        self.job, self.environ, self.reporter, self.number, self.mpi = job, environ, reporter, number, mpi
+        self.started = time.monotonic()
+        self.ledger = RankLedger(job.expected_ranks, self.started)
+        self.notes: list[RunNote] = []
+        self.why, self.code = "", 0
+        self.signals: list[int] = []
+        self.signals_handled = 0
+        self.started_ranks_at: float | None = None  # when all were told to start
+        self.failed_at: float | None = None
+        self.stopped_at: float | None = None
+        self.hello_of_rank: dict[int, dict[str, Any]] = {}
+        self.engine_lines: list[str] = []
+        self.partial_line = b""
+        self.pending: dict[tuple[str, int | None], float] = {}
+        self.looked_at = self.started
+        self.stacks: dict[int, list[str]] = {}
+
+    # -- start and end ----------------------------------------------------------------------------------
+
+    def run(self) -> LaunchAttempt:
+        here = self.job.engine in ("local", "torchrun")
+        self.hub = AgentHub(os.urandom(16).hex(), "127.0.0.1" if here else "")
+        before = self._install_signal_handlers()
+        try:
+            self.process = self._start_engine(["127.0.0.1"] if here else _own_addresses())
+            self._watch_loop()
+        finally:
+            self._end_everything()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return self._build_attempt()
+
+    def _start_engine(self, hosts: list[str]) -> subprocess.Popen[bytes]:
+        variables = [*engines.common_variables(self.job, self.environ, self.number), *self.job.variables]
+        settings_json = engines.agent_settings_json(
+            self.job, hosts, self.hub.port, self.hub.token, self.number, variables
+        )
+        env = {**self.environ, **{v.name: v.value for v in variables}, "GPUREADY_ATTEND": settings_json}
+        process = subprocess.Popen(
+            engines.engine_command(self.job, self.mpi), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        return process
+
+    def _install_signal_handlers(self) -> dict[int, Any]:
+        """Record signals for the loop to handle. Outside the main thread none can be received."""
+        try:
+            numbers = [signal.SIGINT, signal.SIGTERM]
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else it was started with nohup
+                numbers.append(signal.SIGHUP)
+            return {n: signal.signal(n, lambda number, frame: self.signals.append(number)) for n in numbers}
+        except ValueError:
+            return {}
+
+    def _end_everything(self) -> None:
+        """Whatever happened, leave no process behind."""
+        self.hub.broadcast_order(t="bye") if self.ledger.all_ended() else self.hub.broadcast_order(
+            t="stop", signal=9, grace=0
+        )
+        process = getattr(self, "process", None)
+        deadline = time.monotonic() + 3.0
+        while process is not None and process.poll() is None and time.monotonic() < deadline:
+            self._read_engine_output()
+            if not self.ledger.all_ended() and time.monotonic() > deadline - 2.5:
+                self.hub.close()
+            time.sleep(0.005)
+        if process is not None:
+            _kill_session(process, 2.0 if self.job.engine in ("local", "torchrun") else 10.0)
+            self._read_engine_output()
+            process.stdout.close()
+        self.hub.close()
+
+    # -- the loop ---------------------------------------------------------------------------------------
+
+    def _watch_loop(self) -> None:
+        while not self.ledger.all_ended():
+            for link, message in self.hub.receive_messages(0.1):
+                self._handle_message(link, message)
+            self._read_engine_output()
+            now = time.monotonic()
+            self._handle_signals()
+            self._stop_after_failure(now)
+            if now - self.looked_at >= LOOK_SECONDS:
+                self.looked_at = now
+                self._check_progress(now)
+            if self._engine_has_ended() or (
+                self.stopped_at is not None and now - self.stopped_at > INTERRUPT_GRACE_SECONDS + 2
+            ):
+                return
+
+    def _handle_message(self, link: AgentLink, message: dict[str, Any]) -> None:
+        kind = message["t"]
+        if kind == "hello":
+            self._handle_hello(link, message)
+        elif kind == "note":
+            self._add_note(RunNote("engine", str(message["d"])))
+        elif kind != "gone":
+            for rank, line in self.ledger.record_message(message, time.monotonic()):
+                self.reporter.write_line(rank, self.ledger.ranks[rank].host, line)
+
+    def _handle_hello(self, link: AgentLink, message: dict[str, Any]) -> None:
+        for hello in message["seats"]:
+            rank = int(hello.get("RANK", -1))
+            other = self.hello_of_rank.get(rank)
+            if other is not None or rank not in self.ledger.ranks:
+                self._refuse_rank(rank, message, other)
+                return
+            self.hello_of_rank[rank] = {**message, "link": link}
+        if (
+            len(self.hello_of_rank) == len(self.ledger.ranks)
+            and self.started_ranks_at is None
+            and self._nodes_are_fit()
+        ):
+            self.started_ranks_at = time.monotonic()
+            self.hub.broadcast_order(t="go", env=self._rendezvous_variables())
+
+    def _nodes_are_fit(self) -> bool:
+        """Report the nodes' preflight results before the ranks start; an error on one node stops all."""
+        from gpuready.launcher import preflight_summary
+
+        node_results = {
+            str(hello["node"]): hello["seen"] for hello in self.hello_of_rank.values() if hello.get("seen")
+        }
+        for message_text in preflight_summary.summarize_warnings(node_results):
+            self._add_note(RunNote("node", message_text))
+        message_text, fix, code = preflight_summary.summarize_errors(node_results)
+        if message_text:
+            self._stop_with_reason("unfit", message_text, fix, rule=code)
+        return not message_text
+
+    def _refuse_rank(self, rank: int, message: dict[str, Any], other: dict[str, Any] | None) -> None:
+        here = f"{message['host']} (pid {message['pid']})"
+        if other is not None:
+            message_text = (
+                f"rank {rank} is claimed twice: by {other['host']} (pid {other['pid']}) and by {here}"
+            )
+        else:
+            message_text = (
+                f"rank {rank} of {here} is none of the {len(self.ledger.ranks)} that were asked for"
+            )
+        self._stop_with_reason(
+            "claimed",
+            message_text,
+            "start each rank once: compare the numbers of nodes and ranks with what the engine was given",
+        )
+
+    def _rendezvous_variables(self) -> dict[str, str]:
+        """Choose where rank 0 listens: on its own node, at the address from which its agent connected."""
+        if self.job.engine in ("local", "torchrun"):
+            return {}
+        first = self.hello_of_rank[0]
+        one_host = len({hello["host"] for hello in self.hello_of_rank.values()}) == 1
+        address = (
+            "127.0.0.1"
+            if one_host
+            else (self.job.master if self.job.master != "127.0.0.1" else first["addresses"][0])
+        )
+        return {"MASTER_ADDR": address, "MASTER_PORT": str(self.job.port or first["port"])}
+
+    def _read_engine_output(self) -> None:
+        stream = self.process.stdout
+        try:
+            data = os.read(stream.fileno(), 1 << 16) if stream is not None else b""
+        except (BlockingIOError, ValueError, OSError):
+            return
+        *lines, self.partial_line = (self.partial_line + data).split(b"\n")
+        for line in lines:
+            text = redact_text(line.decode("utf-8", "surrogateescape"))
+            self.engine_lines = [*self.engine_lines[-199:], text]
+            self.reporter.write_engine_line(text)
+
+    def _engine_has_ended(self) -> bool:
+        """Whether the engine has ended and no agent is left that could report more."""
+        if self.process.poll() is None or self.hub.links:
+            return False
+        if not self.ledger.all_ended() and not self.why and not self.ledger.list_failed_ends():
+            self._read_engine_output()
+            code = self.process.returncode
+            self.why, self.code = "engine", code if code > 0 else 128 - code if code else FAILURE
+        return True
+
+    # -- stopping ---------------------------------------------------------------------------------------
+
+    def _handle_signals(self) -> None:
+        while self.signals_handled < len(self.signals):
+            number = self.signals[self.signals_handled]
+            self.signals_handled += 1
+            if self.signals_handled == 1:
+                self.why = self.why or "interrupted"
+                self.code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
+                self._stop_ranks(
+                    number if number != signal.SIGHUP else signal.SIGTERM, INTERRUPT_GRACE_SECONDS
+                )
+            else:
+                self._stop_ranks(signal.SIGKILL, 0)
+
+    def _stop_after_failure(self, now: float) -> None:
+        if not self.ledger.list_failed_ends() or self.stopped_at is not None:
+            return
+        if self.failed_at is None:
+            self.failed_at = now
+            self.hub.broadcast_order(t="stacks")
+        elif now - self.failed_at >= FAIL_TOGETHER_SECONDS:
+            self._keep_stacks()
+            self._stop_ranks(signal.SIGTERM, KILL_GRACE_SECONDS)
+
+    def _keep_stacks(self) -> None:
+        self.stacks = {state.rank: state.stack[-60:] for state in self.ledger.living_ranks() if state.stack}
+
+    def _stop_ranks(self, number: int, grace: float) -> None:
+        self.ledger.stopping = True
+        self.stopped_at = self.stopped_at or time.monotonic()
+        self.hub.broadcast_order(t="stop", signal=int(number), grace=grace)
+        if not self.hub.links or self.started_ranks_at is None:
+            _signal_session(self.process, number)
+
+    def _stop_with_reason(
+        self, why: str, message_text: str, fix: str = "", code: int = FAILURE, rule: str = ""
+    ) -> None:
+        if self.why:
+            return
+        self.why, self.code = why, code
+        self._add_note(RunNote(why, message_text, fix, code=rule or CODES.get(why, "")))
+        self._keep_stacks()
+        self._stop_ranks(signal.SIGTERM, KILL_GRACE_SECONDS)
+
+    def _check_progress(self, now: float) -> None:
+        self.reporter.show_progress(self.ledger, now)
+        if self.started_ranks_at is None and now - self.started > self.job.window:
+            self._stop_for_missing()
+        if self.stopped_at is None and self.failed_at is None:
+            self._report_liveness(now)
+            quiet = now - self.ledger.last_output_time()
+            if self.job.hang and not self.ledger.missing_ranks() and quiet > self.job.hang:
+                self._stop_for_hang(quiet)
+
+    def _stop_for_missing(self) -> None:
+        if self.job.engine == "torchrun" and self.job.nnodes > 1 and not self.hello_of_rank:
+            from gpuready.launcher import peers
+
+            message_text, fix = peers.explain_missing_nodes(self.job)
+            self._stop_with_reason(
+                "missing", f"no rank has begun after {self.job.window:.0f} s: {message_text}", fix
+            )
+            return
+        absent = [rank for rank in self.ledger.ranks if rank not in self.hello_of_rank]
+        hosts = sorted({hello["host"] for hello in self.hello_of_rank.values()})
+        came = (
+            f"{len(self.hello_of_rank)} of {len(self.ledger.ranks)} came, from {', '.join(hosts)}"
+            if hosts
+            else "none came"
+        )
+        message_text = f"missing after {self.job.window:.0f} s: {_format_ranks(absent)}; {came}"
+        self._stop_with_reason(
+            "missing", message_text, f"see what {self.job.engine} says below; --window SECONDS waits longer"
+        )
+
+    def _stop_for_hang(self, quiet: float) -> None:
+        self.hub.broadcast_order(t="stacks")
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            for link, message in self.hub.receive_messages(0.05):
+                self._handle_message(link, message)
+        places = {state.rank: liveness.locate_stack(state.stack) for state in self.ledger.living_ranks()}
+        places_text = "; ".join(f"rank {rank} in {place}" for rank, place in places.items() if place)
+        message_text = (
+            f"no rank has written anything for {quiet:.0f} s, longer than --hang-timeout allows"
+            + (f"; {places_text}" if places_text else "")
+        )
+        self._stop_with_reason("hung", message_text, code=EXIT_HUNG)
+
+    def _report_liveness(self, now: float) -> None:
+        """Report each observation once, with stacks requested when it was first seen."""
+        new_notes = {(note.kind, note.rank): note for note in liveness.find_liveness_notes(self.ledger, now)}
+        already_reported = {(note.kind, note.rank) for note in self.notes}
+        for key, note in new_notes.items():
+            if key in already_reported or (
+                note.kind == "still" and any(kind == "still" for kind, _ in already_reported)
+            ):
+                continue
+            if key[0] not in {kind for kind, _ in self.pending}:
+                self.pending[key] = now
+                self.hub.broadcast_order(t="stacks")
+            else:
+                state = self.ledger.ranks.get(note.rank if note.rank is not None else -1)
+                self._add_note(note.replace(stack=tuple(state.stack[-30:]) if state else ()))
+        self.pending = {
+            key: at for key, at in self.pending.items() if key[0] in {kind for kind, _ in new_notes}
+        }
+
+    def _add_note(self, note: RunNote) -> None:
+        self.notes.append(note)
+        self.reporter.write_note(note)
+
+    def _build_attempt(self) -> LaunchAttempt:
+        first = (
+            ()
+            if self.why in ("interrupted", "hung", "claimed", "missing", "unfit")
+            else self.ledger.first_failed_ranks()
+        )
+        code = self.code
+        if first:
+            end = self.ledger.ranks[first[0]].end
+            code = end.code if end is not None else FAILURE
+        return LaunchAttempt(
+            ends=self.ledger.list_ends(),
+            first=first,
+            notes=tuple(self.notes),
+            code=code,
+            why=self.why,
+            seconds=round(time.monotonic() - self.started, 3),
+            started=None if self.started_ranks_at is None else round(self.started_ranks_at - self.started, 3),
+            engine_said=tuple(self.engine_lines),
+            stacks=self.stacks,
+        )
+
+
+def _own_addresses() -> list[str]:
+    from gpuready.rollcall import endpoint
+
+    return [*endpoint.list_own_addresses(), "127.0.0.1"]
+
+
+def _signal_session(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except OSError:
+        return
+
+
+def _kill_session(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Kill the engine and its session. srun and mpirun need time to end what runs on other nodes."""
+    if process.poll() is None:
+        _signal_session(process, signal.SIGTERM)
+        deadline = time.monotonic() + patience
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+    _signal_session(process, signal.SIGKILL)
+    process.wait()
+
+
+def _format_ranks(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"

@@ -1,0 +1,169 @@
+"""Statements that follow from several lines together. Patterns match them by ``derived:`` and their place.
+
+No line of a log can forge one: the place of a log line is never ``derived``.
+"""
+
+from __future__ import annotations
+
+from gpuready.logs.conditions import parse_number
+from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_lines import LogLine
+from gpuready.logs.process_exits import find_exits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.logs.flight_recorder import Standstill
+
+_WORK = LazyRegex(
+    r"WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w+)(?:, NumelIn=(\d{1,12}))?(?:, NumelOut=(\d{1,12}))?"
+)
+
+
+def derive_lines(
+    lines: Sequence[LogLine], standstills: Sequence[Standstill] = (), source: int = 0
+) -> list[LogLine]:
+    """Everything that follows from the lines together, and from flight-recorder dumps."""
+    return [
+        *_find_signal_deaths(lines),
+        *_compare_collectives(lines),
+        *_detect_slowdown(lines),
+        *_find_waiting_threads(lines),
+        *_describe_standstills(standstills, source),
+    ]
+
+
+def _make_statement(line: LogLine, words: str, rank: int | None) -> LogLine:
+    return line.replace(
+        text=f"derived: {words}", rank=rank, place="derived", pid=None, role="derived", level=""
+    )
+
+
+_SIGNALS = {-9: 9, 137: 9, -7: 7, 135: 7, -11: 11, 139: 11, -6: 6, 134: 6, -1: 1, 129: 1}
+
+
+def _find_signal_deaths(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Processes ended by a signal, once per rank."""
+    places = {(line.source, line.number): line for line in lines}
+    statements: dict[object, LogLine] = {}
+    for end in find_exits(lines):
+        signal = _SIGNALS.get(end.code or 0)
+        if signal:
+            line = places[end.source, end.number]
+            words = f"a process was killed by signal {signal}"
+            statements.setdefault((end.rank, signal), _make_statement(line, words, end.rank))
+    return list(statements.values())
+
+
+def _compare_collectives(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Whether the watchdogs of the ranks waited for the same collective."""
+    waits: dict[int, tuple[LogLine, tuple[str, str, str]]] = {}
+    for line in lines:
+        if line.rank is not None and "Watchdog caught" in line.text and (work := _WORK.search(line.text)):
+            waits.setdefault(line.rank, (line, (work[1], work[2], work[3] or "")))
+    if not waits:
+        return []
+    kinds: dict[tuple[str, str, str], list[int]] = {}
+    for rank, (_, kind) in waits.items():
+        kinds.setdefault(kind, []).append(rank)
+    if len(kinds) == 1:
+        line = next(iter(waits.values()))[0]
+        return [_make_statement(line, "ranks wait in the same collective", line.rank)]
+    odd = min(kinds, key=lambda kind: (len(kinds[kind]), int(kind[0])))
+    rank = min(kinds[odd])
+    seq, op, size = odd
+    words = f"ranks wait in different collectives: rank {rank} in {op}, number {seq} of {size or 'unknown'} elements"
+    return [_make_statement(waits[rank][0], words, rank)]
+
+
+# -- throughput -------------------------------------------------------------------------------------------------
+
+_PACE_PATTERNS = (
+    (LazyRegex(r"samples per second: ([\d.]{1,12})"), 1),
+    (LazyRegex(r"elapsed time per iteration \((?:s|ms)\): ([\d.]{1,12})"), -1),
+    (
+        LazyRegex(
+            r"(?:tokens_per_second|tokens/s(?:ec(?:ond)?)?(?:/gpu)?|tgs|tps)['\"]?[:=] ?([\d.,]{1,14})"
+        ),
+        1,
+    ),
+    (LazyRegex(r"throughput[^:=]{0,40}[:=] ?([\d.]{1,12})"), 1),
+    (LazyRegex(r"(?:step_time|time_per_step|sec/step|seconds_per_step)['\"]?[:=] ?([\d.]{1,12})"), -1),
+)
+MIN_FALL, MIN_STEP, MAX_JITTER = 0.04, 0.025, 0.015
+"""Smallest fall in throughput that is reported, the step down that no later line recovers, and the jitter allowed before it."""
+
+
+def _detect_slowdown(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Whether the work became permanently slower: steady before, steady after, and a step between."""
+    for pattern, sense in _PACE_PATTERNS:
+        series = _extract_series(lines, pattern, sense)
+        if len(series) >= 4 and (fall := _find_fall(series)) is not None:
+            line, percent = fall
+            return [_make_statement(line, f"throughput fell by {percent:.0f} % and stayed there", None)]
+    return []
+
+
+def _extract_series(lines: Sequence[LogLine], pattern: LazyRegex, sense: int) -> list[tuple[LogLine, float]]:
+    found = []
+    for line in lines:
+        if (match := pattern.search(line.text)) and (value := parse_number(match[1])):
+            found.append((line, value if sense > 0 else 1.0 / value))
+    return found
+
+
+def _find_fall(series: Sequence[tuple[LogLine, float]]) -> tuple[LogLine, float] | None:
+    """Where throughput steps down for good, and by how much."""
+    values = [value for _, value in series]
+    highest = values[:]  # from each index on
+    for i in range(len(values) - 2, -1, -1):
+        highest[i] = max(values[i], highest[i + 1])
+    for cut in range(2, len(values) - 1):
+        before, after = values[max(0, cut - 20) : cut], values[cut : cut + 200]
+        high, low = min(before), highest[cut]
+        if high <= 0 or (high - low) / high < MIN_STEP or (max(before) - high) / high > MAX_JITTER:
+            continue
+        fall = 1.0 - sorted(after)[len(after) // 2] / (sum(before) / len(before))
+        if fall >= MIN_FALL:
+            return series[cut][0], 100.0 * fall
+    return None
+
+
+# -- threads ----------------------------------------------------------------------------------------------
+
+_THREAD = LazyRegex(r'Thread (?:0x)?[0-9A-Fa-f]{1,18} \((?:idle|active|active\+gil)\)(?:: "([^"]{1,80})")?')
+_FRAME = LazyRegex(r"([\w<>.]{1,120}) \(([^()]{1,200}):(\d{1,7})\)$")
+_WAITING = ("torch/distributed/", "distributed_c10d", "ProcessGroup", "c10d", "nccl")
+
+
+def _find_waiting_threads(lines: Sequence[LogLine]) -> list[LogLine]:
+    """A py-spy dump, taken because nothing moved: what the main thread does, if it waits for other ranks."""
+    statements: dict[tuple[int, int | None], LogLine] = {}
+    main: LogLine | None = None
+    for line in lines:
+        if (thread := _THREAD.match(line.text.strip())) is not None:
+            main = line if thread[1] in (None, "MainThread") else None
+            continue
+        frame = _FRAME.match(line.text.strip()) if main is not None else None
+        if frame is not None and any(word in frame[2] for word in _WAITING):
+            words = f"the main thread waits for other ranks in {frame[1]} ({frame[2]})"
+            statements.setdefault((line.source, line.rank), _make_statement(line, words, line.rank))
+            main = None
+    return list(statements.values())
+
+
+# -- dumps ------------------------------------------------------------------------------------------------
+
+
+def _describe_standstills(standstills: Sequence[Standstill], source: int) -> list[LogLine]:
+    """What the flight recorders of all ranks show together."""
+    statements = []
+    for standstill in standstills[:64]:
+        if standstill.why == "gpu-stands":
+            words = f"the GPU of rank {standstill.rank} does not complete what its peers have completed in {standstill.group}"
+        else:
+            words = f"{len(standstill.waiting)} ranks wait for rank {standstill.rank}, which waits for nobody, in {standstill.group}"
+        line = LogLine(0, "", source=source, rank=standstill.rank)
+        statements.append(_make_statement(line, words, standstill.rank))
+    return statements

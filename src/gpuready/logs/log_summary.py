@@ -1,0 +1,355 @@
+"""Summarise logs: lines, exceptions, process exits, and pattern matches."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from gpuready.logs import wrapped_lines
+from gpuready.logs.excerpt import extract_excerpt
+from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.literal_search import LiteralSearch
+from gpuready.logs.log_lines import parse_lines
+from gpuready.logs.log_patterns import compile_patterns
+from gpuready.logs.process_exits import find_exits
+from gpuready.logs.tracebacks import find_tracebacks
+from gpuready.model.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from gpuready.logs.excerpt import Excerpt
+    from gpuready.logs.log_lines import LogLine
+    from gpuready.logs.log_patterns import LogPattern
+    from gpuready.logs.process_exits import ProcessExit
+    from gpuready.logs.tracebacks import LoggedException
+
+    PatternRow = tuple[str, str | Mapping[str, Any]]
+
+STRUCTURE_LITERALS = (
+    "Traceback (most recent call last)", '", line ', "Error: ", "Exception: ", "terminate called after", "NCCL WARN",
+    "Root Cause (first observed failure)", "failed (exitcode:", "exits with return code", "srun: error", "slurmstepd: error",
+    "Segmentation fault", "Fatal Python error", "Watchdog caught collective operation timeout", " nranks ", "NVRM: Xid", "NCCL INFO Trees [",
+)  # fmt: skip
+"""Literals that belong to no cause and are always needed: kept without a quota."""
+
+NEAR_LINES = 8
+"""Lines of the same process before and after a line that count as its context."""
+
+
+_NOT_RAY = (
+    "EngineCore",
+    "Worker_",
+    "VllmWorker",
+    "APIServer",
+    "ApiServer",
+    "DPCoordinator",
+    "raylet",
+    "derived",
+    "head",
+    "worker",
+)
+
+LINES_PER_SCAN = 200
+"""Lines searched at once."""
+
+
+class LogSource(Record):
+    """Where bytes come from: a display name and the bytes."""
+
+    name: str
+    chunks: Iterable[bytes]
+    rank: int | None = None  # from its path: attempt_0/3/stderr.log
+    host: str = ""
+
+
+class PatternMatch(Record):
+    """A pattern that matched: its captures, the line, and the exception it is part of."""
+
+    sign: LogPattern
+    captures: dict[str, str]
+    index: int  # of the line in the summary
+    line: LogLine
+    failure: int | None = None
+
+
+class LogSummary(Record):
+    """Everything the diagnosis gets to know of some logs."""
+
+    names: tuple[str, ...] = ()
+    totals: tuple[tuple[int, int], ...] = ()  # lines and bytes of each source
+    lines: tuple[LogLine, ...] = ()
+    failures: tuple[LoggedException, ...] = ()
+    exits: tuple[ProcessExit, ...] = ()
+    sightings: tuple[PatternMatch, ...] = ()
+    aftermath: tuple[PatternMatch, ...] = ()
+    heard: frozenset[str] = frozenset()  # texts of also and unless that occur anywhere
+
+
+class PatternIndex:
+    """All patterns, including those of consequences (with an empty code), indexed by literal; each is compiled on first use."""
+
+    def __init__(self, table: Mapping[str, Any], engine: str = "auto"):
+        self._rows: Sequence[PatternRow] = table["rows"]
+        self._index: Mapping[str, Sequence[int]] = table["index"]
+        self._compiled: dict[int, LogPattern] = {}
+        self.remarks = frozenset(table["remarks"])
+        self.literals = list(dict.fromkeys([*STRUCTURE_LITERALS, *self._index, *sorted(self.remarks)]))
+        self.search = LiteralSearch(self.literals, engine)
+        self.unlimited = frozenset(range(len(STRUCTURE_LITERALS)))
+
+    def patterns_for(self, literal: str) -> list[tuple[int, LogPattern]]:
+        """The patterns that are searched for by this literal."""
+        return [(number, self._compile_at(number)) for number in self._index.get(literal, ())]
+
+    def _compile_at(self, number: int) -> LogPattern:
+        if number not in self._compiled:
+            code, row = self._rows[number]
+            self._compiled[number] = compile_patterns(code, [row])[0]
+        return self._compiled[number]
+
+
+def build_pattern_table(rows: Sequence[PatternRow]) -> dict[str, Any]:
+    """Precompute the table for a PatternIndex, so that reading a log compiles nothing; stored by tools/compile_catalog.py."""
+    index: dict[str, list[int]] = {}
+    remarks: dict[str, None] = {}
+    for number, (code, row) in enumerate(rows):
+        pattern = compile_patterns(code, [row])[0]
+        for literal in dict.fromkeys((pattern.literal, " ".join(pattern.literal.split()))):
+            index.setdefault(literal, []).append(number)
+        remarks |= dict.fromkeys((*pattern.also, *pattern.unless))
+    return {"rows": list(rows), "index": index, "remarks": list(remarks)}
+
+
+def read_logs(
+    sources: Sequence[LogSource],
+    wording: PatternIndex,
+    derive: Callable[[Sequence[LogLine]], list[LogLine]] | None = None,
+) -> LogSummary:
+    """Read every source once and summarise them together."""
+    log_lines: list[LogLine] = []
+    totals = []
+    for number, source in enumerate(sources):
+        part = extract_excerpt(source.chunks, wording.search, wording.unlimited, max(len(sources), 1))
+        totals.append((part.lines, part.bytes))
+        log_lines += _lines_of_source(part, number, source)
+    log_lines = assign_ranks(log_lines)
+    log_lines += derive(log_lines) if derive else []
+    failures = find_tracebacks(log_lines)
+    matches, present_texts = _find_matches(log_lines, failures, wording)
+    return LogSummary(
+        tuple(source.name for source in sources), tuple(totals), tuple(log_lines), tuple(failures), tuple(find_exits(log_lines)),
+        tuple(s for s in matches if s.sign.code),
+        tuple(s for s in matches if not s.sign.code), present_texts,
+    )  # fmt: skip
+
+
+def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogLine]:
+    rows = list(parse_lines(list(part.rows), number))
+    if source.rank is None and not source.host:
+        return rows
+    return [
+        line.replace(rank=source.rank if line.rank is None else line.rank, host=line.host or source.host)
+        for line in rows
+    ]
+
+
+_OWN_RANK = LazyRegex(r"Duplicate GPU detected : rank (\d{1,6}) and")
+
+
+_TREES = LazyRegex(r"NCCL INFO Trees \[\d{1,4}\] [-\d/]{1,40}->(\d{1,6})->")
+_SENDS = LazyRegex(
+    r"NCCL INFO Channel [\d/]{1,9} ?: (\d{1,6})\[\w{1,16}\] -> (\d{1,6})\[\w{1,16}\] \[(send|receive)\]"
+)
+
+
+def _own_rank(text: str) -> int | None:
+    """The rank an NCCL line states as its own."""
+    if " nranks " in text:
+        words = text.replace(",", " ").split()
+        after = words[words.index("rank") + 1 :][:1] if "rank" in words else []
+        return int(after[0][:9]) if after and after[0].isdecimal() else None
+    if found := _TREES.search(text[:400]):
+        return int(found[1])
+    found = _SENDS.search(text[:400]) if "] [" in text else None
+    return int(found[1] if found[3] == "send" else found[2]) if found else None
+
+
+def assign_ranks(log_lines: Sequence[LogLine]) -> list[LogLine]:
+    """Assign ranks to lines whose process stated its rank elsewhere: NCCL logs both."""
+    ranks: dict[tuple[str, int | None, int | None], int] = {}
+    for line in log_lines:
+        if line.place == "nccl" and (stated_rank := _own_rank(line.text)) is not None:
+            ranks[line.host, line.pid, line.gpu] = stated_rank
+    by_gpu = _is_single_node(log_lines)
+    by_pid = {(host, pid): rank for (host, pid, _), rank in ranks.items()}
+    shared = len(by_pid) < len(ranks)  # one process with several GPUs
+    result = []
+    for line in log_lines:
+        if line.rank is None and (line.pid is not None or line.gpu is not None):
+            rank = ranks.get((line.host, line.pid, line.gpu))
+            if rank is None and not shared:
+                rank = by_pid.get((line.host, line.pid))
+            if rank is None and line.place == "nccl" and by_gpu:
+                own = _OWN_RANK.search(line.text)
+                rank = int(own[1]) if own else line.gpu  # on one machine rank and GPU number are the same
+            line = line.replace(rank=rank) if rank is not None else line
+        result.append(line)
+    return result
+
+
+def _is_single_node(log_lines: Sequence[LogLine]) -> bool:
+    """Whether a GPU's number may stand for a rank: one machine, and no rank above its GPUs."""
+    hosts = {line.host for line in log_lines if line.place == "nccl" and line.host}
+    gpus = [line.gpu for line in log_lines if line.gpu is not None]
+    ranks = [line.rank for line in log_lines if line.rank is not None]
+    return len(hosts) < 2 and max(ranks, default=0) <= max(max(gpus, default=0), 7)
+
+
+def _find_matches(
+    log_lines: list[LogLine], failures: Sequence[LoggedException], wording: PatternIndex
+) -> tuple[list[PatternMatch], frozenset[str]]:
+    texts = [line.folded_text for line in log_lines]
+    present_texts: set[str] = set()
+    candidates: dict[tuple[int, int], LogPattern] = {}
+    breaks = list(wrapped_lines.iterate_line_joins(log_lines, texts))
+    broken = (
+        (breaks[at][0], which) for at, which in _literal_hits([text for _, text in breaks], wording.search)
+    )
+    for index, which in (*_literal_hits(texts, wording.search), *broken):
+        literal = wording.literals[which]
+        if literal in wording.remarks:
+            present_texts.add(literal)
+        for number, pattern in wording.patterns_for(literal):
+            candidates[index, number] = pattern
+    remarks = frozenset(present_texts)
+    exception_of_line = _exception_by_line(log_lines, failures)
+    found = (
+        _match_pattern(pattern, index, log_lines, texts, failures, exception_of_line.get(index), remarks)
+        for (index, _), pattern in sorted(candidates.items(), key=lambda item: item[0])
+    )
+    return [match for match in found if match is not None], remarks
+
+
+def _literal_hits(texts: Sequence[str], search: LiteralSearch) -> Iterator[tuple[int, int]]:
+    """Which literals are in which text, each once; scanned in portions to bound memory."""
+    for first in range(0, len(texts), LINES_PER_SCAN):
+        encoded = [text.encode("utf-8", "replace") for text in texts[first : first + LINES_PER_SCAN]]
+        starts, at = [], 0
+        for piece in encoded:
+            starts.append(at)
+            at += len(piece) + 1
+        hits = {
+            (bisect_right(starts, end - 1) - 1, which)
+            for end, which in search.find_literals(b"\n".join(encoded))
+        }
+        yield from sorted((first + index, which) for index, which in hits)
+
+
+def _exception_by_line(log_lines: Sequence[LogLine], failures: Sequence[LoggedException]) -> dict[int, int]:
+    """Which exception each line is part of."""
+    speakers: dict[object, list[int]] = {}
+    for i, line in enumerate(log_lines):
+        speakers.setdefault((line.source, line.rank, line.pid, line.role), []).append(i)
+    numbers = {key: [log_lines[i].number for i in indices] for key, indices in speakers.items()}
+    found: dict[int, int] = {}
+    for which, failure in enumerate(failures):
+        key = (failure.source, failure.rank, failure.pid, failure.role)
+        if key in speakers:
+            low, high = bisect_left(numbers[key], failure.number), bisect_right(numbers[key], failure.last)
+            found.update(dict.fromkeys(speakers[key][low:high], which))
+    return found
+
+
+def _match_pattern(
+    pattern: LogPattern,
+    index: int,
+    log_lines: Sequence[LogLine],
+    texts: Sequence[str],
+    failures: Sequence[LoggedException],
+    failure: int | None,
+    present_texts: frozenset[str],
+) -> PatternMatch | None:
+    line = log_lines[index]
+    if pattern.place and not _is_in_place(pattern.place, line, failures, failure):
+        if pattern.place == "derived" or pattern.strength not in ("root", "symptom"):
+            return None
+        pattern = pattern.replace(
+            strength="clue"
+        )  # the same text from elsewhere: pasted, or repeated by a logger
+    if (pattern.also and not present_texts & set(pattern.also)) or (
+        pattern.unless and present_texts & set(pattern.unless)
+    ):
+        return None
+    text = (
+        texts[index] if not pattern.spans_lines else "\n".join(_texts_beside(index, log_lines, texts, 6, 16))
+    )
+    captures = pattern.match_text(text)
+    if captures is None and not pattern.spans_lines:
+        captures = wrapped_lines.match_across_lines(pattern, log_lines, texts, index)
+    if captures is None:
+        return None
+    if pattern.near or pattern.without:
+        block = _surrounding_text(index, log_lines, texts, failures, failure)
+        if (pattern.near and not any(t in block for t in pattern.near)) or any(
+            t in block for t in pattern.without
+        ):
+            return None
+    return PatternMatch(pattern, captures, index, line, failure)
+
+
+def _is_in_place(place: str, line: LogLine, failures: Sequence[LoggedException], failure: int | None) -> bool:
+    if place != "exception":
+        return line.place == place
+    return failure is not None and line.number >= failures[failure].at
+
+
+def _texts_beside(
+    index: int, log_lines: Sequence[LogLine], texts: Sequence[str], before: int, after: int
+) -> list[str]:
+    """The lines around one, of the same process."""
+    line = log_lines[index]
+    kept = []
+    for step, room in ((-1, before), (1, after)):
+        i, found = index + step, list[str]()
+        while (
+            0 <= i < len(log_lines)
+            and len(found) < room
+            and abs(i - index) < 40 * room
+            and log_lines[i].source == line.source
+        ):
+            if (log_lines[i].rank, log_lines[i].role) == (line.rank, line.role):
+                found.append(texts[i])
+            i += step
+        kept.append(found)
+    return [*reversed(kept[0]), texts[index], *kept[1]]
+
+
+def _surrounding_text(
+    index: int,
+    log_lines: Sequence[LogLine],
+    texts: Sequence[str],
+    failures: Sequence[LoggedException],
+    failure: int | None,
+) -> str:
+    around = _texts_beside(index, log_lines, texts, NEAR_LINES, NEAR_LINES)
+    role = log_lines[index].role
+    if role and not role.startswith(_NOT_RAY):
+        around.append(f"ray::{role}")  # only Ray names a process by its class; the prefix was stripped
+    if failure is not None:
+        around += [failures[i].text for i in exception_chain(failures, failure)]
+    return "\n".join(around)
+
+
+def exception_chain(failures: Sequence[LoggedException], index: int) -> list[int]:
+    """An exception with all it was raised from and all raised from it, first to last."""
+    first = index
+    while (before := failures[first].after) is not None and before < first:
+        first = before
+    links, last = [first], first
+    for i in range(first + 1, min(first + 200, len(failures))):
+        if failures[i].after == last:
+            links.append(i)
+            last = i
+    return links

@@ -1,0 +1,90 @@
+"""Records of ``gpuready bench``: one measurement with its verdict, possible reasons, and the whole.
+
+Rates are in FLOP/s, OP/s and bytes per second, times in seconds; only the screen uses tera and micro.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Fact, FixStep, Record, Report
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+NOISE_LIMIT = 0.02
+"""Relative difference between two passes of one measure above which it is noisy."""
+
+MEASURE_VERDICTS = (
+    *("as-expected", "slow", "noisy", "undecided", "measured"),
+    *("absent", "unsupported", "failed", "crashed", "hung", "skipped"),
+)
+"""as-expected: inside the band of this GPU, or above. slow: below it in every pass. noisy: the passes differ by
+more than 2 %. undecided: measured, but there is no band or the measurement is not valid. measured: nothing to
+compare with. The others are those of a proof.
+"""
+
+
+class SlowReason(Record):
+    """A possible cause of a low measurement, with its evidence and the fix."""
+
+    says: str
+    found: tuple[Fact, ...] = ()
+    fix: tuple[FixStep, ...] = ()
+
+    _nested = {"found": Fact, "fix": FixStep}
+
+
+class BenchMeasure(Record):
+    """One measurement on one device, with its verdict."""
+
+    name: str
+    verdict: str
+    device: str = ""  # gpu 0, cpu, 2 ranks
+    value: float | None = None
+    unit: str = ""
+    expected: float | None = None  # from the catalogue
+    ratio: float | None = None
+    band: tuple[float, ...] = ()  # low and high, from recorded runs
+    why: str = ""
+    spread: float | None = None  # largest difference between two passes, as a share
+    at: str = ""  # shape, size or folder
+    passes: tuple[float, ...] = ()  # median of each pass
+    best: float | None = None  # best single run
+    reasons: tuple[SlowReason, ...] = ()
+    cite: str = ""  # source of the expected figure
+    executed: str = ""  # machine on which this measure was executed before; empty: none
+    seconds: float = 0.0  # duration, including the search
+    tried: int = 0  # number of shapes tried
+
+    _nested = {"reasons": SlowReason}
+
+
+class BenchResult(Record):
+    """All measurements of one machine."""
+
+    host: str
+    python: str
+    report: Report
+    measures: tuple[BenchMeasure, ...] = ()
+    versions: dict[str, str] = {}
+    hardware: dict[str, Any] = {}
+    made: str = ""  # UTC
+    quick: bool = False
+    repeat: int = 2
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        return self.report.verdict
+
+    @property
+    def exit(self) -> int:
+        return self.report.exit
+
+
+def relative_spread(passes: tuple[float, ...]) -> float | None:
+    """Return the largest difference between passes as a share of the largest; None for a single pass."""
+    if len(passes) < 2 or max(passes) <= 0:
+        return None
+    return (max(passes) - min(passes)) / max(passes)

@@ -1,0 +1,102 @@
+"""Contracts: what a version of a framework requires, and the steps of a fix."""
+
+from __future__ import annotations
+
+from gpuready.model.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    pass
+
+
+class Requirement(Record):
+    """What a contract requires of one fact."""
+
+    key: str
+    want: str
+    when: str = ""
+    level: str = "required"  # required, recommended, optional
+    cite: str = ""
+
+
+class Capability(Record):
+    """A feature the framework has on suitable hardware; ``gate`` names the catalogue's feature."""
+
+    name: str
+    level: str = "optional"
+    gate: str = ""
+    when: str = ""
+    cite: str = ""
+    note: str = ""
+    traits: tuple[str, ...] = ()  # falls-back, moe-by-block
+
+
+class ContractVariable(Record):
+    """An environment variable that the framework reads or sets."""
+
+    name: str
+    access: str  # read, set, or read and set
+    value: str = ""
+    when: str = ""
+    allowed: tuple[str, ...] = ()
+    required: bool = False
+    cite: str = ""
+    note: str = ""
+    traits: tuple[str, ...] = ()  # forced, emptied-for-vllm
+
+
+class KnownError(Record):
+    """An error the framework raises, with cause and fix."""
+
+    message: str
+    cause: str
+    fix: str
+    code: str = ""
+    cite: str = ""
+
+
+class FixStep(Record):
+    """Something to do. ``run`` is an argument list, never a shell line; empty when only a person can do it."""
+
+    does: str
+    run: tuple[str, ...] = ()
+    safety: str = "manual"  # safe, ask, manual
+    undo: tuple[str, ...] = ()
+    note: str = ""
+
+
+class Contract(Record):
+    """What one version of one framework requires, with citations."""
+
+    framework: str
+    version: str
+    variant: str = ""
+    distribution: str = ""
+    title: str = ""
+    origin: str = ""
+    says: str = ""
+    platforms: tuple[str, ...] = ("cuda",)
+    needs: tuple[Requirement, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
+    variables: tuple[ContractVariable, ...] = ()
+    errors: tuple[KnownError, ...] = ()
+    steps: tuple[FixStep, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    _nested = {
+        "needs": Requirement,
+        "capabilities": Capability,
+        "variables": ContractVariable,
+        "errors": KnownError,
+        "steps": FixStep,
+    }
+
+    @property
+    def name(self) -> str:
+        return f"{self.framework} {self.version}" + (f":{self.variant}" if self.variant else "")
+
+    def requirements_for(self, key: str) -> tuple[Requirement, ...]:
+        """Requirements on one fact, or on a family of facts (``package.*``)."""
+        if key.endswith("*"):
+            return tuple(n for n in self.needs if n.key.startswith(key[:-1]))
+        return tuple(n for n in self.needs if n.key == key)

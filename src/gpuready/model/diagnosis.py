@@ -1,0 +1,96 @@
+"""Records of a diagnosis: what happened first, where, the evidence, and what to do.
+
+Separate from ``model.py`` so that a check, which reads no log, does not import them.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import FixStep, Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HEALTHY, NOT_ENVIRONMENT = "healthy", "not-environment"
+
+
+class LogEvidence(Record):
+    """One decisive line with its neighbours."""
+
+    source: str
+    line: int
+    text: str
+    rank: int | None = None
+    host: str = ""
+    code: str = ""
+    sign: str = ""  # the text of the pattern that matched
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+class Consequence(Record):
+    """A message that only follows from the cause: how often, where first, and what it means."""
+
+    says: str
+    means: str
+    line: int
+    source: str = ""
+    ranks: tuple[int, ...] = ()
+    count: int = 1
+
+
+class AlternativeCause(Record):
+    """Another cause the log allows, and what would decide between them."""
+
+    cause: str
+    code: str
+    says: str
+    confidence: float
+    rank: int | None = None
+    decide: str = ""
+    evidence: tuple[LogEvidence, ...] = ()
+
+    _nested = {"evidence": LogEvidence}
+
+
+class LogTotals(Record):
+    """Name and size of one log that was read."""
+
+    name: str
+    lines: int
+    bytes: int
+
+
+class Diagnosis(Record):
+    """Why a run failed, or that it did not."""
+
+    verdict: str  # cause, healthy, unknown
+    cause: str = ""  # slug in catalog/causes.toml: cuda-oom, not-environment, healthy
+    code: str = ""
+    says: str = ""
+    so: str = ""
+    rank: int | None = None
+    host: str = ""
+    confidence: float = 0.0
+    evidence: tuple[LogEvidence, ...] = ()
+    consequences: tuple[Consequence, ...] = ()
+    fix: tuple[FixStep, ...] = ()
+    alternatives: tuple[AlternativeCause, ...] = ()
+    frame: dict[str, Any] = {}  # in the user's own code: file, line, function
+    captures: dict[str, str] = {}  # from the decisive line: sizes, versions, names
+    framework: str = ""
+    here: bool = False  # whether the run was on this machine
+    logs: tuple[LogTotals, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    _nested = {
+        "evidence": LogEvidence,
+        "consequences": Consequence,
+        "fix": FixStep,
+        "alternatives": AlternativeCause,
+        "logs": LogTotals,
+    }
+
+    @property
+    def exit(self) -> int:
+        return {"healthy": 0, "cause": 1}.get(self.verdict, 3)

@@ -1,0 +1,113 @@
+"""Facts: what was seen of a host, with its source. Field names are the JSON keys."""
+
+from __future__ import annotations
+
+from gpuready.model.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from typing_extensions import Self
+
+
+SCHEMA = 1
+"""Version of every JSON document gpuready writes; raised when a field changes its meaning."""
+
+NOT_STATED = "not stated"
+"""Gap of a fact that a what-if leaves open: neither absent nor unknown."""
+
+
+class Fact(Record):
+    """One fact about the host, with its evidence.
+
+    ``gap`` set: unknown, and why. ``value`` None without gap: confirmed absent.
+    """
+
+    key: str
+    value: Any
+    source: str = ""
+    how: str = "read"  # read, run, log, or stated (a what-if or a flag)
+    gap: str = ""
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        fact = super().from_json(data)
+        for field in ("key", "source", "how", "gap"):
+            if not isinstance(getattr(fact, field), str):
+                raise ValueError(f"the {field!r} of a fact must be text")
+        return fact
+
+
+class UnknownFactError(Exception):
+    """A rule asked for a fact that is unknown; the rule becomes undecided."""
+
+    def __init__(self, fact: Fact):
+        super().__init__(f"{fact.key}: {fact.gap}")
+        self.fact = fact
+
+
+class Facts:
+    """An immutable mapping of key to Fact, for one host."""
+
+    __slots__ = ("_facts", "host", "otherwise")
+
+    def __init__(self, facts: Iterable[Fact], host: str = "", otherwise: str = "nothing looked for it"):
+        self._facts: dict[str, Fact] = {f.key: f for f in facts}
+        self.host = host
+        self.otherwise = otherwise  # gap of every fact that is not listed
+
+    def __iter__(self) -> Iterator[Fact]:
+        return iter(self._facts.values())
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._facts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Facts) and self._facts == other._facts and self.host == other.host
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def fact(self, key: str) -> Fact:
+        """The fact itself, gap or not. A package missing from the listing is absent, not unknown."""
+        found = self._facts.get(key)
+        if found is not None:
+            return found
+        family = key.partition(".")[0]
+        listing = self._facts.get(_LISTING_FACTS.get(family, ""))
+        if listing is None:
+            return Fact(key, None, gap=self.otherwise)
+        return Fact(key, None, listing.source, listing.how, listing.gap)
+
+    def value(self, key: str) -> Any:
+        """The value, or None where it is absent; raises UnknownFactError where it is unknown."""
+        fact = self.fact(key)
+        if fact.gap:
+            raise UnknownFactError(fact)
+        return fact.value
+
+    def value_if_known(self, key: str) -> Any:
+        """The value where it is known, else None: for evidence that is only additional."""
+        fact = self.fact(key)
+        return None if fact.gap else fact.value
+
+    def without_tracking(self) -> Facts:
+        """The same facts without tracking of the keys that are read."""
+        same = Facts((), self.host, self.otherwise)
+        same._facts = self._facts
+        return same
+
+    def with_facts(self, *facts: Fact) -> Facts:
+        """Return these facts with others added or replaced."""
+        return Facts([*self._facts.values(), *facts], self.host, self.otherwise)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [f.to_json() for f in self]
+
+
+_LISTING_FACTS = {"package": "python.packages", "env": "env.names"}
+"""Families that are listed completely: a missing key is absent, or as unknown as the listing."""

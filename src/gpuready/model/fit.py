@@ -1,0 +1,123 @@
+"""Records of a ``gpuready fit`` result: a GPU with its verdict, a change that would fit, and the whole. All in
+bytes.
+"""
+
+from __future__ import annotations
+
+from gpuready.model.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+EXIT_CODES = {"fits": 0, "does not fit": 1, "undecided": 3}
+FITS_BY_VERDICT = {"fits": True, "does not fit": False, "undecided": None}
+
+
+class GpuCandidate(Record):
+    """GPUs of one kind, and the verdict on each. ``memory`` is what a process can use of one: at least, at most."""
+
+    name: str
+    capability: str
+    memory: tuple[int, int]
+    held: int = 0  # used by other processes
+    indexes: tuple[int, ...] = (0,)
+    source: str = ""
+    needs: tuple[int, int] = (0, 0)  # minimum memory needed: at least, at most
+    peak: int = 0  # expected in nvidia-smi when memory is not scarce
+    verdict: str = "undecided"
+    short: str = ""  # a name that --on accepts
+
+    @property
+    def available_memory(self) -> tuple[int, int]:
+        """Memory of one GPU that is left for the job: at least, at most."""
+        low, high = (max(size - self.held, 0) for size in self.memory)
+        return low, high
+
+
+class Proposal(Record):
+    """A verified change that fits. ``rank`` orders by what it costs the user, cheapest first."""
+
+    says: str
+    costs: str
+    rank: float
+    changes: Mapping[str, Any]  # field -> its new value
+    settings: tuple[str, ...]  # the change as settings of the file, or as flags
+    run: tuple[str, ...]  # the command that reproduces it
+    verdict: str
+    peak_allocated: int = 0
+    peak_reserved: int = 0
+    peak_device: int = 0
+    minimum: int = 0
+
+
+class LargestFit(Record):
+    """The largest value of one field that fits; 0 if none does."""
+
+    field: str
+    value: int
+    verdict: str
+    peak_device: int = 0
+    fails: int = 0  # the smallest value known not to fit
+
+
+class FitResult(Record):
+    """A job's peak, where it fits, and what to change where it does not. ``why`` says why nothing can be decided."""
+
+    model: str
+    kind: str  # source: flags, axolotl, trainer, …
+    job: Mapping[str, Any]
+    said: Mapping[str, str]  # field -> where it was set; missing fields are defaults
+    peak_allocated: int | None = None
+    peak_reserved: int | None = None
+    peak_device: int | None = None
+    minimum: int | None = None
+    overhead: tuple[int, int] = (0, 0)
+    parts: Mapping[str, int] = {}
+    phases: Mapping[str, int] = {}
+    stacks: Mapping[str, Mapping[str, int]] = {}  # phase -> memory live at its peak, by kind
+    peak_at: tuple[str, str] = ("", "")
+    places: tuple[GpuCandidate, ...] = ()
+    gpus: tuple[GpuCandidate, ...] = ()  # GPUs of the catalogue, if requested
+    proposals: tuple[Proposal, ...] = ()
+    largest: LargestFit | None = None
+    unmodelled: tuple[str, ...] = ()  # features that may need more and are not counted: rule out "fits"
+    lessened: tuple[str, ...] = ()  # features that need less than counted: rule out "does not fit"
+    notes: tuple[str, ...] = ()
+    why: str = ""
+
+    _nested = {"places": GpuCandidate, "gpus": GpuCandidate, "proposals": Proposal, "largest": LargestFit}
+
+    @property
+    def verdict(self) -> str:
+        """Verdict on the GPUs that the job would use: as many as it has ranks, lowest index first."""
+        if self.why:
+            return "undecided"
+        if self.largest is not None:
+            return self.largest.verdict
+        if self.gpus and not self.places:
+            return _best_verdict(place.verdict for place in self.gpus)
+        return _worst_verdict([place.verdict for place in self._used_gpus()])
+
+    def _used_gpus(self) -> list[GpuCandidate]:
+        ranked = (
+            sorted((index, place) for place in self.places for index in place.indexes) if self.places else []
+        )
+        return [place for _, place in ranked[: int(self.job.get("world", 1))]]
+
+    @property
+    def fits(self) -> bool | None:
+        return FITS_BY_VERDICT[self.verdict]
+
+    @property
+    def exit(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+
+def _worst_verdict(verdicts: Any) -> str:
+    return min(verdicts, key=("does not fit", "undecided", "fits").index, default="undecided")
+
+
+def _best_verdict(verdicts: Any) -> str:
+    return min(verdicts, key=("fits", "undecided", "does not fit").index, default="undecided")

@@ -1,0 +1,153 @@
+"""Records of a fleet: its nodes, their answers, where they differ, and which are bad.
+
+Separate from ``model.py``, so that a check of one machine does not import them. Sets of nodes are folded
+(``n[0001-0016,0020]``, see ``gpuready.fleet.nodeset``), so that a report on ten thousand nodes stays small.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import EXIT_CODES, Contract, Facts, Finding, Record, Report, UndecidedRule, worst_verdict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ANSWERED, DEAD, SLOW, REFUSED, GARBLED = "answered", "dead", "slow", "refused", "garbled"
+ANSWER_KINDS = (ANSWERED, DEAD, SLOW, REFUSED, GARBLED)
+PASSED, FAILED = "passed", "failed"  # and SLOW: the outcomes of a pair
+
+
+class FleetNode(Record):
+    """One machine of the fleet, as its transport knows it."""
+
+    name: str
+    state: str = "up"  # up, down, drained, reserved, booting, unknown
+    why: str = ""
+    gpus: int = 0
+    labels: dict[str, str] = {}  # partition, switch, and others from the transport
+    address: str = ""
+
+
+class NodeAnswer(Record):
+    """The result of asking one node: exactly one for each node and request."""
+
+    node: str
+    kind: str  # one of ANSWER_KINDS
+    body: str = ""  # the node's line of JSON, limited in size
+    why: str = ""
+    seconds: float = 0.0
+
+
+class NodeGroup(Record):
+    """Nodes that share one value."""
+
+    value: str
+    nodes: str  # folded
+    count: int
+
+
+class Drift(Record):
+    """A fact in which nodes of a stratum differ from the majority or from a reference."""
+
+    facet: str
+    key: str
+    want: str  # of a split: the value of the larger part
+    groups: tuple[NodeGroup, ...]  # the deviating groups, the largest first
+    of: int  # number of nodes of the stratum that answered
+    stratum: str = ""
+    against: str = "majority"  # majority, reference
+    split: bool = False
+
+    _nested = {"groups": NodeGroup}
+
+
+class Outlier(Record):
+    """A node or GPU whose figure is repeatedly far from those of its equals."""
+
+    node: str
+    figure: str
+    value: float
+    usual: float  # the median of the stratum
+    share: float  # value / usual - 1: -0.08 is 8 % below
+    score: float  # distance in robust standard deviations
+    gpu: int | None = None
+    tries: int = 1
+    confirmed: bool = False
+    stratum: str = ""
+
+
+class NodePair(Record):
+    """Two nodes that ran an all-reduce together in one round, and the outcome."""
+
+    first: str
+    second: str
+    round: int
+    outcome: str  # passed, failed, slow
+    seconds: float = 0.0
+    rate: float = 0.0  # bytes a second, of the slowest GPU
+    why: str = ""
+    gpus: tuple[int, ...] = ()  # GPUs that failed or were slow with their peer GPU; empty: all
+    rates: tuple[float, ...] = ()  # one a GPU
+
+
+class FleetSuspect(Record):
+    """A node, GPU, link or switch that the pairs accuse."""
+
+    kind: str  # node, gpu, link, switch
+    names: tuple[str, ...]
+    failed: int = 0
+    passed: int = 0
+    confirmed: bool = False
+    evidence: tuple[str, ...] = ()  # one sentence each
+    gpu: int | None = None
+
+
+class FleetReport(Record):
+    """The result for a fleet: what answered, differs, is slow or is bad."""
+
+    did: str  # check, prove, bench, drift, bisect
+    transport: str
+    nodes: int
+    findings: tuple[Finding, ...] = ()
+    undecided: tuple[UndecidedRule, ...] = ()
+    verdicts: dict[str, str] = {}  # believed verdict of the nodes themselves -> node set
+    states: dict[str, str] = {}  # answered, dead, slow, refused, garbled; drained, reserved ... -> node set
+    reasons: dict[str, str] = {}  # "kind: why" -> node set
+    codes: dict[str, str] = {}  # code that nodes reported -> node set
+    strata: dict[str, str] = {}  # stratum -> node set
+    drift: tuple[Drift, ...] = ()
+    outliers: tuple[Outlier, ...] = ()
+    suspects: tuple[FleetSuspect, ...] = ()
+    exclude: str = ""  # node set to keep jobs away from
+    selector: dict[str, str] = {}  # the same as a Ray label selector, if its labels are known
+    blames: dict[str, str] = {}  # code of the finding that excludes them -> node set
+    figures: dict[str, dict[str, tuple[float, ...]]] = {}  # figure -> node -> one value, or one for each GPU
+    pairs: tuple[NodePair, ...] = ()
+    rounds: int = 0
+    seconds: float = 0.0
+    run: str = ""
+    strict: bool = False
+    notes: tuple[str, ...] = ()
+
+    _nested = {
+        "findings": Finding,
+        "undecided": UndecidedRule,
+        "drift": Drift,
+        "outliers": Outlier,
+        "suspects": FleetSuspect,
+        "pairs": NodePair,
+    }
+
+    @property
+    def verdict(self) -> str:
+        """The worst of the fleet's findings and of its nodes' own verdicts."""
+        own = Report(Contract("fleet", ""), Facts(()), self.findings, self.undecided, strict=self.strict)
+        return worst_verdict([own.verdict, *(self.verdicts or ("undecided",))])
+
+    @property
+    def exit(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the JSON document, the verdict first."""
+        return {"verdict": self.verdict, "exit": self.exit, **self.to_json()}

@@ -1,0 +1,201 @@
+"""Records of a plan, an install, and a set of environment variables.
+
+Separate from ``model.py`` so that a check, which plans nothing, does not import them.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Fact, FixStep, Record, Requirement
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class PlanReason(Record):
+    """One reason for a choice, with its source."""
+
+    about: str  # torch, python, cuda, index, framework, a package, a kernel
+    says: str
+    cite: str = ""
+
+
+class RejectedChoice(Record):
+    """A choice that was rejected, with the first reason against it."""
+
+    choice: str  # such as "torch 2.15.0+cu130, Python 3.12"
+    why: str
+    cite: str = ""
+
+
+class PlanConflict(Record):
+    """A minimal set of facts and needs that contradict each other."""
+
+    says: str
+    facts: tuple[Fact, ...] = ()
+    needs: tuple[Requirement, ...] = ()
+
+    _nested = {"facts": Fact, "needs": Requirement}
+
+
+class PlanAlternative(Record):
+    """A change that would make a plan possible."""
+
+    kind: str  # flag, index, python, framework, system, driver, gpu
+    change: str
+    then: str  # the resulting plan
+    run: tuple[str, ...] = ()  # the command that plans it
+
+
+class KernelPlan(Record):
+    """How one compiled package gets into the environment."""
+
+    package: str
+    version: str
+    how: str  # index (a wheel from an index), release (a ready-made wheel elsewhere), build, jit, none
+    why: str
+    cite: str = ""
+    wheel: str = ""  # the name of the ready-made wheel
+    toolkit: str = ""  # for a build: the CUDA that nvcc must have
+    compiler: str = ""  # for a build: the range of gcc
+    arch_list: str = ""  # for a build: TORCH_CUDA_ARCH_LIST
+    max_jobs: int = 0  # for a build: MAX_JOBS, from cores and memory
+    seconds: tuple[int, int] = ()  # type: ignore[assignment]  # for a build: about how long, from and to
+    steps: tuple[FixStep, ...] = ()
+
+    _nested = {"steps": FixStep}
+
+
+class LockedPackage(Record):
+    """One exactly pinned distribution of a resolution."""
+
+    name: str
+    version: str
+    hashes: tuple[str, ...] = ()  # sha256:..., of every file that may be taken
+    index: str = ""  # the name of the index in the catalogue; empty is the default index
+    origin: str = ""  # a path or URL where it does not come from an index
+    via: tuple[str, ...] = ()
+    size: int = 0  # bytes of the chosen file, where the index states it
+
+
+class Plan(Record):
+    """The environment for one framework on one machine, or why there is none."""
+
+    framework: str
+    version: str
+    verdict: str  # plan, impossible
+    variant: str = ""
+    machine: str = ""
+    python: str = ""
+    torch: str = ""  # with its build: 2.13.0+cu126
+    cuda: str = ""
+    index: str = ""  # the name of torch's index in the catalogue: pypi, cu126, cpu
+    platform: str = ""  # the resolver's platform: x86_64-manylinux_2_28
+    packages: dict[str, str] = {}  # every decided version; all of them after a resolution
+    kernels: tuple[KernelPlan, ...] = ()
+    steps: tuple[FixStep, ...] = ()
+    because: tuple[PlanReason, ...] = ()
+    fell: tuple[RejectedChoice, ...] = ()
+    conflicts: tuple[PlanConflict, ...] = ()
+    opens: tuple[PlanAlternative, ...] = ()
+    lock: tuple[LockedPackage, ...] = ()
+    resolved: str = ""  # "resolved", or "not resolved here: why"
+    image: str = ""  # the base container image
+    image_has: str = ""  # for a framework's own image: what it contains
+    image_flags: tuple[str, ...] = ()  # flags for `docker run`
+    tools: dict[str, str] = {}  # other programs to install, with versions: uv
+    indexes: dict[str, str] = {}  # index name -> URL
+    variables: dict[str, str] = {}  # variables to set for a job
+    unset: tuple[str, ...] = ()  # variables to unset
+    host: dict[str, int] = {}  # machine sizes: gpus, cpus, memory (bytes)
+    catalog: str = ""
+    notes: tuple[str, ...] = ()
+    options: dict[str, Any] = {}  # the command-line flags, so that a lock can be made again
+
+    _nested = {
+        "kernels": KernelPlan,
+        "steps": FixStep,
+        "because": PlanReason,
+        "fell": RejectedChoice,
+        "conflicts": PlanConflict,
+        "opens": PlanAlternative,
+        "lock": LockedPackage,
+    }
+
+    @property
+    def exit(self) -> int:
+        return 0 if self.verdict == "plan" else 1
+
+
+class InstallFault(Record):
+    """A deviation of an installed environment from what was published."""
+
+    kind: str  # missing, changed, extra, overlap, drift, outside, interpreter
+    path: str
+    package: str = ""
+    says: str = ""
+
+
+class InstallResult(Record):
+    """The result of an install; only ``installed`` and ``unchanged`` mean that the environment is usable."""
+
+    verdict: str  # installed, unchanged, failed, dry-run, rolled-back, intact, damaged
+    environment: str
+    generation: str = ""
+    previous: str = ""
+    plan: Any = None
+    steps: tuple[FixStep, ...] = ()
+    says: str = ""
+    seconds: float = 0.0
+    faults: tuple[InstallFault, ...] = ()
+    notes: tuple[str, ...] = ()
+    need: dict[str, Any] = {}  # bytes, files, and how they were estimated
+    report: Any = None
+    exit: int = 0
+
+    _nested = {"steps": FixStep, "faults": InstallFault}
+
+
+class VariableSetting(Record):
+    """One environment variable, who wants it, and why."""
+
+    name: str
+    value: str
+    by: str  # the framework of the contract, or torch, NCCL, CUDA
+    why: str = ""
+    cite: str = ""
+    state: str = "set"  # set: newly set; held: already has this value
+
+
+class VariableConflict(Record):
+    """A variable that the user has set to another value; the user's value stays."""
+
+    name: str
+    have: str
+    wants: str
+    by: str
+    then: str  # the consequence
+    why: str = ""
+    cite: str = ""
+
+
+class EnvironmentSettings(Record):
+    """The environment variables of one kind of process of one framework on one machine."""
+
+    framework: str
+    version: str
+    variant: str = ""
+    role: str = ""
+    roles: tuple[str, ...] = ()  # the framework's kinds of process
+    machine: str = ""
+    torch: str = ""  # the version the names were chosen for; empty if unknown
+    variables: tuple[VariableSetting, ...] = ()
+    conflicts: tuple[VariableConflict, ...] = ()
+    left: tuple[VariableSetting, ...] = ()  # set by the framework itself, per process or temporarily
+    notes: tuple[str, ...] = ()
+
+    _nested = {"variables": VariableSetting, "conflicts": VariableConflict, "left": VariableSetting}
+
+    @property
+    def name(self) -> str:
+        return f"{self.framework} {self.version}" + (f":{self.variant}" if self.variant else "")

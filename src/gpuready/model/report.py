@@ -1,0 +1,113 @@
+"""Reports: the findings of one contract on one set of facts, and the verdict."""
+
+from __future__ import annotations
+
+from gpuready.model.contract import Contract, FixStep, Requirement
+from gpuready.model.facts import Fact, Facts
+from gpuready.model.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Protocol
+
+
+class Finding(Record):
+    """Something wrong, with its evidence."""
+
+    code: str
+    severity: str  # error, warning, info
+    says: str
+    found: tuple[Fact, ...] = ()
+    needs: tuple[Requirement, ...] = ()
+    so: str = ""
+    fix: tuple[FixStep, ...] = ()
+
+    _nested = {"found": Fact, "needs": Requirement, "fix": FixStep}
+
+
+class UndecidedRule(Record):
+    """A rule that could not decide, and the facts it lacks."""
+
+    code: str
+    severity: str
+    says: str
+    missing: tuple[Fact, ...] = ()
+
+    _nested = {"missing": Fact}
+
+
+class PassedRule(Record):
+    """A rule that passed, and the keys it read."""
+
+    code: str
+    read: tuple[str, ...] = ()
+
+
+class IgnoredFinding(Record):
+    """A finding the user has set aside, and why."""
+
+    finding: Finding
+    reason: str
+
+    _nested = {"finding": Finding}
+
+
+EXIT_CODES = {"ready": 0, "clear": 0, "not-ready": 1, "undecided": 3}
+
+
+class Report(Record):
+    """The result of one contract on one set of facts."""
+
+    contract: Contract
+    facts: Facts
+    findings: tuple[Finding, ...] = ()
+    undecided: tuple[UndecidedRule, ...] = ()
+    unstated: tuple[UndecidedRule, ...] = ()
+    judged: tuple[PassedRule, ...] = ()
+    ignored: tuple[IgnoredFinding, ...] = ()
+    strict: bool = False
+    catalog: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """not-ready, undecided, ready or clear. The only place where a verdict is computed."""
+        grave = {"error", "warning"} if self.strict else {"error"}
+        if any(f.severity in grave for f in self.findings):
+            return "not-ready"
+        if any(self.strict or u.severity == "error" for u in self.undecided):
+            return "undecided"
+        required = [c.name for c in self.contract.capabilities if c.level == "required"]
+        if required and all(_was_executed(self.facts.fact(f"can.{name}")) for name in required):
+            return "ready"
+        return "clear"
+
+    @property
+    def exit(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+
+def _was_executed(fact: Fact) -> bool:
+    return fact.how == "run" and fact.value is True and not fact.gap
+
+
+def worst_verdict(verdicts: Iterable[str]) -> str:
+    """Combine the verdicts of several frameworks, each judged alone."""
+    order = ("not-ready", "undecided", "clear", "ready")
+    return min(verdicts, key=order.index, default="undecided")
+
+
+if TYPE_CHECKING:
+
+    class Rule(Protocol):
+        """One rule: a module under ``rules/FAMILY/``. Its docstring is its documentation."""
+
+        CODE: str
+        SEVERITY: str
+        READS: tuple[str, ...]
+        PATTERNS: tuple[str | Mapping[str, Any], ...]  # see gpuready.logs
+        BROKEN: Mapping[str, Any]
+        HEALTHY: Mapping[str, Any]
+        __doc__: str | None
+
+        def judge(self, facts: Facts, contract: Contract) -> Finding | None: ...

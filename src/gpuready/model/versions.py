@@ -1,0 +1,147 @@
+"""Parse and compare versions as ``packaging`` does, without importing it for plain ones.
+
+Importing ``packaging.specifiers`` costs three times the start of Python itself, and nine versions in ten are plain
+(digits and dots, perhaps a local part). Those are handled here; every other version or specifier goes to
+``packaging``. A property test checks that both agree.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_OPERATORS = (">=", "<=", "==", "!=", "~=", ">", "<")
+
+
+def parse_plain_release(text: str) -> tuple[int, ...] | None:
+    """The release of a plain version (``580.95.05``, ``2.8.0+cu128``), or None for any other text."""
+    public, plus, local = text.strip().partition("+")
+    if plus and not (local.isascii() and local.replace(".", "").isalnum()):
+        return None
+    if not public.isascii() or not public.replace(".", "").isdigit():
+        return None
+    try:
+        return tuple(map(int, public.split(".")))
+    except ValueError:  # two dots in a row, or one at an end
+        return None
+
+
+def is_version(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
+    return parse_plain_release(text) is not None or _is_pep440_version(text)
+
+
+def _is_pep440_version(text: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
+def compare_versions(a: str, b: str) -> int:
+    """-1, 0 or 1. Local parts (``+cu128``) are ignored. ValueError where either is not a version."""
+    left, right = parse_plain_release(a), parse_plain_release(b)
+    if left is not None and right is not None:
+        left, right = _pad_releases(left, right)
+        return (left > right) - (left < right)
+    x, y = _parse_public_version(a), _parse_public_version(b)
+    return int(x > y) - int(x < y)
+
+
+def satisfies_specifier(version: str, specifier: str) -> bool:
+    """Whether a version satisfies a specifier such as ``>=2.2.0,<=2.5.1``; pre-releases count.
+
+    ``|`` separates alternatives: ``==2.6.0|==2.8.0``. A local part is ignored: wheels of the PyTorch index have one, pins
+    do not.
+    """
+    return any(_satisfies_all_clauses(version, choice) for choice in specifier.split("|"))
+
+
+def _satisfies_all_clauses(version: str, specifier: str) -> bool:
+    clauses = [c.strip() for c in specifier.split(",") if c.strip()]
+    release = parse_plain_release(version)
+    answers = []
+    for clause in clauses:
+        operator, bound = split_clause(clause)
+        wanted = parse_plain_release(bound)
+        if release is None or wanted is None or operator == "~=" or "+" in bound:
+            answers.append(_satisfies_with_packaging(version, clause))
+        else:
+            answers.append(_compare_release(release, operator, wanted))
+    return all(answers)
+
+
+def split_clause(clause: str) -> tuple[str, str]:
+    """``">=2.2"`` -> ``(">=", "2.2")``. ValueError where there is no operator."""
+    for operator in _OPERATORS:
+        if clause.startswith(operator):
+            return operator, clause[len(operator) :].strip()
+    raise ValueError(
+        f"{clause!r} is not a version specifier: it must begin with one of {' '.join(_OPERATORS)}"
+    )
+
+
+def _compare_release(release: tuple[int, ...], operator: str, wanted: tuple[int, ...]) -> bool:
+    left, right = _pad_releases(release, wanted)
+    return {
+        ">=": left >= right,
+        "<=": left <= right,
+        "==": left == right,
+        "!=": left != right,
+        ">": left > right,
+        "<": left < right,
+    }[operator]
+
+
+def _pad_releases(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    width = max(len(a), len(b))
+    return a + (0,) * (width - len(a)), b + (0,) * (width - len(b))
+
+
+def _parse_public_version(text: str) -> Any:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        version = Version(text)
+    except InvalidVersion:
+        raise ValueError(f"{text!r} is not a version") from None
+    return Version(version.public)
+
+
+def _satisfies_with_packaging(version: str, clause: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        wanted = SpecifierSet(clause)
+    except InvalidSpecifier:
+        raise ValueError(f"{clause!r} is not a version specifier") from None
+    return wanted.contains(_parse_public_version(version), prereleases=True)
+
+
+def major_version(text: str) -> int:
+    return parse_release(text)[0]
+
+
+def major_minor(text: str) -> tuple[int, int]:
+    """``"12.4.127"`` -> ``(12, 4)``."""
+    numbers = (*parse_release(text), 0)
+    return numbers[0], numbers[1]
+
+
+def parse_release(text: str) -> tuple[int, ...]:
+    """``"5.22.0rc1+cu128"`` -> ``(5, 22, 0)``."""
+    numbers = parse_plain_release(text)
+    return numbers if numbers is not None else tuple(_parse_public_version(text).release)
+
+
+def find_version(text: str) -> str | None:
+    """Find the first dotted version in a text: ``"gcc (Debian 12.2.0-14)"`` -> 12.2.0."""
+    import re
+
+    match = re.search(r"(?<!\d)\d+(?:\.\d+)+", text)
+    return match.group() if match else None

@@ -1,0 +1,284 @@
+"""Packages that depend on torch: which releases fit a build, and which builds they rule out."""
+
+from __future__ import annotations
+
+from gpuready import contracts
+from gpuready.catalog import cache_lookup, indexes, load_catalog
+from gpuready.catalog import packages as catalogue
+from gpuready.catalog import torch as torches
+from gpuready.contracts import want as wanting
+from gpuready.model import Requirement, versions
+from gpuready.plan.platform import CHOSEN_FACTS, Limit, limit_axes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from gpuready.catalog.torch import TorchBuild
+    from gpuready.model import Contract
+    from gpuready.plan.platform import PlanPlatform
+
+COMPILED = ("cuda-extension", "cuda-library", "jit-extension")
+WORKS_WITHOUT_KERNELS = ("torchao",)
+"""Packages that work with any torch, without their kernels if these do not fit."""
+
+LOW_BIT_WANTS = ("bnb-4bit", "bnb-8bit", "4bit", "8bit", "nf4", "int8", "qlora")
+BNB_ANY_MINOR_SINCE = "0.50.0"
+"""From this bitsandbytes on, a library of another minor of the same CUDA is accepted."""
+
+
+def package_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
+    """Yield what the contract's required packages demand of torch, its CUDA and Python."""
+    for package, needs in _required_packages(contract).items():
+        # The catalogue lists few releases of pure-Python packages, so only exact pins can be checked.
+        pinned = any(need.want.startswith("==") for need in needs)
+        if pinned or (catalogue.find_package(package) or {}).get("kind") in COMPILED:
+            yield _torch_limit(platform, contract, package, needs)
+        if pinned:
+            yield _python_limit(platform, package, needs)
+        if package == "bitsandbytes" and _wants_low_bits(platform):
+            yield _cuda_library_limit(platform, package, needs)
+    if not platform.cpu:
+        yield from _own_wheel_limits(contract)
+        yield from _separate_index_limits(contract)
+    yield from _known_conflict_limits(platform, contract)
+
+
+def _required_packages(contract: Contract) -> dict[str, list[Requirement]]:
+    """Return the required needs by package, for packages whose torch the catalogue knows."""
+    needs_by_package: dict[str, list[Requirement]] = {}
+    for need in contract.requirements_for("package.*"):
+        name = need.key.removeprefix("package.")
+        tied = (
+            need.key not in CHOSEN_FACTS
+            and name not in WORKS_WITHOUT_KERNELS
+            and catalogue.find_package(name)
+        )
+        if need.level == "required" and tied:
+            needs_by_package.setdefault(name, []).append(need)
+    return needs_by_package
+
+
+def matching_releases(
+    platform: PlanPlatform, package: str, needs: list[Requirement], build: TorchBuild, python: str
+) -> list[dict[str, Any]] | None:
+    """List the catalogued releases that the active needs accept; None if no need is active."""
+    wants = tuple(need.want for need in needs if platform.condition_holds(need.when, build, python))
+    return _releases_in_range(package, wants) if wants else None
+
+
+@cache_lookup
+def _releases_in_range(package: str, wants: tuple[str, ...]) -> list[dict[str, Any]]:
+    rows = (catalogue.find_package(package) or {}).get("version", ())
+    return [
+        row for row in rows if all(w == "*" or versions.satisfies_specifier(row["version"], w) for w in wants)
+    ]
+
+
+def releases_for_torch(rows: list[dict[str, Any]], build: TorchBuild) -> list[dict[str, Any]]:
+    """Keep the releases that are made for this torch, or do not say."""
+    pins = [(row, row.get("for_torch", row.get("torch")) or "") for row in rows]
+    return [row for row, pin in pins if not pin or _is_inside_pin(build.version, pin)]
+
+
+@cache_lookup
+def _is_inside_pin(version: str, pin: str) -> bool:
+    return versions.satisfies_specifier(version, pin)
+
+
+def _torch_limit(platform: PlanPlatform, contract: Contract, package: str, needs: list[Requirement]) -> Limit:
+    def fails(build: TorchBuild, python: str) -> str:
+        rows = matching_releases(platform, package, needs, build, python)
+        if not rows or releases_for_torch(rows, build):
+            return ""
+        newest = rows[-1]
+        pin = newest.get("for_torch", newest.get("torch"))
+        return f"{package} {newest['version']} is made for torch {pin}"
+
+    wants = " and ".join(dict.fromkeys(need.want for need in needs))
+    says = f"{contract.name} asks for {package} {wants}, whose releases take certain torches"
+    by = "both" if any("python" in need.when for need in needs) else "torch"
+    return Limit(f"torch for {package}", says, fails, (), tuple(needs), _package_source_cite(package), by)
+
+
+def _python_limit(platform: PlanPlatform, package: str, needs: list[Requirement]) -> Limit:
+    def fails(build: TorchBuild, python: str) -> str:
+        rows = matching_releases(platform, package, needs, build, python) or []
+        asks = [row.get("requires_python") or "" for row in rows]
+        if not asks or any(not ask or versions.satisfies_specifier(python, ask) for ask in asks):
+            return ""
+        return f"{package} {rows[-1]['version']} takes Python {asks[-1]}"
+
+    by = limit_axes("python.version", *(need.when for need in needs))
+    says = f"{package} takes certain Pythons"
+    return Limit(f"python of {package}", says, fails, (), tuple(needs), _package_source_cite(package), by)
+
+
+def _wants_low_bits(platform: PlanPlatform) -> bool:
+    return bool(
+        {str(w).casefold() for w in platform.facts.value_if_known("job.wants") or ()} & set(LOW_BIT_WANTS)
+    )
+
+
+def _cuda_library_limit(platform: PlanPlatform, package: str, needs: list[Requirement]) -> Limit:
+    """bitsandbytes has a library for each CUDA; a 4-bit or 8-bit job needs the one of torch's CUDA."""
+
+    def fails(build: TorchBuild, python: str) -> str:
+        rows = releases_for_torch(matching_releases(platform, package, needs, build, python) or [], build)
+        known = [row for row in rows if row.get("cuda_libs")]
+        if (
+            not build.cuda
+            or not known
+            or any(_has_cuda_library(row, build.cuda) for row in known)
+            or len(known) < len(rows)
+        ):
+            return ""
+        return f"{package} {known[-1]['version']} has no library for CUDA {build.cuda}"
+
+    says = f"the job needs {package} with a library for torch's CUDA"
+    job = (platform.facts.fact("job.wants"),)
+    return Limit(f"libraries of {package}", says, fails, job, tuple(needs), _package_source_cite(package))
+
+
+def _has_cuda_library(row: dict[str, Any], cuda: str) -> bool:
+    if any(versions.major_minor(one) == versions.major_minor(cuda) for one in row["cuda_libs"]):
+        return True
+    near = any(versions.major_version(one) == versions.major_version(cuda) for one in row["cuda_libs"])
+    return near and versions.compare_versions(row["version"], BNB_ANY_MINOR_SINCE) >= 0
+
+
+def _own_wheel_limits(contract: Contract) -> Iterator[Limit]:
+    """Limit torch to the CUDA major of the framework's own compiled wheel."""
+    name = contract.distribution or contract.framework
+    majors = {catalogue.linked_cuda_major(row) for row in _framework_releases(contract)}
+    if len(majors) != 1 or None in majors:
+        return
+    major = majors.pop()
+    version = _framework_releases(contract)[-1]["version"]
+    says = f"the wheel of {name} {version} loads the runtime of CUDA {major}"
+
+    def fails(build: TorchBuild, python: str) -> str:
+        return "" if versions.major_version(build.cuda) == major else says
+
+    need = Requirement("torch.cuda", f">={major},<{(major or 0) + 1}", cite=_package_source_cite(name))
+    yield Limit(f"cuda of {name}", says, fails, (), (need,))
+
+
+def _separate_index_limits(contract: Contract) -> Iterator[Limit]:
+    """Limit torch to the CUDA of an index that one package comes from."""
+    for package, index in indexes.packages_with_own_index(contract.framework, contract.variant).items():
+        _, variant = torches.parse_torch_version(f"0+{index.rpartition('-')[2]}")
+        if not variant or not variant[2:].isdigit():
+            continue
+        major = int(variant[2:-1])
+        says = f"{package} of the index {index} is built for CUDA {major}"
+
+        def fails(build: TorchBuild, python: str, major: int = major, says: str = says) -> str:
+            return "" if versions.major_version(build.cuda) == major else says
+
+        need = Requirement(
+            "torch.cuda", f">={major},<{major + 1}", cite=str(indexes.find_index(index).get("source", index))
+        )
+        yield Limit(f"cuda of {package}", says, fails, (), (need,))
+
+
+def _framework_releases(contract: Contract) -> list[dict[str, Any]]:
+    rows = (catalogue.find_package(contract.distribution or contract.framework) or {}).get("version", ())
+    return [row for row in rows if contracts.covers_version(contract.version, row["version"])]
+
+
+def packages_of_other_cuda(
+    platform: PlanPlatform, contract: Contract, build: TorchBuild, python: str
+) -> dict[str, int]:
+    """Return required packages whose fitting wheels all need another CUDA major, with that major."""
+    other_cuda = {}
+    elsewhere = indexes.packages_with_own_index(contract.framework, contract.variant)
+    for package, needs in _required_packages(contract).items() if build.cuda else ():
+        if package in elsewhere:  # its wheels come from an index of its own, not the catalogued one
+            continue
+        rows = releases_for_torch(matching_releases(platform, package, needs, build, python) or [], build)
+        majors = {catalogue.linked_cuda_major(row) for row in rows}
+        other = [major for major in majors if major is not None]
+        if rows and None not in majors and versions.major_version(build.cuda) not in majors:
+            other_cuda[package] = max(other)
+    return other_cuda
+
+
+def list_misfits(
+    platform: PlanPlatform, contract: Contract, build: TorchBuild, python: str
+) -> dict[str, str]:
+    """Return what does not fit this build but may be installed with it: wheels of another CUDA, unmet advice."""
+    misfits = {
+        name: f"CUDA {major}"
+        for name, major in packages_of_other_cuda(platform, contract, build, python).items()
+    }
+    for need in contract.needs:
+        if need.level != "recommended" or need.key not in CHOSEN_FACTS or need.want == "*":
+            continue
+        value = platform.fact_value(need.key, build, python)
+        advised = need.key != "python.version" and platform.condition_holds(need.when, build, python)
+        if advised and value is not platform.NOT_KNOWN and not meets_want(need.want, value):
+            misfits[need.key] = need.want
+    return misfits
+
+
+def meets_want(want: str, value: Any) -> bool:
+    """Whether a value meets a want; True if the two cannot be compared."""
+    try:
+        return wanting.value_meets_want(want, value)
+    except ValueError:
+        return True
+
+
+def _known_conflict_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
+    """Yield the catalogue's known conflicts between torch and the contract's exact pins."""
+    pinned = exact_pins(contract)
+    rows = [row for row in _conflicts_with_torch() if any(name in pinned for name in row[0])]
+    for names, row in rows:
+
+        def fails(build: TorchBuild, python: str, row: dict[str, Any] = row, names: Any = names) -> str:
+            pins = {n: pinned[n] for n in names if n in pinned}
+            here = {
+                n: pin for n, (pin, when) in pins.items() if platform.condition_holds(when, build, python)
+            }
+            if row not in catalogue.find_conflicts(here | {"torch": build.version}):
+                return ""
+            return f"{row['a']} and {' or '.join(row['b'])}: {row['why']}"
+
+        need = Requirement("package.torch", "what goes with the contract's pins", cite=str(row["source"]))
+        yield Limit("known conflicts", f"{row['a']}: {row['why']}", fails, (), (need,))
+
+
+@cache_lookup
+def _conflicts_with_torch() -> list[tuple[set[str], dict[str, Any]]]:
+    """List the unconditional catalogue conflicts that involve torch, with the other packages."""
+    conflicts = []
+    for row in load_catalog("packages")["conflict"]:
+        names = {catalogue.split_requirement(text)[0] for text in (row["a"], *row["b"])}
+        if "torch" in names and "when" not in row:
+            conflicts.append((names - {"torch"}, row))
+    return conflicts
+
+
+def exact_pins(contract: Contract) -> dict[str, tuple[str, str]]:
+    """Return the packages that a contract pins to one version, with the condition: ``trl`` -> ``1.8.0``."""
+    pins: dict[str, tuple[str, str]] = {}
+    for need in contract.requirements_for("package.*"):
+        version = need.want.removeprefix("==")
+        if need.level == "required" and need.want.startswith("==") and versions.is_version(version):
+            pins.setdefault(need.key.removeprefix("package."), (version, need.when))
+    return pins
+
+
+def wanted_kernels(platform: PlanPlatform, contract: Contract) -> list[str]:
+    """Return the job's wants, plus the framework itself if it is compiled."""
+    job = [str(word) for word in platform.facts.value_if_known("job.wants") or ()]
+    own = contract.distribution or contract.framework
+    compiled = (catalogue.find_package(own) or {}).get("kind") in COMPILED
+    return [*job, *([own] if compiled or own == "colossalai" else [])]
+
+
+def _package_source_cite(package: str) -> str:
+    source = (catalogue.find_package(package) or {}).get("source", "")
+    return str(source[0] if isinstance(source, (list, tuple)) and source else source)

@@ -1,0 +1,221 @@
+"""The target environment: the Python environment that is checked. Only its files are read, nothing is imported."""
+
+from __future__ import annotations
+
+from gpuready.model import Record
+from gpuready.probe.fact_helpers import leading_version, read_if_present
+from gpuready.system import AccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuready.system import HostAccess
+
+OWN_PYTHON = "the Python that runs gpuready"
+PYTHON_HINT = "give a Python interpreter, a virtual environment or a conda prefix"
+LAUNCHER_SCRIPT = (
+    "import sys; sys.stdout.write(sys.prefix + '\\n' + sys.executable + '\\n' + sys.version.split()[0])"
+)
+"""Run by a launcher script, whose path says nothing; with -I and -S, so no site hooks run."""
+
+
+class TargetEnvironment(Record):
+    """One Python environment. ``source`` says what chose it; ``gap`` why its version is unknown."""
+
+    prefix: str
+    path: str
+    kind: str  # venv, conda, system
+    version: str | None
+    site: tuple[str, ...]
+    source: str
+    version_source: str = ""
+    gap: str = ""
+
+
+def find_target_environment(host: HostAccess, python: str | None = None) -> TargetEnvironment:
+    """Return the named environment, else the active one, else the one that runs gpuready.
+
+    ValueError, in one sentence, if a named one is not a Python 3.
+    """
+    if python is not None:
+        return _find_named_environment(host, python)
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        prefix = (read_if_present(host.get_env_var, name) or "").rstrip("/")
+        path = read_if_present(_find_interpreter, host, prefix) if prefix else None
+        if path:
+            return _describe_environment(host, prefix, path, name)
+    try:
+        running = host.get_interpreter()
+    except AccessError as error:
+        return TargetEnvironment("", "", "", None, (), OWN_PYTHON, OWN_PYTHON, str(error))
+    return _describe_environment(
+        host, running["prefix"], running["executable"], OWN_PYTHON, running["version"]
+    )
+
+
+def _find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
+    path = _absolute_path(host, python)
+    try:
+        status = host.stat_path(path)
+    except AccessError as error:
+        raise ValueError(f"--python {python} cannot be seen: {error}") from None
+    if status is None:
+        raise ValueError(f"--python {python}: there is no such file or folder; {PYTHON_HINT}")
+    if status["kind"] == "link":
+        raise ValueError(
+            f"--python {python} is a link to nothing: the Python it was made from is gone; {PYTHON_HINT}"
+        )
+    if status["kind"] == "dir":
+        inside = _find_interpreter(host, path)
+        if inside is None:
+            raise ValueError(f"--python {python} is a folder without bin/python; {PYTHON_HINT}")
+        return _require_python3(_describe_environment(host, path, inside, "--python"), python)
+    if status["kind"] != "file" or not status["mode"] & 0o111:
+        raise ValueError(f"--python {python} is not an executable file; {PYTHON_HINT}")
+    return _require_python3(_environment_of_interpreter(host, path, python), python)
+
+
+def _absolute_path(host: HostAccess, python: str) -> str:
+    path = python.rstrip("/") or "/"
+    if path.startswith("~/"):
+        path = f"{host.get_env_var('HOME') or ''}{path[1:]}"
+    if path.startswith("/"):
+        return path
+    here = f"{host.get_cwd()}/{path}"
+    return here if "/" in path or host.stat_path(here) else host.find_program(path) or here
+
+
+def _require_python3(environment: TargetEnvironment, python: str) -> TargetEnvironment:
+    if environment.version is None:
+        raise ValueError(
+            f"--python {python} does not say which Python it is: {environment.gap}; {PYTHON_HINT}"
+        )
+    if environment.version.startswith("2."):
+        raise ValueError(f"--python {python} is Python {environment.version}; name one of Python 3")
+    return environment
+
+
+def _environment_of_interpreter(host: HostAccess, path: str, python: str) -> TargetEnvironment:
+    """The environment of an interpreter: by the pyvenv.cfg beside it, else by its real path."""
+    if (host.read_text(path, 2) or "") == "#!":
+        return _ask_launcher(host, path, python)
+    for prefix in (path.rpartition("/")[0].rpartition("/")[0], path.rpartition("/")[0]):
+        if host.stat_path(f"{prefix}/pyvenv.cfg"):
+            return _describe_environment(host, prefix, path, "--python")
+    real = host.resolve_path(path)
+    return _describe_environment(host, real.rpartition("/")[0].rpartition("/")[0] or "/", path, "--python")
+
+
+def _ask_launcher(host: HostAccess, path: str, python: str) -> TargetEnvironment:
+    """Run a launcher (pyenv's, a wrapper) to find out what it launches."""
+    ran = host.run([path, "-I", "-S", "-c", LAUNCHER_SCRIPT])
+    lines = ran.out.splitlines()
+    version = leading_version(lines[2]) if len(lines) > 2 else None
+    if ran.rc != 0 or version is None:
+        output = (ran.err or ran.out).strip().splitlines()
+        why = ran.end or (output[0][:120] if output else f"it ended with {ran.rc}")
+        raise ValueError(
+            f"--python {python} is a script that does not start a Python 3: {why}; {PYTHON_HINT}"
+        )
+    # Without site hooks a virtual environment reports its base Python; pyvenv.cfg identifies it.
+    executable_prefix = lines[1].rpartition("/")[0].rpartition("/")[0]
+    prefix = (
+        executable_prefix if read_if_present(host.stat_path, f"{executable_prefix}/pyvenv.cfg") else lines[0]
+    )
+    return _describe_environment(host, prefix, lines[1], "--python", version)
+
+
+def _find_interpreter(host: HostAccess, prefix: str) -> str | None:
+    """Return the interpreter of a prefix, unless it is missing or a dangling link."""
+    for name in ("python", "python3"):
+        status = host.stat_path(f"{prefix}/bin/{name}")
+        if status and status["kind"] == "file":
+            return f"{prefix}/bin/{name}"
+    return None
+
+
+# -- properties of an environment ---------------------------------------------------------------------
+
+
+def _describe_environment(
+    host: HostAccess, prefix: str, path: str, source: str, version: str | None = None
+) -> TargetEnvironment:
+    settings = parse_pyvenv_config(read_if_present(host.read_text, f"{prefix}/pyvenv.cfg") or "")
+    conda = None if settings else read_if_present(host.list_directory, f"{prefix}/conda-meta")
+    kind = "venv" if settings else "conda" if conda is not None else "system"
+    known_version, where, gap = (
+        (version, source, "") if version else _find_python_version(host, prefix, path, settings, conda or ())
+    )
+    site = _find_site_folders(host, prefix, known_version, kind, settings)
+    return TargetEnvironment(prefix, path, kind, known_version, site, source, where, gap)
+
+
+def parse_pyvenv_config(text: str) -> dict[str, str]:
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip().lower(): value.strip() for name, equals, value in pairs if equals}
+
+
+def _find_python_version(
+    host: HostAccess, prefix: str, path: str, settings: dict[str, str], conda: Iterable[str]
+) -> tuple[str | None, str, str]:
+    """Return the version, its source, and why it is unknown."""
+    configured = settings.get("version") or settings.get("version_info") or ""
+    if configured[:1].isdigit():
+        return ".".join((leading_version(configured) or "").split(".")[:3]), f"{prefix}/pyvenv.cfg", ""
+    for name in conda:
+        words = name.removesuffix(".json").split("-")
+        if words[0] == "python" and len(words) == 3 and words[1][:1].isdigit():
+            return words[1], f"{prefix}/conda-meta/{name}", ""
+    ran = host.run([path, "-V"])
+    output = (ran.out or ran.err).strip()  # Python 2 writes it to stderr
+    if output.startswith("Python ") and (version := leading_version(output[7:])):
+        return version, f"{path} -V", ""
+    return None, f"{path} -V", ran.end or f"{path} -V ended with {ran.rc}"
+
+
+def _find_site_folders(
+    host: HostAccess, prefix: str, version: str | None, kind: str, settings: dict[str, str]
+) -> tuple[str, ...]:
+    """Return the import folders in order; an unknown version is taken from their names."""
+    minors = [".".join(version.split(".")[:2])] if version else _list_python_minors(host, prefix)
+    folders = [f"{prefix}/{lib}/python{minor}/site-packages" for minor in minors for lib in ("lib", "lib64")]
+    shared = settings.get("include-system-site-packages", "").lower() == "true"
+    if kind == "system":
+        folders = [*_user_site_folders(host, minors), *_debian_site_folders(prefix, minors), *folders]
+    elif kind == "conda":
+        folders = [*_user_site_folders(host, minors), *folders]
+    elif shared:
+        base = settings.get("home", "").rpartition("/")[0] or "/usr"
+        theirs = [f"{base}/{lib}/python{minor}/site-packages" for minor in minors for lib in ("lib", "lib64")]
+        folders += [*_user_site_folders(host, minors), *_debian_site_folders(base, minors), *theirs]
+    return _existing_folders(host, folders)
+
+
+def _list_python_minors(host: HostAccess, prefix: str) -> list[str]:
+    names = read_if_present(host.list_directory, f"{prefix}/lib") or ()
+    return [name[6:] for name in names if name.startswith("python3.")]
+
+
+def _user_site_folders(host: HostAccess, minors: list[str]) -> list[str]:
+    home = read_if_present(host.get_env_var, "HOME")
+    if not home or read_if_present(host.get_env_var, "PYTHONNOUSERSITE"):
+        return []
+    base = read_if_present(host.get_env_var, "PYTHONUSERBASE") or f"{home}/.local"
+    return [f"{base}/lib/python{minor}/site-packages" for minor in minors]
+
+
+def _debian_site_folders(prefix: str, minors: list[str]) -> list[str]:
+    if prefix not in ("/usr", "/"):
+        return []
+    local = [f"/usr/local/lib/python{minor}/dist-packages" for minor in minors]
+    return [*local, "/usr/lib/python3/dist-packages"]
+
+
+def _existing_folders(host: HostAccess, folders: list[str]) -> tuple[str, ...]:
+    """Existing folders, once each (lib64 is often a link to lib); unreadable ones are kept."""
+    folder_by_real_path: dict[str, str] = {}
+    for folder in folders:
+        if read_if_present(host.stat_path, folder, default=True):
+            folder_by_real_path.setdefault(read_if_present(host.resolve_path, folder, default=folder), folder)
+    return tuple(folder_by_real_path.values())

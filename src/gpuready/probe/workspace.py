@@ -1,0 +1,194 @@
+"""The folders that a job works in, and the clock: what builds, compilers and downloads need later."""
+
+from __future__ import annotations
+
+from gpuready.model import Fact
+from gpuready.probe import hub
+from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
+from gpuready.probe.fact_keys import WORKSPACE as KEYS
+from gpuready.probe.target_environment import parse_pyvenv_config
+from gpuready.system import AccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.probe.target_environment import TargetEnvironment
+    from gpuready.system import HostAccess
+
+__all__ = ["KEYS", "parse_mountinfo", "probe_workspace"]
+
+MOUNT_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+ROOT_SQUASH_TYPES = ("nfs", "nfs4")
+"""File systems that may map root to nobody."""
+
+
+def probe_workspace(host: HostAccess, target: TargetEnvironment) -> list[Fact]:
+    """Return Python headers, temporary folder, model disk, PATH, year and user."""
+    mounts = MountTable(host)
+    return [
+        _python_headers_fact(host, target),
+        *_temporary_folder_facts(host, mounts),
+        *_model_disk_facts(host, mounts),
+        read_fact("path.unsafe", "PATH", _unsafe_path_entries, host),
+        read_fact("clock.year", "the clock", _current_year, host),
+        read_fact("user.root", "geteuid", _is_root, host),
+    ]
+
+
+def _is_root(host: HostAccess) -> bool:
+    """Whether we are root, who can open and write what the job's user may not."""
+    uid = host.get_user().get("uid")
+    if uid is None:
+        raise AccessError("nobody says who this user is")
+    return bool(uid == 0)
+
+
+# -- Python's headers ---------------------------------------------------------------------------------
+
+
+def _python_headers_fact(host: HostAccess, target: TargetEnvironment) -> Fact:
+    """Whether Python.h is where the environment's compiler flags point: below its base Python."""
+    minor = ".".join((target.version or "").split(".")[:2])
+    if not minor:
+        return Fact(
+            "python.headers", None, target.prefix, gap=target.gap or "the version of Python is unknown"
+        )
+    paths: list[str] = []
+    try:
+        paths += (f"{base}/include/python{minor}/Python.h" for base in _base_prefixes(host, target))
+        header = next((path for path in paths if host.stat_path(path)), None)
+    except AccessError as error:
+        return Fact("python.headers", None, ", ".join(paths) or target.prefix, gap=str(error))
+    return Fact("python.headers", header is not None, header or ", ".join(paths))
+
+
+def _base_prefixes(host: HostAccess, target: TargetEnvironment) -> list[str]:
+    """Prefixes of the base Python of a virtual environment: as configured, and by its real path."""
+    home = parse_pyvenv_config(host.read_text(f"{target.prefix}/pyvenv.cfg") or "").get("home", "")
+    if not home:
+        return [target.prefix]
+    real = read_if_present(host.resolve_path, f"{home}/python3", default="")
+    bases = (home.rpartition("/")[0] or "/usr", real.rpartition("/bin/")[0] if "/bin/" in real else "")
+    return list(dict.fromkeys(base for base in bases if base))
+
+
+# -- the temporary folder -----------------------------------------------------------------------------
+
+
+def _temporary_folder_facts(host: HostAccess, mounts: MountTable) -> list[Fact]:
+    keys = ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free")
+    try:
+        configured = host.get_env_var("TMPDIR")
+        path, source = configured or "/tmp", "TMPDIR" if configured else "TMPDIR is not set"
+        status = host.stat_path(path)
+    except AccessError as error:
+        return gap_facts(keys, str(error), "TMPDIR")
+    exists = status is not None and status["kind"] == "dir"
+    facts = [Fact("tmp.path", path, source), Fact("tmp.exists", exists, path)]
+    if not exists:
+        return [*facts, Fact("tmp.noexec", None, path), Fact("tmp.free", None, path)]
+    free = read_fact("tmp.free", path, lambda: (host.get_disk_space(path) or {}).get("free"))
+    noexec = read_fact(
+        "tmp.noexec", hub.MOUNTINFO_FILE, lambda: "noexec" in mounts.find_mount(path)["options"]
+    )
+    return [*facts, noexec, free]
+
+
+class MountTable:
+    """The mounted file systems, read once."""
+
+    def __init__(self, host: HostAccess):
+        self.host = host
+        self._text: str | None = None
+
+    def find_mount(self, path: str) -> dict[str, Any]:
+        """Return ``type`` and ``options`` of the file system of a path; AccessError if unknown."""
+        if self._text is None:
+            self._text = self.host.read_text(hub.MOUNTINFO_FILE, 1 << 20) or ""
+        return parse_mountinfo(self._text, self.host.resolve_path(path))
+
+
+def parse_mountinfo(text: str, real: str) -> dict[str, Any]:
+    """Return type and options of the mountinfo line with the longest prefix of a path."""
+    best, mount = -1, None
+    for line in text.splitlines():
+        words, _, more = line.partition(" - ")[0].split(), *line.partition(" - ")[1:]
+        if len(words) < 6 or not more.split():
+            continue
+        point = _unescape_mount_point(words[4]).rstrip("/")
+        if len(point) >= best and (real == point or real.startswith(f"{point}/")):
+            best, mount = len(point), {"type": more.split()[0], "options": words[5].split(",")}
+    if mount is None:
+        raise AccessError(
+            f"{hub.MOUNTINFO_FILE} does not have it" if text else f"there is no {hub.MOUNTINFO_FILE}"
+        )
+    return mount
+
+
+def _unescape_mount_point(point: str) -> str:
+    for escape, char in MOUNT_ESCAPES:
+        point = point.replace(escape, char)
+    return point
+
+
+# -- the model disk -----------------------------------------------------------------------------------
+
+
+def _model_disk_facts(host: HostAccess, mounts: MountTable) -> list[Fact]:
+    keys = ("disk.kind", "hub.writable")
+    try:
+        folder = hub.find_hub_cache(host)
+        path, status = hub.find_existing_parent(host, folder, host.stat_path)
+    except AccessError as error:
+        return gap_facts(keys, str(error), hub.CACHE_VARIABLES)
+    return [
+        read_fact("disk.kind", hub.MOUNTINFO_FILE, lambda: mounts.find_mount(path)["type"]),
+        read_fact(
+            "hub.writable",
+            path,
+            lambda: _is_folder_writable(host.get_user().get("uid"), status, mounts.find_mount(path)),
+        ),
+    ]
+
+
+def _is_folder_writable(uid: int | None, status: dict[str, Any], mount: dict[str, Any]) -> bool:
+    """Whether a user may write to a folder; AccessError if that depends on a group or a server."""
+    mode = status.get("mode")
+    if status.get("kind") != "dir" or "ro" in mount["options"]:
+        return False
+    if mode is None or uid is None:
+        raise AccessError("the owner or the user is not known")
+    if uid == 0:
+        if mount["type"] in ROOT_SQUASH_TYPES:
+            raise AccessError(f"root may be nobody on {mount['type']}")
+        return True
+    if uid == status.get("uid"):
+        return bool(mode & 0o200)
+    if mode & 0o022 == 0o020:
+        raise AccessError("it is open to a group, and nobody says whether this user is in it")
+    return bool(mode & 0o002)
+
+
+# -- PATH and the clock -------------------------------------------------------------------------------
+
+
+def _unsafe_path_entries(host: HostAccess) -> tuple[str, ...]:
+    """Entries of PATH where anybody could put a program: relative ones, and world-writable folders."""
+    path = host.get_env_var("PATH")
+    entries = dict.fromkeys(path.split(":")) if path is not None else ()
+    return tuple(entry for entry in entries if not entry.startswith("/") or _is_world_writable(host, entry))
+
+
+def _is_world_writable(host: HostAccess, folder: str) -> bool:
+    status = read_if_present(host.stat_path, folder) or {}
+    return status.get("kind") == "dir" and status["mode"] & 0o1002 == 0o0002
+
+
+def _current_year(host: HostAccess) -> int:
+    import time
+
+    try:
+        return time.gmtime(host.get_wall_time()).tm_year
+    except (ValueError, OverflowError, OSError):
+        raise AccessError("the clock shows no date") from None

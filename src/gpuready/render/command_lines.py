@@ -1,0 +1,47 @@
+"""Command lines that a screen or a script suggests, with the flags the plan was made with."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuready.model.plan import Plan
+
+OPTIONS_WITHOUT_FLAG = ("version", "capability", "fix")
+"""Plan options that no command line takes as a flag."""
+
+
+def build_install_command(plan: Plan) -> tuple[str, ...]:
+    return (
+        "gpuready",
+        "install",
+        _plan_framework_spec(plan),
+        *_iter_plan_flags(plan, plan.options),
+        "-e",
+        ".venv",
+    )
+
+
+def build_check_command(plan: Plan) -> tuple[str, ...]:
+    """The command that checks the environment again after a fix."""
+    flag_names = ("python", "wants", "contract")
+    if plan.options.get("contract"):
+        return ("gpuready", "check", *_iter_plan_flags(plan, flag_names))
+    return ("gpuready", "check", _plan_framework_spec(plan), *_iter_plan_flags(plan, flag_names))
+
+
+def _plan_framework_spec(plan: Plan) -> str:
+    version = f"=={plan.version}" if plan.options.get("version") else ""
+    return plan.framework + version + (f":{plan.variant}" if plan.variant else "")
+
+
+def _iter_plan_flags(plan: Plan, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        value = plan.options.get(name)
+        if not value or name in OPTIONS_WITHOUT_FLAG:
+            continue
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            yield f"--{name}"
+            if one is not True:
+                yield str(one)

@@ -1,0 +1,228 @@
+"""A one-line summary of each rule family, formatted from facts only; nothing is judged here."""
+
+from __future__ import annotations
+
+from gpuready.model import NOT_STATED
+from gpuready.render import units
+from gpuready.render.escape import escape_unprintable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from gpuready.model import Contract, Fact, Facts
+
+    ValueFormatter = Callable[[Any], str]
+
+_VENDOR_PREFIXES = ("NVIDIA ", "Tesla ", "GeForce ", "AMD ", "Intel(R) ")
+
+
+def summarize_machine(facts: Facts) -> str:
+    """``8 x H100 80GB, Ubuntu 22.04``, for the header."""
+    system = _fact_phrase(facts, "os.pretty", "OS", lambda v: str(v).removesuffix(" LTS"))
+    return escape_unprintable(", ".join(part for part in (_format_gpu_names(facts), system) if part))
+
+
+def summarize_family(name: str, facts: Facts, contract: Contract) -> str:
+    """One line for a family; ``not stated`` where a what-if has no facts of it."""
+    summarize = _FAMILY_SUMMARIES.get(name)
+    if summarize is None:
+        return ""
+    if name in ("gpu", "driver") and (missing := _describe_missing_fact(facts.fact(_KEY_FACTS[name]))):
+        return missing
+    phrases = [part for part in summarize(facts, contract) if part]
+    return escape_unprintable(", ".join(phrases)) or NOT_STATED
+
+
+def summarize_proofs(ran: Sequence[Fact]) -> str:
+    """``matmul, nccl; failed: fp8``: executed proofs by outcome."""
+    groups: dict[str, list[str]] = {"": [], "failed: ": [], "unknown: ": []}
+    for fact in ran:
+        kind = "unknown: " if fact.gap else "" if fact.value is True else "failed: "
+        groups[kind].append(escape_unprintable(fact.key).removeprefix("can."))
+    return "; ".join(kind + ", ".join(names) for kind, names in groups.items() if names)
+
+
+# -- families -------------------------------------------------------------------------------------------
+
+
+def _summarize_gpu(facts: Facts, contract: Contract) -> list[str]:
+    if facts.value_if_known("gpu.count") in (0, None):
+        return ["no GPU"]
+    return [
+        _fact_phrase(
+            facts, "gpu.capability", "capability", lambda v: "capability " + _join_distinct_values(v)
+        ),
+        _fact_phrase(facts, "gpu.memory", "memory", _format_total_memory),
+        _fact_phrase(facts, "gpu.nvlink", "NVLink", lambda v: "NVLink" if any(_as_tuple(v)) else "no NVLink")
+        if facts.value_if_known("gpu.count") != 1
+        else "",
+        _fact_phrase(facts, "gpu.mig", "MIG", lambda v: "MIG on" if "on" in _as_tuple(v) else "no MIG"),
+    ]
+
+
+def _summarize_driver(facts: Facts, contract: Contract) -> list[str]:
+    version, cuda = facts.value_if_known("driver.version"), facts.value_if_known("driver.cuda")
+    if version is None:
+        return ["no NVIDIA driver"]
+    return [
+        f"{version} (CUDA {cuda})" if cuda else str(version),
+        "from Windows" if facts.value_if_known("driver.wsl") is True else "",
+        "cuda-compat in use" if facts.value_if_known("driver.compat") else "",
+    ]
+
+
+def _summarize_toolchain(facts: Facts, contract: Contract) -> list[str]:
+    """Present tools, then absent ones after a semicolon."""
+    tools = {"toolkit.version": "nvcc", "compiler.gcc": "gcc", "compiler.ninja": "ninja"}
+    seen = [_fact_phrase(facts, key, name, _name_and_value(name)) for key, name in tools.items()]
+    missing = [f"no {name}" for key, name in tools.items() if _is_confirmed_absent(facts.fact(key))]
+    there = ", ".join(part for part in seen if part)
+    return ["; ".join(part for part in (there, ", ".join(missing)) if part)]
+
+
+def _summarize_packages(facts: Facts, contract: Contract) -> list[str]:
+    own = contract.distribution or contract.framework
+    named = {
+        "python.version": "Python",
+        _torch_version_key(facts): "torch",
+        "package.transformers": "transformers",
+    }
+    phrases = [_fact_phrase(facts, key, n, _name_and_value(n), f"no {n}") for key, n in named.items()]
+    # The header already shows the framework's version: add it only where it differs.
+    if f"package.{own}" not in named and facts.value_if_known(f"package.{own}") != contract.version:
+        phrases.append(_fact_phrase(facts, f"package.{own}", own, _name_and_value(own), f"no {own}"))
+    return phrases
+
+
+def _torch_version_key(facts: Facts) -> str:
+    """The version torch reports, which includes its CUDA build; else the one of its metadata."""
+    return "torch.version" if facts.value_if_known("torch.version") else "package.torch"
+
+
+def _summarize_memory(facts: Facts, contract: Contract) -> list[str]:
+    model = facts.value_if_known("job.parameters")
+    return [
+        "no GPU"
+        if facts.value_if_known("gpu.count") == 0
+        else _fact_phrase(facts, "gpu.memory", "GPU memory", _format_memory_on_gpus),
+        f"model of {units.format_parameter_count(model)} parameters" if model else "",
+    ]
+
+
+def _summarize_capability(facts: Facts, contract: Contract) -> list[str]:
+    wants = _as_tuple(facts.value_if_known("job.wants") or ())
+    return ["the job asks for " + (", ".join(str(w) for w in wants) or "nothing special")]
+
+
+def _summarize_system(facts: Facts, contract: Contract) -> list[str]:
+    container = facts.value_if_known("os.container")
+    return [
+        str(container) if container and container != "none" else "",
+        _fact_phrase(
+            facts, "system.shm", "/dev/shm", lambda v: "/dev/shm " + _format_byte_size(v), "no /dev/shm"
+        ),
+        _fact_phrase(facts, "memory.total", "RAM", lambda v: f"{_format_nominal_memory(v)} RAM"),
+        f"limit {_format_nominal_memory(facts.value_if_known('memory.limit'))}"
+        if facts.value_if_known("memory.limit")
+        else "",
+    ]
+
+
+def _summarize_network(facts: Facts, contract: Contract) -> list[str]:
+    return [
+        _fact_phrase(facts, "nccl.version", "NCCL", _name_and_value("NCCL"), "no NCCL"),
+        _fact_phrase(facts, "net.interface", "interface", str, "no interface"),
+        _fact_phrase(facts, "net.ib", "RDMA", _format_rdma_devices, "no RDMA"),
+    ]
+
+
+_KEY_FACTS = {"gpu": "gpu.count", "driver": "driver.version"}
+"""The fact a family cannot be summarized without."""
+
+_FAMILY_SUMMARIES = {
+    "gpu": _summarize_gpu,
+    "driver": _summarize_driver,
+    "toolchain": _summarize_toolchain,
+    "packages": _summarize_packages,
+    "memory": _summarize_memory,
+    "capability": _summarize_capability,
+    "system": _summarize_system,
+    "network": _summarize_network,
+}
+
+# -- phrases --------------------------------------------------------------------------------------------
+
+
+def _fact_phrase(facts: Facts, key: str, name: str, format_value: ValueFormatter, absent: str = "") -> str:
+    """One fact's part of a line: empty where it is not stated, ``NAME unknown`` where it could not be read."""
+    fact = facts.fact(key)
+    if fact.gap:
+        return "" if fact.gap == NOT_STATED else f"{name} unknown"
+    return absent if fact.value is None else format_value(fact.value)
+
+
+def _name_and_value(name: str) -> ValueFormatter:
+    return lambda value: f"{name} {value}"
+
+
+def _format_rdma_devices(devices: Any) -> str:
+    return units.format_count(len(_as_tuple(devices)), "RDMA device") if devices else "no RDMA"
+
+
+def _describe_missing_fact(fact: Fact) -> str:
+    if fact.gap == NOT_STATED:
+        return NOT_STATED
+    return f"unknown, {escape_unprintable(fact.gap)}" if fact.gap else ""
+
+
+def _is_confirmed_absent(fact: Fact) -> bool:
+    return fact.value is None and not fact.gap
+
+
+def _format_gpu_names(facts: Facts) -> str:
+    count = facts.fact("gpu.count")
+    if count.gap:
+        return "" if count.gap == NOT_STATED else "GPU unknown"
+    names = [shorten_gpu_name(str(name)) for name in _as_tuple(facts.value_if_known("gpu.name") or ())]
+    if names:
+        return ", ".join(units.group_repeated(names))
+    return units.format_count(count.value, "GPU") if count.value else "no GPU"
+
+
+def shorten_gpu_name(name: str) -> str:
+    """``NVIDIA H100 80GB HBM3`` -> ``H100 80GB``: without vendor and memory type."""
+    for maker in _VENDOR_PREFIXES:
+        name = name.removeprefix(maker)
+    words = name.split(" ")
+    return " ".join(w for w in words if not (w.startswith("HBM") and len(words) > 1))
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _join_distinct_values(value: Any) -> str:
+    return " and ".join(dict.fromkeys(str(v) for v in _as_tuple(value)))
+
+
+def _format_total_memory(value: Any) -> str:
+    sizes = _as_tuple(value)
+    return (
+        units.format_total_memory(sizes)
+        if all(units.is_byte_count(s) for s in sizes)
+        else units.format_any_value(value)
+    )
+
+
+def _format_memory_on_gpus(value: Any) -> str:
+    return f"{_format_total_memory(value)} on {units.format_count(len(_as_tuple(value)), 'GPU')}"
+
+
+def _format_nominal_memory(value: Any) -> str:
+    return units.format_nominal_memory(value) if units.is_byte_count(value) else units.format_any_value(value)
+
+
+def _format_byte_size(value: Any) -> str:
+    return units.format_bytes(value) if units.is_byte_count(value) else units.format_any_value(value)

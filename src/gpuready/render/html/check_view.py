@@ -1,0 +1,142 @@
+"""The view of one Report: the same text as the terminal, in the same order."""
+
+from __future__ import annotations
+
+from gpuready.model import NOT_STATED
+from gpuready.render import check_report, facts_summary, units
+from gpuready.render import finding as findings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from gpuready.model import Fact, Facts, Finding, FixStep, Report, Requirement, UndecidedRule
+
+MARK_SYMBOLS = {"error": "✗", "warning": "!", "undecided": "?", "ok": "✓", "info": "i"}
+MARK_WORDS = {"error": "error", "warning": "warning", "undecided": "open", "ok": "holds", "info": "note"}
+VERDICT_ROLES = {"not-ready": "error", "undecided": "undecided", "ready": "ok", "clear": "ok"}
+
+
+def mark_view(kind: str) -> dict[str, str]:
+    """A symbol, its colour and its word: never the colour alone."""
+    return {"kind": kind, "sign": MARK_SYMBOLS[kind], "says": MARK_WORDS[kind]}
+
+
+def build_check_view(report: Report) -> dict[str, Any]:
+    serious = [f for f in report.findings if f.severity != "info"]
+    return {
+        "name": report.contract.name,
+        "title": report.contract.title,
+        "says": report.contract.says,
+        "host": report.facts.host,
+        "machine": facts_summary.summarize_machine(report.facts),
+        "verdict": check_report.verdict_words(report),
+        "mark": mark_view(VERDICT_ROLES[report.verdict]),
+        "counts": check_report.count_phrases(report),
+        "ladder": [
+            {"mark": mark_view(kind), "name": name, "says": says, "count": count}
+            for kind, name, says, count in check_report.build_family_rows(report)
+        ],
+        "findings": [finding_view(one) for one in serious],
+        "infos": [finding_view(one) for one in report.findings if one.severity == "info"],
+        "undecided": [_undecided_view(several) for several in check_report.group_undecided(report)],
+        "unstated": _unstated_view(report.unstated),
+        "ignored": [{"finding": finding_view(one.finding), "reason": one.reason} for one in report.ignored],
+        "held": _passed_rules_view(report),
+        "ways": check_report.list_next_commands(report),
+        "catalog": report.catalog,
+        "strict": report.strict,
+    }
+
+
+def finding_view(one: Finding) -> dict[str, Any]:
+    kind = one.severity if one.severity in MARK_SYMBOLS else "info"
+    rows = [("found", *_found_fact_view(fact)) for fact in one.found]
+    rows += [("needs", *_needed_view(need)) for need in one.needs]
+    return {
+        "code": one.code,
+        "severity": one.severity,
+        "mark": mark_view(kind),
+        "says": one.says,
+        "evidence": rows,
+        "so": one.so,
+        "fix": [step_view(each) for each in one.fix],
+    }
+
+
+def step_view(one: FixStep) -> dict[str, Any]:
+    return {"does": one.does, "run": one.run, "safety": findings.describe_safety(one)}
+
+
+def _found_fact_view(fact: Fact) -> tuple[str, str, str]:
+    source = fact.gap if fact.gap and fact.gap != NOT_STATED else fact.source
+    return fact.key, units.format_fact_value(fact), source
+
+
+def _needed_view(need: Requirement) -> tuple[str, str, str]:
+    when = findings.format_condition(need.when) if need.when else ""
+    return (
+        need.key,
+        findings.format_need_value(need.want),
+        "; ".join(part for part in (need.cite, when) if part),
+    )
+
+
+def _undecided_view(several: list[UndecidedRule]) -> dict[str, Any]:
+    """Rules that are undecided for the same reason."""
+    missing = {fact.key: fact.gap for one in several for fact in one.missing}
+    return {
+        "rules": [(one.code, findings.lowercase_opener(one.says), one.severity) for one in several],
+        "keys": list(missing),
+        "why": list(dict.fromkeys(missing.values())),
+    }
+
+
+def _unstated_view(several: Iterable[UndecidedRule]) -> list[tuple[str, list[str]]]:
+    """Facts that are not stated, with the rules that need them."""
+    codes_by_fact: dict[str, list[str]] = {}
+    for one in several:
+        for fact in one.missing:
+            codes_by_fact.setdefault(fact.key, []).append(one.code)
+    return list(codes_by_fact.items())
+
+
+def _passed_rules_view(report: Report) -> list[dict[str, Any]]:
+    facts = report.facts.without_tracking()
+    return [
+        {"code": one.code, "read": [(key, units.format_fact_value(facts.fact(key))) for key in one.read]}
+        for one in report.judged
+    ]
+
+
+# -- fact table -------------------------------------------------------------------------------------------------
+
+FACT_GROUPS = {"env": "environment", "package": "packages", "can": "proofs", "bench": "bench", "job": "job"}
+
+
+def build_fact_table(facts: Facts) -> list[dict[str, str]]:
+    """All facts by group: the machine first, then the job, the environment and the packages."""
+    rows = []
+    for fact in facts:
+        if fact.gap == NOT_STATED:
+            continue
+        family, _, rest = fact.key.partition(".")
+        group = FACT_GROUPS.get(family, "machine")
+        if fact.key in ("env.names", "proof.results"):
+            continue
+        short_key = group in ("environment", "packages")
+        state = "unknown" if fact.gap else "absent" if fact.value is None else ""
+        source = f"{fact.gap} ({fact.source})" if fact.gap and fact.source else fact.gap or fact.source
+        rows.append(
+            {
+                "group": group,
+                "key": rest if short_key else fact.key,
+                "value": units.format_fact_value(fact),
+                "state": state,
+                "source": source,
+                "how": fact.how,
+            }
+        )
+    order = ["machine", "job", "environment", "packages", "proofs", "bench"]
+    return sorted(rows, key=lambda row: order.index(row["group"]))

@@ -1,0 +1,217 @@
+"""The fleet view: one symbol per node, sets of alike nodes, and each figure with its outliers."""
+
+from __future__ import annotations
+
+from gpuready.render.fleet import expand_node_set
+from gpuready.render.fleet_html import classify_nodes
+from gpuready.render.html.check_view import VERDICT_ROLES, finding_view, mark_view
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from gpuready.model import Finding
+    from gpuready.model.fleet import FleetReport
+
+NODE_KINDS = {
+    "ok": ("like the others", "h10v10h-10z"),
+    "differs": ("differs or is slow", "m5 0l5 10h-10z"),
+    "bad": ("not ready, or to be avoided", "h10v10h-10zm2 2l6 6m0-6l-6 6"),
+    "undecided": ("undecided", "m5 0a5 5 0 1 0 .01 0z"),
+    "silent": ("no answer", "m1 1h8v8h-8z"),
+    "held": ("held back by the scheduler", "m0 3h10v4h-10z"),
+}
+"""The meaning of a symbol, and its shape in a square of ten: each kind differs in shape, not only in colour."""
+NODE_PITCH = 14
+MAX_NODE_SETS = 200
+"""Node sets shown; the JSON has all."""
+
+
+def build_fleet_view(report: FleetReport) -> dict[str, Any]:
+    kind_by_node = {name: kind for name, (kind, _) in classify_nodes(report).items()}
+    columns = _node_columns(report)
+    sets = _group_like_nodes(kind_by_node, columns)
+    return {
+        "report": report,
+        "many": f"{report.nodes:,} " + ("node" if report.nodes == 1 else "nodes"),
+        "verdict": report.verdict.replace("-", " "),
+        "mark": mark_view(VERDICT_ROLES[report.verdict]),
+        "map": _node_map(kind_by_node, sets, columns),
+        "columns": [name for name, _ in columns],
+        "sets": sets[:MAX_NODE_SETS],
+        "more": max(len(sets) - MAX_NODE_SETS, 0),
+        "key": [
+            (kind, says, shape, f"{sum(k == kind for k in kind_by_node.values()):,}")
+            for kind, (says, shape) in NODE_KINDS.items()
+        ],
+        "findings": [_fleet_finding_view(one) for one in report.findings],
+        "figures": [_figure_strip(name, rows, report) for name, rows in report.figures.items() if rows],
+    }
+
+
+def _fleet_finding_view(one: Finding) -> dict[str, Any]:
+    """Without the fleet-wide tables, which the page shows separately."""
+    return finding_view(
+        one.replace(found=tuple(f for f in one.found if not f.key.startswith("fleet.")), needs=())
+    )
+
+
+# -- nodes by column --------------------------------------------------------------------------------------------
+
+
+def _node_columns(report: FleetReport) -> list[tuple[str, dict[str, tuple[str, str]]]]:
+    """Column names, and for each node with a value its kind and words."""
+    silent_states = {"dead", "slow", "refused", "garbled"}
+    columns = [
+        (
+            "answer",
+            _cells_by_node(
+                {
+                    k: ("silent" if k in silent_states else "held", k)
+                    for k in report.states
+                    if k != "answered"
+                },
+                report.states,
+            ),
+        )
+    ]
+    verdict_kinds = {"not-ready": "bad", "undecided": "undecided"}
+    verdict_cells = {
+        k: (verdict_kinds.get(k, "ok"), k.replace("-", " ")) for k in report.verdicts if k in verdict_kinds
+    }
+    columns.append(("verdict", _cells_by_node(verdict_cells, report.verdicts)))
+    for one in report.drift:
+        cells = _cells_by_node(
+            {g.value: ("differs", g.value) for g in one.groups}, {g.value: g.nodes for g in one.groups}
+        )
+        columns.append((one.key or one.facet, cells))
+    outlier_cells: dict[str, dict[str, tuple[str, str]]] = {}
+    for outlier in report.outliers:
+        outlier_cells.setdefault(outlier.figure, {})[outlier.node] = "differs", f"{outlier.share:+.0%}"
+    columns += list(outlier_cells.items())
+    columns.append(("avoid", _cells_by_node({code: ("bad", code) for code in report.blames}, report.blames)))
+    return [(name, cells) for name, cells in _merge_columns(columns) if cells]
+
+
+def _cells_by_node(says: dict[str, tuple[str, str]], sets: dict[str, str]) -> dict[str, tuple[str, str]]:
+    return {name: cell for word, cell in says.items() for name in expand_node_set(sets[word])}
+
+
+def _merge_columns(
+    columns: list[tuple[str, dict[str, tuple[str, str]]]],
+) -> list[tuple[str, dict[str, tuple[str, str]]]]:
+    """One column per name: a fact that differs in several strata appears once."""
+    merged: dict[str, dict[str, tuple[str, str]]] = {}
+    for name, cells in columns:
+        merged.setdefault(name, {}).update(cells)
+    return list(merged.items())
+
+
+def _group_like_nodes(
+    kind_by_node: dict[str, str], columns: list[tuple[str, dict[str, tuple[str, str]]]]
+) -> list[dict[str, Any]]:
+    """Nodes that are alike in every column, those with the most problems first."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for name in kind_by_node:
+        alike.setdefault(tuple(cells.get(name) for _, cells in columns), []).append(name)
+    rows = [
+        {
+            "nodes": fold_node_names(several),
+            "count": len(several),
+            "many": f"{len(several):,}",
+            "cells": cells,
+            "names": several,
+        }
+        for cells, several in alike.items()
+    ]
+    return sorted(rows, key=lambda row: (-sum(cell is not None for cell in row["cells"]), -row["count"]))
+
+
+def fold_node_names(several: Iterable[str]) -> str:
+    """``n01 n02 n05`` -> ``n[01-02,05]``: names that differ only in their final number."""
+    groups: dict[tuple[str, int], list[int]] = {}
+    unnumbered = []
+    for name in several:
+        stem = name.rstrip("0123456789")
+        digits = name[len(stem) :]
+        if digits and digits.isascii() and len(digits) < 12:
+            groups.setdefault((stem, len(digits)), []).append(int(digits))
+        else:
+            unnumbered.append(name)
+    folded = [
+        _format_number_ranges(stem, width, sorted(numbers)) for (stem, width), numbers in groups.items()
+    ]
+    return ",".join([*folded, *unnumbered])
+
+
+def _format_number_ranges(stem: str, width: int, numbers: list[int]) -> str:
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    range_texts = [f"{a:0{width}d}" if a == b else f"{a:0{width}d}-{b:0{width}d}" for a, b in spans]
+    return f"{stem}{range_texts[0]}" if len(numbers) == 1 else f"{stem}[{','.join(range_texts)}]"
+
+
+# -- map --------------------------------------------------------------------------------------------------------
+
+
+def _node_map(kind_by_node: dict[str, str], sets: list[dict[str, Any]], columns: list[Any]) -> dict[str, Any]:
+    """One path per kind: ten thousand nodes are six elements."""
+    order = list(kind_by_node)
+    across = 32 if len(order) <= 256 else 64 if len(order) <= 4096 else 128
+    paths: dict[str, list[str]] = {}
+    for at, name in enumerate(order):
+        kind = kind_by_node[name]
+        x, y = at % across * NODE_PITCH, at // across * NODE_PITCH
+        paths.setdefault(kind, []).append(f"M{x} {y}{NODE_KINDS[kind][1]}")
+    set_by_node = {name: n for n, row in enumerate(sets) for name in row["names"]}
+    return {
+        "width": min(len(order), across) * NODE_PITCH,
+        "height": -(-len(order) // across) * NODE_PITCH,
+        "paths": {kind: "".join(paths[kind]) for kind in NODE_KINDS if kind in paths},
+        "data": {
+            "names": order,
+            "set": [set_by_node[name] for name in order],
+            "kinds": "".join(str(list(NODE_KINDS).index(kind_by_node[name])) for name in order),
+            "cells": [[list(cell) if cell else None for cell in row["cells"]] for row in sets],
+            "columns": [name for name, _ in columns],
+            "shapes": [[kind, says, shape] for kind, (says, shape) in NODE_KINDS.items()],
+            "across": across,
+            "pitch": NODE_PITCH,
+        },
+    }
+
+
+# -- figures ----------------------------------------------------------------------------------------------------
+
+STRIP_WIDTH = 1000
+
+
+def _figure_strip(name: str, rows: dict[str, tuple[float, ...]], report: FleetReport) -> dict[str, Any]:
+    """All values of one figure on a line; outliers are named."""
+    values = sorted(value for several in rows.values() for value in several)
+    low, high = values[0], values[-1]
+    scale = (STRIP_WIDTH - 20) / ((high - low) or 1)
+    places = [10 + (value - low) * scale for value in values]
+    outliers = [one for one in report.outliers if one.figure == name]
+    return {
+        "name": name,
+        "ticks": "".join(dict.fromkeys(f"M{x:.1f} 8v16" for x in places)),
+        "middle": 10 + (values[len(values) // 2] - low) * scale,
+        "far": [
+            {
+                "x": min(max(10 + (one.value - low) * scale, 10), STRIP_WIDTH - 10),
+                "node": one.node,
+                "share": f"{one.share:+.0%}",
+            }
+            for one in outliers
+        ],
+        "low": f"{low:,.4g}",
+        "high": f"{high:,.4g}",
+        "median": f"{values[len(values) // 2]:,.4g}",
+        "count": f"{len(values):,}",
+    }

@@ -1,0 +1,126 @@
+"""The template engine: all text is HTML-escaped, and deceptive characters are written out."""
+
+from __future__ import annotations
+
+from gpuready.render import finding, units
+from gpuready.render.escape import escape_unprintable, quote_command_words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from jinja2 import Environment
+
+_environment_cache: dict[str, Environment] = {}
+
+
+def template_environment() -> Environment:
+    """The shared environment: autoescape on, undefined names are errors."""
+    if not _environment_cache:
+        from os.path import dirname
+
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+        templates = Environment(
+            loader=FileSystemLoader(f"{dirname(__file__)}/templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=escape_template_value,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
+        templates.filters |= TEMPLATE_FILTERS | {"inert": lambda data: _embed_json(_compact_json(data))}
+        templates.globals |= {"counted": units.format_count}
+        _environment_cache["one"] = templates
+    return _environment_cache["one"]
+
+
+def escape_template_value(value: Any) -> Any:
+    """Escape control characters, bidirectional marks and the like, as on the screen."""
+    return value if hasattr(value, "__html__") else escape_unprintable(value)
+
+
+def render_page_template(view: dict[str, Any], document: str) -> str:
+    """The whole page. Its own style and script are allowed by hash, and nothing else is."""
+    templates = template_environment()
+    style, script = _template_source("style.css"), _template_source("script.js")
+    policy = (
+        f"default-src 'none'; style-src '{_csp_hash(style)}'; script-src '{_csp_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return templates.get_template("page.html").render(
+        **view,
+        policy=policy,
+        style=_trusted_markup(style),
+        script=_trusted_markup(script),
+        document=_embed_json(document),
+    )
+
+
+def render_fragment_template(view: dict[str, Any]) -> str:
+    return (
+        template_environment()
+        .get_template("fragment.html")
+        .render(one=view, style=_trusted_markup(_template_source("fragment.css")))
+    )
+
+
+def _template_source(name: str) -> str:
+    loader = template_environment().loader
+    assert loader is not None
+    return loader.get_source(template_environment(), name)[0]
+
+
+def _trusted_markup(source: str) -> Any:
+    """Our own style and script: the only text that is not escaped."""
+    from markupsafe import Markup
+
+    return Markup(source)
+
+
+def _compact_json(data: Any) -> str:
+    import json
+
+    return json.dumps(data, separators=(",", ":"))
+
+
+def _embed_json(document: str) -> Any:
+    """JSON inside a script element: nothing in it can end the element or start a comment."""
+    from markupsafe import Markup
+
+    for char in "<>&":
+        document = document.replace(char, f"\\u{ord(char):04x}")
+    document = document.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return Markup(document)
+
+
+def _csp_hash(text: str) -> str:
+    from base64 import b64encode
+    from hashlib import sha256
+
+    return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
+
+
+def _command_filter(words: tuple[str, ...]) -> str:
+    return " ".join(quote_command_words(words))
+
+
+def _lines_filter(text: str) -> list[str]:
+    return text.splitlines()
+
+
+def _words_filter(text: str) -> str:
+    """``not-ready`` -> ``not ready``"""
+    return text.replace("-", " ")
+
+
+TEMPLATE_FILTERS = {
+    "command": _command_filter,
+    "lines": _lines_filter,
+    "words": _words_filter,
+    "value": units.format_fact_value,
+    "size": units.format_bytes,
+    "seconds": units.format_seconds,
+    "want": finding.format_need_value,
+}

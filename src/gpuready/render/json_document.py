@@ -1,0 +1,51 @@
+"""JSON documents: record fields are the keys, and the schema comes first."""
+
+from __future__ import annotations
+
+from gpuready import __version__
+from gpuready.model import EXIT_CODES, SCHEMA, worst_verdict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from gpuready.model import Facts, Report
+
+
+def format_json_document(fields: Mapping[str, Any]) -> str:
+    """Format fields as ASCII JSON text, with the schema and the gpuready version first."""
+    import json
+
+    content = {"schema": SCHEMA, "gpuready": __version__} | dict(fields)
+    return json.dumps(_replace_nonfinite(content), indent=2, default=str) + "\n"
+
+
+def report_json_fields(one: Report) -> dict[str, Any]:
+    """A Report with its verdict; ``host`` is the machine of its facts."""
+    return {"verdict": one.verdict, "exit": one.exit, "host": one.facts.host} | one.to_json()
+
+
+def reports_json_fields(several: Sequence[Report]) -> dict[str, Any]:
+    """Several Reports, each judged alone, under the worst of their verdicts."""
+    verdict = worst_verdict(r.verdict for r in several)
+    return {
+        "verdict": verdict,
+        "exit": EXIT_CODES[verdict],
+        "reports": [report_json_fields(r) for r in several],
+    }
+
+
+def facts_json_fields(facts: Facts) -> dict[str, Any]:
+    return {"host": facts.host, "facts": facts.to_json()}
+
+
+def _replace_nonfinite(value: Any) -> Any:
+    """Turn infinity and NaN, which JSON lacks but a recording may contain, into text."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(k): _replace_nonfinite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_replace_nonfinite(v) for v in value]
+    return value

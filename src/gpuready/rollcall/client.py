@@ -1,0 +1,338 @@
+"""The side of every rank but 0: find rank 0, send the hello, receive the answer."""
+
+from __future__ import annotations
+
+import time
+
+from gpuready.rollcall import beacon, endpoint, job_identity, wire
+from gpuready.rollcall.endpoint import escape_text
+from gpuready.rollcall.rank_register import RollcallFault
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gpuready.cluster import Rendezvous
+    from gpuready.rollcall.hello import Hello
+    from gpuready.rollcall.server_message import ServerMessage
+
+    CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
+    InquireStore = Callable[[str, int], Mapping[str, object] | None]
+
+PATIENCE_SECONDS = (
+    2.5  # for a name or route that is missing, of the 3 s for the greeting; a refused port may only be early
+)
+GREET_SECONDS = 3.0
+BEACON_DELAY_SECONDS = 1.5  # a port must be refused this long before another beacon counts
+SLACK_SECONDS = 4.0  # for the answer after the window, which rank 0 ends
+ADDRESS_FIX = "set MASTER_ADDR to an address of rank 0's host that this host can reach"
+
+
+class RankRejected(Exception):
+    """This rank may not start; the faults say why."""
+
+    def __init__(self, *faults: RollcallFault) -> None:
+        super().__init__("; ".join(map(str, faults)))
+        self.faults = faults
+
+
+class RollcallClient:
+    """One rank's part in a roll-call."""
+
+    def __init__(
+        self, rendezvous: Rendezvous, own_hello: Hello, token: str, inquire: InquireStore | None = None
+    ) -> None:
+        self.rendezvous, self.own_hello, self.token, self.inquire = rendezvous, own_hello, token, inquire
+        self.address_text = f"{rendezvous.address}:{rendezvous.port}"
+        self.started = time.monotonic()
+        self.until = self.started + own_hello.left
+        self.reached = endpoint.ReachResult()
+        self.peer = ""
+        self.rank_holder = 0  # pid that already has this rank, if any
+        self.server_name = "rank 0"
+
+    def join_rollcall(self, run_calls: CallRunner) -> dict[str, object]:
+        """Return rank 0's answer; RankRejected if there is none or it is negative."""
+        conn, greeting = self._connect_and_greet()
+        self.server_name = (
+            f"rank 0 ({escape_text(greeting.get('host'))[:80]}, pid {escape_text(greeting.get('pid'))[:10]})"
+        )
+        with conn:
+            self.peer = str(conn.getpeername()[0])
+            waited = time.monotonic() - self.started
+            current_hello = self.own_hello.replace(
+                left=max(0.1, self.until - time.monotonic()),
+                resolved=self.reached.addresses,
+                clock=self.own_hello.clock + waited,
+            )
+            return self._exchange_messages(conn, current_hello, greeting, run_calls)
+
+    def _exchange_messages(
+        self,
+        conn: socket.socket,
+        own_hello: Hello,
+        greeting: Mapping[str, object],
+        run_calls: CallRunner,
+    ) -> dict[str, object]:
+        salt, rest = str(greeting.get("salt")), b""
+        conn.sendall(wire.encode_message(own_hello.to_json(), self.token, salt))
+        while True:
+            try:
+                line, rest = wire.read_line(conn, self.until + SLACK_SECONDS, rest)
+                reply = self._decode_reply(line, salt, greeting)
+            except wire.ProtocolError as error:
+                raise RankRejected(self._lost_server_fault(error)) from None
+            if reply.dial is not None:
+                conn.sendall(wire.encode_message({"dialled": run_calls(reply.dial)}, self.token, salt))
+            elif reply.refused:
+                raise RankRejected(*reply.refused)
+            elif reply.go is not None:
+                return reply.go.to_json()
+
+    def _decode_reply(self, line: bytes, salt: str, greeting: Mapping[str, object]) -> ServerMessage:
+        try:
+            reply = wire.decode_message(line, self.token, salt)
+        except (PermissionError, ValueError):
+            reply = _decode_unsealed(line)
+            if isinstance(reply, dict) and "elsewhere" not in reply:
+                reply = None  # without a valid seal only a rejection is accepted
+        if not isinstance(reply, dict):
+            raise wire.ProtocolError("odd", line[:100])
+        if "elsewhere" in reply:
+            raise RankRejected(self._other_job_fault(str(reply["elsewhere"]), greeting))
+        from gpuready.rollcall.server_message import parse_server_message
+
+        try:
+            return parse_server_message(reply)
+        except ValueError:
+            raise wire.ProtocolError("odd", line[:100]) from None
+
+    # -- finding rank 0 -----------------------------------------------------------------------------
+
+    def _connect_and_greet(self) -> tuple[socket.socket, dict[str, object]]:
+        while True:
+            conn = self._connect_to_server()
+            try:
+                return conn, exchange_greeting(
+                    conn, min(GREET_SECONDS, max(0.5, self.until - time.monotonic()))
+                )
+            except wire.ProtocolError as error:
+                conn.close()
+                # A store that is being closed may have accepted the connection.
+                if error.why != "closed" or error.received or time.monotonic() > self.started + 2:
+                    raise RankRejected(self._stranger_fault(error)) from None
+                time.sleep(0.2)
+
+    def _connect_to_server(self) -> socket.socket:
+        pause = 0.005
+        while True:
+            left = self.until - time.monotonic()
+            conn, self.reached = endpoint.connect_to_host(
+                self.rendezvous.address, self.rendezvous.port, max(0.2, min(PATIENCE_SECONDS, left))
+            )
+            if conn is not None:
+                return conn
+            waited = time.monotonic() - self.started
+            if waited >= self._seconds_to_try() or time.monotonic() >= self.until:
+                self._report_other_port(True)
+                raise RankRejected(self._unreached_fault(waited))
+            if self.reached.why == "refused" and waited > BEACON_DELAY_SECONDS:
+                self._report_other_port(False)
+            time.sleep(min(pause, max(0.01, self.until - time.monotonic())))
+            pause = min(pause * 1.5, 0.25)
+
+    def _seconds_to_try(self) -> float:
+        """How long to try: the whole window for a refused port, as rank 0 may be late, and in Kubernetes for
+        a name too.
+        """
+        window = self.until - self.started
+        if self.reached.why != "refused":
+            return window if self.rendezvous.launcher == "kubernetes" else min(PATIENCE_SECONDS, window)
+        elsewhere = self.rendezvous.nodes > 1 and self.rendezvous.node > 0
+        if elsewhere and all(map(endpoint.is_loopback_address, self.reached.addresses)):
+            return min(PATIENCE_SECONDS, window)
+        return window
+
+    def _report_other_port(self, last: bool) -> None:
+        """If rank 0 of this job listens at another port of this host, report it to all, so that no rank waits."""
+        for name in beacon.list_beacons():
+            conn = beacon.connect_beacon(name)
+            if conn is None:
+                continue
+            with conn:
+                try:
+                    greeting = exchange_greeting(conn, 1.0)
+                except wire.ProtocolError:
+                    continue
+                if self._is_same_job(greeting):
+                    self._send_trouble(conn, greeting)
+
+    def _is_same_job(self, greeting: Mapping[str, object]) -> bool:
+        missing = greeting.get("missing")
+        their_job = (greeting.get("run"), greeting.get("world"), greeting.get("family"))
+        own_job = (self.rendezvous.run_id, self.rendezvous.world_size, self.own_hello.family)
+        return their_job == own_job and isinstance(missing, list) and self.rendezvous.rank in missing
+
+    def _send_trouble(self, conn: socket.socket, greeting: Mapping[str, object]) -> None:
+        here = ", ".join(endpoint.list_own_addresses()[:3]) or "127.0.0.1"
+        there = f"{escape_text(greeting.get('address'))}:{escape_text(greeting.get('port'))}"
+        message = f"it looks for rank 0 at {self.address_text} ({self._reach_text()}), and rank 0 (pid {escape_text(greeting.get('pid'))}) listens on port {escape_text(greeting.get('port'))} of {here}"
+        fix = f"give all ranks the same MASTER_ADDR and MASTER_PORT (rank 0 was told {there})"
+        hello_with_trouble = self.own_hello.replace(trouble=message, fix=fix, trouble_code="NET016", left=5.0)
+        self.until = time.monotonic() + 5.0
+        self._exchange_messages(conn, hello_with_trouble, greeting, lambda _: [])
+
+    # -- faults -------------------------------------------------------------------------------------
+
+    def _reach_text(self) -> str:
+        words = {
+            "name": "the name does not resolve",
+            "refused": "refused",
+            "no route": "no route",
+            "no answer": "no answer",
+        }
+        return words.get(self.reached.why, "not reached")
+
+    def _unreached_fault(self, waited: float) -> RollcallFault:
+        detail, who, ranks = escape_text(self.reached.told), self.own_hello.rank_label, (self.own_hello.rank,)
+        if self.reached.why == "name":
+            message = f"{who} cannot resolve MASTER_ADDR {escape_text(self.rendezvous.address)} ({detail})"
+            fix = f"write the right name, or add a line 'ADDRESS {escape_text(self.rendezvous.address)}' to /etc/hosts of {escape_text(self.own_hello.host)}"
+            return RollcallFault("NET016", message, fix, ranks)
+        if self.reached.why == "refused" and waited < self.own_hello.left - 0.5:
+            return loopback_fault(self.own_hello, self.rendezvous, self.reached.addresses)
+        after = f"{self._reach_text()} for {waited:.1f} s; {detail}{self._address_family_note()}"
+        message = f"{who} cannot reach rank 0 at {self.address_text} ({after})"
+        fix = ADDRESS_FIX
+        if self.reached.why == "refused":
+            fix = "start rank 0, and give all ranks its address and port" + _other_rollcalls_note()
+        return RollcallFault("NET016", message, fix, ranks)
+
+    def _address_family_note(self) -> str:
+        """Name the address family that rank 0 has and this host lacks."""
+        own_addresses, theirs = endpoint.list_own_addresses(), self.reached.addresses
+        families = {":" in one for one in theirs}
+        if not own_addresses or not theirs or families & {":" in one for one in own_addresses}:
+            return ""
+        return f"; that is IPv{6 if True in families else 4}, and this host has only {', '.join(own_addresses[:4])}"
+
+    def _stranger_fault(self, error: wire.ProtocolError) -> RollcallFault:
+        """Report that no roll-call answers there: another service, or the store of a job that has started."""
+        ranks = (self.own_hello.rank,)
+        local = self._local_holder_note()
+        can_inquire = self.inquire is not None and not error.received
+        job = (
+            self.inquire(self.rendezvous.address, self.rendezvous.port)
+            if can_inquire and self.inquire
+            else None
+        )
+        if self.rank_holder:
+            message = f"{self.own_hello.rank_label} is too many: rank {self.own_hello.rank} of this job is pid {self.rank_holder} of this host, and has begun"
+            return RollcallFault("NET006", message, "give each process its own RANK", ranks)
+        if job:
+            message = f"the store at {self.address_text} belongs to another start: {job_identity.format_job_identity(job)}"
+            return RollcallFault(
+                "NET018", message, "choose another MASTER_PORT, or wait until that job has ended", ranks
+            )
+        message = (
+            f"something else than rank 0 answers at {self.address_text}: {_describe_stranger(error)}{local}"
+        )
+        return RollcallFault("NET018", message, "choose another MASTER_PORT, the same for all ranks", ranks)
+
+    def _local_holder_note(self) -> str:
+        if not any(map(endpoint.is_local_address, self.reached.addresses)):
+            return ""
+        port_holder = endpoint.find_port_holder(self.rendezvous.port)
+        return f"; the port belongs to {port_holder}" if port_holder else ""
+
+    def _other_job_fault(self, why: str, greeting: Mapping[str, object]) -> RollcallFault:
+        run_name = escape_text(self.rendezvous.run_id) or "(without a name)"
+        message = f"the roll-call at {self.address_text} belongs to {job_identity.format_job_identity(greeting)}; {self.own_hello.rank_label} is of run {run_name}"
+        if why == "token":
+            message = f"rank 0 at {self.address_text} does not take the token of {self.own_hello.rank_label}"
+            return RollcallFault(
+                "NET018", message, "give all ranks of a job the same GPUREADY_TOKEN", (self.own_hello.rank,)
+            )
+        return RollcallFault(
+            "NET018",
+            message,
+            "choose another MASTER_PORT, or give all ranks one GPUREADY_RUN_ID",
+            (self.own_hello.rank,),
+        )
+
+    def _lost_server_fault(self, error: wire.ProtocolError) -> RollcallFault:
+        if error.why == "closed":
+            message = f"{self.server_name} went away during the roll-call, as {self.own_hello.rank_label} saw"
+            return RollcallFault("RUN019", message, "look at the last lines of rank 0's output", (0,))
+        message = f"{self.server_name} did not answer {self.own_hello.rank_label} in time"
+        return RollcallFault("NET016", message, "look whether rank 0 is stopped or overloaded", (0,))
+
+
+def loopback_fault(own_hello: Hello, rendezvous: Rendezvous, resolved: tuple[str, ...]) -> RollcallFault:
+    """Report that MASTER_ADDR is this host although the job has several."""
+    resolved_text = ", ".join(dict.fromkeys(resolved)) or rendezvous.address
+    address_text = (
+        f"{escape_text(rendezvous.address)} is {resolved_text} here"
+        if resolved_text != rendezvous.address
+        else resolved_text
+    )
+    if own_hello.rank == 0:
+        message = f"{own_hello.rank_label} advertises a loopback address to {rendezvous.nodes} nodes: MASTER_ADDR {address_text}"
+        own_addresses = endpoint.list_own_addresses()
+        fix = (
+            f"set MASTER_ADDR={own_addresses[0]} on all nodes"
+            if own_addresses
+            else "set MASTER_ADDR to an address of an interface"
+        )
+        return RollcallFault("NET008", message, fix, (0,))
+    message = f"{own_hello.rank_label} on node {rendezvous.node} looks for rank 0 on its own host: MASTER_ADDR {address_text}"
+    return RollcallFault(
+        "NET008", message, "set MASTER_ADDR to an address of rank 0's host on all nodes", (own_hello.rank,)
+    )
+
+
+def exchange_greeting(conn: socket.socket, seconds: float) -> dict[str, object]:
+    """Exchange greetings; ProtocolError if the other side is no roll-call."""
+    until = time.monotonic() + seconds
+    try:
+        conn.sendall(wire.GREETING + wire.make_nonce().encode() + b"\n")
+    except OSError:
+        raise wire.ProtocolError("closed") from None
+    line, rest = wire.read_line(conn, until, limit=65536)
+    greeting = (
+        _decode_unsealed(line[len(wire.GREETING) :]) if line.startswith(wire.GREETING) and not rest else None
+    )
+    if not isinstance(greeting, dict):
+        raise wire.ProtocolError("odd", line[:200])
+    return greeting
+
+
+def _decode_unsealed(line: bytes) -> object:
+    try:
+        return wire.decode_message(line, "", "")
+    except (ValueError, PermissionError, RecursionError):
+        return None
+
+
+def _describe_stranger(error: wire.ProtocolError) -> str:
+    if error.received:
+        return f"it says {escape_text(error.received[:60].decode('latin-1'))}"
+    return "it takes the connection and says nothing" if error.why == "silent" else "it closes the connection"
+
+
+def _other_rollcalls_note() -> str:
+    """Name other roll-calls of this user on this host, one of which may be the right one."""
+    other_rollcalls = []
+    for name in beacon.list_beacons()[:4]:
+        conn = beacon.connect_beacon(name)
+        if conn is not None:
+            with conn:
+                try:
+                    job = exchange_greeting(conn, 0.5)
+                except wire.ProtocolError:
+                    continue
+                other_rollcalls.append(
+                    f"pid {escape_text(job.get('pid'))} holds one at port {escape_text(job.get('port'))}"
+                )
+    return f"; roll-calls on this host: {', '.join(other_rollcalls)}" if other_rollcalls else ""

@@ -1,0 +1,340 @@
+"""The register of a roll-call: which ranks came, and what is wrong. Pure: no clock, no socket."""
+
+from __future__ import annotations
+
+from gpuready.model.record import Record
+from gpuready.rollcall.endpoint import escape_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuready.cluster import Rendezvous
+    from gpuready.rollcall.hello import Hello
+
+EQUAL_VERSIONS = ("torch", "cuda", "nccl", "python")
+"""Versions that must be equal on all ranks; other differences are only noted."""
+
+MAX_SKEW_SECONDS = 5.0
+MAX_FAULTS = 8  # faults reported one by one; the rest are counted
+SKEW_CODE = "RUN020"
+ALLOW_SKEW_HINT = "or allow it: allow_skew=True, GPUREADY_ALLOW_SKEW=1"
+
+
+class RollcallFault(Record):
+    """Why a job may not start: one sentence, the fix, and the ranks concerned."""
+
+    code: str
+    says: str
+    fix: str = ""
+    ranks: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        message = self.says + (f" [{self.code}]" if self.code else "")
+        return f"{message}; fix: {self.fix}" if self.fix else message
+
+
+class RankRegister:
+    """The hellos so far. ``broken`` is true as soon as one of them rules out a start."""
+
+    def __init__(self, rendezvous: Rendezvous, allow_skew: bool = False) -> None:
+        self.rendezvous, self.allow_skew = rendezvous, allow_skew
+        self.present: dict[int, Hello] = {}
+        self.duplicates: list[tuple[Hello, Hello]] = []
+        self.misplaced: list[Hello] = []  # another world size, or a rank outside it
+        self.troubled: list[Hello] = []
+        self.by_local_rank: dict[tuple[str, int], list[Hello]] = {}
+        self.gpus: dict[str, list[Hello]] = {}
+        self.values: dict[tuple[str, str], dict[str, list[int]]] = {}
+        self.skews: list[str] = []
+        self.remarks: list[str] = []  # others' findings: slow links
+        self.departed: list[tuple[Hello, str]] = []
+        self.broken = False
+
+    # -- adding and removing ranks ------------------------------------------------------------------
+
+    def add_hello(self, hello: Hello, received: float | None = None) -> None:
+        """Add one rank. ``received`` is rank 0's clock at that moment."""
+        size = self.rendezvous.world_size
+        if hello.trouble:
+            self.troubled.append(hello)
+            self.broken = True
+        elif hello.world_size != size or not 0 <= hello.rank < size:
+            self.misplaced.append(hello)
+            self.broken = True
+        elif hello.rank in self.present:
+            self.duplicates.append((self.present[hello.rank], hello))
+            self.broken = True
+        else:
+            self._place_hello(hello)
+        if received is not None and abs(hello.clock - received) > MAX_SKEW_SECONDS:
+            self.skews.append(
+                f"the clock of {hello.rank_label} is {hello.clock - received:+.0f} s off that of rank 0"
+            )
+
+    def mark_departed(self, hello: Hello, why: str) -> None:
+        """Record a rank that left before the answer."""
+        self.departed.append((hello, why))
+        self.broken = True
+
+    def _place_hello(self, hello: Hello) -> None:
+        self.present[hello.rank] = hello
+        if hello.local_rank is not None:
+            same_local_rank = self.by_local_rank.setdefault((hello.machine, hello.local_rank), [])
+            same_local_rank.append(hello)
+            self.broken |= len(same_local_rank) > 1 and hello.device != "cpu"
+        if hello.gpu:
+            users = self.gpus.setdefault(hello.gpu, [])
+            users.append(hello)
+            self.broken |= len(users) > 1
+        for key, value in _compared_values(hello):
+            ranks_by_value = self.values.setdefault(key, {})
+            ranks_by_value.setdefault(value, []).append(hello.rank)
+        self._check_skew(hello)
+
+    def _check_skew(self, hello: Hello) -> None:
+        first = next(iter(self.present.values()))
+        if first is hello:
+            return
+        mine, theirs = dict(_compared_values(hello)), dict(_compared_values(first))
+        differ = [key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)]
+        self.broken |= any(
+            _is_decisive(key) and (key[0] in ("device", "backend") or not self.allow_skew) for key in differ
+        )
+
+    # -- results ------------------------------------------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.present) == self.rendezvous.world_size
+
+    def missing_ranks(self) -> list[int]:
+        return [rank for rank in range(self.rendezvous.world_size) if rank not in self.present]
+
+    def list_faults(self) -> list[RollcallFault]:
+        """Return everything that rules out a start, except ranks that may still come."""
+        collected = [_trouble_fault(hello) for hello in self.troubled]
+        collected += [_departed_fault(hello, why) for hello, why in self.departed]
+        collected += self._world_size_faults() + self._duplicate_faults() + self._skew_faults()
+        if len(collected) <= MAX_FAULTS:
+            return collected
+        others = sorted({rank for fault in collected[MAX_FAULTS:] for rank in fault.ranks})
+        return [
+            *collected[:MAX_FAULTS],
+            RollcallFault(
+                "",
+                f"{len(collected) - MAX_FAULTS} faults more, of ranks {format_rank_ranges(others)}",
+                "",
+                tuple(others[:64]),
+            ),
+        ]
+
+    def window_fault(self, window: float, turned_away: Iterable[str] = ()) -> list[RollcallFault]:
+        """Return the fault of a passed window: the missing ranks, and where the launcher put them."""
+        absent_ranks = self.missing_ranks()
+        if not absent_ranks:
+            return []
+        names = "; ".join(self.rendezvous.describe_expected_rank(rank) for rank in absent_ranks[:8])
+        more = (
+            f"; and {len(absent_ranks) - 8} more: {format_rank_ranges(absent_ranks[8:])}"
+            if len(absent_ranks) > 8
+            else ""
+        )
+        here = f"{len(self.present)} of {self.rendezvous.world_size} ranks came within {window:g} s"
+        message = f"{here}; missing: {names}{more}{self._listening_note()}{_turned_away_note(turned_away)}"
+        fix = "look at the output of the missing ranks, and whether they have this MASTER_ADDR, MASTER_PORT and WORLD_SIZE; a slow start needs GPUREADY_START_WINDOW"  # fmt: skip
+        return [RollcallFault("NET016", message, fix, tuple(absent_ranks))]
+
+    def _listening_note(self) -> str:
+        """Name rank 0's port and what its address resolved to, for comparison with the others."""
+        first = self.present.get(0)
+        if first is None or not first.resolved or first.resolved == (self.rendezvous.address,):
+            return ""
+        return f"; rank 0 listens on port {self.rendezvous.port}, and takes {self.rendezvous.address} for {', '.join(dict.fromkeys(first.resolved))}"
+
+    def list_notes(self) -> list[str]:
+        """Return what is worth a line but no reason to stop."""
+        collected = self.skews + self.remarks
+        for (kind, name), ranks_by_value in self._values_with_silent():
+            if len(ranks_by_value) > 1 and (
+                not _is_decisive((kind, name)) or (self.allow_skew and kind not in ("device", "backend"))
+            ):
+                collected.append(f"{_describe_subject(kind, name)} differs: {_format_values(ranks_by_value)}")
+        for _, many in self._hosts_with_same_name().items():
+            collected.append(
+                f"{len(many)} machines call themselves {escape_text(many[0].host)}: {', '.join(h.rank_label for h in many)}"
+            )
+        return collected
+
+    def list_machines(self) -> list[tuple[str, str, int]]:
+        """List the machines by their first rank: identity, name, number of ranks."""
+        collected: dict[str, list[Hello]] = {}
+        for rank in sorted(self.present):
+            collected.setdefault(self.present[rank].machine, []).append(self.present[rank])
+        twice = self._hosts_with_same_name()
+        return [(m, _distinct_host_name(hs[0], hs[0].host in twice), len(hs)) for m, hs in collected.items()]
+
+    def node_leaders(self) -> list[int]:
+        """The first rank of each machine that accepts trial connections."""
+        collected: dict[str, int] = {}
+        for rank in sorted(self.present):
+            if self.present[rank].data[1]:
+                collected.setdefault(self.present[rank].machine, rank)
+        return list(collected.values())
+
+    def _hosts_with_same_name(self) -> dict[str, list[Hello]]:
+        names: dict[str, dict[str, Hello]] = {}
+        for hello in self.present.values():
+            names.setdefault(hello.host, {}).setdefault(hello.machine, hello)
+        return {name: list(machines.values()) for name, machines in names.items() if len(machines) > 1}
+
+    def _values_with_silent(self) -> list[tuple[tuple[str, str], dict[str, list[int]]]]:
+        """Return the reported values of each compared item, including ranks without one."""
+        collected = []
+        for key, ranks_by_value in self.values.items():
+            silent = set(self.present) - {rank for ranks in ranks_by_value.values() for rank in ranks}
+            collected.append(
+                (
+                    key,
+                    ranks_by_value | {"": sorted([*ranks_by_value.get("", []), *silent])}
+                    if silent
+                    else ranks_by_value,
+                )
+            )
+        return collected
+
+    def _world_size_faults(self) -> list[RollcallFault]:
+        size, collected = self.rendezvous.world_size, []
+        host = self.present.get(0)
+        for hello in self.misplaced:
+            if hello.world_size != size:
+                message = f"{hello.rank_label} believes that there are {hello.world_size} ranks, {host.rank_label if host else 'rank 0'} {size}"
+                fix = "start all ranks with the same WORLD_SIZE"
+            else:
+                message = f"{hello.rank_label} is outside the world of {size} ranks"
+                fix = f"ranks count from 0 to {size - 1}: correct RANK"
+            collected.append(RollcallFault("NET006", message, fix, (hello.rank,)))
+        return collected
+
+    def _duplicate_faults(self) -> list[RollcallFault]:
+        collected = []
+        for one, other in self.duplicates:
+            message = f"two processes claim to be rank {one.rank}: {_format_process(one)} and {_format_process(other)}"
+            collected.append(
+                RollcallFault(
+                    "NET006",
+                    message,
+                    "give each process its own RANK, and end the one left over",
+                    (one.rank,),
+                )
+            )
+        for users in self.gpus.values():
+            if len(users) > 1:
+                message = f"{_join_rank_names(users)} are on one device, {users[0].device} of {escape_text(users[0].host)} ({escape_text(users[0].gpu)})"
+                fix = "one rank for each device: correct LOCAL_RANK or the visibility variables, or start fewer ranks"
+                collected.append(RollcallFault("NET012", message, fix, tuple(h.rank for h in users)))
+        taken = {h.rank for fault in collected for h in self.present.values() if h.rank in fault.ranks}
+        for (_, local_rank), users in self.by_local_rank.items():
+            if len(users) > 1 and users[0].device != "cpu" and not taken & {h.rank for h in users}:
+                message = f"{_join_rank_names(users)} on {escape_text(users[0].host)} all have LOCAL_RANK {local_rank}"
+                fix = "give each process of a host its own LOCAL_RANK"
+                collected.append(RollcallFault("NET006", message, fix, tuple(h.rank for h in users)))
+        return collected
+
+    def _skew_faults(self) -> list[RollcallFault]:
+        collected = []
+        for (kind, name), ranks_by_value in self._values_with_silent():
+            strict = kind in ("device", "backend")
+            if len(ranks_by_value) < 2 or not _is_decisive((kind, name)) or (self.allow_skew and not strict):
+                continue
+            message = (
+                f"{_describe_subject(kind, name)} differs between ranks: {_format_values(ranks_by_value)}"
+            )
+            fix = _suggest_fix(kind) + ("" if strict else f", {ALLOW_SKEW_HINT}")
+            fewest = min(ranks_by_value.values(), key=len)
+            collected.append(RollcallFault(SKEW_CODE, message, fix, tuple(fewest)))
+        return collected
+
+
+def _compared_values(hello: Hello) -> list[tuple[tuple[str, str], str]]:
+    rows: list[tuple[tuple[str, str], str]] = [
+        (("device", ""), hello.device),
+        (("backend", ""), hello.backend),
+    ]
+    rows += [(("version", name), value) for name, value in sorted(hello.versions.items())]
+    rows += [(("variable", name), value) for name, value in sorted(hello.variables.items())]
+    return rows + [(("code", name), value) for name, value in sorted(hello.code.items())]
+
+
+def _is_decisive(key: tuple[str, str]) -> bool:
+    """Whether a difference rules out a start if skew is not allowed."""
+    return key[0] != "version" or key[1] in EQUAL_VERSIONS
+
+
+def _describe_subject(kind: str, name: str) -> str:
+    words = {"device": "the type of device", "backend": "the backend", "version": f"the version of {name}"}
+    words |= {"variable": f"the variable {escape_text(name)}", "code": f"the {name}"}
+    return words[kind]
+
+
+def _suggest_fix(kind: str) -> str:
+    if kind == "version":
+        return "give all hosts one environment"
+    if kind == "variable":
+        return "set it alike for all ranks"
+    return "start the same code everywhere" if kind == "code" else "start all ranks alike"
+
+
+def _format_values(ranks_by_value: Mapping[str, list[int]]) -> str:
+    rows = sorted(ranks_by_value.items(), key=lambda row: min(row[1]))
+    return ", ".join(
+        f"{escape_text(value)[:60] or '(not set)'} on {_format_rank_list(ranks)}" for value, ranks in rows[:6]
+    )
+
+
+def _format_rank_list(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_rank_ranges(ranks)}"
+
+
+def format_rank_ranges(ranks: Iterable[int]) -> str:
+    """Format ranks in short: ``0-3, 7``."""
+    parts: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    range_texts = [f"{a}" if a == b else f"{a}-{b}" for a, b in parts]
+    return ", ".join(range_texts[:20]) + (" …" if len(range_texts) > 20 else "")
+
+
+def _join_rank_names(hellos: list[Hello]) -> str:
+    return " and ".join(hello.rank_label for hello in hellos[:4])
+
+
+def _format_process(hello: Hello) -> str:
+    return f"{escape_text(hello.host)}:{hello.pid}"
+
+
+def _trouble_fault(hello: Hello) -> RollcallFault:
+    return RollcallFault(
+        escape_text(hello.trouble_code)[:8],
+        f"{hello.rank_label} cannot start: {escape_text(hello.trouble)[:1000]}",
+        escape_text(hello.fix)[:500],
+        (hello.rank,),
+    )
+
+
+def _departed_fault(hello: Hello, why: str) -> RollcallFault:
+    message = f"{hello.rank_label} went away during the roll-call ({why})"
+    return RollcallFault("RUN019", message, "look at the last lines of its output", (hello.rank,))
+
+
+def _turned_away_note(turned_away: Iterable[str]) -> str:
+    turned_away_texts = list(turned_away)
+    return f"; turned away: {'; '.join(turned_away_texts[:4])}" if turned_away_texts else ""
+
+
+def _distinct_host_name(hello: Hello, twice: bool) -> str:
+    name = escape_text(hello.host)[:80]
+    return f"{name} ({hello.data[0] or 'pid ' + str(hello.pid)})" if twice else name

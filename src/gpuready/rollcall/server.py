@@ -1,0 +1,379 @@
+"""Rank 0's side of the roll-call: one loop in one thread that waits for no single connection."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+
+from gpuready.rollcall import beacon, job_identity, wire
+from gpuready.rollcall.endpoint import escape_text
+from gpuready.rollcall.hello import parse_hello
+from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_ranges
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuready.cluster import Rendezvous
+    from gpuready.rollcall.hello import Hello
+
+SPEAK_SECONDS = 3.0  # to say hello before being dropped; longer with many ranks
+RANKS_PER_SECOND = 500  # ranks served in one second on a busy machine
+SETTLE_SECONDS = 0.3  # after the first fault, for others like it
+LINGER_SECONDS = 2.5  # after a refusal, for late ranks; less if the window has passed
+BEACON_ADDRESS = "this host"
+MAX_STRANGERS = 512  # connections that have not sent a hello
+
+
+class ClientConnection:
+    __slots__ = ("conn", "greeted", "hello", "received", "salt", "since", "told", "unsent", "where")
+
+    def __init__(self, conn: socket.socket, where: str, now: float) -> None:
+        self.conn, self.where, self.since = conn, where, now
+        self.received, self.unsent, self.salt = b"", b"", wire.make_nonce()
+        self.greeted = self.told = False
+        self.hello: Hello | None = None
+
+
+class RollcallServer:
+    """A roll-call: collects hellos on a listening socket and sends all ranks the same answer."""
+
+    def __init__(self, listener: socket.socket, rendezvous: Rendezvous, own_hello: Hello, *, window: float, token: str,
+                 allow_skew: bool, on_progress: Callable[[str], None] | None) -> None:  # fmt: skip
+        self.listener, self.rendezvous, self.own_hello, self.token = listener, rendezvous, own_hello, token
+        self.window, self.on_progress = window, on_progress
+        self.register = RankRegister(rendezvous, allow_skew)
+        self.started = time.monotonic()
+        self.patience = SPEAK_SECONDS + rendezvous.world_size / RANKS_PER_SECOND
+        self.until = self.started + min(window, own_hello.left)
+        self.clients: dict[int, ClientConnection] = {}
+        self.strangers: dict[int, ClientConnection] = {}
+        self.turned_away: dict[str, str] = {}
+        self.dropped = 0
+        self.answer: dict[str, object] | None = None
+        self.answer_json = ""
+        self.job_card = job_identity.describe_this_job(rendezvous, own_hello.host) | {
+            "family": own_hello.family
+        }
+        self.call_outcomes: dict[int, list[object]] = {}
+        self.selector = selectors.DefaultSelector()
+        self.beacon = beacon.open_beacon()
+        self.register.add_hello(own_hello)
+
+    # -- the loop -----------------------------------------------------------------------------------
+
+    def gather_ranks(
+        self, suspicion: RollcallFault | None = None, suspect_s: float = 3.0
+    ) -> list[RollcallFault]:
+        """Collect hellos until all are there, a fault is certain, or the window has passed.
+
+        A ``suspicion`` (a loopback address in a job with several nodes) becomes a fault unless a rank of
+        another node arrives within ``suspect_s``.
+        """
+        self._start_listening()
+        settle = 0.0
+        doubt_until = self.started + suspect_s if suspicion else 0.0
+        while True:
+            now = time.monotonic()
+            if self.register.broken:
+                settle = settle or now + SETTLE_SECONDS
+                if now >= settle or (self.register.is_complete and not self.strangers):
+                    return self.register.list_faults()
+            elif self.register.is_complete:
+                return []
+            elif suspicion and now >= doubt_until and not self._has_other_nodes():
+                return [suspicion]
+            elif now >= self.until:
+                return self.register.window_fault(
+                    self.window, [*self.turned_away.values(), *self._stranger_note()]
+                )
+            soonest = min(filter(None, (settle, self.until, doubt_until if suspicion else 0.0)))
+            self._poll_events(max(0.0, min(soonest - now, 0.5)))
+            self._report_progress(now)
+
+    def run_trial_calls(self) -> list[RollcallFault]:
+        """Have the leaders of several machines test the links between them."""
+        from gpuready.rollcall import trial_connections
+
+        leaders = self.register.node_leaders()
+        if len(leaders) < 2:
+            return []
+        plan = trial_connections.plan_ring_calls([(rank, self._trial_address(rank)) for rank in leaders])
+        for client in list(self.clients.values()):
+            if client.hello is not None and client.hello.rank in plan:
+                self._send_sealed(client, {"dial": plan[client.hello.rank]})
+        self.call_outcomes[self.own_hello.rank] = trial_connections.run_trial_calls(plan[self.own_hello.rank])
+        end = time.monotonic() + trial_connections.ALL_CALLS_SECONDS
+        while not self.register.broken and len(self.call_outcomes) < len(plan) and time.monotonic() < end:
+            self._poll_events(0.1)
+        names = {rank: self.register.present[rank].rank_label for rank in leaders}
+        self.register.remarks += trial_connections.find_slow_links(self.call_outcomes, names)
+        return self.register.list_faults() or trial_connections.find_link_faults(
+            plan, self.call_outcomes, names
+        )
+
+    def announce_answer(self, faults: list[RollcallFault], suspicion: RollcallFault | None = None) -> None:
+        """Send the answer to all; after a refusal also to those who still come, for a while."""
+        self.register.remarks += self._stranger_note()
+        self.answer = self._build_answer(faults)
+        for client in list(self.clients.values()):
+            if client.hello is not None:
+                self._send_sealed(client, self.answer)
+        window_passed = time.monotonic() >= self.until or (suspicion is not None and faults == [suspicion])
+        end = (
+            time.monotonic() + (0.5 if window_passed else LINGER_SECONDS)
+            if faults
+            else time.monotonic() + 5.0
+        )
+        while time.monotonic() < end and self._has_untold_ranks(bool(faults)):
+            self._poll_events(0.05)
+
+    def close(self) -> None:
+        """Close everything but the listener, which torch's store takes over."""
+        for client in list(self.clients.values()):
+            self._drop_client(client)
+        for sock in (self.listener, self.beacon):
+            if sock is not None:
+                self._unregister_socket(sock)
+        if self.beacon is not None:
+            self.beacon.close()
+        self.selector.close()
+        self.listener.setblocking(True)
+
+    # -- helpers ------------------------------------------------------------------------------------
+
+    def _start_listening(self) -> None:
+        for sock in (self.listener, self.beacon):
+            if sock is not None:
+                sock.setblocking(False)
+                self.selector.register(sock, selectors.EVENT_READ)
+
+    def _unregister_socket(self, sock: socket.socket) -> None:
+        if sock.fileno() in self.selector.get_map():
+            self.selector.unregister(sock)
+
+    def _has_other_nodes(self) -> bool:
+        own_hello = self.rendezvous.local_world_size or 1
+        return any(rank >= own_hello for rank in self.register.present)
+
+    def _stranger_note(self) -> list[str]:
+        """Describe the connections that were no rank's."""
+        found = self.dropped
+        return (
+            [f"{found} connection{'s' * (found > 1)} that {'were' if found > 1 else 'was'} no rank's"]
+            if found
+            else []
+        )
+
+    def _has_untold_ranks(self, refused: bool) -> bool:
+        """Whether a rank still has to be told: after a refusal all expected ranks, else those with unsent data."""
+        register = self.register
+        came = len(register.present) + len(register.troubled) + len(register.misplaced)
+        if refused and came < self.rendezvous.world_size:
+            return True
+        return bool(refused and self.strangers) or any(client.unsent for client in self.clients.values())
+
+    def _build_answer(self, faults: list[RollcallFault]) -> dict[str, object]:
+        if faults:
+            return {"refused": [fault.to_json() for fault in faults]}
+        return {"go": {"nodes": self.register.list_machines(), "notes": self.register.list_notes()[:20]}}
+
+    def _report_progress(self, now: float) -> None:
+        waited = now - self.started
+        if (
+            self.on_progress is not None
+            and waited > 5
+            and int(waited / 5) > int(getattr(self, "_last_progress", 0.0) / 5)
+        ):
+            self._last_progress = waited
+            absent = self.register.missing_ranks()
+            self.on_progress(
+                f"waiting for {'rank' if len(absent) == 1 else 'ranks'} {format_rank_ranges(absent)} of {self.rendezvous.world_size} ({waited:.0f} of {self.window:g} s)"
+            )
+
+    def _trial_address(self, rank: int) -> tuple[str, int]:
+        """Return where a leader can be called: its chosen interface, else the address seen here."""
+        name, port = self.register.present[rank].data
+        if not name and rank != self.own_hello.rank:
+            name = next((g.where for g in self.clients.values() if g.hello and g.hello.rank == rank), "")
+        return name or self._own_seen_address(), port
+
+    def _own_seen_address(self) -> str:
+        """Return the address at which the others reached this host."""
+        for client in self.clients.values():
+            if client.hello is not None and client.hello.machine != self.own_hello.machine:
+                return str(client.conn.getsockname()[0]).removeprefix("::ffff:")
+        return self.rendezvous.address
+
+    # -- connections --------------------------------------------------------------------------------
+
+    def _poll_events(self, seconds: float) -> None:
+        for key, events in self.selector.select(seconds):
+            if key.data is None:
+                self._accept_clients(key.fileobj)  # type: ignore[arg-type]
+            elif events & selectors.EVENT_WRITE:
+                self._flush_client(key.data)
+            else:
+                self._read_client(key.data)
+        self._drop_silent_strangers(time.monotonic())
+
+    def _accept_clients(self, listener: socket.socket) -> None:
+        for _ in range(256):
+            try:
+                conn, where = listener.accept()
+            except OSError:
+                return
+            conn.setblocking(False)
+            address = str(where[0]).removeprefix("::ffff:") if isinstance(where, tuple) else BEACON_ADDRESS
+            client = ClientConnection(conn, address, time.monotonic())
+            if len(self.strangers) >= MAX_STRANGERS + self.rendezvous.world_size:
+                self._drop_client(next(iter(self.strangers.values())), counted=True)
+            self.clients[conn.fileno()] = self.strangers[conn.fileno()] = client
+            self.selector.register(conn, selectors.EVENT_READ, client)
+
+    def _drop_silent_strangers(self, now: float) -> None:
+        """Drop strangers that stay silent. They are in order of time, so the first one allowed to stay ends
+        the loop.
+        """
+        while self.strangers:
+            first = next(iter(self.strangers.values()))
+            if now - first.since < self.patience:
+                return
+            self._drop_client(first, counted=True)
+
+    def _read_client(self, client: ClientConnection) -> None:
+        try:
+            more = client.conn.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            more = b""
+        client.received += more
+        if not more or len(client.received) > wire.MAX_LINE:
+            self._handle_disconnect(client)
+            return
+        while b"\n" in client.received and client.conn.fileno() >= 0:
+            line, _, client.received = client.received.partition(b"\n")
+            self._handle_client_line(client, line)
+
+    def _handle_client_line(self, client: ClientConnection, line: bytes) -> None:
+        if not client.greeted:
+            if not line.startswith(wire.GREETING):
+                self._drop_client(client, counted=True)
+                return
+            client.greeted = True
+            self._queue_bytes(
+                client, wire.GREETING + wire.encode_message(self._build_greeting(client), "", "")
+            )
+            return
+        try:
+            message = wire.decode_message(line, self.token, client.salt)
+            if client.hello is not None:
+                self._handle_later_line(client, message)
+                return
+            hello = parse_hello(message)
+        except PermissionError:
+            self._turn_client_away(client, f"{client.where} has another token", "token")
+            return
+        except (ValueError, TypeError, RecursionError):
+            self._drop_client(client, counted=True)
+            return
+        self._enter_hello(client, hello)
+
+    def _handle_later_line(self, client: ClientConnection, message: object) -> None:
+        if (
+            isinstance(message, dict)
+            and isinstance(message.get("dialled"), list)
+            and client.hello is not None
+        ):
+            self.call_outcomes[client.hello.rank] = message["dialled"]
+
+    def _enter_hello(self, client: ClientConnection, hello: Hello) -> None:
+        if hello.run_id != self.rendezvous.run_id:
+            self._turn_client_away(
+                client, f"{hello.rank_label} of run {escape_text(hello.run_id) or '(none)'}", "run"
+            )
+            return
+        client.hello = hello
+        self.strangers.pop(client.conn.fileno(), None)
+        self.until = min(self.until, time.monotonic() + max(0.0, hello.left))
+        self.register.add_hello(hello, time.time())
+        if self.answer is not None:
+            self._send_sealed(client, self.answer)
+
+    def _turn_client_away(self, client: ClientConnection, message: str, why: str) -> None:
+        """Reject a client of another job or without the token; note it once by its address."""
+        self.turned_away.setdefault(f"{why} {client.where}", message)
+        self._queue_bytes(client, wire.encode_message({"elsewhere": why}, "", ""))
+        self._drop_client(client)
+
+    def _build_greeting(self, client: ClientConnection) -> dict[str, object]:
+        """Describe this roll-call; at the beacon also the missing ranks, which those clients look for."""
+        found = {"salt": client.salt, **self.job_card}
+        return found | {"missing": self.register.missing_ranks()} if client.where == BEACON_ADDRESS else found
+
+    def _handle_disconnect(self, client: ClientConnection) -> None:
+        hello = client.hello
+        if hello is not None and self.answer is None and self.register.present.get(hello.rank) is hello:
+            self.register.mark_departed(hello, "its connection ended")
+        self._drop_client(client, counted=hello is None and not client.greeted)
+
+    def _send_sealed(self, client: ClientConnection, data: dict[str, object]) -> None:
+        self._queue_bytes(client, wire.seal_line(self._serialize_once(data), self.token, client.salt))
+
+    def _serialize_once(self, data: dict[str, object]) -> str:
+        """Serialize the answer to thousands of ranks only once."""
+        if data is not self.answer:
+            return wire.dump_compact_json(data)
+        self.answer_json = self.answer_json or wire.dump_compact_json(data)
+        return self.answer_json
+
+    def _queue_bytes(self, client: ClientConnection, words: bytes) -> None:
+        client.unsent += words
+        self._flush_client(client)
+
+    def _flush_client(self, client: ClientConnection) -> None:
+        if client.conn.fileno() < 0:
+            return
+        try:
+            sent = client.conn.send(client.unsent) if client.unsent else 0
+            client.unsent = client.unsent[sent:]
+        except BlockingIOError:
+            pass
+        except OSError:
+            client.unsent = b""
+            self._handle_disconnect(client)
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
+        if self.selector.get_key(client.conn).events != events:
+            self.selector.modify(client.conn, events, client)
+
+    def _drop_client(self, client: ClientConnection, counted: bool = False) -> None:
+        self.dropped += counted
+        number = client.conn.fileno()
+        if number < 0:
+            return
+        self._unregister_socket(client.conn)
+        self.clients.pop(number, None)
+        self.strangers.pop(number, None)
+        client.conn.close()
+
+
+def ensure_file_limit(world_size: int) -> RollcallFault | None:
+    """Raise the limit of open files for a connection to every rank; return a fault if it is too low."""
+    import resource
+
+    needed = world_size + 128
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= needed or soft == resource.RLIM_INFINITY:
+        return None
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard) if hard != -1 else needed, hard))
+        if hard == -1 or hard >= needed:
+            return None
+    except (OSError, ValueError):
+        pass
+    message = f"rank 0 (pid {os.getpid()}) may open {soft} files (at most {hard}), and {world_size} ranks need {needed}"
+    return RollcallFault("SYS006", message, f"raise the limit: ulimit -n {needed}", (0,))

@@ -1,0 +1,193 @@
+"""The roll-call over an existing key-value store, such as that of torchrun's agent.
+
+The agent has MASTER_PORT, so rank 0 cannot listen there, and a second port would have to be opened in
+firewalls. torch uses the store next anyway, so its keys carry the hellos and the answer.
+"""
+
+from __future__ import annotations
+
+import time
+
+from gpuready.rollcall import hello as hellos
+from gpuready.rollcall import trial_connections
+from gpuready.rollcall.client import RankRejected
+from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_ranges
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Protocol
+
+    from gpuready.cluster import Rendezvous
+    from gpuready.rollcall.hello import Hello
+
+    CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
+
+    class KeyValueStore(Protocol):
+        """The common methods of torch's stores."""
+
+        def set(self, key: str, value: str) -> None: ...
+        def get(self, key: str) -> bytes: ...
+        def add(self, key: str, amount: int) -> int: ...
+        def check(self, keys: list[str]) -> bool: ...
+
+
+SLACK_SECONDS = 4.0
+
+
+def exchange_over_store(
+    store: KeyValueStore,
+    rendezvous: Rendezvous,
+    own_hello: Hello,
+    window: float,
+    allow_skew: bool,
+    on_progress: Callable[[str], None] | None,
+    run_calls: CallRunner,
+) -> dict[str, object]:
+    """Return rank 0's answer; RankRejected if it is negative or does not come."""
+    import json
+
+    prefix = f"gpuready/{rendezvous.run_id}/{rendezvous.restart}"
+    claim = store.add(f"{prefix}/claim/{own_hello.rank}", 1)
+    store.set(f"{prefix}/hello/{own_hello.rank}/{claim}", json.dumps(own_hello.to_json()))
+    _check_earlier_hello(store, prefix, claim - 1, own_hello, window)
+    if own_hello.rank == 0 and claim == 1:
+        answer = _gather_hellos(
+            store, prefix, rendezvous, own_hello, window, allow_skew, on_progress, run_calls
+        )
+        store.set(f"{prefix}/answer", json.dumps(answer))
+    else:
+        answer = _wait_for_answer(store, prefix, own_hello, window, run_calls)
+    if "refused" in answer:
+        raise RankRejected(*[RollcallFault.from_json(one) for one in answer["refused"]])  # type: ignore[attr-defined]
+    return answer["go"]  # type: ignore[return-value]
+
+
+def _check_earlier_hello(
+    store: KeyValueStore, prefix: str, claim: int, own_hello: Hello, window: float
+) -> None:
+    """Reject this run if the store already has this rank's hello.
+
+    A store that outlives its jobs may have hellos of an earlier job of the same name. If the other process is
+    alive and has its answer, this process is a duplicate.
+    """
+    import json
+    import os
+
+    key = f"{prefix}/hello/{own_hello.rank}/{claim}"
+    if not store.check([key]):
+        return
+    other = hellos.parse_hello(json.loads(store.get(key)))
+    gone = other.machine == own_hello.machine and not os.path.exists(f"/proc/{other.pid}")
+    if gone or (other.machine != own_hello.machine and own_hello.clock - other.clock > 2 * window):
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(other.clock))
+        message = f"the run {own_hello.run_id} is not the first of this name in its store: {other.rank_label} came at {at}, and is gone"
+        fix = f"give each run a name of its own, such as --rdzv-id {own_hello.run_id}-2, or end the store that was left over"
+        raise RankRejected(RollcallFault("RUN023", message, fix, (own_hello.rank,)))
+    if (other.machine, other.pid) != (own_hello.machine, own_hello.pid) and store.check([f"{prefix}/answer"]):
+        message = f"{own_hello.rank_label} is too many: rank {own_hello.rank} of this job is {other.rank_label}, and has begun"
+        raise RankRejected(
+            RollcallFault("NET006", message, "give each process its own RANK", (own_hello.rank,))
+        )
+
+
+def _wait_for_answer(
+    store: KeyValueStore, prefix: str, own_hello: Hello, window: float, run_calls: CallRunner
+) -> dict[str, object]:
+    import json
+
+    end, calls_done = (
+        time.monotonic() + window + SLACK_SECONDS + trial_connections.ALL_CALLS_SECONDS,
+        not own_hello.data[1],
+    )
+    for pause in _growing_pauses():
+        if store.check([f"{prefix}/answer"]):
+            found: dict[str, object] = json.loads(store.get(f"{prefix}/answer"))
+            return found
+        if not calls_done and store.check([f"{prefix}/dial"]):
+            calls = json.loads(store.get(f"{prefix}/dial")).get(str(own_hello.rank), [])
+            store.set(f"{prefix}/dialled/{own_hello.rank}", json.dumps(run_calls(calls)))
+            calls_done = True
+        if time.monotonic() >= end:
+            break
+        time.sleep(pause)
+    message = f"{own_hello.rank_label} heard nothing from rank 0 within {window:g} s"
+    raise RankRejected(RollcallFault("NET016", message, "look at the output of rank 0", (0,)))
+
+
+def _growing_pauses() -> Iterator[float]:
+    pause = 0.001
+    while True:
+        yield pause
+        pause = min(pause * 1.5, 0.05)
+
+
+def _gather_hellos(
+    store: KeyValueStore,
+    prefix: str,
+    rendezvous: Rendezvous,
+    own_hello: Hello,
+    window: float,
+    allow_skew: bool,
+    on_progress: Callable[[str], None] | None,
+    run_calls: CallRunner,
+) -> dict[str, object]:
+    register = RankRegister(rendezvous, allow_skew)
+    register.add_hello(own_hello)
+    started, pause, next_progress = time.monotonic(), 0.001, 5.0
+    while not register.is_complete and not register.broken and time.monotonic() - started < window:
+        before = len(register.present)
+        for rank in register.missing_ranks():
+            _enter_hello(store, prefix, register, rank)
+        if len(register.present) == before:
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+        if on_progress is not None and time.monotonic() - started > next_progress:
+            on_progress(
+                f"waiting for ranks {format_rank_ranges(register.missing_ranks())} of {rendezvous.world_size}"
+            )
+            next_progress += 5.0
+    for rank in range(rendezvous.world_size):
+        _enter_hello(store, prefix, register, rank, 2)
+    faults = (
+        register.list_faults()
+        or register.window_fault(window)
+        or _test_links(store, prefix, register, own_hello, run_calls)
+    )
+    if faults:
+        return {"refused": [fault.to_json() for fault in faults]}
+    return {"go": {"nodes": register.list_machines(), "notes": register.list_notes()[:20]}}
+
+
+def _test_links(
+    store: KeyValueStore, prefix: str, register: RankRegister, own_hello: Hello, run_calls: CallRunner
+) -> list[RollcallFault]:
+    """Test the links between the first ranks of several machines, as over rank 0's port."""
+    import json
+
+    leaders = register.node_leaders()
+    if len(leaders) < 2:
+        return []
+    plan = trial_connections.plan_ring_calls([(rank, register.present[rank].data) for rank in leaders])
+    store.set(f"{prefix}/dial", json.dumps(plan))
+    outcomes = {own_hello.rank: run_calls(plan[own_hello.rank])} if own_hello.rank in plan else {}
+    end = time.monotonic() + trial_connections.ALL_CALLS_SECONDS
+    while len(outcomes) < len(plan) and time.monotonic() < end:
+        for rank in plan:
+            if rank not in outcomes and store.check([f"{prefix}/dialled/{rank}"]):
+                outcomes[rank] = json.loads(store.get(f"{prefix}/dialled/{rank}"))
+        time.sleep(0.01)
+    names = {rank: register.present[rank].rank_label for rank in leaders}
+    register.remarks += trial_connections.find_slow_links(outcomes, names)
+    return trial_connections.find_link_faults(plan, outcomes, names)
+
+
+def _enter_hello(
+    store: KeyValueStore, prefix: str, register: RankRegister, rank: int, claim: int = 1
+) -> None:
+    import json
+
+    key = f"{prefix}/hello/{rank}/{claim}"
+    if store.check([key]):
+        # The time of arrival is unknown, so clocks cannot be compared.
+        register.add_hello(hellos.parse_hello(json.loads(store.get(key))))

@@ -1,0 +1,82 @@
+"""Arithmetic that only some GPUs support: whether the job asks for it, and which GPUs lack it.
+
+The floor is that of the catalog, or of the contract if that is higher. If the job does not ask for the feature, its
+absence is at most information, and only if the contract offers it.
+"""
+
+from __future__ import annotations
+
+from gpuready.catalog import features
+from gpuready.model import Requirement, versions
+from gpuready.rules import contract_needs, job_request, visible_gpus
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+READS = (*visible_gpus.READS, *contract_needs.READS)
+
+
+def feature_requested(facts: Facts, feature: str) -> bool:
+    """Return whether the job asks for a feature by any of its names."""
+    row = features.find_feature(feature) or {}
+    names = (feature, str(row.get("id", "")), *row.get("aliases", ()))
+    return job_request.job_asks_for(facts, *(name.lower().replace("_", "-") for name in names))
+
+
+def feature_offered(contract: Contract, feature: str) -> bool:
+    """Return whether the contract lists a capability of this name."""
+    return any(feature in (capability.name, capability.gate) for capability in contract.capabilities)
+
+
+def feature_floors(contract: Contract, feature: str) -> list[Requirement]:
+    """Return the capability floors of a feature: from the catalog, and from the contract if it states one."""
+    row = features.find_feature(feature) or {}
+    own = Requirement("gpu.capability", f">={row['min_cc']}", cite=str(row["source"]))
+    stated = [
+        need
+        for need in contract.requirements_for("gpu.capability")
+        if feature in contract_needs.wants_of_need(need)
+    ]
+    return [own, *stated]
+
+
+def gpus_below_floor(facts: Facts, wanted: list[Requirement]) -> dict[int, Any]:
+    """Return the GPUs below a floor, with their capability."""
+    capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
+    return {
+        i: c
+        for i, c in capabilities.items()
+        if not all(contract_needs.value_meets_need(facts, need, c) for need in wanted)
+    }
+
+
+def highest_floor(wanted: list[Requirement]) -> str:
+    """Return the highest floor as text: ``8.9``."""
+    lowest = [versions.find_version(need.want) or "0" for need in wanted]
+    return max(lowest, key=versions.major_minor)
+
+
+def gpus_unknown(facts: Facts) -> bool:
+    """Return whether the GPUs cannot be judged: information is then omitted and nothing is left undecided."""
+    keys = ("gpu.count", "gpu.visible", "gpu.capability")
+    return any(contract_needs.peek_fact(facts, key) is None for key in keys)
+
+
+def feature_shortfall(
+    facts: Facts, contract: Contract, feature: str
+) -> tuple[bool, list[Requirement], dict[int, Any]] | None:
+    """Return whether the job asks for a feature, its floors, and the GPUs below them.
+
+    None if no GPU is below a floor, or neither the job nor the contract mentions the feature.
+    """
+    requested = feature_requested(facts, feature)
+    if "cuda" not in contract.platforms or not (requested or feature_offered(contract, feature)):
+        return None
+    if not requested and gpus_unknown(facts):
+        return None
+    lowest = feature_floors(contract, feature)
+    old = gpus_below_floor(facts, lowest)
+    return (requested, lowest, old) if old else None

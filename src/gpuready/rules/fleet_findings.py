@@ -1,0 +1,97 @@
+"""Shared by the fleet rules: rows of facts about sets of nodes, and how to describe them."""
+
+from __future__ import annotations
+
+from gpuready.model import Finding, Requirement
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from gpuready.model import Facts, FixStep
+
+    FleetRow = dict[str, Any]
+
+NODE_SET_WIDTH = 48
+"""The columns that a set of nodes may take in a sentence; the report contains it whole."""
+CITE = "gpuready fleet: equal nodes of one fleet are compared with each other"
+
+
+def fleet_rows(facts: Facts, key: str) -> list[FleetRow]:
+    return list(facts.value(key) or ())
+
+
+def select_drift(facts: Facts, facets: Iterable[str], split: bool = False) -> list[FleetRow]:
+    """Return the differences in some facets, those that affect most nodes first."""
+    wanted = tuple(facets)
+    differences = [
+        row for row in fleet_rows(facts, "fleet.drift") if row["facet"] in wanted and row["split"] is split
+    ]
+    return sorted(differences, key=lambda row: -sum(group["count"] for group in row["groups"]))
+
+
+def drift_finding(
+    facts: Facts,
+    code: str,
+    severity: str,
+    facets: tuple[str, ...],
+    *,
+    so: str,
+    fix: tuple[FixStep, ...],
+    error_facets: tuple[str, ...] = (),
+) -> Finding | None:
+    """Return the finding of a rule about some facets; only a warning if none of ``error_facets`` differs."""
+    differences = select_drift(facts, facets)
+    if not differences:
+        return None
+    is_warning = error_facets and not any(row["facet"] in error_facets for row in differences)
+    return Finding(
+        code,
+        "warning" if is_warning else severity,
+        describe_drift(differences[0], len(differences) - 1),
+        found=(facts.fact("fleet.drift"),),
+        needs=(Requirement("fleet.drift", "none of " + ", ".join(facets), cite=CITE),),
+        so=so,
+        fix=fix,
+    )
+
+
+def first_suspect(facts: Facts, kinds: tuple[str, ...]) -> tuple[FleetRow, int, str] | None:
+    """Return the first confirmed suspect of some kinds, its number of tests, and a note about further suspects."""
+    confirmed = [
+        row for row in fleet_rows(facts, "fleet.suspects") if row["confirmed"] and row["kind"] in kinds
+    ]
+    if not confirmed:
+        return None
+    more = f", and {len(confirmed) - 1:,} more" if len(confirmed) > 1 else ""
+    return confirmed[0], confirmed[0]["failed"] + confirmed[0]["passed"], more
+
+
+def describe_drift(row: FleetRow, more: int = 0) -> str:
+    """Return ``3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[0017,0412,0998]``."""
+    group, *others = row["groups"]
+    of, count = row["of"], sum(one["count"] for one in row["groups"])
+    verb = "differs" if count == 1 else "differ"
+    values = f"{row['key']} {shorten_value(group['value'])} instead of {shorten_value(row['want'])}"
+    tail = f", and {more} more difference{'s' if more > 1 else ''}" if more else ""
+    where = f"{shorten_node_set(group['nodes'])}{' and others' if others else ''}"
+    return f"{count:,} of {of:,} nodes {verb}: {values}: {where}{tail}"
+
+
+def shorten_node_set(text: str, width: int = NODE_SET_WIDTH) -> str:
+    """Cut a set of nodes that is too long for a sentence."""
+    return text if len(text) <= width else text[: width - 3].rstrip(",-") + "..."
+
+
+def shorten_value(value: object, width: int = 20) -> str:
+    text = str(value)
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def total_nodes(found: Iterable[FleetRow]) -> int:
+    return sum(row["count"] for row in found)
+
+
+def format_count(count: int, word: str = "node") -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -1,0 +1,120 @@
+"""Download files: streamed to disk, checked against their hash, and renamed into place only when correct."""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.system.files import error_reason
+from gpuready.system.host_access import AccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_CHUNK_BYTES = 1 << 20
+FREE_SPACE_MARGIN = 64 << 20
+"""Bytes that must stay free on the disk beyond the file itself."""
+
+
+def download_file(
+    url: str, path: str, hashes: Collection[str], auth: str = "", cafile: str = "", timeout: float = 60.0
+) -> int:
+    """Download one file to a path; return its size. On AccessError nothing is left at the path."""
+    from hashlib import sha256
+
+    draft, digest, size = f"{path}.part", sha256(), 0
+    try:
+        with _open_url(url, auth, cafile, timeout) as stream, open(draft, "wb") as file:
+            length = stream.headers.get("Content-Length") if hasattr(stream, "headers") else None
+            _require_disk_space(path, int(length) if length and length.isdigit() else 0)
+            while piece := stream.read(_CHUNK_BYTES):
+                digest.update(piece)
+                size += file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        if length and length.isdigit() and int(length) != size:
+            raise AccessError(f"broke off after {size} of {length} bytes")
+        if f"sha256:{digest.hexdigest()}" not in hashes:
+            raise AccessError("the file that came has another hash than the lock")
+        os.rename(draft, path)
+    except AccessError:
+        _remove_quietly(draft)
+        raise
+    except (OSError, ValueError) as error:
+        _remove_quietly(draft)
+        raise AccessError(_download_error(error)) from None
+    return size
+
+
+def _open_url(url: str, auth: str, cafile: str, timeout: float):  # type: ignore[no-untyped-def]
+    import ssl
+    from urllib.request import Request, urlopen
+
+    if url.startswith("/"):
+        return open(url, "rb")
+    if not url.startswith(("https://", "http://", "file://")):
+        raise AccessError("not an address that files are fetched from")
+    request = Request(url, headers={"Authorization": auth} if auth else {})
+    context = ssl.create_default_context(cafile=cafile or None) if url.startswith("https") else None
+    return urlopen(request, timeout=timeout, context=context)
+
+
+def _require_disk_space(path: str, size: int) -> None:
+    found = os.statvfs(os.path.dirname(path) or ".")
+    if found.f_bavail * found.f_frsize < size + (FREE_SPACE_MARGIN if size else 0):
+        raise AccessError("no space left on device")
+
+
+def _download_error(error: Exception) -> str:
+    inner = getattr(error, "reason", None)
+    if isinstance(inner, OSError):
+        return error_reason(inner)
+    if isinstance(error, OSError) and error.strerror:
+        return error_reason(error)
+    return str(inner or error or type(error).__name__)[:120]
+
+
+def _remove_quietly(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def sha256_of_file(path: str) -> str:
+    """``sha256:`` hash of a file; empty where it cannot be read."""
+    from hashlib import sha256
+
+    digest = sha256()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(_CHUNK_BYTES):
+                digest.update(piece)
+    except OSError:
+        return ""
+    return f"sha256:{digest.hexdigest()}"
+
+
+def ensure_folder(path: str) -> None:
+    """Make a folder if it does not exist."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise AccessError(error_reason(error)) from None
+
+
+def publish_folder(draft: str, path: str) -> None:
+    """Rename a finished folder into place. AccessError where that name is taken."""
+    try:
+        if os.path.isdir(path) and not os.listdir(path):
+            os.rmdir(path)
+        os.rename(draft, path)
+    except OSError as error:
+        raise AccessError(error_reason(error)) from None
+
+
+def unquote_url(text: str) -> str:
+    """``%2B`` -> ``+``."""
+    from urllib.parse import unquote
+
+    return unquote(text)

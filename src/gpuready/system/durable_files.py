@@ -1,0 +1,218 @@
+"""Changes to a folder that survive a crash: each complete or not at all, in the order made.
+
+Every call that changes an environment is in this file, so that a test can stop the machine at each.
+"""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISDIR, S_ISLNK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_folder(path: str, mode: int = 0o755) -> bool:
+    """Make a folder and its parents; False where it exists."""
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return False
+    except FileNotFoundError:
+        make_folder(os.path.dirname(path), mode)
+        return make_folder(path, mode)
+    sync_folder(os.path.dirname(path))
+    return True
+
+
+def replace_file(path: str, text: str, mode: int = 0o644) -> None:
+    """Replace a file atomically: readers see the old text or the new one, also after a power failure."""
+    draft = f"{path}.{os.urandom(6).hex()}.draft"
+    fd = os.open(draft, _CREATE_FLAGS, mode)
+    try:
+        try:
+            _write_all(fd, text.encode("utf-8", "surrogateescape"))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(draft, path)
+    except BaseException:
+        _unlink_quietly(draft)
+        raise
+    sync_folder(os.path.dirname(path))
+
+
+def append_line(path: str, line: str) -> None:
+    """Append one line and sync it to disk. An incomplete last line is ended first."""
+    fd = os.open(path, _APPEND_FLAGS, 0o644)
+    try:
+        size = os.fstat(fd).st_size
+        torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+        _write_all(fd, (b"\n" if torn else b"") + line.encode("utf-8", "surrogateescape") + b"\n")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def replace_link(path: str, target: str) -> None:
+    """Create or replace a symbolic link by one rename: readers see the old or the new one."""
+    draft = f"{path}.{os.urandom(6).hex()}.draft"
+    os.symlink(target, draft)
+    try:
+        os.rename(draft, path)
+    except BaseException:
+        _unlink_quietly(draft)
+        raise
+    sync_folder(os.path.dirname(path))
+
+
+def create_exclusively(path: str, text: str) -> bool:
+    """Create a file with this text in one step; False where it exists."""
+    draft = f"{path}.{os.urandom(6).hex()}.draft"
+    fd = os.open(draft, _CREATE_FLAGS, 0o644)
+    try:
+        _write_all(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    try:
+        os.link(draft, path)
+    except (FileExistsError, FileNotFoundError):  # it exists, or a cleanup removed the draft
+        return False
+    except OSError as error:
+        if error.errno not in (1, 38, 95):  # EPERM, ENOSYS, ENOTSUP: a disk without hard links
+            raise
+        return _create_by_name(path, text)
+    finally:
+        _unlink_quietly(draft)
+    return True
+
+
+def _create_by_name(path: str, text: str) -> bool:
+    try:
+        fd = os.open(path, _CREATE_FLAGS, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        _write_all(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return True
+
+
+def rename_path(path: str, to: str) -> bool:
+    """Rename; False where there is nothing to rename."""
+    try:
+        os.rename(path, to)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def remove_file(path: str) -> bool:
+    """Remove a file or a link; False where there is none."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    sync_folder(os.path.dirname(path))
+    return True
+
+
+def _unlink_quietly(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def remove_tree(path: str, should_continue: Callable[[], bool] = lambda: True) -> bool:
+    """Remove a folder and its contents as far as possible; False where something is left."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return not os.path.lexists(path)
+    if not S_ISDIR(found.st_mode) or S_ISLNK(found.st_mode):
+        _unlink_quietly(path)
+        return not os.path.lexists(path)
+    if found.st_mode & 0o700 != 0o700:
+        _try_call(os.chmod, path, 0o700)
+    for below, is_folder in _list_entries(path):
+        if not should_continue():
+            return False
+        if is_folder:
+            remove_tree(below, should_continue)
+        elif not _try_call(os.unlink, below):
+            continue
+    return _try_call(os.rmdir, path)
+
+
+def _list_entries(path: str) -> list[tuple[str, bool]]:
+    try:
+        with os.scandir(path) as found:
+            return [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
+    except OSError:
+        return []
+
+
+def _try_call(do: Callable[..., object], *args: object) -> bool:
+    try:
+        do(*args)
+    except OSError:
+        return False
+    return True
+
+
+def sync_folder(path: str) -> None:
+    """Sync a folder's entries to disk. Network disks that do not support this are ignored."""
+    try:
+        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (22, 95):  # EINVAL, ENOTSUP
+            raise
+    finally:
+        os.close(fd)
+
+
+def sync_disk(path: str) -> None:
+    """Sync the file system of a path to disk; OSError where that fails."""
+    import ctypes
+
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "syncfs"):
+            os.sync()
+        elif libc.syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(fd)
+
+
+def walk_files(path: str) -> Iterator[str]:
+    """Every file and link below a folder; links to folders are not followed."""
+    stack = [path]
+    while stack:
+        for below, is_folder in _list_entries(stack.pop()):
+            if is_folder:
+                stack.append(below)
+            else:
+                yield below

@@ -1,0 +1,81 @@
+"""Contents of files: sizes, hashes, links, members of wheels. Read only."""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISDIR, S_ISLNK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def file_size(path: str) -> int | None:
+    """Size of a file, links followed; None where there is none, -1 for a folder."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return -1 if S_ISDIR(found.st_mode) else found.st_size
+
+
+def leads_outside(path: str, root: str) -> bool:
+    """Whether a path is a link that leads out of a folder."""
+    try:
+        if not S_ISLNK(os.lstat(path).st_mode):
+            return False
+    except OSError:
+        return False
+    return not os.path.realpath(path).startswith(os.path.realpath(root) + "/")
+
+
+def hash_file_contents(path: str, beat: Callable[[], None] = lambda: None) -> str:
+    """SHA-256 of a file in hex; OSError where it cannot be read."""
+    from hashlib import sha256
+
+    found = sha256()
+    with open(path, "rb", buffering=0) as file:
+        while part := file.read(1 << 20):
+            found.update(part)
+            beat()
+    return found.hexdigest()
+
+
+def read_text_file(path: str, limit: int = 64 << 20) -> str | None:
+    """Text of a file; None where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+            return file.read(limit)
+    except (OSError, ValueError):
+        return None
+
+
+def list_names_or_empty(folder: str) -> list[str]:
+    """Names in a folder, sorted; empty where it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def resolve_real_path(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def unpacked_wheel_size(wheel: str) -> tuple[int, int] | None:
+    """Number of bytes and files a wheel unpacks to; None where it is not a zip file."""
+    from zipfile import BadZipFile, ZipFile
+
+    try:
+        with ZipFile(wheel) as file:
+            members = file.infolist()
+    except (OSError, BadZipFile, ValueError):
+        return None
+    return sum(member.file_size for member in members), len(members)
+
+
+def free_disk_space(path: str) -> dict[str, int]:
+    """Free bytes and inodes of the disk below a path (-1: not counted), and the disk's device number."""
+    found = os.statvfs(path)
+    inodes = found.f_favail if found.f_files else -1
+    return {"free": found.f_bavail * found.f_frsize, "inodes": inodes, "disk": os.stat(path).st_dev}

@@ -1,0 +1,313 @@
+"""Logs as byte streams: files, folders, pipes and compressed files, within limits, in constant memory."""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISDIR, S_ISFIFO, S_ISREG, S_ISSOCK
+
+from gpuready.system.files import error_reason, printable_name
+from gpuready.system.host_access import AccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+CHUNK_BYTES = 2 << 20
+MAX_FILES, MAX_DEPTH = 20_000, 12
+"""How many files of a folder are read, and how deep."""
+
+MAX_EXPANSION, EXPANSION_CHECK_BYTES = 150, 256 << 20
+"""Compressed data that expands more than this many times is not a log, once it has given this many bytes."""
+
+_MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
+_CANNOT_DECOMPRESS = "it is compressed with {}, which this Python cannot read; unpack it first"
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "a zip archive", b"PK\x05\x06": "a zip archive", b"\x7fELF": "a program", b"\x89HDF": "an HDF5 file",
+    b"\x93NUMPY": "an array of numpy", b"GGUF\x02\0": "a model in GGUF", b"GGUF\x03\0": "a model in GGUF", b"PAR1\x15": "a Parquet file", b"\x89PNG": "a picture", b"%PDF-": "a PDF",
+    b"7z\xbc\xaf": "a 7z archive", b"Rar!\x1a\x07": "a rar archive", b"\x80\x02": "a pickle", b"\x80\x03": "a pickle",
+    b"\x80\x04": "a pickle", b"\x80\x05": "a pickle",
+}  # fmt: skip
+_WIDE_ENCODINGS = {
+    b"\xff\xfe\x00\x00": "utf-32",
+    b"\x00\x00\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+_BINARY_CONTROL_BYTES = bytes(sorted({*range(1, 32), 127} - {*b"\a\b\t\n\v\f\r\x1b"}))
+"""Control characters that neither texts nor terminals use."""
+
+
+class LogStream:
+    """One log: its name, and its bytes on iteration. ``cut`` says why it was not read to its end."""
+
+    def __init__(self, name: str, path: str | None):
+        self.name, self.path, self.cut = name, path, ""
+
+    def __iter__(self) -> Iterator[bytes]:
+        fd = 0 if self.path is None else _open_log(self.path)
+        try:
+            yield from _decompress_and_decode(_read_chunks(fd), self)
+        except OSError as error:
+            self.cut = f"reading stopped: {error_reason(error)}"
+        finally:
+            if fd:
+                os.close(fd)
+
+    def read_head(self, size: int = 4096) -> bytes:
+        """The first bytes of a regular file, as they are stored."""
+        if self.path is None or not S_ISREG(os.stat(self.path).st_mode):
+            return b""
+        fd = _open_log(self.path)
+        try:
+            return os.read(fd, size)
+        finally:
+            os.close(fd)
+
+
+def unreadable_reason(head: bytes) -> str:
+    """Why this Python cannot read a log that begins so; empty where it can."""
+    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
+    return _CANNOT_DECOMPRESS.format(kind) if kind and _decompressor_factory(kind) is None else ""
+
+
+def non_log_reason(head: bytes) -> str:
+    """What kind of file begins so, where it is not a log; nothing is ever unpacked or loaded."""
+    kind = next((kind for magic, kind in _OTHER_FORMATS.items() if head.startswith(magic)), "")
+    kind = kind or ("a tar archive" if head[257:262] == b"ustar" else "")
+    kind = kind or ("no text" if _is_binary(head) else "")
+    return f"it is {kind}, not a log; name the text that the run wrote" if kind else ""
+
+
+def _is_binary(head: bytes) -> bool:
+    """Whether it contains control characters that no text has. NUL is allowed: a file cut while written begins so."""
+    if head.startswith((*_MAGIC, *_WIDE_ENCODINGS)) or _detect_utf16(head[:2000]):
+        return False
+    return len(head) >= 64 and len(head) - len(head.translate(None, _BINARY_CONTROL_BYTES)) > len(head) // 32
+
+
+def open_log_streams(path: str) -> list[LogStream]:
+    """A file, a pipe, every file of a folder, or stdin (-). AccessError says why nothing can be read."""
+    if path == "-":
+        return [LogStream("stdin", None)]
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise AccessError(error_reason(error)) from None
+    except ValueError:
+        raise AccessError("not a path") from None
+    if S_ISDIR(mode):
+        return [
+            LogStream(printable_name(os.path.relpath(found, path)), found)
+            for found in _list_regular_files(path)
+        ]
+    if not (S_ISREG(mode) or S_ISFIFO(mode) or S_ISSOCK(mode)):
+        raise AccessError("is a device, not a log")
+    if S_ISREG(mode):
+        os.close(_open_log(path))  # report an unreadable file at once
+    return [LogStream(printable_name(os.path.basename(path)), path)]
+
+
+def follow_growing_file(path: str, pause: float = 0.5, patience: float | None = None) -> Iterator[bytes]:
+    """A file that is still being written: its content, then what is appended. Starts again where it was replaced.
+
+    Empty pieces mean that nothing came for a while. Ends when nothing has come for ``patience`` seconds.
+    """
+    import time
+
+    fd, quiet = _open_log(path), 0.0
+    try:
+        while patience is None or quiet < patience:
+            piece = os.read(fd, CHUNK_BYTES)
+            if piece:
+                quiet = 0.0
+                yield piece
+                continue
+            yield b""
+            time.sleep(pause)
+            quiet += pause
+            if _was_replaced(fd, path):
+                os.close(fd)
+                fd = _open_log(path)
+    finally:
+        os.close(fd)
+
+
+def _was_replaced(fd: int, path: str) -> bool:
+    """Whether another file is at the path, or this one was truncated."""
+    try:
+        now, ours = os.stat(path), os.fstat(fd)
+        return now.st_ino != ours.st_ino or now.st_size < os.lseek(fd, 0, os.SEEK_CUR)
+    except OSError:
+        return False
+
+
+def _list_regular_files(root: str) -> list[str]:
+    """The regular files of a folder, links not followed, in order."""
+    found: list[str] = []
+    left = [(root, 0)]
+    while left:
+        folder, depth = left.pop()
+        try:
+            with os.scandir(folder) as entries:
+                rows = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in rows:
+            if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
+                left.append((entry.path, depth + 1))
+            elif entry.is_file(follow_symlinks=False) and len(found) < MAX_FILES:
+                found.append(entry.path)
+    return sorted(found, key=_natural_order)
+
+
+def _natural_order(path: str) -> list[tuple[int, str]]:
+    """Sort 2 before 10."""
+    parts, digits = [], ""
+    for char in path:
+        if char.isdecimal():
+            digits += char
+            continue
+        if digits:
+            parts.append((int(digits[:18]), ""))
+            digits = ""
+        parts.append((-1, char))
+    return [*parts, (int(digits[:18]), "")] if digits else parts
+
+
+def _open_log(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        raise AccessError(error_reason(error)) from None
+
+
+def _read_chunks(fd: int) -> Iterator[bytes]:
+    while piece := os.read(fd, CHUNK_BYTES):
+        yield piece
+
+
+# -- compression and encoding --------------------------------------------------------------------------------------
+
+
+def _decompress_and_decode(pieces: Iterator[bytes], stream: LogStream) -> Iterator[bytes]:
+    first = next(pieces, b"")
+    while len(first) < 8 and (more := next(pieces, b"")):  # a pipe may deliver it byte by byte
+        first += more
+    kind = next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
+    rest = _prepend_chunk(first, pieces)
+    if kind:
+        rest = _decompress_chunks(rest, kind, stream)
+    return _decode_to_utf8(rest)
+
+
+def _prepend_chunk(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    if first:
+        yield first
+    yield from rest
+
+
+def _decode_to_utf8(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Convert UTF-16 and UTF-32 to UTF-8; everything else stays as it is."""
+    first = next(pieces, b"")
+    wide = next(
+        (name for mark, name in _WIDE_ENCODINGS.items() if first.startswith(mark)), ""
+    ) or _detect_utf16(first[:2000])
+    if not wide:
+        yield from _prepend_chunk(first, pieces)
+        return
+    import codecs
+
+    decoder = codecs.getincrementaldecoder(wide)("replace")
+    for piece in _prepend_chunk(first, pieces):
+        yield decoder.decode(piece).encode("utf-8", "replace")
+
+
+def _detect_utf16(sample: bytes) -> str:
+    """UTF-16 without a byte order mark: every other byte of ASCII text is NUL."""
+    if len(sample) < 64 or sample.count(0) < len(sample) // 3:
+        return ""
+    odd, even = sample[1::2].count(0), sample[0::2].count(0)
+    half = len(sample) // 2
+    return (
+        "utf-16-le"
+        if odd > 0.8 * half and even < 0.1 * half
+        else "utf-16-be"
+        if even > 0.8 * half and odd < 0.1 * half
+        else ""
+    )
+
+
+def _decompress_chunks(pieces: Iterator[bytes], kind: str, stream: LogStream) -> Iterator[bytes]:
+    """Decompressed bytes; data that is broken or expands too much ends there, and ``cut`` says so."""
+    make = _decompressor_factory(kind)
+    if make is None:
+        raise AccessError(_CANNOT_DECOMPRESS.format(kind))
+    decompressor, consumed, produced = make(), 0, 0
+    for piece in pieces:
+        consumed += len(piece)
+        while piece or decompressor.more:
+            try:
+                out = decompressor(piece)
+            except Exception:  # each library has its own errors
+                stream.cut = f"the {kind} data is broken after {produced} bytes"
+                return
+            produced += len(out)
+            if produced > EXPANSION_CHECK_BYTES and produced > MAX_EXPANSION * consumed:
+                stream.cut = f"it gives more than {MAX_EXPANSION} times its size: reading stopped after {produced} bytes"
+                return
+            if out:
+                yield out
+            piece = decompressor.left
+            if decompressor.ended:
+                decompressor = make()
+                piece = piece.lstrip(b"\0")  # padding after the last member
+    if decompressor.fed:
+        stream.cut = f"the {kind} data ends too early, after {produced} bytes"
+
+
+class _ChunkDecompressor:
+    """One interface to the decompressors: at most a chunk at a time; ``left`` is unconsumed input."""
+
+    def __init__(self, kind: str):
+        self.kind, self.left, self.ended, self.more, self.fed = kind, b"", False, False, False
+        self._decompressor = _make_decompressor(kind)
+
+    def __call__(self, data: bytes) -> bytes:
+        self.fed = True
+        if self.kind == "gz":
+            out: bytes = self._decompressor.decompress(data, CHUNK_BYTES)
+            self.ended = self._decompressor.eof
+            self.left = self._decompressor.unused_data if self.ended else self._decompressor.unconsumed_tail
+            self.more = not self.ended and len(out) >= CHUNK_BYTES
+            return out
+        out = self._decompressor.decompress(data, CHUNK_BYTES)
+        self.ended = self._decompressor.eof
+        self.left = self._decompressor.unused_data if self.ended else b""
+        self.more = not self.ended and not self._decompressor.needs_input
+        return out
+
+
+def _make_decompressor(kind: str) -> Any:
+    if kind == "gz":
+        import zlib
+
+        return zlib.decompressobj(31)
+    if kind == "bz2":
+        import bz2
+
+        return bz2.BZ2Decompressor()
+    if kind == "xz":
+        import lzma
+
+        return lzma.LZMADecompressor(memlimit=192 << 20)
+    zstd = __import__("compression.zstd", fromlist=["ZstdDecompressor"])  # Python 3.14
+    return zstd.ZstdDecompressor()
+
+
+def _decompressor_factory(kind: str) -> Callable[[], _ChunkDecompressor] | None:
+    try:
+        _make_decompressor(kind)
+    except ImportError:
+        return None
+    return lambda: _ChunkDecompressor(kind)

@@ -1,0 +1,95 @@
+"""gpuready's own folders and files: the user's cache, temporary folders, removal of old files."""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.system.files import error_reason
+from gpuready.system.host_access import AccessError
+from gpuready.system.private_files import make_private_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def make_cache_folder(variables: Mapping[str, str], *subfolders: str) -> str:
+    """Make a folder in the user's cache. AccessError where there is no place for one."""
+    home = variables.get("XDG_CACHE_HOME", "")
+    if not home.startswith("/"):
+        home = variables.get("HOME", "")
+        if not home.startswith("/"):
+            raise AccessError("neither XDG_CACHE_HOME nor HOME names a folder")
+        if not os.path.isdir(home):  # do not create a missing home
+            raise AccessError(f"HOME is {home}, which is not there")
+        home += "/.cache"
+    path = make_private_folder(f"{home}/gpuready")
+    for name in subfolders:
+        path = make_private_folder(f"{path}/{name}")
+    return path
+
+
+class TemporaryFolder:
+    """A private temporary folder, removed afterwards."""
+
+    def __init__(self, variables: Mapping[str, str]):
+        self._parent = variables.get("TMPDIR") or "/tmp"
+        self.path = ""
+
+    def __enter__(self) -> str:
+        import tempfile
+
+        try:
+            self.path = tempfile.mkdtemp(prefix="gpuready-", dir=self._parent)
+        except OSError as error:
+            raise AccessError(f"no folder can be made in {self._parent}: {error_reason(error)}") from None
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        import shutil
+
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def seconds_since_change(path: str) -> float:
+    """Seconds since a file or folder was last changed; 0 where it is gone."""
+    import time
+
+    try:
+        return max(0.0, time.time() - os.lstat(path).st_mtime)
+    except OSError:
+        return 0.0
+
+
+def remove_if_present(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def files_beyond_newest(folder: str, keep: int) -> list[str]:
+    """The files of a folder except the newest ``keep``."""
+    try:
+        found = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(folder) if entry.is_file()]
+    except OSError:
+        return []
+    return [path for _, path in sorted(found, reverse=True)[keep:]]
+
+
+def prune_old_folders(folder: str, keep: int, idle_seconds: float) -> None:
+    """Remove all but the last ``keep`` subfolders by name, if nothing in them changed for ``idle_seconds``."""
+    import shutil
+
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in names[: max(0, len(names) - keep)]:
+        path = f"{folder}/{name}"
+        try:
+            inside = [entry.path for entry in os.scandir(path)]
+        except OSError:
+            continue
+        if all(seconds_since_change(one) > idle_seconds for one in (path, *inside)):
+            shutil.rmtree(path, ignore_errors=True)

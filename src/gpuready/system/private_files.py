@@ -1,0 +1,92 @@
+"""Write files atomically, and make folders only the user can access."""
+
+from __future__ import annotations
+
+import os
+from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
+
+from gpuready.system.files import error_reason
+from gpuready.system.host_access import AccessError
+
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def save_atomically(path: str, text: str) -> None:
+    """Write a file so that a reader sees the old text or the new one; AccessError: nothing was changed."""
+    folder, name = os.path.split(path)
+    try:
+        # The folder stays open: replacing one of its parents meanwhile cannot redirect the write.
+        folder_fd = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise AccessError(_failure_reason(error)) from None
+    try:
+        mode = _replaceable_mode(name, folder_fd)
+        _write_then_rename(name, folder_fd, text.encode("utf-8", "backslashreplace"), mode)
+    except (OSError, ValueError) as error:
+        raise AccessError(_failure_reason(error)) from None
+    finally:
+        os.close(folder_fd)
+
+
+def _failure_reason(error: Exception) -> str:
+    return error_reason(error) if isinstance(error, OSError) else "not a path"
+
+
+def _replaceable_mode(name: str, folder_fd: int) -> int | None:
+    """The mode of the existing file, None where there is none; AccessError where it must not be replaced."""
+    if not name or name in (".", ".."):
+        raise AccessError("is a directory")
+    try:
+        mode = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    if S_ISLNK(mode):
+        raise AccessError("is a symbolic link")
+    if not S_ISREG(mode):
+        raise AccessError("is a directory" if S_ISDIR(mode) else "not a regular file")
+    return S_IMODE(mode)
+
+
+def _write_then_rename(name: str, folder_fd: int, data: bytes, mode: int | None) -> None:
+    # The name is unpredictable, and O_EXCL refuses one that exists anyway.
+    draft = f".{name[:100]}.{os.urandom(8).hex()}"
+    fd = os.open(draft, _CREATE_FLAGS, 0o644, dir_fd=folder_fd)
+    try:
+        try:
+            if mode is not None:
+                os.fchmod(fd, mode)
+            _write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(draft, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+    except BaseException:
+        os.unlink(draft, dir_fd=folder_fd)
+        raise
+    os.fsync(folder_fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def make_private_folder(path: str) -> str:
+    """Make, or accept, a folder of our own (0700); AccessError says what is wrong and how to fix it."""
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        if not os.path.lexists(path):
+            os.mkdir(path, 0o700)
+        found = os.lstat(path)
+    except (OSError, ValueError) as error:
+        raise AccessError(_failure_reason(error)) from None
+    if S_ISLNK(found.st_mode):
+        raise AccessError("is a symbolic link")
+    if not S_ISDIR(found.st_mode):
+        raise AccessError("not a directory")
+    if found.st_uid != os.geteuid():
+        raise AccessError(f"belongs to uid {found.st_uid}")
+    if found.st_mode & 0o077:
+        raise AccessError(f"open to others; chmod 700 {path}")
+    return path

@@ -1,0 +1,238 @@
+"""Run work in a forked child, so that a hang or a crash does not affect this process."""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # "signal" only wraps it in enums, which costs a millisecond
+import gc
+import marshal
+import os
+import sys
+import time
+
+from gpuready.system.process import termination
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Emit = Callable[[Any], None]
+    Work = Callable[[Emit], Any]
+
+MAX_ANSWER_BYTES = 64 << 20
+"""The most bytes one child may send; more is a fault."""
+
+_parent_pipe = -1
+"""In a child: the pipe to the parent. The child's own children must not keep it open."""
+
+
+def is_single_threaded() -> bool:
+    """Whether this process has one thread only: a fork copies no other thread, but every lock it holds."""
+    threading = sys.modules.get("threading")
+    if threading is not None and threading.active_count() > 1:
+        return False
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return True
+
+
+class ForkedChild:
+    """A forked child that sends plain values over a pipe. The parent polls `fd` and calls `read_messages`."""
+
+    def __init__(self, work: Work, deadline: float):
+        self.started_at = time.monotonic()
+        self.deadline, self.ends_at = deadline, self.started_at + termination.time_until_kill(deadline)
+        self.seconds = 0.0
+        self.sent: list[Any] = []
+        self.fault = ""
+        self.done = False
+        self._groups: set[int] = set()
+        self._buffer = bytearray()
+        self._size = 0
+        self.fd, write = termination.make_pipe()
+        termination.defer_termination(True)
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(self.fd)
+            os.close(write)
+            termination.defer_termination(False)
+            raise
+        if self.pid == 0:
+            _run_child(work, write, deadline)
+        os.close(write)
+        os.set_blocking(self.fd, False)
+        termination.report_group_started(self.pid)
+        termination.defer_termination(False)
+
+    def read_messages(self) -> bool:
+        """Read what the child has sent; False when it is finished."""
+        try:
+            part = os.read(self.fd, 1 << 20)
+        except BlockingIOError:
+            return True
+        self._buffer += part
+        self._size += len(part)
+        if self._size > MAX_ANSWER_BYTES or int.from_bytes(self._buffer[:8], "little") > MAX_ANSWER_BYTES:
+            return self.end_child(f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB")
+        if not self._unpack_messages():
+            return self.end_child("the answer is damaged")
+        if self._buffer:  # a large answer is being sent: the work is done, only the pipe is slow
+            self.ends_at = max(self.ends_at, time.monotonic() + 0.25)
+        return self.end_child() if self.done or self.fault or not part else True
+
+    def _unpack_messages(self) -> bool:
+        while len(self._buffer) >= 8:
+            size = int.from_bytes(self._buffer[:8], "little")
+            if len(self._buffer) < 8 + size:
+                return True
+            try:
+                kind, value = marshal.loads(bytes(self._buffer[8 : 8 + size]))
+            except (ValueError, EOFError, TypeError):
+                return False
+            del self._buffer[: 8 + size]
+            self._handle_message(kind, value)
+        return True
+
+    def _handle_message(self, kind: str, value: Any) -> None:
+        if kind == "born":
+            self._groups.add(value)
+        elif kind == "gone":
+            self._groups.discard(value)
+        elif kind == "fault":
+            self.fault = value
+        elif kind == "done":
+            self.done = True
+        else:
+            self.sent.append(value)
+
+    def end_child(self, reason: str = "") -> bool:
+        """End the child and everything it started; sets the fault where it did not complete its work."""
+        if self.fd < 0:
+            return False
+        self.seconds = time.monotonic() - self.started_at
+        is_over = self.done or bool(self.fault)
+        # A child that has closed its pipe is exiting; give it a moment.
+        by_itself = not reason and not is_over and termination.ends_within(self.pid, 0.05)
+        if reason and not is_over:
+            termination.request_termination(self.pid)
+        status, stuck = termination.kill_and_collect(self.pid)
+        self._drain_pipe()
+        for group in self._groups:
+            termination.kill_group(group)
+        if not is_over:
+            self.fault = (reason or _describe_exit(status if by_itself else None)) + (
+                f"; {stuck}" if stuck else ""
+            )
+        return False
+
+    def _drain_pipe(self) -> None:
+        """Read the child's last messages, which may name processes it started; then close."""
+        try:
+            while self._size <= MAX_ANSWER_BYTES and (part := os.read(self.fd, 1 << 20)):
+                self._buffer += part
+                self._size += len(part)
+        except OSError:  # nothing more, and an unkillable child still has the other end open
+            pass
+        if self._size <= MAX_ANSWER_BYTES:
+            self._unpack_messages()
+        os.close(self.fd)
+        self.fd = -1
+
+    def end_if_late(self) -> bool:
+        """End the child where its deadline has passed."""
+        if time.monotonic() < self.ends_at:
+            return False
+        self.end_child(f"no answer within {self.deadline:g} s")
+        return True
+
+
+def _describe_exit(status: int | None) -> str:
+    if status is None:
+        return "ended without an answer"
+    code, end = termination.decode_wait_status(status)
+    return f"crashed: {end}" if code is None or code < 0 else f"ended without an answer (exit {code})"
+
+
+def _run_child(work: Work, write: int, deadline: float) -> None:
+    """Everything a child does. Never returns, and runs no exit handlers: those are the parent's."""
+    try:
+        _prepare_child(write, deadline)
+        try:
+            value = work(lambda value: _send_message("value", value))
+            _cancel_timer()
+            if value is not None:
+                _send_message("value", value)
+            _send_message("done", None)
+        except BaseException as error:
+            _send_message("fault", summarize_error(error))
+    except BaseException:  # the pipe is closed: nobody reads
+        pass
+    finally:
+        os._exit(0)
+
+
+def _cancel_timer() -> None:
+    """Stop the timer: the work is done, and the parent may take its time to read."""
+    _signal.setitimer(_signal.ITIMER_REAL, 0)
+
+
+def _prepare_child(write: int, deadline: float) -> None:
+    global _parent_pipe
+    gc.disable()  # a collection would copy every page shared with the parent
+    os.setpgid(0, 0)
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGALRM, _signal.SIGCHLD):
+        _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP))
+    # The kernel ends this process even if the parent is not there to do it.
+    _signal.setitimer(_signal.ITIMER_REAL, deadline + 1.0)
+    if _parent_pipe >= 0:
+        os.close(_parent_pipe)
+    _parent_pipe = write
+    termination.report_group = _send_message
+    if "faulthandler" in sys.modules:  # a crash here is a result, not an event to report
+        sys.modules["faulthandler"].disable()
+    _silence_output()
+
+
+def _silence_output() -> None:
+    """Redirect stdio to /dev/null: what a library prints is not part of our output."""
+    try:
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # a bare chroot
+        return
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+
+def _send_message(kind: str, value: Any) -> None:
+    body = marshal.dumps((kind, value))
+    view = memoryview(len(body).to_bytes(8, "little") + body)
+    while view:
+        view = view[os.write(_parent_pipe, view) :]
+
+
+def summarize_error(error: BaseException) -> str:
+    """Type and first line of the message of an error, without secrets."""
+    from gpuready.system.redact import redact_text
+
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return redact_text(text)[:200]
+
+
+def run_in_child(work: Work, deadline: float) -> ForkedChild:
+    """Run one piece of work in a child and wait for it."""
+    import select
+
+    child = ForkedChild(work, deadline)
+    try:
+        poll = select.poll()
+        poll.register(child.fd, select.POLLIN)
+        while not poll.poll(max(child.ends_at - time.monotonic(), 0) * 1000) or child.read_messages():
+            if child.end_if_late():
+                break
+    finally:
+        child.end_child("interrupted")
+    return child

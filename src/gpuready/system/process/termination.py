@@ -1,0 +1,175 @@
+"""End child processes reliably, by pid, within the promised time."""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # "signal" only wraps it in enums, which costs a millisecond
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KILL_GRACE_S = 0.3
+"""Seconds a process may take to exit after SIGKILL before it is called unkillable."""
+
+TERM_GRACE_S = 0.05
+"""Seconds a child may take to exit after SIGTERM."""
+
+report_group: Callable[[str, int], None] | None = None
+"""In an isolated child: reports its process groups to the parent, so that they never outlive it."""
+
+STATUS_LOST = -1
+"""Wait status of a child the kernel collected itself: SIGCHLD is ignored, or another thread waits."""
+
+_unkillable: list[int] = []
+"""Children that could not be killed; collected once they end."""
+
+
+def time_until_kill(deadline: float) -> float:
+    """Seconds until a child must be ended so that the deadline is kept even if no kill reaches it."""
+    return deadline - min(KILL_GRACE_S + TERM_GRACE_S, deadline / 10)
+
+
+def defer_termination(on: bool) -> None:
+    """In an isolated child: block SIGTERM, so that it never arrives between starting a process and reporting it."""
+    if report_group:
+        _signal.pthread_sigmask(_signal.SIG_BLOCK if on else _signal.SIG_UNBLOCK, (_signal.SIGTERM,))
+
+
+def report_group_started(group: int) -> None:
+    if report_group:
+        report_group("born", group)
+
+
+def report_group_ended(group: int) -> None:
+    """A process group has ended and was collected."""
+    if report_group:
+        report_group("gone", group)
+
+
+def kill_group(group: int) -> None:
+    """SIGKILL to a process group, and to its leader in case it has not made the group yet."""
+    for send in (os.killpg, os.kill):
+        try:
+            send(group, 9)
+        except OSError:
+            continue  # already gone
+
+
+def kill_process(pid: int) -> None:
+    """SIGKILL to one process."""
+    try:
+        os.kill(pid, 9)
+    except OSError:
+        return  # already gone
+
+
+def request_termination(pid: int, seconds: float = TERM_GRACE_S) -> None:
+    """Send SIGTERM to a child and wait a moment: it first reports what it has just started."""
+    try:
+        os.kill(pid, 15)
+    except OSError:
+        return
+    ends_within(pid, seconds)
+
+
+def wait_for_child(pid: int, seconds: float) -> int | None:
+    """Collect a child: its wait status, or None when it has not ended in time."""
+    until, nap = time.monotonic() + seconds, 0.0002
+    while True:
+        try:
+            done, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return STATUS_LOST
+        if done:
+            return status
+        if time.monotonic() >= until:
+            return None
+        time.sleep(nap)
+        nap = min(nap * 2, 0.01)
+
+
+def kill_and_collect(pid: int, grace: float = KILL_GRACE_S) -> tuple[int | None, str]:
+    """Kill a group and collect its leader: the wait status, or None and where it is stuck."""
+    kill_group(pid)
+    status = wait_for_child(pid, grace)
+    if status is None:
+        _unkillable.append(pid)
+        return None, f"unkillable: pid {pid} {describe_stuck_process(pid)}"
+    report_group_ended(pid)
+    return status, ""
+
+
+def collect_unkillable() -> None:
+    """Collect children that could not be killed earlier and have ended since."""
+    for pid in list(_unkillable):
+        if wait_for_child(pid, 0) is not None:
+            _unkillable.remove(pid)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has ended; it is not collected, so that its pid cannot be reused."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def ends_within(pid: int, seconds: float) -> bool:
+    """Whether a child ends by itself within some seconds."""
+    until = time.monotonic() + seconds
+    while not has_ended(pid):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.0005)
+    return True
+
+
+def describe_stuck_process(pid: int) -> str:
+    """State of a process and the kernel function it waits in."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            state = file.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "in an unknown state"
+    try:
+        with open(f"/proc/{pid}/wchan", encoding="utf-8", errors="replace") as file:
+            where = file.read().strip()
+    except OSError:
+        where = ""
+    return f"in state {state}" + (f" ({where})" if where and where != "0" else "")
+
+
+def signal_name(number: int) -> str:
+    """``11`` -> ``SEGV``."""
+    import signal
+
+    try:
+        return signal.Signals(number).name[3:]
+    except ValueError:
+        return str(number)
+
+
+def decode_wait_status(status: int) -> tuple[int | None, str]:
+    """A wait status as an exit code (negative for a signal) and an end ("signal SEGV", or empty)."""
+    if status == STATUS_LOST:
+        return None, "exit status lost: SIGCHLD is ignored"
+    code = os.waitstatus_to_exitcode(status)
+    return code, f"signal {signal_name(-code)}" if code < 0 else ""
+
+
+def make_pipe() -> tuple[int, int]:
+    """A pipe above descriptors 0 to 2, which may be free where our own were closed."""
+    read, write = os.pipe()
+    return _move_above_stdio(read), _move_above_stdio(write)
+
+
+def _move_above_stdio(fd: int) -> int:
+    if fd > 2:
+        return fd
+    import fcntl
+
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return moved

@@ -1,0 +1,89 @@
+"""Choose the contract that a framework is judged by."""
+
+from __future__ import annotations
+
+from gpuready import contracts
+from gpuready.catalog.packages import canonical_package_name, split_requirement
+from gpuready.workflow.refusal import Refused, call_or_refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+DEFAULT_FRAMEWORK = "transformers"
+
+
+def parse_framework_spec(spec: str, sees_packages: bool = False) -> tuple[str, str | None, str | None]:
+    """Parse a spec. Where packages are visible, it may name an installed package without a contract."""
+    framework, version, variant = call_or_refuse(contracts.parse_contract_spec, spec)
+    if variant or not sees_packages or contracts.has_contract(framework):
+        call_or_refuse(contracts.check_contract_exists, framework, version, variant)
+    return framework, version, variant
+
+
+def installed_frameworks(facts: Facts) -> list[tuple[str, str | None, str | None]]:
+    """Return the installed frameworks with a contract, without those that another one requires; else the default."""
+    names = {contracts.distribution_name(name): name for name in contracts.list_frameworks()}
+    installed = [name for name in names if facts.value_if_known(f"package.{name}")]
+    requires = facts.value_if_known("python.requires") or {}
+    lines = [line for own_names in installed for line in requires.get(own_names, {}).get("requires_dist", ())]
+    brought = {canonical_package_name(split_requirement(line)[0]) for line in lines if "extra ==" not in line}
+    own_names = [names[name] for name in installed if name not in brought] or [
+        names[name] for name in installed
+    ]
+    return [(name, None, None) for name in own_names or [DEFAULT_FRAMEWORK]]
+
+
+def choose_contract(facts: Facts, framework: str, version: str | None, variant: str | None) -> Contract:
+    """Return the contract of a framework's version, with pins from its metadata where the version has no contract."""
+    name = contracts.distribution_name(framework)
+    installed = facts.value_if_known(f"package.{name}")
+    requires = (facts.value_if_known("python.requires") or {}).get(name)
+    if not contracts.has_contract(framework):
+        chosen = _contract_from_package(facts, framework, requires)
+    else:
+        chosen = call_or_refuse(contracts.load_contract, framework, version, variant, installed)
+        is_meant = installed is not None and (version is None or contracts.covers_version(version, installed))
+        if chosen.says and requires and is_meant:
+            chosen = contracts.with_metadata_pins(chosen, installed, *_pin_metadata(facts, requires))
+    if version is None:
+        return chosen
+    from gpuready.contracts.pins import pin_exact_version
+
+    return pin_exact_version(chosen, version, installed)
+
+
+def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:
+    """Add a note to a user's contract where another version is installed than it is for."""
+    name = contract.distribution or contract.framework
+    installed = facts.value_if_known(f"package.{name}")
+    if installed is None or contracts.covers_version(contract.version, installed):
+        return contract
+    return contract.replace(
+        says=f"{name} {installed} is installed, and this contract is for {contract.version}"
+    )
+
+
+def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -> Contract:
+    """Derive the contract of an installed package that has none; Refused where there is no such package."""
+    installed = facts.value_if_known(f"package.{framework}")
+    if requires is None and installed:
+        raise Refused(
+            f"there is no contract for {framework!r}, and its metadata was not recorded: check it on the machine"
+        )
+    if requires is None:
+        raise Refused(str(contracts.unknown_contract_error(framework)))
+    from gpuready.contracts.metadata_contract import contract_from_metadata
+
+    version = installed or requires["version"] or "0"
+    return contract_from_metadata(framework, version, *_pin_metadata(facts, requires))
+
+
+def _pin_metadata(facts: Facts, requires: Mapping[str, Any]) -> tuple[list[str], str | None, dict[str, str]]:
+    """Return a distribution's pins, its Python, and the environment for their markers."""
+    from gpuready.contracts.pins import marker_environment
+
+    return list(requires["requires_dist"]), requires["requires_python"], marker_environment(facts)

@@ -1,0 +1,165 @@
+"""How to fix a cause: the catalogue's text, the rule's fix for this machine, and the framework's contract."""
+
+from __future__ import annotations
+
+from gpuready import contracts, rules, system
+from gpuready.catalog import causes
+from gpuready.model import Contract, Fact, Facts, FixStep
+from gpuready.workflow import contract_choice, machine_facts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.logs.log_summary import LogSummary
+    from gpuready.model import Finding
+    from gpuready.model.diagnosis import AlternativeCause, Diagnosis
+
+
+def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
+    """Add the cause's sentence, its fixes, and what the machine adds to it."""
+    if diagnosis.verdict != "cause":
+        return diagnosis
+    diagnosis = _add_cause_text(diagnosis)
+    contract = _try_load_contract(diagnosis.framework)
+    here = on is None and look and _ran_on_this_host(summary)
+    if on is not None or here:
+        diagnosis = _judge_on_machine(
+            diagnosis,
+            machine_facts.read_recording(on) if on is not None else _probe_this_machine(),
+            contract,
+            here,
+        )
+    return diagnosis.replace(
+        fix=tuple(dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary))))
+    )
+
+
+def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
+    diagnosis = diagnosis.replace(alternatives=tuple(_title_alternative(a) for a in diagnosis.alternatives))
+    from gpuready.rules import log_findings
+
+    finding = log_findings.log_finding(
+        Facts([log_match_fact(diagnosis)]), Contract("log", ""), diagnosis.code, "error", diagnosis.cause
+    )
+    if finding is None:
+        return diagnosis.replace(says=diagnosis.says or rules.rule_name(diagnosis.code).replace("-", " "))
+    fix = tuple(_fill_framework_name(step, diagnosis.framework) for step in finding.fix)
+    return diagnosis.replace(says=finding.says, so=finding.so, fix=fix)
+
+
+def log_match_fact(diagnosis: Diagnosis) -> Fact:
+    """Return the matches of a log as a fact, for rules that read only logs."""
+    rows = [
+        {"code": diagnosis.code, "cause": diagnosis.cause, "rank": e.rank, "host": e.host, "source": e.source, "line": e.line, "text": e.text,
+         "captures": diagnosis.captures}
+        for e in diagnosis.evidence
+    ]  # fmt: skip
+    return Fact(
+        "log.signs", tuple(rows), ", ".join(dict.fromkeys(e.source for e in diagnosis.evidence)), "log"
+    )
+
+
+def _title_alternative(alternative: AlternativeCause) -> AlternativeCause:
+    return alternative.replace(
+        says=causes.fill_captures(alternative.says, {}) or rules.rule_name(alternative.code).replace("-", " ")
+    )
+
+
+def _fill_framework_name(step: FixStep, framework: str) -> FixStep:
+    """Replace FRAMEWORK in a step (``gpuready plan FRAMEWORK``) with the framework's name, where it is known."""
+    name = framework.partition("=")[0].partition(":")[0]
+    if not name:
+        return step
+    words = tuple(name if word == "FRAMEWORK" else word for word in step.run)
+    return step.replace(does=step.does.replace("FRAMEWORK", name), run=words)
+
+
+# -- the machine ------------------------------------------------------------------------------------
+
+
+def _ran_on_this_host(summary: LogSummary) -> bool:
+    """Return whether the log names this machine as one on which it ran."""
+    name = system.LiveHost().get_hostname()
+    hosts = {line.host for line in summary.lines if line.host}
+    return bool(name) and any(host in (name, name.partition(".")[0]) for host in hosts)
+
+
+def _probe_this_machine() -> Facts:
+    return machine_facts.start_probing(None, None, {}, None)[0]()
+
+
+def _judge_on_machine(diagnosis: Diagnosis, facts: Facts, contract: Contract | None, here: bool) -> Diagnosis:
+    """Apply the rules to this machine now: a fix for it, and findings that support one cause or another."""
+    if contract is None:
+        contract = contracts.load_contract(contract_choice.DEFAULT_FRAMEWORK)
+    findings = {
+        code: finding
+        for code in (diagnosis.code, *(a.code for a in diagnosis.alternatives))
+        if (finding := _find_rule_finding(code, facts, contract))
+    }
+    if diagnosis.code in findings:
+        finding = findings[diagnosis.code]
+        note = f"the same is wrong on {'this machine' if here else 'that machine'} now: {finding.says}"
+        return diagnosis.replace(
+            here=here,
+            fix=tuple(dict.fromkeys((*finding.fix, *diagnosis.fix))),
+            confidence=0.99,
+            notes=(*diagnosis.notes, note),
+        )
+    others = [f"{code}: {finding.says}" for code, finding in findings.items()]
+    return diagnosis.replace(
+        here=here, notes=(*diagnosis.notes, *(f"on the machine now, {text}" for text in others))
+    )
+
+
+def _find_rule_finding(code: str, facts: Facts, contract: Contract) -> Finding | None:
+    from gpuready.check.evaluate import judge
+
+    if code not in rules.RULE_MODULES or code in rules.LOG_RULES:
+        return None
+    report = judge([rules.load_rule(code)], facts, contract)
+    return report.findings[0] if report.findings else None
+
+
+# -- the framework --------------------------------------------------------------------------------------------
+
+
+def detect_framework(summary: LogSummary) -> str:
+    """Return the framework whose files are most frequent in the tracebacks."""
+    names = {name: name.replace("-", "").replace("_", "") for name in contracts.list_frameworks()}
+    counts = dict.fromkeys(names, 0)
+    for failure in summary.failures:
+        for frame in failure.frames:
+            parts = frame.file.replace("\\", "/").lower().replace("-", "").replace("_", "").split("/")
+            for name, folded in names.items():
+                counts[name] += folded in parts
+    for name in ("torch", "transformers"):  # every framework uses these: they identify none
+        counts.pop(name, None)
+    best = max(counts, key=lambda name: counts[name], default="")
+    return best if best and counts[best] else ""
+
+
+def _try_load_contract(framework: str) -> Contract | None:
+    if not framework:
+        return None
+    try:
+        return contracts.load_contract(*contract_choice.parse_framework_spec(framework))
+    except Exception:  # an unknown framework adds no fix, and hides none
+        return None
+
+
+def _known_error_steps(contract: Contract | None, summary: LogSummary) -> Sequence[FixStep]:
+    """Return the steps that the framework's documentation gives for an error in the log."""
+    if contract is None:
+        return ()
+    texts = [failure.message for failure in summary.failures]
+    known = [
+        error
+        for error in contract.errors
+        if len(error.message) > 15 and any(error.message in text for text in texts)
+    ]
+    return [
+        FixStep(error.fix, note=f"{contract.name}, {error.cite}" if error.cite else contract.name)
+        for error in known[:2]
+    ]

@@ -1,0 +1,73 @@
+"""``gpuready env``: choose the variables that the framework wants on this machine."""
+
+from __future__ import annotations
+
+from gpuready import contracts, system
+from gpuready.system.redact import redact_value
+from gpuready.workflow import contract_choice, machine_facts
+from gpuready.workflow.refusal import Refused, call_or_refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuready.model import Facts
+    from gpuready.model.plan import EnvironmentSettings
+
+
+def framework_variables(
+    framework: str,
+    *,
+    on: str | None = None,
+    python: str | None = None,
+    role: str | None = None,
+    wants: str | None = None,
+    contract: str | None = None,
+    what_if: Mapping[str, str] | None = None,
+) -> EnvironmentSettings:
+    """Return the variables for a framework, by the contract of its installed version, or by a contract file."""
+    own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
+    spec = call_or_refuse(contracts.parse_contract_spec, framework)
+    if own_contract is not None and spec[0] != own_contract.framework:
+        raise Refused(f"{contract} is a contract of {own_contract.framework}, not of {spec[0]}")
+    specs = (
+        []
+        if own_contract
+        else [contract_choice.parse_framework_spec(framework, machine_facts.sees_packages(on, python))]
+    )
+    collect, _, stop = machine_facts.start_probing(
+        on, python, what_if or {}, None, *machine_facts.metadata_to_read(specs, own_contract)
+    )
+    try:
+        job = machine_facts.job_facts(wants, None, None, own_contract)
+        facts = collect().with_facts(*job)
+    except BaseException:  # a refusal or a signal: stop probes that still run
+        stop()
+        raise
+    chosen = (
+        contract_choice.note_version_mismatch(facts, own_contract)
+        if own_contract
+        else contract_choice.choose_contract(facts, *specs[0])
+    )
+    from gpuready.plan.variables import recommend_variables
+
+    recorded = on is not None and machine_facts.sees_packages(on, None)
+    settings = call_or_refuse(recommend_variables, facts, chosen, role, _current_variables(facts, recorded))
+    return settings.replace(
+        conflicts=tuple(c.replace(have=redact_value(c.name, c.have)) for c in settings.conflicts)
+    )
+
+
+def _current_variables(facts: Facts, recording: bool) -> dict[str, str]:
+    """Return what is set where the job would start: the recording's variables, else this shell's.
+
+    A named machine has no variables of its own, and the user's must be respected there too.
+    """
+    # Facts have only variables that rules read, redacted; here every name counts.
+    if not recording:
+        return dict(system.LiveHost().get_environment())
+    return {
+        fact.key.removeprefix("env."): str(fact.value)
+        for fact in facts
+        if fact.key.startswith("env.") and fact.key != "env.names" and fact.value is not None and not fact.gap
+    }

@@ -1,0 +1,323 @@
+"""``gpuready fit``: how much GPU memory a job needs, where it fits, and the smallest change that makes it fit."""
+
+from __future__ import annotations
+
+from gpuready import system
+from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
+from gpuready.fit.job import gpu_candidates
+from gpuready.model import Fact, FixStep
+from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
+from gpuready.workflow import job_spec, machine_facts
+from gpuready.workflow.refusal import Refused, call_or_refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from gpuready.fit import FitPrediction
+    from gpuready.fit.search.change_search import CachedPredictor
+    from gpuready.jobs.config_reader import JobSettings
+    from gpuready.model import Facts
+    from gpuready.model.diagnosis import Diagnosis
+
+NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
+MAX_FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
+"""What ``--max`` takes, and the field of a Job that it sets."""
+JOB_FIELDS = tuple(field for field in FitJob._fields if field != "model")
+"""Fields of a job other than its model."""
+
+
+def fit_job(
+    arguments: Sequence[str],
+    flags: Mapping[str, Any] | None = None,
+    *,
+    on: str | None = None,
+    every: bool = False,
+    largest: str | None = None,
+    search: bool = True,
+    trace: bool = False,
+    python: str | None = None,
+) -> FitResult:
+    """Predict the memory of a model and files that describe a job; ``flags`` are fields of a Job and come last.
+
+    With ``trace`` the layers come from the target's own torch, run on its meta device.
+    """
+    job_flags = _order_flags(flags or {})
+    label, spec = call_or_refuse(job_spec.read_job, arguments, job_flags)
+    machine = _find_gpus(on, every)
+    job, spec = job_spec.make_fit_job(spec, machine)
+    result = _start_answer(label, spec, job).replace(
+        notes=(*job_spec.unused_flag_notes(job, job_flags), *spec.notes)
+    )
+    predictor = _make_predictor(trace, python)
+    search = search and not trace
+    try:
+        if largest is not None:
+            return _find_largest(result, job, MAX_FIELDS[largest], machine, predictor)
+        command = (*arguments, *(("--on", on) if on else ()))
+        return _complete_answer(result, job, machine, predictor, every, search, command, job_flags)
+    except FitUndecided as undecided:
+        return result.replace(places=tuple(machine), why=str(undecided))
+    except ValueError as error:
+        raise Refused(f"{label}: {error}") from None
+
+
+def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:
+    """Return a result with the question, and nothing yet of the memory."""
+    plain = job_spec.job_without_model(job)
+    return FitResult(label, spec.kind, plain, spec.said, unmodelled=spec.unmodelled, lessened=spec.lessened)
+
+
+def _make_predictor(trace: bool = False, python: str | None = None) -> CachedPredictor:
+    from gpuready.fit.search.change_search import CachedPredictor
+
+    if not trace:
+        return CachedPredictor(predict_memory)
+    from gpuready.workflow.fit_trace import Tracer
+
+    return CachedPredictor(Tracer(python))
+
+
+def _order_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Sort flags by the order of a Job's fields, so that the result does not depend on the order given."""
+    place = {field: n for n, field in enumerate(JOB_FIELDS)}
+    return dict(sorted(flags.items(), key=lambda row: place.get(row[0], len(place))))
+
+
+# -- the GPUs -------------------------------------------------------------------------------------------------
+
+
+def _find_gpus(on: str | None, every: bool) -> list[GpuCandidate]:
+    """Return the GPUs of a named or recorded machine, or of this one."""
+    if on is None and every:
+        return []
+    part = None if on is None or job_spec.is_job_file(on) else gpu_candidates.parse_mig_slice(on)
+    if on is not None and part is not None:
+        return gpu_candidates.apply_mig_slice(_find_gpus(part[0], False), part[1], on)
+    if on is not None:
+        found = gpu_candidates.gpus_from_facts(machine_facts.start_probing(on, None, {}, None)[0]())
+        if not found:
+            raise Refused(f"--on {on}: that machine shows no NVIDIA GPU")
+        return found
+    if not machine_facts.has_gpu_driver():
+        return []
+    from gpuready import probe
+
+    host = system.LiveHost()
+    gpu = [look for look in probe.list_probes(host) if look[0] == "gpu"]
+    return gpu_candidates.gpus_from_facts(
+        call_or_refuse(probe.assemble_host_facts, host, system.run_probes(host, gpu))
+    )
+
+
+# -- for check and diagnose -----------------------------------------------------------------------------------
+
+
+def fit_facts(config: str, facts: Facts, on: str | None = None) -> list[Fact]:
+    """Return what the job of a file needs of these GPUs, as a fact; empty where that is uncertain."""
+    machine = gpu_candidates.gpus_from_facts(facts)
+    try:
+        _, spec = job_spec.read_job([config], {})
+        job, spec = job_spec.make_fit_job(spec, machine)
+        if not machine or spec.lessened:
+            return []
+        fits = [(place, predict_memory(job, gpu_candidates.to_gpu_card(place))) for place in machine]
+    except (
+        ValueError,
+        Refused,
+    ):  # the file says too little, or something that is not modelled
+        return []
+    rows = tuple(
+        {
+            "gpus": place.indexes,
+            "name": place.name,
+            "needs": fit.minimum + fit.overhead[0],
+            "has": place.available_memory[1],
+            "moment": fit.peak_at[0],
+        }
+        | ({"on": on} if on else {})
+        for place, fit in fits
+    )
+    return [Fact("job.fit", rows, config, "stated")]
+
+
+def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> Diagnosis:
+    """Add to a diagnosed OOM the exact change: the job of a file, judged on the log's GPU."""
+    if diagnosis.code != "MEM001" or diagnosis.verdict != "cause":
+        return diagnosis
+    label, spec = call_or_refuse(job_spec.read_job, [config], {})
+    machine = _find_gpus(on, False) if on is not None else _gpu_from_log(diagnosis)
+    job, spec = job_spec.make_fit_job(spec, machine)
+    result = _start_answer(label, spec, job)
+    try:
+        result = _complete_answer(
+            result, job, machine, _make_predictor(), False, True, (config, *(("--on", on) if on else ())), {}
+        )
+    except ValueError as error:
+        return diagnosis.replace(notes=(*diagnosis.notes, f"{config}: {error}"))
+    steps = [
+        FixStep(_describe_proposal(one), one.run, "safe", note=f"costs: {one.costs}")
+        for one in result.proposals
+    ]
+    needs = (result.minimum or 0) + result.overhead[1]
+    note = f"{config} needs {needs / 2**30:.1f} GiB of a GPU at its peak, by gpuready fit"
+    return diagnosis.replace(fix=(*steps, *diagnosis.fix), notes=(*diagnosis.notes, note))
+
+
+def _describe_proposal(one: Proposal) -> str:
+    return f"{one.says}: {'; '.join(one.settings)}" if one.settings else one.says
+
+
+def _gpu_from_log(diagnosis: Diagnosis) -> list[GpuCandidate]:
+    """Return the GPU with the memory that the error message states; its model is unknown."""
+    words = str(diagnosis.captures.get("total", "")).split()
+    units = {"GiB": 1 << 30, "MiB": 1 << 20, "GB": 1 << 30, "MB": 1 << 20}
+    try:
+        size = int(float(words[0]) * units[words[1]])
+    except (IndexError, KeyError, ValueError, OverflowError):
+        return _find_gpus(None, False)
+    return [GpuCandidate("the GPU of the log", "9.0", (size, size), source="log")]
+
+
+# -- the result -----------------------------------------------------------------------------------------------
+
+
+def _complete_answer(
+    result: FitResult,
+    job: FitJob,
+    machine: Sequence[GpuCandidate],
+    predictor: CachedPredictor,
+    every: bool,
+    search: bool,
+    command: tuple[str, ...],
+    job_flags: Mapping[str, Any],
+) -> FitResult:
+    gaps = result.unmodelled, result.lessened
+    judged = [
+        gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine
+    ]
+    tightest = _tightest_gpu(judged) or GpuCandidate(H200.name, H200.capability, (H200.memory, H200.memory))
+    result = _add_peaks(result, _predict_or_raise(predictor, job, tightest)).replace(places=tuple(judged))
+    if every or not judged:
+        result = result.replace(gpus=_judge_catalog_gpus(job, predictor, gaps), why="" if every else NO_GPU)
+    if not search or not judged or result.verdict == "fits":
+        return result
+    return result.replace(
+        proposals=_make_proposals(job, tightest, predictor, result, command, job_flags, len(tightest.indexes))
+    )
+
+
+def _predict_or_raise(predictor: CachedPredictor, job: FitJob, place: GpuCandidate) -> FitPrediction:
+    """Return the prediction, or raise the predictor's reason why there is none."""
+    fit = predictor(job, place)
+    return fit if fit is not None else predictor.explain_failure(job, place)
+
+
+def _tightest_gpu(shown: Sequence[GpuCandidate]) -> GpuCandidate | None:
+    return min(shown, key=lambda place: place.available_memory[0] - place.needs[1], default=None)
+
+
+def _add_peaks(result: FitResult, fit: FitPrediction) -> FitResult:
+    parts = dict(fit.parts)
+    rounded = fit.peak_allocated - sum(parts.values())
+    if rounded > 0:  # the allocator gives out whole blocks
+        parts["rounding of blocks"] = rounded
+    return result.replace(
+        peak_allocated=fit.peak_allocated,
+        peak_reserved=fit.peak_reserved,
+        peak_device=fit.peak_device,
+        minimum=fit.minimum,
+        overhead=tuple(fit.overhead),
+        parts=parts,
+        phases=dict(fit.phases),
+        stacks={phase: dict(parts) for phase, parts in fit.stacks.items()},
+        peak_at=tuple(fit.peak_at),
+        notes=tuple(dict.fromkeys((*result.notes, *fit.notes))),
+    )
+
+
+def _judge_catalog_gpus(
+    job: FitJob, predictor: CachedPredictor, gaps: tuple[Sequence[str], Sequence[str]]
+) -> tuple[GpuCandidate, ...]:
+    """Judge every GPU of the catalogue.
+
+    Kernels and overheads depend on the generation; generations with equal peaks share the search for the minimum.
+    """
+    all_gpus = gpu_candidates.list_catalogue_gpus()
+    first = {place.capability.partition(".")[0]: place for place in reversed(all_gpus)}
+    quick = {generation: predictor(job, place, False) for generation, place in first.items()}
+    full_fits: dict[tuple[int, int], FitPrediction | None] = {}
+    judged = []
+    for place in all_gpus:
+        fit = quick[place.capability.partition(".")[0]]
+        if fit is None:
+            judged.append(place)
+            continue
+        peaks = fit.peak_allocated, fit.peak_reserved
+        if peaks not in full_fits:
+            full_fits[peaks] = predictor(job, place)
+        least = full_fits[peaks]
+        fit = fit if least is None else fit.replace(minimum=least.minimum)
+        judged.append(gpu_candidates.judge_gpu(place, fit, *gaps))
+    return tuple(judged)
+
+
+def _make_proposals(
+    job: FitJob,
+    place: GpuCandidate,
+    predictor: CachedPredictor,
+    result: FitResult,
+    command: tuple[str, ...],
+    job_flags: Mapping[str, Any],
+    gpus: int,
+) -> tuple[Proposal, ...]:
+    from gpuready.fit.search.change_search import describe_change, diff_jobs, find_cheapest_changes
+    from gpuready.fit.search.tuning_steps import format_file_settings, format_job_flags
+
+    proposals = []
+    for rank, steps, other, fit in find_cheapest_changes(job, place, predictor, gpus, result.unmodelled):
+        says, costs = describe_change(steps, job, other)
+        changed = diff_jobs(job, other)
+        run = ("gpuready", "fit", *command, *format_job_flags(dict(job_flags) | dict(changed)))
+        proposals.append(
+            Proposal(
+                says,
+                costs,
+                round(rank, 2),
+                changed,
+                format_file_settings(result.kind, changed, job.fsdp),
+                run,
+                gpu_candidates.judge_gpu(place, fit).verdict,
+                fit.peak_allocated,
+                fit.peak_reserved,
+                fit.peak_device,
+                fit.minimum,
+            )
+        )
+    return tuple(proposals)
+
+
+def _find_largest(
+    result: FitResult, job: FitJob, field: str, machine: Sequence[GpuCandidate], predictor: CachedPredictor
+) -> FitResult:
+    if not machine:
+        raise Refused("--max needs a GPU, and there is none here: name one with --on, such as --on h100")
+    from gpuready.fit.search.change_search import find_largest_value
+
+    gaps = result.unmodelled, result.lessened
+    judged = [
+        gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine
+    ]
+    place = _tightest_gpu(judged)
+    assert place is not None
+    most = job.model.get("n_positions") if field == "seq" else 0
+    value, fit, fails = find_largest_value(job, field, place, predictor, most if isinstance(most, int) else 0)
+    if value:
+        job = job.replace(**{field: value})
+        result = result.replace(job=job_spec.job_without_model(job))
+    fit = fit or _predict_or_raise(predictor, job, place)
+    judged = [gpu_candidates.judge_gpu(one, _predict_or_raise(predictor, job, one), *gaps) for one in machine]
+    verdict = "fits" if value and not result.unmodelled else "undecided" if value else judged[0].verdict
+    largest_found = LargestFit(field, value, verdict, fit.peak_device if value else 0, fails)
+    return _add_peaks(result, fit).replace(places=tuple(judged), largest=largest_found)

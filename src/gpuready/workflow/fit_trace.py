@@ -1,0 +1,59 @@
+"""``gpuready fit --trace``: run a job on the meta device of the target's torch, and replay its allocations here."""
+
+from __future__ import annotations
+
+from gpuready import system
+from gpuready.fit import FitUndecided
+from gpuready.fit.search import traced_prediction
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.fit import FitJob, FitPrediction
+    from gpuready.fit.job.records import GpuCard
+
+TRACE_SECONDS = 300.0
+MAX_TRACE_BYTES = 1 << 28
+TRACE_ENVIRONMENT = {
+    "PYTHONPATH": None, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1",
+    "PYTHONDONTWRITEBYTECODE": "1", "TOKENIZERS_PARALLELISM": "false",
+}  # fmt: skip
+
+
+class Tracer:
+    """``predict`` from traces; every job is traced once."""
+
+    def __init__(self, python: str | None) -> None:
+        self.python = python
+        self._traces: dict[str, Any] = {}
+
+    def __call__(self, job: FitJob, card: GpuCard, search: bool = True) -> FitPrediction:
+        import json
+
+        job = job.validate_fields()
+        request = json.dumps(traced_prediction.build_trace_request(job, card))
+        if request not in self._traces:
+            self._traces[request] = self._run_trace(request)
+        return traced_prediction.predict_traced(job, card, self._traces[request], search)
+
+    def _run_trace(self, request: str) -> Any:
+        """Run the trace script in the target environment; Undecided, with its last error line, where it fails."""
+        import json
+
+        from gpuready.probe.target_environment import find_target_environment
+
+        host = system.LiveHost()
+        python = find_target_environment(host, self.python).path
+        script = f"{__file__.rpartition('/')[0].rpartition('/')[0]}/fit/scripts/trace.py"
+        result = host.run([python, "-s", script, request], TRACE_SECONDS, MAX_TRACE_BYTES, TRACE_ENVIRONMENT)
+        if result.rc != 0:
+            last = next(
+                (line for line in reversed(result.err.splitlines()) if line.strip()),
+                result.end or "it said nothing",
+            )
+            raise FitUndecided(f"{python} could not trace the model: {last.strip()[:300]}")
+        try:
+            return traced_prediction.validate_trace(json.loads(result.out.strip().rpartition("\n")[2]))
+        except ValueError as error:
+            raise FitUndecided(f"{python} gave no trace that can be read: {error}") from None

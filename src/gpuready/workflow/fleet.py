@@ -1,0 +1,284 @@
+"""``gpuready fleet``: run a command on many nodes, compare them, and name the outliers."""
+
+from __future__ import annotations
+
+import time
+
+from gpuready import system
+from gpuready.fleet.answer_collector import AnswerCollector
+from gpuready.fleet.journal import AnswerJournal
+from gpuready.fleet.transport import TransportUnavailable
+from gpuready.model.record import Record
+from gpuready.workflow import fleet_transport
+from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from gpuready.model.fleet import FleetNode, FleetReport, NodeAnswer
+    from gpuready.workflow.fleet_transport import ReachOptions
+
+    ShowProgress = Callable[[str, int, int], None]
+
+REQUEST_KINDS = {
+    "check": "check",
+    "prove": "prove",
+    "bench": "bench",
+    "drift": "fingerprint",
+    "bisect": "fingerprint",
+}
+NODE_SECONDS = {"check": 60.0, "prove": 900.0, "bench": 1200.0, "drift": 60.0, "bisect": 60.0}
+"""Seconds that a node may take, unless --timeout is set."""
+
+
+FLUSH_EACH_LIMIT = 256
+"""Up to this many nodes, every answer is written to disk at once."""
+
+MAX_KEPT_RUNS, RECENT_SECONDS = 50, 600.0
+"""Runs kept in the cache, besides those written to within RECENT_SECONDS."""
+
+
+class FleetTask(Record):
+    """What to do on the nodes."""
+
+    do: str
+    frameworks: tuple[str, ...] = ()
+    timeout: float = 0.0
+    reference: str = ""
+    resume: str = ""
+    strict: bool = False
+    options: dict[str, Any] = {}
+
+    @property
+    def node_seconds(self) -> float:
+        return self.timeout or NODE_SECONDS[self.do]
+
+
+class FleetRun:
+    """One run over a fleet: the transport, the answers, and the folder that it can be resumed from."""
+
+    def __init__(self, task: FleetTask, reach: ReachOptions, show_progress: ShowProgress):
+        self.task, self.show_progress, self.started = task, show_progress, time.monotonic()
+        self.folder, saved = _open_run_folder(task)
+        token = str(saved.get("run") or _random_token())
+        self.transport, self.transport_reason = fleet_transport.open_transport(reach, token, task.frameworks)
+        self.token = str(getattr(self.transport, "token", token))
+        self.nodes: list[FleetNode] = []
+        self.notes: list[str] = []
+        self.python = reach.python
+        self.has_named_nodes = bool(reach.nodes or reach.hosts)
+
+    def query_nodes(self) -> AnswerCollector:
+        """List the nodes, and ask all that have not answered yet."""
+        self.show_progress("looking for nodes", 0, 0)
+        try:
+            self.nodes = call_or_refuse(self.transport.list_nodes)
+        except TransportUnavailable as error:
+            raise Refused(str(error)) from None
+        if not self.nodes:
+            raise Refused(f"{self.transport.name} knows no node")
+        _save_run_file(self.folder, self.task, self.token, self.transport.name)
+        self.journal = AnswerJournal(self.folder)
+        self.gather = AnswerCollector(self.nodes, self.token, self.journal)
+        unanswered = [node for node in self.gather.list_unanswered() if self._should_ask(node)]
+        if self.task.resume and len(unanswered) < len(self.nodes):
+            self.notes.append(
+                f"{len(self.nodes) - len(unanswered)} nodes had answered before: only {len(unanswered)} were asked"
+            )
+        self.ask_nodes(unanswered, self.make_request(REQUEST_KINDS[self.task.do]))
+        return self.gather
+
+    def _should_ask(self, node: FleetNode) -> bool:
+        """Skip nodes that the scheduler reports as down or drained, unless they were named."""
+        return (
+            node.state in ("up", "unknown")
+            or self.has_named_nodes
+            or self.transport.name not in ("slurm", "ray")
+        )
+
+    def make_request(self, do: str, **more: Any) -> dict[str, Any]:
+        options = {**self.task.options, **({"strict": True} if self.task.strict else {})}
+        if self.python and self.transport.name != "ray":
+            options["python"] = self.python
+        words = {"schema": 1, "do": do, "framework": list(self.task.frameworks), "token": self.token}
+        return {**words, "options": options, **more}
+
+    def ask_nodes(self, nodes: Sequence[FleetNode], request: dict[str, Any]) -> None:
+        """Ask some nodes; gather their answers and write them to disk."""
+        done = 0
+
+        def record_answer(answer: NodeAnswer) -> None:
+            nonlocal done
+            done += 1
+            self.gather.add_answer(answer)
+            if len(nodes) <= FLUSH_EACH_LIMIT:
+                self.journal.flush_to_disk()
+            self.show_progress(request["do"], done, len(nodes))
+
+        if nodes:
+            self.show_progress(request["do"], 0, len(nodes))
+            self.transport.ask_nodes(nodes, request, self.task.node_seconds, record_answer)
+            self.journal.flush_to_disk()
+
+    def close(self) -> None:
+        close = getattr(self.transport, "close", None)
+        if close is not None:
+            close()
+
+
+def run_fleet(
+    task: FleetTask, reach: ReachOptions, show_progress: ShowProgress = lambda *_: None
+) -> tuple[FleetReport, str]:
+    """Run on every node, compare, and judge. Return the report, and the folder that the run is kept in."""
+    reference = _load_reference(task.reference) if task.reference else None
+    run = FleetRun(task, reach, show_progress)
+    try:
+        run.query_nodes()
+        if task.do == "bench":
+            _remeasure_outliers(run)
+        search = _bisect_nodes(run) if task.do == "bisect" else None
+        from gpuready.workflow import fleet_report
+
+        report = fleet_report.build_fleet_report(run, reference, search)
+    finally:
+        run.close()
+    return report, run.folder
+
+
+def serve_torchrun_rank(reach: ReachOptions) -> int | None:
+    """On a torchrun rank other than the first: answer until the end, and return the exit code. None elsewhere."""
+    host = system.LiveHost()
+    environ = host.get_environment()
+    try:
+        name, _ = fleet_transport.choose_fleet_engine(reach, host, environ)
+    except Refused:
+        return None
+    if name != "elastic":
+        return None
+    if environ.get("LOCAL_RANK", "0") != "0":
+        return 0
+    transport, _ = fleet_transport.open_transport(reach, "")
+    from gpuready.fleet.elastic import ElasticTransport
+
+    if not isinstance(transport, ElasticTransport) or transport.is_first_node:
+        return None
+    trouble = transport.serve_requests()
+    if trouble:
+        raise Refused(f"the store of torchrun: {trouble}")
+    return 0
+
+
+# -- bench and bisect ---------------------------------------------------------------------------------------
+
+
+def _remeasure_outliers(run: FleetRun) -> None:
+    """Measure outliers again, until they are confirmed or cleared."""
+    from gpuready.fleet import outliers, strata
+
+    for attempt in range(2, outliers.MAX_TRIES + 1):
+        weighed = outliers.find_outliers(
+            run.gather.measured_tries, strata.assign_strata(run.gather.nodes, run.gather.records)
+        )
+        again = [node for node in run.nodes if node.name in weighed.measure_again]
+        if not again:
+            return
+        run.ask_nodes(again, run.make_request("bench", **{"try": attempt}))
+
+
+def _bisect_nodes(run: FleetRun) -> Any:
+    """Run rounds of pairs, until the bad node is found or cleared."""
+    from gpuready.fleet.pair_rounds import PairRounds
+    from gpuready.fleet.pair_search import PairSearch, mark_slow_pairs
+
+    answering = [node for node in run.nodes if node.name in run.gather.records]
+    if len(answering) < 2:
+        raise Refused(f"bisect needs two nodes that answer, and has {len(answering)}")
+    counts = {node.name: run.gather.records[node.name].gpus for node in answering}
+    backend = "nccl" if all(counts.values()) else "gloo"
+    answering = [node.replace(gpus=counts[node.name]) for node in answering]
+    limit = run.task.timeout or 60.0
+    rounds = PairRounds(
+        run.transport, answering, run.token, backend=backend, seconds=limit, python=run.python or None
+    )
+    search = PairSearch(counts, {node.name: node.labels.get("switch", "") for node in answering})
+    # gloo runs on the CPU, which has other work: only a large loss is one of the link.
+    share = 0.6 if backend == "nccl" else 0.2
+    while pairs := search.next_round():
+        run.show_progress(f"round {search.round_number}", 0, len(pairs))
+        for pair in mark_slow_pairs(rounds(search.round_number, pairs), share):
+            search.add_outcome(pair)
+        for name in rounds.unreachable:
+            search.drop_node(name)
+        if len(rounds.without_torch) == len(answering):
+            why = next(iter(rounds.without_torch.values()))
+            raise Refused(
+                f"bisect needs torch on the nodes: {why}; name the Python that has it with --python"
+            )
+        run.show_progress(f"round {search.round_number}", len(pairs), len(pairs))
+    run.notes.append(f"{search.round_number} rounds of pairs over {backend}")
+    run.notes += [f"{name} was lost: {why}" for name, why in rounds.unreachable.items()]
+    return search
+
+
+# -- the run folder -------------------------------------------------------------------------------------------
+
+
+def _random_token() -> str:
+    import os
+
+    return os.urandom(8).hex()
+
+
+def _is_optional_list(value: object) -> bool:
+    return value is None or isinstance(value, list)
+
+
+def _open_run_folder(task: FleetTask) -> tuple[str, dict[str, Any]]:
+    """Return the folder of the run, new or resumed, and the contents of its run.json."""
+    import json
+
+    from gpuready.system import own_folders
+
+    if not task.resume:
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_random_token()[:6]}"
+        try:
+            folder = own_folders.make_cache_folder(system.LiveHost().variables, "fleet", name)
+        except system.AccessError as error:
+            raise Refused(f"a run needs a folder in the cache: {error}") from None
+        own_folders.prune_old_folders(folder.rpartition("/")[0], MAX_KEPT_RUNS, RECENT_SECONDS)
+        return folder, {}
+    path = f"{task.resume.rstrip('/')}/run.json"
+    try:
+        saved = json.loads(read_named_file(path))
+    except (ValueError, RecursionError):
+        raise Refused(f"{path} is not JSON: this folder is no run of gpuready fleet") from None
+    if (
+        not isinstance(saved, dict)
+        or not isinstance(saved.get("run"), str)
+        or not _is_optional_list(saved.get("frameworks"))
+    ):
+        raise Refused(f"{path} tells of no run of gpuready fleet")
+    requested = (task.do, list(task.frameworks))
+    if (saved.get("do"), saved.get("frameworks")) != requested:
+        command = " ".join(["gpuready fleet", str(saved.get("do")), *map(str, saved.get("frameworks") or [])])
+        raise Refused(f"--resume {task.resume}: that run was `{command}`; resume it with the same words")
+    return task.resume.rstrip("/"), saved
+
+
+def _save_run_file(folder: str, task: FleetTask, token: str, engine: str) -> None:
+    import json
+
+    from gpuready import __version__
+
+    document = {"schema": 1, "gpuready": __version__, "run": token, "do": task.do, "engine": engine}
+    text = json.dumps(document | {"frameworks": list(task.frameworks)}, indent=1)
+    call_or_refuse(system.save_atomically, f"{folder}/run.json", text + "\n")
+
+
+def _load_reference(path: str) -> Any:
+    """Read the recording that every node is compared with."""
+    from gpuready.workflow.machine_facts import read_recording
+
+    return read_recording(path)

@@ -1,0 +1,258 @@
+"""The node's side of a fleet run: probe, check, prove or measure here, and answer in one line."""
+
+from __future__ import annotations
+
+import time
+
+from gpuready import system
+from gpuready.fleet import facets, node_payload, node_program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from gpuready.model import Facts, Report
+    from gpuready.model.bench import BenchResult
+
+    NodeRequest = Mapping[str, Any]
+
+PAIR_RESERVE_SECONDS = 3.0
+"""Seconds of a pair's deadline reserved for starting Python and writing the answer."""
+FAILED_VERDICTS = ("failed", "crashed", "hung")
+REDUCE_BYTES = {"gloo": 4 << 20, "nccl": 64 << 20}
+"""Bytes that a pair reduces to measure its link."""
+
+
+def _request_options(request: NodeRequest) -> Mapping[str, Any]:
+    options = request.get("options")
+    return options if isinstance(options, dict) else {}
+
+
+def _format_node_line(
+    request: NodeRequest, name: str, facts: Facts, verdict: str = "", codes: Any = (), **more: Any
+) -> str:
+    from gpuready.catalog import kernels
+
+    return facets.format_node_answer(
+        name,
+        facts,
+        verdict,
+        codes,
+        run=str(request.get("token", "")),
+        do=str(request["do"]),
+        attempt=int(request.get("try", 1)),
+        at=time.time(),
+        compiled=kernels.list_kernels(),
+        **more,
+    )
+
+
+def _probe_node(options: Mapping[str, Any]) -> Facts:
+    from gpuready import workflow
+
+    return _add_fleet_facts(workflow.probe_machine(python=options.get("python")))
+
+
+def _add_fleet_facts(facts: Facts) -> Facts:
+    """Add facts that only a fleet compares: firmware, mounts, governor, clock."""
+    from gpuready.probe import fleet_facts
+
+    return facts.with_facts(*fleet_facts.probe_fleet_facts(system.LiveHost()))
+
+
+def fingerprint_node(request: NodeRequest, name: str) -> str:
+    """Return this node's facts, without a verdict."""
+    return _format_node_line(request, name, _probe_node(_request_options(request)))
+
+
+def describe_node_facets(request: NodeRequest, name: str) -> str:
+    """Return the facts behind the requested facets."""
+    from gpuready.catalog import kernels
+
+    keys = [str(key) for key in request.get("keys") or facets.FACETS]
+    facts = _probe_node(_request_options(request))
+    return facets.format_node_details(
+        name, facts, keys, run=str(request.get("token", "")), compiled=kernels.list_kernels()
+    )
+
+
+def check_node(request: NodeRequest, name: str) -> str:
+    """Return this node's facts, and whether it is ready for the frameworks."""
+    from gpuready import workflow
+    from gpuready.model import worst_verdict
+
+    options = _request_options(request)
+    arguments: dict[str, Any] = {key: options.get(key) for key in ("python", "wants", "model")}
+    reports = workflow.check_machine(
+        [str(one) for one in request.get("framework") or ()], strict=bool(options.get("strict")), **arguments
+    )
+    verdict = worst_verdict(report.verdict for report in reports)
+    facts = _add_fleet_facts(reports[0].facts) if reports else _probe_node(options)
+    return _format_node_line(request, name, facts, verdict, verdict_codes(reports, verdict))
+
+
+def verdict_codes(reports: list[Report], verdict: str) -> list[str]:
+    """Return the codes behind a verdict: errors; where it is undecided, what could not be seen."""
+    if verdict == "undecided":
+        return [
+            u.code for report in reports for u in report.undecided if report.strict or u.severity == "error"
+        ]
+    grave = {True: ("error", "warning"), False: ("error",)}
+    return [f.code for report in reports for f in report.findings if f.severity in grave[report.strict]]
+
+
+def prove_node(request: NodeRequest, name: str) -> str:
+    """Return the verdict of the proofs executed on this node."""
+    from gpuready.model import worst_verdict
+    from gpuready.workflow import prove
+
+    options = _request_options(request)
+    words = [str(one) for one in request.get("framework") or ()]
+    strict = bool(options.get("strict"))
+    reports = prove.run_proofs(
+        words, python=options.get("python"), wants=options.get("wants"), strict=strict
+    ).reports
+    verdict = worst_verdict(report.verdict for report in reports)
+    facts = _add_fleet_facts(reports[0].facts) if reports else _probe_node(options)
+    return _format_node_line(request, name, facts, verdict, verdict_codes(list(reports), verdict))
+
+
+def bench_node(request: NodeRequest, name: str) -> str:
+    """Return how fast this node is: one value per measure, or one per GPU."""
+    from gpuready.workflow import bench
+
+    options = _request_options(request)
+    only = options.get("only")
+    result = bench.measure_machine(python=options.get("python"), quick=not only, only=only, repeat=1)
+    verdict = result.report.verdict
+    return _format_node_line(
+        request,
+        name,
+        _add_fleet_facts(result.report.facts),
+        verdict,
+        verdict_codes([result.report], verdict),
+        figures=bench_figures(result),
+    )
+
+
+def bench_figures(result: BenchResult) -> dict[str, list[float]]:
+    """Return the measured values, four digits each, GPU by GPU; the suffix ``_latency`` marks those where less is better.
+
+    A GPU that failed where another did not counts as 0, so that each value stays at the index of its GPU.
+    """
+    from gpuready.catalog import bands
+
+    rows: dict[str, list[float]] = {}
+    for one in result.measures:
+        kind = bands.find_measure(one.name)
+        less = kind is not None and kind.better == "less"
+        value = (
+            one.value
+            if one.value is not None
+            else 0.0
+            if one.verdict in FAILED_VERDICTS and not less
+            else None
+        )
+        if kind is not None and value is not None:
+            rows.setdefault(f"{one.name}_latency" if less else one.name, []).append(float(f"{value:.4g}"))
+    return {name: row for name, row in rows.items() if any(row)}
+
+
+def measure_pair(request: NodeRequest, name: str) -> str:
+    """Run one rank per GPU in the target's Python, each paired with a rank of the other node, and check the reduced numbers."""
+    import json
+    from concurrent.futures import ThreadPoolExecutor
+
+    from gpuready.probe.target_environment import find_target_environment
+
+    host = system.LiveHost()
+    pair_request = node_program.parse_pair_request(request, name)
+    limit = float(pair_request.get("seconds", 30.0))
+    python = find_target_environment(host, _request_options(request).get("python")).path
+    count = min(max(int(pair_request.get("gpus", 1)), 1), 64)
+    with ThreadPoolExecutor(count) as pool:
+        outputs = pool.map(
+            lambda index: _run_pair_rank(host, pair_request, python, limit, index), range(count)
+        )
+        ranks = [_parse_pair_output(one) for one in outputs]
+    combined = _combine_ranks(ranks)
+    combined |= {
+        "peer": str(pair_request.get("peer", "")),
+        "round": int(pair_request.get("round", 0)),
+        "rank": pair_request["rank"],
+    }
+    head = {"schema": facets.SCHEMA, "node": name, "run": str(request.get("token", "")), "do": "pair"}
+    return json.dumps({**head, "pair": combined}, separators=(",", ":"))
+
+
+def _run_pair_rank(
+    host: system.LiveHost, pair_request: Mapping[str, Any], python: str, limit: float, index: int
+) -> system.RunResult:
+    """Run the rank of one GPU in its own process, so that a GPU that fails or hangs affects no other."""
+    backend = pair_request["backend"]
+    words = [
+        python,
+        f"{node_payload.SCRIPTS}/pair.py",
+        pair_request["rank"],
+        pair_request["address"],
+        int(pair_request["port"]) + index,
+        backend,
+    ]
+    words += [
+        max(limit - PAIR_RESERVE_SECONDS, 2.0),
+        REDUCE_BYTES[backend],
+        _rank_device(pair_request, index),
+    ]
+    return host.run([str(word) for word in words], limit, env={"OMP_NUM_THREADS": "1"})
+
+
+def _rank_device(pair_request: Mapping[str, Any], index: int) -> str:
+    return f"cuda:{index}" if pair_request["backend"] == "nccl" else "cpu"
+
+
+def _combine_ranks(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Combine the ranks of one node: the first failure, the slowest rate, and the outcome of each."""
+    if len(ranks) == 1:
+        return ranks[0]
+    outcomes = [str(one.get("outcome")) for one in ranks]
+    rates = [float(one.get("rate") or 0.0) for one in ranks]
+    for grave in ("unclear", "absent", "failed", "slow"):
+        if grave in outcomes:
+            index = outcomes.index(grave)
+            why = (
+                f"GPU {index}: {ranks[index].get('why', '')}"
+                if grave in ("failed", "slow")
+                else ranks[index].get("why")
+            )
+            return {"outcome": grave, "why": why, "gpus": outcomes}
+    seconds = max(float(one.get("seconds") or 0.0) for one in ranks)
+    return {"outcome": "passed", "rate": min(rates), "rates": rates, "gpus": outcomes, "seconds": seconds}
+
+
+def _parse_pair_output(ran: system.RunResult) -> dict[str, Any]:
+    import json
+
+    for line in ran.out.splitlines():
+        if line.startswith("@pair "):
+            result: dict[str, Any] = json.loads(line[6:])
+            return result
+    if ran.end == "deadline":
+        return {"outcome": "slow", "why": f"the pair was not done within {ran.seconds:.0f} s"}
+    last_lines = [line for line in ran.err.strip().splitlines() if line.strip()][-1:]
+    return {"outcome": "failed", "why": (last_lines or [ran.end or f"exit {ran.rc}"])[0][:200]}
+
+
+NODE_ACTIONS: dict[str, Callable[[NodeRequest, str], str]] = {
+    "fingerprint": fingerprint_node,
+    "details": describe_node_facets,
+    "check": check_node,
+    "prove": prove_node,
+    "bench": bench_node,
+    "pair": measure_pair,
+}
+
+
+def answer_node_request(request: object, name: str) -> str:
+    """Answer a request; called by fleet/scripts/boot.py in a process of its own."""
+    return node_program.answer_request(request, name, NODE_ACTIONS)

@@ -1,0 +1,137 @@
+"""Choose the engine that reaches the nodes: the requested one, or the one found here, with the reason."""
+
+from __future__ import annotations
+
+from gpuready import system
+from gpuready.fleet.transport import PARALLEL, TransportUnavailable
+from gpuready.model.record import Record
+from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.fleet.transport import Transport
+
+ENGINES = ("ray", "slurm", "ssh", "elastic")
+
+
+class ReachOptions(Record):
+    """The command line's options for nodes and transport."""
+
+    engine: str = ""
+    hosts: str = ""
+    hostfile: str = ""
+    nodes: str = ""
+    address: str = ""
+    python: str = ""
+    parallel: int = PARALLEL
+
+
+def choose_fleet_engine(
+    reach: ReachOptions, host: system.HostAccess, environ: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return the engine, and why it was chosen."""
+    if reach.engine:
+        return reach.engine, "--engine says so"
+    if reach.hosts or reach.hostfile:
+        return "ssh", "hosts were named"
+    if reach.address:
+        return "ray", "--address names a Ray cluster"
+    if "TORCHELASTIC_RUN_ID" in environ and _is_above_one(environ.get("GROUP_WORLD_SIZE", "")):
+        return "elastic", f"this is a torchrun job of {environ['GROUP_WORLD_SIZE']} nodes"
+    if environ.get("SLURM_JOB_ID"):
+        return "slurm", f"this is inside Slurm's allocation {environ['SLURM_JOB_ID']}"
+    if environ.get("RAY_ADDRESS"):
+        return "ray", "RAY_ADDRESS is set"
+    if host.find_program("sinfo") and host.find_program("srun"):
+        return "slurm", "sinfo and srun are here"
+    if host.find_program("ray"):
+        return "ray", "the program ray is here"
+    raise Refused(
+        "no engine is seen here (no Slurm, no Ray, no torchrun): name the hosts with --hosts n[01-16] or --hostfile FILE"
+    )
+
+
+def _is_above_one(text: str) -> bool:
+    return text.isdecimal() and int(text[:9]) > 1
+
+
+def open_transport(
+    reach: ReachOptions, token: str, frameworks: tuple[str, ...] = ()
+) -> tuple[Transport, str]:
+    """Return the transport to the nodes, and the reason for it; Refused where there is none."""
+    host = system.LiveHost()
+    environ = host.get_environment()
+    name, why = choose_fleet_engine(reach, host, environ)
+    if reach.parallel < 1:
+        raise Refused(f"--parallel {reach.parallel}: at least one node is asked at a time")
+    try:
+        return _TRANSPORTS[name](reach, token, host, environ, frameworks), why
+    except TransportUnavailable as error:
+        raise Refused(str(error)) from None
+
+
+def _ssh_transport(
+    reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
+) -> Transport:
+    from gpuready.fleet import ssh_hosts
+
+    if bool(reach.hosts or reach.nodes) == bool(reach.hostfile):
+        raise Refused("ssh needs hosts: --hosts n[01-16] or --hostfile FILE, one of the two")
+    if reach.hostfile:
+        host_list = call_or_refuse(ssh_hosts.parse_hostfile, read_named_file(reach.hostfile), reach.hostfile)
+    else:
+        host_list = call_or_refuse(ssh_hosts.parse_host_list, reach.hosts or reach.nodes)
+    return ssh_hosts.SshTransport(host_list, token, python=reach.python or "python3", parallel=reach.parallel)
+
+
+def _slurm_transport(
+    reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
+) -> Transport:
+    from gpuready.fleet.slurm import SlurmTransport
+
+    only = reach.nodes or reach.hosts
+    return SlurmTransport(
+        host, token, node_list=only, python=reach.python, parallel=reach.parallel, environ=environ
+    )
+
+
+def _ray_transport(
+    reach: ReachOptions, token: str, host: system.LiveHost, environ: Mapping[str, str], frameworks: Any
+) -> Transport:
+    from gpuready.fleet.ray_cluster import RayTransport
+
+    address = reach.address or environ.get("RAY_ADDRESS", "")
+    roll = "roll" in {one.partition("=")[0].partition(":")[0] for one in frameworks}
+    if not address and roll and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
+        address = f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"  # where ROLL starts its Ray head
+    return RayTransport(
+        host,
+        token,
+        address=address,
+        interpreter=reach.python,
+        python=reach.python,
+        parallel=reach.parallel,
+    )
+
+
+def _elastic_transport(
+    reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
+) -> Transport:
+    from gpuready.cluster import discover_rendezvous
+    from gpuready.fleet.elastic import ElasticTransport
+    from gpuready.probe.target_environment import find_target_environment
+
+    where = call_or_refuse(discover_rendezvous, environ, "torchrun")
+    python = call_or_refuse(find_target_environment, host, reach.python or None).path
+    return ElasticTransport(where, host.get_hostname(), python)
+
+
+_TRANSPORTS = {
+    "ssh": _ssh_transport,
+    "slurm": _slurm_transport,
+    "ray": _ray_transport,
+    "elastic": _elastic_transport,
+}

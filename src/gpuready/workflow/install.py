@@ -1,0 +1,385 @@
+"""``gpuready install``: plan, build beside the current environment, check it, publish; or roll back, or verify."""
+
+from __future__ import annotations
+
+import time
+
+from gpuready import contracts, system
+from gpuready.model.plan import InstallResult
+from gpuready.workflow.lock_files import read_lock_file
+from gpuready.workflow.refusal import Refused, call_or_refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from gpuready.apply.generation import EnvironmentHome
+    from gpuready.apply.install_steps import InstallInputs
+    from gpuready.apply.uv import UvSettings
+    from gpuready.model import Contract, Report
+    from gpuready.model.plan import KernelPlan, Plan
+
+    ShowStep = Callable[[str], None]
+
+DEFAULT_ENVIRONMENT = ".venv"
+MAX_DEADLINE = 1e8  # seconds
+IGNORED_ON_CPU = {
+    "GPU001": "the plan is for the CPU",
+    "PKG001": "the plan took the CPU build of torch",
+}
+"""Findings to expect in a CPU environment, and why they are ignored there."""
+
+
+def rollback_environment(environment: str) -> InstallResult:
+    """Go back to the environment before this one, at once and without network."""
+    from gpuready.apply import maintenance
+
+    return _time_install(
+        lambda: call_or_refuse(
+            maintenance.rollback_environment, system.LiveHost(), environment_home(environment)
+        )
+    )
+
+
+def verify_environment(environment: str) -> InstallResult:
+    """Check that every file of an environment is present and unchanged."""
+    from gpuready.apply import maintenance
+
+    return _time_install(
+        lambda: call_or_refuse(maintenance.verify_environment, environment_home(environment))
+    )
+
+
+def environment_home(environment: str) -> EnvironmentHome:
+    from gpuready.apply.generation import EnvironmentHome
+
+    return EnvironmentHome(environment)
+
+
+def _time_install(do: Callable[[], InstallResult]) -> InstallResult:
+    began = time.perf_counter()
+    done = do()
+    return done.replace(seconds=round(time.perf_counter() - began, 4))
+
+
+def _foreign_file_refusal(host: system.HostAccess, flag: str, path: str | None) -> str:
+    """Say why root refuses a file: another user may change it, and so what root installs. Empty where it is safe."""
+    if path is None or host.get_user().get("uid") != 0:
+        return ""
+    status = call_or_refuse(host.stat_path, path)
+    if status is None or status["kind"] != "file":
+        return ""  # reading it reports the error
+    if status["uid"]:
+        reason = f"belongs to uid {status['uid']}, who"
+    elif status["mode"] & 0o002:
+        reason = "may be written by everybody, and so anybody"
+    else:
+        return ""
+    return (
+        f"{flag} {path} {reason} could change what root installs: install as that file's owner, "
+        "or look at it and give a copy of your own (cp)"
+    )
+
+
+class InstallOrder:
+    """One requested install: the plan, its environment, and what it needs. Nothing has been changed yet."""
+
+    def __init__(
+        self,
+        framework: str,
+        environment: str = DEFAULT_ENVIRONMENT,
+        *,
+        lock: str | None = None,
+        on: str | None = None,
+        python: str | None = None,
+        wants: str | None = None,
+        contract: str | None = None,
+        source: str | None = None,
+        find_links: Sequence[str] = (),
+        offline: bool = False,
+        keep: int = 2,
+        what_if: Mapping[str, str] | None = None,
+        show_step: ShowStep = lambda text: None,
+        acts: bool = True,
+    ):
+        """With ``acts`` (it will be installed), refuse now what the install would refuse."""
+        self.framework, self.on, self.python = framework, on, python
+        self.wants, self.contract, self.keep, self.show_step = wants, contract, keep, show_step
+        self.what_if = dict(what_if or {})
+        self.home = environment_home(environment)
+        reason = self.home.explain_refusal()
+        if reason:
+            raise Refused(f"{environment} {reason}")
+        self.host = system.LiveHost()
+        self.foreign_file_refusal = _foreign_file_refusal(self.host, "--lock", lock) or _foreign_file_refusal(
+            self.host, "--contract", contract
+        )
+        if self.foreign_file_refusal and acts:
+            raise Refused(self.foreign_file_refusal)
+        self.uv_settings: UvSettings = _read_uv_settings(self.host, find_links, offline)
+        if lock is not None:
+            self.plan = read_lock_file(lock, framework)
+        else:
+            self.plan = self._make_plan(source, find_links, offline)
+        self.notes = [
+            *self.uv_settings.notes,
+            *([f"root would be refused: {self.foreign_file_refusal}"] if self.foreign_file_refusal else []),
+        ]
+        self.plan = self.plan.replace(
+            kernels=tuple(k for k in self.plan.kernels if self._should_install_kernel(k))
+        )
+        self.ingredients = self._make_ingredients()
+        self.disk_need = self._check_disk_space()
+
+    # -- the plan ---------------------------------------------------------------------------------------
+
+    def _make_plan(self, source: str | None, find_links: Sequence[str], offline: bool) -> Plan:
+        if not self.framework:
+            raise Refused(
+                "gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither"
+            )
+        from gpuready.workflow import plan
+
+        planned = plan.plan_frameworks(
+            [self.framework],
+            on=self.on,
+            python=self.python,
+            wants=self.wants,
+            contract=self.contract,
+            source=source,
+            find_links=find_links,
+            offline=offline,
+            what_if=self.what_if,
+            note=self.show_step,
+        )
+        chosen: Plan = planned.plans[0]
+        if chosen.verdict != "plan":
+            why = chosen.conflicts[0].says if chosen.conflicts else "no choice fits this machine"
+            raise Refused(
+                f"there is no plan for {self.framework} here: {why}; gpuready plan {self.framework} tells more"
+            )
+        if not chosen.lock:
+            why = chosen.resolved.removeprefix("not resolved here: ") or "nothing was resolved"
+            raise Refused(f"the plan for {self.framework} has no lock to install: {why}")
+        return chosen
+
+    def _should_install_kernel(self, kernel: KernelPlan) -> bool:
+        """Return whether to install a compiled package; Refused where it is required and cannot be built here."""
+        from gpuready.apply import install_steps
+
+        if kernel not in install_steps.kernels_to_build(self.plan):
+            return True
+        manual_step = install_steps.pending_manual_step(kernel)
+        if self._is_required(kernel.package):
+            if manual_step:
+                raise Refused(
+                    f"{kernel.package} {kernel.version} has to be built, and first a person must {manual_step}"
+                )
+            return True
+        self.notes.append(
+            f"{kernel.package} is left out: nothing that was asked for requires it; --wants brings it"
+        )
+        return False
+
+    def _is_required(self, package: str) -> bool:
+        from gpuready.catalog.kernels import kernels_for_word
+
+        wanted = {word.strip() for word in (self.wants or "").split(",")}
+        if any(package in kernels_for_word(word) for word in wanted):
+            return True
+        contract = self._load_plan_contract()
+        if contract is None:
+            return False
+        needs = [need for need in contract.requirements_for(f"package.{package}") if need.level == "required"]
+        return any(
+            not need.when or wanted & set(need.when.removeprefix("wants=").split("|")) for need in needs
+        )
+
+    def _load_plan_contract(self) -> Contract | None:
+        """Return the contract of the plan: the user's own, else the framework's, if there is one."""
+        if self.contract is not None:
+            return call_or_refuse(contracts.read_contract_file, self.contract)
+        spec = contracts.parse_contract_spec(self.framework or self.plan.framework)[0]
+        if not contracts.has_contract(spec):
+            return None
+        return contracts.load_contract(spec, self.plan.version or None, self.plan.variant or None)
+
+    def _make_ingredients(self) -> InstallInputs:
+        from gpuready.apply import uv
+        from gpuready.apply.install_steps import InstallInputs
+
+        path = call_or_refuse(uv.find_uv, self.host)
+        call_or_refuse(uv.check_uv_version, self.host, path)
+        self._check_architecture()
+        linked = (self.host.get_env_var("UV_LINK_MODE") or "").lower() == "symlink"
+        return InstallInputs(
+            path,
+            self._find_interpreter(path),
+            self.home.path.rpartition("/")[2] or "gpuready",
+            _index_urls(self.plan),
+            self.on is not None,
+            linked,
+        )
+
+    def _find_interpreter(self, uv: str) -> str:
+        """Find the Python to build the environment from: the named one, else the one that uv finds."""
+        wanted = self.plan.python or self.what_if.get("python-version") or ""
+        minor = ".".join(wanted.split(".")[:2])
+        for request in dict.fromkeys([self.python] if self.python else [wanted, minor]):
+            argv = [uv, "python", "find", "--system", "--no-project", *([request] if request else [])]
+            result = self.host.run(argv, deadline=30.0, env=self.uv_settings.env)
+            if result.rc == 0 and result.out.strip():
+                return result.out.strip()
+        why = f"--python {self.python}" if self.python else f"Python {minor}"
+        raise Refused(f"{why} is not to be found here: install it (uv python install {minor or '3.12'})")
+
+    def _check_architecture(self) -> None:
+        target = self.plan.platform.partition("-")[0]
+        here = self.host.get_uname().get("machine", "")
+        if target in ("x86_64", "aarch64") and here and target != here:
+            raise Refused(
+                f"the plan is for {target} and this machine is {here}: install it there, or plan a --bundle"
+            )
+
+    def _check_disk_space(self) -> dict[str, Any]:
+        from gpuready.apply import disk_space
+
+        wanted = disk_space.estimate_space(self.plan, self.uv_settings.folders)
+        why = (
+            ""
+            if self._is_already_built()
+            else disk_space.explain_shortage(wanted, self.home.existing_parent())
+        )
+        if why:
+            raise Refused(f"there is not enough room: {why}")
+        return {"size": wanted.size, "files": wanted.files, "how": wanted.how_measured}
+
+    def _is_already_built(self) -> bool:
+        from gpuready.apply import install_steps
+
+        return bool(self.home.generations_of_plan(install_steps.plan_identity(self.plan)))
+
+    # -- install ---------------------------------------------------------------------------------------
+
+    def dry_run(self) -> InstallResult:
+        """Return what would run. Nothing is run or written."""
+        from gpuready.apply import install_steps
+
+        identity = install_steps.plan_identity(self.plan)
+        done = self.home.generations_of_plan(identity)
+        generation = done[0] if done else self.home.next_generation(identity)
+        now = self.home.current_generation()
+        steps = (
+            ()
+            if done
+            else tuple(install_steps.list_install_steps(self.plan, generation.path, self.ingredients))
+        )
+        return InstallResult(
+            "dry-run",
+            self.home.path,
+            generation.name,
+            now.name if now else "",
+            self.plan,
+            steps,
+            "" if not done else f"{generation.name} holds this plan already",
+            notes=tuple(self.notes),
+            need=self.disk_need,
+        )
+
+    def run_install(self) -> InstallResult:
+        """Install atomically."""
+        if self.foreign_file_refusal:
+            raise Refused(self.foreign_file_refusal)
+        from gpuready.apply.install import Installer
+        from gpuready.apply.install_errors import InstallFailed
+
+        began = time.perf_counter()
+        worker = Installer(
+            self.host,
+            self.home,
+            self.plan,
+            self.ingredients,
+            self.uv_settings,
+            self._check_generation,
+            self.show_step,
+            self.keep,
+            self._install_deadline(),
+        )
+        try:
+            done = worker.install_plan()
+        except InstallFailed as failed:
+            now = self.home.current_generation()
+            done = InstallResult(
+                "failed",
+                self.home.path,
+                now.name if now else "",
+                plan=self.plan,
+                steps=tuple(worker.steps_taken),
+                says=system.redact_text(str(failed)),
+                faults=failed.faults,
+                report=failed.report,
+                exit=failed.exit,
+            )
+        notes = tuple(dict.fromkeys((*self.notes, *done.notes)))
+        return done.replace(seconds=round(time.perf_counter() - began, 3), need=self.disk_need, notes=notes)
+
+    def _install_deadline(self) -> float:
+        from gpuready.apply.install import DEADLINE
+
+        text = self.host.get_env_var("GPUREADY_INSTALL_DEADLINE") or ""
+        try:
+            seconds = float(text) if text else DEADLINE
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds <= MAX_DEADLINE:
+            raise Refused(f"GPUREADY_INSTALL_DEADLINE must be a number of seconds above 0, not {text!r}")
+        return seconds
+
+    # -- check -------------------------------------------------------------------------------------
+
+    def _check_generation(self, generation: str) -> Report:
+        """Check the new environment on the machine that it is for."""
+        from gpuready import workflow
+
+        cpu = not self.plan.cuda and "+rocm" not in self.plan.torch
+        ignored = IGNORED_ON_CPU if cpu else {}
+        options: dict[str, Any] = {"on": self.on, "wants": self.wants, "contract": self.contract}
+        options |= {
+            "what_if": {k: v for k, v in self.what_if.items() if k not in ("torch", "python-version")}
+        }
+        spec = self.framework or self.plan.framework
+        named = (
+            [spec] if spec else [row.name for row in self.plan.lock if contracts.has_contract(row.name)][:1]
+        )
+        if named:
+            return workflow.check_machine(named, python=generation, ignore=ignored, **options)[0]
+        self.notes.append(
+            "the lock names no framework that gpuready knows: its files were looked over, and no more"
+        )
+        return _empty_report()
+
+
+def _empty_report() -> Report:
+    from gpuready.model import Contract, Facts, Report
+
+    return Report(Contract("lock", ""), Facts(()))
+
+
+def _index_urls(plan: Plan) -> tuple[str, ...]:
+    """Return the index URLs of a lock's rows, other than the default index and the user's own."""
+    from gpuready.catalog import indexes
+
+    names = dict.fromkeys(row.index for row in plan.lock if row.index)
+    urls = [
+        indexes.index_url(name)
+        for name in names
+        if name in indexes.list_indexes() and name != indexes.DEFAULT_INDEX
+    ]
+    return tuple(urls)
+
+
+def _read_uv_settings(host: system.HostAccess, find_links: Sequence[str], offline: bool) -> UvSettings:
+    from gpuready.apply import uv
+
+    return call_or_refuse(uv.make_uv_settings, host, find_links, offline)

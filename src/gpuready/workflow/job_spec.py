@@ -1,0 +1,165 @@
+"""The job to fit: merge files, model name and flags, and check which flags apply."""
+
+from __future__ import annotations
+
+from gpuready import system
+from gpuready.fit import FitJob
+from gpuready.fit.job import known_models
+from gpuready.jobs import job_files, model_config
+from gpuready.jobs.config_reader import JobSettings, short_repr
+from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from gpuready.model.fit import GpuCandidate
+
+JOB_SUFFIXES = (".json", ".yml", ".yaml", ".py")
+ALL_GPU_LAUNCHERS = ("axolotl", "llama-factory", "trainer", "accelerate", "colossalai")
+"""Kinds of files whose launchers use every GPU of the machine."""
+ADAPTER_FIELDS = ("lora_r", "lora_targets", "lora_dtype")
+GENERATION_FIELDS = ("new_tokens", "cache")
+TRAINING_FIELDS = ("optimizer", "checkpointing", "accumulation", "loss", "keep_outputs", "dpo")
+
+
+def read_job(arguments: Sequence[str], job_flags: Mapping[str, Any]) -> tuple[str, JobSettings]:
+    """Merge what the files, the model name and the flags say."""
+    words = [word for word in arguments if not is_job_file(word)]
+    if not all(word.strip() for word in arguments):
+        raise ValueError("a model's name or a file is empty: write it, as in gpuready fit llama-3.1-8b")
+    if len(words) > 1:
+        raise ValueError(f"one job has one model, and {' and '.join(map(short_repr, words))} are two")
+    parts = [
+        one
+        for word in arguments
+        if is_job_file(word)
+        for one in job_files.read_job_files(word, _read_job_text)
+    ]
+    parts += [JobSettings("model", word, word, said={"model": word}) for word in words]  # overrides a file's
+    merged = job_files.merge_settings(
+        [*parts, JobSettings("flags", fields=job_flags, said=dict.fromkeys(job_flags, "the command line"))]
+    )
+    if not merged.model:
+        first_path = next((one.path for one in parts), "")
+        raise ValueError(
+            f"{first_path} names no model: write it too, as in gpuready fit llama-3.1-8b {first_path}"
+        )
+    label, model_spec = _load_model_config(merged.model, merged.path, merged.said.get("model", ""))
+    if "quant" in merged.fields:  # a requested quantization overrides the checkpoint's
+        model_spec = model_spec.replace(fields={})
+    assert not isinstance(model_spec.model, str)
+    merged = job_files.merge_settings([model_spec, merged]).replace(
+        kind=merged.kind, path=merged.path, model=model_spec.model
+    )
+    fields = dict(merged.fields)
+    if job_flags.get("fsdp") or job_flags.get("zero"):  # a flag replaces the file's choice of either
+        fields |= {"zero": job_flags.get("zero", 0), "fsdp": job_flags.get("fsdp", False)}
+    notes = list(merged.notes) + model_config.resolve_precision(fields, merged.said, model_spec.model)
+    if "seq" not in fields and merged.kind not in ("flags", "model"):
+        notes.append("how long a sequence is nobody states: counted as 2048 tokens (--seq N)")
+    return label, merged.replace(fields=fields, notes=tuple(notes))
+
+
+def is_job_file(word: str) -> bool:
+    return word.endswith(JOB_SUFFIXES)
+
+
+def _read_job_text(path: str) -> str | None:
+    try:
+        text = host_for_named_files().read_text(path, job_files.MAX_FILE_SIZE + 1)
+    except system.AccessError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    return text
+
+
+def _load_model_config(model: str | Mapping[str, Any], beside: str, origin: str) -> tuple[str, JobSettings]:
+    """Return the model's label and its config.json: given inline, in a folder, or of a known name."""
+    if not isinstance(model, str):
+        return origin.rpartition("/")[2] if origin else "config.json", model_config.read_model_settings(
+            model, origin
+        )
+    folder = beside.rpartition("/")[0]
+    for path in dict.fromkeys(
+        (model, f"{folder}/{model}" if folder and not model.startswith("/") else model)
+    ):
+        where = f"{path.rstrip('/')}/config.json"
+        text = _read_job_text(where)
+        if text is not None:
+            return model.rstrip("/").rpartition("/")[2], model_config.read_model_settings(
+                job_files.decode_config(text, where), where
+            )
+    config = known_models.find_model_config(model)
+    if config is None:
+        if model.startswith(("/", ".", "~")) or host_for_named_files().stat_path(model) is not None:
+            raise ValueError(f"{short_repr(model)} is no folder with a config.json, and no file of a job")
+        near = known_models.similar_model_names(model)
+        hint = f" (nearest: {', '.join(near)})" if near else ""
+        raise ValueError(
+            f"no model is known as {short_repr(model)}{hint}: give its config.json, or the folder that it is in"
+        )
+    plain = model_config.read_model_settings(config, model)
+    return model, (model_config.settings_from_model_name(model, model) or plain).replace(
+        model=plain.model, unmodelled=plain.unmodelled
+    )
+
+
+def make_fit_job(spec: JobSettings, machine: Sequence[GpuCandidate]) -> tuple[FitJob, JobSettings]:
+    """Return the stated job; where the world size is unstated, a sharded job uses the machine's GPUs."""
+    fields, origins = dict(spec.fields), dict(spec.said)
+    sharded = fields.get("zero") or fields.get("fsdp") or fields.get("tensor_parallel", 1) > 1
+    count = sum(len(place.indexes) for place in machine)
+    notes = list(spec.notes)
+    if "world" not in fields and (sharded or (spec.kind in ALL_GPU_LAUNCHERS and count > 1)):
+        fields["world"] = max(count, 1)
+        origins["world"] = "the GPUs of the machine"
+        if count < 2:
+            notes.append(
+                "how many GPUs share the job is not stated: counted as one, so nothing is shared (--world N)"
+            )
+    split = fields.get("tensor_parallel", 1)
+    if split > fields.get("world", 1):
+        if origins.get("world", "the GPUs of the machine") != "the GPUs of the machine":
+            raise Refused(
+                f"{split} GPUs cannot share each layer where {fields['world']} share the job (--world)"
+            )
+        fields["world"] = split
+    job = call_or_refuse(lambda: FitJob(dict(spec.model), **fields).validate_fields())  # type: ignore[arg-type]
+    _check_positions(job)
+    return job, spec.replace(fields=fields, said=origins, notes=tuple(notes))
+
+
+def _check_positions(job: FitJob) -> None:
+    """Refuse a sequence longer than the table of learned positions."""
+    most = job.model.get("n_positions")
+    if isinstance(most, int) and job.seq > most > 0:
+        raise Refused(f"the model has {most} positions: --seq {job.seq} is beyond them")
+
+
+def unused_flag_notes(job: FitJob, job_flags: Mapping[str, Any]) -> list[str]:
+    """Return notes on flags that have no effect on this job."""
+    from gpuready.fit.search.tuning_steps import format_job_flags
+
+    unused: list[tuple[tuple[str, ...], str]] = []
+    if job.task == "generate":
+        unused.append((TRAINING_FIELDS, "is of training, and this is generation"))
+    else:
+        unused.append((GENERATION_FIELDS, "is of generation, and this is training (--task generate)"))
+    if job.method == "full":
+        unused.append((ADAPTER_FIELDS, "is of an adapter, and there is none (--method lora)"))
+    if job.offload == "activations" and job.checkpointing == "none":
+        unused.append(
+            (("offload",), "moves what checkpointing keeps, and it is off (--gradient-checkpointing)")
+        )
+    return [
+        f"{format_job_flags({field: job_flags[field]})[0].partition('=')[0]} {why}: it changes nothing"
+        for several, why in unused
+        for field in several
+        if job_flags.get(field)
+    ]
+
+
+def job_without_model(job: FitJob) -> dict[str, Any]:
+    """Return the job as shown in the result: without the model, which is named."""
+    return {name: value for name, value in job.to_json().items() if name != "model"}

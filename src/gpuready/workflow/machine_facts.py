@@ -1,0 +1,200 @@
+"""Where the facts come from: this machine, a recording, or a named machine."""
+
+from __future__ import annotations
+
+from gpuready import contracts, system
+from gpuready.model import SCHEMA, Fact, Facts
+from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files, read_named_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from gpuready.model import Contract
+
+
+_PACKAGE_PREFIXES = ("python.", "package.", "torch.")
+"""Prefixes of facts that belong to the environment, not the machine."""
+
+
+def start_probing(
+    on: str | None,
+    python: str | None,
+    what_if: Mapping[str, str],
+    seconds: dict[str, float] | None,
+    distributions: Sequence[str] = (),
+    variables: Sequence[str] = (),
+) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+    """Start probing. Return functions to collect the facts, to tell whether they are ready, and to stop."""
+    if on is not None and not is_machine_file(on):
+        return lambda: _named_machine_facts(on, python, what_if, distributions), _always_ready, _always_ready
+    if on is not None:
+        recorded = read_recording(on)
+        if python is not None:
+            recorded = _replace_package_facts(recorded, python, distributions)
+        return lambda: _apply_what_if(recorded, what_if), _always_ready, _always_ready
+    from gpuready import probe as looking
+
+    host = system.LiveHost()
+    started = system.start_probes(
+        host, call_or_refuse(looking.list_probes, host, python, distributions, variables)
+    )
+
+    def collect_probed_facts() -> Facts:
+        facts = call_or_refuse(looking.assemble_host_facts, host, started.collect_facts(), python)
+        if seconds is not None:
+            seconds.update(started.seconds)
+        return _apply_what_if(facts, what_if)
+
+    return collect_probed_facts, started.all_ready, started.stop_probes
+
+
+def start_container_facts(
+    file: str, on: str | None, python: str | None, what_if: Mapping[str, str]
+) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+    """Return the same functions for a container file, on a host that is recorded, named, or not stated."""
+    from gpuready.workflow import container_file
+
+    if python is not None:
+        raise Refused("--dockerfile and --python do not go together: a container has its own environment")
+    host = (
+        None
+        if on is None
+        else read_recording(on)
+        if is_machine_file(on)
+        else _named_machine_facts(on, None, what_if)
+    )
+    return lambda: container_file.container_facts(file, host, what_if), _always_ready, _always_ready
+
+
+def has_gpu_driver() -> bool:
+    from gpuready.probe.fact_helpers import is_driver_loaded
+
+    return is_driver_loaded(system.LiveHost())
+
+
+def _always_ready() -> bool:
+    return True
+
+
+def metadata_to_read(
+    specs: Sequence[tuple[str, str | None, str | None]], own_contract: Contract | None
+) -> tuple[list[str], list[str]]:
+    """Return what is probed on demand: the metadata of named frameworks, and the variables of a user's contract."""
+    distributions = [contracts.distribution_name(framework) for framework, _, _ in specs]
+    return distributions, [variable.name for variable in own_contract.variables] if own_contract else []
+
+
+def sees_packages(on: str | None, python: str | None) -> bool:
+    """Return whether an environment is probed: a named machine has none, unless --python gives one."""
+    return on is None or python is not None or is_machine_file(on)
+
+
+def is_machine_file(on: str) -> bool:
+    return "/" in on or on.endswith(".json") or system.LiveHost().stat_path(on) is not None
+
+
+def read_recording(path: str) -> Facts:
+    """Read the facts of a recording; Refused for another tool's file or a newer schema."""
+    import json
+
+    from gpuready.catalog import facts as catalogue
+
+    text = read_named_file(path)
+    if not text.strip():
+        raise Refused(f"{path} is empty; record a machine with `gpuready probe -o FILE`")
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise Refused(
+            f"{path} is not JSON: {error}; record a machine with `gpuready probe -o FILE`"
+        ) from None
+    except RecursionError:
+        raise Refused(f"{path} is nested too deeply for a recording") from None
+    if not isinstance(data, dict) or not isinstance(data.get("facts"), list):
+        raise Refused(
+            f"{path} is not a recording: it has no list of facts; make one with `gpuready probe -o FILE`"
+        )
+    schema = data.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise Refused(
+            f"{path} has schema {schema!r}, which no gpuready wrote; record it with `gpuready probe -o FILE`"
+        )
+    if schema > SCHEMA:
+        raise Refused(f"{path} has schema {schema!r} and this gpuready reads {SCHEMA}: upgrade gpuready")
+    try:
+        facts = [Fact.from_json(item) for item in _redact_recorded_facts(data["facts"])]
+    except ValueError as error:
+        raise Refused(f"{path}: {error}") from None
+    for fact in facts:
+        if not catalogue.value_matches_type(fact.key, fact.value):
+            kind = (catalogue.find_declaration(fact.key) or {})["type"]
+            raise Refused(
+                f"{path}: the fact {fact.key!r} must be of type {kind}, and is {str(fact.value)[:60]!r}"
+            )
+    return Facts(facts, system.redact_text(str(data.get("host", ""))), "not recorded")
+
+
+def _redact_recorded_facts(facts: list[Any]) -> list[Any]:
+    """Redact the facts of a recording: its maker may not have removed secrets."""
+    from gpuready.system.redact import may_contain_secret, redact_json, redact_value
+
+    plain = redact_json(facts) if may_contain_secret(facts) else facts
+    for fact in plain:
+        if isinstance(fact, dict) and isinstance(fact.get("value"), str):
+            name = str(fact.get("key", ""))
+            if name.startswith("env."):
+                fact["value"] = redact_value(name[4:], fact["value"])
+    return plain
+
+
+def _named_machine_facts(
+    on: str, python: str | None, what_if: Mapping[str, str], distributions: Sequence[str] = ()
+) -> Facts:
+    from gpuready.probe import stated_machine
+
+    facts = call_or_refuse(stated_machine.stated_machine_facts, on, what_if)
+    return facts if python is None else _replace_package_facts(facts, python, distributions)
+
+
+def _replace_package_facts(facts: Facts, python: str, distributions: Sequence[str]) -> Facts:
+    """Replace another machine's package facts with those of a local environment."""
+    from gpuready import probe as looking
+
+    host = system.LiveHost()
+    probe_looks = call_or_refuse(looking.list_probes, host, python, distributions)
+    environment_facts = call_or_refuse(
+        looking.assemble_host_facts, host, system.run_probes(host, probe_looks), python
+    )
+    kept = [f for f in facts if not f.key.startswith(_PACKAGE_PREFIXES)]
+    return Facts(kept, facts.host, facts.otherwise).with_facts(
+        *(f for f in environment_facts if f.key.startswith(_PACKAGE_PREFIXES))
+    )
+
+
+def _apply_what_if(facts: Facts, what_if: Mapping[str, str]) -> Facts:
+    if not what_if:
+        return facts
+    from gpuready.probe import stated_machine
+
+    return facts.with_facts(
+        *call_or_refuse(stated_machine.what_if_facts, what_if, facts.value_if_known("os.arch") or "x86_64")
+    )
+
+
+def job_facts(
+    wants: str | None, model: str | None, config: str | None, own_contract: Contract | None = None
+) -> list[Fact]:
+    """Return the facts of the job's flags; a user's own contract may use words of its own."""
+    from gpuready.contracts.when import wanted_words
+    from gpuready.probe import job as flags
+
+    conditions: list[str] = []
+    if own_contract is not None:
+        conditions += [need.when for need in own_contract.needs]
+        conditions += [row.when for row in own_contract.capabilities] + [
+            row.when for row in own_contract.variables
+        ]
+    extra_words = [word for condition in conditions for word in wanted_words(condition)]
+    return call_or_refuse(flags.probe_job, host_for_named_files(), wants, model, config, extra_words)

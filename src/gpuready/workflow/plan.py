@@ -1,0 +1,366 @@
+"""``gpuready plan``: collect facts, choose versions, resolve them, and give the reasons."""
+
+from __future__ import annotations
+
+from gpuready import contracts, system
+from gpuready.model import Record
+from gpuready.workflow import contract_choice, machine_facts
+from gpuready.workflow.refusal import Refused, call_or_refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+    from gpuready.model.plan import Plan, PlanConflict
+    from gpuready.plan.platform import PlanRequest
+
+    ShowNote = Callable[[str], None]
+
+TRUSTED_DAYS = 180
+"""Age in days from which a plan mentions that the catalogue is old."""
+
+
+class PlanResult(Record):
+    """A plan for each framework, the environments they share, and why others cannot share one."""
+
+    plans: tuple[Plan, ...]
+    environments: tuple[tuple[str, ...], ...]
+    conflicts: tuple[PlanConflict, ...] = ()
+    contracts: tuple[Contract, ...] = ()
+    facts: Any = None
+
+    @property
+    def verdict(self) -> str:
+        return "plan" if all(plan.verdict == "plan" for plan in self.plans) else "impossible"
+
+    @property
+    def exit(self) -> int:
+        return max(plan.exit for plan in self.plans)
+
+
+def plan_frameworks(
+    frameworks: Sequence[str],
+    *,
+    on: str | None = None,
+    python: str | None = None,
+    wants: str | None = None,
+    contract: str | None = None,
+    what_if: Mapping[str, str] | None = None,
+    resolve: bool = True,
+    source: str | None = None,
+    find_links: Sequence[str] = (),
+    offline: bool = False,
+    note: ShowNote = lambda text: None,
+) -> PlanResult:
+    """Plan the environment for these frameworks on this or another machine; changes nothing."""
+    own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
+    specs = _parse_specs(frameworks, own_contract, machine_facts.sees_packages(on, python))
+    stated = dict(what_if or {})
+    facts = _collect_plan_facts(on, python, stated, specs, own_contract).with_facts(
+        *machine_facts.job_facts(wants, None, None, own_contract)
+    )
+    request = _make_plan_request(facts, on, python, wants, contract, stated)
+    contract_lines = [
+        _contracts_to_try(facts, *spec) if own_contract is None else [own_contract] for spec in specs
+    ]
+    choices = [
+        _choose_plan(facts, line, request, spec) for line, spec in zip(contract_lines, specs, strict=True)
+    ]
+    result = _share_environments(facts, choices, request).replace(facts=facts)
+    if not resolve:
+        return _note_catalog_age(_mark_unresolved(result))
+    choose_again = _make_chooser(facts, contract_lines[0], request, specs[0]) if len(specs) == 1 else None
+    resolve_options = {"source": source, "find_links": find_links, "offline": offline, "note": note}
+    return _note_catalog_age(_resolve_plans(result, choose_again, request, resolve_options))
+
+
+FrameworkSpec = tuple[str, "str | None", "str | None"]
+
+
+def _parse_specs(
+    frameworks: Sequence[str], own_contract: Contract | None, sees_packages: bool
+) -> list[FrameworkSpec]:
+    specs = list(
+        dict.fromkeys(contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks)
+    )
+    if own_contract is None:
+        return specs
+    if len(specs) != 1 or specs[0][0] != own_contract.framework:
+        raise Refused(
+            f"--contract is for {own_contract.framework}: plan that framework, and no other, with it"
+        )
+    return [(own_contract.framework, own_contract.version, own_contract.variant or None)]
+
+
+def _collect_plan_facts(
+    on: str | None,
+    python: str | None,
+    what_if: Mapping[str, str],
+    specs: Sequence[FrameworkSpec],
+    own_contract: Contract | None,
+) -> Facts:
+    collect, _, stop = machine_facts.start_probing(
+        on, python, what_if, None, *machine_facts.metadata_to_read(specs, own_contract)
+    )
+    try:
+        return collect()
+    except BaseException:
+        stop()
+        raise
+
+
+def _make_plan_request(
+    facts: Facts,
+    on: str | None,
+    python: str | None,
+    wants: str | None,
+    contract: str | None,
+    what_if: Mapping[str, str],
+) -> PlanRequest:
+    from gpuready.plan.platform import PlanRequest
+
+    named = what_if.get("python-version") or (facts.value_if_known("python.version") if python else "")
+    return PlanRequest(
+        torch=what_if.get("torch", "").strip(),
+        python=str(named or ""),
+        python_source="--python-version" if "python-version" in what_if else "--python",
+        prefer=str(facts.value_if_known("python.version") or "") if on is None else "",
+        on=on or "",
+        wants=wants or "",
+        what_if=what_if,
+        contract=contract or "",
+        patient=python or "",
+    )
+
+
+def _contracts_to_try(
+    facts: Facts, framework: str, version: str | None, variant: str | None
+) -> list[Contract]:
+    """Return the contracts to try: that of the named version, else every one, newest first."""
+    if not contracts.has_contract(framework):
+        return [contract_choice.choose_contract(facts, framework, version, variant)]
+    if version is None:
+        known = list_framework_contracts(framework, variant)
+        return known or [call_or_refuse(contracts.load_contract, framework, None, variant)]
+    from gpuready.contracts.pins import pin_exact_version
+
+    return [
+        pin_exact_version(call_or_refuse(contracts.load_contract, framework, version, variant), version, None)
+    ]
+
+
+def list_framework_contracts(framework: str, variant: str | None) -> list[Contract]:
+    """Return every contract of one framework and variant, newest first."""
+    rows = [r for r in contracts.list_contract_rows() if r["framework"] == framework]
+    rows = [r for r in rows if r.get("variant", "") == (variant or "")]
+    loaded = [contracts.load_contract(framework, row["version"], variant) for row in rows]
+    from gpuready.model.versions import parse_release
+
+    return sorted(loaded, key=lambda c: parse_release(c.version), reverse=True)
+
+
+def _choose_plan(
+    facts: Facts, lines: Sequence[Contract], request: PlanRequest, spec: FrameworkSpec
+) -> tuple[Plan, Contract]:
+    from gpuready.plan.choose import choose_plan
+
+    own_request = request.replace(version=spec[1] or "")
+    plan = choose_plan(facts, lines, own_request)
+    used = next((c for c in lines if c.version == plan.version), lines[0])
+    if plan.verdict == "plan":
+        return plan, used
+    from gpuready.plan.alternatives import find_alternatives
+    from gpuready.plan.platform import machine_facts_only
+
+    others = _other_contracts(spec, lines) if contracts.has_contract(spec[0]) and not request.contract else []
+    return plan.replace(
+        opens=find_alternatives(choose_plan, machine_facts_only(facts), lines, others, own_request)
+    ), used
+
+
+def _other_contracts(spec: FrameworkSpec, lines: Sequence[Contract]) -> list[Contract]:
+    """Return the other versions of the same variant, then the other variants, newest first."""
+    framework, _, variant = spec
+    tried = {(c.version, c.variant) for c in lines}
+    variants = dict.fromkeys([variant or "", *(r.get("variant", "") for r in contracts.list_contract_rows())])
+    candidates = [c for one in variants for c in list_framework_contracts(framework, one or None)]
+    return [c for c in candidates if (c.version, c.variant) not in tried and not _is_covered(c, lines)]
+
+
+def _is_covered(contract: Contract, lines: Sequence[Contract]) -> bool:
+    return any(
+        contract.variant == c.variant and contracts.covers_version(contract.version, c.version) for c in lines
+    )
+
+
+# -- shared environments ---------------------------------------------------------------------------------------------
+
+
+def _share_environments(
+    facts: Facts, chosen: Sequence[tuple[Plan, Contract]], request: PlanRequest
+) -> PlanResult:
+    plans = tuple(plan for plan, _ in chosen)
+    used = tuple(contract for _, contract in chosen)
+    if len(chosen) == 1 or any(plan.verdict != "plan" for plan in plans):
+        return PlanResult(plans, tuple((contract.name,) for contract in used), (), used)
+    from gpuready.plan.choose import choose_plan
+    from gpuready.plan.shared_environment import group_contracts
+
+    groups, conflicts, shared_plans = group_contracts(facts, used, request)
+    adapted = []
+    for plan, contract in chosen:
+        with_others = shared_plans.get(contract.name)
+        if with_others is not None and (with_others.torch, with_others.python) != (plan.torch, plan.python):
+            pinned = request.replace(
+                torch=with_others.torch,
+                python=with_others.python,
+                why=f"what all the frameworks here take: torch {with_others.torch}, Python {with_others.python}",
+            )
+            plan = choose_plan(facts, [contract], pinned)
+        adapted.append(plan)
+    names = tuple(tuple(contract.name for contract in group) for group in groups)
+    return PlanResult(tuple(adapted), names, tuple(conflicts), used)
+
+
+# -- the resolution ---------------------------------------------------------------------------------------
+
+
+def _mark_unresolved(result: PlanResult) -> PlanResult:
+    def mark_plan(plan: Plan) -> Plan:
+        if plan.verdict != "plan" or plan.resolved:
+            return plan
+        return plan.replace(resolved="not resolved here: --no-resolve was asked for")
+
+    return result.replace(plans=tuple(mark_plan(plan) for plan in result.plans))
+
+
+def _make_chooser(
+    facts: Facts, lines: Sequence[Contract], request: PlanRequest, spec: FrameworkSpec
+) -> Callable[[str, str, str], Plan]:
+    """Return a function that chooses again with a fixed torch or Python."""
+
+    def choose_again(torch: str, python: str, why: str) -> Plan:
+        return _choose_plan(facts, lines, request.replace(torch=torch, python=python, why=why), spec)[0]
+
+    return choose_again
+
+
+def _resolve_plans(
+    result: PlanResult,
+    choose_again: Callable[[str, str, str], Plan] | None,
+    request: PlanRequest,
+    resolve_options: Mapping[str, Any],
+) -> PlanResult:
+    """Resolve each plan by its index; one that no index can resolve stays as chosen."""
+    from gpuready.apply.resolve import resolve_plan as resolve
+    from gpuready.workflow.fallback import resolve_for_newer_glibc, resolve_or_fall_back
+
+    host = system.LiveHost()
+    plans = []
+    is_glibc_stated = result.facts.known("os.glibc") is not None or "os.glibc" in result.facts
+    for plan, contract in zip(result.plans, result.contracts, strict=True):
+        unresolved_reason = plan.resolved
+
+        def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
+            return call_or_refuse(
+                lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options)
+            )
+
+        def resolve_plan(one: Plan, once: Callable[[Plan], Plan] = resolve_once) -> Plan:
+            return once(one) if is_glibc_stated else resolve_for_newer_glibc(one, once)
+
+        if plan.verdict == "plan" and choose_again is not None:
+            free = [
+                word for word, value in (("torch", request.torch), ("python", request.python)) if not value
+            ]
+            plan = resolve_or_fall_back(
+                plan, choose_again, resolve_plan, free, _list_folder_wheels(host, resolve_options)
+            )
+        elif plan.verdict == "plan":
+            plan = resolve_plan(plan)
+        if plan.lock:
+            plan = _use_folder_steps(host, plan, contract, result.facts, resolve_options)
+            plan = plan.replace(options=plan.options | _source_options(resolve_options))
+        if plan.verdict == "plan" and not plan.lock and not plan.resolved:
+            plan = plan.replace(resolved=unresolved_reason or "not resolved here")
+        plans.append(plan)
+    return result.replace(plans=tuple(plans))
+
+
+def _use_folder_steps(
+    host: system.HostAccess, plan: Plan, contract: Contract, facts: Facts, resolve_options: Mapping[str, Any]
+) -> Plan:
+    """Make the steps name the folder, where torch comes from a folder of wheels and no index."""
+    from gpuready.apply import uv
+    from gpuready.apply.resolution_request import FOLDER_INDEX
+    from gpuready.apply.resolve import find_folder_wheels
+    from gpuready.plan.steps import make_plan_steps
+
+    if not any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
+        return plan
+    places = call_or_refuse(
+        uv.make_uv_settings, host, resolve_options["find_links"], resolve_options["offline"]
+    ).folders
+    folder = find_folder_wheels(host, plan, places).get("torch", "")
+    return plan.replace(steps=make_plan_steps(plan, contract, facts, folder)) if folder else plan
+
+
+def _source_options(resolve_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that say where packages come from, as far as they were used."""
+    options = {
+        "source": resolve_options["source"],
+        "find-links": list(resolve_options["find_links"]),
+        "offline": resolve_options["offline"],
+    }
+    return {name: value for name, value in options.items() if value}
+
+
+def _list_folder_wheels(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> list[str]:
+    """Return the file names in every configured folder of wheels."""
+    from gpuready.apply import uv
+
+    folders = call_or_refuse(
+        uv.make_uv_settings, host, resolve_options["find_links"], resolve_options["offline"]
+    ).folders
+    return [name for folder in folders for name in host.list_directory(folder) or () if name.endswith(".whl")]
+
+
+def _note_catalog_age(result: PlanResult) -> PlanResult:
+    """Add a note where the catalogue is older than TRUSTED_DAYS."""
+    days = days_since(result.plans[0].catalog, system.LiveHost().get_wall_time())
+    if days <= TRUSTED_DAYS:
+        return result
+    text = f"the catalogue is {days} days old: newer releases are not in it; upgrade gpuready"
+    return result.replace(plans=tuple(plan.replace(notes=(*plan.notes, text)) for plan in result.plans))
+
+
+def days_since(day: str, now: float) -> int:
+    """Return how many days ago a day (``2026-11-15``) was."""
+    import time
+
+    year, month, number = (int(part) for part in day.split("-"))  # strptime would import datetime and locale
+    then = time.mktime((year, month, number, 0, 0, 0, 0, 0, -1))
+    return max(0, int((now - then) // 86400))
+
+
+def add_file_details(result: PlanResult) -> Plan:
+    """Return the plan of one framework with what a file adds: image, variables, indexes, machine."""
+    if result.facts is None:
+        return result.plans[0]
+    from gpuready.plan.deployment import add_deployment
+
+    return add_deployment(result.plans[0], result.contracts[0], result.facts)
+
+
+def bundle_wheels(
+    plan: Plan, folder: str, note: ShowNote, find_links: Sequence[str] = (), offline: bool = False
+) -> None:
+    """Download every wheel of a plan into a folder, for a machine without network."""
+    from gpuready.apply.bundle import write_bundle as download
+
+    places = tuple(find_links)
+    call_or_refuse(
+        lambda: download(system.LiveHost(), plan, folder, find_links=places, offline=offline, note=note)
+    )
