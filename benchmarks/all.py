@@ -56,11 +56,7 @@ class Job(NamedTuple):
             return self.quick, self.record, 5
         if full and self.full:
             return self.full, self.record, self.full_minutes
-        return (
-            self.words,
-            self.record.replace(".json", "-short.json") if self.full else self.record,
-            self.minutes,
-        )
+        return (self.words, self.record.replace(".json", "-short.json") if self.full else self.record, self.minutes)
 
 
 JOBS = (
@@ -143,11 +139,7 @@ def run(job: Job, folder: Path, where: str, told: argparse.Namespace) -> dict[st
     words = plain.replace("PATIENT", where).replace("FILE", str(record)).replace("STEM", str(record)[:-5])
     begun, before = time.monotonic(), os.getloadavg()[0]
     code = waited([sys.executable, str(HERE / f"{job.name}.py"), *words.split()], job.name, minutes * 150)
-    found = {
-        "benchmark": job.name,
-        "seconds": round(time.monotonic() - begun, 1),
-        "load_before": round(before, 1),
-    }
+    found = {"benchmark": job.name, "seconds": round(time.monotonic() - begun, 1), "load_before": round(before, 1)}
     if code:
         why = "it ran past its deadline" if code == 124 else f"exit {code}"
         return found | {"ended": "failed", "why": f"{why}; build/benchmarks/{job.name}.log has its words"}
@@ -236,11 +228,7 @@ def measure(jobs: list[Job], told: argparse.Namespace) -> list[dict[str, Any]]:
             why = f"the {told.minutes} minutes were over"
         if why:
             rows.append(
-                {
-                    "benchmark": job.name,
-                    "ended": "skipped",
-                    "why": f"{why}; the record of {about(job.record)} stays",
-                }
+                {"benchmark": job.name, "ended": "skipped", "why": f"{why}; the record of {about(job.record)} stays"}
             )
         else:
             rows.append(run(job, folder, where, told))
@@ -264,12 +252,7 @@ def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the one that runs is ended as well
     rows = measure(jobs, told)
-    whole = {
-        "date": date.today().isoformat(),
-        "hardware": hardware(),
-        "command": "make benchmarks",
-        "rows": rows,
-    }
+    whole = {"date": date.today().isoformat(), "hardware": hardware(), "command": "make benchmarks", "rows": rows}
     if told.only or told.quick:
         (BUILD / "last.json").write_text(json.dumps(whole, indent=1) + "\n")
     else:

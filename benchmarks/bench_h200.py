@@ -31,14 +31,10 @@ def bench(python: str, *flags: str) -> dict[str, Any]:
     """One run of the command, by the clock of the one who waits for it."""
     words = [sys.executable, "-m", "gpuready", "bench", "--python", python, "--json", *flags]
     begun = time.monotonic()
-    done = subprocess.run(
-        words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    )
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
     seconds = time.monotonic() - begun
     if done.returncode not in (0, 1, 3):
-        raise SystemExit(
-            f"{' '.join(words)}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-        )
+        raise SystemExit(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     told = json.loads(done.stdout)
     report = told.pop("report")
     kept = {key: report[key] for key in ("verdict", "findings", "undecided")}
@@ -118,13 +114,7 @@ def _mamf(multiply: Any, shapes: list[list[int]]) -> dict[str, Any]:
         fastest = min(multiply.clock.times(turn, TURNS["counted"]))
         best = max(best, (2.0 * shape[0] * shape[1] * shape[2] / fastest, shape))
     seconds = time.perf_counter() - begun
-    return {
-        "seconds": round(seconds, 2),
-        "shapes": len(shapes),
-        "fastest_turn": best[0],
-        "shape": best[1],
-        **TURNS,
-    }
+    return {"seconds": round(seconds, 2), "shapes": len(shapes), "fastest_turn": best[0], "shape": best[1], **TURNS}
 
 
 # -- the answer -----------------------------------------------------------------------------------------------------
@@ -162,10 +152,7 @@ def against(run: dict[str, Any], grid: dict[str, Any]) -> dict[str, Any]:
 
 def differences(first: dict[str, Any], second: dict[str, Any]) -> dict[str, dict[str, float]]:
     """How far two runs lie apart, and the passes inside each."""
-    other = {
-        (row["name"], row["device"], row["at"] if "rank" in row["at"] else ""): row
-        for row in second["measures"]
-    }
+    other = {(row["name"], row["device"], row["at"] if "rank" in row["at"] else ""): row for row in second["measures"]}
     found = {}
     for row in first["measures"]:
         twin = other.get((row["name"], row["device"], row["at"] if "rank" in row["at"] else ""))
@@ -184,9 +171,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", default=sys.executable, help="the patient: a Python with torch")
     parser.add_argument("--out", default="", help="where the result goes; stdout without it")
-    parser.add_argument(
-        "--device", default="cuda:0", help="where the grid is measured; cpu only to try the script"
-    )
+    parser.add_argument("--device", default="cuda:0", help="where the grid is measured; cpu only to try the script")
     parser.add_argument("--grid", default=str(GRID), help="another grid, to try the script")
     parser.add_argument("--once", action="store_true", help="one whole run of bench as a record, and no grid")
     parser.add_argument("--work", default="", help=argparse.SUPPRESS)
@@ -206,10 +191,7 @@ def main() -> int:
         "date": date.today().isoformat(),
         "hardware": first["hardware"] | {"gpu": told["gpu"], "torch": told["torch"]},
         "command": f"python benchmarks/bench_h200.py --python {given.python}",
-        "against_grid": {
-            "first": against(first, told["grid"]),
-            "second_as_told": against(second, told["grid"]),
-        },
+        "against_grid": {"first": against(first, told["grid"]), "second_as_told": against(second, told["grid"])},
         "repeatability": differences(first, second),
         "seconds": {
             "whole": [first["wall_s"], second["wall_s"]],

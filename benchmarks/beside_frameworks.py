@@ -34,10 +34,7 @@ AT_ONCE = 4
 """Resolutions that run side by side: each waits for the index most of the time."""
 
 
-LOCKED = {
-    "roll, torch 2.8, vllm": "roll-torch280-vllm",
-    "roll, torch 2.8, sglang": "roll-torch280-sglang",
-}
+LOCKED = {"roll, torch 2.8, vllm": "roll-torch280-vllm", "roll, torch 2.8, sglang": "roll-torch280-sglang"}
 """Stacks that stand in benchmarks/results/locks already."""
 PLATFORM = "x86_64-manylinux_2_34"
 """The wheels of sglang ask for this glibc."""
@@ -60,9 +57,7 @@ def resolved(lines: list[str], python: str, beside: tuple[str, ...] = ()) -> tup
         fixed.write_text("\n".join(beside) + "\n")
         words = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
         words += ["--python-version", python, "--python-platform", PLATFORM]
-        done = subprocess.run(
-            [*words, "-c", str(fixed), str(asked)], capture_output=True, text=True, timeout=600
-        )
+        done = subprocess.run([*words, "-c", str(fixed), str(asked)], capture_output=True, text=True, timeout=600)
     if done.returncode:
         return {}, " ".join(done.stderr.split())[-400:]
     rows = (line.partition(" ;")[0].strip() for line in done.stdout.splitlines())
@@ -74,13 +69,7 @@ def compared(name: str, release: str) -> dict[str, Any]:
     asked, begun = f"{project}=={release}", time.monotonic()
     alone, why = resolved([asked], python)
     if why:
-        return {
-            "framework": name,
-            "asked": asked,
-            "python": python,
-            "version": release,
-            "unresolved_alone": why,
-        }
+        return {"framework": name, "asked": asked, "python": python, "version": release, "unresolved_alone": why}
     pinned = [f"{package}=={version}" for package, version in alone.items()]
     both, clash = resolved([*pinned, *own()], python)
     changed = {one: [alone[one], both.get(one)] for one in alone if both.get(one) != alone[one]}
@@ -104,9 +93,7 @@ def together(asked: str, extra: str, alone: dict[str, str], python: str) -> Any:
     """Where an extra changes the stack: what uv changes when it is asked for both at once, or why it cannot."""
     both, why = resolved([asked, *own(extra)], python)
     return why or {
-        one: [alone.get(one), both.get(one)]
-        for one in sorted({*alone, *both})
-        if alone.get(one) != both.get(one)
+        one: [alone.get(one), both.get(one)] for one in sorted({*alone, *both}) if alone.get(one) != both.get(one)
     }
 
 
@@ -130,10 +117,7 @@ def rows(names: list[str]) -> list[dict[str, Any]]:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = [
-            pool.submit(compared, name, release)
-            for name in names
-            if name in PINNED
-            for release in PINNED[name][2]
+            pool.submit(compared, name, release) for name in names if name in PINNED for release in PINNED[name][2]
         ]
         waiting += [pool.submit(locked, name) for name in names if name in LOCKED]
         for one in waiting:

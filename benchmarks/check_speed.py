@@ -62,13 +62,7 @@ def commands(rivals: Path) -> dict[str, list[str]]:
     found = {"python -c pass": [sys.executable, "-c", "pass"]}
     if smi := shutil.which("nvidia-smi"):
         found["nvidia-smi"] = [smi]
-    found["gpuready check transformers"] = [
-        *gpuready_command,
-        "check",
-        "transformers",
-        "--python",
-        str(rivals),
-    ]
+    found["gpuready check transformers"] = [*gpuready_command, "check", "transformers", "--python", str(rivals)]
     for name, (program, *rest) in RIVALS.items():
         path = rivals / "bin" / program
         where = str(path) if path.exists() else shutil.which(program)
@@ -80,9 +74,7 @@ def commands(rivals: Path) -> dict[str, list[str]]:
 def once(argv: list[str]) -> tuple[float, int]:
     """Wall seconds, exit code."""
     started = time.perf_counter()
-    child = subprocess.Popen(
-        argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
-    )
+    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
     code = child.wait()
     return time.perf_counter() - started, code
 
@@ -94,9 +86,7 @@ def peak(argv: list[str], cwd: Path | None = None, env: dict[str, str] | None = 
     imported nothing starts it, which is smaller than any other Python.
     """
     with tempfile.NamedTemporaryFile("r") as told:
-        subprocess.run(
-            [sys.executable, "-I", "-S", "-c", STARTER, told.name, *argv], cwd=cwd, env=env, check=True
-        )
+        subprocess.run([sys.executable, "-I", "-S", "-c", STARTER, told.name, *argv], cwd=cwd, env=env, check=True)
         return int(told.read())
 
 
@@ -127,9 +117,7 @@ def measure(table: dict[str, list[str]], rounds: int) -> dict[str, dict[str, flo
 def show(results: dict[str, dict[str, float]]) -> str:
     bare = results["python -c pass"]["median_s"]
     ours = results["gpuready check transformers"]["median_s"]
-    lines = [
-        f"{'command':28} {'median':>9} {'x python':>9} {'x gpuready':>9} {'peak MB':>8} {'runs':>5} {'exit':>5}"
-    ]
+    lines = [f"{'command':28} {'median':>9} {'x python':>9} {'x gpuready':>9} {'peak MB':>8} {'runs':>5} {'exit':>5}"]
     for name, row in results.items():
         wall = row["median_s"]
         lines.append(
@@ -141,9 +129,7 @@ def show(results: dict[str, dict[str, float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--rivals", help="an environment that has torch, accelerate, transformers, the doctors"
-    )
+    parser.add_argument("--rivals", help="an environment that has torch, accelerate, transformers, the doctors")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("-o", "--output")
     args = parser.parse_args()

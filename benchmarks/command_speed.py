@@ -79,9 +79,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
 def logged() -> str:
     from log_speed import FAILURE
 
-    line = (
-        "[rank{r}]: 2026-11-15 12:00:{s:02d},{r:03d} INFO trainer.py:212 step {n} loss 2.{n} tokens/s 3{n}\n"
-    )
+    line = "[rank{r}]: 2026-11-15 12:00:{s:02d},{r:03d} INFO trainer.py:212 step {n} loss 2.{n} tokens/s 3{n}\n"
     return "".join(line.format(r=n % 64, s=n % 60, n=n) for n in range(3994)) + FAILURE.format(r=3, g=3)
 
 
@@ -136,9 +134,7 @@ def imported(argv: list[str], folder: Path) -> list[tuple[int, str]]:
     words = [argv[0], "-X", "importtime", *argv[1:]]
     sent = {"input": b""} if argv[3:] == ["mcp"] else {"stdin": subprocess.DEVNULL}
     ran = subprocess.run(words, capture_output=True, cwd=folder, env=environment(), timeout=60, **sent)  # type: ignore[call-overload]
-    rows = re.findall(
-        r"^import time:\s+(\d+) \|\s+\d+ \|\s*(\S+)$", ran.stderr.decode(errors="replace"), re.M
-    )
+    rows = re.findall(r"^import time:\s+(\d+) \|\s+\d+ \|\s*(\S+)$", ran.stderr.decode(errors="replace"), re.M)
     return [(int(own), name) for own, name in rows]
 
 

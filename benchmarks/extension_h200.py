@@ -59,7 +59,7 @@ import torch
 torch.ones(1, device="cuda"); torch.cuda.synchronize()
 begun = time.perf_counter()
 from gpuready import extensions
-kernel = extensions.adamw("cuda", torch)
+kernel = extensions.load_adamw("cuda", torch)
 print(json.dumps([time.perf_counter() - begun, kernel.loaded.how]))
 """
 
@@ -91,9 +91,7 @@ def builds() -> dict[str, Any]:
 
 
 def cached_load() -> float:
-    told = subprocess.run(
-        [sys.executable, "-c", CACHED, str(ROOT / "src")], capture_output=True, text=True, check=True
-    )
+    told = subprocess.run([sys.executable, "-c", CACHED, str(ROOT / "src")], capture_output=True, text=True, check=True)
     seconds, how = json.loads(told.stdout.splitlines()[-1])
     assert how == "cached", how
     return float(seconds)
@@ -189,9 +187,7 @@ def adam_rates(shapes: Any, kind: Any, states: Any, rounds: int) -> dict[str, An
         rate = found["bytes"] / statistics.median(timed(optimizer.step, rounds))
         found[name] = {"bytes_per_s": rate}
         if name == "ours":
-            found["copy_bytes_per_s"] = statistics.median(
-                copy_rate(min(found["bytes"] // 2, 8 << 30), rounds)
-            )
+            found["copy_bytes_per_s"] = statistics.median(copy_rate(min(found["bytes"] // 2, 8 << 30), rounds))
             found["of_copy"] = rate / found["copy_bytes_per_s"]
         del optimizer
         torch.cuda.empty_cache()
@@ -221,9 +217,7 @@ def tune(count: int, rounds: int) -> list[dict[str, Any]]:
                              (("THREADS", threads), ("UNROLL", unroll), ("PASSES", passes), ("STREAM", hint))]  # fmt: skip
                     name = f"tune_{threads}_{unroll}_{passes}_{hint}"
                     variant = adamw_kernels.ADAMW_CUDA.replace(name=name, cuda_flags=tuple(flags))
-                    kernel = adamw_kernels.AdamWKernel(
-                        loader.load_extension(variant, torch, prebuilt=False), "cuda"
-                    )
+                    kernel = adamw_kernels.AdamWKernel(loader.load_extension(variant, torch, prebuilt=False), "cuda")
                     step = adamw_kernels.AdamWSettings(1e-3)
                     times = timed(lambda k=kernel, s=step: k.step(rows, s, 0, stream), rounds)
                     found.append({"variant": name, "bytes_per_s": 28 * count / statistics.median(times)})
@@ -234,11 +228,7 @@ def tune(count: int, rounds: int) -> list[dict[str, Any]]:
 def errors() -> dict[str, float]:
     """After ten steps, the largest error against float64 that starts each step where ours starts, of the largest number."""
     found = {}
-    for kind, states in (
-        (torch.float32, None),
-        (torch.bfloat16, torch.float32),
-        (torch.float16, torch.float32),
-    ):
+    for kind, states in ((torch.float32, None), (torch.bfloat16, torch.float32), (torch.float16, torch.float32)):
         for maker, device in ((FusedAdamW, "cuda"), (CPUAdam, "cpu")):
             torch.manual_seed(7)
             mine = torch.randn(1_000_003, device=device).to(kind).requires_grad_()
@@ -252,9 +242,7 @@ def errors() -> dict[str, float]:
                 reference.grad = mine.grad.double()
                 a.step()
                 b.step()
-                gap = (
-                    mine.detach().double() - reference.detach()
-                ).abs().max() / reference.detach().abs().max()
+                gap = (mine.detach().double() - reference.detach()).abs().max() / reference.detach().abs().max()
                 worst = max(worst, float(gap))
             found[f"{device} {str(kind).removeprefix('torch.')}"] = worst
     return found
@@ -292,8 +280,7 @@ def main() -> None:
         found["adamw"][name] = row = adam_rates(shapes, kind, states, rounds)
         rates = {k: f"{v['bytes_per_s'] / 1e12:.3f}" for k, v in row.items() if isinstance(v, dict)}
         print(
-            f"{name}: {rates} TB/s, copy {row['copy_bytes_per_s'] / 1e12:.3f}, of copy {row['of_copy']:.1%}",
-            flush=True,
+            f"{name}: {rates} TB/s, copy {row['copy_bytes_per_s'] / 1e12:.3f}, of copy {row['of_copy']:.1%}", flush=True
         )
         keep()
     if told.tune:

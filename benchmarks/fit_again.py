@@ -28,9 +28,7 @@ EXAMS = Path(__file__).resolve().parent / "results" / "fit-exam"
 def scored(said: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Errors in percent of every case that ran to its end, and every "fits" that did not fit."""
     plain = [
-        row
-        for row in rows
-        if not row.get("cap") and row["status"] == "ok" and "allocated" in said.get(row["id"], {})
+        row for row in rows if not row.get("cap") and row["status"] == "ok" and "allocated" in said.get(row["id"], {})
     ]
     found: dict[str, Any] = {"cases": len(plain)}
     for kind in ("allocated", "reserved"):
@@ -44,9 +42,7 @@ def scored(said: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _promised(said: dict[str, Any], row: dict[str, Any]) -> bool:
     """Whether a run that died was said to fit."""
     if row.get("cap"):
-        return bool(
-            row["says"] == "fits" if "says" in row else row["cap"] >= said.get("minimum", row["cap"] + 1)
-        )
+        return bool(row["says"] == "fits" if "says" in row else row["cap"] >= said.get("minimum", row["cap"] + 1))
     return bool(row["status"] == "oom" and said.get("verdict") == "fits")
 
 

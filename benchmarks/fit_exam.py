@@ -87,9 +87,7 @@ def score(path: str, measured: list[str]) -> None:
         frozen = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
     errors: dict[str, list[float]] = {"allocated": [], "reserved": []}
     wrong: list[str] = []
-    print(
-        f"{'case':5}{'model':20}{'allocated':>10}{'error':>9}{'reserved':>10}{'error':>9}{'outside':>9}  worst phase"
-    )
+    print(f"{'case':5}{'model':20}{'allocated':>10}{'error':>9}{'reserved':>10}{'error':>9}{'outside':>9}  worst phase")
     for row in rows:
         said = frozen.get(row["id"], {"undecided": "not frozen"})
         if row.get("cap") and "says" not in row:
@@ -101,9 +99,7 @@ def score(path: str, measured: list[str]) -> None:
                 f"{row['id']:5}{row['model']:20} under {row['cap'] / GIB:.3f} GiB: said {row['says']}, was {row['status']}: {verdict}"
             )
             wrong += (
-                [f"{row['id']}: died under a cap that was said to do"]
-                if row["says"] == "fits" and not survived
-                else []
+                [f"{row['id']}: died under a cap that was said to do"] if row["says"] == "fits" and not survived else []
             )
             continue
         if row["status"] == "oom" and said.get("verdict") == "fits":
@@ -132,9 +128,7 @@ def table(path: str, measured: str) -> None:
     rows = [row for row in measured_in([measured]) if not row.get("cap")]
     blind = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
     now = predictions({row["id"] for row in rows})
-    print(
-        f"{'case':5}{'model':20}{'allocated':>9}{'blind':>10}{'now':>10}{'reserved':>10}{'blind':>10}{'now':>10}"
-    )
+    print(f"{'case':5}{'model':20}{'allocated':>9}{'blind':>10}{'now':>10}{'reserved':>10}{'blind':>10}{'now':>10}")
     errors: dict[str, dict[str, list[float]]] = {"blind": {}, "now": {}}
     for row in sorted(rows, key=lambda one: str(one["id"])):
         line = f"{row['id']:5}{row['model']:20}"
@@ -149,9 +143,7 @@ def table(path: str, measured: str) -> None:
                 line += f"{error:+10.3%}"
         print(line)
     for when, kinds in errors.items():
-        told = [
-            f"{k} median {statistics.median(v):.3%}, worst {max(v):.2%} of {len(v)}" for k, v in kinds.items()
-        ]
+        told = [f"{k} median {statistics.median(v):.3%}, worst {max(v):.2%} of {len(v)}" for k, v in kinds.items()]
         print(f"{when + ':':7}{'; '.join(told)}")
 
 
@@ -191,9 +183,7 @@ def _births(events: list[int | str], phase: str, unit: int) -> Counter[int]:
 
 
 def _largest(found: Counter[int]) -> str:
-    return ", ".join(
-        f"{n} x {size}" for size, n in sorted(found.items(), key=lambda one: -one[0] * one[1])[:6]
-    )
+    return ", ".join(f"{n} x {size}" for size, n in sorted(found.items(), key=lambda one: -one[0] * one[1])[:6])
 
 
 def main() -> int:

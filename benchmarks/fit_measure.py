@@ -95,9 +95,7 @@ def play(case: dict[str, Any], config: dict[str, Any], device: str, out: str) ->
     status, said = "ok", ""
     try:
         model, other = (
-            (built(job, config, device).eval(), None)
-            if job.task == "generate"
-            else ready(job, config, device)
+            (built(job, config, device).eval(), None) if job.task == "generate" else ready(job, config, device)
         )
         gc.collect()
         if cuda:
@@ -152,9 +150,7 @@ def keep_tape(torch: Any, name: str, meter: Meter, out: str) -> None:
             segments.append((len(events), -entry["size"], entry["addr"]))
     told = {"id": name, "events": events, "segments": segments}
     line = gzip.compress((json.dumps(told, separators=(",", ":")) + "\n").encode(), 6)
-    with (Path(out) / "exam-tapes.jsonl.gz").open(
-        "ab"
-    ) as file:  # members one after the other are one gzip file
+    with (Path(out) / "exam-tapes.jsonl.gz").open("ab") as file:  # members one after the other are one gzip file
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(line)
 
@@ -273,9 +269,7 @@ class Turns:
 def wanted(told: argparse.Namespace, whole: dict[str, Any]) -> tuple[list[dict[str, Any]], list[float]]:
     """The cases, those under caps where predictions are frozen, and what each is said to hold (GiB)."""
     cases = [
-        c
-        for c in whole["cases"]
-        if re.search(told.only, c["id"]) and not (told.skip and re.search(told.skip, c["id"]))
+        c for c in whole["cases"] if re.search(told.only, c["id"]) and not (told.skip and re.search(told.skip, c["id"]))
     ]
     if not told.predictions:
         return cases, [0.0] * len(cases)
@@ -294,9 +288,7 @@ def wanted(told: argparse.Namespace, whole: dict[str, Any]) -> tuple[list[dict[s
     return cases, sizes
 
 
-def worker(
-    told: argparse.Namespace, turns: Turns, models: dict[str, Any], write: Callable[..., None]
-) -> None:
+def worker(told: argparse.Namespace, turns: Turns, models: dict[str, Any], write: Callable[..., None]) -> None:
     """One case after the other, the next process importing already."""
     begun, ready = told.begun, Waiting()
     while turn := turns.take():
@@ -310,9 +302,7 @@ def worker(
         if told.dry:
             config = {k: TINY.get(k, v) if v is not None else v for k, v in config.items()}
             case = {**case, "job": {**case["job"], "seq": 16, "micro_batch": 2, "new_tokens": 3}}
-        line = json.dumps(
-            {"case": case, "config": config, "device": "cpu" if told.dry else "cuda", "out": told.out}
-        )
+        line = json.dumps({"case": case, "config": config, "device": "cpu" if told.dry else "cuda", "out": told.out})
         now, ready = ready, Waiting()
         found = now.told(line, min(told.each, left))
         found = found or {**case, "config": config, "status": "killed", "allocated": 0, "reserved": 0}
@@ -355,8 +345,7 @@ def main() -> int:
                       f"{found['seconds']:6.1f} s  {found.get('says', '')} {found.get('said', '')[:90]}", flush=True)  # fmt: skip
 
         threads = [
-            threading.Thread(target=worker, args=(told, turns, whole["models"], write))
-            for _ in range(told.beside)
+            threading.Thread(target=worker, args=(told, turns, whole["models"], write)) for _ in range(told.beside)
         ]
         for thread in threads:
             thread.start()

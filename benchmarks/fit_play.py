@@ -86,24 +86,17 @@ def quantised(model: Any, job: Any, device: str) -> None:
             bias = child.bias is not None
             if job.quant == "int8":
                 made = bnb.nn.Linear8bitLt(
-                    child.in_features,
-                    child.out_features,
-                    bias,
-                    has_fp16_weights=False,
-                    threshold=6.0,
-                    device="meta",
+                    child.in_features, child.out_features, bias, has_fp16_weights=False, threshold=6.0, device="meta"
                 )
-                made.weight = bnb.nn.Int8Params(
-                    child.weight.data, requires_grad=False, has_fp16_weights=False
-                ).to(device)
+                made.weight = bnb.nn.Int8Params(child.weight.data, requires_grad=False, has_fp16_weights=False).to(
+                    device
+                )
             else:
                 made = bnb.nn.Linear4bit(
                     child.in_features, child.out_features, bias, compute_dtype=torch.bfloat16, device="meta"
                 )
                 kinds = {"compress_statistics": job.double_quant, "quant_type": job.quant}
-                made.weight = bnb.nn.Params4bit(child.weight.data, requires_grad=False, **kinds).to(
-                    device
-                )
+                made.weight = bnb.nn.Params4bit(child.weight.data, requires_grad=False, **kinds).to(device)
             if bias:
                 made.bias = child.bias
             setattr(parent, name, made)
@@ -267,12 +260,7 @@ def generate(job: Any, model: Any, vocabulary: int, device: str, meter: Any) -> 
     import torch
 
     ids = torch.randint(1, vocabulary, (job.micro_batch, job.seq), device=device)
-    told = {
-        "max_new_tokens": job.new_tokens,
-        "min_new_tokens": job.new_tokens,
-        "do_sample": False,
-        "use_cache": True,
-    }
+    told = {"max_new_tokens": job.new_tokens, "min_new_tokens": job.new_tokens, "do_sample": False, "use_cache": True}
     told |= {"pad_token_id": 0, "eos_token_id": None, "disable_compile": True}
     told |= {"cache_implementation": "static"} if job.cache == "static" else {}
     with torch.inference_mode():

@@ -71,9 +71,7 @@ def job(case: dict) -> dict | None:
         return None
     made = job_of(case).validate_fields()
     told = {name: getattr(made, name) for name in made._fields if name != "model"}
-    return {
-        name: value for name, value in told.items() if name == "precision" or value != made._defaults[name]
-    }
+    return {name: value for name, value in told.items() if name == "precision" or value != made._defaults[name]}
 
 
 def predicted(case: dict, fields: dict) -> dict:
@@ -81,11 +79,7 @@ def predicted(case: dict, fields: dict) -> dict:
 
     begun = time.process_time()
     fit = predict_memory(FitJob(case["config"], **fields))
-    return {
-        "allocated": fit.peak_allocated,
-        "reserved": fit.peak_reserved,
-        "seconds": time.process_time() - begun,
-    }
+    return {"allocated": fit.peak_allocated, "reserved": fit.peak_reserved, "seconds": time.process_time() - begun}
 
 
 def rivals(cases: list[tuple[dict, dict]], python: str, path: str) -> list[dict]:
@@ -113,9 +107,7 @@ def summary(errors: list[float]) -> dict[str, float]:
 
 def truth(case: dict) -> tuple[int, int]:
     """What was allocated and reserved at the most."""
-    return case.get("allocated", case.get("peak_alloc", 0)), case.get(
-        "reserved", case.get("peak_reserved", 0)
-    )
+    return case.get("allocated", case.get("peak_alloc", 0)), case.get("reserved", case.get("peak_reserved", 0))
 
 
 def traced(cases: list[tuple[dict, dict]], python: str, path: str, budget: float) -> dict[str, dict]:
@@ -216,12 +208,8 @@ def row(table: Table, case: dict, fields: dict, other: dict, tracked: dict, trac
 
 def read(names: list[str]) -> list[tuple[dict, dict]]:
     """The measured cases that ran, each with the fields of its Job."""
-    lines = [
-        json.loads(line) for name in names for line in Path(name).read_text().splitlines() if line.strip()
-    ]
-    return [
-        (case, fields) for case in lines if case.get("status") == "ok" and (fields := job(case)) is not None
-    ]
+    lines = [json.loads(line) for name in names for line in Path(name).read_text().splitlines() if line.strip()]
+    return [(case, fields) for case in lines if case.get("status") == "ok" and (fields := job(case)) is not None]
 
 
 def main() -> int:

@@ -119,9 +119,7 @@ def spread(model: Any, job: FitJob) -> tuple[Any, Any, Any]:
         mesh = init_device_mesh("cpu", (job.world,))
         for layer in model.model.layers:
             plan = {
-                n: kinds[PLAN[n.rpartition(".")[2]]]()
-                for n, _ in layer.named_modules()
-                if n.rpartition(".")[2] in PLAN
+                n: kinds[PLAN[n.rpartition(".")[2]]]() for n, _ in layer.named_modules() if n.rpartition(".")[2] in PLAN
             }
             parallelize_module(layer, mesh, plan)
     else:
@@ -173,10 +171,7 @@ def work(rank: int, name: str, port: int, folder: str) -> None:
     )  # fmt: skip
     dist.init_process_group("gloo", rank=rank, world_size=job.world)
     torch.set_num_threads(1)
-    kinds = {
-        "attn_implementation": "eager",
-        "dtype": torch.bfloat16 if job.precision == "bf16" else torch.float32,
-    }
+    kinds = {"attn_implementation": "eager", "dtype": torch.bfloat16 if job.precision == "bf16" else torch.float32}
     model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**CONFIG), **kinds).train()
     if job.method == "lora":
         import peft
@@ -231,10 +226,7 @@ def compared(name: str, port: int) -> dict[str, Any]:
     job = job_of(MODES[name])
     with tempfile.TemporaryDirectory() as folder:
         mp.start_processes(work, (name, port, folder), job.world, start_method="fork")
-        theirs = [
-            json.loads((Path(folder) / f"{rank}.json").read_text(encoding="utf-8"))
-            for rank in range(job.world)
-        ]
+        theirs = [json.loads((Path(folder) / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(job.world)]
     ranks = []
     for rank in range(job.world if job.zero else 1):
         ours, rows = fit_tape_diff.played(job, rank), {}

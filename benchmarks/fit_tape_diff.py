@@ -271,9 +271,7 @@ def on_a_cpu() -> None:
     pick = decoder.pick_attention_kernel
     decoder.pick_attention_kernel = lambda query: "cpu" if query.implementation == "sdpa" else pick(query)
     fused = attention._fused_attention
-    attention._fused_attention = lambda ops, kernel, *rest: fused(
-        ops, "cudnn" if kernel == "cpu" else kernel, *rest
-    )
+    attention._fused_attention = lambda ops, kernel, *rest: fused(ops, "cudnn" if kernel == "cpu" else kernel, *rest)
     spelled = decoder.eager_attention
     decoder.eager_attention = lambda *given, widens: spelled(*given[:-1], widens, widens=widens)
     attention.backward_scratch = lambda kernel, *rest: []
@@ -282,9 +280,7 @@ def on_a_cpu() -> None:
     functional = torch.nn.functional
     attend, softmax = functional.scaled_dot_product_attention, functional.log_softmax
     norm, power = functional.layer_norm, torch.pow
-    functional.scaled_dot_product_attention = lambda *given, **named: attend(
-        *given, **(named | {"dropout_p": 0.0})
-    )
+    functional.scaled_dot_product_attention = lambda *given, **named: attend(*given, **(named | {"dropout_p": 0.0}))
     functional.dropout = lambda x, p=0.5, training=True, inplace=False: (
         torch.native_dropout(x, p, training)[0] if p and training else x
     )

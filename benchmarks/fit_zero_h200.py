@@ -28,13 +28,7 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 TINY = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
         "head_dim": 16, "vocab_size": 512}  # fmt: skip
-JOB: dict[str, Any] = {
-    "micro_batch": 2,
-    "seq": 1024,
-    "precision": "bf16",
-    "optimizer": "adamw",
-    "clip": False,
-}
+JOB: dict[str, Any] = {"micro_batch": 2, "seq": 1024, "precision": "bf16", "optimizer": "adamw", "clip": False}
 SMALL = {"reduce_bucket": 20_000_000}
 CASES: dict[str, dict[str, Any]] = {
     "zero1": {"zero": 1},
@@ -79,12 +73,7 @@ def play(name: str, device: str, out: str) -> dict[str, Any]:
     """One case from the bare process on."""
     port = 29700 + list(CASES).index(name)
     os.environ.update(
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        RANK="0",
-        LOCAL_RANK="0",
-        WORLD_SIZE="1",
-        DS_ACCELERATOR=device,
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", DS_ACCELERATOR=device
     )
     sys.path.insert(0, str(HERE))
     import deepspeed
@@ -104,9 +93,7 @@ def play(name: str, device: str, out: str) -> dict[str, Any]:
     config = transformers.LlamaConfig(**(CONFIG | ({} if cuda else TINY)))
     dtype = torch.bfloat16 if job["precision"] == "bf16" else torch.float32
     with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(
-            config, dtype=dtype, attn_implementation="sdpa"
-        ).train()
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa").train()
     if job.get("checkpointing"):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     fused = job["optimizer"] == "adamw_fused"
@@ -169,11 +156,7 @@ def frozen(path: str) -> int:
     rows = {}
     for name, fields in CASES.items():
         fit = predict_job(FitJob(model=CONFIG, **(JOB | fields)).validate_fields(), H200)
-        rows[name] = {
-            "allocated": fit.peak_allocated,
-            "reserved": fit.peak_reserved,
-            "phases": dict(fit.phases),
-        }
+        rows[name] = {"allocated": fit.peak_allocated, "reserved": fit.peak_reserved, "phases": dict(fit.phases)}
     said = {
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": "python benchmarks/fit_zero_h200.py --freeze FILE",
@@ -197,18 +180,10 @@ def scored(said: str, real: str, out: str) -> int:
         about = {key: row[key] for key in ("gpu", "torch", "deepspeed") if key in row}
         errors = {what: round(mine[what] / row[what] - 1, 5) for what in ("allocated", "reserved")}
         phases = {
-            p: round(mine["phases"][p] / v[0] - 1, 5)
-            for p, v in row["phases"].items()
-            if p in mine["phases"] and v[0]
+            p: round(mine["phases"][p] / v[0] - 1, 5) for p, v in row["phases"].items() if p in mine["phases"] and v[0]
         }
         rows.append(
-            {
-                "id": row["id"],
-                **errors,
-                "phases": phases,
-                "measured": row["allocated"],
-                "predicted": mine["allocated"],
-            }
+            {"id": row["id"], **errors, "phases": phases, "measured": row["allocated"], "predicted": mine["allocated"]}
         )
         print(f"{row['id']:24}{errors['allocated']:+9.2%}{errors['reserved']:+9.2%}  {phases}")
     if out:

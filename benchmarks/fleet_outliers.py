@@ -27,32 +27,17 @@ CASES: dict[str, tuple[int, dict[str, object]]] = {
     "2 % scatter, one 8 % slower": (100, {"scatter": 0.02, "slow": 0.08}),
     "1 % scatter, one 8 % slower": (100, {"scatter": 0.01, "slow": 0.08}),
     "2 % scatter and 2 % lasting, none slow": (300, {"scatter": 0.02, "lasting": 0.02}),
-    "2 % scatter and 2 % lasting, one 15 % slower": (
-        100,
-        {"scatter": 0.02, "lasting": 0.02, "slow": 0.15},
-    ),
+    "2 % scatter and 2 % lasting, one 15 % slower": (100, {"scatter": 0.02, "lasting": 0.02, "slow": 0.15}),
     "1 % scatter and 3 % lasting, none slow": (200, {"scatter": 0.01, "lasting": 0.03}),
     "3 % scatter and 1 % lasting, none slow": (200, {"scatter": 0.03, "lasting": 0.01}),
     "3 % lasting, none slow": (200, {"scatter": 0.001, "lasting": 0.03}),
     "scatter with heavy tails, none slow": (200, {"scatter": 0.02, "tails": True}),
-    "1 % scatter, eight GPUs each, one GPU 8 % slower": (
-        20,
-        {"scatter": 0.01, "gpus": 8, "slow": 0.08},
-    ),
+    "1 % scatter, eight GPUs each, one GPU 8 % slower": (20, {"scatter": 0.01, "gpus": 8, "slow": 0.08}),
     "64 nodes, 3 % scatter, one 8 % slower": (300, {"nodes": 64, "scatter": 0.03, "slow": 0.08}),
-    "64 nodes, 3 % scatter and 1 % lasting, none slow": (
-        1000,
-        {"nodes": 64, "scatter": 0.03, "lasting": 0.01},
-    ),
+    "64 nodes, 3 % scatter and 1 % lasting, none slow": (1000, {"nodes": 64, "scatter": 0.03, "lasting": 0.01}),
     "300 nodes, 3 % scatter, one 8 % slower": (200, {"nodes": 300, "scatter": 0.03, "slow": 0.08}),
-    "64 nodes, 2 % scatter and 2 % lasting, none slow": (
-        1000,
-        {"nodes": 64, "scatter": 0.02, "lasting": 0.02},
-    ),
-    "16 nodes, 2 % scatter and 2 % lasting, none slow": (
-        2000,
-        {"nodes": 16, "scatter": 0.02, "lasting": 0.02},
-    ),
+    "64 nodes, 2 % scatter and 2 % lasting, none slow": (1000, {"nodes": 64, "scatter": 0.02, "lasting": 0.02}),
+    "16 nodes, 2 % scatter and 2 % lasting, none slow": (2000, {"nodes": 16, "scatter": 0.02, "lasting": 0.02}),
 }
 
 

@@ -60,9 +60,7 @@ def one(count: int) -> dict[str, object]:
     for node, keys in drift.plan_detail_requests(differ, gather.details).items():
         request = {"do": "details", "token": "bench", "keys": keys}
         transport.ask_nodes([gather.nodes[node]], request, 10, gather.add_answer)
-    pieces = verdict.FleetEvidence(
-        gather, stratum_of, differ, drift.explain_differences(differ, gather.details)
-    )
+    pieces = verdict.FleetEvidence(gather, stratum_of, differ, drift.explain_differences(differ, gather.details))
     report = verdict.build_fleet_report(
         pieces, lambda known: judge_fleet(known, False), did="check", transport="simulated"
     )
@@ -108,10 +106,7 @@ def plot(rows: list[dict[str, object]]) -> str:
         at = y(10.0**power)
         parts.append(f'<path d="M{left} {at:.0f}H580" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 6}" y="{at + 4:.0f}" text-anchor="end">{10.0**power:g}</text>')
-    for key, colour, label in (
-        ("seconds", "#1565c0", "seconds"),
-        ("peak_mib", "#c62828", "peak memory, MiB"),
-    ):
+    for key, colour, label in (("seconds", "#1565c0", "seconds"), ("peak_mib", "#c62828", "peak memory, MiB")):
         points = [(x(row["nodes"]), y(row[key])) for row in rows]  # type: ignore[arg-type]
         parts.append(
             f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>'
@@ -121,9 +116,7 @@ def plot(rows: list[dict[str, object]]) -> str:
             f'<text x="{points[-1][0] - 8:.0f}" y="{points[-1][1] - 10:.0f}" fill="{colour}" text-anchor="end">{label}</text>'
         )
     for nodes, seconds in LIMITS.items():
-        parts.append(
-            f'<path d="M{x(nodes) - 14:.0f} {y(seconds):.0f}h28" stroke="#1565c0" stroke-dasharray="4 3"/>'
-        )
+        parts.append(f'<path d="M{x(nodes) - 14:.0f} {y(seconds):.0f}h28" stroke="#1565c0" stroke-dasharray="4 3"/>')
     parts.append(
         f'<text x="320" y="{low + 38}" text-anchor="middle">nodes (dashes: the most seconds allowed)</text></svg>'
     )
@@ -144,11 +137,7 @@ def main() -> None:
     for size in map(int, told.sizes.split(",")):
         env = {**os.environ, "PYTHONPATH": str(SRC)}
         ran = subprocess.run(
-            [sys.executable, __file__, "--one", str(size)],
-            env=env,
-            capture_output=True,
-            text=True,
-            check=True,
+            [sys.executable, __file__, "--one", str(size)], env=env, capture_output=True, text=True, check=True
         )
         rows.append(json.loads(ran.stdout))
         print(rows[-1], flush=True)

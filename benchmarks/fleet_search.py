@@ -48,9 +48,7 @@ CASES = {
 class World:
     """A fleet with faults that are known to us and not to the search."""
 
-    def __init__(
-        self, start: object, nodes: int, bad: int, shows: float, link_shows: float, leaf: bool, chance: float
-    ):
+    def __init__(self, start: object, nodes: int, bad: int, shows: float, link_shows: float, leaf: bool, chance: float):
         self.dice = random.Random(f"the world of {start}")
         self.names = [f"n{at:05d}" for at in range(nodes)]
         self.bad = set(self.dice.sample(self.names, bad))
@@ -81,9 +79,7 @@ def run(
 ) -> dict[str, int]:
     """One search. How many of each were found, and how many were accused that are not bad."""
     world = World(start, nodes, bad, shows, link_shows, leaf, chance)
-    search = PairSearch(
-        world.names, world.switches, start=random.Random(f"the search of {start}").getrandbits(32)
-    )
+    search = PairSearch(world.names, world.switches, start=random.Random(f"the search of {start}").getrandbits(32))
     while pairs := search.next_round():
         if links and not world.links:
             sound = [tuple(sorted(pair)) for pair in pairs if not world.bad.intersection(pair)]
@@ -122,9 +118,7 @@ def case(name: str, runs: int, options: dict[str, object], draw: str) -> dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--share", type=float, default=1.0, help="this share of the runs of each case")
-    parser.add_argument(
-        "--draw", default="afterwards", help="another word draws other fleets and other faults"
-    )
+    parser.add_argument("--draw", default="afterwards", help="another word draws other fleets and other faults")
     parser.add_argument("--cases", default="", help="only the cases whose names contain this")
     parser.add_argument("--note", default="")
     parser.add_argument("--to", default=str(HERE / "results" / "fleet-search.json"))

@@ -48,12 +48,7 @@ dist.destroy_process_group()
 def told(words: list[str], folder: Path) -> tuple[list[dict[str, object]], float]:
     began = time.monotonic()
     done = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-        timeout=300,
+        words, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=300
     )
     if done.returncode:
         raise SystemExit(f"{words}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
@@ -81,15 +76,7 @@ def main() -> None:
             ours, mine = told([sys.executable, "-c", "from gpuready.cli import main; main()", "run", "--python", python, "--nproc", str(ranks),
                                "--no-preflight", *fork, "--", "cuda.py"], folder)  # fmt: skip
             theirs, other = told(
-                [
-                    python,
-                    "-m",
-                    "torch.distributed.run",
-                    "--standalone",
-                    f"--nproc-per-node={ranks}",
-                    "cuda.py",
-                ],
-                folder,
+                [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "cuda.py"], folder
             )
             assert len(ours) == ranks and ours == theirs, f"not the same:\n{ours}\n{theirs}"
             rows.append(

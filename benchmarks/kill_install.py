@@ -83,9 +83,7 @@ class Uv:
 
     def reset(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
-        subprocess.run(
-            [self.uv, "venv", "-q", "--python", sys.executable, self.root], check=True, env=self.bench.env
-        )
+        subprocess.run([self.uv, "venv", "-q", "--python", sys.executable, self.root], check=True, env=self.bench.env)
 
 
 def whole(side: Gpuready | Uv, version: str) -> float:
@@ -137,10 +135,7 @@ def rollbacks(bench: Bench, rounds: int = 20) -> dict[str, object]:
     switch, command, start = [], [], []
     for version in ("1.0", "2.0"):
         subprocess.run(
-            [*Gpuready(bench).argv(version)[:-2], "--keep", "3"],
-            env=bench.env,
-            check=True,
-            capture_output=True,
+            [*Gpuready(bench).argv(version)[:-2], "--keep", "3"], env=bench.env, check=True, capture_output=True
         )
     for _ in range(rounds):
         began = time.perf_counter()
@@ -182,9 +177,7 @@ def main() -> None:
             "date": str(date.today()),
             "hardware": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release().split('-')[0]}",
             "command": f"python benchmarks/kill_install.py --kills {told.kills} -o FILE",
-            "uv": subprocess.run([Uv(bench).uv, "--version"], capture_output=True, text=True).stdout.split()[
-                1
-            ],
+            "uv": subprocess.run([Uv(bench).uv, "--version"], capture_output=True, text=True).stdout.split()[1],
             "packages": len(PACKAGES),
             "files": len(PACKAGES) * FILES,
         }

@@ -40,13 +40,7 @@ def port() -> int:
 
 
 def started(python: str, script: str, rank: int, world: int, local: int, at: int, more: dict[str, str]):
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(SRC),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "LOCAL_RANK": str(local),
-    }
+    env = {**os.environ, "PYTHONPATH": str(SRC), "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(local)}
     env |= {"LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(at)}
     env |= {"GPUREADY_START_WINDOW": "20"} | more
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -55,9 +49,7 @@ def started(python: str, script: str, rank: int, world: int, local: int, at: int
 
 def case(name: str, python: str, script: str, locals_: list[int], more: dict[str, str] | None = None) -> dict:
     began, at = time.perf_counter(), port()
-    ranks = [
-        started(python, script, r, len(locals_), local, at, more or {}) for r, local in enumerate(locals_)
-    ]
+    ranks = [started(python, script, r, len(locals_), local, at, more or {}) for r, local in enumerate(locals_)]
     outs = [one.communicate(timeout=120)[0] for one in ranks]
     last = [[line for line in out.splitlines() if line.strip()][-1:] for out in outs]
     said = [line[0] if line else "" for line in last]
@@ -85,9 +77,7 @@ def main() -> int:
         case("called twice", told.python, TWICE, [0]),
     ]
     name = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True
     )
     result = {
         "date": time.strftime("%Y-%m-%d"), "hardware": name.stdout.strip(),

@@ -51,10 +51,7 @@ def start(python: str, way: str, size: int) -> tuple[float, float]:
     begun = time.monotonic()
     running = [
         subprocess.Popen(
-            [python, "-c", code],
-            env=shared | {"RANK": str(r), "LOCAL_RANK": str(r)},
-            stdout=subprocess.PIPE,
-            text=True,
+            [python, "-c", code], env=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}, stdout=subprocess.PIPE, text=True
         )
         for r in range(size)
     ]
@@ -117,9 +114,7 @@ def alone(size: int, count: int) -> dict[str, object]:
     for _ in range(count):
         ready, go, told = method.Semaphore(0), method.Event(), method.Queue()
         port = free_port()
-        each = [
-            method.Process(target=attended, args=(rank, size, port, ready, go, told)) for rank in range(size)
-        ]
+        each = [method.Process(target=attended, args=(rank, size, port, ready, go, told)) for rank in range(size)]
         for one in each:
             one.start()
         for _ in each:
@@ -158,14 +153,7 @@ def many(size: int) -> dict[str, object]:
     rendezvous = Rendezvous(0, size, 0, 8, address="127.0.0.1", port=port)
     other = multiprocessing.get_context("fork").Process(target=crowd, args=(port, size))
     mine = Hello(
-        0,
-        size,
-        0,
-        "node-0",
-        1000,
-        "machine-0",
-        clock=time.time(),
-        versions={"torch": "2.13.0", "python": "3.11"},
+        0, size, 0, "node-0", 1000, "machine-0", clock=time.time(), versions={"torch": "2.13.0", "python": "3.11"}
     )
     other.start()
     found = rollcall.attend_rollcall(rendezvous, mine, window=120)
@@ -186,8 +174,7 @@ def main() -> None:
         "date": str(date.today()),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}, Linux {'.'.join(platform.release().split('.')[:2])}",
         "load": round(os.getloadavg()[0], 1),
-        "command": "python benchmarks/launch_overhead.py "
-        + " ".join(sys.argv[1:]).replace(told.python, "PYTHON"),
+        "command": "python benchmarks/launch_overhead.py " + " ".join(sys.argv[1:]).replace(told.python, "PYTHON"),
         "start_to_first_all_reduce": [pairs(told.python, size, told.pairs) for size in told.ranks],
         "rollcall_alone": [alone(size, 20) for size in (2, 8)],
         "rollcall_crowd": [many(size) for size in told.clients],

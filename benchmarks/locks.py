@@ -51,9 +51,7 @@ def locked(name: str) -> Plan:
         platform="x86_64-manylinux_2_28",
         catalog=catalog_date(),
     )
-    return resolve_plan(
-        LiveHost(), plan, contract, note=lambda line: print(f"  {name}: {line}", file=sys.stderr)
-    )
+    return resolve_plan(LiveHost(), plan, contract, note=lambda line: print(f"  {name}: {line}", file=sys.stderr))
 
 
 def main(names: list[str]) -> int:

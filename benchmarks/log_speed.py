@@ -56,10 +56,7 @@ def timed(words: list[str], env: dict[str, str] | None = None, runs: int = 3) ->
     for _ in range(runs):
         started = time.perf_counter()
         pid = os.posix_spawnp(
-            words[0],
-            words,
-            env or os.environ,
-            file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
+            words[0], words, env or os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
         )
         _, status, used = os.wait4(pid, 0)
         seconds = time.perf_counter() - started
@@ -76,10 +73,8 @@ def timed(words: list[str], env: dict[str, str] | None = None, runs: int = 3) ->
 
 def readers(log: Path, folder: Path, python: str) -> dict[str, tuple[list[str], dict[str, str]]]:
     env = os.environ | {"PYTHONPATH": str(SRC)}
-    code = "import sys; sys.path[:0] = [sys.argv[1]]; from gpuready.workflow.diagnose import wording; print('\\n'.join(wording('find').literals))"
-    literals = subprocess.run(
-        [python, "-c", code, str(SRC)], capture_output=True, text=True, check=True
-    ).stdout
+    code = "import sys; sys.path[:0] = [sys.argv[1]]; from gpuready.workflow.diagnose import load_pattern_table; print('\\n'.join(load_pattern_table('find').literals))"
+    literals = subprocess.run([python, "-c", code, str(SRC)], capture_output=True, text=True, check=True).stdout
     patterns = folder / "literals.txt"
     patterns.write_text(literals)
     found = {"gpuready diagnose": ([python, "-m", "gpuready", "diagnose", "--json", str(log)], env)}
@@ -100,8 +95,8 @@ def readers(log: Path, folder: Path, python: str) -> dict[str, tuple[list[str], 
 WITHOUT = """
 import sys; sys.path[:0] = [sys.argv[1]]
 sys.modules["hyperscan"] = None
-from gpuready.workflow.diagnose import diagnose
-found = diagnose([sys.argv[2]], look=False)
+from gpuready.workflow.diagnose import diagnose_logs
+found = diagnose_logs([sys.argv[2]], look=False)
 """
 
 
@@ -125,13 +120,9 @@ def main() -> int:
                 "mb_per_cpu_s": round(size / 1e6 / float(str(row["cpu_seconds"])), 1),
             }
             print(f"{name:36} {rows[name]}", flush=True)
-        small.write_bytes(
-            b"".join(log.open("rb").readlines(700_000)[:3900]) + FAILURE.format(r=3, g=3).encode()
-        )
+        small.write_bytes(b"".join(log.open("rb").readlines(700_000)[:3900]) + FAILURE.format(r=3, g=3).encode())
         env = os.environ | {"PYTHONPATH": str(SRC)}
-        rows["4,000 lines, with process start"] = timed(
-            [told.python, "-m", "gpuready", "diagnose", str(small)], env, 7
-        )
+        rows["4,000 lines, with process start"] = timed([told.python, "-m", "gpuready", "diagnose", str(small)], env, 7)
         print("4,000 lines, with process start     ", rows["4,000 lines, with process start"])
     result = {"bytes": size, "ranks": 64, "python": sys.version.split()[0], "cpu": _cpu(), "rows": rows}
     if told.o:

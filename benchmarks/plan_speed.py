@@ -39,14 +39,7 @@ def question(folder: Path) -> list[str]:
     asked = make_resolution_request(plan, contracts.load_contract("transformers"))
     (folder / "pyproject.toml").write_text(asked.format_project())
     (folder / "overrides.txt").write_text(asked.format_overrides())
-    words = [
-        uv.find_uv(LiveHost()),
-        "pip",
-        "compile",
-        "-q",
-        str(folder / "pyproject.toml"),
-        *asked.uv_flags(),
-    ]
+    words = [uv.find_uv(LiveHost()), "pip", "compile", "-q", str(folder / "pyproject.toml"), *asked.uv_flags()]
     return [*words, "--overrides", str(folder / "overrides.txt"), "--python", sys.executable]
 
 
@@ -74,11 +67,7 @@ def main() -> int:
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bare = question(Path(folder))
-        kinds = {
-            "python start": [sys.executable, "-c", "pass"],
-            "choose": [*PLAN, "--no-resolve"],
-            "uv": bare,
-        }
+        kinds = {"python start": [sys.executable, "-c", "pass"], "choose": [*PLAN, "--no-resolve"], "uv": bare}
         times: dict[str, list[float]] = {name: [] for name in (*kinds, "asked again", "warm")}
         timed(bare)
         timed(PLAN)

@@ -38,30 +38,9 @@ dist.destroy_process_group()
 
 def command(kind: str, python: str, ranks: int, script: str, told: str) -> list[str]:
     if kind == "torchrun":
-        return [
-            python,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={ranks}",
-            script,
-            told,
-        ]
+        return [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", script, told]
     main = "from gpuready.cli import main; main()"
-    return [
-        sys.executable,
-        "-c",
-        main,
-        "run",
-        "--python",
-        python,
-        "--nproc",
-        str(ranks),
-        "-q",
-        "--",
-        script,
-        told,
-    ]
+    return [sys.executable, "-c", main, "run", "--python", python, "--nproc", str(ranks), "-q", "--", script, told]
 
 
 def seconds(kind: str, python: str, ranks: int, folder: Path) -> float:
@@ -76,11 +55,7 @@ def seconds(kind: str, python: str, ranks: int, folder: Path) -> float:
     )
     began = time.time()
     subprocess.run(
-        command(kind, python, ranks, str(script), str(told)),
-        check=True,
-        capture_output=True,
-        cwd=folder,
-        env=env,
+        command(kind, python, ranks, str(script), str(told)), check=True, capture_output=True, cwd=folder, env=env
     )
     return float(told.read_text()) - began
 
@@ -134,9 +109,7 @@ def main() -> None:
             rows.append(measure(python, int(ranks), told.pairs, Path(folder)))
             if told.out:
                 load = [round(value, 1) for value in os.getloadavg()]
-                Path(told.out).write_text(
-                    json.dumps({**document, "load": load, "rows": rows}, indent=1) + "\n"
-                )
+                Path(told.out).write_text(json.dumps({**document, "load": load, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,13 +30,9 @@ GIB = 2**30
 
 def cases(paths: list[str]) -> list[dict[str, Any]]:
     """Every measured case, with the config of its model."""
-    rows = [
-        json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines()
-    ]
+    rows = [json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines()]
     configs = {row["model"]: row["config"] for row in rows if row.get("config")}
-    found = [
-        row for row in rows if row.get("kind") in ("train", "peft", "infer", "cap") and row.get("peak_alloc")
-    ]
+    found = [row for row in rows if row.get("kind") in ("train", "peft", "infer", "cap") and row.get("peak_alloc")]
     return [dict(row, config=row.get("config") or configs[row["model"]]) for row in found]
 
 
@@ -77,9 +73,7 @@ def of_loop(job: FitJob, row: dict[str, Any]) -> FitJob:
 
 def of_peft(job: FitJob, row: dict[str, Any]) -> FitJob:
     """A case with the real peft, bitsandbytes, Liger or Trainer."""
-    job = job.replace(
-        autocast="bf16" if row["amp"] else "", loop="trainer" if row["via"] == "trainer" else "plain"
-    )
+    job = job.replace(autocast="bf16" if row["amp"] else "", loop="trainer" if row["via"] == "trainer" else "plain")
     if row.get("liger"):
         job = job.replace(loss="liger")
     quant, lora = row.get("quant"), row.get("lora")
@@ -122,9 +116,7 @@ def main() -> None:
     errors: dict[str, list[float]] = {"allocated": [], "reserved": [], "device": []}
     wrong: list[str] = []
     missed = 0
-    print(
-        f"{'case':6}{'model':13}{'allocated':>11}{'error':>9}{'reserved':>11}{'error':>9}{'device':>9}{'s':>7}"
-    )
+    print(f"{'case':6}{'model':13}{'allocated':>11}{'error':>9}{'reserved':>11}{'error':>9}{'device':>9}{'s':>7}")
     for row in cases(sys.argv[1:]):
         start = time.process_time()
         fit = predict_memory(job_of(row), H200)
@@ -133,9 +125,7 @@ def main() -> None:
         wrong += false_fits(row, fit.minimum, verdict)
         if died(row):
             missed += verdict != "does not fit"
-            print(
-                f"{row['id']:6}{row['model']:13} died; predicted: {verdict} ({fit.minimum / GIB:.1f} GiB at least)"
-            )
+            print(f"{row['id']:6}{row['model']:13} died; predicted: {verdict} ({fit.minimum / GIB:.1f} GiB at least)")
             continue
         allocated = fit.peak_allocated / row["peak_alloc"] - 1
         reserved = fit.peak_reserved / row["peak_reserved"] - 1
@@ -148,9 +138,7 @@ def main() -> None:
             f"{fit.peak_reserved / GIB:11.3f}{reserved:+9.3%}{device:+9.2%}{seconds:7.2f}"
         )
     for name, values in errors.items():
-        print(
-            f"{name}: median {statistics.median(values):.4%}, worst {max(values):.3%} of {len(values)} cases"
-        )
+        print(f"{name}: median {statistics.median(values):.4%}, worst {max(values):.3%} of {len(values)} cases")
     print(f"false fits: {len(wrong)}; deaths not called: {missed}")
     for sentence in wrong:
         print(f"  {sentence}")

@@ -47,9 +47,7 @@ def main() -> int:
         if told.v and (wanted != got or (rank is not None and rank != found.rank)):
             also = ", ".join(a.cause for a in found.alternatives)
             line = found.evidence[0].text[:90] if found.evidence else ""
-            print(
-                f"{row.get('id', '?'):40} {wanted} rank {rank}: got {got} rank {found.rank} ({also}) {line}"
-            )
+            print(f"{row.get('id', '?'):40} {wanted} rank {rank}: got {got} rank {found.rank} ({also}) {line}")
     seconds = time.perf_counter() - started
     score = {
         "logs": len(rows), "cause": round(right / len(rows), 4), "ranks": f"{rank_right}/{ranked}",

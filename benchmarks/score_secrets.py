@@ -25,9 +25,7 @@ def ordinary_log() -> str:
             f" 'grad_norm': {1 + n % 7 * 0.13:.6f}, 'learning_rate': {1e-5 * (n % 100):.3e}, 'epoch': {n / 1000:.2f}}}"
         )
         if n % 50 == 0:
-            lines.append(
-                f"n{n % 8}:{n}:{n} [0] NCCL INFO Channel 0{n % 8}/0 : 0[0] -> 1[1] via P2P/CUMEM/read"
-            )
+            lines.append(f"n{n % 8}:{n}:{n} [0] NCCL INFO Channel 0{n % 8}/0 : 0[0] -> 1[1] via P2P/CUMEM/read")
         if n % 97 == 0:
             lines.append(
                 "/usr/lib/python3/dist-packages/transformers/tokenization_utils_base.py:2106: FutureWarning: "
@@ -61,13 +59,9 @@ def main() -> None:
     from gpuready.system import redact_text
 
     secrets, corpus = seeds(), values()
-    passed = {
-        form: sum(bool(leaked(redact_text(write(s)), [s])) for s in secrets) for form, write in FORMS.items()
-    }
+    passed = {form: sum(bool(leaked(redact_text(write(s)), [s])) for s in secrets) for form, write in FORMS.items()}
     passed["in further places"] = sum(
-        any(secret in redact_text(text) for secret in secrets_)
-        for where in LEAKS
-        for text, secrets_ in samples(where)
+        any(secret in redact_text(text) for secret in secrets_) for where in LEAKS for text, secrets_ in samples(where)
     )
     corpus = [*corpus, *HARMLESS]
     hidden = sum(redact_text(value) != value for value in corpus)

@@ -53,11 +53,7 @@ class Line:
         head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         writer.write(head.encode())
         told = await reader.readuntil(b"\r\n\r\n")
-        size = next(
-            int(row.split(b":")[1])
-            for row in told.lower().split(b"\r\n")
-            if row.startswith(b"content-length")
-        )
+        size = next(int(row.split(b":")[1]) for row in told.lower().split(b"\r\n") if row.startswith(b"content-length"))
         return int(told.split()[1]), await reader.readexactly(size)
 
 

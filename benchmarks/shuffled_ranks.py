@@ -53,12 +53,12 @@ STYLES = (
 
 def clock(second: float, skew: float) -> str:
     at = 43200 + second + skew
-    return f"2026-11-15 {int(at // 3600) % 24:02d}:{int(at // 60) % 60:02d}:{int(at) % 60:02d},{int(at * 1000) % 1000:03d}"
+    return (
+        f"2026-11-15 {int(at // 3600) % 24:02d}:{int(at // 60) % 60:02d}:{int(at) % 60:02d},{int(at * 1000) % 1000:03d}"
+    )
 
 
-def simulated(
-    count: int, seed: int
-) -> Iterator[tuple[str, int, str, dict[int, list[str]], list[str], random.Random]]:
+def simulated(count: int, seed: int) -> Iterator[tuple[str, int, str, dict[int, list[str]], list[str], random.Random]]:
     """Cause, first failing rank, style, the lines of each rank, what the launcher says."""
     for number in range(count):
         rng = random.Random(seed + number)
@@ -74,9 +74,7 @@ def simulated(
             ]
             text = FAULTS[cause] if rank == first else rng.choice(AFTER).replace("{r}", str(rank))
             said[rank] = lines + text.splitlines()
-        launcher = (
-            _table(first, ranks, cause, rng) if cause == "host-oom-killed" or rng.random() < 0.5 else []
-        )
+        launcher = _table(first, ranks, cause, rng) if cause == "host-oom-killed" or rng.random() < 0.5 else []
         yield cause, first, rng.choice(STYLES), said, launcher, rng
 
 
@@ -125,8 +123,7 @@ def recorded(
     for place in sorted(p.parent for p in folder.rglob("truth.json")):
         truth = json.loads((place / "truth.json").read_text())
         said = {
-            int(p.stem.rpartition("_")[2]): p.read_text(errors="replace").splitlines()
-            for p in place.glob("rank_*.log")
+            int(p.stem.rpartition("_")[2]): p.read_text(errors="replace").splitlines() for p in place.glob("rank_*.log")
         }
         launcher = place / "launcher.log"
         last = launcher.read_text(errors="replace").splitlines() if launcher.exists() else []
@@ -182,14 +179,11 @@ def _skewed(lines: list[str], rng: random.Random) -> list[str]:
     return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", moved, line) for line in lines]
 
 
-def streams(
-    style: str, said: dict[int, list[str]], launcher: list[str], rng: random.Random
-) -> list[list[bytes]]:
+def streams(style: str, said: dict[int, list[str]], launcher: list[str], rng: random.Random) -> list[list[bytes]]:
     """One shuffled stream, or one for each rank in any order; the launcher speaks last, as it does."""
     if style == "file":
         logs = [
-            "\n".join(f"[rank{r}]: {line}" if rng.random() < 2 else line for line in lines)
-            for r, lines in said.items()
+            "\n".join(f"[rank{r}]: {line}" if rng.random() < 2 else line for line in lines) for r, lines in said.items()
         ]
         rng.shuffle(logs)
         return [[text.encode()] for text in [*logs, "\n".join(launcher)] if text]

@@ -172,9 +172,7 @@ def plot(samples: list[dict[str, object]], names: list[str]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def started(
-    place: Place, seconds: float, told: argparse.Namespace
-) -> tuple[dict[str, subprocess.Popen[str]], int]:
+def started(place: Place, seconds: float, told: argparse.Namespace) -> tuple[dict[str, subprocess.Popen[str]], int]:
     """The three that live for the whole time, and the port of the server."""
     words = ("serve", "--port", "0", "--token", TOKEN, "--no-open")
     serve = place.start(place.command(*words), stderr=subprocess.PIPE)
@@ -192,9 +190,7 @@ def started(
         "steady.py",
         f"{seconds}",
     )
-    run = place.start(
-        place.command(*words), stdout=(place.folder / "run.txt").open("w"), stderr=subprocess.STDOUT
-    )
+    run = place.start(place.command(*words), stdout=(place.folder / "run.txt").open("w"), stderr=subprocess.STDOUT)
     argv = [sys.executable, "simulated.py", str(ROOT), f"{seconds}", f"{told.fleet_pause}"]
     fleet = place.start(argv, stderr=(place.folder / "fleet.txt").open("w"))
     return {"serve": serve, "run": run, "fleet": fleet}, port
@@ -255,15 +251,11 @@ def judged(found: dict[str, object]) -> dict[str, object]:
         group: {kind: verdict(samples, group, kind) for kind in kinds}
         for group, kinds in (groups | {"around": around}).items()
     }
-    wrong = [
-        f"{group}.{kind}" for group, rows in figures.items() for kind, row in rows.items() if not row["flat"]
-    ]
+    wrong = [f"{group}.{kind}" for group, rows in figures.items() for kind, row in rows.items() if not row["flat"]]
     bad = [f"{name}: {what}" for name, counts in found["counts"].items() for what in counts  # type: ignore[attr-defined]
            if what.startswith(("failed", "wrong")) or what.endswith(" 500")]  # fmt: skip
     left: dict[str, int] = found["left_behind"]  # type: ignore[assignment]
-    leftovers = [
-        name for name in ("orphans", "zombies", "temporary_files", "shared_memory_files") if left[name]
-    ]
+    leftovers = [name for name in ("orphans", "zombies", "temporary_files", "shared_memory_files") if left[name]]
     ends: dict[str, int | None] = found["ends"]  # type: ignore[assignment]
     ended = [f"{name}: {code}" for name, code in ends.items() if code != ENDS[name]]
     wrongs = {"growing": wrong, "wrong_answers": bad, "leftovers": leftovers, "ended_badly": ended}

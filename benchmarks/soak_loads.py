@@ -65,15 +65,15 @@ SIMULATED = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from tests.fleet.worlds import judge_all, machine, names
-from gpuready.fleet.simulated import Simulated
+from gpuready.fleet.simulated import SimulatedTransport
 from gpuready.render import fleet as render
 from gpuready.render.layout import Screen
 end, runs = time.time() + float(sys.argv[2]), 0
 while time.time() < end:
     nodes = names(200)
     odd = {nodes[5]: {"driver.version": "550.54.15"}, nodes[9]: {"gpu.count": 7}}
-    report = judge_all(Simulated(nodes, machine(), odd, dead=nodes[50:52], hung=nodes[70:71]))
-    text = render.page(report, Screen(80))
+    report = judge_all(SimulatedTransport(nodes, machine(), odd, dead=nodes[50:52], hung=nodes[70:71]))
+    text = render.render_fleet_screen(report, Screen(80))
     assert "550.54.15" in text and report.verdict == "not-ready", text
     runs += 1
     time.sleep(float(sys.argv[3]))
@@ -184,11 +184,7 @@ class Requests(Load):
         self.port, self.draw = port, random.Random(1)
         log = LOG.encode()
         self.recording = H200.read_bytes()
-        self.posts = [
-            ("/api/diagnose", log),
-            ("/api/diagnose", log * 200),
-            ("/api/diagnose", os.urandom(5000)),
-        ]
+        self.posts = [("/api/diagnose", log), ("/api/diagnose", log * 200), ("/api/diagnose", os.urandom(5000))]
         self.bad = ("/api/check?framework=nonsense&on=h100", "/api/fit?model=../../etc/passwd", "/nowhere",
                     "/api/check?on=h100x999999&framework=vllm", "/api/explain?code=XYZ999", "/api/check?%00=1")  # fmt: skip
 

@@ -43,11 +43,7 @@ def answered(python: str) -> tuple[dict[str, Any], str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     try:
         done = subprocess.run(
-            argv + (["--python", python] if python else []),
-            capture_output=True,
-            text=True,
-            env=env,
-            timeout=LIMIT,
+            argv + (["--python", python] if python else []), capture_output=True, text=True, env=env, timeout=LIMIT
         )
         return json.loads(done.stdout), ""
     except subprocess.TimeoutExpired:
@@ -107,10 +103,7 @@ def shares(found: list[Said]) -> dict[str, dict[str, Any]]:
 
 
 def differs(usual: tuple[str, ...], other: tuple[str, ...]) -> dict[str, list[str]]:
-    found = {
-        "more": [row for row in other if row not in usual],
-        "less": [row for row in usual if row not in other],
-    }
+    found = {"more": [row for row in other if row not in usual], "less": [row for row in usual if row not in other]}
     return {key: rows[:10] for key, rows in found.items() if rows}
 
 

@@ -40,10 +40,7 @@ def install() -> str | None:
     if wanted and os.geteuid() == 0 and shutil.which("apt-get"):
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
-        for words in (
-            ["update"],
-            ["install", "-y", "--no-install-recommends", *wanted],
-        ):
+        for words in (["update"], ["install", "-y", "--no-install-recommends", *wanted]):
             subprocess.run([*apt, *words], env=quiet, stdout=subprocess.DEVNULL, check=False)
     return found()
 

@@ -20,7 +20,5 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--update-samples", action="store_true", help="write the sample outputs of the docs anew"
-    )
+    parser.addoption("--update-samples", action="store_true", help="write the sample outputs of the docs anew")
     parser.addoption("--update-golden", action="store_true", help="write the golden screens anew")

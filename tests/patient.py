@@ -32,17 +32,7 @@ def python() -> str:
 
 def install() -> subprocess.CompletedProcess[str]:
     """The command that makes the patient, and finds it as it should be where it is there already."""
-    words = [
-        "install",
-        "transformers",
-        "--torch",
-        TORCH,
-        "-e",
-        str(HOME),
-        "--python",
-        sys.executable,
-        "--json",
-    ]
+    words = ["install", "transformers", "--torch", TORCH, "-e", str(HOME), "--python", sys.executable, "--json"]
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env["PYTHONPATH"] = str(ROOT / "src")
     HOME.parent.mkdir(exist_ok=True)

@@ -98,12 +98,7 @@ class Ranks:
     """The process that forks ranks; see ``run``."""
 
     def __init__(self) -> None:
-        env = {
-            "PATH": os.environ["PATH"],
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(SRC),
-            "HOME": "/nonexistent",
-        }
+        env = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SRC), "HOME": "/nonexistent"}
         self.server = subprocess.Popen([patient.python(), "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)  # fmt: skip
         assert self.server.stdout.readline() == "ready\n"
 
@@ -123,9 +118,7 @@ class Ranks:
                 k[1:]: v for k, v in own.items() if k in ("_delay", "_limits", "_script", "_whole")
             }
             variables = {
-                k: str(v)
-                for k, v in (shared | everyone | own).items()
-                if not k.startswith("_") and v is not None
+                k: str(v) for k, v in (shared | everyone | own).items() if not k.startswith("_") and v is not None
             }
             ranks.append(told | {"env": variables})
         self.server.stdin.write(json.dumps({"ranks": ranks, "timeout": timeout}) + "\n")

@@ -29,6 +29,4 @@ def gpuready(*argv: str, cwd: Path | None = None, timeout: float = 60, **environ
         timeout=timeout,
         stdin=subprocess.DEVNULL,
     )
-    return Run(
-        done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-    )
+    return Run(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))

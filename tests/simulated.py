@@ -40,11 +40,7 @@ class Crowd:
         self.selector.register(conn, selectors.EVENT_WRITE, {"rank": rank, "heard": b"", "salt": None})
 
     def _step(self, conn: socket.socket, mine: dict) -> None:
-        if (
-            mine["salt"] is None
-            and not mine["heard"]
-            and self.selector.get_key(conn).events == selectors.EVENT_WRITE
-        ):
+        if mine["salt"] is None and not mine["heard"] and self.selector.get_key(conn).events == selectors.EVENT_WRITE:
             conn.send(wire.GREETING + b"simulated\n")
             self.selector.modify(conn, selectors.EVENT_READ, mine)
             return

@@ -170,9 +170,5 @@ def test_nothing_happens_at_import():
 def test_every_rule_is_in_the_ledger_and_the_other_way_round():
     from gpuready.rules import RULE_MODULES
 
-    on_disk = {
-        f"{path.parent.name}.{path.stem}"
-        for path in (SRC / "rules").glob("*/*.py")
-        if path.stem != "__init__"
-    }
+    on_disk = {f"{path.parent.name}.{path.stem}" for path in (SRC / "rules").glob("*/*.py") if path.stem != "__init__"}
     assert on_disk == set(RULE_MODULES.values())

@@ -48,9 +48,7 @@ def test_nothing_changed():
 
 
 def test_what_can_no_longer_be_seen_is_worse():
-    blind = judge(
-        RULES, Facts([Fact("driver.version", None, gap="denied"), Fact("system.shm", 64)]), CONTRACT
-    )
+    blind = judge(RULES, Facts([Fact("driver.version", None, gap="denied"), Fact("system.shm", 64)]), CONTRACT)
     (change,) = compare_reports(report(driver_version=580, system_shm=64), blind)
     assert change.is_worse and change.flips[0].now == "undecided"
 
@@ -59,13 +57,9 @@ def test_what_always_moves_counts_only_where_it_flips_a_rule():
     def moves(key):
         return key == "system.shm"
 
-    quiet = compare_reports(
-        report(driver_version=1, system_shm=100), report(driver_version=1, system_shm=101), moves
-    )
+    quiet = compare_reports(report(driver_version=1, system_shm=100), report(driver_version=1, system_shm=101), moves)
     assert quiet == []
-    loud = compare_reports(
-        report(driver_version=1, system_shm=100), report(driver_version=1, system_shm=1), moves
-    )
+    loud = compare_reports(report(driver_version=1, system_shm=100), report(driver_version=1, system_shm=1), moves)
     assert [c.key for c in loud] == ["system.shm"] and loud[0].is_worse
 
 

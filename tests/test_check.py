@@ -85,11 +85,7 @@ def test_ignoring_needs_no_silence():
 
 
 def test_findings_come_worst_first():
-    rules = [
-        rule(code="SYS002", severity="warning"),
-        rule(code="SYS001", severity="info"),
-        rule(code="NET001"),
-    ]
+    rules = [rule(code="SYS002", severity="warning"), rule(code="SYS001", severity="info"), rule(code="NET001")]
     report = judge(rules, facts(gpu_count=0), CONTRACT)
     assert [f.code for f in report.findings] == ["NET001", "SYS002", "SYS001"]
 

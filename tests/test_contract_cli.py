@@ -31,12 +31,7 @@ def venv(tmp_path):
     (root / "bin" / "python").symlink_to("/bin/sh")
     (root / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.3\n")
     install(
-        root,
-        "transformers",
-        "5.17.0",
-        "huggingface-hub<3.0,>=1.30.0",
-        "tokenizers<0.24.0,>=0.23.0",
-        python=">=3.11",
+        root, "transformers", "5.17.0", "huggingface-hub<3.0,>=1.30.0", "tokenizers<0.24.0,>=0.23.0", python=">=3.11"
     )
     install(root, "huggingface_hub", "1.31.0")
     install(root, "tokenizers", "0.22.0")
@@ -49,9 +44,7 @@ def install(root: Path, name: str, version: str, *requires: str, python: str = "
     folder = root / "lib" / "python3.12" / "site-packages" / f"{name.replace('-', '_')}-{version}.dist-info"
     folder.mkdir(parents=True)
     lines = [f"Requires-Python: {python}", *(f"Requires-Dist: {line}" for line in requires)]
-    folder.joinpath("METADATA").write_text(
-        "\n".join([f"Name: {name}", f"Version: {version}", *lines, "", "text"])
-    )
+    folder.joinpath("METADATA").write_text("\n".join([f"Name: {name}", f"Version: {version}", *lines, "", "text"]))
 
 
 def check(*argv: str, **environment: str) -> dict:
@@ -261,9 +254,7 @@ def test_it_goes_beside_a_shipped_one(kite):
 
 def test_it_can_stand_on_a_shipped_one(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(
-        'extends = "transformers-5.22"\nversion = "5.22"\nneeds = [{ key = "gpu.count", want = ">=16" }]\n'
-    )
+    path.write_text('extends = "transformers-5.22"\nversion = "5.22"\nneeds = [{ key = "gpu.count", want = ">=16" }]\n')
     report = check("--contract", str(path), "--on", "h100x8")
     assert report["verdict"] == "not-ready" and wanted(report, "package.torch")[0][0] == ">=2.6"
 
@@ -330,7 +321,5 @@ def test_every_command_of_the_guide_is_one_that_runs(kite, venv):
     lines = re.findall(r"^    gpuready (.+)$", GUIDE.read_text(), re.M)
     assert len(lines) >= 5
     for line in lines:
-        words = (
-            line.replace("kite.toml", kite).replace("my-trainer", "peft").replace(" venv", f" {venv}").split()
-        )
+        words = line.replace("kite.toml", kite).replace("my-trainer", "peft").replace(" venv", f" {venv}").split()
         assert gpuready(*words).code in (0, 1, 3), line

@@ -25,17 +25,14 @@ from tests.running import gpuready
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SAMPLE = re.compile(
-    r"(?P<head><!-- sample: gpuready (?P<command>[^\n]*) -->\n```text\n(?:\$ [^\n]*\n)?)(?P<output>.*?)```",
-    re.S,
+    r"(?P<head><!-- sample: gpuready (?P<command>[^\n]*) -->\n```text\n(?:\$ [^\n]*\n)?)(?P<output>.*?)```", re.S
 )
 
 
 def samples():
     for page in PAGES:
         for match in SAMPLE.finditer(page.read_text()):
-            yield pytest.param(
-                page, match["command"], match["output"], id=f"{page.name}: {match['command'][:50]}"
-            )
+            yield pytest.param(page, match["command"], match["output"], id=f"{page.name}: {match['command'][:50]}")
 
 
 def untimed(text: str) -> str:
@@ -84,9 +81,7 @@ def test_every_record_is_told_of():
 def test_no_generated_page_is_left_over():
     made = set(tool("reference").pages())
     for folder in ("rules", "frameworks"):
-        assert {p for p in made if p.parent.name == folder} == set(
-            (ROOT / "docs/reference" / folder).glob("*.md")
-        )
+        assert {p for p in made if p.parent.name == folder} == set((ROOT / "docs/reference" / folder).glob("*.md"))
 
 
 FILE = re.compile(r"<!-- file: (?P<path>[^\n]+) -->\n```\w+\n(?P<text>.*?)```", re.S)
@@ -100,9 +95,7 @@ def test_files_shown_in_the_docs_are_the_files(request):
             text = (page.parent / match["path"]).read_text()
             if request.config.getoption("--update-samples"):
                 page.write_text(
-                    page.read_text().replace(
-                        match[0], match[0].removesuffix(match["text"] + "```") + text + "```"
-                    )
+                    page.read_text().replace(match[0], match[0].removesuffix(match["text"] + "```") + text + "```")
                 )
             else:
                 assert match["text"] == text, f"{page.name}: {match['path']}"
@@ -143,9 +136,7 @@ def test_the_rule_to_start_from_is_a_rule_as_it_is():
 
 def test_every_page_has_its_place_in_the_site():
     listed = set(re.findall(r"([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text()))
-    assert listed == {
-        page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.name != "README.md"
-    }
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.name != "README.md"}
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +158,7 @@ def test_the_site_is_built_and_asks_no_other_host(site):
         text = page.read_text()
         for tag in re.findall(r"<(?:script|img|iframe|link)\b[^>]*>", text):
             canonical = 'rel="canonical"' in tag
-            assert canonical or not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", tag), (
-                f"{page.name}: {tag}"
-            )
+            assert canonical or not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", tag), f"{page.name}: {tag}"
 
 
 def test_the_action_takes_what_the_command_takes():
@@ -177,9 +166,7 @@ def test_the_action_takes_what_the_command_takes():
 
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     script = (ROOT / "scripts" / "action.sh").read_text()
-    assert "${{ inputs" not in "".join(
-        step["run"] for step in action["runs"]["steps"]
-    )  # no input becomes a script
+    assert "${{ inputs" not in "".join(step["run"] for step in action["runs"]["steps"])  # no input becomes a script
     for name in action["inputs"]:
         assert f"GPUREADY_{name.upper()}" in script, name
     assert set(action["outputs"]) == set(re.findall(r'echo "(\w+)=', script))
@@ -191,20 +178,10 @@ def test_the_script_of_the_action(tmp_path, driver, code):
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from gpuready.cli import main; main()" "$@"\n')
     command.chmod(0o755)
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim\nRUN pip install torch==2.8.0\n")
-    told = {
-        "GPUREADY_FRAMEWORKS": "transformers",
-        "GPUREADY_DOCKERFILE": "Dockerfile",
-        "GPUREADY_DRIVER": driver,
-    }
-    told |= {
-        "GPUREADY_COMMAND": str(command),
-        "RUNNER_TEMP": str(tmp_path),
-        "GITHUB_OUTPUT": str(tmp_path / "out"),
-    }
+    told = {"GPUREADY_FRAMEWORKS": "transformers", "GPUREADY_DOCKERFILE": "Dockerfile", "GPUREADY_DRIVER": driver}
+    told |= {"GPUREADY_COMMAND": str(command), "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "out")}
     path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["bash", ROOT / "scripts" / "action.sh"], cwd=tmp_path, env=path | told, check=False
-    )
+    done = subprocess.run(["bash", ROOT / "scripts" / "action.sh"], cwd=tmp_path, env=path | told, check=False)
     assert done.returncode == code
     outputs = dict(line.split("=", 1) for line in (tmp_path / "out").read_text().splitlines())
     assert outputs["exit"] == str(code)

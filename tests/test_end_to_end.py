@@ -85,10 +85,7 @@ def test_an_old_driver_is_found_with_its_evidence():
     found = report("check", "transformers", "--on", OLD)
     assert found["verdict"] == "not-ready"
     (old,) = [f for f in found["findings"] if f["code"] == "DRV001"]
-    assert {f["key"]: f["value"] for f in old["found"]} == {
-        "driver.version": "550.144.03",
-        "torch.cuda": "13.0",
-    }
+    assert {f["key"]: f["value"] for f in old["found"]} == {"driver.version": "550.144.03", "torch.cuda": "13.0"}
     assert old["needs"][0]["key"] == "driver.version" and old["needs"][0]["cite"]
     assert old["fix"][0]["run"][:3] == ["uv", "pip", "install"]
 
@@ -241,10 +238,7 @@ def test_nonsense_gets_one_sentence_and_exit_2(argv, says, tmp_path):
 def test_a_full_disk_loses_nothing(tmp_path):
     old = tmp_path / "m.json"
     old.write_text("the old one")
-    limited = (
-        "ulimit -f 8; exec "
-        + f"'{sys.executable}' -c 'from gpuready.cli import main; main()' probe -o '{old}'"
-    )
+    limited = "ulimit -f 8; exec " + f"'{sys.executable}' -c 'from gpuready.cli import main; main()' probe -o '{old}'"
     env = QUIET | {"PYTHONPATH": str(SRC)}
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, env=env)
     assert done.returncode != 0 and "Traceback" not in done.stderr
@@ -278,9 +272,7 @@ def test_it_stays_small_however_much_is_installed(tmp_path):
     few = peak("check", "transformers", "--python", str(tmp_path))
     for i in range(300):
         (site / f"package_{i}-1.{i}.dist-info").mkdir()
-        (site / f"package_{i}-1.{i}.dist-info" / "METADATA").write_text(
-            f"Name: package-{i}\nVersion: 1.{i}\n"
-        )
+        (site / f"package_{i}-1.{i}.dist-info" / "METADATA").write_text(f"Name: package-{i}\nVersion: 1.{i}\n")
     many = peak("check", "transformers", "--python", str(tmp_path))
     assert many < 40e6 and many < 2 * few
 
@@ -302,9 +294,7 @@ def patient(folder: Path, **metadata: str) -> str:
 
 
 def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tmp_path):
-    where = patient(
-        tmp_path, axolotl="Requires-Dist: transformers==1.0", transformers="", trl="Requires-Dist: x"
-    )
+    where = patient(tmp_path, axolotl="Requires-Dist: transformers==1.0", transformers="", trl="Requires-Dist: x")
     found = json.loads(gpuready("check", "--python", where, "--json").out)
     assert [r["contract"]["framework"] for r in found["reports"]] == ["axolotl", "trl"]
 
@@ -351,8 +341,7 @@ def test_nonsense_what_ifs_are_refused(argv, says):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("gpu.count", "lots"), ("python.version", 5), ("disk.free", "x"), ("gpu.capability", {"a": 1})],
+    ("key", "value"), [("gpu.count", "lots"), ("python.version", 5), ("disk.free", "x"), ("gpu.capability", {"a": 1})]
 )
 def test_a_recording_of_the_wrong_kind_is_refused(key, value, tmp_path):
     data = json.loads((MACHINES / "h200.json").read_text())

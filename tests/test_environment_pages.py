@@ -24,16 +24,7 @@ from tests.pages import reading
 from tests.pages.reading import PAGES, STATEMENTS, contract, judged, rows, says, world
 
 ROOT = Path(__file__).parent.parent
-SECTIONS = [
-    "overview",
-    "requirements",
-    "dependencies",
-    "credentials",
-    "install",
-    "evidence",
-    "errors",
-    "notes",
-]
+SECTIONS = ["overview", "requirements", "dependencies", "credentials", "install", "evidence", "errors", "notes"]
 COUNTS = {"colossalai": 63, "colossalai-init": 21, "axolotl": 79, "roll": 83, "transformers": 69}
 KINDS = {"requirement", "rule", "variable", "error", "step", "package", "note"}
 TOLD = ("step", "by hand", "gpuready contract show")
@@ -256,9 +247,7 @@ def test_few_statements_are_only_told():
 
 
 def test_the_page_of_the_reference_is_fresh():
-    spec = importlib.util.spec_from_file_location(
-        "environment_pages", ROOT / "tools" / "environment_pages.py"
-    )
+    spec = importlib.util.spec_from_file_location("environment_pages", ROOT / "tools" / "environment_pages.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     assert not tool.stale(), "run `make catalog`"

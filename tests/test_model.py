@@ -29,13 +29,7 @@ CONTRACT = Contract("demo", "1.0", capabilities=(Capability("matmul", "required"
 
 def finding(severity: str) -> Finding:
     return Finding(
-        "DRV001",
-        severity,
-        "it is old",
-        (FACT,),
-        (Requirement("driver.version", ">=580"),),
-        "so",
-        (FixStep("do"),),
+        "DRV001", severity, "it is old", (FACT,), (Requirement("driver.version", ">=580"),), "so", (FixStep("do"),)
     )
 
 
@@ -75,9 +69,7 @@ def test_json_both_ways():
         text = json.dumps(noun.to_json())
         assert type(noun).from_json(json.loads(text)) == noun
     assert list(FACT.to_json()) == ["key", "value", "source", "how", "gap"]
-    assert (
-        json.loads(json.dumps(report(facts=Facts([FACT])).to_json()))["facts"][0]["key"] == "driver.version"
-    )
+    assert json.loads(json.dumps(report(facts=Facts([FACT])).to_json()))["facts"][0]["key"] == "driver.version"
 
 
 @pytest.mark.parametrize(
@@ -96,8 +88,7 @@ def test_bad_json_is_a_sentence(data, says):
 
 def test_unknown_absent_and_false_are_three_things():
     facts = Facts(
-        [Fact("a.unknown", None, gap="permission denied"), Fact("a.absent", None), Fact("a.false", False)],
-        "host",
+        [Fact("a.unknown", None, gap="permission denied"), Fact("a.absent", None), Fact("a.false", False)], "host"
     )
     assert facts.value("a.absent") is None
     assert facts.value("a.false") is False
@@ -118,9 +109,7 @@ def test_a_listing_decides_what_is_absent():
 
 
 def test_facts_can_be_added_and_stated():
-    facts = Facts([FACT], "h", otherwise=NOT_STATED).with_facts(
-        Fact("gpu.count", 8), FACT.replace(value="580.1")
-    )
+    facts = Facts([FACT], "h", otherwise=NOT_STATED).with_facts(Fact("gpu.count", 8), FACT.replace(value="580.1"))
     assert facts.value("driver.version") == "580.1"
     assert facts.fact("os.name").gap == NOT_STATED
     assert len(facts) == 2 and "gpu.count" in facts and facts.host == "h"
@@ -129,10 +118,7 @@ def test_facts_can_be_added_and_stated():
 
 def test_wants_of_a_contract():
     contract = Contract(
-        "f",
-        "1",
-        needs=(Requirement("package.torch", ">=2"), Requirement("python.version", ">=3.10")),
-        variant="v",
+        "f", "1", needs=(Requirement("package.torch", ">=2"), Requirement("python.version", ">=3.10")), variant="v"
     )
     assert [n.key for n in contract.requirements_for("package.*")] == ["package.torch"]
     assert contract.requirements_for("python.version")[0].want == ">=3.10"

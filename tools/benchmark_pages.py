@@ -60,11 +60,7 @@ def _errors(record):
 
 
 def _fits(record):
-    return {
-        f"gpuready fit, {name}": row["median_s"]
-        for name, row in record["rows"].items()
-        if "python" not in name
-    }
+    return {f"gpuready fit, {name}": row["median_s"] for name, row in record["rows"].items() if "python" not in name}
 
 
 def _runs(record):
@@ -164,9 +160,7 @@ def _plain_link(match: re.Match[str]) -> str:
     if match[2].endswith(".svg"):
         return f"[{match[1]}](images/benchmarks/{match[2]})"
     return (
-        f"{match[1]} (`benchmarks/results/{match[2]}`)"
-        if match[1] != match[2]
-        else f"`benchmarks/results/{match[2]}`"
+        f"{match[1]} (`benchmarks/results/{match[2]}`)" if match[1] != match[2] else f"`benchmarks/results/{match[2]}`"
     )
 
 

@@ -68,10 +68,7 @@ def listed(record: Record, key: str = "rows") -> Rows:
     """A list of flat rows as it stands; a field that a row has not is empty."""
     rows = [{k: v for k, v in row.items() if not isinstance(v, dict)} for row in record[key]]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return [
-        [name.replace("_", " ") for name in names],
-        *([row.get(name, "") for name in names] for row in rows),
-    ]
+    return [[name.replace("_", " ") for name in names], *([row.get(name, "") for name in names] for row in rows)]
 
 
 def _checked(record: Record) -> Rows:
@@ -125,14 +122,7 @@ def _fitted(record: Record) -> Rows:
 
 
 def _exams(record: Record) -> Rows:
-    head = [
-        "exam",
-        "predicted",
-        "cases",
-        "allocated: median, worst %",
-        "reserved: median, worst %",
-        "false fits",
-    ]
+    head = ["exam", "predicted", "cases", "allocated: median, worst %", "reserved: median, worst %", "false fits"]
     found = []
     for name, exam in record["exams"].items():
         for when in ("blind", "now"):
@@ -151,10 +141,7 @@ def _rivals(record: Record) -> Rows:
 def _launched(record: Record) -> Rows:
     head = ["ranks", "pairs", "bare, s", "launch, s", "ratio", "95 %"]
     rows = [(row, row["whole"]) for row in record["start_to_first_all_reduce"]]
-    return [
-        head,
-        *([row["ranks"], row["pairs"], w["bare"], w["launch"], w["ratio"], w["interval"]] for row, w in rows),
-    ]
+    return [head, *([row["ranks"], row["pairs"], w["bare"], w["launch"], w["ratio"], w["interval"]] for row, w in rows)]
 
 
 def _served(record: Record) -> Rows:
@@ -169,15 +156,7 @@ def _served(record: Record) -> Rows:
 
 def _secrets(record: Record) -> Rows:
     passed = sum(record["passed_by_form"].values())
-    head = [
-        "secrets",
-        "kinds",
-        "ways to write them",
-        "that passed",
-        "harmless values",
-        "hidden",
-        "ms for 1 MiB",
-    ]
+    head = ["secrets", "kinds", "ways to write them", "that passed", "harmless values", "hidden", "ms for 1 MiB"]
     return [head, [record["secrets"], record["kinds"], len(record["passed_by_form"]) - 1 + record["further_places"], passed, record["harmless"], record["hidden"], record["ms_for_1_mib_of_lines"]]]  # fmt: skip
 
 

@@ -132,9 +132,7 @@ def literal(value: Any) -> str:
 
 def rows(value: Any) -> str:
     if isinstance(value, dict):
-        inside = (
-            f"{key!r}: {rows(v) if isinstance(v, list) else repr(v)},\n" for key, v in sorted(value.items())
-        )
+        inside = (f"{key!r}: {rows(v) if isinstance(v, list) else repr(v)},\n" for key, v in sorted(value.items()))
         return "{\n" + "".join(inside) + "}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + "".join(f"{sort(item)!r},\n" for item in value) + "]"

@@ -52,10 +52,7 @@ def text() -> str:
 
 def summary(data: dict[str, Any]) -> list[str]:
     """How many statements each page has, and who acts on them."""
-    lines = [
-        "| page | statements | by a rule | by a proof, step or function | only told |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| page | statements | by a rule | by a proof, step or function | only told |", "|---|---|---|---|---|"]
     for page in data["page"]:
         mine = [s for s in data["statement"] if s["page"] == page["id"]]
         judged = sum(any(is_code(name) for name in s["handled"]) for s in mine)

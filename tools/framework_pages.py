@@ -18,10 +18,7 @@ def page(framework: str) -> str:
         for row in contracts.list_contract_rows()
         if row["framework"] == framework
     ]
-    lines = [
-        f"# {every[0].title or framework}\n",
-        "What each version asks of a machine, as its contract has it.\n",
-    ]
+    lines = [f"# {every[0].title or framework}\n", "What each version asks of a machine, as its contract has it.\n"]
     lines.append("| version | platforms | torch | Python | read from |\n|---|---|---|---|---|")
     for one in every:
         torch, python = _wanted(one, "package.torch"), _wanted(one, "python.version")
@@ -53,13 +50,8 @@ def _head(contract: Contract, what: str) -> str:
 
 
 def _overview(contract: Contract) -> list[str]:
-    lines = [
-        f"\n## {contract.name}\n",
-        f"{contract.title or contract.framework}, read from {contract.origin}.",
-    ]
-    lines.append(
-        f"It runs on {', '.join(contract.platforms)}." + (f" {contract.says}" if contract.says else "")
-    )
+    lines = [f"\n## {contract.name}\n", f"{contract.title or contract.framework}, read from {contract.origin}."]
+    lines.append(f"It runs on {', '.join(contract.platforms)}." + (f" {contract.says}" if contract.says else ""))
     spec = contract.framework + (f":{contract.variant}" if contract.variant else "")
     return [*lines, f"\n    gpuready check {spec}\n    gpuready contract show {spec}"]
 
@@ -127,11 +119,7 @@ def _shell(words: tuple[str, ...]) -> str:
 def _capabilities(contract: Contract) -> list[str]:
     if not contract.capabilities:
         return []
-    lines = [
-        _head(contract, "capabilities"),
-        "| capability | level | gate | when | source |",
-        "|---|---|---|---|---|",
-    ]
+    lines = [_head(contract, "capabilities"), "| capability | level | gate | when | source |", "|---|---|---|---|---|"]
     return lines + [
         f"| {c.name} | {c.level} | {c.gate} | {cell(c.when)} | {cell(c.cite + (f'; {c.note}' if c.note else ''))} |"
         for c in contract.capabilities
@@ -141,11 +129,7 @@ def _capabilities(contract: Contract) -> list[str]:
 def _errors(contract: Contract) -> list[str]:
     if not contract.errors:
         return []
-    lines = [
-        _head(contract, "common errors"),
-        "| error | cause | solution | rule | source |",
-        "|---|---|---|---|---|",
-    ]
+    lines = [_head(contract, "common errors"), "| error | cause | solution | rule | source |", "|---|---|---|---|---|"]
     return lines + [
         f"| {cell(e.message)} | {cell(e.cause)} | {cell(e.fix)} | {rule_link(e.code)} | {cell(e.cite)} |"
         for e in contract.errors
@@ -176,8 +160,7 @@ def _evidence(contract: Contract) -> list[str]:
     where.pop("", None)
     lines = [_head(contract, "code evidence"), "| read at | says |", "|---|---|"]
     lines += [
-        f"| {cell(place)} | {', '.join(f'`{k}`' for k in dict.fromkeys(keys))} |"
-        for place, keys in where.items()
+        f"| {cell(place)} | {', '.join(f'`{k}`' for k in dict.fromkeys(keys))} |" for place, keys in where.items()
     ]
     return lines if where else []
 
@@ -188,10 +171,4 @@ def cell(words: str) -> str:
 
 
 def text(words: str) -> str:
-    return (
-        words.replace("\n", " ")
-        .replace("<", "&lt;")
-        .replace("[", "\\[")
-        .replace("*", "\\*")
-        .replace("_", "\\_")
-    )
+    return words.replace("\n", " ").replace("<", "&lt;").replace("[", "\\[").replace("*", "\\*").replace("_", "\\_")

@@ -8,9 +8,7 @@ from pathlib import Path
 
 def stale(made: dict[Path, str]) -> list[Path]:
     """Those that are missing, or are not as they would be made now."""
-    return [
-        path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
+    return [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
 
 
 def settle(made: dict[Path, str]) -> None:

@@ -53,9 +53,7 @@ def page() -> str:
 
 
 def nouns(module: ModuleType) -> list[type[Record]]:
-    found = [
-        c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Record) and c is not Record
-    ]
+    found = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Record) and c is not Record]
     return [c for c in found if c.__module__ == module.__name__]
 
 
@@ -72,9 +70,7 @@ def of_noun(cls: type[Record], module: ModuleType) -> str:
         "| field | type | default | meaning |",
         "|---|---|---|---|",
     ]
-    fields = [
-        m for line in inspect.getsource(cls).splitlines() if (m := FIELD.match(line)) and m[1] in cls._fields
-    ]
+    fields = [m for line in inspect.getsource(cls).splitlines() if (m := FIELD.match(line)) and m[1] in cls._fields]
     for match in fields:
         nested = cls._nested.get(match[1])
         kind = kind_of(match[2].strip(), nested, cls)

@@ -68,9 +68,7 @@ def parts() -> dict[str, Any]:
         "judged": thing(judged, also=ref("Report")),
         "planned": thing(SAID, also=ref("Plan")),
         "measured": thing(SAID | {"kind": {"const": "bench"}, "report": ref("judged")}, also=ref("Benched")),
-        "sized": thing(
-            SAID | {"fits": {}, "places": many(placed()), "gpus": many(placed())}, also=ref("Fitted")
-        ),
+        "sized": thing(SAID | {"fits": {}, "places": many(placed()), "gpus": many(placed())}, also=ref("Fitted")),
         "fleeted": thing(SAID, also=ref("FleetReport")),
         "diagnosed": thing(SAID, also=ref("Diagnosis")),
     }
@@ -83,16 +81,9 @@ def placed() -> dict[str, Any]:
 def documents() -> dict[str, Any]:
     """The answers of the commands, by the name of their function in render/answers.py."""
     judged = {"verdict": VERDICTS, "exit": NUMBER}
-    plans = {
-        "plans": many(ref("planned")),
-        "environments": many(many(TEXT)),
-        "conflicts": many(ref("Conflict")),
-    }
+    plans = {"plans": many(ref("planned")), "environments": many(many(TEXT)), "conflicts": many(ref("Conflict"))}
     compared = {"a": TEXT, "b": TEXT}
-    code = dict.fromkeys(("code", "name", "severity", "title"), TEXT) | {
-        "reads": many(TEXT),
-        "signs": many({}),
-    }
+    code = dict.fromkeys(("code", "name", "severity", "title"), TEXT) | {"reads": many(TEXT), "signs": many({})}
     return {
         "check": {"anyOf": [headed(also=ref("judged")), headed(judged | {"reports": many(ref("judged"))})]},
         "prove": headed({"evidence": ref("proven.Evidence"), "saved": TEXT}, also=ref("check")),
@@ -150,12 +141,7 @@ def many(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def thing(fields: dict[str, Any], also: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        **({"allOf": [also]} if also else {}),
-    }
+    return {"type": "object", "properties": fields, "required": list(fields), **({"allOf": [also]} if also else {})}
 
 
 def of_noun(cls: type[Record]) -> dict[str, Any]:

@@ -34,9 +34,7 @@ def passes(records: Path = RECORDS) -> dict[tuple[str, str], list[tuple[str, lis
                     and row["passes"]
                     and row["device"].startswith("GPU")
                 ):
-                    found.setdefault((_gpu(run, row["device"]), row["name"]), []).append(
-                        (path.name, row["passes"])
-                    )
+                    found.setdefault((_gpu(run, row["device"]), row["name"]), []).append((path.name, row["passes"]))
     return found
 
 
@@ -52,9 +50,7 @@ def bands(records: Path = RECORDS) -> list[dict[str, Any]]:
     rows = []
     for (gpu, measure), runs in sorted(passes(records).items()):
         if groups.get(measure) in GROUPS:
-            rows.append(
-                {"gpu": gpu, "measure": measure, **band([values for _, values in runs])} | _cited(runs)
-            )
+            rows.append({"gpu": gpu, "measure": measure, **band([values for _, values in runs])} | _cited(runs))
     return rows
 
 
@@ -89,8 +85,7 @@ def text(rows: list[dict[str, Any]], before: str, records: Path = RECORDS) -> st
     """The whole file: what people wrote, with the places where a measure was executed, and the bands."""
     head = before.partition(MARK)[0]
     lines = [
-        f"\n[[band]]\n{''.join(f'{key} = {_toml(value)}' + chr(10) for key, value in row.items())}"
-        for row in rows
+        f"\n[[band]]\n{''.join(f'{key} = {_toml(value)}' + chr(10) for key, value in row.items())}" for row in rows
     ]
     return _executed(head, records) + MARK + "".join(lines)
 
@@ -108,13 +103,7 @@ def _executed(head: str, records: Path) -> str:
 
 
 def _toml(value: Any) -> str:
-    return (
-        json.dumps(value)
-        if isinstance(value, str)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    return json.dumps(value) if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def main() -> int:

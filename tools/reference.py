@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent)
-)  # the pages of frameworks and of JSON lie beside this file
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # the pages of frameworks and of JSON lie beside this file
 
 import framework_pages
 import generated
@@ -90,28 +88,17 @@ def facts_page() -> str:
 
 def commands_page() -> str:
     screen = Screen()
-    parts = [
-        "# Commands\n",
-        "What `gpuready COMMAND --help` prints.\n",
-        f"```text\n{format_help('help', screen)}```\n",
-    ]
-    parts += [
-        f"## gpuready {name}\n\n```text\n{format_help(name, screen)}```\n" for name in parser.COMMAND_MODULES
-    ]
+    parts = ["# Commands\n", "What `gpuready COMMAND --help` prints.\n", f"```text\n{format_help('help', screen)}```\n"]
+    parts += [f"## gpuready {name}\n\n```text\n{format_help(name, screen)}```\n" for name in parser.COMMAND_MODULES]
     return "\n".join(parts)
 
 
 def frameworks_page() -> str:
-    lines = [
-        "# Frameworks\n",
-        "What gpuready has a contract for; anything else is judged by its own metadata.\n",
-    ]
+    lines = ["# Frameworks\n", "What gpuready has a contract for; anything else is judged by its own metadata.\n"]
     lines.append("| framework | versions |\n|---|---|")
     for framework in contracts.list_frameworks():
         rows = [row for row in contracts.list_contract_rows() if row["framework"] == framework]
-        versions = ", ".join(
-            row["version"] + (f":{row['variant']}" if row.get("variant") else "") for row in rows
-        )
+        versions = ", ".join(row["version"] + (f":{row['variant']}" if row.get("variant") else "") for row in rows)
         lines.append(f"| [{framework}]({framework}.md) | {versions} |")
     return "\n".join(lines) + "\n"
 

@@ -51,17 +51,11 @@ def _words(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="refresh_catalog", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--index", metavar="URL", default="", help="a simple index; else that of pip or uv")
     parser.add_argument("--catalog", metavar="DIR", default=str(CATALOG), help="where the TOML files are")
-    parser.add_argument(
-        "--only", metavar="KEY", action="append", default=[], help="torch, packages/vllm, cuda/13.4 …"
-    )
+    parser.add_argument("--only", metavar="KEY", action="append", default=[], help="torch, packages/vllm, cuda/13.4 …")
     parser.add_argument("--deep", action="store_true", help="open the wheels of known releases too")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit with 1 where something changed"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where something changed")
     parser.add_argument("--write", action="store_true", help="add what is new, and set the date")
-    parser.add_argument(
-        "--accept", metavar="KEY", action="append", default=[], help="also change this; with --write"
-    )
+    parser.add_argument("--accept", metavar="KEY", action="append", default=[], help="also change this; with --write")
     told = parser.parse_args(words)
     if told.write and told.check:
         parser.error("--check writes nothing: leave --write out")
@@ -94,9 +88,7 @@ def run(told: argparse.Namespace) -> int:
     return 1 if told.check and found else 0
 
 
-def gather(
-    data: dict[str, dict[str, Any]], index: Index, told: argparse.Namespace
-) -> tuple[list[Change], list[str]]:
+def gather(data: dict[str, dict[str, Any]], index: Index, told: argparse.Namespace) -> tuple[list[Change], list[str]]:
     """Every change of the files that were asked for; what could not be read is a sentence, and the rest goes on."""
     found: list[Change] = []
     troubles: list[str] = []
@@ -156,9 +148,7 @@ def _write(room: Path, texts: dict[str, str], changes: list[Change], only: list[
         part = room / f".{name}.toml.new"
         part.write_text(text, encoding="utf-8")
         part.replace(room / f"{name}.toml")
-    print(
-        f"wrote {len(changes)} changes to {', '.join(asked)}, as of {today}; now run tools/compile_catalog.py"
-    )
+    print(f"wrote {len(changes)} changes to {', '.join(asked)}, as of {today}; now run tools/compile_catalog.py")
 
 
 def _listed(changes: list[Change]) -> list[str]:

@@ -30,9 +30,7 @@ def needed(one: Distribution, extras: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def closure(
-    root: str, extras: tuple[str, ...]
-) -> tuple[dict[str, Distribution], dict[str, list[str]], list[str]]:
+def closure(root: str, extras: tuple[str, ...]) -> tuple[dict[str, Distribution], dict[str, list[str]], list[str]]:
     """Every distribution that is needed, who needs whom, and what is not installed."""
     seen: dict[str, Distribution] = {}
     edges: dict[str, list[str]] = {}
@@ -53,12 +51,7 @@ def closure(
 
 
 def component(name: str, one: Distribution) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "type": "library",
-        "name": name,
-        "version": one.version,
-        "bom-ref": ref(name, one),
-    }
+    told: dict[str, Any] = {"type": "library", "name": name, "version": one.version, "bom-ref": ref(name, one)}
     told["purl"] = told["bom-ref"]
     licence = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
     if licence and len(licence) < 100:
@@ -84,10 +77,7 @@ def document(extras: tuple[str, ...] = ()) -> dict[str, Any]:
         "metadata": {"component": {**component("gpuready", own), "type": "application"}},
         "components": [component(name, seen[name]) for name in sorted(seen)],
         "dependencies": [
-            {
-                "ref": ref("gpuready", own),
-                "dependsOn": [ref(to, seen[to]) for to in sorted(edges["gpuready"])],
-            },
+            {"ref": ref("gpuready", own), "dependsOn": [ref(to, seen[to]) for to in sorted(edges["gpuready"])]},
             *({"ref": ref(name, seen[name]), "dependsOn": to} for name, to in links.items()),
         ],
     }

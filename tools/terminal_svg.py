@@ -35,12 +35,7 @@ WIDE, HIGH, EDGE = 8.4, 19, 16
 
 def screen(arguments: str) -> str:
     """What the command prints, with its colours; the seconds at the end of a line differ from run to run."""
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        "HOME": "/nonexistent",
-        "GPUREADY_HOSTNAME": "here",
-    }
+    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent", "GPUREADY_HOSTNAME": "here"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", "from gpuready.cli import main; main()", *shlex.split(arguments)],
@@ -48,8 +43,7 @@ def screen(arguments: str) -> str:
     )  # fmt: skip
     text = done.stdout.decode()
     return "\n".join(
-        re.sub(r" +(?:\x1b\[[0-9;]*m)*\d+\.\d+ ?s(?:\x1b\[[0-9;]*m)*$", "", line)
-        for line in text.splitlines()
+        re.sub(r" +(?:\x1b\[[0-9;]*m)*\d+\.\d+ ?s(?:\x1b\[[0-9;]*m)*$", "", line) for line in text.splitlines()
     )
 
 

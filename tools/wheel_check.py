@@ -54,9 +54,7 @@ def built(sources: Path, folder: Path, python: str = sys.executable) -> dict[str
     shutil.copytree(sources, source)
     env = {**os.environ, "SOURCE_DATE_EPOCH": epoch(), "PYTHONDONTWRITEBYTECODE": "1"}
     env.pop("BUILD_EXT", None)
-    subprocess.run(
-        [python, "-c", BUILD, str(out)], cwd=source, env=env, check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([python, "-c", BUILD, str(out)], cwd=source, env=env, check=True, stdout=subprocess.DEVNULL)
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())}
 
 
@@ -88,11 +86,7 @@ def installed(wheel: Path, folder: Path) -> str:
 def toolchain() -> dict[str, str]:
     from importlib.metadata import version
 
-    return {
-        "python": platform.python_version(),
-        "hatchling": version("hatchling"),
-        "machine": platform.machine(),
-    }
+    return {"python": platform.python_version(), "hatchling": version("hatchling"), "machine": platform.machine()}
 
 
 def kept(out: Path, made: dict[str, str], to: str) -> None:
@@ -123,11 +117,7 @@ def main() -> None:
         if places:
             kept(folder / "a" / "out", first, places[0])
     if record:
-        about = {
-            "date": date.today().isoformat(),
-            "command": "make release-check",
-            "source_date_epoch": epoch(),
-        }
+        about = {"date": date.today().isoformat(), "command": "make release-check", "source_date_epoch": epoch()}
         found = about | toolchain() | {"sha256": first, "built_twice_the_same": True, "in_a_bare_venv": said}
         Path(record).write_text(json.dumps(found, indent=1) + "\n")
 

@@ -18,11 +18,7 @@ from tests.apply.wheels import Bench
 @pytest.fixture
 def bench():
     shm = "/dev/shm"
-    where = (
-        shm
-        if os.path.isdir(shm) and os.access(shm, os.W_OK) and shutil.disk_usage(shm).free > 1 << 30
-        else None
-    )
+    where = shm if os.path.isdir(shm) and os.access(shm, os.W_OK) and shutil.disk_usage(shm).free > 1 << 30 else None
     folder = Path(tempfile.mkdtemp(prefix="gpuready-install-", dir=where))
     yield Bench(folder)
     shutil.rmtree(folder, ignore_errors=True)

@@ -35,9 +35,7 @@ class Index:
     def url(self, name: str = "main") -> str:
         return f"http://127.0.0.1:{self.server.server_address[1]}/{name}"
 
-    def add(
-        self, name: str, version: str, needs=(), *, on: str = "main", tag: str = "py3-none-any", **more
-    ) -> Path:
+    def add(self, name: str, version: str, needs=(), *, on: str = "main", tag: str = "py3-none-any", **more) -> Path:
         return wheel(self.folder / on, name, version, needs=needs, tag=tag, **more)
 
     def answer(self, request) -> None:
@@ -54,9 +52,7 @@ class Index:
             request.connection.close()
             return None
         if parts[0] == "files":
-            return self.send(
-                request, 200, (self.folder / parts[1] / parts[2].replace("%2B", "+")).read_bytes()
-            )
+            return self.send(request, 200, (self.folder / parts[1] / parts[2].replace("%2B", "+")).read_bytes())
         found = [p for p in sorted((self.folder / parts[0]).glob("*.whl")) if _named(p) == parts[-1]]
         if not found:
             return self.send(request, 404, b"no such package")

@@ -15,7 +15,7 @@ from tests.apply.wheels import lock, wheel
 
 @pytest.fixture
 def standing(bench):
-    assert bench.install_plan("1.0").code == 0
+    assert bench.install("1.0").code == 0
     return bench
 
 
@@ -29,7 +29,7 @@ def faults(bench) -> list[tuple[str, str]]:
 
 
 def test_a_new_one_is_intact_and_stays_so_when_used(standing):
-    assert standing.uv_version() == "1.0"
+    assert standing.version() == "1.0"
     subprocess.run([standing.home / "bin/python", "-m", "compileall", "-q", standing.site()], check=True)
     assert faults(standing) == []
 
@@ -92,21 +92,11 @@ def test_f16_a_loose_file_is_extra(standing):
 
 def test_f17_two_packages_bring_one_file(bench):
     twins = [
-        wheel(
-            bench.wheels,
-            "alpha",
-            "7.0",
-            {"alpha/__init__.py": "", "cv9/__init__.py": "A = 1\n", "cv9/same.py": ""},
-        ),
-        wheel(
-            bench.wheels,
-            "beta",
-            "7.0",
-            {"beta/__init__.py": "", "cv9/__init__.py": "A = 2\n", "cv9/same.py": ""},
-        ),
+        wheel(bench.wheels, "alpha", "7.0", {"alpha/__init__.py": "", "cv9/__init__.py": "A = 1\n", "cv9/same.py": ""}),
+        wheel(bench.wheels, "beta", "7.0", {"beta/__init__.py": "", "cv9/__init__.py": "A = 2\n", "cv9/same.py": ""}),
     ]
     bench.locks["7.0"] = lock(bench.folder / "7.0.lock", *twins)
-    ran = json.loads(bench.install_plan("7.0", "--json").out)
+    ran = json.loads(bench.install("7.0", "--json").out)
     assert ran["verdict"] == "installed" and "alpha and beta both bring it" in ran["notes"][0]
     assert faults(bench) == [("overlap", "__init__.py")]
 

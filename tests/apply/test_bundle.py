@@ -134,29 +134,17 @@ def test_the_tags_of_a_target_are_ranked():
 def test_a_lock_comes_back_as_it_was(locked):
     assert read_lock(format_lock_file(locked), "x.lock") == locked
     assert "127.0.0.1" not in format_lock_file(locked)
-    assert all(
-        f"--hash={one}" in format_requirements_file(locked.lock) for row in locked.lock for one in row.hashes
-    )
+    assert all(f"--hash={one}" in format_requirements_file(locked.lock) for row in locked.lock for one in row.hashes)
 
 
 def test_resolving_a_lock_again_gives_the_same_rows(world, locked):
     again = read_lock(format_lock_file(locked), "x.lock")
     world.variables["XDG_CACHE_HOME"] = "/nonexistent-on-purpose/x"  # no answer of ours to fall back on
-    assert (
-        resolve_plan(world, again.replace(lock=(), resolved=""), contract(need("kestrel", "*"))).lock
-        == locked.lock
-    )
+    assert resolve_plan(world, again.replace(lock=(), resolved=""), contract(need("kestrel", "*"))).lock == locked.lock
 
 
 def tampered(change) -> str:
-    row = {
-        "name": "torch",
-        "version": "2.13.0",
-        "hashes": ["sha256:" + "a" * 64],
-        "index": "",
-        "origin": "",
-        "via": [],
-    }
+    row = {"name": "torch", "version": "2.13.0", "hashes": ["sha256:" + "a" * 64], "index": "", "origin": "", "via": []}
     data = {
         "schema": 1,
         "kind": "lock",

@@ -30,72 +30,66 @@ def told(ran) -> dict:
 
 
 def test_the_first_install_and_one_on_top(bench):
-    ran = bench.install_plan("1.0", "--json")
+    ran = bench.install("1.0", "--json")
     found = told(ran)
     assert ran.code == 0 and found["verdict"] == "installed" and found["schema"] == 1
     assert found["environment"] == str(bench.home) and found["generation"].startswith("0001-")
     assert found["report"]["verdict"] == "clear" and found["plan"]["framework"] == "alpha"
     assert [step["run"][1:3] for step in found["steps"]][1] == ["pip", "install"]
-    assert bench.uv_version() == "1.0"
-    assert told(bench.install_plan("2.0", "--json"))["previous"] == found["generation"]
-    assert bench.uv_version() == "2.0"
+    assert bench.version() == "1.0"
+    assert told(bench.install("2.0", "--json"))["previous"] == found["generation"]
+    assert bench.version() == "2.0"
     bench.whole()
 
 
 def test_it_is_used_like_any_environment(bench):
-    bench.install_plan()
+    bench.install()
     inside = "source env/bin/activate && echo $VIRTUAL_ENV && which python && alpha && deactivate"
     shell = subprocess.run(["bash", "-c", inside], cwd=bench.folder, capture_output=True, text=True)
     assert shell.stdout.split() == [str(bench.home), f"{bench.home}/bin/python", "1.0"], shell.stderr
     listed = subprocess.run(
-        [sys.executable, "-m", "uv", "pip", "list", "-p", bench.home],
-        capture_output=True,
-        text=True,
-        env=bench.env,
+        [sys.executable, "-m", "uv", "pip", "list", "-p", bench.home], capture_output=True, text=True, env=bench.env
     )
     assert "alpha" in listed.stdout, listed.stderr
 
 
 def test_the_same_plan_again_is_unchanged(bench):
-    bench.install_plan()
-    ran = bench.install_plan("1.0", "--json")
+    bench.install()
+    ran = bench.install("1.0", "--json")
     assert ran.code == 0 and told(ran)["verdict"] == "unchanged" and told(ran)["steps"] == []
     assert len(bench.has_manifest()) == 1
 
 
 def test_a_dry_run_shows_the_commands_and_changes_nothing(bench):
-    ran = bench.install_plan("1.0", "--dry-run")
+    ran = bench.install("1.0", "--dry-run")
     assert ran.code == 0 and not bench.home.exists()
     assert "uv venv --relocatable" in ran.out and "--require-hashes" in ran.out
     assert not {"installed", "done"} & set(ran.out.replace(",", " ").replace(":", " ").split())
-    found = told(bench.install_plan("1.0", "--dry-run", "--json"))
+    found = told(bench.install("1.0", "--dry-run", "--json"))
     assert found["verdict"] == "dry-run" and found["need"]["size"] > 0
-    bench.install_plan("1.0")
-    ran = told(bench.install_plan("1.0", "--json"))
+    bench.install("1.0")
+    ran = told(bench.install("1.0", "--json"))
     made = told(bench.run(*bench.argv("2.0", "--dry-run", "--json")))
     assert [s["run"][1] for s in made["steps"]] == ["venv", "pip"] and ran["verdict"] == "unchanged"
 
 
 def test_a_dry_run_says_exactly_what_an_install_runs(bench):
-    planned = told(bench.install_plan("1.0", "--dry-run", "--json"))["steps"]
-    assert told(bench.install_plan("1.0", "--json"))["steps"] == planned
+    planned = told(bench.install("1.0", "--dry-run", "--json"))["steps"]
+    assert told(bench.install("1.0", "--json"))["steps"] == planned
 
 
 @pytest.mark.parametrize(
     ("fill", "why"),
     [
         (lambda home: (home.mkdir(), (home / "pyvenv.cfg").write_text("home = /usr/bin\n")), "did not make"),
-        (
-            lambda home: (home.mkdir(), (home / "thesis.tex").write_text("x")),
-            "has files that are not gpuready's",
-        ),
+        (lambda home: (home.mkdir(), (home / "thesis.tex").write_text("x")), "has files that are not gpuready's"),
         (lambda home: home.write_text("x"), "is not a folder"),
         (lambda home: home.symlink_to("/nonexistent/there"), "cannot"),
     ],
 )
 def test_a_folder_that_is_not_ours_is_refused(bench, fill, why):
     fill(bench.home)
-    ran = bench.install_plan()
+    ran = bench.install()
     assert ran.code == 2 and why in ran.err and ran.err.count("\n") == 1 and "Traceback" not in ran.err
     assert not (bench.home / "generations").exists()
 
@@ -117,7 +111,7 @@ def test_a_folder_that_is_not_ours_is_refused(bench, fill, why):
 )
 def test_a_bad_lock_is_refused(bench, text, why):
     bench.locks["1.0"].write_text(text)
-    ran = bench.install_plan()
+    ran = bench.install()
     assert ran.code == 2 and why in ran.err and ran.err.count("\n") == 1
     assert not bench.home.exists()
 
@@ -141,9 +135,9 @@ def test_bad_command_lines(bench, argv, why):
 
 
 def test_f03_a_signal_stops_it_cleanly(bench):
-    bench.install_plan("1.0")
+    bench.install("1.0")
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
-        slow = "import gpuready.apply.install as i, time\nonce = i.Worker._imports\n"
+        slow = "import gpuready.apply.install as i, time\nonce = i.Installer._check_imports\n"
         slow += "i.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(30))\n"
         process = bench.start(*bench.argv("2.0"), before=slow)
         assert process.stdout.readline() == "ready\n"
@@ -151,7 +145,7 @@ def test_f03_a_signal_stops_it_cleanly(bench):
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
         assert process.returncode == code and time.monotonic() - began < 5 and "Traceback" not in err
-        assert bench.uv_version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
+        assert bench.version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
 
 
 def test_f03_uv_does_not_outlive_a_signal(bench, tmp_path):
@@ -185,13 +179,13 @@ def test_f08_different_environments_share_a_cache(bench):
     homes = [bench.folder / f"env{i}" for i in range(4)]
     crowd = [bench.start(*bench.argv(v, home=h)) for h, v in zip(homes, ["1.0", "2.0"] * 2, strict=True)]
     assert [p.wait(timeout=120) for p in crowd] == [0] * 4
-    assert [bench.uv_version(h) for h in homes] == ["1.0", "2.0"] * 2
+    assert [bench.version(h) for h in homes] == ["1.0", "2.0"] * 2
 
 
 def test_two_plans_at_once_on_one_folder_take_turns(bench):
     crowd = [bench.start(*bench.argv(v)) for v in ("1.0", "2.0")]
     assert [p.wait(timeout=120) for p in crowd] == [0, 0]
-    assert bench.uv_version() in ("1.0", "2.0") and len(bench.has_manifest()) == 2
+    assert bench.version() in ("1.0", "2.0") and len(bench.has_manifest()) == 2
     bench.whole()
 
 
@@ -202,8 +196,8 @@ def test_f09_a_dead_holder_is_replaced_at_once(bench):
     process.kill()
     process.communicate()
     assert (bench.home / ".gpuready" / "lease").exists()
-    ran = told(bench.install_plan("1.0", "--json"))
-    assert ran["verdict"] == "installed" and bench.uv_version() == "1.0"
+    ran = told(bench.install("1.0", "--json"))
+    assert ran["verdict"] == "installed" and bench.version() == "1.0"
     assert len(list((bench.home / "generations").iterdir())) == 1, "what the dead one left is swept"
     said = (bench.home / "journal.jsonl").read_text()
     assert '"swept"' in said
@@ -215,7 +209,7 @@ def test_f09_a_stopped_holder_is_named(bench):
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGSTOP)
     try:
-        ran = bench.install_plan("2.0")
+        ran = bench.install("2.0")
         assert ran.code == 2 and f"kill -CONT {process.pid}" in ran.out + ran.err
     finally:
         process.kill()
@@ -223,7 +217,7 @@ def test_f09_a_stopped_holder_is_named(bench):
 
 
 def test_f09_a_holder_on_another_machine_is_waited_for_until_its_lease_expires(bench):
-    bench.install_plan("1.0")
+    bench.install("1.0")
     lease = {
         "host": "elsewhere",
         "boot": "other",
@@ -239,38 +233,38 @@ def test_f09_a_holder_on_another_machine_is_waited_for_until_its_lease_expires(b
     began = time.monotonic()
     ran = bench.run(*bench.argv("2.0"), before=quick)
     assert ran.code == 0 and time.monotonic() - began > 1.5
-    assert "waiting for process 1 on elsewhere" in ran.err and bench.uv_version() == "2.0"
+    assert "waiting for process 1 on elsewhere" in ran.err and bench.version() == "2.0"
 
 
 def test_f10_a_running_process_keeps_its_generation(bench):
-    bench.install_plan("1.0")
+    bench.install("1.0")
     code = "import alpha, sys; print('up', flush=True); sys.stdin.readline(); from alpha import part7; import beta; print(alpha.VERSION, beta.VERSION)"
     job = subprocess.Popen(
         [bench.home / "bin/python", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert job.stdout.readline() == "up\n"
-    ran = told(bench.install_plan("2.0", "--keep", "1", "--json"))
+    ran = told(bench.install("2.0", "--keep", "1", "--json"))
     assert any("still uses it" in note for note in ran["notes"]), ran["notes"]
-    assert bench.uv_version() == "2.0" and len(bench.has_manifest()) == 2
+    assert bench.version() == "2.0" and len(bench.has_manifest()) == 2
     assert job.communicate("go\n")[0] == "1.0 1.0\n"
     bench.alpha("3.0")
     bench.locks["3.0"] = bench.folder / "3.0.lock"
-    bench.install_plan("3.0", "--keep", "1")
+    bench.install("3.0", "--keep", "1")
     assert len(bench.has_manifest()) == 1
 
 
 def test_f11_rollback(bench):
-    bench.install_plan("1.0")
-    bench.install_plan("2.0")
+    bench.install("1.0")
+    bench.install("2.0")
     ran = told(bench.run("install", "--rollback", "-e", str(bench.home), "--json"))
-    assert ran["verdict"] == "rolled-back" and bench.uv_version() == "1.0"
+    assert ran["verdict"] == "rolled-back" and bench.version() == "1.0"
     refused = bench.run("install", "--rollback", "-e", str(bench.home))
-    assert refused.code == 2 and "no generation before" in refused.err and bench.uv_version() == "1.0"
-    again = told(bench.install_plan("2.0", "--json"))
-    assert again["verdict"] == "installed" and again["steps"] == [] and bench.uv_version() == "2.0"
-    bench.install_plan("1.0")
+    assert refused.code == 2 and "no generation before" in refused.err and bench.version() == "1.0"
+    again = told(bench.install("2.0", "--json"))
+    assert again["verdict"] == "installed" and again["steps"] == [] and bench.version() == "2.0"
+    bench.install("1.0")
     bench.run("install", "--rollback", "-e", str(bench.home))
-    assert bench.uv_version() == "2.0", "what was taken up again counts as the newest"
+    assert bench.version() == "2.0", "what was taken up again counts as the newest"
 
 
 def test_f13_a_damaged_cache_is_evicted_and_fetched_again(bench):
@@ -278,7 +272,7 @@ def test_f13_a_damaged_cache_is_evicted_and_fetched_again(bench):
     (victim,) = (bench.folder / "cache").glob("archive-v0/*/alpha/part7.py")
     data = victim.read_bytes()
     victim.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    ran = bench.install_plan("1.0", "--json")
+    ran = bench.install("1.0", "--json")
     assert told(ran)["verdict"] == "installed", ran.out
     assert "damaged on arrival: alpha" in ran.err
     bench.whole()
@@ -288,14 +282,14 @@ def test_f14_a_wheel_for_another_platform(bench):
     path = wheel(bench.wheels, "alpha", "9.0")
     other = path.rename(path.with_name("alpha-9.0-cp39-cp39-macosx_11_0_arm64.whl"))
     bench.locks["9.0"] = lock(bench.folder / "9.0.lock", other)
-    bench.install_plan("1.0")
+    bench.install("1.0")
     ran = bench.run(*bench.argv("9.0"))
-    assert ran.code == 2 and "alpha" in ran.out and "failed" in ran.out and bench.uv_version() == "1.0"
+    assert ran.code == 2 and "alpha" in ran.out and "failed" in ran.out and bench.version() == "1.0"
 
 
 def test_f18_a_disk_without_links(bench):
     none = "import os\ndef no(*a, **k): raise OSError(1, 'Operation not permitted')\nos.symlink = no\n"
-    ran = bench.install_plan("1.0", before=none)
+    ran = bench.install("1.0", before=none)
     assert ran.code == 2 and "EPERM, operation not permitted" in " ".join(ran.out.split())
     assert not (bench.home / "current").exists()
 
@@ -316,33 +310,32 @@ def test_f19_awkward_paths(bench, name):
     home = bench.folder / name
     ran = bench.run(*bench.argv(home=home))
     assert ran.code == 0, ran.out + ran.err
-    assert bench.uv_version(home) == "1.0"
+    assert bench.version(home) == "1.0"
     script = subprocess.run([home / "bin" / "alpha"], capture_output=True, text=True)
     assert script.stdout == "1.0\n", script.stderr
 
 
 def test_f22_a_wheel_that_does_not_import_is_not_published(bench):
-    bench.install_plan("1.0")
+    bench.install("1.0")
     bad = wheel(bench.wheels, "alpha", "6.0", {"alpha/__init__.py": "import no_such_module\n"})
     bench.locks["6.0"] = lock(bench.folder / "6.0.lock", bad)
-    ran = bench.install_plan("6.0", "--json")
+    ran = bench.install("6.0", "--json")
     assert ran.code == 1 and told(ran)["verdict"] == "failed" and "no_such_module" in told(ran)["says"]
-    assert bench.uv_version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
+    assert bench.version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
 
 
 def test_f22_an_import_that_crashes_or_hangs_is_not_published(bench):
-    bench.install_plan("1.0")
+    bench.install("1.0")
     for number, (code, why) in enumerate(
         {"import os; os.abort()": "ABRT", "import time; time.sleep(99)": "deadline"}.items()
     ):
         version = f"6.{number + 1}"
         bench.locks[version] = lock(
-            bench.folder / f"{version}.lock",
-            wheel(bench.wheels, "alpha", version, {"alpha/__init__.py": code}),
+            bench.folder / f"{version}.lock", wheel(bench.wheels, "alpha", version, {"alpha/__init__.py": code})
         )
         short = "import gpuready.apply.install_steps as b\nb.SMOKE_DEADLINE = 2\n"
-        ran = bench.install_plan(version, before=short)
-        assert ran.code == 1 and why in ran.out and bench.uv_version() == "1.0"
+        ran = bench.install(version, before=short)
+        assert ran.code == 1 and why in ran.out and bench.version() == "1.0"
 
 
 def test_f24_many_generations_are_kept_in_bounds(bench):
@@ -353,24 +346,24 @@ def test_f24_many_generations_are_kept_in_bounds(bench):
             wheel(bench.wheels, "alpha", version),
             wheel(bench.wheels, "beta", version),
         )
-        assert bench.install_plan(version).code == 0
+        assert bench.install(version).code == 0
         assert len(list((bench.home / "generations").iterdir())) == min(number + 1, 2)
-    bench.install_plan("1.0", "--keep", "4")
+    bench.install("1.0", "--keep", "4")
     assert len(bench.has_manifest()) == 3
 
 
 def test_a_damaged_environment_is_made_anew(bench):
-    bench.install_plan("1.0")
+    bench.install("1.0")
     for path in list(bench.site().glob("alpha/part1*.py")):
         path.unlink()
-    ran = told(bench.install_plan("1.0", "--json"))
+    ran = told(bench.install("1.0", "--json"))
     assert ran["verdict"] == "installed" and any("not as it was published" in note for note in ran["notes"])
     bench.whole()
 
 
 def test_nothing_outside_the_folder_changes(bench):
     before = {p for p in bench.folder.rglob("*") if "cache" not in p.parts}
-    bench.install_plan("1.0")
+    bench.install("1.0")
     after = {
         p
         for p in bench.folder.rglob("*")
@@ -388,11 +381,7 @@ def test_an_index_that_nothing_comes_from_is_not_asked():
     made = UvSettings()
     made.extra = ("https://a.example/simple", "https://b.example/simple")
     plan = Plan(
-        "x",
-        "1",
-        "plan",
-        lock=(LockedPackage("x", "1"), LockedPackage("y", "1", index="pip-1")),
-        resolved="resolved",
+        "x", "1", "plan", lock=(LockedPackage("x", "1"), LockedPackage("y", "1", index="pip-1")), resolved="resolved"
     )
     assert extra_index_environment(made, plan) == {"UV_INDEX": "https://b.example/simple"}
     assert extra_index_environment(made, plan.replace(lock=plan.lock[:1])) == {}

@@ -31,9 +31,9 @@ for _name in ("mkdir", "rename", "symlink", "fsync", "unlink", "link", "rmdir"):
 
 
 def test_f01_random_kills(bench):
-    bench.install_plan("1.0")
+    bench.install("1.0")
     began = time.monotonic()
-    bench.install_plan("2.0")
+    bench.install("2.0")
     usual = time.monotonic() - began
     choose = random.Random(7)
     stands, seen = "2.0", set()
@@ -44,83 +44,83 @@ def test_f01_random_kills(bench):
         time.sleep(choose.uniform(0.05, usual))
         process.kill()
         process.communicate()
-        now = bench.uv_version()
+        now = bench.version()
         assert now in (stands, wanted)
         seen.add(now == wanted)
         stands = now
-    assert bench.install_plan("1.0", "--keep", "1").code == 0 and bench.uv_version() == "1.0"
+    assert bench.install("1.0", "--keep", "1").code == 0 and bench.version() == "1.0"
     bench.whole()
     assert len(list((bench.home / "generations").iterdir())) == 1, "the next run healed it"
 
 
 def test_f02_killed_at_every_call_that_changes_the_disk(bench, tmp_path):
-    bench.install_plan("1.0")
+    bench.install("1.0")
     log = tmp_path / "calls"
-    ran = bench.run(
-        *bench.argv("2.0", "--keep", "1"), before=COUNTED.format(at=10**9, after=False, log=str(log))
-    )
-    assert ran.code == 0 and bench.uv_version() == "2.0"
+    ran = bench.run(*bench.argv("2.0", "--keep", "1"), before=COUNTED.format(at=10**9, after=False, log=str(log)))
+    assert ran.code == 0 and bench.version() == "2.0"
     calls = log.read_text().split()
     assert len(calls) > 30 and {"rename", "symlink", "fsync", "unlink", "link"} <= set(calls)
     stands = "2.0"
-    points = sorted(random.Random(11).sample(range(1, len(calls) + 1), 10)) + [
-        len(calls) - n for n in (3, 8, 14)
-    ]
+    points = sorted(random.Random(11).sample(range(1, len(calls) + 1), 10)) + [len(calls) - n for n in (3, 8, 14)]
     for at in points:
         wanted = "1.0" if stands == "2.0" else "2.0"
         bench.run(*bench.argv(wanted, "--keep", "1"), before=COUNTED.format(at=at, after=at % 2, log=""))
-        now = bench.uv_version()
+        now = bench.version()
         assert now in (stands, wanted), at
         stands = now
-    assert bench.install_plan("2.0").code == 0
+    assert bench.install("2.0").code == 0
     bench.whole()
 
 
 @pytest.mark.parametrize("limit", [0, 200, 900, 4096])
 def test_f04_no_room_for_a_file(bench, limit):
     """Writes beyond a size fail, for gpuready and for uv alike."""
-    bench.install_plan("1.0")
+    bench.install("1.0")
     full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
-    ran = bench.install_plan("2.0", before=full)
+    ran = bench.install("2.0", before=full)
     assert ran.code == 2 and "EFBIG" in ran.out, ran.out + ran.err
-    assert "Traceback" not in ran.err and bench.uv_version() == "1.0"
+    assert "Traceback" not in ran.err and bench.version() == "1.0"
     assert len(list((bench.home / "generations").iterdir())) == 1, "what was begun is cleared away"
-    assert bench.install_plan("2.0").code == 0 and bench.uv_version() == "2.0"
+    assert bench.install("2.0").code == 0 and bench.version() == "2.0"
 
 
 def test_f04_too_little_room_is_seen_before_anything_is_done(bench):
     small = "import gpuready.system.file_contents as c\nc.room = lambda path: {'free': 1 << 20, 'inodes': 10**6, 'disk': 1}\n"
-    ran = bench.install_plan("1.0", before=small)
+    ran = bench.install("1.0", before=small)
     assert ran.code == 2 and "there is not enough room" in ran.err and "1 MiB are free" in ran.err
     assert ran.err.count("\n") == 1 and not bench.home.exists()
 
 
 def test_f05_too_few_inodes_are_seen_before_anything_is_done(bench):
-    small = "import gpuready.system.file_contents as c\nc.room = lambda path: {'free': 1 << 50, 'inodes': 10, 'disk': 1}\n"
-    ran = bench.install_plan("1.0", before=small)
+    small = (
+        "import gpuready.system.file_contents as c\nc.room = lambda path: {'free': 1 << 50, 'inodes': 10, 'disk': 1}\n"
+    )
+    ran = bench.install("1.0", before=small)
     assert ran.code == 2 and "files are needed" in ran.err and not bench.home.exists()
 
 
 @pytest.mark.parametrize(("number", "name"), [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS")])
 def test_f06_the_disk_fails_under_us(bench, number, name):
-    bench.install_plan("1.0")
+    bench.install("1.0")
     bad = (
         "import os, gpuready.system.durable as d\nreal = d.sync_disk\n"
         f"def fail(path): raise OSError({number}, os.strerror({number}), path)\nd.sync_disk = fail\n"
     )
-    ran = bench.install_plan("2.0", "--json", before=bad)
-    assert ran.code == 2 and name in json.loads(ran.out)["says"] and bench.uv_version() == "1.0"
+    ran = bench.install("2.0", "--json", before=bad)
+    assert ran.code == 2 and name in json.loads(ran.out)["says"] and bench.version() == "1.0"
     assert len(list((bench.home / "generations").iterdir())) == 1
 
 
 @pytest.mark.parametrize(("number", "name"), [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS")])
 def test_f06_the_disk_fails_under_uv(bench, tmp_path, number, name):
     """uv ends its sentences with the number of the error; the real thing, on a disk that is full, is in test_root_install."""
-    bench.install_plan("1.0")
-    said = f"error: Failed to install: alpha-2.0-py3-none-any.whl (alpha==2.0)\\n  Caused by: failed (os error {number})"
+    bench.install("1.0")
+    said = (
+        f"error: Failed to install: alpha-2.0-py3-none-any.whl (alpha==2.0)\\n  Caused by: failed (os error {number})"
+    )
     fails = instead(tmp_path, f"[ \"$1\" = pip ] && {{ printf '{said}\\n' >&2; exit 2; }}")
-    ran = bench.install_plan("2.0", "--json", before=fails)
-    assert ran.code == 2 and name in json.loads(ran.out)["says"] and bench.uv_version() == "1.0"
+    ran = bench.install("2.0", "--json", before=fails)
+    assert ran.code == 2 and name in json.loads(ran.out)["says"] and bench.version() == "1.0"
     assert len(list((bench.home / "generations").iterdir())) == 1
 
 
@@ -145,5 +145,5 @@ def rename(a, b, **more):
     return real_rename(a, b, **more)
 d.sync_disk, os.rename, os.fsync = sync, rename, fsync
 """
-    assert bench.install_plan("1.0", before=watch).code == 0
+    assert bench.install("1.0", before=watch).code == 0
     assert log.read_text() == "(True, [])"

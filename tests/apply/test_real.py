@@ -14,7 +14,7 @@ from tests import patient
 
 def test_transformers_is_installed_and_trains():
     """In the environment that other tests use for its torch: made here or by the first of them, by the same command."""
-    ran = patient.install_plan()
+    ran = patient.install()
     if ran.returncode == 2 and "no lock to install" in ran.stderr:
         pytest.skip(f"NO INDEX: nothing of the real install is tested ({ran.stderr.strip()})")
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr

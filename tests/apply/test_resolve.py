@@ -15,8 +15,8 @@ from tests.apply.wheels import wheel
 def test_torch_comes_from_its_index_and_nothing_else_does(world):
     found = resolve_plan(world, plan(), contract())
     assert found.resolved == "resolved" and found.verdict == "plan"
-    assert (row(found, "torch").uv_version, row(found, "torch").index) == ("2.13.0+cu126", "cu126")
-    assert (row(found, "filelock").uv_version, row(found, "filelock").index) == ("4.0", "")
+    assert (row(found, "torch").version, row(found, "torch").index) == ("2.13.0+cu126", "cu126")
+    assert (row(found, "filelock").version, row(found, "filelock").index) == ("4.0", "")
     assert row(found, "torch").via == ("sparrow",)
     assert found.packages["sparrow"] == "1.2.3"
 
@@ -42,38 +42,33 @@ def test_a_torchvision_that_only_a_dependency_asks_for_comes_from_torchs_index_t
     index.add("torchvision", "0.30")
     index.add("torchvision", "0.28+cu126", on="cu126")
     found = resolve_plan(world, plan(), contract())
-    assert (row(found, "torchvision").uv_version, row(found, "torchvision").index) == ("0.28+cu126", "cu126")
+    assert (row(found, "torchvision").version, row(found, "torchvision").index) == ("0.28+cu126", "cu126")
 
 
 def test_another_build_in_a_folder_of_wheels_is_not_the_torch_of_the_default_index(world, tmp_path):
     wheel(tmp_path / "wheels", "torch", "2.13.0+cpu")
     found = resolve_plan(world, default(), contract(), find_links=(str(tmp_path / "wheels"),))
-    assert (row(found, "torch").uv_version, row(found, "torch").index) == ("2.13.0", "")
+    assert (row(found, "torch").version, row(found, "torch").index) == ("2.13.0", "")
 
 
 def test_a_folder_that_has_the_build_serves_where_the_index_cannot(world, index, tmp_path, monkeypatch):
     _places(monkeypatch, cu126="http://127.0.0.1:9/none")
     wheel(tmp_path / "wheels", "torch", "2.13.0+cu126")
     found = resolve_plan(world, plan(), contract(), find_links=(str(tmp_path / "wheels"),))
-    assert (row(found, "torch").uv_version, row(found, "torch").index) == ("2.13.0+cu126", "find-links")
+    assert (row(found, "torch").version, row(found, "torch").index) == ("2.13.0+cu126", "find-links")
     assert str(tmp_path) not in json.dumps([one.to_json() for one in found.lock])
 
 
 def test_nightly_wheels_come_from_their_index_and_an_ancient_release_never_stands_in(world, index):
     index.add("vllm", "0.1.2")
-    asked = Contract(
-        "roll", "0.3.0", variant="torch2100-vllm", distribution="roll", needs=(need("vllm", ">=0.15"),)
-    )
+    asked = Contract("roll", "0.3.0", variant="torch2100-vllm", distribution="roll", needs=(need("vllm", ">=0.15"),))
     stand = default().replace(framework="roll", variant="torch2100-vllm")
     missing = resolve_plan(world, stand, asked)
     assert missing.verdict == "plan" and not missing.lock
     assert missing.resolved.startswith("not resolved here: no index that was asked has vllm")
     index.add("vllm", "0.16.0.dev5+cu130", ["torch"], on="nightly")
     found = resolve_plan(world, stand, asked)
-    assert (row(found, "vllm").uv_version, row(found, "vllm").index) == (
-        "0.16.0.dev5+cu130",
-        "vllm-nightly-cu130",
-    )
+    assert (row(found, "vllm").version, row(found, "vllm").index) == ("0.16.0.dev5+cu130", "vllm-nightly-cu130")
 
 
 # -- what the contract says -----------------------------------------------------------------------------------
@@ -92,7 +87,7 @@ def test_needs_become_requirements_and_optional_ones_do_not(world, index):
     index.add("kestrel", "3.0")
     index.add("wren", "1.0")
     found = resolve_plan(world, plan(), contract(need("kestrel", "<2"), need("wren", "*", "optional")))
-    assert row(found, "kestrel").uv_version == "1.0"
+    assert row(found, "kestrel").version == "1.0"
     assert not [one for one in found.lock if one.name == "wren"]
 
 
@@ -102,7 +97,7 @@ def test_a_need_that_another_python_or_job_brings_in_is_left_alone(world, index)
     job = need("kestrel", "*", when="wants=fp8")
     assert not [r for r in resolve_plan(world, plan(), contract(old, job)).lock if r.name == "kestrel"]
     asked = resolve_plan(world, plan(options={"wants": "fp8"}), contract(old, job))
-    assert row(asked, "kestrel").uv_version == "1.0"
+    assert row(asked, "kestrel").version == "1.0"
 
 
 def test_two_sides_of_a_conflict_are_named(world, index):
@@ -123,7 +118,7 @@ def test_a_contract_that_contradicts_itself_needs_no_index(world, index):
         need("otel", "<1.27", cite="heron 0.8.4, which B pins"),
     )
     found = resolve_plan(world, plan(), contract(*sides))
-    assert found.verdict == "impossible" and not index.ask_uv
+    assert found.verdict == "impossible" and not index.asked
     assert found.conflicts[0].says == "crane 2.48.0 needs otel >=1.30, heron 0.8.4 needs otel <1.27"
     assert found.conflicts[0].needs == sides
 
@@ -141,7 +136,7 @@ def test_what_must_be_built_against_torch_is_left_to_the_kernels(world, index):
     found = resolve_plan(world, plan(), contract(need("flash-attn", "*")))
     assert found.lock and not [one for one in found.lock if one.name == "flash-attn"]
     assert any("flash-attn is not resolved" in note for note in found.notes)
-    assert not any("flash-attn" in path for path in index.ask_uv)
+    assert not any("flash-attn" in path for path in index.asked)
 
 
 def test_a_wheel_for_another_python_is_one_line(world, index):

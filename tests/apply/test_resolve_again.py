@@ -18,9 +18,7 @@ from tests.apply.asking import contract, need, plan, row
 def checkout(tmp_path):
     folder = tmp_path / "checkout"
     folder.mkdir()
-    (folder / "requirements_x.txt").write_text(
-        "-r common.txt\nkestrel[fast]>=1 ; python_version >= '3.9'\n./mine\n"
-    )
+    (folder / "requirements_x.txt").write_text("-r common.txt\nkestrel[fast]>=1 ; python_version >= '3.9'\n./mine\n")
     (folder / "common.txt").write_text("# shared\nwren==2.0  # why\nkestrel<3\nold ; python_version < '3'\n")
     (folder / "setup.py").write_text("raise SystemExit('it was run')")
     return folder
@@ -69,26 +67,24 @@ def test_a_folder_without_requirements_is_refused(world, tmp_path):
 
 def test_the_same_question_is_answered_from_the_cache_and_gives_the_same_rows(world, index):
     first = resolve_plan(world, plan(), contract())
-    asked = len(index.ask_uv)
+    asked = len(index.asked)
     assert resolve_plan(world, plan(), contract()).lock == first.lock
-    assert len(index.ask_uv) == asked
+    assert len(index.asked) == asked
 
 
 def test_another_question_is_another_answer(world, index, tmp_path):
     resolve_plan(world, plan(), contract())
-    asked = len(index.ask_uv)
+    asked = len(index.asked)
     index.add("kestrel", "1.0")
     assert row(resolve_plan(world, plan(), contract(need("kestrel", "*"))), "kestrel")
-    assert len(index.ask_uv) > asked
+    assert len(index.asked) > asked
 
 
 def answers(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "home/.cache/gpuready/answers").glob("*.json"))
 
 
-@pytest.mark.parametrize(
-    "damage", ["", "{", "[1]", '{"schema": 1, "digest": "0", "at": 1, "answer": {"rows": []}}']
-)
+@pytest.mark.parametrize("damage", ["", "{", "[1]", '{"schema": 1, "digest": "0", "at": 1, "answer": {"rows": []}}'])
 def test_a_damaged_answer_is_dropped_and_asked_again(world, tmp_path, damage):
     first = resolve_plan(world, plan(), contract())
     (kept,) = answers(tmp_path)
@@ -104,7 +100,7 @@ def test_an_answer_of_yesterday_is_asked_again(world, index, tmp_path):
     kept.write_text(json.dumps(body | {"at": body["at"] - 25 * 3600}))
     index.add("filelock", "5.0")
     world.variables["UV_NO_CACHE"] = "1"
-    assert row(resolve_plan(world, plan(), contract()), "filelock").uv_version == "5.0"
+    assert row(resolve_plan(world, plan(), contract()), "filelock").version == "5.0"
 
 
 def test_without_a_home_it_works_and_keeps_nothing(world, tmp_path):
@@ -125,4 +121,4 @@ def test_nothing_is_left_behind(world, tmp_path):
 
 def test_an_impossible_plan_is_not_asked_about(world, index):
     before = plan().replace(verdict="impossible")
-    assert resolve_plan(world, before, contract()) is before and not index.ask_uv
+    assert resolve_plan(world, before, contract()) is before and not index.asked

@@ -79,7 +79,7 @@ def test_pips_find_links_reach_uv(world, tmp_path):
     config.write_text(f"[global]\nfind-links =\n  {tmp_path}/nowhere\n  {tmp_path}/wheels\n")
     world.variables["PIP_CONFIG_FILE"] = str(config)
     found = resolve_plan(world, plan(), contract(need("kestrel", "*")))
-    assert (row(found, "kestrel").uv_version, row(found, "kestrel").index) == ("7.0", "find-links")
+    assert (row(found, "kestrel").version, row(found, "kestrel").index) == ("7.0", "find-links")
     assert any("nowhere is not there" in note for note in found.notes)
 
 
@@ -98,16 +98,12 @@ def test_an_extra_index_is_asked_only_for_what_the_others_lack(world, index):
     index.add("filelock", "77.0", on="extra")
     world.variables["PIP_EXTRA_INDEX_URL"] = index.url("extra")
     found = resolve_plan(world, plan(), contract(need("private", "*")))
-    assert row(found, "private").uv_version == "1.0" and row(found, "filelock").uv_version == "4.0"
-    assert not [path for path in index.ask_uv if path.startswith("/extra/") and "private" not in path]
+    assert row(found, "private").version == "1.0" and row(found, "filelock").version == "4.0"
+    assert not [path for path in index.asked if path.startswith("/extra/") and "private" not in path]
 
 
 def test_uv_settings_cannot_undo_the_pinning(world):
-    world.variables |= {
-        "UV_NO_SOURCES": "1",
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
-        "UV_TORCH_BACKEND": "cpu",
-    }
+    world.variables |= {"UV_NO_SOURCES": "1", "UV_INDEX_STRATEGY": "unsafe-best-match", "UV_TORCH_BACKEND": "cpu"}
     assert row(resolve_plan(world, plan(), contract()), "torch").index == "cu126"
 
 

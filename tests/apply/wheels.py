@@ -67,10 +67,7 @@ class Bench:
     def alpha(self, version: str) -> Path:
         """A framework with many files, and a second package of the same version."""
         start = {"alpha/__init__.py": f"VERSION = {version!r}\ndef main(): print(VERSION)\n"}
-        pair = [
-            wheel(self.wheels, "alpha", version, start | self.many, "alpha"),
-            wheel(self.wheels, "beta", version),
-        ]
+        pair = [wheel(self.wheels, "alpha", version, start | self.many, "alpha"), wheel(self.wheels, "beta", version)]
         return lock(self.folder / f"{version}.lock", *pair)
 
     @property
@@ -91,12 +88,7 @@ class Bench:
     ) -> subprocess.Popen[str]:
         """The command, started; `before` is run in its process first."""
         code = f"{before}\nfrom gpuready.cli import main\nmain()"
-        pipes = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "text": True,
-        }
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         words = [sys.executable, "-c", code, *argv]
         return subprocess.Popen(words, env=self.env | (env or {}), **(pipes | more))  # type: ignore[call-overload]
 
@@ -118,9 +110,7 @@ class Bench:
             assert not (at / "current").exists(), "a link to an environment without Python"
             return ""
         code = "import alpha, beta; from alpha import part0, part59; assert alpha.VERSION == beta.VERSION; print(alpha.VERSION)"
-        done = subprocess.run(
-            [python, "-I", "-c", code], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}
-        )
+        done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
         assert done.returncode == 0, f"half an environment: {done.stderr}"
         return done.stdout.strip()
 

@@ -130,7 +130,7 @@ def test_a_module_is_one_literal_and_small(name):
 def test_loading_is_cheaper_than_reading_the_toml():
     """The reason for the compact form, as a ratio on one machine in one run."""
     code = "import time; a = time.perf_counter()\n{}\nprint(time.perf_counter() - a)"
-    quick = "from gpuready.catalog import load; load('cuda'); load('torch')"
+    quick = "from gpuready.catalog import load_catalog; load_catalog('cuda'); load_catalog('torch')"
     toml = Path(gpuready.catalog.__file__).parent
     slow = f"import tomllib\nfor n in 'cuda', 'torch': tomllib.load(open('{toml}/' + n + '.toml', 'rb'))"
     if sys.version_info < (3, 11):
@@ -138,9 +138,7 @@ def test_loading_is_cheaper_than_reading_the_toml():
 
     def best(body: str) -> float:
         runs = [
-            subprocess.run(
-                [sys.executable, "-c", code.format(body)], capture_output=True, text=True, check=True
-            )
+            subprocess.run([sys.executable, "-c", code.format(body)], capture_output=True, text=True, check=True)
             for _ in range(5)
         ]
         return min(float(run.stdout) for run in runs)

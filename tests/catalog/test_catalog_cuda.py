@@ -55,9 +55,7 @@ def test_the_newest_cuda_of_a_driver(driver):
     assert cuda.newest_cuda_for_driver(driver) == (whole[-1] if whole else None)
 
 
-@pytest.mark.parametrize(
-    ("driver", "release"), [("610.10.01", "13.3"), ("615.30.02", "13.4"), ("700.1", "13.4")]
-)
+@pytest.mark.parametrize(("driver", "release"), [("610.10.01", "13.3"), ("615.30.02", "13.4"), ("700.1", "13.4")])
 def test_the_newest_cuda_where_nvidia_names_a_branch_only(driver, release):
     assert cuda.newest_cuda_for_driver(driver) == release
 
@@ -108,11 +106,7 @@ def test_a_floor_and_its_source():
 
 
 def test_a_release_is_found_by_its_updates():
-    assert (
-        cuda.find_cuda_release("12.4.127")
-        == cuda.find_cuda_release("12.4.1")
-        == cuda.find_cuda_release("12.4")
-    )
+    assert cuda.find_cuda_release("12.4.127") == cuda.find_cuda_release("12.4.1") == cuda.find_cuda_release("12.4")
     assert cuda.find_cuda_release("12.40") is None
     assert cuda.minimum_driver("12.4.127")[0] == "525.60.13"
 
@@ -172,9 +166,7 @@ def test_the_compat_branches_of_a_release_may_be_unknown():
 def test_compat_never_takes_anything_away():
     for release in cuda.list_cuda_releases():
         for driver in DRIVERS:
-            assert cuda.driver_runs_cuda(driver, release, compat=True) >= cuda.driver_runs_cuda(
-                driver, release
-            )
+            assert cuda.driver_runs_cuda(driver, release, compat=True) >= cuda.driver_runs_cuda(driver, release)
 
 
 # -- targets, compilers, branches ---------------------------------------------------------------------
@@ -204,9 +196,7 @@ def test_what_nvcc_can_build_for(release, capability, can):
     assert (capability in cuda.list_nvcc_targets(release)) is can
 
 
-@pytest.mark.parametrize(
-    ("release", "newest"), [("11.4", 11), ("11.8", 11), ("12.1", 12), ("12.4", 13), ("13.0", 15)]
-)
+@pytest.mark.parametrize(("release", "newest"), [("11.4", 11), ("11.8", 11), ("12.1", 12), ("12.4", 13), ("13.0", 15)])
 def test_the_newest_gcc(release, newest):
     oldest, found, cite = cuda.supported_gcc_range(release)
     assert found == newest and oldest <= 6 and cite

@@ -132,8 +132,7 @@ def test_no_text_is_too_strange(text):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right"),
-    [("h10", "h100"), ("rtx409", "rtx4090"), ("a100-80g", "a100-80gb"), ("rtx6000", "rtx6000ada")],
+    ("wrong", "right"), [("h10", "h100"), ("rtx409", "rtx4090"), ("a100-80g", "a100-80gb"), ("rtx6000", "rtx6000ada")]
 )
 def test_the_nearest_names(wrong, right):
     near = gpus.suggest_gpu_names(wrong)
@@ -147,10 +146,7 @@ def test_nothing_is_near_to_nonsense():
 
 
 def test_names_are_given_once():
-    assert (
-        len(gpus.list_gpu_names()) == len(set(gpus.list_gpu_names()))
-        and "NVIDIA H200" in gpus.list_gpu_names()
-    )
+    assert len(gpus.list_gpu_names()) == len(set(gpus.list_gpu_names())) and "NVIDIA H200" in gpus.list_gpu_names()
 
 
 @pytest.mark.parametrize(

@@ -174,11 +174,7 @@ def test_frameworks():
 
 @pytest.mark.parametrize(
     ("requirement", "parts"),
-    [
-        ("trl>=0.25", ("trl", ">=0.25")),
-        ("vllm", ("vllm", "")),
-        ("Flash_Attn == 2.8.3", ("flash-attn", "== 2.8.3")),
-    ],
+    [("trl>=0.25", ("trl", ">=0.25")), ("vllm", ("vllm", "")), ("Flash_Attn == 2.8.3", ("flash-attn", "== 2.8.3"))],
 )
 def test_split(requirement, parts):
     assert packages.split_requirement(requirement) == parts
@@ -207,9 +203,7 @@ def test_a_declared_fact(key, kind):
     assert facts.find_declaration(key)["type"] == kind
 
 
-@pytest.mark.parametrize(
-    "key", ["gpu.colour", "gpu", "", "package", "package.", "nothing.at.all", "*", "gpu.*"]
-)
+@pytest.mark.parametrize("key", ["gpu.colour", "gpu", "", "package", "package.", "nothing.at.all", "*", "gpu.*"])
 def test_an_undeclared_fact(key):
     assert facts.find_declaration(key) is None
 
@@ -248,21 +242,13 @@ def test_vendors_and_backends():
     assert accelerators.find_accelerator_vendor("NVIDIA")["select_env"] == ["CUDA_VISIBLE_DEVICES"]
     assert accelerators.find_accelerator_vendor("amd")["select_env"][0] == "ROCR_VISIBLE_DEVICES"
     assert accelerators.find_accelerator_vendor("nobody") is None
-    for backend, name in {
-        "cuda": "nvidia",
-        "rocm": "amd",
-        "npu": "huawei",
-        "hpu": "habana",
-        "mps": "apple",
-    }.items():
+    for backend, name in {"cuda": "nvidia", "rocm": "amd", "npu": "huawei", "hpu": "habana", "mps": "apple"}.items():
         assert accelerators.find_vendor_by_backend(backend)["id"] == name
     assert accelerators.find_vendor_by_backend("cpu") is None
 
 
 def test_rocm():
-    assert accelerators.list_rocm_versions("gfx942")[0] == "7.2" and "6.0" in accelerators.list_rocm_versions(
-        "gfx942"
-    )
+    assert accelerators.list_rocm_versions("gfx942")[0] == "7.2" and "6.0" in accelerators.list_rocm_versions("gfx942")
     assert accelerators.list_rocm_versions("gfx1151") == ["7.2"]
     assert accelerators.list_rocm_versions("gfx1") == []
     assert "MI300X" in accelerators.find_gfx_products("gfx942")
@@ -273,15 +259,9 @@ def test_systems_and_their_c_libraries():
     from gpuready.catalog import systems
 
     assert systems.system_glibc("centos", "7") == systems.system_glibc("centos", "7.9") == "2.17"
-    assert (
-        systems.system_glibc("ubuntu", "22.04") == "2.35" and systems.system_glibc("ubuntu", "99.04") is None
-    )
+    assert systems.system_glibc("ubuntu", "22.04") == "2.35" and systems.system_glibc("ubuntu", "99.04") is None
     assert systems.system_glibc("arch", "") is None and systems.find_system("amiga") is None
-    assert {row["kind"] for row in map(systems.find_system, systems.list_systems())} == {
-        "linux",
-        "windows",
-        "darwin",
-    }
+    assert {row["kind"] for row in map(systems.find_system, systems.list_systems())} == {"linux", "windows", "darwin"}
 
 
 def test_every_declared_fact_has_a_probe_that_gives_it():

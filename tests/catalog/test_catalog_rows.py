@@ -77,19 +77,11 @@ def test_all_files_are_of_one_day():
     assert len({DATA[name]["as_of"] for name in NAMES}) == 1
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in NAMES if n not in ("facts", "causes", "aftermath", "bands", "proofs")]
-)
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("facts", "causes", "aftermath", "bands", "proofs")])
 def test_every_row_has_a_source_and_says_whether_it_is_confirmed(name):
     for label, row in every_row(name):
         source = row.get("source")
-        texts = (
-            [source]
-            if isinstance(source, str)
-            else [*source.values()]
-            if isinstance(source, dict)
-            else source
-        )
+        texts = [source] if isinstance(source, str) else [*source.values()] if isinstance(source, dict) else source
         assert texts and all(isinstance(t, str) and len(t) > 5 and t == t.strip() for t in texts), label
         assert isinstance(row["confirmed"], bool), label
 
@@ -140,9 +132,7 @@ def test_what_a_release_adds_and_drops_is_the_difference_of_the_targets():
     found = rows("cuda", "cuda")
     for before, after in itertools.pairwise(found):
         assert set(after.get("added", ())) == set(after["targets"]) - set(before["targets"]), after["version"]
-        assert set(after.get("dropped", ())) == set(before["targets"]) - set(after["targets"]), after[
-            "version"
-        ]
+        assert set(after.get("dropped", ())) == set(before["targets"]) - set(after["targets"]), after["version"]
 
 
 def test_the_rules_and_branches_of_cuda():
@@ -220,9 +210,7 @@ def test_no_short_name_means_two_gpus():
 
 def test_two_cards_of_one_name_have_a_default():
     for name in {
-        r["name"]
-        for r in rows("gpus", "gpu")
-        if [x["name"] for x in rows("gpus", "gpu")].count(r["name"]) > 1
+        r["name"] for r in rows("gpus", "gpu") if [x["name"] for x in rows("gpus", "gpu")].count(r["name"]) > 1
     }:
         same = [row for row in rows("gpus", "gpu") if row["name"] == name]
         assert sum("default_for" in row for row in same) == 1, name
@@ -247,18 +235,10 @@ def test_a_gpu_row(row):
 @pytest.mark.parametrize("row", rows("gpus", "gpu"), ids=lambda r: f"{r['name']}-{r['vram_gib']}")
 def test_the_features_of_a_gpu_follow_its_capability(row):
     capability = versions.major_minor(row["compute_capability"])
-    for feature, least in {
-        "bf16": (8, 0),
-        "tf32": (8, 0),
-        "fp8": (8, 9),
-        "mxfp8": (10, 0),
-        "fp4": (10, 0),
-    }.items():
+    for feature, least in {"bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9), "mxfp8": (10, 0), "fp4": (10, 0)}.items():
         assert (feature in row["features"]) == (capability >= least), feature
     architecture = {6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}.get(capability[0])
-    architecture = architecture or {(7, 0): "Volta", (7, 5): "Turing", (8, 9): "Ada Lovelace"}.get(
-        capability, "Ampere"
-    )
+    architecture = architecture or {(7, 0): "Volta", (7, 5): "Turing", (8, 9): "Ada Lovelace"}.get(capability, "Ampere")
     assert row["arch"] == architecture
 
 
@@ -352,8 +332,4 @@ def test_a_fact_is_well_declared(row):
 
 
 def test_the_families_are_declared():
-    assert {row["key"] for row in rows("facts", "fact") if row["key"].endswith("*")} >= {
-        "package.*",
-        "env.*",
-        "can.*",
-    }
+    assert {row["key"] for row in rows("facts", "fact") if row["key"].endswith("*")} >= {"package.*", "env.*", "can.*"}

@@ -25,12 +25,7 @@ RUNS_ON = {
     "12.0": {"12.0", "12.1"}, "12.1": {"12.1"},
 }  # fmt: skip
 CAPABILITIES = list(RUNS_ON)
-BUILDS = [
-    b
-    for m in ("x86_64", "aarch64")
-    for v in torch.list_torch_releases()
-    for b in torch.list_torch_builds(v, m)
-]
+BUILDS = [b for m in ("x86_64", "aarch64") for v in torch.list_torch_releases() for b in torch.list_torch_builds(v, m)]
 
 
 def sm(capability: str) -> str:
@@ -121,9 +116,7 @@ def test_integrated_gpus_take_common_code_from_cuda_13_2_on():
     assert torch.covers_capability(["sm_80"], "8.7", cuda="13.2")[0] is True
 
 
-@pytest.mark.parametrize(
-    ("code", "device"), list(itertools.product(["9.0", "10.0", "10.3", "12.0"], CAPABILITIES))
-)
+@pytest.mark.parametrize(("code", "device"), list(itertools.product(["9.0", "10.0", "10.3", "12.0"], CAPABILITIES)))
 def test_architecture_code_needs_that_very_gpu(code, device):
     assert torch.covers_capability([sm(code) + "a"], device)[0] is (device == code)
     assert torch.covers_capability([sm(code).replace("sm", "compute") + "a"], device)[0] is (device == code)
@@ -166,10 +159,7 @@ def test_the_spellings_of_build_scripts():
 
 
 def test_why_not_names_what_there_is():
-    assert torch.covers_capability(["sm_80", "sm_90"], "12.0") == (
-        False,
-        "nothing in sm_80 sm_90 runs on 12.0",
-    )
+    assert torch.covers_capability(["sm_80", "sm_90"], "12.0") == (False, "nothing in sm_80 sm_90 runs on 12.0")
     assert torch.covers_capability([], "12.0") == (False, "no architecture is listed")
 
 
@@ -243,13 +233,7 @@ def test_the_wheel_that_carries_ptx_says_so():
 
 def test_aarch64_has_its_own_code_and_its_own_default():
     assert torch.find_torch_build("2.10.0", machine="aarch64") is None, "PyPI serves a CPU build"
-    assert torch.find_torch_build("2.11.0", machine="aarch64").arch == (
-        "sm_80",
-        "sm_90",
-        "sm_100",
-        "sm_110",
-        "sm_120",
-    )
+    assert torch.find_torch_build("2.11.0", machine="aarch64").arch == ("sm_80", "sm_90", "sm_100", "sm_110", "sm_120")
     index_only = torch.find_torch_build("2.10.0", "cu130", "aarch64")
     assert index_only.pypi is False and "sm_110" in index_only.arch
     assert torch.find_torch_build("2.6.0", "cu124", "aarch64") is None
@@ -258,9 +242,9 @@ def test_aarch64_has_its_own_code_and_its_own_default():
 
 def test_a_dgx_spark_has_builds():
     row = gpus.find_gpu("gb10")
-    assert torch.covers_capability(
-        torch.find_torch_build("2.12.0", None, row["host"]).arch, row["compute_capability"]
-    )[0]
+    assert torch.covers_capability(torch.find_torch_build("2.12.0", None, row["host"]).arch, row["compute_capability"])[
+        0
+    ]
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda b: f"{b.version}-{b.variant}-{b.machine}")

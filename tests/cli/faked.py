@@ -30,9 +30,7 @@ def environment(**extra: str) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONPATH": str(HERE / "src"), **extra}
 
 
-def start(
-    *argv: str, body: str = "", env: dict[str, str] | None = None, **options: object
-) -> subprocess.Popen[bytes]:
+def start(*argv: str, body: str = "", env: dict[str, str] | None = None, **options: object) -> subprocess.Popen[bytes]:
     """Start gpuready with the faked workflow; ``body`` may change it."""
     return subprocess.Popen(
         [sys.executable, "-c", PROLOGUE.format(body=body), *argv],

@@ -26,10 +26,7 @@ def folder(tmp_path):
     [
         ("contract diff a/b trl", "a/b does not exist: name a contract in TOML, or a framework such as trl"),
         ("contract show --contract words.txt/x", "words.txt/x does not exist"),
-        (
-            "check transformers --on empty.json",
-            "empty.json is empty; record a machine with `gpuready probe -o FILE`",
-        ),
+        ("check transformers --on empty.json", "empty.json is empty; record a machine with `gpuready probe -o FILE`"),
         ("check --frob", "gpuready check has no flag '--frob'; `gpuready check --help` lists them"),
         ("check --pyhton x", "the nearest is --python"),
         ("help frob", "gpuready has no command 'frob'"),
@@ -49,9 +46,7 @@ def test_a_file_without_a_line_is_not_called_healthy(folder):
     assert run.code == 3 and "nothing was read" in run.out
 
 
-@pytest.mark.parametrize(
-    "text", ["a\x1b[31mred\x1b[0m\b\x07\n" * 40, "\0" * 4000 + "loss 2.1\n" * 9, "Größe\n" * 50]
-)
+@pytest.mark.parametrize("text", ["a\x1b[31mred\x1b[0m\b\x07\n" * 40, "\0" * 4000 + "loss 2.1\n" * 9, "Größe\n" * 50])
 def test_what_terminals_and_crashes_leave_in_a_log_is_text(tmp_path, text):
     for code in ("utf-8", "latin-1", "utf-16"):
         (tmp_path / "train.log").write_bytes(text.encode(code))

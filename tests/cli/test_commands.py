@@ -19,9 +19,7 @@ ERROR = Finding("GPU001", "error", "there is no GPU")
 VERDICTS = {
     "not-ready": Report(Contract("demo", "1.0"), FACTS, (ERROR,)),
     "clear": Report(Contract("other", "2.0"), FACTS),
-    "undecided": Report(
-        Contract("third", "3.0"), FACTS, undecided=(UndecidedRule("GPU002", "error", "It is"),)
-    ),
+    "undecided": Report(Contract("third", "3.0"), FACTS, undecided=(UndecidedRule("GPU002", "error", "It is"),)),
 }
 STORY = {"schema": 1, "code": "GPU001", "name": "no-gpu", "severity": "error", "title": "There is no GPU"}
 STORY |= {"text": "Long.", "reads": ["gpu.count"], "signs": []}
@@ -215,16 +213,12 @@ def test_only_the_machine_itself_can_be_recorded(told, workflow, more):
 
 def test_contract(told, workflow):
     assert told("contract", "list")[1] == "framework  version  variant  page\ndemo       1.0\n"
-    assert json.loads(told("contract", "list", "--json")[1])["contracts"] == [
-        {"framework": "demo", "version": "1.0"}
-    ]
+    assert json.loads(told("contract", "list", "--json")[1])["contracts"] == [{"framework": "demo", "version": "1.0"}]
     assert told("contract", "show", "demo==1.0")[1].startswith("demo 1.0 ")
     assert json.loads(told("contract", "show", "demo", "--json")[1])["framework"] == "demo"
     assert told("contract", "show", "--contract", "c.toml")[0] == 0
     assert told("contract", "diff", "a", "b")[1] == "a -> b\n\nchange  name\nadded   x\n"
-    assert json.loads(told("contract", "diff", "a", "b", "--json")[1])["changes"] == [
-        {"change": "added", "name": "x"}
-    ]
+    assert json.loads(told("contract", "diff", "a", "b", "--json")[1])["changes"] == [{"change": "added", "name": "x"}]
     assert "buy more" in told("contract", "import", "page.md")[1]
     assert json.loads(told("contract", "import", "page.md", "--json")[1])["unplaced"] == [[3, "buy more"]]
     shown = [args for name, args, _ in workflow.calls if name == "contract_show"]

@@ -56,9 +56,7 @@ def bash(place, *words: str, lines: int = 1) -> set[str]:
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0 and not [x for x in done.stderr.splitlines() if "compopt" not in x], (
-        done.stderr
-    )
+    assert done.returncode == 0 and not [x for x in done.stderr.splitlines() if "compopt" not in x], done.stderr
     return {line for line in done.stdout.splitlines() if line}
 
 
@@ -78,10 +76,7 @@ def fish(place, *words: str) -> set[str]:
 
 ASKED = {"bash": bash, "fish": fish}
 SHELLS = [
-    pytest.param(
-        shell,
-        marks=pytest.mark.skipif(not shutil.which(shell), reason=f"{shell} is not installed here"),
-    )
+    pytest.param(shell, marks=pytest.mark.skipif(not shutil.which(shell), reason=f"{shell} is not installed here"))
     for shell in ASKED
 ]
 
@@ -108,9 +103,7 @@ def test_commands_flags_choices_and_names(place, shell):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_flag_of_every_command_is_offered(place, name):
     script = (place / "script.bash").read_text()
-    row = next(
-        line for line in script.splitlines() if line.strip().startswith(f'"{name}") _gpuready_words -')
-    )
+    row = next(line for line in script.splitlines() if line.strip().startswith(f'"{name}") _gpuready_words -'))
     assert {flag.name for flag in COMMANDS[name].flags} <= set(row.split())
     for shell in ("zsh", "fish"):
         text = (place / f"script.{shell}").read_text()

@@ -35,9 +35,7 @@ def test_one_screen(log, capsys):
     assert run(["diagnose", log]) == 1
     out = capsys.readouterr().out
     assert (
-        out.startswith("cuda-oom[MEM001]: ")
-        and "rank 3" in out
-        and "      4> [rank3]: torch.OutOfMemoryError" in out
+        out.startswith("cuda-oom[MEM001]: ") and "rank 3" in out and "      4> [rank3]: torch.OutOfMemoryError" in out
     )
     assert "fix" in out and "gpuready explain MEM001" in out
     assert all(len(line) <= 80 for line in out.splitlines())
@@ -68,9 +66,7 @@ def test_folders_of_ranks(tmp_path, capsys):
         place = tmp_path / "attempt_0" / str(rank)
         place.mkdir(parents=True)
         text = (
-            OOM.replace("[rank3]: ", "")
-            if rank == 2
-            else "RuntimeError: Connection closed by peer [10.0.0.2]:4411\n"
+            OOM.replace("[rank3]: ", "") if rank == 2 else "RuntimeError: Connection closed by peer [10.0.0.2]:4411\n"
         )
         (place / "stderr.log").write_bytes(gzip.compress(text.encode()) if rank == 2 else text.encode())
     (tmp_path / "weights.safetensors").write_bytes(b"\0" * 4096)

@@ -54,9 +54,7 @@ def test_a_conflict_is_shown_and_is_no_failure():
     run = gpuready("env", "axolotl", "--torch", "2.13.0", PYTORCH_ALLOC_CONF="max_split_size_mb:64")
     assert run.code == 0 and "# conflict: PYTORCH_ALLOC_CONF" in run.out
     assert "export PYTORCH_ALLOC_CONF" not in run.out
-    told = gpuready(
-        "env", "axolotl", "--torch", "2.13.0", "--json", PYTORCH_ALLOC_CONF="max_split_size_mb:64"
-    )
+    told = gpuready("env", "axolotl", "--torch", "2.13.0", "--json", PYTORCH_ALLOC_CONF="max_split_size_mb:64")
     clash = json.loads(told.out)["conflicts"][0]
     assert clash["have"] == "max_split_size_mb:64" and clash["wants"] == "expandable_segments:True"
     assert clash["cite"] and clash["by"].startswith("axolotl")
@@ -119,29 +117,12 @@ HOSTILE = st.text(
     max_size=20,
 )
 VALUES = st.lists(HOSTILE, min_size=1, max_size=12)
-NASTY = [
-    "$(touch PWNED)",
-    "`id`",
-    "'; id; '",
-    '"; id',
-    "a\nb\n",
-    "\\",
-    "\\'",
-    "%n %%",
-    "-",
-    "",
-    "\x1b[31m",
-    "\udcff",
-]
+NASTY = ["$(touch PWNED)", "`id`", "'; id; '", '"; id', "a\nb\n", "\\", "\\'", "%n %%", "-", "", "\x1b[31m", "\udcff"]
 
 
 def read_back(argv: list[str], script: str, count: int, cwd) -> list[bytes | None]:
     ran = subprocess.run(
-        [*argv, script.encode("utf-8", "surrogateescape")],
-        env=QUIET,
-        capture_output=True,
-        cwd=cwd,
-        timeout=60,
+        [*argv, script.encode("utf-8", "surrogateescape")], env=QUIET, capture_output=True, cwd=cwd, timeout=60
     )
     assert not ran.stderr, ran.stderr
     pairs = dict(pair.split(b"=", 1) for pair in ran.stdout.split(b"\0") if b"=" in pair)
@@ -253,9 +234,7 @@ def test_a_name_that_is_none_is_refused(shell, name):
         )
 
 
-@pytest.mark.parametrize(
-    "write", [env.bash_export_line, env.fish_set_line, env.docker_env_line, env.systemd_env_line]
-)
+@pytest.mark.parametrize("write", [env.bash_export_line, env.fish_set_line, env.docker_env_line, env.systemd_env_line])
 def test_a_nul_is_refused(write):
     with pytest.raises(ValueError, match="NUL"):
         write("V", "a\0b")

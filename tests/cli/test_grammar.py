@@ -24,13 +24,7 @@ WHAT_IF = {
     "--shm": "SIZE",
     "--python-version": "VERSION",
 }
-RESOLVE = {
-    "--wants": "LIST",
-    "--contract": "FILE",
-    "--source": "DIR",
-    "--find-links": "DIR",
-    "--offline": "",
-}
+RESOLVE = {"--wants": "LIST", "--contract": "FILE", "--source": "DIR", "--find-links": "DIR", "--offline": ""}
 ALWAYS = {"--json": "", "--color": "WHEN"}
 FLEET = {
     "--engine": "ENGINE",
@@ -78,15 +72,7 @@ FROZEN = {
     "prove": (
         (0, 999),
         {"--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE", "--contract": "FILE"}
-        | {
-            "--deadline": "SECONDS",
-            "--jobs": "N",
-            "--list": "",
-            "--strict": "",
-            "-o": "FILE",
-            "-q": "",
-            "-v": "",
-        }
+        | {"--deadline": "SECONDS", "--jobs": "N", "--list": "", "--strict": "", "-o": "FILE", "-q": "", "-v": ""}
         | ALWAYS,
     ),
     "plan": (
@@ -148,8 +134,7 @@ FROZEN = {
     ),
     "diagnose": (
         (0, 99999),
-        {"--for": "FRAMEWORK", "--on": "FILE", "--config": "FILE", "--watch": "FILE", "-q": "", "-v": ""}
-        | ALWAYS,
+        {"--for": "FRAMEWORK", "--on": "FILE", "--config": "FILE", "--watch": "FILE", "-q": "", "-v": ""} | ALWAYS,
     ),
     "diff": ((2, 2), {"--for": "FRAMEWORK"} | ALWAYS),
     "explain": ((0, 1), ALWAYS),
@@ -180,9 +165,7 @@ FROZEN = {
 
 
 def test_the_command_line_is_frozen():
-    table = {
-        name: ((c.least, c.most), {flag.name: flag.takes for flag in c.flags}) for name, c in COMMANDS.items()
-    }
+    table = {name: ((c.least, c.most), {flag.name: flag.takes for flag in c.flags}) for name, c in COMMANDS.items()}
     assert table == FROZEN
 
 
@@ -195,10 +178,7 @@ def test_the_command_line_is_frozen():
         (["--version"], ParsedCommand("version")),
         (["check"], ParsedCommand("check")),
         (["check", "a", "b"], ParsedCommand("check", ("a", "b"))),
-        (
-            ["check", "--strict", "a", "--json"],
-            ParsedCommand("check", ("a",), {"strict": True, "json": True}),
-        ),
+        (["check", "--strict", "a", "--json"], ParsedCommand("check", ("a",), {"strict": True, "json": True})),
         (["check", "a", "--on", "h100x8", "b"], ParsedCommand("check", ("a", "b"), {"on": "h100x8"})),
         (["check", "--on=h100x8"], ParsedCommand("check", (), {"on": "h100x8"})),
         (["check", "--on=-x"], ParsedCommand("check", (), {"on": "-x"})),
@@ -206,10 +186,7 @@ def test_the_command_line_is_frozen():
         (["check", "--on", "a", "--on", "b"], ParsedCommand("check", (), {"on": "b"})),
         (["check", "--", "--on"], ParsedCommand("check", ("--on",))),
         (["check", "--python-version", "3.12"], ParsedCommand("check", (), {"python-version": "3.12"})),
-        (
-            ["check", "--ignore", "A=b=c", "--ignore=D=e"],
-            ParsedCommand("check", (), {"ignore": ["A=b=c", "D=e"]}),
-        ),
+        (["check", "--ignore", "A=b=c", "--ignore=D=e"], ParsedCommand("check", (), {"ignore": ["A=b=c", "D=e"]})),
         (["check", "--color", "never"], ParsedCommand("check", (), {"color": "never"})),
         (["check", "a", "-h"], ParsedCommand("check", help=True)),
         (["run", "--", "a.py", "--json"], ParsedCommand("run", rest=("a.py", "--json"))),
@@ -222,10 +199,7 @@ def test_the_command_line_is_frozen():
             ["fit", "m", "--gradient-checkpointing", "--seq", "8"],
             ParsedCommand("fit", ("m",), {"gradient-checkpointing": True, "seq": "8"}),
         ),
-        (
-            ["fit", "--gradient-checkpointing", "m"],
-            ParsedCommand("fit", ("m",), {"gradient-checkpointing": True}),
-        ),
+        (["fit", "--gradient-checkpointing", "m"], ParsedCommand("fit", ("m",), {"gradient-checkpointing": True})),
         (
             ["fit", "m", "--gradient-checkpointing=reentrant"],
             ParsedCommand("fit", ("m",), {"gradient-checkpointing": "reentrant"}),

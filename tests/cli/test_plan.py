@@ -19,18 +19,7 @@ def document(*words: str) -> tuple[dict, int]:
 def test_the_json_has_the_fields_of_the_issue():
     found, code = document("axolotl", *ON)
     assert code == 0 and found["schema"] == 1 and found["verdict"] == "plan"
-    for key in (
-        "python",
-        "torch",
-        "cuda",
-        "index",
-        "packages",
-        "steps",
-        "because",
-        "conflicts",
-        "fell",
-        "catalog",
-    ):
+    for key in ("python", "torch", "cuda", "index", "packages", "steps", "because", "conflicts", "fell", "catalog"):
         assert key in found
     assert found["packages"]["torch"].startswith(found["torch"].partition("+")[0])
     assert all(isinstance(step["run"], list) for step in found["steps"])
@@ -50,11 +39,7 @@ def test_several_frameworks():
 
 
 def test_the_screen_is_80_columns_and_says_when_the_catalogue_was_true():
-    for words in (
-        ("axolotl", *ON),
-        ("axolotl", *ON, "-v"),
-        ("colossalai", "--on", "rtx5090", "--no-resolve"),
-    ):
+    for words in (("axolotl", *ON), ("axolotl", *ON, "-v"), ("colossalai", "--on", "rtx5090", "--no-resolve")):
         ran = gpuready("plan", *words)
         assert max(map(len, ran.out.splitlines())) <= 80
         assert "by the catalogue of 20" in ran.out
@@ -70,16 +55,8 @@ def test_what_installs_a_plan_has_the_flags_of_the_plan():
     from gpuready.model.plan import LockedPackage, Plan
     from gpuready.render.command_lines import build_check_command, build_install_command
 
-    options = {
-        "on": "h100",
-        "version": "5.17.0",
-        "driver": "550",
-        "capability": ("9.0",),
-        "find-links": ["a", "b"],
-    }
-    one = Plan(
-        "x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(LockedPackage("x", "1"),)
-    )
+    options = {"on": "h100", "version": "5.17.0", "driver": "550", "capability": ("9.0",), "find-links": ["a", "b"]}
+    one = Plan("x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(LockedPackage("x", "1"),))
     words = "--on h100 --driver 550 --find-links a --find-links b --offline -e .venv"
     assert " ".join(build_install_command(one)) == f"gpuready install x==5.17.0:v {words}"
     mended = one.replace(options={"fix": True, "python": "/venv", "wants": "fp8"})

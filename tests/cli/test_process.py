@@ -159,14 +159,7 @@ atexit.register(lambda: sys.stderr.write(" ".join(sorted(set(sys.modules) - befo
 """
     code, _, err = run("check", "-q", body=body)
     loaded = {name for name in err.split() if not name.startswith("gpuready")}
-    assert code == 1 and loaded <= {
-        "__future__",
-        "_signal",
-        "gc",
-        "time",
-        "unicodedata",
-        "encodings.unicode_escape",
-    }
+    assert code == 1 and loaded <= {"__future__", "_signal", "gc", "time", "unicodedata", "encodings.unicode_escape"}
 
 
 def test_help_and_version_do_not_load_the_commands():

@@ -20,9 +20,7 @@ H200 = str(Path(__file__).parents[1] / "machines" / "h200.json")
 def kept(tmp_path_factory):
     """Files of the other commands."""
     folder = tmp_path_factory.mktemp("kept")
-    (folder / "bench.json").write_text(
-        documents.format_json_document(bench.bench_json_fields(pages.benched()))
-    )
+    (folder / "bench.json").write_text(documents.format_json_document(bench.bench_json_fields(pages.benched())))
     (folder / "proofs.json").write_text(prove.evidence_document(pages.evidence()))
     (folder / "fleet.json").write_text(documents.format_json_document(pages.fleet(64).fields()))
     return folder
@@ -30,10 +28,7 @@ def kept(tmp_path_factory):
 
 def test_one_file_and_the_verdict(tmp_path):
     run = gpuready("report", "transformers", "--on", H200, cwd=tmp_path)
-    assert (run.code, run.out) == (
-        0,
-        "transformers 5.17.0: clear\n",
-    ) and "wrote gpuready-report.html" in run.err
+    assert (run.code, run.out) == (0, "transformers 5.17.0: clear\n") and "wrote gpuready-report.html" in run.err
     page = (tmp_path / "gpuready-report.html").read_text()
     assert page.startswith("<!doctype html>") and "NVIDIA H200" in page
     again = gpuready("report", "transformers", "--on", H200, "--driver", "470.1", cwd=tmp_path)
@@ -48,9 +43,7 @@ def test_a_file_that_is_no_report_is_spared(tmp_path):
     assert run.code == 2 and run.err.count("\n") == 1 and "is no report of gpuready" in run.err
     assert "years of work" in (tmp_path / "thesis.html").read_text()
     assert gpuready("report", "transformers", "--on", H200, "-o", ".", cwd=tmp_path).code == 2
-    assert (
-        gpuready("report", "transformers", "--on", H200, "-o", "no/such/folder.html", cwd=tmp_path).code == 2
-    )
+    assert gpuready("report", "transformers", "--on", H200, "-o", "no/such/folder.html", cwd=tmp_path).code == 2
 
 
 def test_every_part_from_its_file(tmp_path, kept):
@@ -103,9 +96,7 @@ def test_proofs_of_this_machine_are_counted(tmp_path):
     facts = machine_facts.read_recording(H200)
     keys = ("gpu.name", "gpu.uuid", "driver.version", "package.torch")
     machine = {key: facts.value_if_known(key) for key in keys}
-    broken = ProofResult(
-        "training-step", "failed", "the loss is nan", "cuda:0", capability=("training-step",)
-    )
+    broken = ProofResult("training-step", "failed", "the loss is nan", "cuda:0", capability=("training-step",))
     good = ProofRecord(facts.host, "/opt/python", (broken,), machine=json.loads(json.dumps(machine)))
     (tmp_path / "e.json").write_text(prove.evidence_document(good.with_digest()))
     told = json.loads(
@@ -131,16 +122,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, flag):
     for text in BAD:
         (tmp_path / "x.json").write_text(text, encoding="latin-1")
         code = run_command_line(
-            [
-                "report",
-                "transformers",
-                "--on",
-                "h100",
-                flag,
-                str(tmp_path / "x.json"),
-                "-o",
-                str(tmp_path / "p.html"),
-            ]
+            ["report", "transformers", "--on", "h100", flag, str(tmp_path / "x.json"), "-o", str(tmp_path / "p.html")]
         )
         assert code == 2, text
     assert (

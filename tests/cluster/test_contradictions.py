@@ -12,13 +12,7 @@ from tests.cluster.environments import OMPI, SLURM, TORCH, problems
 
 def test_arguments_win():
     found = discover_rendezvous(SLURM, arguments={"rank": 1, "world_size": 2, "host": "[::1]", "port": 4000})
-    assert (found.rank, found.world_size, found.address, found.port, found.launcher) == (
-        1,
-        2,
-        "::1",
-        4000,
-        "arguments",
-    )
+    assert (found.rank, found.world_size, found.address, found.port, found.launcher) == (1, 2, "::1", 4000, "arguments")
     assert found.local_rank is None
 
 
@@ -29,11 +23,7 @@ def test_the_local_rank_of_a_launcher_that_agrees_is_taken():
 
 def test_arguments_that_are_wrong():
     said = problems({}, given={"rank": -1, "world_size": 2, "host": "a b", "port": 70000})
-    assert (
-        "the argument rank is -1" in said
-        and "the argument host" in said
-        and "the argument port is 70000" in said
-    )
+    assert "the argument rank is -1" in said and "the argument host" in said and "the argument port is 70000" in said
 
 
 # -- several launchers --------------------------------------------------------------------------------
@@ -56,10 +46,7 @@ def test_a_launcher_that_was_started_by_another(outer):
 
 def test_launchers_that_contradict_each_other():
     odd = (
-        SLURM
-        | {"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"}
-        | OMPI
-        | {"OMPI_COMM_WORLD_SIZE": "3"}
+        SLURM | {"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"} | OMPI | {"OMPI_COMM_WORLD_SIZE": "3"}
     )
     said = problems(TORCH | odd)
     first, *table = said.split("\n")
@@ -73,9 +60,7 @@ def test_launchers_that_contradict_each_other():
 
 def test_ranks_that_look_like_nodes():
     tasks = SLURM | {"SLURM_PROCID": "5", "SLURM_NODEID": "2", "SLURM_NNODES": "3"}
-    said = problems(
-        tasks | {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
-    )
+    said = problems(tasks | {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "1"})
     assert "numbers of nodes, as ROLL means them" in said
 
 
@@ -110,9 +95,7 @@ def test_a_number_that_is_none(name, value):
 
 
 def test_all_problems_at_once():
-    said = problems(
-        {"RANK": "x", "WORLD_SIZE": "0", "LOCAL_RANK": "-1", "MASTER_ADDR": "a b", "MASTER_PORT": "0"}
-    )
+    said = problems({"RANK": "x", "WORLD_SIZE": "0", "LOCAL_RANK": "-1", "MASTER_ADDR": "a b", "MASTER_PORT": "0"})
     for name in ("RANK is 'x'", "WORLD_SIZE is 0", "LOCAL_RANK is '-1'", "MASTER_ADDR", "MASTER_PORT is 0"):
         assert name in said
     assert "not set" not in said

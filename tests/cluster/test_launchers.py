@@ -17,11 +17,7 @@ def test_nothing_set_is_one_process():
 
 
 def test_torchrun():
-    more = {
-        "TORCHELASTIC_RUN_ID": "run-1",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RESTART_COUNT": "2",
-    }
+    more = {"TORCHELASTIC_RUN_ID": "run-1", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2"}
     found = discover_rendezvous(TORCH | more)
     assert (found.rank, found.world_size, found.local_rank, found.local_world_size) == (3, 4, 1, 2)
     assert (found.node, found.nodes, found.address, found.port) == (1, 2, "gpu-0", 29500)
@@ -30,10 +26,7 @@ def test_torchrun():
 
 def test_the_run_of_torchrun_that_has_no_name_and_gpureadys_own():
     assert discover_rendezvous(TORCH | {"TORCHELASTIC_RUN_ID": "none"}).run_id == ""
-    assert (
-        discover_rendezvous(TORCH | {"TORCHELASTIC_RUN_ID": "none", "GPUREADY_RUN_ID": "mine"}).run_id
-        == "mine"
-    )
+    assert discover_rendezvous(TORCH | {"TORCHELASTIC_RUN_ID": "none", "GPUREADY_RUN_ID": "mine"}).run_id == "mine"
 
 
 def test_slurm_with_what_it_works_out():
@@ -42,8 +35,7 @@ def test_slurm_with_what_it_works_out():
     assert (found.node, found.nodes, found.hosts) == (2, 3, ("gpu01", "gpu02", "gpu03"))
     assert (found.address, found.launcher, found.run_id) == ("gpu01", "slurm", "77.0")
     assert (
-        found.port
-        == discover_rendezvous(SLURM | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}).port
+        found.port == discover_rendezvous(SLURM | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}).port
     )
     assert found.port != discover_rendezvous(SLURM | {"SLURM_JOB_ID": "78"}).port
     assert found.describe_expected_rank(4) == "rank 4 (expected on gpu03, local rank 0, srun task 4)"
@@ -67,9 +59,7 @@ def test_the_step_of_slurm_is_nearer_than_the_job():
 
 def test_uneven_nodes_of_slurm():
     found = discover_rendezvous(SLURM | {"SLURM_TASKS_PER_NODE": "3,2,1", "SLURM_LOCALID": "0"})
-    assert found.local_world_size == 1 and "expected on gpu02, local rank 1" in found.describe_expected_rank(
-        4
-    )
+    assert found.local_world_size == 1 and "expected on gpu02, local rank 1" in found.describe_expected_rank(4)
 
 
 HYDRA = "MPIR_CVAR_CH3_INTERFACE_HOSTNAME=vm MPI_LOCALNRANKS=2 MPI_LOCALRANKID={local} PMI_FD={file} PMI_RANK={rank} PMI_SIZE=4"
@@ -82,12 +72,7 @@ def test_the_variables_of_a_real_hydra():
         environ = dict(word.split("=", 1) for word in words) | {"MASTER_ADDR": "vm", "MASTER_PORT": "1234"}
         found = discover_rendezvous(environ)
         assert (found.launcher, found.rank, found.world_size) == ("mpich", rank, 4)
-        assert (found.local_rank, found.local_world_size, found.node, found.nodes) == (
-            rank % 2,
-            2,
-            rank // 2,
-            2,
-        )
+        assert (found.local_rank, found.local_world_size, found.node, found.nodes) == (rank % 2, 2, rank // 2, 2)
 
 
 @pytest.mark.parametrize("environ", [OMPI, MPICH | {"MASTER_PORT": "1234"}], ids=["openmpi", "mpich"])

@@ -51,15 +51,13 @@ NAMES = [
     "GROUP_RANK",
     "GPUREADY_RUN_ID",
 ]
-VALUES = st.sampled_from(
-    ["0", "1", "2", "8", "", "x", "-1", "n[1-2]", "2(x2)", "127.0.0.1", "29500"]
-) | st.text(max_size=8)
+VALUES = st.sampled_from(["0", "1", "2", "8", "", "x", "-1", "n[1-2]", "2(x2)", "127.0.0.1", "29500"]) | st.text(
+    max_size=8
+)
 
 
 @given(
-    st.dictionaries(st.sampled_from(NAMES), VALUES),
-    st.sampled_from([None, *LAUNCHERS]),
-    st.sampled_from(["", "roll"]),
+    st.dictionaries(st.sampled_from(NAMES), VALUES), st.sampled_from([None, *LAUNCHERS]), st.sampled_from(["", "roll"])
 )
 def test_whatever_is_set_there_is_an_answer_that_holds_together(environ, launcher, framework):
     try:
@@ -70,16 +68,14 @@ def test_whatever_is_set_there_is_an_answer_that_holds_together(environ, launche
     assert 0 <= found.rank < found.world_size
     assert found.local_rank is None or found.local_rank >= 0
     assert not found.local_world_size or (found.local_rank or 0) < found.local_world_size <= found.world_size
-    assert found.world_size == 1 or (
-        1 <= found.port <= 65535 and found.address.strip() == found.address != ""
-    )
+    assert found.world_size == 1 or (1 <= found.port <= 65535 and found.address.strip() == found.address != "")
     assert found.describe_expected_rank(found.rank).startswith(f"rank {found.rank}")
     assert Rendezvous.from_json(found.to_json()) == found
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.data())
 def test_every_rank_of_torchrun_finds_its_place(nodes, each, data):
-    rank = data.draw_machine(st.integers(0, nodes * each - 1))
+    rank = data.draw(st.integers(0, nodes * each - 1))
     found = discover_rendezvous({"RANK": str(rank), "LOCAL_RANK": str(rank % each), "WORLD_SIZE": str(nodes * each), "LOCAL_WORLD_SIZE": str(each), "MASTER_ADDR": "a", "MASTER_PORT": "1"})  # fmt: skip
     assert (found.node, found.nodes) == (rank // each, nodes)
 

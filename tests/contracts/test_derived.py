@@ -48,9 +48,7 @@ def test_the_pins_are_those_of_the_metadata():
 
 def test_it_says_what_it_stands_on():
     one = contract_from_metadata("peft", "0.19.1", PEFT, None)
-    assert (
-        one.says == METADATA_ONLY_NOTE == "no contract of its own: judged by the pins of its metadata alone"
-    )
+    assert one.says == METADATA_ONLY_NOTE == "no contract of its own: judged by the pins of its metadata alone"
     assert one.name == "peft 0.19.1" and one.distribution == "peft" and "METADATA" in one.origin
 
 
@@ -68,9 +66,7 @@ def test_only_what_stands_on_torch_is_for_gpus():
 def test_no_gpu_is_no_fault_of_a_package_that_wants_none():
     bare = {"gpu.count": 0, "gpu.visible": (), "platform.name": "cpu", "package.torch": None}
     world = facts(H100 | bare | {"package.requests": "2.32.0", "package.idna": "3.1"})
-    plain = judge(
-        rules.load_all_rules(), world, contract_from_metadata("requests", "2.32.0", ["idna>=2"], None)
-    )
+    plain = judge(rules.load_all_rules(), world, contract_from_metadata("requests", "2.32.0", ["idna>=2"], None))
     assert [f.code for f in plain.findings if f.severity == "error"] == []
     gpu = judge(rules.load_all_rules(), world, contract_from_metadata("requests", "2.32.0", ["torch"], None))
     assert {"GPU001", "PKG002"} <= {f.code for f in gpu.findings}
@@ -82,11 +78,7 @@ def test_a_distribution_that_requires_nothing_asks_for_nothing():
 
 def test_a_line_that_stands_there_twice_counts_once():
     one = contract_from_metadata("a", "1", ["rich", "rich", "x>=1", "x<2"], None)
-    assert [(n.key, n.want) for n in one.needs] == [
-        ("package.rich", "*"),
-        ("package.x", ">=1"),
-        ("package.x", "<2"),
-    ]
+    assert [(n.key, n.want) for n in one.needs] == [("package.rich", "*"), ("package.x", ">=1"), ("package.x", "<2")]
 
 
 @given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=20))
@@ -118,9 +110,7 @@ def test_a_python_that_is_no_specifier_is_passed_over(python):
 )
 def test_the_version_asked_for_is_needed(version, wanted):
     one = pin_exact_version(Contract("kite", version, distribution="kite-ml"), version, None)
-    assert one.needs[0] == Requirement(
-        "package.kite-ml", wanted, "", "required", f"kite=={version} was asked for"
-    )
+    assert one.needs[0] == Requirement("package.kite-ml", wanted, "", "required", f"kite=={version} was asked for")
     want.check_want(wanted, "version")
 
 
@@ -136,9 +126,7 @@ def test_the_version_asked_for_is_needed(version, wanted):
 )
 def test_it_says_so_where_another_one_is_installed(installed, says):
     assert pin_exact_version(Contract("kite", "1.2", distribution="kite-ml"), "1.2", installed).says == says
-    both = pin_exact_version(
-        Contract("kite", "1.2", distribution="kite-ml", says="first"), "1.2", installed
-    ).says
+    both = pin_exact_version(Contract("kite", "1.2", distribution="kite-ml", says="first"), "1.2", installed).says
     assert both == (f"first; {says}" if says else "first")
 
 
@@ -156,9 +144,7 @@ def test_another_installed_version_is_an_error_in_plain_words():
 
 
 def test_markers_are_read_for_the_patient():
-    known = Facts(
-        [Fact("python.version", "3.10.14"), Fact("os.system", "linux"), Fact("os.arch", "aarch64")], "there"
-    )
+    known = Facts([Fact("python.version", "3.10.14"), Fact("os.system", "linux"), Fact("os.arch", "aarch64")], "there")
     assert marker_environment(known) == {
         "python_version": "3.10",
         "python_full_version": "3.10.14",
@@ -167,11 +153,7 @@ def test_markers_are_read_for_the_patient():
         "platform_system": "Linux",
         "os_name": "posix",
     }
-    lines = [
-        "old; python_version < '3.11'",
-        "new; python_version >= '3.11'",
-        "arm; platform_machine == 'aarch64'",
-    ]
+    lines = ["old; python_version < '3.11'", "new; python_version >= '3.11'", "arm; platform_machine == 'aarch64'"]
     assert set(pins(contract_from_metadata("a", "1", lines, None, marker_environment(known)))) == {
         "package.old",
         "package.arm",
@@ -183,9 +165,7 @@ def test_what_is_not_known_of_the_patient_is_left_out():
     assert marker_environment(dark) == {}
 
 
-@pytest.mark.parametrize(
-    ("system", "named"), [("darwin", "darwin"), ("windows", "win32"), ("linux", "linux")]
-)
+@pytest.mark.parametrize(("system", "named"), [("darwin", "darwin"), ("windows", "win32"), ("linux", "linux")])
 def test_systems_have_their_names_in_markers(system, named):
     assert marker_environment(Facts([Fact("os.system", system)]))["sys_platform"] == named
 

@@ -73,8 +73,6 @@ def test_turned_round_it_tells_the_opposite():
 
 
 def test_it_sees_what_changed_between_real_versions():
-    changed = rows(
-        contracts.load_contract("transformers", "5.0"), contracts.load_contract("transformers", "5.22")
-    )
+    changed = rows(contracts.load_contract("transformers", "5.0"), contracts.load_contract("transformers", "5.22"))
     assert changed["changed", "needs", "package.torch"] == (">=2.2, required", ">=2.6, required")
     assert changed["changed", "needs", "python.version"] == (">=3.10, required", ">=3.11, required")

@@ -28,7 +28,7 @@ def contract(name):
 
 
 def asked(name, key, condition="", level="required"):
-    return [n.want for n in contract(name).wants(key) if (n.when, n.level) == (condition, level)]
+    return [n.want for n in contract(name).requirements_for(key) if (n.when, n.level) == (condition, level)]
 
 
 def findings(name, **changed):
@@ -56,7 +56,7 @@ def test_the_version_stands_in_every_citation_of_the_metadata(name):
     """A pin is cited from the release that was read, not from another."""
     one = contract(name)
     line = one.version if one.version.count(".") > 1 else f"{one.version}."
-    for need in one.wants("package.*"):
+    for need in one.requirements_for("package.*"):
         if "METADATA" in need.cite and not need.cite.startswith("unsloth-zoo"):
             assert need.cite.startswith(f"{one.distribution} {line}"), need
 
@@ -175,7 +175,7 @@ def test_an_engine_is_asked_for_only_with_its_extra():
         return {
             n.key
             for key in keys
-            for n in one.wants(key)
+            for n in one.requirements_for(key)
             if n.level == "required" and when.condition_applies(n.when, known)
         }
 

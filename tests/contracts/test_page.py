@@ -71,10 +71,7 @@ def test_requirements_whose_cells_have_run_together(kestrel):
     assert needs(contract, "os.system") == [("linux", "", "required")]
     assert needs(contract, "python.version") == [(">=3.9", "", "required")]
     assert needs(contract, "gpu.count") == [(">=1", "", "required")]
-    assert needs(contract, "gpu.capability") == [
-        (">=7.5", "", "required"),
-        (">=8.0", "wants=bf16", "required"),
-    ]
+    assert needs(contract, "gpu.capability") == [(">=7.5", "", "required"), (">=8.0", "wants=bf16", "required")]
     assert needs(contract, "toolkit.version") == [("*", "", "required")]
     assert needs(contract, "toolkit.nvcc") == [("*", "", "required")]
     assert needs(contract, "nccl.version") == [("*", "gpus>1", "required")]
@@ -93,10 +90,7 @@ def test_sizes_levels_and_conditions(sourdough):
         (">=32GB", "model>=9b", "recommended"),
     ]
     assert needs(contract, "gpu.capability") == [(">=9.0", "wants=fp8", "required")]
-    assert needs(contract, "torch.cuda") == [
-        (">=12.2", "", "required"),
-        (">=12.8", "wants=sglang", "required"),
-    ]
+    assert needs(contract, "torch.cuda") == [(">=12.2", "", "required"), (">=12.8", "wants=sglang", "required")]
     assert needs(contract, "cudnn.version") == [(">=9.0.1", "", "required")]
     assert needs(contract, "disk.free") == [(">=80GB", "", "required")]
     assert needs(contract, "disk.rotational") == [("false", "", "recommended")]
@@ -136,9 +130,7 @@ def test_packages(kestrel, sourdough, lighthouse):
         (">=2.1", "wants=torch-compile", "required"),
     ]
     assert not [
-        n.key
-        for n in dough.needs
-        if n.key in ("package.cuda-toolkit", "package.nccl", "package.nvidia-driver")
+        n.key for n in dough.needs if n.key in ("package.cuda-toolkit", "package.nccl", "package.nvidia-driver")
     ]
 
 
@@ -177,11 +169,7 @@ def test_errors_whose_cells_have_run_together(kestrel, sourdough):
             "The toolkit has another major version than the CUDA of torch",
             "Install a toolkit of the same major version",
         ),
-        (
-            "KESTREL_NATIVE asks for a compiler",
-            "Building without g++ on the path",
-            "Install g++ 11 or newer",
-        ),
+        ("KESTREL_NATIVE asks for a compiler", "Building without g++ on the path", "Install g++ 11 or newer"),
     ]
     assert [(e.message, e.cause, e.fix) for e in sourdough[0].errors] == [
         ("CUDA out of memory", "Dough too large for the GPU", "Reduce the batch, or knead in halves"),
@@ -232,9 +220,7 @@ def test_a_principle_is_steps_in_order():
 def test_code_evidence_stays_with_its_caption(kestrel, sourdough, lighthouse):
     assert any(n.startswith("The guard of the installer") and "does not fly" in n for n in kestrel[0].notes)
     assert any(n.startswith("vLLM empties the allocator") and "os.environ" in n for n in sourdough[0].notes)
-    assert any(
-        n.startswith("Where the lamp is chosen") and 'lamp = "bright"' in n for n in lighthouse[0].notes
-    )
+    assert any(n.startswith("Where the lamp is chosen") and 'lamp = "bright"' in n for n in lighthouse[0].notes)
 
 
 def test_features_that_a_page_speaks_of_become_capabilities(kestrel, sourdough):

@@ -17,21 +17,7 @@ def test_a_page_that_is_too_large_is_refused():
         import_page("x\n" * (1 << 20), "big.txt")
 
 
-SLOW = [
-    "[[",
-    "environment variables (",
-    "a ",
-    "`",
-    "CUDA ",
-    "1GB ",
-    "(",
-    "''",
-    "Linux ",
-    "- ",
-    "| ",
-    "A_",
-    "'A_B'",
-]
+SLOW = ["[[", "environment variables (", "a ", "`", "CUDA ", "1GB ", "(", "''", "Linux ", "- ", "| ", "A_", "'A_B'"]
 
 
 @pytest.mark.parametrize("scrap", SLOW)
@@ -69,9 +55,7 @@ def test_what_is_no_page_is_refused_with_what_one_looks_like(text, says):
 
 
 def test_what_stands_before_the_first_heading_is_listed_unless_a_site_puts_it_there():
-    head = (
-        "Jump to content\n\nAsk Atlas anything\n\nRead me first\n\nEnvironment:A Kiosk CUDA\n\nFrom Atlas\n"
-    )
+    head = "Jump to content\n\nAsk Atlas anything\n\nRead me first\n\nEnvironment:A Kiosk CUDA\n\nFrom Atlas\n"
     text = f"{head}Last Updated 2031-01-01\nNeeds luck\n\nOverview\n\nA kiosk.\n"
     contract, unplaced = import_page(text, "kiosk.txt")
     assert unplaced == [(5, "Read me first"), (11, "Needs luck")] and contract.notes == ("A kiosk.",)

@@ -24,20 +24,13 @@ def contract(name):
 
 
 def asked(name, key, when="", level=None):
-    return [n.want for n in contract(name).wants(key) if n.when == when and level in (None, n.level)]
+    return [n.want for n in contract(name).requirements_for(key) if n.when == when and level in (None, n.level)]
 
 
 def test_every_framework_and_variant_is_there():
     variants = ["torch260-vllm", "torch260-sglang", "torch260-diffsynth", "torch280-vllm", "torch280-sglang"]
     variants += ["torch291-vllm", "torch2100-vllm", "torch2100-vllm-amd", "page"]
-    expected = {
-        "transformers-5.0",
-        "transformers-5.22",
-        "axolotl-0.14",
-        "axolotl-0.18",
-        "axolotl-0.21",
-        "roll-0.3.0",
-    }
+    expected = {"transformers-5.0", "transformers-5.22", "axolotl-0.14", "axolotl-0.18", "axolotl-0.21", "roll-0.3.0"}
     expected |= {"colossalai-0.5.0", "colossalai-0.5.0-page"} | {f"roll-0.3.0-{v}" for v in variants}
     expected |= {"vllm-0.32", "sglang-0.5.23", "trl-1.16", "verl-0.9.1", "deepspeed-0.19", "unsloth-2026.10"}
     expected |= {"llama-factory-0.9.5"}
@@ -56,8 +49,7 @@ def test_every_row_is_cited(name):
     for table in ("needs", "capabilities", "variables", "errors"):
         for row in getattr(one, table):
             assert re.search(
-                r"\w\.\w+:\d|METADATA:\d|PKG-INFO:\d|environment page|\.py|\.toml|\.whl|resolve|README",
-                row.cite,
+                r"\w\.\w+:\d|METADATA:\d|PKG-INFO:\d|environment page|\.py|\.toml|\.whl|resolve|README", row.cite
             ), row
     assert all(step.note for step in one.steps)
     assert one.origin and one.title and one.platforms and one.notes
@@ -102,7 +94,7 @@ def test_codes_are_codes_of_the_ledger(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gpu_is_required_and_cuda_is_to_be_proved(name):
     one = contract(name)
-    assert [n.want for n in one.wants("gpu.count") if n.level == "required"] == [">=1"]
+    assert [n.want for n in one.requirements_for("gpu.count") if n.level == "required"] == [">=1"]
     assert [c.name for c in one.capabilities if c.level == "required"] == ["cuda"]
 
 
@@ -180,7 +172,7 @@ def test_axolotl_picks_xformers_by_torch_as_its_installer_did():
 
     def xformers(torch):
         facts = Facts([Fact("package.torch", torch), Fact("os.arch", "x86_64"), Fact("os.system", "linux")])
-        return [n.want for n in one.wants("package.xformers") if when.condition_applies(n.when, facts)]
+        return [n.want for n in one.requirements_for("package.xformers") if when.condition_applies(n.when, facts)]
 
     assert xformers("2.7.0+cu126") == [">=0.0.23.post1", "==0.0.30"]
     assert xformers("2.7.1") == [">=0.0.23.post1", "==0.0.31"]
@@ -189,7 +181,7 @@ def test_axolotl_picks_xformers_by_torch_as_its_installer_did():
 
 
 def test_rolls_variants_share_what_is_common():
-    common = {n.key for n in contract("roll-0.3.0").wants("package.*")}
+    common = {n.key for n in contract("roll-0.3.0").requirements_for("package.*")}
     for name in NAMES:
         if name.startswith("roll-0.3.0-torch"):
             assert common <= {n.key for n in contract(name).wants("package.*")}, name

@@ -139,9 +139,7 @@ def test_each_fault_is_named_by_file_table_and_key(write, old, new, told):
 
 
 def test_all_faults_are_told_at_once_in_one_line(write):
-    text = (
-        GOOD.replace("package.torch", "package.Torch").replace(">=16GB", "plenty").replace('"ask"', '"now"')
-    )
+    text = GOOD.replace("package.torch", "package.Torch").replace(">=16GB", "plenty").replace('"ask"', '"now"')
     message = refusal(write(text))
     assert message.count("mine.toml, [[") == 3 and "\n" not in message
     assert message.count("; mine.toml, [[") == 2
@@ -206,9 +204,7 @@ def test_bombs_are_refused_at_once(write, bomb):
 
 
 def test_dots_and_brackets_inside_text_are_only_text(write):
-    text = GOOD.replace('"It flies."', '"' + "a.b." * 40 + "[" * 40 + '"').replace(
-        '"Kite"', "'''x.y.z.x.y.z.x.y.z'''"
-    )
+    text = GOOD.replace('"It flies."', '"' + "a.b." * 40 + "[" * 40 + '"').replace('"Kite"', "'''x.y.z.x.y.z.x.y.z'''")
     assert (
         contracts.read_contract_file(write(text + "# a.b.c.d.e.f.g.h.i.j = [[[[[[[[[[ '\n")).title
         == "x.y.z.x.y.z.x.y.z"

@@ -10,9 +10,7 @@ from packaging.version import Version
 
 from gpuready.contracts import want
 
-VERSIONS = st.builds(
-    lambda parts: ".".join(map(str, parts)), st.lists(st.integers(0, 30), min_size=1, max_size=4)
-)
+VERSIONS = st.builds(lambda parts: ".".join(map(str, parts)), st.lists(st.integers(0, 30), min_size=1, max_size=4))
 CLAUSES = st.builds(str.__add__, st.sampled_from([">=", "<=", "==", "!=", ">", "<"]), VERSIONS)
 WANTS = st.lists(st.lists(CLAUSES, min_size=1, max_size=3).map(",".join), min_size=1, max_size=3)
 

@@ -69,9 +69,7 @@ def test_a_condition_reads_the_job_and_the_machine(condition, facts, answer):
     assert when.condition_applies(condition, machine(**facts)) is answer
 
 
-@pytest.mark.parametrize(
-    "condition", ["gpus>1", "platform=cuda", "python>=3.11", "arch=x86_64", "os.name=ubuntu"]
-)
+@pytest.mark.parametrize("condition", ["gpus>1", "platform=cuda", "python>=3.11", "arch=x86_64", "os.name=ubuntu"])
 def test_what_nobody_could_see_is_unknown_and_not_false(condition):
     with pytest.raises(UnknownFactError):
         when.condition_applies(condition, machine())
@@ -86,9 +84,7 @@ def test_an_unreadable_job_is_unknown_but_a_silent_one_is_not():
 
 def test_packages_are_as_unknown_as_their_listing():
     with pytest.raises(UnknownFactError):
-        when.condition_applies(
-            "torch>=2.9", Facts([Fact("python.packages", None, gap="site-packages cannot be read")])
-        )
+        when.condition_applies("torch>=2.9", Facts([Fact("python.packages", None, gap="site-packages cannot be read")]))
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,7 @@ def steps(mine, reference, a, b, count=5):
 def laid_out(kind):
     """Plain tensors, one with channels last, one that is a strided view, one transposed."""
     found = [torch.randn(shape).to(kind).requires_grad_() for shape in SHAPES]
-    found.append(
-        torch.randn(4, 3, 5, 5).to(kind).contiguous(memory_format=torch.channels_last).requires_grad_()
-    )
+    found.append(torch.randn(4, 3, 5, 5).to(kind).contiguous(memory_format=torch.channels_last).requires_grad_())
     found.append(torch.randn(20, 30).to(kind)[::2, ::3].requires_grad_())
     found.append(torch.randn(20, 30).to(kind).t().requires_grad_())
     return found
@@ -54,11 +52,7 @@ reference, theirs = twin(mine, torch.float64), twin(mine)
 a = CPUAdam(mine, **SETTINGS)
 told["float64"] = steps(mine, reference, a, torch.optim.AdamW(reference, **SETTINGS))
 kernel = a._kernel
-told["how"], told["flavour"], told["threaded"] = (
-    kernel.loaded.how,
-    kernel.instruction_set(),
-    kernel.has_openmp(),
-)
+told["how"], told["flavour"], told["threaded"] = (kernel.loaded.how, kernel.instruction_set(), kernel.has_openmp())
 mine, theirs = laid_out(torch.float32), None
 theirs = twin(mine)
 told["torch"] = steps(mine, theirs, CPUAdam(mine, **SETTINGS), torch.optim.AdamW(theirs, **SETTINGS))
@@ -110,17 +104,9 @@ for kind, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
             continue
         right = numbers.to(kind)
         same = (
-            (m.view(torch.int16) == right.view(torch.int16))
-            | (m.isnan() & right.isnan())
-            | ((m == 0) & (right == 0))
+            (m.view(torch.int16) == right.view(torch.int16)) | (m.isnan() & right.isnan()) | ((m == 0) & (right == 0))
         )
-        assert bool(same.all()), (
-            name,
-            flavour,
-            numbers[~same][:5],
-            m[~same][:5],
-            right[~same][:5],
-        )
+        assert bool(same.all()), (name, flavour, numbers[~same][:5], m[~same][:5], right[~same][:5])
         told["conversions"] += int(same.sum())
 
 # A checkpoint goes both ways, and states in float32 stay so.
@@ -131,9 +117,7 @@ a.step()
 other = CPUAdam(twin(mine), state_dtype=torch.float32)
 other.load_state_dict(copy.deepcopy(a.state_dict()))
 kept = next(iter(other.state.values()))
-told["kept"] = kept["exp_avg"].dtype == torch.float32 and torch.equal(
-    kept["exp_avg"], a.state[mine[0]]["exp_avg"]
-)
+told["kept"] = kept["exp_avg"].dtype == torch.float32 and torch.equal(kept["exp_avg"], a.state[mine[0]]["exp_avg"])
 mine, theirs = [torch.randn(50).requires_grad_()], None
 theirs = twin(mine)
 b = torch.optim.AdamW(theirs, **SETTINGS)

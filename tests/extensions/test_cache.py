@@ -62,9 +62,7 @@ class Desk:
     def start(self) -> subprocess.Popen:
         path = ":".join(p for p in sys.path if p)
         words = [sys.executable, "-c", LOAD, str(self.source), path]
-        return subprocess.Popen(
-            words, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        return subprocess.Popen(words, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def entry(self) -> Path:
         (found,) = self.home.glob("twice-*/")
@@ -154,9 +152,7 @@ def test_a_killed_builder_is_taken_over(desk):
     first.wait()
 
 
-@pytest.mark.parametrize(
-    "harm", ["cut", "flip", "no library", "no manifest", "rubbish", "other inputs", "empty"]
-)
+@pytest.mark.parametrize("harm", ["cut", "flip", "no library", "no manifest", "rubbish", "other inputs", "empty"])
 def test_a_damaged_entry_is_built_again(desk, harm):
     desk.load()
     library, manifest = desk.entry() / "library.so", desk.entry() / "entry.json"
@@ -314,9 +310,7 @@ def test_what_is_not_trusted_or_does_not_fit_is_built_here(desk, harm):
 def test_nothing_that_can_be_built_is_an_error(desk):
     desk.environ.update(PATH=str(desk.folder / "none"), CXX="")
     with pytest.raises(CannotBuild, match="no extension can be built here: twice: there is no C"):
-        prebuild.build_extensions(
-            [desk.extension()], str(desk.folder / "ready"), host=LiveHost(environ=desk.environ)
-        )
+        prebuild.build_extensions([desk.extension()], str(desk.folder / "ready"), host=LiveHost(environ=desk.environ))
 
 
 @pytest.mark.parametrize(("value", "asked"), [("1", True), ("0", False), ("", False)])

@@ -45,9 +45,7 @@ def test_a_written_list_is_taken_as_it_is_written(written, entries):
     assert found.entries == entries and found.source == "TORCH_CUDA_ARCH_LIST" and not found.dropped
 
 
-@pytest.mark.parametrize(
-    "written", ["9", "9.0b", "Hoper", "sm_90", "8.0;;9.0", "8.0,9.0", "9.0+ptx", "a.b", "9.00"]
-)
+@pytest.mark.parametrize("written", ["9", "9.0b", "Hoper", "sm_90", "8.0;;9.0", "8.0,9.0", "9.0+ptx", "a.b", "9.00"])
 def test_what_is_no_architecture_is_named(written):
     with pytest.raises(ValueError, match="is no architecture"):
         cuda_targets.choose_targets(written, (), "13.0")
@@ -114,11 +112,7 @@ def test_flags_and_names():
     assert found.embedded_names() == ("sm_80", "sm_90a", "sm_120", "compute_120")
 
 
-@given(
-    st.lists(
-        st.sampled_from(["7.0", "7.5", "8.0", "8.6+PTX", "9.0a", "9.0", "12.0", "Ada", "Hopper"]), min_size=1
-    )
-)
+@given(st.lists(st.sampled_from(["7.0", "7.5", "8.0", "8.6+PTX", "9.0a", "9.0", "12.0", "Ada", "Hopper"]), min_size=1))
 def test_any_list_is_in_order_once_each_and_buildable(words):
     try:
         found = cuda_targets.choose_targets(";".join(words), (), "13.0")
@@ -177,9 +171,7 @@ def test_availability(variables, gpus, cuda, cpu):
 
 
 def test_variables_that_contradict():
-    view = assessment.assess_build(
-        "cuda", HERE.replace(variables={"FORCE_ONLY_CUDA": "1", "FORCE_ONLY_CPU": "1"})
-    )
+    view = assessment.assess_build("cuda", HERE.replace(variables={"FORCE_ONLY_CUDA": "1", "FORCE_ONLY_CPU": "1"}))
     assert not view.is_possible and "both set" in view.errors[0]
 
 
@@ -204,13 +196,7 @@ def test_the_host_compiler(gcc, cuda, level):
 
 @pytest.mark.parametrize(
     ("told", "cores", "memory", "count"),
-    [
-        (None, 16, 128 << 30, 16),
-        (None, 64, 8 << 30, 4),
-        (None, 8, 1 << 30, 1),
-        (None, 0, 0, 2),
-        ("3", 64, 1 << 40, 3),
-    ],
+    [(None, 16, 128 << 30, 16), (None, 64, 8 << 30, 4), (None, 8, 1 << 30, 1), (None, 0, 0, 2), ("3", 64, 1 << 40, 3)],
 )
 def test_jobs(told, cores, memory, count):
     found, why = assessment.choose_job_count(told, cores, memory)
@@ -231,11 +217,7 @@ def test_all_of_it():
     named = assessment.assess_build(
         "cuda", HERE.replace(capabilities=(), variables={"TORCH_CUDA_ARCH_LIST": "8.0"}), "9.0"
     )
-    assert (
-        named.is_possible
-        and named.targets.entries == ("9.0",)
-        and named.targets.source == "the caller's list"
-    )
+    assert named.is_possible and named.targets.entries == ("9.0",) and named.targets.source == "the caller's list"
 
 
 @pytest.mark.parametrize(
@@ -256,9 +238,7 @@ def test_what_stands_in_the_way(change, said):
 
 def test_a_compiler_that_the_environment_names_is_not_judged():
     for variables in ({"NVCC_CCBIN": "g++-11"}, {"NVCC_APPEND_FLAGS": "-allow-unsupported-compiler"}):
-        assert assessment.assess_build(
-            "cuda", HERE.replace(compiler_version="16.1", variables=variables)
-        ).is_possible
+        assert assessment.assess_build("cuda", HERE.replace(compiler_version="16.1", variables=variables)).is_possible
 
 
 # -- CUDA_HOME, on machines made of files -------------------------------------------------------------
@@ -280,11 +260,7 @@ def machine(tmp_path, *homes):
     [
         ({"CUDA_HOME": "/opt/cuda-12.4", "CUDA_PATH": "/opt/cuda-12.6"}, "/opt/cuda-12.4", "CUDA_HOME"),
         ({"CUDA_PATH": "/opt/cuda-12.6/", "PATH": "/opt/cuda-12.4/bin"}, "/opt/cuda-12.6", "CUDA_PATH"),
-        (
-            {"PATH": "/nowhere:/opt/cuda-12.4/bin"},
-            "/opt/cuda-12.4",
-            "nvcc on the path (/opt/cuda-12.4/bin/nvcc)",
-        ),
+        ({"PATH": "/nowhere:/opt/cuda-12.4/bin"}, "/opt/cuda-12.4", "nvcc on the path (/opt/cuda-12.4/bin/nvcc)"),
         ({"PATH": "/nowhere"}, "/usr/local/cuda", "/usr/local/cuda"),
     ],
 )

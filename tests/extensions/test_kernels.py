@@ -31,9 +31,7 @@ def ready(tmp_path_factory):
     ran = subprocess.run(words, env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith(f"{into}/gpuready_adamw_cpu.so")
-    return LiveHost(
-        environ={"PATH": os.environ["PATH"], "GPUREADY_EXTENSIONS_PREBUILT": str(into), "HOME": str(into)}
-    )
+    return LiveHost(environ={"PATH": os.environ["PATH"], "GPUREADY_EXTENSIONS_PREBUILT": str(into), "HOME": str(into)})
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +58,7 @@ def expected(p, g, m, v, s):
     [
         adamw_kernels.AdamWSettings(1e-3),
         adamw_kernels.AdamWSettings(1e-2, 0.8, 0.95, 1e-6, 0.1, 7),
-        adamw_kernels.AdamWSettings(
-            1e-2, weight_decay=0.1, step=2, decoupled=False, maximize=True, scale=0.25
-        ),
+        adamw_kernels.AdamWSettings(1e-2, weight_decay=0.1, step=2, decoupled=False, maximize=True, scale=0.25),
     ],
 )
 def test_against_double_precision_without_torch(kernel, flavour, settings):
@@ -129,11 +125,7 @@ def test_in_a_real_torch_compiled_on_first_use(tmp_path):
 @pytest.fixture(scope="module")
 def crossed(tmp_path_factory):
     """The CUDA kernel for every GPU from Turing to Blackwell, on a machine without any."""
-    environ = {
-        "PATH": os.environ["PATH"],
-        "CUDA_HOME": toolkit.home(),
-        "TORCH_CUDA_ARCH_LIST": ";".join(GPUS) + "+PTX",
-    }
+    environ = {"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "TORCH_CUDA_ARCH_LIST": ";".join(GPUS) + "+PTX"}
     into = str(tmp_path_factory.mktemp("crossed"))
     door = LiveHost(environ={**environ, "FORCE_CUDA": "1"})
     made, left = prebuild.build_extensions([adamw_kernels.ADAMW_CUDA], into, host=door)
@@ -158,9 +150,7 @@ def test_force_cuda_zero_builds_nothing(tmp_path):
 
 def test_targets_of_one_architecture_and_of_a_family(tmp_path):
     source = tmp_path / "one.cu"
-    source.write_text(
-        '__global__ void k(float *x) { *x = 1; }\nextern "C" void go(float *x) { k<<<1, 1>>>(x); }\n'
-    )
+    source.write_text('__global__ void k(float *x) { *x = 1; }\nextern "C" void go(float *x) { k<<<1, 1>>>(x); }\n')
     door = LiveHost(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "1"})
     one = adamw_kernels.Extension("one", (str(source),))
     made, _ = prebuild.build_extensions([one], str(tmp_path / "made"), "9.0a;10.0f+PTX", host=door)

@@ -18,25 +18,12 @@ LOG = "oom.log"
 FACES = {
     "check one": (
         ("check", "transformers", "--on", H200),
-        lambda: gpuready.evaluate("transformers", on=H200),
+        lambda: gpuready.check("transformers", on=H200),
         ("check", {"frameworks": ["transformers"], "on": H200}),
     ),
     "check several": (
-        (
-            "check",
-            "transformers",
-            "vllm",
-            "--on",
-            "h100x8",
-            "--wants",
-            "bf16",
-            "--driver",
-            "550.54",
-            "--strict",
-        ),
-        lambda: gpuready.evaluate(
-            "transformers", "vllm", on="h100x8", wants="bf16", driver="550.54", strict=True
-        ),
+        ("check", "transformers", "vllm", "--on", "h100x8", "--wants", "bf16", "--driver", "550.54", "--strict"),
+        lambda: gpuready.check("transformers", "vllm", on="h100x8", wants="bf16", driver="550.54", strict=True),
         (
             "check",
             {"frameworks": ["transformers", "vllm"], "on": "h100x8", "wants": ["bf16"], "strict": True}
@@ -45,24 +32,13 @@ FACES = {
     ),
     "check ignoring": (
         ("check", "transformers", "--on", "machines/old-driver.json", "--ignore", "DRV001=known"),
-        lambda: gpuready.evaluate("transformers", on="machines/old-driver.json", ignore={"DRV001": "known"}),
-        (
-            "check",
-            {"frameworks": ["transformers"], "on": "machines/old-driver.json", "ignore": {"DRV001": "known"}},
-        ),
+        lambda: gpuready.check("transformers", on="machines/old-driver.json", ignore={"DRV001": "known"}),
+        ("check", {"frameworks": ["transformers"], "on": "machines/old-driver.json", "ignore": {"DRV001": "known"}}),
     ),
     "check a container": (
         ("check", "vllm", "--dockerfile", "Dockerfile", "--on", "h100", "--driver", "550.54"),
-        lambda: gpuready.evaluate("vllm", dockerfile="Dockerfile", on="h100", driver="550.54"),
-        (
-            "check",
-            {
-                "frameworks": ["vllm"],
-                "dockerfile": "Dockerfile",
-                "on": "h100",
-                "what_if": {"driver": "550.54"},
-            },
-        ),
+        lambda: gpuready.check("vllm", dockerfile="Dockerfile", on="h100", driver="550.54"),
+        ("check", {"frameworks": ["vllm"], "dockerfile": "Dockerfile", "on": "h100", "what_if": {"driver": "550.54"}}),
     ),
     "plan": (
         ("plan", "vllm", "--on", H200, "--no-resolve"),
@@ -75,20 +51,8 @@ FACES = {
         ("plan", {"frameworks": ["vllm", "trl"], "on": "h100"}),
     ),
     "fit": (
-        (
-            "fit",
-            "llama-3.1-8b",
-            "--on",
-            H200,
-            "--method",
-            "lora",
-            "--micro-batch",
-            "2",
-            "--gradient-checkpointing",
-        ),
-        lambda: gpuready.fit(
-            "llama-3.1-8b", on=H200, method="lora", micro_batch=2, gradient_checkpointing=True
-        ),
+        ("fit", "llama-3.1-8b", "--on", H200, "--method", "lora", "--micro-batch", "2", "--gradient-checkpointing"),
+        lambda: gpuready.fit("llama-3.1-8b", on=H200, method="lora", micro_batch=2, gradient_checkpointing=True),
         (
             "fit",
             {"model": ["llama-3.1-8b"], "on": H200}
@@ -107,11 +71,7 @@ FACES = {
     ),
     "explain": (("explain", "DRV001"), lambda: gpuready.explain("DRV001"), ("explain", {"code": "DRV001"})),
     "codes": (("explain",), gpuready.explain, ("explain", {})),
-    "contract": (
-        ("contract", "show", "vllm"),
-        lambda: gpuready.contract("vllm"),
-        ("contract", {"framework": "vllm"}),
-    ),
+    "contract": (("contract", "show", "vllm"), lambda: gpuready.contract("vllm"), ("contract", {"framework": "vllm"})),
     "contracts": (("contract", "list"), gpuready.contract, ("contract", {})),
     "probe": (("probe", "--on", H200), lambda: gpuready.probe(H200), None),
 }
@@ -131,12 +91,8 @@ WEB = {
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("faces")
     (found / "machines").symlink_to(HERE / "machines")
-    (found / "Dockerfile").write_text(
-        "FROM nvidia/cuda:13.0.1-devel-ubuntu24.04\nRUN pip install torch==2.9.0\n"
-    )
-    (found / LOG).write_text(
-        "step 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n"
-    )
+    (found / "Dockerfile").write_text("FROM nvidia/cuda:13.0.1-devel-ubuntu24.04\nRUN pip install torch==2.9.0\n")
+    (found / LOG).write_text("step 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n")
     return found
 
 

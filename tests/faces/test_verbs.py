@@ -20,7 +20,7 @@ HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(2)>\x1b[31m\u202e
 
 
 def test_check_answers_with_a_verdict_a_screen_and_json():
-    answer = gpuready.evaluate("transformers", on=H200)
+    answer = gpuready.check("transformers", on=H200)
     assert (answer.verdict, answer.exit) == ("clear", 0)
     assert answer.data["verdict"] == "clear" == json.loads(answer.json())["verdict"]
     assert "clear:" in str(answer) and max(map(len, str(answer).splitlines())) <= 80
@@ -29,17 +29,15 @@ def test_check_answers_with_a_verdict_a_screen_and_json():
 
 
 def test_what_is_stated_and_paths_that_are_objects():
-    assert gpuready.evaluate("vllm", on="h100", driver="450.80.02", torch="2.9.0+cu128").exit == 1
-    assert gpuready.evaluate("transformers", on=OLD).exit == 1
-    several = gpuready.evaluate("transformers", "vllm", on="h100x8", wants=["bf16", "flash-attn"])
+    assert gpuready.check("vllm", on="h100", driver="450.80.02", torch="2.9.0+cu128").exit == 1
+    assert gpuready.check("transformers", on=OLD).exit == 1
+    several = gpuready.check("transformers", "vllm", on="h100x8", wants=["bf16", "flash-attn"])
     assert len(several.data["reports"]) == 2 and str(several).count(" on h100x8") >= 2
     assert gpuready.probe("rtx4090").found.known("gpu.count") == 1
 
 
 def test_the_other_verbs():
-    assert (
-        gpuready.fit("llama-3.1-8b", on="h100", method="lora", gradient_checkpointing=True).verdict == "fits"
-    )
+    assert gpuready.fit("llama-3.1-8b", on="h100", method="lora", gradient_checkpointing=True).verdict == "fits"
     assert gpuready.fit("llama-3.1-8b", on="rtx4090").exit == 1
     told = gpuready.diagnose(text="RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", look=False)
     assert told.data["code"] == "MEM001"
@@ -54,11 +52,11 @@ def test_the_other_verbs():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: gpuready.evaluate("nosuch"),
-        lambda: gpuready.evaluate("vllm", on="nosuchgpu"),
-        lambda: gpuready.evaluate("vllm", on="/no/such.json"),
-        lambda: gpuready.evaluate("vllm", on=3),
-        lambda: gpuready.evaluate("vllm", on="h100", ram="lots"),
+        lambda: gpuready.check("nosuch"),
+        lambda: gpuready.check("vllm", on="nosuchgpu"),
+        lambda: gpuready.check("vllm", on="/no/such.json"),
+        lambda: gpuready.check("vllm", on=3),
+        lambda: gpuready.check("vllm", on="h100", ram="lots"),
         lambda: gpuready.plan(),
         lambda: gpuready.fit(),
         lambda: gpuready.fit("llama-3.1-8b", micro_batch=0),
@@ -80,7 +78,7 @@ def test_bad_input_is_one_sentence(call):
 
 def test_a_keyword_that_nobody_knows_is_a_type_error():
     with pytest.raises(TypeError, match="colour"):
-        gpuready.evaluate("vllm", on="h100", colour="red")
+        gpuready.check("vllm", on="h100", colour="red")
     with pytest.raises(TypeError, match="batch"):
         gpuready.fit("llama-3.1-8b", batch=3)
 
@@ -102,23 +100,19 @@ def test_a_room_stays_a_room_however_it_is_imported(name):
     other = f"from gpuready import {name} as a; import gpuready; b = gpuready.{name}; c = b\n"
     inner = f"import gpuready.workflow, gpuready.{name}; import gpuready; a = b = c = gpuready.{name}\n"
     for how in (first, other, inner):
-        told = run(
-            how + "import types; print(a is b is c, callable(a), isinstance(a, types.ModuleType), a.__file__)"
-        )
+        told = run(how + "import types; print(a is b is c, callable(a), isinstance(a, types.ModuleType), a.__file__)")
         assert told.startswith("True True True") and f"gpuready/{name}" in told
 
 
 def test_a_room_that_is_called_is_the_command():
     told = run(
-        "import gpuready.fit; import gpuready; from gpuready.fit import Job; print(gpuready.fit('qwen2.5-7b', on='h100').verdict)"
+        "import gpuready.fit; import gpuready; from gpuready.fit import FitJob; print(gpuready.fit('qwen2.5-7b', on='h100').verdict)"
     )
     assert told.strip() in ("fits", "does-not-fit", "tight")
 
 
 def test_the_import_loads_nothing():
-    told = run(
-        "import sys; before = set(sys.modules); import gpuready; print(*sorted(set(sys.modules) - before))"
-    )
+    told = run("import sys; before = set(sys.modules); import gpuready; print(*sorted(set(sys.modules) - before))")
     assert set(told.split()) <= {"gpuready", "__future__"}
 
 
@@ -132,16 +126,7 @@ def test_the_type_checker_knows_what_a_command_takes_and_gives(tmp_path):
     for name, text in (("good", good), ("bad", bad)):
         (tmp_path / f"{name}.py").write_text(text)
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--strict",
-            "--follow-imports=silent",
-            "--config-file=",
-            "good.py",
-            "bad.py",
-        ],
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file=", "good.py", "bad.py"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -178,10 +163,8 @@ def hostile(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("drawn", [True, False])
 def test_what_a_machine_says_of_itself_is_text_in_a_notebook(tmp_path, drawn, monkeypatch):
     if not drawn:
-        monkeypatch.setattr(
-            notebook, "render_report_fragments", lambda _: (_ for _ in ()).throw(ImportError("jinja2"))
-        )
-    html = gpuready.evaluate("transformers", on=hostile(tmp_path))._repr_html_()
+        monkeypatch.setattr(notebook, "render_report_fragments", lambda _: (_ for _ in ()).throw(ImportError("jinja2")))
+    html = gpuready.check("transformers", on=hostile(tmp_path))._repr_html_()
     page = Tags()
     page.feed(html)
     assert not page.tags & {"script", "img", "iframe"} and not page.events
@@ -189,7 +172,9 @@ def test_what_a_machine_says_of_itself_is_text_in_a_notebook(tmp_path, drawn, mo
 
 
 def test_a_log_is_text_in_a_notebook():
-    log = f"Traceback (most recent call last):\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB {HOSTILE}\n"
+    log = (
+        f"Traceback (most recent call last):\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB {HOSTILE}\n"
+    )
     html = gpuready.diagnose(text=log, look=False)._repr_html_()
     page = Tags()
     page.feed(html)

@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     if told["--kept"]:
         Path(told["--kept"]).write_text(json.dumps(watch.tests))
     table = rows.table(cases, watch.tests) + rows.besides(watch.tests)
-    table += "\n" + rows.elements_before(cases, watch.tests, found)
+    table += "\n" + rows.sums(cases, watch.tests, found)
     print(table)
     if told["--report"]:
         who = ", as root" if os.geteuid() == 0 else ""
@@ -81,18 +81,7 @@ def _flags(argv: list[str]) -> dict[str, Any]:
 
 def _marked() -> list[str]:
     """The tests that are marked ``faults``, by a collection of their own: a case need not name each of them."""
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-o",
-        "addopts=",
-        "-m",
-        "faults",
-        "--collect-only",
-        "-q",
-        *FOLDERS,
-    ]
+    words = [sys.executable, "-m", "pytest", "-o", "addopts=", "-m", "faults", "--collect-only", "-q", *FOLDERS]
     said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     found = [line.partition("[")[0] for line in said.splitlines() if "::" in line]
     if not found:

@@ -22,9 +22,9 @@ CODES = (0, 1, 2, 3, 124, 130, 143)
 PROLOGUE = """
 import os
 from gpuready import system
-from gpuready.system import live
+from gpuready.system import live_host
 
-class Bench(live.Live):
+class Bench(live_host.LiveHost):
     def __init__(self, root="", environ=None):
         super().__init__(os.environ["BENCH_ROOT"], environ)
     def _run(self, argv, deadline, limit, changes):
@@ -35,7 +35,7 @@ class Bench(live.Live):
         return super()._disk(path) and {"free": 1 << 41, "total": 1 << 42, "free_inodes": 1 << 20}
 
 if os.environ["BENCH_ROOT"]:
-    system.Live = Bench
+    system.LiveHost = Bench
 """
 """Moves the door below the root, onto a roomy disk. BENCH_PACE shortens how long a program may hang."""
 
@@ -117,12 +117,7 @@ class Machine:
         self.home, self.tmp = folder / "home", folder / "tmp"
         for path in (self.root, self.home, self.tmp):
             path.mkdir()
-        self.variables = {
-            "PATH": "/usr/bin:/bin",
-            "VIRTUAL_ENV": "/venv",
-            "HOME": "/home/ada",
-            "TMPDIR": "/tmp",
-        }
+        self.variables = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "/venv", "HOME": "/home/ada", "TMPDIR": "/tmp"}
         self.pace = 1.0
         self._host()
         self._patient()
@@ -190,9 +185,7 @@ class Machine:
         self.file("/proc/meminfo", MEMINFO)
         self.file("/proc/self/cgroup", "0::/\n")
         self.file("/proc/self/mountinfo", "22 1 259:2 / / rw,relatime - ext4 /dev/nvme0n1p2 rw\n")
-        self.file(
-            "/etc/passwd", f"root:x:0:0::/root:/bin/sh\nada:x:{os.geteuid() or 1000}:100::/home/ada:/bin/sh\n"
-        )
+        self.file("/etc/passwd", f"root:x:0:0::/root:/bin/sh\nada:x:{os.geteuid() or 1000}:100::/home/ada:/bin/sh\n")
         self.file("/sys/class/net/lo/flags", "0x9\n")
         self.file("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
         self.file("/var/log/kern.log", "")
@@ -206,12 +199,8 @@ class Machine:
         self.file("/venv/pyvenv.cfg", "home = /usr/bin\nversion = 3.12.4\n")
         self.program("python", "exit 1", "/venv/bin")
         self.file(f"{SITE}/torch/version.py", VERSION_PY)
-        self.packages(
-            "torch-2.13.0+cu126", "transformers-5.22.0", "accelerate-1.12.0", "numpy-2.2.6", "typer-0.20.0"
-        )
-        self.packages(
-            "huggingface_hub-1.31.0", "packaging-25.0", "pyyaml-6.0.3", "regex-2025.11.3", "tqdm-4.67.1"
-        )
+        self.packages("torch-2.13.0+cu126", "transformers-5.22.0", "accelerate-1.12.0", "numpy-2.2.6", "typer-0.20.0")
+        self.packages("huggingface_hub-1.31.0", "packaging-25.0", "pyyaml-6.0.3", "regex-2025.11.3", "tqdm-4.67.1")
         self.packages("tokenizers-0.23.1", "safetensors-0.8.0")
 
     @staticmethod
@@ -241,17 +230,11 @@ class Machine:
         """Start the command and do not wait for it."""
         env = QUIET | {"PYTHONPATH": str(SRC)}
         env |= self.variables if rooted else {"HOME": str(self.home), "TMPDIR": str(self.tmp)}
-        env |= {
-            "BENCH_ROOT": str(self.root) if rooted else "",
-            "BENCH_PACE": str(self.pace),
-            "BENCH_ID": marker,
-        }
+        env |= {"BENCH_ROOT": str(self.root) if rooted else "", "BENCH_PACE": str(self.pace), "BENCH_ID": marker}
         env |= options.pop("env", {})
         prefix = options.pop("prefix", ())
         kept = {name: value for name, value in env.items() if value is not None}
-        script = (
-            self.folder / "bin" / "bench"
-        )  # a file, as the console script is: the current folder is not searched
+        script = self.folder / "bin" / "bench"  # a file, as the console script is: the current folder is not searched
         script.parent.mkdir(exist_ok=True)
         script.write_text(PROLOGUE + before + MAIN)
         return subprocess.Popen(

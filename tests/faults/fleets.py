@@ -66,18 +66,7 @@ class Hosts:
         ip("-n", self.space("sw"), "link", "set", "switch", "up")
         for at, address in [*enumerate(self.names), ("desk", f"{NET}.1")]:
             ip("netns", "add", self.space(at))
-            ends = (
-                "link",
-                "add",
-                f"p{at}",
-                "netns",
-                self.space("sw"),
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "wire",
-            )
+            ends = ("link", "add", f"p{at}", "netns", self.space("sw"), "type", "veth", "peer", "name", "wire")
             ip(*ends, "netns", self.space(at))
             ip("-n", self.space("sw"), "link", "set", f"p{at}", "master", "switch")
             ip("-n", self.space("sw"), "link", "set", f"p{at}", "up")
@@ -100,9 +89,7 @@ class Hosts:
         (self.folder / "ssh_config").write_text(config)
         binary = self.folder / "bin"
         binary.mkdir()
-        (binary / "ssh").write_text(
-            f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.folder}/ssh_config "$@"\n'
-        )
+        (binary / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.folder}/ssh_config "$@"\n')
         (binary / "ssh").chmod(0o755)
 
     def serve(self, at: int, server: str = "/usr/sbin/sshd", before: str = "", **options: str) -> None:
@@ -192,11 +179,7 @@ class Ray:
 
     def __init__(self, python: str, folder: Path, nodes: int, **environ: str):
         self.python, self.port = python, 20000 + os.getpid() % 9000
-        self.environ = {
-            "RAY_TMPDIR": str(folder),
-            "PATH": f"{os.path.dirname(python)}:{os.environ['PATH']}",
-            **environ,
-        }
+        self.environ = {"RAY_TMPDIR": str(folder), "PATH": f"{os.path.dirname(python)}:{os.environ['PATH']}", **environ}
         env = {**os.environ, **self.environ, "TMPDIR": str(folder)}  # what Ray leaves goes with the folder
         argv = [python, "-c", RAY, str(self.port), str(nodes)]
         self.errors = open(folder / "ray.err", "wb")  # noqa: SIM115

@@ -52,9 +52,7 @@ class Leftovers:
     def _used(self, path: str) -> bool:
         """Whether a process that is none of ours works with a file."""
         ours = {*self.processes(), *_ancestors()}
-        return any(
-            int(pid) not in ours and _works_with(pid, path) for pid in os.listdir("/proc") if pid.isdigit()
-        )
+        return any(int(pid) not in ours and _works_with(pid, path) for pid in os.listdir("/proc") if pid.isdigit())
 
     def processes(self) -> list[int]:
         """Those that carry the mark, but for this one and those above it."""
@@ -72,9 +70,7 @@ class Leftovers:
         return {"files": self._files(), "mounts": _mounts()}
 
     def _files(self) -> set[str]:
-        found = {
-            f"{self.folder}/{name}" for name in os.listdir(self.folder) if not name.startswith("pytest-of-")
-        }
+        found = {f"{self.folder}/{name}" for name in os.listdir(self.folder) if not name.startswith("pytest-of-")}
         for folder in FOLDERS:
             names = os.listdir(folder) if os.path.isdir(folder) else []
             found |= {f"{folder}/{name}" for name in names if name.startswith(OURS)}

@@ -49,12 +49,7 @@ def every() -> list[dict[str, Any]]:
             text = _text(node.args[0], names) if verb and isinstance(node, ast.Call) else None
             if isinstance(text, (str, bytes)):
                 plain = text.decode("latin-1") if isinstance(text, bytes) else text
-                row = {
-                    "file": str(path.relative_to(SRC)),
-                    "pattern": plain,
-                    "verb": verb,
-                    "flags": _flags(node),
-                }
+                row = {"file": str(path.relative_to(SRC)), "pattern": plain, "verb": verb, "flags": _flags(node)}
                 found.setdefault((plain, verb), row)
     return list(found.values())
 
@@ -175,9 +170,7 @@ def growth(row: dict[str, Any]) -> dict[str, Any]:
     use = {"match": made.match, "fullmatch": made.fullmatch, "search": made.search}[verb]
     worst = {"seconds": 0.0, "ratio": 0.0, "text": ""}
     for short, long in zip(
-        attacks(row["pattern"], row["flags"], SHORT),
-        attacks(row["pattern"], row["flags"], LONG),
-        strict=False,
+        attacks(row["pattern"], row["flags"], SHORT), attacks(row["pattern"], row["flags"], LONG), strict=False
     ):
         late = _timed(use, long)
         if late > max(SLOW, worst["seconds"]):

@@ -68,9 +68,7 @@ def row(case: Case, seen: Tests) -> tuple[str, ...]:
 
 def _how(case: Case) -> str:
     reasons = [where.partition(": ")[2] for where in case["where"] if where.startswith("not run:")]
-    return case["how"] + (
-        f" (not run on a GPU: {reasons[0]})" if reasons and case["how"] != "not run" else ""
-    )
+    return case["how"] + (f" (not run on a GPU: {reasons[0]})" if reasons and case["how"] != "not run" else "")
 
 
 def _watched(case: Case, seen: Tests) -> list[tuple[str, dict[str, Any]]]:
@@ -128,9 +126,7 @@ def _exit(row: dict[str, Any]) -> str:
 
 
 def reason(case: Case) -> str:
-    return next(
-        (where.partition(": ")[2] for where in case["where"] if where.startswith("not run:")), "nothing"
-    )
+    return next((where.partition(": ")[2] for where in case["where"] if where.startswith("not run:")), "nothing")
 
 
 def _skipped(one: dict[str, Any]) -> bool:
@@ -191,22 +187,16 @@ def sums(some: list[Case], seen: Tests, left: dict[str, list[str]]) -> str:
         word = outcome(case, seen).partition(":")[0]
         word = "incomplete" if word.endswith("not run") and word != "not run" else word
         ends[word] = ends.get(word, 0) + 1
-    how = {
-        name: sum(case["how"] == name for case in some)
-        for name in ("injected", "replayed", "recorded", "not run")
-    }
+    how = {name: sum(case["how"] == name for case in some) for name in ("injected", "replayed", "recorded", "not run")}
     timed = [case for case in some if within(case) is not None]
     held = [case for case in timed if not late(case, seen)]
-    skipped = [
-        f"{name.rpartition('::')[2]}: {one['skipped'][0]}" for name, one in seen.items() if one["skipped"]
-    ]
+    skipped = [f"{name.rpartition('::')[2]}: {one['skipped'][0]}" for name, one in seen.items() if one["skipped"]]
     lines = [
         f"- cases: {len(some)}: " + ", ".join(f"{count} {word}" for word, count in ends.items()),
         "- how: " + ", ".join(f"{count} {word}" for word, count in how.items()),
         f"- tests: {len(seen)}, with {sum(one['runs'] for one in seen.values())} variants; commands watched: "
         f"{sum(len(one['commands']) for one in seen.values())}",
-        f"- tests that were skipped, or variants of them: {len(skipped)}"
-        + "".join(f"; {text}" for text in skipped),
+        f"- tests that were skipped, or variants of them: {len(skipped)}" + "".join(f"; {text}" for text in skipped),
         f"- tracebacks of gpuready: {sum(one['tracebacks'] for one in seen.values())}",
         f"- false ready: {sum(one['ready'] for one in seen.values())}",
         f"- leftovers: {sum(map(len, left.values()))}" + _listed(left),

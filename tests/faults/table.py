@@ -78,9 +78,7 @@ class Watch:
         if report.failed:
             kept["failed"].append(str(report.longrepr).strip().splitlines()[-1][:200])
         elif report.skipped and report.when in ("setup", "call"):
-            kept["skipped"].append(
-                str(report.longrepr[2] if isinstance(report.longrepr, tuple) else "")[:200]
-            )
+            kept["skipped"].append(str(report.longrepr[2] if isinstance(report.longrepr, tuple) else "")[:200])
         if report.when == "teardown":
             kept["told"] += [list(value) for name, value in report.user_properties if name == "seen"]
 
@@ -120,11 +118,7 @@ class Watch:
         now = self.of_test()
         now["tracebacks"] += len(OURS.findall(out + err))
         now["ready"] += command[:1] != ["run"] and bool(_VERDICT.search(out))
-        row = {
-            "exit": process.returncode,
-            "says": headline(out, err),
-            "seconds": time.monotonic() - process.began,
-        }
+        row = {"exit": process.returncode, "says": headline(out, err), "seconds": time.monotonic() - process.began}
         row["codes"] = findings(out)
         self.keep([row])
 
@@ -152,14 +146,7 @@ def of_guest(out: str) -> list[dict[str, Any]]:
         return []
     well = bool(answer.get("go"))
     said = "; ".join(answer.get("notes") or ["goes on"]) if well else answer.get("said", "")
-    return [
-        {
-            "exit": None,
-            "says": short(" ".join(said.split())),
-            "seconds": float(answer.get("s", 0)),
-            "well": well,
-        }
-    ]
+    return [{"exit": None, "says": short(" ".join(said.split())), "seconds": float(answer.get("s", 0)), "well": well}]
 
 
 def _text(one: object) -> str:
@@ -191,9 +178,7 @@ def headline(out: str, err: str) -> str:
 
 
 def _of_json(data: dict[str, Any]) -> str:
-    found = data.get("findings") or [
-        row for one in data.get("reports") or () for row in one.get("findings") or ()
-    ]
+    found = data.get("findings") or [row for one in data.get("reports") or () for row in one.get("findings") or ()]
     verdict = str(data.get("verdict") or "")
     if found:
         return short(f"{verdict}: {found[0]['code']} {found[0]['says']}")
@@ -208,14 +193,8 @@ def findings(out: str) -> dict[str, str]:
         data = json.loads(out) if out.startswith("{") else {}
     except ValueError:
         return {}
-    rows = data.get("findings") or [
-        row for one in data.get("reports") or () for row in one.get("findings") or ()
-    ]
-    return {
-        str(row["code"]): short(str(row["says"]))
-        for row in rows[:20]
-        if isinstance(row, dict) and "says" in row
-    }
+    rows = data.get("findings") or [row for one in data.get("reports") or () for row in one.get("findings") or ()]
+    return {str(row["code"]): short(str(row["says"])) for row in rows[:20] if isinstance(row, dict) and "says" in row}
 
 
 def short(text: str) -> str:
@@ -228,12 +207,12 @@ def hardware() -> str:
     here = os.uname()
     gpu = "with a GPU" if os.path.exists("/dev/nvidiactl") else "without GPU"
     python = ".".join(str(part) for part in sys.version_info[:2])
-    return f"{os.cpu_count()} cores, {here.machine}, Linux {'.'.join(here.release.split('.')[:2])}, {gpu}, Python {python}"
+    return (
+        f"{os.cpu_count()} cores, {here.machine}, Linux {'.'.join(here.release.split('.')[:2])}, {gpu}, Python {python}"
+    )
 
 
 def load(path: str) -> dict[str, dict[str, Any]]:
     """What earlier parts of a run have seen."""
-    kept: dict[str, dict[str, Any]] = (
-        json.loads(Path(path).read_text()) if path and os.path.exists(path) else {}
-    )
+    kept: dict[str, dict[str, Any]] = json.loads(Path(path).read_text()) if path and os.path.exists(path) else {}
     return kept

@@ -116,9 +116,7 @@ def test_c11_the_holder_is_a_process_that_was_stopped(machine):
         os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
         for name in ("stat", "status", "cmdline"):
             machine.file(f"/proc/{holder.pid}/{name}", Path(f"/proc/{holder.pid}/{name}").read_bytes())
-        found = asked(
-            machine, "--model", "7b", "--wants", "bf16", processes=HELD.format(holder.pid, 140000), **FULL
-        )
+        found = asked(machine, "--model", "7b", "--wants", "bf16", processes=HELD.format(holder.pid, 140000), **FULL)
     finally:
         holder.kill()
         holder.wait()

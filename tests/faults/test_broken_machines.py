@@ -54,7 +54,7 @@ def test_d02_a_process_that_cannot_be_killed_is_left_and_named(machine):
     """Here the kill does nothing; a process that no kill reaches is in test_root.py."""
     machine.program("nvidia-smi", "exec sleep 4")
     machine.pace = 0.1
-    deaf = "from gpuready.system import reap\nreap.kill = lambda group: None\n"
+    deaf = "from gpuready.system.process import termination\ntermination.kill_group = lambda group: None\n"
     process = machine.start("check", "transformers", "--json", before=deaf, marker="bench-d02")
     out, err = process.communicate(timeout=3)  # long before the program ends
     (left,) = strays("bench-d02")
@@ -128,9 +128,7 @@ def test_d09_what_a_terminal_would_act_on(machine):
 def test_d10_another_language(machine):
     told = machine.folder / "english.xml"
     told.write_text(smi_xml(smi_gpu(0)))
-    machine.program(
-        "nvidia-smi", f'[ "$LC_ALL$LANGUAGE" = C ] && exec cat {told}\necho Aufruf nicht verstanden'
-    )
+    machine.program("nvidia-smi", f'[ "$LC_ALL$LANGUAGE" = C ] && exec cat {told}\necho Aufruf nicht verstanden')
     machine.program("gcc", '[ "$LC_ALL$LANGUAGE" = C ] && echo 12.3.0 || echo Fehler')
     found = machine.check(env={"LC_ALL": "de_DE.UTF-8", "LANG": "ja_JP.UTF-8", "LANGUAGE": "de"})
     assert found.code == 0 and found.value("gpu.count") == 1 and found.value("compiler.gcc") == "12.3.0"
@@ -252,9 +250,7 @@ def test_d20_a_container_whose_devices_were_taken_away(nvml):
     nvml.file("/dev/nvidiactl", mode=0)
     found = nvml.check()
     assert found.code == 1 and found.codes == ["DRV004"]
-    assert (
-        found.finding("DRV004")["fix"][0]["does"] == "start the container again; its devices were taken away"
-    )
+    assert found.finding("DRV004")["fix"][0]["does"] == "start the container again; its devices were taken away"
     assert "systemd" in machine_words(nvml, "DRV004")
 
 
@@ -343,7 +339,4 @@ def test_d24_a_libcuda_of_another_version_inside_the_container(machine):
 
 def test_d24_a_library_for_another_processor_is_passed_over(machine):
     machine.file("/opt/other/lib/libcuda.so.1", ELF[:18] + b"\x03\x00" + ELF[20:])
-    assert (
-        machine.check(env={"LD_LIBRARY_PATH": "/opt/other/lib"}).value("libcuda.path")
-        == "/usr/lib/libcuda.so.1"
-    )
+    assert machine.check(env={"LD_LIBRARY_PATH": "/opt/other/lib"}).value("libcuda.path") == "/usr/lib/libcuda.so.1"

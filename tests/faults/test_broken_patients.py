@@ -33,9 +33,7 @@ def venv(tmp_path: Path) -> Path:
         (site / f"{name}.dist-info" / "METADATA").write_text("Name: x\n")
     (home / "bin").mkdir()
     (home / "bin" / "python").symlink_to(sys.executable)
-    (home / "pyvenv.cfg").write_text(
-        f"home = {Path(sys.executable).parent}\nversion = 3.{sys.version_info.minor}.1\n"
-    )
+    (home / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\nversion = 3.{sys.version_info.minor}.1\n")
     return home
 
 
@@ -44,9 +42,7 @@ def site_of(venv: Path) -> Path:
     return site
 
 
-@pytest.mark.parametrize(
-    ("case", "door"), [*((case, "interpreter") for case in HOSTILE), ("d26_hangs", "launcher")]
-)
+@pytest.mark.parametrize(("case", "door"), [*((case, "interpreter") for case in HOSTILE), ("d26_hangs", "launcher")])
 def test_d25_to_d29_torch_is_read_and_never_imported(machine, venv, tmp_path, case, door):
     """No module, site hook or .pth line of the patient runs, so what it would do on import does not matter."""
     ran = tmp_path / "ran"
@@ -92,9 +88,7 @@ def test_d31_half_installed(machine):
 def test_d32_metadata_that_is_no_text_or_huge_and_links_in_a_circle(machine):
     strange = b"Name: transformers\nVersion: 5.22.0\nSummary: \xff\xfe\nRequires-Dist: caf\xe9\n"
     machine.file(f"{SITE}/transformers-5.22.0.dist-info/METADATA", strange)
-    with machine.file(f"{SITE}/accelerate-1.12.0.dist-info/METADATA", b"Name: accelerate\n").open(
-        "r+b"
-    ) as file:
+    with machine.file(f"{SITE}/accelerate-1.12.0.dist-info/METADATA", b"Name: accelerate\n").open("r+b") as file:
         file.truncate(100 << 20)
     machine.link(f"{SITE}/circle", "circle")
     machine.link(f"{SITE}/round-1.0.dist-info", "round-1.0.dist-info")
@@ -131,10 +125,7 @@ def test_d35_packages_that_may_not_be_read(open_machine: Machine):
         (None, "there is no such file or folder"),
         ("folder", "is a folder without bin/python"),
         ("echo 'Python 2.7.18' >&2", "is a script that does not start a Python 3"),
-        (
-            "echo \"pyenv: version '3.12.4' is not installed\" >&2; exit 1",
-            "pyenv: version '3.12.4' is not installed",
-        ),
+        ("echo \"pyenv: version '3.12.4' is not installed\" >&2; exit 1", "pyenv: version '3.12.4' is not installed"),
         ("kill -SEGV $$", "signal SEGV"),
         ("exec sleep 98765", "deadline"),
         ("printf 'a\\033[2Jb\\nc\\nd\\n'", "does not start a Python 3: a\\x1b[2Jb"),
@@ -155,8 +146,8 @@ def test_d36_what_is_no_python(machine, tmp_path, body, words):
 
 PACED = """
 import gpuready.system.live_host as door
-slow = door.Live._run
-door.Live._run = lambda self, argv, deadline, *more: slow(self, argv, deadline * 0.1, *more)
+slow = door.LiveHost._answer_run
+door.LiveHost._answer_run = lambda self, argv, deadline, *more: slow(self, argv, deadline * 0.1, *more)
 """
 """On the real machine a program may hang for 0.3 s."""
 
@@ -167,13 +158,7 @@ def test_d37_variables_that_change_what_a_program_is(machine, built, tmp_path):
     library = built(source, "libquiet.so")
     seen = tmp_path / "seen"
     machine.program("gcc", f"env > {seen}; echo 12.3.0")
-    hostile = {
-        "LD_PRELOAD": library,
-        "PYTHONSTARTUP": "/x.py",
-        "BASH_ENV": "/x.sh",
-        "ENV": "/x.sh",
-        "LD_AUDIT": "",
-    }
+    hostile = {"LD_PRELOAD": library, "PYTHONSTARTUP": "/x.py", "BASH_ENV": "/x.sh", "ENV": "/x.sh", "LD_AUDIT": ""}
     found = machine.check(env=hostile)
     assert found.code == 0 and found.value("compiler.gcc") == "12.3.0"
     assert not set(hostile) & {line.partition("=")[0] for line in seen.read_text().splitlines()}

@@ -60,10 +60,7 @@ def test_d40_folders_that_may_not_be_written(open_machine):
     assert found.value("gpu.count") == 1
     assert sorted(str(p) for p in machine.folder.rglob("*")) == before
     refused = machine.run("probe", "-o", str(machine.home / "m.json"), before=machine.as_nobody())
-    assert (
-        refused.code == 2
-        and refused.err == f"gpuready: cannot write {machine.home}/m.json: permission denied\n"
-    )
+    assert refused.code == 2 and refused.err == f"gpuready: cannot write {machine.home}/m.json: permission denied\n"
 
 
 def test_d42_a_temporary_folder_that_is_not_there(machine):
@@ -132,16 +129,11 @@ def test_d45_two_processors_and_4_gib_of_a_large_host(machine, files):
 def test_d46_fewer_processors_by_affinity(machine):
     one = f"os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\n"
     found = machine.check(before=one)
-    assert (
-        found.value("host.cores_usable") == 1
-        and found.facts["host.cores_usable"]["source"] == "sched_getaffinity"
-    )
+    assert found.value("host.cores_usable") == 1 and found.facts["host.cores_usable"]["source"] == "sched_getaffinity"
 
 
 def test_d47_wsl(machine):
-    machine.gone(
-        "/sys/module", "/proc/driver", "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/usr/lib"
-    )
+    machine.gone("/sys/module", "/proc/driver", "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/usr/lib")
     machine.gone("/sys/bus/pci/devices/0000:04:00.0", "/usr/bin/nvidia-smi")
     machine.file("/dev/dxg")
     machine.file("/proc/version", "Linux version 5.15.167.4-microsoft-standard-WSL2")
@@ -175,11 +167,7 @@ def test_d49_mig_with_instances(nvml):
     nvml.variables |= {"FAKE_GPUS": "1", "FAKE_MIG": "3"}
     found = nvml.check()
     rows = found.value("gpu.mig_devices")
-    assert (
-        found.value("gpu.count") == 1
-        and len(rows) == 3
-        and all(row["uuid"].startswith("MIG-") for row in rows)
-    )
+    assert found.value("gpu.count") == 1 and len(rows) == 3 and all(row["uuid"].startswith("MIG-") for row in rows)
     assert rows[0]["uuid"] in found.words("GPU007")
 
 
@@ -226,26 +214,16 @@ def test_d52_a_log_that_may_not_be_read(open_machine):
 
 @pytest.mark.parametrize(
     ("xids", "severity"),
-    [
-        ((13, 31, 43, 45), None),
-        ((63, 94), "info"),
-        ((79,), "warning"),
-        ((48, 31), "warning"),
-        ((64, 95), "warning"),
-    ],
+    [((13, 31, 43, 45), None), ((63, 94), "info"), ((79,), "warning"), ((48, 31), "warning"), ((64, 95), "warning")],
 )
 def test_d53_faults_of_programs_and_faults_of_gpus(machine, xids, severity):
     machine.file("/var/log/kern.log", "".join(XID.format(xid) for xid in xids))
     found = machine.check()
     assert {row["xid"] for row in found.value("kernel.xids")} == set(xids)
-    assert found.code == 0 and [f["severity"] for f in found.found["findings"]] == (
-        [severity] if severity else []
-    )
+    assert found.code == 0 and [f["severity"] for f in found.found["findings"]] == ([severity] if severity else [])
 
 
-@pytest.mark.parametrize(
-    ("text", "fires"), [("from 0x0 (None) to 0x1 (GPU Reset)", True), ("to 0x0 (None)", False)]
-)
+@pytest.mark.parametrize(("text", "fires"), [("from 0x0 (None) to 0x1 (GPU Reset)", True), ("to 0x0 (None)", False)])
 def test_d53_a_reset_that_is_due_and_one_that_is_done(machine, text, fires):
     line = XID.format(154).replace("pid=1, name=python", f"GPU recovery action changed {text}")
     machine.file("/var/log/kern.log", line)
@@ -349,14 +327,7 @@ def test_d64_a_contract_for_another_machine(machine, tmp_path):
     found = {finding["code"]: finding for finding in ran.found["findings"]}
     assert ran.code == 1 and {"SYS003", "SYS004"} <= set(found)
     words = json.dumps(found)
-    for found_and_needed in (
-        '"value": 4',
-        ">=8",
-        '"value": "linux"',
-        '"windows"',
-        "riscv64",
-        os.uname().machine,
-    ):
+    for found_and_needed in ('"value": 4', ">=8", '"value": "linux"', '"windows"', "riscv64", os.uname().machine):
         assert found_and_needed in words
 
 
@@ -373,15 +344,7 @@ def test_every_program_hangs_and_the_deadlines_hold(machine):
     assert "nvidia-smi: deadline" in found.gap("gpu.count")
     for key in ("toolkit.version", "compiler.gcc", "compiler.gxx", "compiler.ninja", "compiler.cmake"):
         assert found.gap(key) == "deadline"
-    for key in (
-        "os.kernel",
-        "memory.total",
-        "python.version",
-        "torch.version",
-        "env.names",
-        "tmp.exists",
-        "disk.free",
-    ):
+    for key in ("os.kernel", "memory.total", "python.version", "torch.version", "env.names", "tmp.exists", "disk.free"):
         assert found.value(key)
 
 

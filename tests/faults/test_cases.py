@@ -21,15 +21,11 @@ CASES = rows.cases()
 
 @cache
 def named_in(path: Path) -> set[str]:
-    return {
-        node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
-    }
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
 def test_every_case_is_there_once():
-    wanted = [
-        f"{letter}{number:02}" for letter, count in rows.COUNTS.items() for number in range(1, count + 1)
-    ]
+    wanted = [f"{letter}{number:02}" for letter, count in rows.COUNTS.items() for number in range(1, count + 1)]
     assert [case["id"] for case in CASES] == wanted and len(wanted) == 58 + 16 + 23 + 64 + 35 + 24 + 18 == 238
 
 
@@ -75,11 +71,9 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
     well = {"t.py::test_a": dict(blank), "t.py::test_b": dict(blank)}
     assert rows.row(case, well)[4:] == ("holds: a", "0.10 of 1", "passed")
     said = well | {"t.py::test_b": blank | {"commands": [{"exit": 1, "says": "no|GPU", "seconds": 2.0}]}}
-    assert rows.row(case, said)[4:] == (
-        "exit 1: no|GPU; holds: a",
-        "2.00 of 1",
-        "late",
-    ) and "no\\|GPU" in rows.table([case], said)
+    assert rows.row(case, said)[4:] == ("exit 1: no|GPU; holds: a", "2.00 of 1", "late") and "no\\|GPU" in rows.table(
+        [case], said
+    )
     assert rows.outcome(case, {"t.py::test_a": blank}) == "1 of 2 tests not run"
     assert rows.outcome(case, well | {"t.py::test_a": blank | {"failed": ["E broke"]}}) == "FAILED: E broke"
     skipped = {name: blank | {"skipped": ["no root"]} for name in well}
@@ -103,9 +97,7 @@ def test_what_a_run_leaves_is_told():
     finally:
         process.kill()
         process.wait()
-    mine = [
-        path for path in found["files"] if path.startswith(left.folder)
-    ]  # other work here makes files too
+    mine = [path for path in found["files"] if path.startswith(left.folder)]  # other work here makes files too
     assert mine == [f"{left.folder}/draft"] and found["processes"] == [f"{process.pid} sleep 60"]
     assert found["ports"] == [] and not os.path.exists(left.folder)
 

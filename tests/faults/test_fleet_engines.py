@@ -68,13 +68,9 @@ def test_slurm_inside_an_allocation_and_pairs_that_reduce(slurm, tmp_path, seen)
     assert found["nodes"] == 3 and {pair["outcome"] for pair in found["pairs"]} == {"passed"}, found["pairs"]
     assert not found["suspects"]
     kept(
-        "slurm: bisect on 3 nodes of an allocation",
-        seconds=round(time.monotonic() - began, 1),
-        rounds=found["rounds"],
+        "slurm: bisect on 3 nodes of an allocation", seconds=round(time.monotonic() - began, 1), rounds=found["rounds"]
     )
-    seen(
-        "Slurm", "pairs of an allocation reduce", f"{found['rounds']} rounds passed", time.monotonic() - began
-    )
+    seen("Slurm", "pairs of an allocation reduce", f"{found['rounds']} rounds passed", time.monotonic() - began)
 
 
 def test_slurm_a_node_whose_daemon_dies_is_named_and_the_rest_complete(slurm, tmp_path, seen):
@@ -120,9 +116,7 @@ def test_g13_ray_with_a_token_and_nodes_without_a_gpu(ray, tmp_path, seen):
 def test_g13_ray_without_the_token_is_refused_in_one_sentence(ray, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(tmp_path), **ray.environ}
     env |= {"RAY_AUTH_TOKEN": "f" * 32}
-    done = subprocess.run(
-        gpuready("fleet", "drift", *reach(ray)), capture_output=True, text=True, env=env, timeout=200
-    )
+    done = subprocess.run(gpuready("fleet", "drift", *reach(ray)), capture_output=True, text=True, env=env, timeout=200)
     assert (
         done.returncode == 2
         and done.stderr.startswith("gpuready: Ray does not answer: ")
@@ -163,12 +157,7 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
     began = time.monotonic()
     variables = {**os.environ, **ray.environ}
     transport = Transport(
-        system.LiveHost(),
-        "t1",
-        address=ray.address,
-        interpreter=ray.python,
-        python=str(python),
-        variables=variables,
+        system.LiveHost(), "t1", address=ray.address, interpreter=ray.python, python=str(python), variables=variables
     )
     answers: dict = {}
     transport.ask_nodes(

@@ -100,9 +100,7 @@ def test_g15_a_rank_for_each_gpu_and_the_one_that_fails_is_named(seen, monkeypat
     assert well.outcome == "passed" and len(well.rates) == 3 and well.rate == min(well.rates) > 0, well
     device = fleet_node._rank_device
     monkeypatch.setattr(
-        fleet_node,
-        "_rank_device",
-        lambda part, at: "cuda:1" if (part["rank"], at) == (1, 1) else device(part, at),
+        fleet_node, "_rank_device", lambda part, at: "cuda:1" if (part["rank"], at) == (1, 1) else device(part, at)
     )
     began = time.monotonic()
     (bad,) = rounds(2, [("n1", "n2")])

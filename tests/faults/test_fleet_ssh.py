@@ -36,18 +36,14 @@ def test_every_host_answers_and_those_without_a_shared_disk_too(hosts, seen):
     found, seconds = fleet(hosts, "check", "transformers", "--hosts", HOSTS, "--python", patient.python())
     assert found["states"] == {"answered": HOSTS} and found["transport"] == "ssh"
     hosts.stop(2)
-    hosts.serve_requests(2, before=f"mount -t tmpfs none {SRC}")
+    hosts.serve(2, before=f"mount -t tmpfs none {SRC}")
     time.sleep(1)
     again, later = fleet(hosts, "check", "transformers", "--hosts", HOSTS, "--python", patient.python())
     assert again["states"] == {"answered": HOSTS}, again["reasons"]
     hosts.stop(2)
-    hosts.serve_requests(2)
+    hosts.serve(2)
     time.sleep(1)
-    kept(
-        "ssh: check on 8 hosts",
-        seconds=round(seconds, 2),
-        seconds_with_one_that_is_sent_gpuready=round(later, 2),
-    )
+    kept("ssh: check on 8 hosts", seconds=round(seconds, 2), seconds_with_one_that_is_sent_gpuready=round(later, 2))
     seen("ssh", "8 hosts answer, one is sent gpuready", "8 answered", later)
 
 
@@ -60,10 +56,10 @@ def test_g17_dead_slow_and_refusing_hosts_are_named_apart(hosts, seen):
     hang.chmod(0o755)
     for at in (1, 2, 3, 5, 6):
         hosts.stop(at)
-    hosts.serve_requests(1, HostKey=f"{hosts.folder}/other")
-    hosts.serve_requests(2, AuthorizedKeysFile="none", PasswordAuthentication="yes")
-    hosts.serve_requests(5, ForceCommand=str(hang))
-    hosts.serve_requests(6, Banner=str(banner))
+    hosts.serve(1, HostKey=f"{hosts.folder}/other")
+    hosts.serve(2, AuthorizedKeysFile="none", PasswordAuthentication="yes")
+    hosts.serve(5, ForceCommand=str(hang))
+    hosts.serve(6, Banner=str(banner))
     ip("-n", hosts.space(4), "link", "set", "wire", "down")
     time.sleep(1)
     found, seconds = fleet(hosts, "drift", "--hosts", HOSTS, "--timeout", "10")
@@ -71,7 +67,7 @@ def test_g17_dead_slow_and_refusing_hosts_are_named_apart(hosts, seen):
     for at in (1, 2, 5, 6):
         hosts.stop(at)
     for at in (1, 2, 3, 5, 6):
-        hosts.serve_requests(at)
+        hosts.serve(at)
     time.sleep(1)
     assert found["states"] == {
         "answered": "10.78.0.[11,17-18]",
@@ -97,9 +93,7 @@ def test_g15_the_bad_node_and_the_bad_link_among_eight(hosts, seen, fault):
     for one, other in cuts:
         hosts.cut(one, other)
     try:
-        found, seconds = fleet(
-            hosts, "bisect", "--hosts", HOSTS, "--python", patient.python(), "--timeout", "25"
-        )
+        found, seconds = fleet(hosts, "bisect", "--hosts", HOSTS, "--python", patient.python(), "--timeout", "25")
     finally:
         for one, other in cuts:
             hosts.mend(one, other)

@@ -46,9 +46,7 @@ def worded(sign: object) -> list[str]:
     """A sign as it would stand in a log: bare, as the last line of a traceback, and as the kernel writes it."""
     says = sign if isinstance(sign, str) else str(sign["says"])  # type: ignore[index]
     text = (
-        re.sub(r"\{[a-z_]*\}", "7", says.replace("{{", "\0").replace("}}", "\1"))
-        .replace("\0", "{")
-        .replace("\1", "}")
+        re.sub(r"\{[a-z_]*\}", "7", says.replace("{{", "\0").replace("}}", "\1")).replace("\0", "{").replace("\1", "}")
     )
     more = " ".join(sign.get("with", ())) if isinstance(sign, dict) else ""
     line = f"{text} {more}".rstrip()

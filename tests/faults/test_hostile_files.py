@@ -133,11 +133,9 @@ def test_e04_an_expression_is_text_or_refused_and_never_evaluated(tmp_path, cana
 
 def measured(*argv: str, cwd: Path) -> tuple[int, str, int, float]:
     """Exit code, what was said, the largest memory of a command in bytes, and its seconds of the processor."""
-    code = "import sys\nfrom gpuready.cli import obey\ncode = obey(sys.argv[1:])\n"
+    code = "import sys\nfrom gpuready.cli import run_command_line\ncode = run_command_line(sys.argv[1:])\n"
     code += "high = [l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')][0]\n"
-    code += (
-        "import time\nprint('PEAK', int(high) * 1024, time.process_time(), file=sys.stderr)\nsys.exit(code)"
-    )
+    code += "import time\nprint('PEAK', int(high) * 1024, time.process_time(), file=sys.stderr)\nsys.exit(code)"
     env = QUIET | {"PYTHONPATH": str(SRC)}
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # noqa: E731
     done = subprocess.run(
@@ -198,9 +196,7 @@ def test_e05_a_bomb_of_a_configuration_too(tmp_path, seen, name):
 
 def test_e06_what_changed_in_a_contract_is_shown_before_it_is_used(tmp_path):
     (tmp_path / "approved.toml").write_text(GOOD)
-    (tmp_path / "now.toml").write_text(
-        GOOD.replace('">=2.2"', '">=2.9"').replace('"kite-ml"', '"kite-ml-evil"')
-    )
+    (tmp_path / "now.toml").write_text(GOOD.replace('">=2.2"', '">=2.9"').replace('"kite-ml"', '"kite-ml-evil"'))
     ran = gpuready("contract", "diff", "approved.toml", "now.toml", cwd=tmp_path)
     assert ran.code == 0 and ">=2.2" in ran.out and ">=2.9" in ran.out and "kite-ml-evil" in ran.out
     same = json.loads(gpuready("contract", "diff", "now.toml", "now.toml", "--json", cwd=tmp_path).out)
@@ -258,9 +254,7 @@ def test_e07_diagnose_tells_which_dumps_it_would_not_read(tmp_path, canary):
     folder.mkdir()
     for rank, data in enumerate(malicious(str(canary))):
         (folder / f"nccl_trace_rank_{rank}").write_bytes(data)
-    (folder / "train.log").write_text(
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
-    )
+    (folder / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
     ran = gpuready("diagnose", str(folder), "--json", cwd=tmp_path)
     assert ran.code == 1 and "nccl_trace_rank_0" in ran.out and "code" in ran.out and not canary.exists()
 
@@ -326,9 +320,7 @@ def test_e24_an_archive_is_never_unpacked(tmp_path, command):
     path = slipping(inside / "bundle.zip")
     ran = gpuready(*(word.format(path) for word in command), cwd=inside)
     assert ran.code in (2, 3) and "Traceback" not in ran.err
-    assert [p.name for p in inside.iterdir()] == ["bundle.zip"] and [p.name for p in tmp_path.iterdir()] == [
-        "inside"
-    ]
+    assert [p.name for p in inside.iterdir()] == ["bundle.zip"] and [p.name for p in tmp_path.iterdir()] == ["inside"]
 
 
 def test_e24_a_compressed_log_is_read_in_a_little_memory(tmp_path):
@@ -345,9 +337,7 @@ def test_e24_a_compressed_log_is_read_in_a_little_memory(tmp_path):
 def test_e24_a_folder_of_logs_with_links_pipes_and_twins(tmp_path):
     folder = tmp_path / "logs"
     folder.mkdir()
-    (folder / "rank_0.log").write_text(
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
-    )
+    (folder / "rank_0.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
     (folder / "RANK_0.log").write_text("fine\n")
     (folder / "passwd.log").symlink_to("/etc/passwd")
     (folder / "loop.log").symlink_to(folder / "loop.log")

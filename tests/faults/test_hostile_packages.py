@@ -17,16 +17,7 @@ from tests.running import Run
 
 
 def install(bench: Bench, name: str, path: Path, *more: str) -> Run:
-    words = [
-        "install",
-        name,
-        "--lock",
-        str(path),
-        "--find-links",
-        str(bench.wheels),
-        "--python",
-        sys.executable,
-    ]
+    words = ["install", name, "--lock", str(path), "--find-links", str(bench.wheels), "--python", sys.executable]
     return bench.run(*words, "-e", str(bench.folder / name), *more)
 
 
@@ -96,19 +87,13 @@ def test_e22_a_path_that_leads_out_and_a_script_called_python(bench):
         assert ran.code in (0, 2) and "Traceback" not in ran.out + ran.err
         assert list(bench.folder.rglob("escaped.py")) == []
     made = wheel(bench.wheels, "twin", "1.0", {"twin/__init__.py": "def main(): pass\n"}, "python")
-    failed(
-        bench, "twin", install(bench, "twin", lock(bench.folder / "twin.lock", made)), "python", "reserved"
-    )
+    failed(bench, "twin", install(bench, "twin", lock(bench.folder / "twin.lock", made)), "python", "reserved")
 
 
 def test_e22_code_that_runs_at_every_start_is_told(bench):
-    made = wheel(
-        bench.wheels, "start", "1.0", {"start/__init__.py": "", "start.pth": "import sys; sys.started = 1\n"}
-    )
+    made = wheel(bench.wheels, "start", "1.0", {"start/__init__.py": "", "start.pth": "import sys; sys.started = 1\n"})
     ran = install(bench, "start", lock(bench.folder / "start.lock", made))
-    assert ran.code == 0 and "runs code whenever this Python starts: start.pth of start" in " ".join(
-        ran.out.split()
-    )
+    assert ran.code == 0 and "runs code whenever this Python starts: start.pth of start" in " ".join(ran.out.split())
     plain = wheel(bench.wheels, "plain", "1.0", {"plain/__init__.py": "", "plain.pth": "plain\n"})
     ran = install(bench, "plain", lock(bench.folder / "plain.lock", plain))
     assert ran.code == 0 and "whenever" not in ran.out

@@ -62,10 +62,7 @@ def test_e27_an_output_path_that_is_a_link_is_not_followed(tmp_path):
     target = tmp_path / "precious"
     target.write_text("keep\n")
     (tmp_path / "out.json").symlink_to(target)
-    for words in (
-        ("probe", "-o", "out.json"),
-        ("plan", "transformers", "--on", "h100", "--offline", "-o", "out.json"),
-    ):
+    for words in (("probe", "-o", "out.json"), ("plan", "transformers", "--on", "h100", "--offline", "-o", "out.json")):
         ran = gpuready(*words, cwd=tmp_path)
         assert ran.code in (1, 2) and "Traceback" not in ran.err, ran
     assert target.read_text() == "keep\n" and (tmp_path / "out.json").is_symlink()
@@ -118,31 +115,19 @@ def test_e32_a_rank_is_told_by_its_pipe_and_not_by_its_words(tmp_path):
 def test_e34_nothing_is_asked_of_the_network_by_what_only_looks(tmp_path):
     """No update is looked for and nothing is counted: every command that only looks opens no connection."""
     hook = "import sys\nfound = []\nsys.addaudithook(lambda e, a: found.append(e) if e in ('socket.connect', 'socket.getaddrinfo', 'socket.sendto') else None)\n"
-    hook += (
-        "from gpuready.cli import obey\nfor words in {!r}:\n    obey(words)\nprint(found, file=sys.stderr)\n"
-    )
+    hook += "from gpuready.cli import run_command_line\nfor words in {!r}:\n    run_command_line(words)\nprint(found, file=sys.stderr)\n"
     commands = [
         ["check", "transformers"],
         ["explain", "DRV001"],
         ["contract", "list"],
         ["fit", "qwen2.5-0.5b", "--on", "h100"],
     ]
-    commands += [
-        ["probe"],
-        ["check", "axolotl", "--on", "h100"],
-        ["env", "transformers", "--on", "h100"],
-        ["version"],
-    ]
+    commands += [["probe"], ["check", "axolotl", "--on", "h100"], ["env", "transformers", "--on", "h100"], ["version"]]
     import subprocess
 
     env = QUIET | {"PYTHONPATH": str(SRC), "HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", hook.format(commands)],
-        env=env,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [sys.executable, "-c", hook.format(commands)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert done.stderr.strip().splitlines()[-1] == "[]", done.stderr[-300:]
     assert os.listdir(tmp_path) == [] and stat.S_ISDIR(os.stat(tmp_path).st_mode)

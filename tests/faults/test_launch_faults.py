@@ -48,9 +48,7 @@ def test_a12_an_address_with_spaces_around_it_works_with_a_note(ranks):
 
 
 def test_a12_a_newline_within_an_address(ranks):
-    told(
-        ranks.run(world(2)[1] | {"MASTER_ADDR": "127.0.0.1\nx"}), "MASTER_ADDR is '127.0.0.1\\nx'", within=OWN
-    )
+    told(ranks.run(world(2)[1] | {"MASTER_ADDR": "127.0.0.1\nx"}), "MASTER_ADDR is '127.0.0.1\\nx'", within=OWN)
 
 
 def test_a13_a14_ipv6_in_brackets(ranks):
@@ -146,11 +144,7 @@ def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks, seen):
     each = world(2, port, GPUREADY_START_WINDOW="4")
     found = ranks.run({"_code": left}, each[0] | {"_delay": 0.3}, each[1])
     text = told(
-        [found[1]],
-        f"cannot listen on port {port}",
-        f"pid {found[0].pid} of",
-        f"kill {found[0].pid}",
-        codes="NET018",
+        [found[1]], f"cannot listen on port {port}", f"pid {found[0].pid} of", f"kill {found[0].pid}", codes="NET018"
     )[0]
     seen("A06, A36", "the holder and a free port", text.strip(), found[1].seconds)
     told([found[2]], "something else than rank 0 answers", f"pid {found[0].pid} of", within=4 + LATE)
@@ -163,9 +157,7 @@ def test_a09_the_store_of_another_job_that_has_begun(ranks, seen):
     found = ranks.run(*first, world(2, port, GPUREADY_RUN_ID="second", _delay=1.0)[1])
     assert [one.code for one in found[:2]] == [0, 0]
     text = told(
-        [found[2]],
-        f"belongs to another start: run first of 2 ranks, whose rank 0 is pid {found[0].pid}",
-        within=7,
+        [found[2]], f"belongs to another start: run first of 2 ranks, whose rank 0 is pid {found[0].pid}", within=7
     )[0]
     seen("A09", "whose store it is", text.strip(), found[2].seconds)
 
@@ -251,10 +243,7 @@ def test_a48_another_torch(ranks):
 def test_a49_another_variable(ranks):
     each = world(2, GPUREADY_START_WINDOW="20")
     each[1] |= {"NCCL_PROTO": "Simple"}
-    told(
-        ranks.run(*each),
-        "the variable NCCL_PROTO differs between ranks: (not set) on rank 0, Simple on rank 1",
-    )
+    told(ranks.run(*each), "the variable NCCL_PROTO differs between ranks: (not set) on rank 0, Simple on rank 1")
 
 
 def test_a50_another_script(ranks, tmp_path):
@@ -311,13 +300,8 @@ def test_b03_a_rank_that_never_comes_to_the_first_collective(ranks):
         "import time\nfrom gpuready.runtime import group\ngroup.Group.prove = lambda *_: time.sleep(3.5)\n"
         + LAUNCH.format(arguments="")
     )
-    short = "from gpuready.runtime import proof\nproof.PROOF_S = 1\n" + LAUNCH.format(arguments="")
+    short = "from gpuready.runtime import group_proof\ngroup_proof.PROOF_S = 1\n" + LAUNCH.format(arguments="")
     each = world(3, GPUREADY_START_WINDOW="2", _code=short)
     each[1] |= {"_code": asleep}
     found = ranks.run(*each)
-    told(
-        [found[0], found[2]],
-        "rank 1 did not come to the first collective",
-        within=2 + LATE,
-        codes="NET014",
-    )
+    told([found[0], found[2]], "rank 1 did not come to the first collective", within=2 + LATE, codes="NET014")

@@ -14,9 +14,7 @@ MOST = 24
 
 def grown(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     words = [sys.executable, "-m", "tests.faults.patterns"]
-    done = subprocess.run(
-        words, input=json.dumps(rows), capture_output=True, text=True, cwd=patterns.SRC.parents[1]
-    )
+    done = subprocess.run(words, input=json.dumps(rows), capture_output=True, text=True, cwd=patterns.SRC.parents[1])
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, f"{rows[len(told)]} did not come back: {done.stderr[-200:]}"
     return told

@@ -78,10 +78,7 @@ def test_d02_nvidia_smi_cannot_be_killed(machine, tmp_path, seen):
         assert strays("bench-frozen") == []  # the thaw ends what no kill could
     gap = {fact["key"]: fact for fact in json.loads(out)["facts"]}["gpu.count"]["gap"]
     seen(
-        "D02",
-        "unkillable, its pid and where it waits, within 3.5 s and the start",
-        gap.partition("; yet")[0],
-        seconds,
+        "D02", "unkillable, its pid and where it waits, within 3.5 s and the start", gap.partition("; yet")[0], seconds
     )
     assert process.returncode == 3 and err == b""
     assert "nvidia-smi: unkillable: pid " in gap and "in state D (" in gap
@@ -101,10 +98,7 @@ def test_d35_the_active_environment_lies_on_a_dead_disk(machine, tmp_path, seen)
         found.gap("python.packages"),
         found.seconds,
     )
-    assert (
-        found.gap("python.packages").startswith("no answer within 8 s")
-        and found.value("compiler.gcc") is not False
-    )
+    assert found.gap("python.packages").startswith("no answer within 8 s") and found.value("compiler.gcc") is not False
     assert found.seconds < 10 + 0.5 + patience()
 
 
@@ -150,9 +144,7 @@ def test_d40_a_read_only_root(machine, tmp_path, seen):
         with mounts.mounted(Path(f"{root}/proc"), "-t", "proc", "proc"):
             prefix = ["/usr/sbin/chroot", root]
             found = real(machine, prefix=prefix, cwd="/")
-            refused = machine.run(
-                "probe", "-o", f"{machine.folder}/m.json", rooted=False, prefix=prefix, cwd="/"
-            )
+            refused = machine.run("probe", "-o", f"{machine.folder}/m.json", rooted=False, prefix=prefix, cwd="/")
     seen("D40", "the check runs; a file is refused with the reason", refused.err.strip(), found.seconds)
     assert found.seconds < patience() and refused.code == 2
     assert refused.err == f"gpuready: cannot write {machine.folder}/m.json: read-only file system\n"
@@ -204,15 +196,11 @@ def test_d42_a_temporary_folder_mounted_noexec(machine, tmp_path, seen):
 # -- hidden folders ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("case", "path", "lost"), [("D43", "/proc", "memory.total"), ("D44", "/sys", "gpu.pci_count")]
-)
+@pytest.mark.parametrize(("case", "path", "lost"), [("D43", "/proc", "memory.total"), ("D44", "/sys", "gpu.pci_count")])
 def test_d43_d44_no_proc_and_no_sys(machine, seen, case, path, lost):
     found = machine.check(rooted=False, prefix=covered(path, "tmpfs"))
     seen(case, f"no {path}: complete, {lost} unknown", found.gap(lost), found.seconds)
-    assert (
-        "there is no /" in found.gap(lost) and found.value("limit.nofile") and found.value("python.version")
-    )
+    assert "there is no /" in found.gap(lost) and found.value("limit.nofile") and found.value("python.version")
     assert found.seconds < patience()
     if path == "/sys":  # nobody can say that there is no GPU
         assert found.gap("gpu.count") and "GPU001" in found.undecided
@@ -249,9 +237,7 @@ def test_d63_a_hundred_signals_at_any_moment(machine, seen):
         time.sleep(random.uniform(0.03, 0.25))
         process.send_signal(random.choice((signal.SIGTERM, signal.SIGINT)))
         process.communicate(timeout=20)
-        until = (
-            time.monotonic() + 1
-        )  # what was killed may need the processor to end; a leak would stay for seconds
+        until = time.monotonic() + 1  # what was killed may need the processor to end; a leak would stay for seconds
         while strays(f"bench-turn-{turn}-") and time.monotonic() < until:
             time.sleep(0.02)
         left += len(strays(f"bench-turn-{turn}-"))

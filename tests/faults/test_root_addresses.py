@@ -40,9 +40,7 @@ def test_a15_an_address_of_a_family_that_one_host_lacks(hosts, seen):
     without_six(hosts, 1)
     answers = met([hosts.start(at, one | {"WINDOW": 5}) for at, one in enumerate(nodes(SIX))])
     said = answers[1]["said"]
-    assert (
-        f"cannot reach rank 0 at {SIX}" in said and "that is IPv6, and this host has only 10.77.0.2" in said
-    )
+    assert f"cannot reach rank 0 at {SIX}" in said and "that is IPv6, and this host has only 10.77.0.2" in said
     assert answers[1]["s"] < 6 and not answers[0]["go"]
     noted(seen, "A15", "the family that is missing, and what this host has", answers[1:])
 
@@ -123,9 +121,4 @@ def test_a51_many_ranks_at_once(seen, count, within):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     found.listener.close()
     assert called == count - 1
-    seen(
-        f"A51/{count}",
-        f"all are called within {within:g} s",
-        f"{count:,} ranks called in {taken:.2f} s",
-        taken,
-    )
+    seen(f"A51/{count}", f"all are called within {within:g} s", f"{count:,} ranks called in {taken:.2f} s", taken)

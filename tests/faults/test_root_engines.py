@@ -31,9 +31,7 @@ def slurm(tmp_path_factory):
 
 def test_real_srun_on_four_nodes(slurm, torch_stage, seen):
     torch_stage.script(REDUCE)
-    done = torch_stage.run(
-        "--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--", "train.py", **slurm.environ
-    )
+    done = torch_stage.run("--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--", "train.py", **slurm.environ)
     assert done.code == 0 and done.out.count("sum 10.0") == 4
     seen("srun", "4 nodes reduce", "sum 10", done.seconds)
 
@@ -60,28 +58,13 @@ def test_real_srun_every_node_is_looked_at_before_its_ranks_begin(tmp_path_facto
     assert note["code"] == "SYS006" and "ulimit -n" in note["fix"] and "began" not in narrow.out
     (note,) = [note for note in bare.found["attempts"][0]["notes"] if note["kind"] == "unfit"]
     assert bare.code == 1 and "nodes n01, n02, n03: colossalai" in note["says"] and note["code"], note
-    seen(
-        "srun, preflight",
-        "the node and the contract named",
-        note["says"].replace("|", "/")[:120],
-        bare.seconds,
-    )
+    seen("srun, preflight", "the node and the contract named", note["says"].replace("|", "/")[:120], bare.seconds)
 
 
 def test_real_srun_that_cannot_be_placed_is_told_in_time(slurm, torch_stage, seen):
     torch_stage.script("print(1)\n")
     done = torch_stage.run(
-        "--engine",
-        "slurm",
-        "--nnodes",
-        "9",
-        "--nproc",
-        "1",
-        "--window",
-        "5",
-        "--",
-        "train.py",
-        **slurm.environ,
+        "--engine", "slurm", "--nnodes", "9", "--nproc", "1", "--window", "5", "--", "train.py", **slurm.environ
     )
     assert done.code not in (0, 2) and "srun:" in done.words
     seen("srun, A18", "refused by Slurm, its words shown", "shown", done.seconds)
@@ -94,9 +77,7 @@ def test_a19_real_srun_nodes_that_never_come(slurm, torch_stage, seen):
     torch_stage.script("print(1)\n")
     given = ("--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--window", "5", "--no-preflight")
     began = time.monotonic()
-    process = torch_stage.start(
-        *given, "--", "train.py", PYTHONPATH=f"{SRC}:{torch_stage.folder}", **slurm.environ
-    )
+    process = torch_stage.start(*given, "--", "train.py", PYTHONPATH=f"{SRC}:{torch_stage.folder}", **slurm.environ)
     done = torch_stage.ended(process, 40)
     assert done.code == 1 and "missing after 5 s: rank 3" in done.words and "3 of 4 came" in done.words
     seen("A18, A19", "rank 3 named after the window of 5 s", "named", time.monotonic() - began)
@@ -175,9 +156,7 @@ def test_real_torchrun_on_two_nodes(torch_stage, seen):
     if not address:
         pytest.skip("NO ADDRESS: this host has none but the loopback")
     master = (
-        f"{address}:{endpoint.find_free_port()}"
-        if ":" not in address
-        else f"[{address}]:{endpoint.find_free_port()}"
+        f"{address}:{endpoint.find_free_port()}" if ":" not in address else f"[{address}]:{endpoint.find_free_port()}"
     )
     began = time.monotonic()
     both = [

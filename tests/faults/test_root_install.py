@@ -126,10 +126,7 @@ def test_f07_32_at_once(bench, seen):
     crowd = [bench.start(*bench.argv("1.0", "--json")) for _ in range(32)]
     found = [json.loads(process.communicate(timeout=300)[0])["verdict"] for process in crowd]
     seen(
-        "F07",
-        "1 build, 31 reuse",
-        f"{found.count('installed')}, {found.count('unchanged')}",
-        time.monotonic() - began,
+        "F07", "1 build, 31 reuse", f"{found.count('installed')}, {found.count('unchanged')}", time.monotonic() - began
     )
     assert sorted(found) == ["installed"] + ["unchanged"] * 31
     bench.whole()
@@ -144,8 +141,5 @@ def test_f24_a_hundred_generations(bench, seen):
         assert bench.install(version).code == 0
         assert len(os.listdir(bench.home / "generations")) <= 2
     seen(
-        "F24",
-        "never more than 2 kept",
-        f"{len(os.listdir(bench.home / 'generations'))} left",
-        time.monotonic() - began,
+        "F24", "never more than 2 kept", f"{len(os.listdir(bench.home / 'generations'))} left", time.monotonic() - began
     )

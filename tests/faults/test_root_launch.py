@@ -124,10 +124,7 @@ def test_a01_an_address_without_a_route(hosts, seen):
         "10.99.0.1 is no address of rank 0's host" in answers[0]["said"]
         and f"set MASTER_ADDR={ONE}" in answers[0]["said"]
     )
-    assert (
-        "rank 1 (host-1, pid" in answers[1]["said"]
-        and "cannot reach rank 0 at 10.99.0.1" in answers[1]["said"]
-    )
+    assert "rank 1 (host-1, pid" in answers[1]["said"] and "cannot reach rank 0 at 10.99.0.1" in answers[1]["said"]
     assert all(a["s"] < 6 for a in answers)
     noted(seen, "A01", "no route, within 5 s", answers)
 
@@ -155,13 +152,12 @@ def test_a03_a_name_that_is_another_address_elsewhere(hosts, seen, tmp_path):
 
 def test_a38_an_interface_that_is_down(hosts, seen):
     hosts.inside(1, "link", "add", "spare", "type", "veth", "peer", "name", "spare2")
-    code = "import os; from gpuready.rollcall import ways; print(ways.fault(os.environ, 'rank 1', 1, 'gloo'))"
+    code = "import os; from gpuready.rollcall import interface_check; print(interface_check.find_interface_fault(os.environ, 'rank 1', 1, 'gloo'))"
     begun = time.monotonic()
     ran = subprocess.run(["ip", "netns", "exec", hosts.names[1], sys.executable, "-c", code], capture_output=True, text=True,
                          env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SRC), "GLOO_SOCKET_IFNAME": "spare"})  # fmt: skip
     assert (
-        "the interface spare of rank 1, which GLOO_SOCKET_IFNAME names, is down or has no address"
-        in ran.stdout
+        "the interface spare of rank 1, which GLOO_SOCKET_IFNAME names, is down or has no address" in ran.stdout
         and "NET002" in ran.stdout
     )
     seen("A38", "the interface named", ran.stdout.strip(), time.monotonic() - begun)
@@ -177,9 +173,7 @@ def test_a39_data_passes_in_one_direction_only(hosts, seen):
     each[1] |= {"MORE": json.dumps({"data": ["10.88.0.2", 0]})}
     answers = met([hosts.start(at, one) for at, one in enumerate(each)])
     for one in answers:
-        assert "rank 0 (host-0, pid" in one["said"] and "cannot send data to rank 1 (host-1" in one["said"], (
-            one
-        )
+        assert "rank 0 (host-0, pid" in one["said"] and "cannot send data to rank 1 (host-1" in one["said"], one
         assert (
             "no answer" in one["said"]
             and "the other way works" in one["said"]
@@ -190,18 +184,13 @@ def test_a39_data_passes_in_one_direction_only(hosts, seen):
 
 
 def test_a40_only_the_port_of_the_rendezvous_is_open(hosts, seen):
-    hosts.inside(
-        1, "rule", "add", "pref", "1", "iif", "wire", "ipproto", "tcp", "sport", str(PORT), "lookup", "local"
-    )
+    hosts.inside(1, "rule", "add", "pref", "1", "iif", "wire", "ipproto", "tcp", "sport", str(PORT), "lookup", "local")
     hosts.inside(1, "rule", "add", "pref", "2", "iif", "wire", "ipproto", "tcp", "blackhole")
     hosts.local_after(1)
     answers = met([hosts.start(at, one) for at, one in enumerate(nodes())])
     for one in answers:
         assert (
-            not one["go"]
-            and "cannot send data to" in one["said"]
-            and "open ports" in one["said"]
-            and one["s"] < 12
+            not one["go"] and "cannot send data to" in one["said"] and "open ports" in one["said"] and one["s"] < 12
         ), one
     noted(seen, "A40", "the ports to open, within 10 s", answers)
 
@@ -226,20 +215,7 @@ def test_a42_one_link_of_three_is_slow(three, seen):
     three.wired("slow", three.names[1], "slow", three.names[2])
     for at, other in ((1, 3), (2, 2)):
         three.inside(at, "route", "add", f"10.77.0.{other}/32", "dev", "slow", "src", f"10.77.0.{at + 1}")
-        limit = [
-            "qdisc",
-            "add",
-            "dev",
-            "slow",
-            "root",
-            "tbf",
-            "rate",
-            "1mbit",
-            "burst",
-            "4kb",
-            "latency",
-            "2s",
-        ]
+        limit = ["qdisc", "add", "dev", "slow", "root", "tbf", "rate", "1mbit", "burst", "4kb", "latency", "2s"]
         subprocess.run(["tc", "-n", three.names[at], *limit], check=True, capture_output=True)
     answers = met([three.start(at, one) for at, one in enumerate(nodes(count=3))])
     for one in answers:

@@ -160,10 +160,7 @@ def test_b04_shapes_that_differ(torch_stage, seen):
 
 
 OTHERWISE = {
-    "dtype": (
-        "dist.all_reduce(torch.ones(8, dtype=torch.float64 if dist.get_rank() else torch.float32))",
-        "dtype",
-    ),
+    "dtype": ("dist.all_reduce(torch.ones(8, dtype=torch.float64 if dist.get_rank() else torch.float32))", "dtype"),
     "operation": ("dist.all_reduce(value) if dist.get_rank() else dist.broadcast(value, 0)", "BROADCAST"),
 }
 
@@ -174,9 +171,7 @@ def test_b05_a_collective_that_is_another_on_one_rank(torch_stage, seen, what):
     torch_stage.script(FAULT + f"{line}\ndist.barrier()\n")
     done = torch_stage.run("--nproc", "2", "--check-collectives", "--", "train.py")
     taken = since(torch_stage)
-    assert done.code == 1 and "RUN001" in done.words and word in done.words and "ALLREDUCE" in done.words, (
-        done.words
-    )
+    assert done.code == 1 and "RUN001" in done.words and word in done.words and "ALLREDUCE" in done.words, done.words
     said = " ".join(line for line in done.out.splitlines() if "ALLREDUCE" in line)
     seen("B05", "both collectives and their ranks", said[:160], taken)
 
@@ -259,12 +254,7 @@ def test_b11_a_log_of_two_gibibytes(tmp_path, seen):
     rate, peak = log.stat().st_size / taken / 1e6, kib / 1024
     assert code == 1 and "rank 17" in out and "MEM001" in out
     assert peak <= 256 and (rate >= 50 or os.getloadavg()[0] > os.cpu_count()), (rate, peak)
-    seen(
-        "B11",
-        "at least 50 MB/s, at most 256 MiB, rank 17",
-        f"{rate:.0f} MB/s, {peak:.0f} MiB, rank 17",
-        taken,
-    )
+    seen("B11", "at least 50 MB/s, at most 256 MiB, rank 17", f"{rate:.0f} MB/s, {peak:.0f} MiB, rank 17", taken)
 
 
 def test_a46_a_shared_memory_of_one_mebibyte(tmp_path, seen):

@@ -19,9 +19,7 @@ def hanging(machine, *argv, **options):
     """A check that hangs at nvidia-smi, once all other looks are done."""
     begun = machine.folder / "begun"
     machine.program("nvidia-smi", f": > {begun}\nsleep 98765 &\nsleep 98765")
-    heard = {
-        "preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    }  # also where we run under nohup
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}  # also where we run under nohup
     process = machine.start("check", "transformers", *argv, marker="bench-d63", **{**heard, **options})
     until = time.monotonic() + 30
     while not begun.exists() and time.monotonic() < until:

@@ -136,12 +136,7 @@ def main() -> None:
                 continue
             gc.collect()
             rows.append(
-                {
-                    "config": {"model_type": family, **config},
-                    "half": half,
-                    "checkpointing": checkpointing,
-                    **found,
-                }
+                {"config": {"model_type": family, **config}, "half": half, "checkpointing": checkpointing, **found}
             )
             print(family, number, found, file=sys.stderr)
     text = "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"

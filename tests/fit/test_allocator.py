@@ -7,13 +7,7 @@ import itertools
 import pytest
 
 from gpuready.fit.allocator.alloc_conf import AllocatorSettings
-from gpuready.fit.allocator.caching_allocator import (
-    LARGE_SEGMENT_SIZE,
-    MIB,
-    CachingAllocator,
-    OutOfMemory,
-    replay_tape,
-)
+from gpuready.fit.allocator.caching_allocator import LARGE_SEGMENT_SIZE, MIB, CachingAllocator, OutOfMemory, replay_tape
 from gpuready.fit.tape.autograd import StreamAllocation
 
 
@@ -64,13 +58,7 @@ def test_best_fit_and_merging():
 @pytest.mark.parametrize("expandable", [False, True])
 def test_what_one_stream_frees_no_other_takes(expandable):
     settings = AllocatorSettings(expandable=expandable)
-    events = [
-        StreamAllocation.on_stream(1, 60 * MIB),
-        ~0,
-        60 * MIB,
-        ~1,
-        StreamAllocation.on_stream(1, 60 * MIB),
-    ]
+    events = [StreamAllocation.on_stream(1, 60 * MIB), ~0, 60 * MIB, ~1, StreamAllocation.on_stream(1, 60 * MIB)]
     assert replay_tape(events, settings, streams=2).reserved == 120 * MIB
     assert replay_tape([int(event) for event in events], settings).reserved == 60 * MIB
     scarce = replay_tape(events[:3], settings, cap=100 * MIB, streams=2)  # the device has one memory for both
@@ -93,9 +81,7 @@ def test_a_split_segment_cannot_go_back():
 
 def test_expandable_segments_grow_and_waste_little():
     events = [64 * MIB, ~0, 96 * MIB, 8 * MIB]
-    assert (
-        replay_tape(events, AllocatorSettings(expandable=True)).peak_reserved == 120 * MIB
-    )  # in pages of 20 MiB
+    assert replay_tape(events, AllocatorSettings(expandable=True)).peak_reserved == 120 * MIB  # in pages of 20 MiB
     assert replay_tape(events).peak_reserved == 160 * MIB
 
 
@@ -158,9 +144,7 @@ def test_max_split_size_reuses_only_blocks_of_nearly_the_size():
     assert replay_tape([200 * MIB, ~0, 100 * MIB], settings).reserved == 300 * MIB
 
 
-@pytest.mark.parametrize(
-    ("size", "rounded"), [(1200, 1280), (1024, 1024), (5 * MIB + 1, 6 * MIB), (700, 1024)]
-)
+@pytest.mark.parametrize(("size", "rounded"), [(1200, 1280), (1024, 1024), (5 * MIB + 1, 6 * MIB), (700, 1024)])
 def test_roundup_power2_divisions(size, rounded):
     allocator = CachingAllocator(AllocatorSettings(divisions=(4,) * 16))
     expected = rounded if size > 2048 else -(-size // 512) * 512  # small ones keep the ordinary rounding
@@ -183,10 +167,7 @@ def test_empty_cache_forgets_the_peaks():
         ("max_split_size_mb:128, expandable_segments:False", AllocatorSettings(max_split=128 * MIB)),
         ("garbage_collection_threshold:0.8", AllocatorSettings(collect=0.8)),
         ("roundup_power2_divisions:8", AllocatorSettings(divisions=(8,) * 16)),
-        (
-            "roundup_power2_divisions:[256:1,1024:2,>:4]",
-            AllocatorSettings(divisions=(1,) * 9 + (0,) + (4,) * 6),
-        ),
+        ("roundup_power2_divisions:[256:1,1024:2,>:4]", AllocatorSettings(divisions=(1,) * 9 + (0,) + (4,) * 6)),
         ("roundup_power2_divisions:[2:8,8:2]", AllocatorSettings(divisions=(8, 8, 0, 2) + (0,) * 12)),
         ("max_non_split_rounding_mb:64", AllocatorSettings(rounding=64 * MIB)),
         ("backend:native", AllocatorSettings()),

@@ -69,9 +69,7 @@ def test_without_a_gpu_it_tells_which_would_do(folder):
 def test_gpus_of_the_catalogue(folder):
     found, code = document("model", "--micro-batch", "16", "--seq", "2048", "--gpus", cwd=folder)
     assert code == 0 and found["verdict"] == "fits"
-    by_verdict = {
-        v: [p["memory"][0] for p in found["gpus"] if p["verdict"] == v] for v in ("fits", "does not fit")
-    }
+    by_verdict = {v: [p["memory"][0] for p in found["gpus"] if p["verdict"] == v] for v in ("fits", "does not fit")}
     assert by_verdict["fits"] and by_verdict["does not fit"]
     assert "NVIDIA GeForce RTX 4090" in {place["name"] for place in found["gpus"]}
 
@@ -80,12 +78,7 @@ def test_gpus_of_the_catalogue(folder):
 def test_the_largest(folder, what, field, unit):
     found, code = document("model", "--seq", "1024", "--max", what, "--on", "rtx3060", cwd=folder)
     most = found["largest"]
-    assert (
-        code == 0
-        and most["field"] == field
-        and most["value"] >= unit
-        and most["fails"] == most["value"] + unit
-    )
+    assert code == 0 and most["field"] == field and most["value"] >= unit and most["fails"] == most["value"] + unit
     assert found["job"][field] == most["value"] and found["verdict"] == "fits"
 
 
@@ -134,20 +127,13 @@ def test_flags_come_after_the_file(folder):
 
 
 def test_a_model_and_files_together(folder):
-    (folder / "ds.json").write_text(
-        json.dumps({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}})
-    )
+    (folder / "ds.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}))
     args = {"per_device_train_batch_size": 2, "bf16": True, "max_length": 512, "gradient_checkpointing": True}
     (folder / "args.json").write_text(json.dumps(args))
     answer = fit.fit_job(
         ["llama-3.2-1b", str(folder / "args.json"), str(folder / "ds.json")], {}, on="h100x8", search=False
     )
-    assert (answer.kind, answer.job["zero"], answer.job["world"], answer.job["precision"]) == (
-        "trainer",
-        2,
-        8,
-        "bf16",
-    )
+    assert (answer.kind, answer.job["zero"], answer.job["world"], answer.job["precision"]) == ("trainer", 2, 8, "bf16")
 
 
 def test_what_others_hold_is_not_there(folder, tmp_path):
@@ -221,8 +207,7 @@ def test_flags_without_a_bearing_are_named():
 
 def test_a_named_model_comes_before_that_of_a_file_and_a_byte_order_mark_is_passed_over(folder):
     (folder / "args.json").write_bytes(
-        b"\xef\xbb\xbf"
-        + json.dumps({"model_name_or_path": "gpt2", "per_device_train_batch_size": 2}).encode()
+        b"\xef\xbb\xbf" + json.dumps({"model_name_or_path": "gpt2", "per_device_train_batch_size": 2}).encode()
     )
     found = fit.fit_job(["llama-3.2-1b", str(folder / "args.json")], {}, on="h200", search=False)
     assert (found.model, found.job["micro_batch"]) == ("llama-3.2-1b", 2)

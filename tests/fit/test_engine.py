@@ -210,9 +210,7 @@ def trace():
 
 
 def test_a_trace_is_replayed_with_the_optimizer():
-    fit = traced_prediction.predict_traced(
-        small(), H200, traced_prediction.validate_trace(trace()), search=False
-    )
+    fit = traced_prediction.predict_traced(small(), H200, traced_prediction.validate_trace(trace()), search=False)
     assert {"fwd0", "bwd0", "clip0", "opt0", "zero0"} <= set(fit.phases)
     assert fit.phases["opt0"] >= fit.phases["bwd0"] - (1 << 20) + 3 * 4096  # two of state, one of passage
     assert any("torch 2.13.0" in note for note in fit.notes)
@@ -276,9 +274,7 @@ def test_what_deepspeed_frees_while_it_sets_up_stays_cached():
 
 def test_weights_that_stay_after_the_forward_cost_all_of_them():
     told = {"world": 4, "fsdp": True, "micro_batch": 1, "seq": 64}
-    kept, gone = (
-        predict_memory(small(**told, reshard=r), H200, search=False).phases["fwd1"] for r in (False, True)
-    )
+    kept, gone = (predict_memory(small(**told, reshard=r), H200, search=False).phases["fwd1"] for r in (False, True))
     assert kept > gone
 
 
@@ -327,17 +323,11 @@ def births_of(job, op):
         ({"model": {**SMALL, "num_hidden_layers": 10**6}}, "num_hidden_layers"),
         ({"model": {**SMALL, "vocab_size": "many"}}, "vocab_size"),
         ({"model": {**SMALL, "num_key_value_heads": 3}}, "key/value"),
-        (
-            {"model": {**SMALL, "hidden_act": "geloo"}},
-            "hidden_act must be an activation that transformers has",
-        ),
+        ({"model": {**SMALL, "hidden_act": "geloo"}}, "hidden_act must be an activation that transformers has"),
         ({"model": {**SMALL, "hidden_act": 7}}, "hidden_act"),
         ({"model": {**SMALL, "hidden_act": "quick_gelu"}}, "the activation quick_gelu"),
         ({"model": {**SMALL, "model_type": "mistral", "sliding_window": "4096"}}, "sliding_window must be"),
-        (
-            {"model": {**SMALL, "layer_types": ["full_attention"]}},
-            "layer_types names 1 layers, and there are",
-        ),
+        ({"model": {**SMALL, "layer_types": ["full_attention"]}}, "layer_types names 1 layers, and there are"),
         ({"model": {**SMALL, "layer_types": "all"}}, "layer_types must be a list"),
         ({"model": {**SMALL, "layer_types": ["linear_attention"] * 64}}, "layer_types"),
         ({"model": []}, "config"),

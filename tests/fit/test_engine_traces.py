@@ -45,9 +45,7 @@ def played(row: dict, **fields) -> dict[str, list[int]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "row", ROWS, ids=lambda r: f"{r['config']['model_type']}-{r['half']}-{r['checkpointing']}"
-)
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r['config']['model_type']}-{r['half']}-{r['checkpointing']}")
 def test_tape_matches_real_modules(row):
     found = played(row)
     assert found["build"][1] == pytest.approx(row["static"], rel=0.004, abs=4096)

@@ -98,12 +98,7 @@ def fields(text: str, name: str = "a.yml", *keys: str) -> dict:
 
 def test_axolotl():
     one = read(AXOLOTL, "axolotl.yml")
-    assert (one.kind, one.model, one.unmodelled, one.lessened) == (
-        "axolotl",
-        "NousResearch/Meta-Llama-3.1-8B",
-        (),
-        (),
-    )
+    assert (one.kind, one.model, one.unmodelled, one.lessened) == ("axolotl", "NousResearch/Meta-Llama-3.1-8B", (), ())
     assert one.fields == {
         "loop": "trainer", "micro_batch": 2, "accumulation": 4, "seq": 4096, "method": "qlora", "quant": "nf4",
         "double_quant": True, "lora_r": 32, "lora_dropout": 0.05, "lora_targets": "all", "precision": "bf16",
@@ -164,25 +159,15 @@ def test_a_device_mapping_is_counted_and_never_run(text, count):
 
 def test_training_arguments():
     found = fields(json.dumps(TRAINER), "args.json")
-    assert (
-        found["optimizer"] == "adamw_fused" and found["precision"] == "amp-bf16" and found["padded"] is True
-    )
-    assert found["checkpointing"] == "nonreentrant" and (found["micro_batch"], found["accumulation"]) == (
-        4,
-        8,
-    )
+    assert found["optimizer"] == "adamw_fused" and found["precision"] == "amp-bf16" and found["padded"] is True
+    assert found["checkpointing"] == "nonreentrant" and (found["micro_batch"], found["accumulation"]) == (4, 8)
 
 
 def test_llama_factory_checkpoints_by_default():
-    text = (
-        "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: lora\nlora_rank: 8\ncutoff_len: 2048\nbf16: true"
-    )
+    text = "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: lora\nlora_rank: 8\ncutoff_len: 2048\nbf16: true"
     one = read(text)
     assert (one.kind, one.fields["checkpointing"], one.fields["lora_r"]) == ("llama-factory", "reentrant", 8)
-    assert fields(text + "\nquantization_bit: 4", "a.yml", "method", "quant") == {
-        "method": "qlora",
-        "quant": "nf4",
-    }
+    assert fields(text + "\nquantization_bit: 4", "a.yml", "method", "quant") == {"method": "qlora", "quant": "nf4"}
 
 
 def test_deepspeed():
@@ -191,11 +176,7 @@ def test_deepspeed():
         "micro_batch": 2, "accumulation": 4, "zero": 3, "world": 8, "precision": "bf16", "offload": "optimizer",
         "optimizer": "adamw_fused",
     }  # fmt: skip
-    auto = {
-        "zero_optimization": {"stage": 2},
-        "bf16": {"enabled": "auto"},
-        "train_micro_batch_size_per_gpu": "auto",
-    }
+    auto = {"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto"}
     assert fields(json.dumps(auto), "ds.json") == {"zero": 2}
     with pytest.raises(ValueError, match="not a multiple"):
         read(json.dumps(DEEPSPEED | {"train_batch_size": 63}), "ds.json")
@@ -219,20 +200,13 @@ def test_colossalai_from_a_script_that_is_never_run(tmp_path):
     one = read(evil, "train.py")
     assert not there.exists()
     assert one.kind == "colossalai" and one.fields["tensor_parallel"] == 2 and one.fields["zero"] == 1
-    assert (one.fields["precision"], one.fields["attention"], one.fields["micro_batch"]) == (
-        "bf16",
-        "flash",
-        4,
-    )
+    assert (one.fields["precision"], one.fields["attention"], one.fields["micro_batch"]) == ("bf16", "flash", 4)
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        (
-            "plugin: zero2_cpu\nmixed_precision: bf16",
-            {"zero": 2, "offload": "optimizer", "precision": "bf16"},
-        ),
+        ("plugin: zero2_cpu\nmixed_precision: bf16", {"zero": 2, "offload": "optimizer", "precision": "bf16"}),
         ("plugin: {name: LowLevelZeroPlugin, stage: 1, precision: fp16}", {"zero": 1, "precision": "fp16"}),
         ("plugin: 3d\ntp: 4\nzero_stage: 1", {"zero": 1, "tensor_parallel": 4}),
         ("plugin: gemini", {"zero": 3}),
@@ -298,16 +272,8 @@ def test_a_file_that_is_not_there_may_tell_by_its_name():
         (AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: many"), "a.yml", "not 'many'"),
         (AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: [2]"), "a.yml", "not [2]"),
         (AXOLOTL.replace("lora_dropout: 0.05", "lora_dropout: 7"), "a.yml", "lora_dropout must be a number"),
-        (
-            AXOLOTL.replace("load_in_4bit: true", "load_in_4bit: maybe"),
-            "a.yml",
-            "load_in_4bit must be true or false",
-        ),
-        (
-            '{"zero_optimization": {"stage": 9}}',
-            "ds.json",
-            "zero_optimization.stage must be 0, 1, 2 or 3, not 9",
-        ),
+        (AXOLOTL.replace("load_in_4bit: true", "load_in_4bit: maybe"), "a.yml", "load_in_4bit must be true or false"),
+        ('{"zero_optimization": {"stage": 9}}', "ds.json", "zero_optimization.stage must be 0, 1, 2 or 3, not 9"),
         ("plugin: warp", "a.yml", "ColossalAI has no plugin 'warp'"),
         ("rollout_batch_size: 4", "a.yml", "no role that trains"),
         ("def f(", "a.py", "a.py is not Python"),
@@ -327,15 +293,9 @@ ANY = st.recursive(
     max_leaves=4,
 )
 KEYS = {
-    "axolotl": (
-        yaml.safe_load(AXOLOTL),
-        ("deepspeed", "fsdp", "fsdp_config", "rl", "lora_target_modules", "adapter"),
-    ),
+    "axolotl": (yaml.safe_load(AXOLOTL), ("deepspeed", "fsdp", "fsdp_config", "rl", "lora_target_modules", "adapter")),
     "roll": (yaml.safe_load(ROLL), ("sequence_length", "critic", "reference")),
-    "trainer": (
-        TRAINER,
-        ("deepspeed", "fsdp", "fsdp_config", "dtype", "quantization_bit", "finetuning_type", "stage"),
-    ),
+    "trainer": (TRAINER, ("deepspeed", "fsdp", "fsdp_config", "dtype", "quantization_bit", "finetuning_type", "stage")),
     "deepspeed": (DEEPSPEED, ("fp16", "pipeline", "tensor_parallel")),
     "accelerate": (yaml.safe_load(ACCELERATE), ("deepspeed_config",)),
     "colossalai": ({"plugin": "3d", "tp": 1}, ("zero_stage", "precision", "pp", "lora_rank", "max_length")),
@@ -348,8 +308,8 @@ KEYS = {
 def test_any_value_under_any_key_is_an_answer_or_one_sentence(kind, data):
     base, more = KEYS[kind]
     whole = dict(base)
-    for key in data.draw_machine(st.lists(st.sampled_from([*base, *more]), min_size=1, max_size=3)):
-        whole[key] = data.draw_machine(ANY)
+    for key in data.draw(st.lists(st.sampled_from([*base, *more]), min_size=1, max_size=3)):
+        whole[key] = data.draw(ANY)
     try:
         several = job_files.read_job_files("a.yml", {"a.yml": yaml.safe_dump(whole)}.get)
     except ValueError as bad:
@@ -379,10 +339,7 @@ def test_any_text_is_an_answer_or_one_sentence(text):
         ({"zero_optimization": 5}, "zero_optimization must be a mapping of names to values, not 5"),
         ({"bf16": 5}, "bf16 must be a mapping"),
         ({"optimizer": "Adam"}, "optimizer must be a mapping"),
-        (
-            {"zero_optimization": {"stage": 3, "offload_param": {"device": "gpu"}}},
-            "must be cpu, nvme or none",
-        ),
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "gpu"}}}, "must be cpu, nvme or none"),
         ({"zero_optimization": {"stage": 3, "offload_optimizer": 5}}, "offload_optimizer must be a mapping"),
     ],
 )

@@ -13,13 +13,7 @@ from gpuready.fit.job.records import H200
 from gpuready.jobs import job_files, model_config
 from gpuready.workflow import Refused, fit
 
-LORA = {
-    "base_model": "llama-3.2-1b",
-    "adapter": "lora",
-    "lora_r": 8,
-    "lora_target_linear": True,
-    "bf16": True,
-}
+LORA = {"base_model": "llama-3.2-1b", "adapter": "lora", "lora_r": 8, "lora_target_linear": True, "bf16": True}
 FULL = {"base_model": "llama-3.2-1b", "bf16": True, "flash_attention": True, "micro_batch_size": 1}
 NEW = {
     "model": "Qwen/Qwen3-4B", "model_class": "llm", "micro_batch_size": 2, "cutoff_len": 1024, "learning_rate": 1e-4,
@@ -81,15 +75,11 @@ def test_packed_samples_without_flash_attention_are_told_apart_by_a_mask():
 
 
 def test_an_adapter_that_is_not_there_says_nothing():
-    assert not {"lora_r", "lora_targets", "method"} & set(
-        read(FULL | {"lora_r": 8, "lora_target_linear": True}).fields
-    )
+    assert not {"lora_r", "lora_targets", "method"} & set(read(FULL | {"lora_r": 8, "lora_target_linear": True}).fields)
 
 
 def test_ranks_of_axolotl():
-    found = read(
-        FULL | {"fsdp_config": {"reshard_after_forward": True}, "dp_shard_size": 4, "tensor_parallel_size": 2}
-    )
+    found = read(FULL | {"fsdp_config": {"reshard_after_forward": True}, "dp_shard_size": 4, "tensor_parallel_size": 2})
     assert (found.fields["world"], found.fields["tensor_parallel"], found.fields["fsdp"]) == (8, 2, True)
     assert read(FULL | {"fsdp": ["shard_grad_op", "offload"]}).fields["reshard"] is False
 
@@ -101,14 +91,7 @@ def test_ranks_of_axolotl():
     "arguments",
     [
         (FULL | {"fsdp_config": {"fsdp_version": 2}},),
-        (
-            {
-                "model_name_or_path": "llama-3.2-1b",
-                "per_device_train_batch_size": 1,
-                "bf16": True,
-                "fsdp": "full_shard",
-            },
-        ),
+        ({"model_name_or_path": "llama-3.2-1b", "per_device_train_batch_size": 1, "bf16": True, "fsdp": "full_shard"},),
         (
             {"distributed_type": "FSDP", "mixed_precision": "bf16", "fsdp_config": {"fsdp_version": 2}},
             {"model_name_or_path": "llama-3.2-1b", "per_device_train_batch_size": 1, "optim": "adamw_torch"},
@@ -128,9 +111,7 @@ def test_mixed_precision_makes_the_shares_of_fsdp_fp32(tmp_path, arguments):
 
 
 def test_a_share_in_fp32_holds_twice_and_so_does_its_state():
-    job = FitJob(
-        known_models.find_model_config("llama-3.2-1b"), seq=64, fsdp=True, world=4, optimizer="adamw_fused"
-    )
+    job = FitJob(known_models.find_model_config("llama-3.2-1b"), seq=64, fsdp=True, world=4, optimizer="adamw_fused")
     narrow, wide = (predict_memory(job.replace(fp32_shards=on), H200, False) for on in (False, True))
     parts = [fit.phases["zero1"] for fit in (narrow, wide)]
     assert parts[1] / parts[0] == pytest.approx(2, rel=0.1)
@@ -188,10 +169,7 @@ def test_ranks_of_accelerate():
 
 
 def test_a_student_of_roll_trains():
-    role = {
-        "training_args": {"per_device_train_batch_size": 4},
-        "strategy_args": {"strategy_name": "fsdp2_train"},
-    }
+    role = {"training_args": {"per_device_train_batch_size": 4}, "strategy_args": {"strategy_name": "fsdp2_train"}}
     found = read({"student_pretrain": "Qwen/Qwen2.5-7B", "student": role, "sequence_length": 1024})
     assert (found.kind, found.model, found.fields["micro_batch"]) == ("roll", "Qwen/Qwen2.5-7B", 4)
     assert found.fields["fp32_shards"] is True
@@ -218,12 +196,7 @@ def test_an_adapter_on_layers_that_are_not_there_is_one_sentence():
 
 
 def test_a_language_model_inside_another_is_filled_up_and_the_rest_is_not_forgotten():
-    inner = {
-        "model_type": "gemma3_text",
-        "hidden_size": 2560,
-        "intermediate_size": 10240,
-        "num_hidden_layers": 34,
-    }
+    inner = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
     told = model_config.read_model_settings(
         {"model_type": "gemma3", "text_config": inner, "vision_config": {"hidden_size": 1152}}, "c"
     )
@@ -246,11 +219,7 @@ def test_a_language_model_inside_another_is_filled_up_and_the_rest_is_not_forgot
 @pytest.mark.parametrize(
     ("how", "fields", "less"),
     [
-        (
-            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
-            {"quant": "nf4"},
-            False,
-        ),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, {"quant": "nf4"}, False),
         ({"load_in_8bit": True}, {"quant": "int8"}, False),
         ({"quant_method": "gptq", "bits": 4}, {}, True),
         ("nonsense", {}, False),
@@ -272,9 +241,7 @@ def test_a_quantised_checkpoint_is_not_trained_in_full(tmp_path):
         fit.fit_job([str(tmp_path)], {}, on="h100", search=False)
     assert fit.fit_job([str(tmp_path)], {"method": "lora"}, on="h100", search=False).job["quant"] == "fp4"
     assert (
-        fit.fit_job(["unsloth/Llama-3.2-1B-bnb-4bit"], {"method": "lora"}, on="h100", search=False).job[
-            "quant"
-        ]
+        fit.fit_job(["unsloth/Llama-3.2-1B-bnb-4bit"], {"method": "lora"}, on="h100", search=False).job["quant"]
         == "nf4"
     )
 

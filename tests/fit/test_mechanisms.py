@@ -28,14 +28,7 @@ SHOWN = {
     "Q01": "small states of a paged optimizer stay on the GPU",
     "W31": "autocast keeps the head that Liger multiplies by",
 }
-GPT2 = {
-    "model_type": "gpt2",
-    "n_embd": 256,
-    "n_layer": 3,
-    "n_head": 4,
-    "vocab_size": 1024,
-    "n_positions": 256,
-}
+GPT2 = {"model_type": "gpt2", "n_embd": 256, "n_layer": 3, "n_head": 4, "vocab_size": 1024, "n_positions": 256}
 LLAMA = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 8192,
@@ -164,9 +157,7 @@ def test_embeddings_that_an_adapter_starts_from_live_as_long_as_the_graph():
 
 def test_adamws_loop_holds_the_denominator_of_the_parameter_before():
     """Gate and up are as large and follow each other: root, quotient, and the quotient before."""
-    job = FitJob(
-        model=LLAMA | {"intermediate_size": 4096, "vocab_size": 512}, seq=64, optimizer="adamw_forloop"
-    )
+    job = FitJob(model=LLAMA | {"intermediate_size": 4096, "vocab_size": 512}, seq=64, optimizer="adamw_forloop")
     before, largest = levels(job, "clip1")[1], 2 * 4096 * 256
     assert levels(job, "opt1")[0] - before == 3 * largest
 
@@ -185,9 +176,7 @@ def test_norms_that_the_model_makes_first_come_first(model, norms):
 @pytest.mark.parametrize(("family", "biased"), [("llama", True), ("mistral", False), ("phi3", False)])
 def test_attention_bias_counts_where_the_model_reads_it(family, biased):
     model = LLAMA | {"model_type": family, "pad_token_id": 0}
-    plain, told = (
-        levels(FitJob(model=model | {"attention_bias": b}, seq=64), "build")[1] for b in (False, True)
-    )
+    plain, told = (levels(FitJob(model=model | {"attention_bias": b}, seq=64), "build")[1] for b in (False, True))
     assert (told > plain) is biased
 
 
@@ -293,9 +282,7 @@ def test_a_recomputed_layer_stops_before_its_last_rows_are_put_in_order():
     model = MOE | {"num_experts_per_tok": 3}
     jobs = [FitJob(model=model, seq=80, checkpointing=way) for way in ("none", "nonreentrant")]
     plain, again = (births(job, "bwd0").count(rows) for job in jobs)
-    assert (
-        again == plain + 4 * 3
-    )  # in each layer: taken, projected, zeroed and weighted, and not put in order
+    assert again == plain + 4 * 3  # in each layer: taken, projected, zeroed and weighted, and not put in order
 
 
 def test_the_places_of_the_largest_are_kept_for_the_backward():
@@ -334,7 +321,5 @@ def test_the_norm_of_a_turned_weight_has_a_buffer():
 
 
 def test_dora_computes_a_norm_before_the_first_step():
-    made = {
-        dora: births(FitJob(model=LLAMA, seq=48, method="lora", dora=dora), "build") for dora in (True, False)
-    }
+    made = {dora: births(FitJob(model=LLAMA, seq=48, method="lora", dora=dora), "build") for dora in (True, False)}
     assert made[True].count(32 << 20) == 1 and made[False].count(32 << 20) == 0

@@ -15,8 +15,7 @@ def test_the_models_of_the_catalogue_are_known_by_how_people_write_them():
     ):
         assert known_models.find_model_config(name), name
     assert (
-        known_models.find_model_config("Qwen/Qwen2.5-7B")
-        != known_models.find_model_config("Qwen/Qwen2.5-0.5B")
+        known_models.find_model_config("Qwen/Qwen2.5-7B") != known_models.find_model_config("Qwen/Qwen2.5-0.5B")
         and known_models.find_model_config("no-such-model") is None
     )
     assert len(known_models.list_model_names()) == len(set(known_models.list_model_names())) >= 50

@@ -13,9 +13,7 @@ from gpuready.fit.tape.training import TrainingRun
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "fit-sharded.json"
 KEPT = json.loads(RECORD.read_text(encoding="utf-8"))
-RANKS = [
-    (name, number, rows) for name, mode in KEPT["modes"].items() for number, rows in enumerate(mode["ranks"])
-]
+RANKS = [(name, number, rows) for name, mode in KEPT["modes"].items() for number, rows in enumerate(mode["ranks"])]
 CLOSE = 0.005
 ON_A_GPU_ALONE = {"zero 3, optimizer offloaded": 0.025}
 """DeepSpeed copies shares back to the GPU for their norm; on a CPU that is no copy, and these moments are lower."""
@@ -53,9 +51,7 @@ def played(job: FitJob, rank: int) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize(("name", "rank", "rows"), RANKS, ids=lambda one: one if isinstance(one, str) else "")
 def test_a_rank_holds_what_a_real_one_held(name, rank, rows, monkeypatch):
     """Births and deaths of every phase add up to the same, with the errors that were kept and no others."""
-    monkeypatch.setattr(
-        autograd, "getrefcount", lambda memory: 3
-    )  # under a recorder torch adds nothing in place
+    monkeypatch.setattr(autograd, "getrefcount", lambda memory: 3)  # under a recorder torch adds nothing in place
     found = played(job_of(name), rank)
     for phase, row in rows.items():
         peak, end = found[phase]

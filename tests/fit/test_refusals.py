@@ -28,15 +28,9 @@ from tests.running import gpuready
         (["gpt2", "--seq", "2048"], "the model has 1024 positions"),
         (["llama-3.1-8b", "--gpus", "--max", "seq"], "--gpus and --max do not go together"),
         (["llama-3.1-8b", "-q", "-v"], "-q and -v do not go together"),
-        (
-            ["llama-3.1-8b", "qwen2.5-7b"],
-            "one job has one model, and 'llama-3.1-8b' and 'qwen2.5-7b' are two",
-        ),
+        (["llama-3.1-8b", "qwen2.5-7b"], "one job has one model, and 'llama-3.1-8b' and 'qwen2.5-7b' are two"),
         (["llama-3.1-8b", "--zero", "3", "--fsdp", "--on", "h100x8"], "ZeRO and FSDP"),
-        (
-            ["llama-3.1-8b", "--accumulation", "99999999999"],
-            "--accumulation takes a whole number from 1 to 16777216",
-        ),
+        (["llama-3.1-8b", "--accumulation", "99999999999"], "--accumulation takes a whole number from 1 to 16777216"),
         (["llama-3.1-8b", "--on", "h200", "--alloc-conf", "garbage_collection_threshold:2"], "cannot be '2'"),
         (["llama-3.1-8b", "--alloc-conf", "nonsense"], "'nonsense' has no value"),
         (["llama-3.1-8b", "--alloc-conf", "expandable_segment:True"], "has no setting 'expandable_segment'"),
@@ -47,12 +41,7 @@ from tests.running import gpuready
 def test_bad_words_are_one_sentence_and_exit_2(words, sentence, tmp_path):
     ran = gpuready("fit", *words, cwd=tmp_path)
     assert "Traceback" not in ran.err and "gpuready failed" not in ran.err
-    assert (
-        ran.code == 2
-        and ran.err.startswith("gpuready: ")
-        and sentence in ran.err
-        and ran.err.count("\n") == 1
-    )
+    assert ran.code == 2 and ran.err.startswith("gpuready: ") and sentence in ran.err and ran.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

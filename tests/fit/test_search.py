@@ -71,9 +71,7 @@ def test_the_cheapest_single_change_is_found_where_it_is_enough(whole):
     for axis in list_tuning_axes(JOB):
         for step in axis:
             if step.cost < first[0]:
-                assert needed(change_search.apply_steps(JOB, [step]), where) > where.available_memory[0], (
-                    step.says
-                )
+                assert needed(change_search.apply_steps(JOB, [step]), where) > where.available_memory[0], step.says
 
 
 def test_nothing_is_proposed_where_not_everything_is_counted(whole):
@@ -124,11 +122,7 @@ def test_the_words_of_a_change():
         "micro_batch_size: 1", "gradient_accumulation_steps: 8", "gradient_checkpointing: true",
         "optimizer: adamw_bnb_8bit", "deepspeed: deepspeed_configs/zero2.json",
     )  # fmt: skip
-    assert words_of("flags", changes)[:3] == (
-        "--micro-batch 1",
-        "--accumulation 8",
-        "--gradient-checkpointing",
-    )
+    assert words_of("flags", changes)[:3] == ("--micro-batch 1", "--accumulation 8", "--gradient-checkpointing")
 
 
 MIXED = {
@@ -143,9 +137,7 @@ def test_a_guess_that_fell_short_does_not_hide_the_cheapest_way():
     less = needed(job.replace(checkpointing="nonreentrant"), place(80))
     where = place(less * 1.1 / GIB)
     assert needed(job, where) > where.available_memory[1]
-    _, steps, _, _ = change_search.find_cheapest_changes(
-        job, where, change_search.CachedPredictor(predict_memory)
-    )[0]
+    _, steps, _, _ = change_search.find_cheapest_changes(job, where, change_search.CachedPredictor(predict_memory))[0]
     assert [step.changes for step in steps] == [{"checkpointing": "nonreentrant"}]
 
 
@@ -164,9 +156,7 @@ def test_the_kernel_of_an_optimizer_on_the_host_is_not_proposed():
 def test_nobody_is_sent_to_where_the_last_block_decides(whole):
     """With memory to spare, or with air above the smallest reserve that survives."""
     where = place(whole * 0.6 / GIB)
-    for _, _, _, fit in change_search.find_cheapest_changes(
-        JOB, where, change_search.CachedPredictor(predict_memory)
-    ):
+    for _, _, _, fit in change_search.find_cheapest_changes(JOB, where, change_search.CachedPredictor(predict_memory)):
         air = fit.minimum + fit.overhead[1] <= where.available_memory[0] * change_search.MAX_RESERVE_SHARE
         assert air or fit.peak_reserved + fit.overhead[1] <= where.available_memory[0]
 
@@ -177,17 +167,10 @@ def test_nobody_is_sent_to_where_the_last_block_decides(whole):
 @pytest.mark.parametrize(("field", "unit"), [("micro_batch", 1), ("seq", 64)])
 def test_the_largest_fits_and_the_next_does_not(field, unit):
     where, ask = place(6), change_search.CachedPredictor(predict_memory)
-    value, fit, fails = change_search.find_largest_value(
-        JOB.replace(checkpointing="nonreentrant"), field, where, ask
-    )
+    value, fit, fails = change_search.find_largest_value(JOB.replace(checkpointing="nonreentrant"), field, where, ask)
     assert fit is not None and value % unit == 0 and fails == value + unit
-    assert (
-        needed(JOB.replace(checkpointing="nonreentrant", **{field: value}), where)
-        <= where.available_memory[0]
-    )
-    assert (
-        needed(JOB.replace(checkpointing="nonreentrant", **{field: fails}), where) > where.available_memory[0]
-    )
+    assert needed(JOB.replace(checkpointing="nonreentrant", **{field: value}), where) <= where.available_memory[0]
+    assert needed(JOB.replace(checkpointing="nonreentrant", **{field: fails}), where) > where.available_memory[0]
     assert ask.prediction_count < 30
 
 
@@ -217,23 +200,14 @@ def test_what_a_card_shows_is_inside_its_band(name, shown):
 
 
 def machine(**facts) -> Facts:
-    known = {
-        "gpu.count": 1,
-        "gpu.visible": (0,),
-        "gpu.name": ("NVIDIA H200",),
-        "gpu.capability": ("9.0",),
-    } | facts
+    known = {"gpu.count": 1, "gpu.visible": (0,), "gpu.name": ("NVIDIA H200",), "gpu.capability": ("9.0",)} | facts
     return Facts([Fact(key, value, "nvml") for key, value in known.items()])
 
 
 def test_a_gpu_that_was_looked_at_has_what_is_free():
-    idle = gpu_candidates.gpus_from_facts(
-        machine(**{"gpu.memory": (150754820096,), "gpu.free": (150109880320,)})
-    )
+    idle = gpu_candidates.gpus_from_facts(machine(**{"gpu.memory": (150754820096,), "gpu.free": (150109880320,)}))
     assert [(p.available_memory, p.held) for p in idle] == [((150109880320, 150109880320), 0)]
-    busy = gpu_candidates.gpus_from_facts(
-        machine(**{"gpu.memory": (150754820096,), "gpu.free": (100 * GIB,)})
-    )
+    busy = gpu_candidates.gpus_from_facts(machine(**{"gpu.memory": (150754820096,), "gpu.free": (100 * GIB,)}))
     assert busy[0].available_memory == (100 * GIB, 100 * GIB) and busy[0].held == 150754820096 - 100 * GIB
 
 

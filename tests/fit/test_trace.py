@@ -31,9 +31,7 @@ KEPT = json.loads((Path(__file__).parent / "kept_traces.json").read_text())
 
 
 def kept(name: str) -> tuple[FitJob, dict]:
-    return FitJob(KEPT[name]["model"], **KEPT[name]["job"]), traced_prediction.validate_trace(
-        KEPT[name]["trace"]
-    )
+    return FitJob(KEPT[name]["model"], **KEPT[name]["job"]), traced_prediction.validate_trace(KEPT[name]["trace"])
 
 
 def test_a_kept_trace_of_a_known_model_is_the_tape():
@@ -127,7 +125,5 @@ def test_a_model_that_is_not_known_here(python, tmp_path):
 
 def test_what_is_missing_in_the_patient_is_said():
     """This Python has no torch, or no transformers: the last words of the script are the reason."""
-    with pytest.raises(
-        FitUndecided, match=r"could not trace the model: ModuleNotFoundError: No module named"
-    ):
+    with pytest.raises(FitUndecided, match=r"could not trace the model: ModuleNotFoundError: No module named"):
         Tracer(sys.executable)(FitJob(LLAMA), H200, False)

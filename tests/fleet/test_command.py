@@ -65,17 +65,7 @@ def test_drift_names_the_odd_node_and_the_silent_ones(desk, tmp_path):
     )
     desk.bin.put("ssh", odd)
     page = tmp_path / "fleet.html"
-    words = (
-        "drift",
-        "--hosts",
-        "good[1-5],off",
-        "--python",
-        sys.executable,
-        "--timeout",
-        "30",
-        "-o",
-        str(page),
-    )
+    words = ("drift", "--hosts", "good[1-5],off", "--python", sys.executable, "--timeout", "30", "-o", str(page))
     found = desk.json(*words)
     keys = {(d["key"], g["value"], g["nodes"]) for d in found["drift"] for g in d["groups"]}
     assert ("env.NCCL_DEBUG", "INFO", "good3") in keys, found["drift"]
@@ -118,9 +108,7 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
         for word in ("good1", "good2", "good3", "good4", "good5")
         if any(f"'{word}'" in line for line in desk.bin.asked_count())
     }
-    assert asked == {"good4", "good5"} and any(
-        "3 nodes had answered before" in note for note in found["notes"]
-    )
+    assert asked == {"good4", "good5"} and any("3 nodes had answered before" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(
@@ -153,13 +141,7 @@ def test_without_any_engine_the_way_out_is_named(desk):
 def test_the_prolog_says_one_line_and_its_exit_code_drains(desk):
     """As slurmd starts it: hardly a variable, no terminal, the file system's root as the folder."""
     code, out, err = desk.run("check", "--prolog", "transformers")
-    assert (
-        code in (0, 1)
-        and out.startswith("gpuready: ")
-        and out.count("\n") == 1
-        and len(out) <= 251
-        and not err
-    )
+    assert code in (0, 1) and out.startswith("gpuready: ") and out.count("\n") == 1 and len(out) <= 251 and not err
     if code:
         assert out.split()[1][:3].isupper()
     bare = {"PATH": "/usr/bin:/bin", "PYTHONPATH": SRC, "SLURMD_NODENAME": "n01", "SLURM_JOB_ID": "7"}

@@ -144,9 +144,7 @@ def test_no_answer_breaks_the_controller(value):
 
 
 def test_a_refusal_in_words_is_no_garbage():
-    assert gathered([NodeAnswer("n0", ANSWERED, '{"schema":1,"node":"n0","error":"no torch"}')]).node_state(
-        "n0"
-    ) == (
+    assert gathered([NodeAnswer("n0", ANSWERED, '{"schema":1,"node":"n0","error":"no torch"}')]).node_state("n0") == (
         "refused",
         "no torch",
     )

@@ -22,9 +22,7 @@ def bin_(tmp_path):
 
 def asked(bin_: Bin, names: str, deadline: float = 20.0, parallel: int = 8, request: dict | None = None):
     nodes = ssh_hosts.parse_host_list(names)
-    fleet = ssh_hosts.SshTransport(
-        nodes, "t1", python=sys.executable, parallel=parallel, variables=bin_.variables
-    )
+    fleet = ssh_hosts.SshTransport(nodes, "t1", python=sys.executable, parallel=parallel, variables=bin_.variables)
     answers: dict = {}
 
     def heard(answer):
@@ -38,7 +36,9 @@ def asked(bin_: Bin, names: str, deadline: float = 20.0, parallel: int = 8, requ
 def test_g17_every_way_to_fail_has_its_name_and_the_rest_is_complete(bin_, monkeypatch):
     monkeypatch.setattr(ssh_hosts, "CONNECT", 1)
     monkeypatch.setattr(ssh_hosts, "GRACE_SECONDS", 0.5)
-    names = "good1,banner,changed,stranger,password,off,closed,nameless,stuck,dns,bare,broken,silent,old,user@good2:2222"
+    names = (
+        "good1,banner,changed,stranger,password,off,closed,nameless,stuck,dns,bare,broken,silent,old,user@good2:2222"
+    )
     found = asked(bin_, names, 5.0)
     assert len(found) == 15
     kinds = {name: answer.kind for name, answer in found.items()}
@@ -77,9 +77,7 @@ def test_e33_what_a_node_says_is_not_believed_at_once(bin_):
 def test_a_node_without_a_shared_disk_gets_gpuready_as_one_file_and_keeps_nothing(bin_):
     found = asked(bin_, "lone1,lone2", 60.0)
     assert {a.kind for a in found.values()} == {"answered"}, found
-    assert len(bin_.asked_count()) in (3, 4), (
-        "the first is asked twice; once one needs it, the next get it at once"
-    )
+    assert len(bin_.asked_count()) in (3, 4), "the first is asked twice; once one needs it, the next get it at once"
     assert not list(bin_.lone.iterdir())
 
 
@@ -132,23 +130,10 @@ def test_e29_the_host_stands_behind_two_dashes(bin_):
 def test_a_host_file_as_colossalai_deepspeed_and_mpi_have_it():
     text = "# ours\nhost1\n\n  host2   # the second\nhost3 slots=8\nn[08-10] gpus=4\nme@host4:2222\n[fe80::1]:22\n"
     found = ssh_hosts.parse_hostfile(text, "hosts.txt")
-    assert [node.name for node in found] == [
-        "host1",
-        "host2",
-        "host3",
-        "n08",
-        "n09",
-        "n10",
-        "host4:2222",
-        "fe80::1:22",
-    ]
+    assert [node.name for node in found] == ["host1", "host2", "host3", "n08", "n09", "n10", "host4:2222", "fe80::1:22"]
     assert [node.gpus for node in found[:6]] == [0, 0, 8, 4, 4, 4]
     assert found[6].labels == {"user": "me", "port": "2222"} and found[6].address == "host4"
-    for bad, words in (
-        ("a\na\n", "names a twice"),
-        ("# none\n", "names no host"),
-        ("x[1-\n", "hosts.txt line 1"),
-    ):
+    for bad, words in (("a\na\n", "names a twice"), ("# none\n", "names no host"), ("x[1-\n", "hosts.txt line 1")):
         with pytest.raises(ValueError, match=words):
             ssh_hosts.parse_hostfile(bad, "hosts.txt")
 
@@ -167,7 +152,5 @@ def test_the_parcel_is_the_same_bytes_each_time_and_runs_alone(tmp_path, monkeyp
     assert node_payload.pack_gpuready() == once
     path = tmp_path / "gpuready.pyz"
     path.write_bytes(once)
-    ran = subprocess.run(
-        [sys.executable, "-I", "-S", str(path), "--version"], capture_output=True, text=True, cwd="/"
-    )
+    ran = subprocess.run([sys.executable, "-I", "-S", str(path), "--version"], capture_output=True, text=True, cwd="/")
     assert ran.returncode == 0 and ran.stdout.startswith("gpuready "), ran.stderr

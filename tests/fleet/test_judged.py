@@ -59,9 +59,7 @@ def test_g04_drift_in_any_facet_is_found_on_exactly_the_nodes_that_have_it(facet
     every = names(80)
     odd = random.Random(facet).sample(every, 3)
     report = judge_all(SimulatedTransport(every, machine(), dict.fromkeys(odd, ODD[facet])))
-    found = {
-        name for drift in report.drift for group in drift.groups for name in expand_node_set(group.nodes)
-    }
+    found = {name for drift in report.drift for group in drift.groups for name in expand_node_set(group.nodes)}
     assert found == set(odd)
     assert {drift.facet for drift in report.drift} == {facet} and not any(d.split for d in report.drift)
     assert report.findings
@@ -71,9 +69,7 @@ def test_the_sentence_of_the_drift():
     every = names(1024)
     odd = [every[16], every[411], every[997]]
     report = judge_all(
-        SimulatedTransport(
-            every, machine(**{"driver.version": "580.95.05"}), dict.fromkeys(odd, ODD["driver"])
-        )
+        SimulatedTransport(every, machine(**{"driver.version": "580.95.05"}), dict.fromkeys(odd, ODD["driver"]))
     )
     said = "3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[00017,00412,00998]"
     assert said in report.findings[0].says
@@ -83,9 +79,7 @@ def test_the_sentence_of_the_drift():
 @pytest.mark.parametrize("share", [0.5, 0.45, 0.3])
 def test_g05_an_upgrade_half_way_is_a_split_and_nobody_is_broken(share):
     every = names(120)
-    report = judge_all(
-        SimulatedTransport(every, machine(), dict.fromkeys(every[: int(120 * share)], ODD["driver"]))
-    )
+    report = judge_all(SimulatedTransport(every, machine(), dict.fromkeys(every[: int(120 * share)], ODD["driver"])))
     assert codes(report) == ["FLT006"] and report.verdict == "clear" and report.exclude == ""
     assert [drift.split for drift in report.drift] == [True]
 
@@ -100,14 +94,7 @@ def test_odd_ones_beside_a_split_are_still_odd():
 def test_g06_kinds_of_nodes_are_compared_among_themselves():
     every = names(300)
     a100 = {"gpu.name": ("NVIDIA A100-SXM4-80GB",) * 8, "gpu.nvlink": (12,) * 8}
-    head = {
-        "gpu.count": 0,
-        "gpu.name": (),
-        "gpu.uuid": (),
-        "gpu.nvlink": (),
-        "gpu.ecc": (),
-        "gpu.pci_count": 0,
-    }
+    head = {"gpu.count": 0, "gpu.name": (), "gpu.uuid": (), "gpu.nvlink": (), "gpu.ecc": (), "gpu.pci_count": 0}
     dice = random.Random(3)
     slow = {name: 300.0 if at < 100 else 700.0 for at, name in enumerate(every)}
     figures = lambda name, attempt: {"gemm_bf16": slow[name] * dice.gauss(1, 0.01)}  # noqa: E731
@@ -140,9 +127,7 @@ def test_a_check_that_fails_where_the_driver_differs_is_believed():
     every = names(160)
     old = every[:60]
     report = judge_all(
-        SimulatedTransport(
-            every, machine(), dict.fromkeys(old, ODD["driver"]), codes=dict.fromkeys(old, ("DRV001",))
-        )
+        SimulatedTransport(every, machine(), dict.fromkeys(old, ODD["driver"]), codes=dict.fromkeys(old, ("DRV001",)))
     )
     assert "FLT013" not in codes(report) and "FLT015" in codes(report)
 
@@ -161,11 +146,7 @@ def test_g08_a_node_eight_percent_slower_is_found_in_noise_and_nobody_else_is():
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        {"scatter": 0.02, "lasting": 0.02},
-        {"scatter": 0.001, "lasting": 0.03},
-        {"scatter": 0.02, "tails": True},
-    ],
+    [{"scatter": 0.02, "lasting": 0.02}, {"scatter": 0.001, "lasting": 0.03}, {"scatter": 0.02, "tails": True}],
     ids=["half of it lasts", "all of it lasts", "heavy tails"],
 )
 def test_g08_whatever_figures_scatter_like_nobody_is_accused_for_it(kind):
@@ -176,11 +157,7 @@ def test_the_slow_gpu_of_a_node_is_named():
     dice = random.Random(4)
 
     def figures(name: str, attempt: int):
-        return {
-            "gemm": [
-                700 * dice.gauss(1, 0.01) * (0.8 if (name, at) == ("n00007", 5) else 1) for at in range(8)
-            ]
-        }
+        return {"gemm": [700 * dice.gauss(1, 0.01) * (0.8 if (name, at) == ("n00007", 5) else 1) for at in range(8)]}
 
     report = judge_all(SimulatedTransport(names(40), machine(), figures=figures), "bench")
     assert [(one.node, one.gpu) for one in report.outliers] == [("n00007", 5)] and codes(report) == ["FLT011"]
@@ -201,9 +178,7 @@ def test_a_clock_that_is_off_and_shared_memory_that_is_small():
     gather = AnswerCollector(transport.list_nodes(), "run")
     for name in every:
         late = 47 if name == every[8] else 0
-        body = facets.format_node_answer(
-            name, transport.facts_of_node(name), "clear", run="run", at=time.time() + late
-        )
+        body = facets.format_node_answer(name, transport.facts_of_node(name), "clear", run="run", at=time.time() + late)
         gather.add_answer(NodeAnswer(name, ANSWERED, body, seconds=0.1))
     report = judge_gathered(gather, transport)
     assert set(codes(report)) == {"FLT009", "FLT010"} and report.exclude == every[5]
@@ -216,13 +191,8 @@ def test_g16_a_node_that_changes_its_mind_is_listed_and_the_worse_counts():
     gather = AnswerCollector(transport.list_nodes(), "run")
     transport.ask_nodes(gather.list_unanswered(), {"do": "check", "token": "run"}, 1, gather.add_answer)
     transport.codes = {every[6]: ("GPU013",)}
-    transport.ask_nodes(
-        transport.list_nodes(), {"do": "check", "token": "run", "try": 2}, 1, gather.add_answer
-    )
-    assert (
-        list(gather.conflicting_verdicts()) == [every[6]]
-        and 1 - len(gather.conflicting_verdicts()) / 240 >= 0.995
-    )
+    transport.ask_nodes(transport.list_nodes(), {"do": "check", "token": "run", "try": 2}, 1, gather.add_answer)
+    assert list(gather.conflicting_verdicts()) == [every[6]] and 1 - len(gather.conflicting_verdicts()) / 240 >= 0.995
     report = judge_gathered(gather, transport)
     assert {"FLT014", "FLT015"} == set(codes(report)) and report.verdicts["not-ready"] == every[6]
 
@@ -233,12 +203,7 @@ def test_a_reference_decides_instead_of_the_majority():
     odd = dict.fromkeys(every[1:], ODD["driver"]) | {every[0]: {"driver.version": "580.95.05"}}
     report = judge_all(SimulatedTransport(every, machine(), odd), reference=reference)
     (drift,) = report.drift
-    assert (drift.want, drift.against, drift.groups[0].count, drift.split) == (
-        "580.95.05",
-        "reference",
-        19,
-        False,
-    )
+    assert (drift.want, drift.against, drift.groups[0].count, drift.split) == ("580.95.05", "reference", 19, False)
     assert report.exclude == "", "a list with nearly all of the fleet helps nobody"
 
 
@@ -251,9 +216,7 @@ def test_what_nobody_could_see_is_not_different():
         if name == "n00003":
             known = blind.with_facts(blind.fact("gpu.ecc").replace(value=None, gap="no permission"))
         gather.add_answer(NodeAnswer(name, ANSWERED, facets.format_node_answer(name, known, run="run")))
-        gather.add_answer(
-            NodeAnswer(name, ANSWERED, facets.format_node_details(name, known, ["gpus"], run="run"))
-        )
+        gather.add_answer(NodeAnswer(name, ANSWERED, facets.format_node_details(name, known, ["gpus"], run="run")))
     assert judge_gathered(gather, transport).drift == ()
 
 

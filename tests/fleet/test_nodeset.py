@@ -52,9 +52,7 @@ def test_round_trip_of_racks_and_numbers(rows):
 
 
 def unfoldable(count: int) -> list[str]:
-    return [
-        f"aa-X{at % 97:02d}Y{at % 89:02d}Z{at % 83:02d}-{at * 2654435761 % 2**32:x}g" for at in range(count)
-    ]
+    return [f"aa-X{at % 97:02d}Y{at % 89:02d}Z{at % 83:02d}-{at * 2654435761 % 2**32:x}g" for at in range(count)]
 
 
 def test_ten_thousand_names_that_do_not_fold_cost_no_more_each_than_a_thousand(cost):

@@ -33,11 +33,7 @@ def test_faults_that_show_less_often_accuse_nobody_else():
 
 def test_links_are_links():
     total = totals(range(4), nodes=300, bad=1, links=2)
-    assert (
-        total["found_links"] == 8
-        and total["found"] == 4
-        and total["false_nodes"] == total["false_links"] == 0
-    )
+    assert total["found_links"] == 8 and total["found"] == 4 and total["false_nodes"] == total["false_links"] == 0
     few = totals(range(8), nodes=8, links=1)
     assert few["found_links"] == 8 and few["false_nodes"] == 0
 
@@ -98,9 +94,7 @@ def searched(names, outcome) -> PairSearch:
     while pairs := search.next_round():
         for a, b in pairs:
             gpus = outcome(a, b)
-            search.add_outcome(
-                NodePair(a, b, search.round_number, PASSED if gpus is None else FAILED, gpus=gpus or ())
-            )
+            search.add_outcome(NodePair(a, b, search.round_number, PASSED if gpus is None else FAILED, gpus=gpus or ()))
     return search
 
 
@@ -111,10 +105,7 @@ def test_a_bad_node_and_a_bad_link_among_eight_are_both_named():
         return () if "n7" in (a, b) or {a, b} == {"n2", "n5"} else None
 
     found = searched([f"n{at}" for at in range(8)], outcome).list_suspects()
-    assert {(one.kind, one.names) for one in found if one.confirmed} == {
-        ("node", ("n7",)),
-        ("link", ("n2", "n5")),
-    }
+    assert {(one.kind, one.names) for one in found if one.confirmed} == {("node", ("n7",)), ("link", ("n2", "n5"))}
     assert len(found) == 2
 
 

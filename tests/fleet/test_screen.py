@@ -60,9 +60,7 @@ def test_ray_takes_labels_and_slurm_a_list():
     assert "keep tasks away: label_selector={'ray.io/node-id': '!in(id1,id2)'}" in lines
     narrow = render.render_fleet_screen(report, Screen(50))
     assert "--exclude prints the whole list and Ray's label selector" in " ".join(narrow.split())
-    healthy = render.render_fleet_screen(
-        judge_all(SimulatedTransport(every, machine(), labels=labels)), Screen(80)
-    )
+    healthy = render.render_fleet_screen(judge_all(SimulatedTransport(every, machine(), labels=labels)), Screen(80))
     assert "away" not in healthy
 
 

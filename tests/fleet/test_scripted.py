@@ -34,11 +34,7 @@ def heard(stage, *nodes):
 
 def test_each_node_has_one_answer():
     stage = Stage(
-        {
-            "well": [[("answer", "{}")], []],
-            "bare": [[("need", "")], [("answer", "[]")]],
-            "mute": [[("hello", "")], []],
-        }
+        {"well": [[("answer", "{}")], []], "bare": [[("need", "")], [("answer", "[]")]], "mute": [[("hello", "")], []]}
     )
     nodes = [
         FleetNode("well"),
@@ -64,7 +60,4 @@ def test_the_engines_own_trouble_is_told_of_who_is_left():
 
 def test_where_nobody_can_be_asked_the_script_is_not_started():
     stage = Stage({})
-    assert (
-        heard(stage, FleetNode("stranger")) == {"stranger": ("dead", "not of this stage")}
-        and stage.asked == []
-    )
+    assert heard(stage, FleetNode("stranger")) == {"stranger": ("dead", "not of this stage")} and stage.asked == []

@@ -95,11 +95,7 @@ def asked(transport: SlurmTransport, nodes: list, deadline: float = 20.0) -> dic
 def test_g12_every_state_is_shown_with_slurms_reason(bin_):
     found = {node.name: node for node in fleet().list_nodes()}
     assert {name: node.state for name, node in found.items()} == STATES
-    assert (
-        found["n01"].gpus == 8
-        and found["n01"].address == "10.0.0.1"
-        and found["n01"].labels["partition"] == "gpu"
-    )
+    assert found["n01"].gpus == 8 and found["n01"].address == "10.0.0.1" and found["n01"].labels["partition"] == "gpu"
     assert found["n03"].why == "Slurm has it drained: Xid 79" and "Not responding" in found["n04"].why
     assert "powering up" in found["n08"].why
 
@@ -141,9 +137,7 @@ def test_one_node_that_is_busy_does_not_spoil_it_for_all(bin_, monkeypatch):
     assert {a.kind for a in answers.values()} == {"answered"} and len(bin_.asked_count()) == 3
 
 
-@pytest.mark.parametrize(
-    "name", ["n01;reboot", "$(id)", "-N9", "n01 --uid=0", "n01\n#SBATCH --uid=0", "a`b`"]
-)
+@pytest.mark.parametrize("name", ["n01;reboot", "$(id)", "-N9", "n01 --uid=0", "n01\n#SBATCH --uid=0", "a`b`"])
 def test_e30_a_node_list_that_is_no_list_of_names_is_refused(bin_, name):
     with pytest.raises(ValueError):
         fleet(SLURM_JOB_ID="1", SLURM_JOB_NODELIST=name).list_nodes()

@@ -46,9 +46,7 @@ def names(count: int) -> list[str]:
     return [f"n{at:05d}" for at in range(1, count + 1)]
 
 
-def judge_all(
-    transport: SimulatedTransport, did: str = "check", reference: Facts | None = None
-) -> FleetReport:
+def judge_all(transport: SimulatedTransport, did: str = "check", reference: Facts | None = None) -> FleetReport:
     """One whole run: ask, compare, ask for details, measure again, judge."""
     gather = AnswerCollector(transport.list_nodes(), "run")
     transport.ask_nodes(gather.list_unanswered(), {"do": did, "token": "run"}, 1, gather.add_answer)
@@ -56,9 +54,7 @@ def judge_all(
     weighed = outliers.find_outliers(gather.measured_tries, stratum_of)
     for attempt in range(2, outliers.MAX_TRIES + 1):
         again = [node for node in transport.list_nodes() if node.name in weighed.measure_again]
-        transport.ask_nodes(
-            again, {"do": did, "token": "run", "try": attempt}, 1, gather.add_answer
-        ) if again else None
+        transport.ask_nodes(again, {"do": did, "token": "run", "try": attempt}, 1, gather.add_answer) if again else None
         weighed = outliers.find_outliers(gather.measured_tries, stratum_of)
     return judge_gathered(gather, transport, stratum_of, weighed, reference, did)
 
@@ -69,22 +65,14 @@ def judge_gathered(
     from gpuready.fleet import facets
 
     stratum_of = stratum_of if stratum_of is not None else assign_strata(gather.nodes, gather.records)
-    rows = (
-        {facet: facets.facet_values(facet, reference) for facet in facets.FACETS}
-        if reference is not None
-        else None
-    )
+    rows = {facet: facets.facet_values(facet, reference) for facet in facets.FACETS} if reference is not None else None
     differ = drift.find_facet_differences(gather.records, stratum_of, rows)
     for node, keys in drift.plan_detail_requests(differ, gather.details).items():
-        transport.ask_nodes(
-            [gather.nodes[node]], {"do": "details", "token": "run", "keys": keys}, 1, gather.heard
-        )
+        transport.ask_nodes([gather.nodes[node]], {"do": "details", "token": "run", "keys": keys}, 1, gather.add_answer)
     pieces = verdict.FleetEvidence(
         gather, stratum_of, differ, drift.explain_differences(differ, gather.details), weighed, **more
     )
-    return verdict.build_fleet_report(
-        pieces, lambda known: judge_fleet(known, False), did=did, transport="simulated"
-    )
+    return verdict.build_fleet_report(pieces, lambda known: judge_fleet(known, False), did=did, transport="simulated")
 
 
 def codes(report: FleetReport) -> list[str]:

@@ -52,9 +52,7 @@ class Harness:
         words = [sys.executable, "-m", "tests.fuzz.run", self.name, f"-max_total_time={seconds}"]
         self.begun = time.monotonic()
         env = os.environ | {"FUZZ_FOLDER": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        with self.log.open(
-            "ab"
-        ) as out:  # of all its processes: the last one does not cover why the first ended
+        with self.log.open("ab") as out:  # of all its processes: the last one does not cover why the first ended
             self.said = out.tell()
             self.process = subprocess.Popen(words, stdout=out, stderr=out, env=env, start_new_session=True)
 
@@ -177,10 +175,7 @@ def main() -> int:
     rows = before | {
         name: added(before.get(name, {}), row) for name, row in fuzzed(names, folder, told.seconds).items()
     }
-    rows = {
-        name: row | {"uncaught": uncaught(folder, name) or idle(folder, name, row)}
-        for name, row in rows.items()
-    }
+    rows = {name: row | {"uncaught": uncaught(folder, name) or idle(folder, name, row)} for name, row in rows.items()}
     whole = {
         "date": datetime.date.today().isoformat(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",

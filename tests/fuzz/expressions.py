@@ -45,10 +45,7 @@ def every() -> tuple[list[Expression], list[str]]:
         kept = {id(one.value): one.targets[0] for one in ast.walk(whole) if isinstance(one, ast.Assign)}
         for call in ast.walk(whole):
             if isinstance(call, ast.Call) and (how := _how(call)) and call.args:
-                if id(call) in kept and how in (
-                    "Pattern",
-                    "compile",
-                ):  # under a name: how it is used is found by that
+                if id(call) in kept and how in ("Pattern", "compile"):  # under a name: how it is used is found by that
                     how = _used(text, ast.unparse(kept[id(call)]))
                 try:
                     found.append(_read(path, name, call, how))
@@ -72,9 +69,7 @@ def tables() -> Iterator[Expression]:
         yield Expression(f"announced {name}", getattr(named_secrets, name), 0, False)
     for name in ("_BEFORE", "_PAIRED"):
         yield Expression(f"announced {name}", getattr(named_secrets, name), 0, True)
-    yield from (
-        Expression("announced _QUOTED", source, 0, False) for source in named_secrets._QUOTED_VALUES.values()
-    )
+    yield from (Expression("announced _QUOTED", source, 0, False) for source in named_secrets._QUOTED_VALUES.values())
 
 
 def heard(work: Callable[[], None]) -> list[Expression]:
@@ -86,9 +81,7 @@ def heard(work: Callable[[], None]) -> list[Expression]:
         def call(pattern: Any, *args: Any, **more: Any) -> Any:
             flags = more.get("flags", args[-1] if args and isinstance(args[-1], re.RegexFlag) else 0)
             if isinstance(pattern, str):
-                found[Expression("made at work", pattern, int(flags), name not in ("match", "fullmatch"))] = (
-                    None
-                )
+                found[Expression("made at work", pattern, int(flags), name not in ("match", "fullmatch"))] = None
             return real[name](pattern, *args, **more)
 
         return call
@@ -116,9 +109,7 @@ def _used(text: str, name: str) -> str:
 
 
 def _read(path: Path, name: str, call: ast.Call, how: str) -> Expression:
-    module = importlib.import_module(
-        ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-    )
+    module = importlib.import_module(".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"))
     space = {**vars(module), "re": re}
     source = eval(compile(ast.Expression(call.args[0]), name, "eval"), space)  # our own code, not data
     if not isinstance(source, str):
@@ -127,9 +118,7 @@ def _read(path: Path, name: str, call: ast.Call, how: str) -> Expression:
     for node in [*call.args[1:], *(k.value for k in call.keywords if k.arg == "flags")]:
         if "re." in ast.unparse(node) or isinstance(node, ast.Constant):
             value = eval(compile(ast.Expression(node), name, "eval"), space)
-            flags |= (
-                int(value) if isinstance(value, int) and _how(call) not in ("sub", "subn", "split") else 0
-            )
+            flags |= int(value) if isinstance(value, int) and _how(call) not in ("sub", "subn", "split") else 0
     return Expression(f"{name}:{call.lineno}", source, flags, how not in ("match", "fullmatch", "compiled"))
 
 

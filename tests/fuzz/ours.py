@@ -105,9 +105,7 @@ def query(data: bytes) -> None:
         except query_parser.InvalidQuery:
             continue
         assert words[: len(command.split())] == command.split()
-        known = {f"--{flag}" for flag in (*query_parser.COMMAND_FLAGS[command], "json", "no-resolve")} | {
-            "--"
-        }
+        known = {f"--{flag}" for flag in (*query_parser.COMMAND_FLAGS[command], "json", "no-resolve")} | {"--"}
         flags = words[: words.index("--")] if "--" in words else words
         assert all(w.partition("=")[0] in known for w in flags if w.startswith("-")), words
         assert not any("/" in word for word in words[len(flags) :]), words

@@ -49,10 +49,7 @@ class Doctored(HostAccess):
 
     def __init__(self, which: int, text: str):
         tape = _tape()
-        self.text, self.key = (
-            text,
-            sorted(tape)[which % (len(tape) + 1) - 1] if which % (len(tape) + 1) else "",
-        )
+        self.text, self.key = (text, sorted(tape)[which % (len(tape) + 1) - 1] if which % (len(tape) + 1) else "")
 
     def answer_query(self, verb: str, *args: Any) -> Any:
         from gpuready.system.recording import query_key

@@ -115,9 +115,7 @@ def log(data: bytes) -> None:
     from gpuready.logs.log_summary import LogSource, read_logs
     from gpuready.workflow import diagnose
 
-    story = read_logs(
-        [LogSource("x.log", [data[:1000], data[1000:]])], diagnose.load_pattern_table(), derive_lines
-    )
+    story = read_logs([LogSource("x.log", [data[:1000], data[1000:]])], diagnose.load_pattern_table(), derive_lines)
     diagnose.diagnose_summary(story, look=False).to_json()
 
 
@@ -160,10 +158,7 @@ def training(data: bytes) -> None:
 
     text = _text(data)
     for name in ("x.yml", "x.json", "x.py"):
-        _tried(
-            lambda told, name=name: job_files.merge_settings(job_files.read_job_files(name, lambda _: told)),
-            text,
-        )  # type: ignore[misc]
+        _tried(lambda told, name=name: job_files.merge_settings(job_files.read_job_files(name, lambda _: told)), text)  # type: ignore[misc]
     _json(job_facts.read_job_config(Paper(text), "x.yml"))
 
 

@@ -28,9 +28,7 @@ BUILT = {
 """Where expressions are put together while the program works, or come from a table: those are heard, or in `tables`."""
 
 
-READ = [
-    path.read_bytes() for path in (*sorted((CORPUS / "page").glob("*")), *sorted(PAGES.rglob("*.md"))[:12])
-]
+READ = [path.read_bytes() for path in (*sorted((CORPUS / "page").glob("*")), *sorted(PAGES.rglob("*.md"))[:12])]
 
 
 def _work() -> None:

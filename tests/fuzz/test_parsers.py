@@ -19,16 +19,7 @@ from tests.fuzz.paper import RECORDED
 from tests.fuzz.parsers import PARSERS, feed
 
 CORPUS = Path(__file__).parent / "corpus"
-SLOW = {
-    "recording": 4,
-    "log": 6,
-    "page": 6,
-    "training": 8,
-    "contract": 6,
-    "dockerfile": 10,
-    "metadata": 10,
-    "host": 8,
-}
+SLOW = {"recording": 4, "log": 6, "page": 6, "training": 8, "contract": 6, "dockerfile": 10, "metadata": 10, "host": 8}
 """How many examples of readers that take tens of milliseconds; of the others thirty."""
 
 TOKENS = (
@@ -75,9 +66,7 @@ KINDS = (
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield at
-    inside = (
-        value.items() if isinstance(value, dict) else enumerate(value[:4]) if isinstance(value, list) else ()
-    )
+    inside = value.items() if isinstance(value, dict) else enumerate(value[:4]) if isinstance(value, list) else ()
     for key, item in inside:
         yield from places(item, (*at, key))
 
@@ -136,11 +125,7 @@ def _named_bomb() -> bytes:
 def _elf(offset: int, size: int) -> bytes:
     """A library whose only section with a name is said to lie far outside."""
     names = b"\0.nv_fatbin\0"
-    head = (
-        b"\x7fELF\x02\x01\x01"
-        + bytes(9)
-        + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, 64, 0, 64, 0, 0, 64, 2, 0)
-    )
+    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, 64, 0, 64, 0, 0, 64, 2, 0)
     rows = struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 192, len(names), 0, 0, 1, 0)
     return head + rows + struct.pack("<IIQQQQIIQQ", 1, 1, 0, 0, offset, size, 0, 0, 1, 0) + names
 

@@ -61,7 +61,9 @@ NO_HEADERS = (
     "inc=$(python -c 'import sysconfig; print(sysconfig.get_paths()[\"include\"])'); "
     'unshare -m bash -c "mount -t tmpfs none $inc; python train.py"'
 )
-OWN_PACKAGE = '[project]\nname = "our-trainer"\nversion = "0.1"\nrequires-python = "%s"\n[tool.setuptools]\npy-modules = []\n'
+OWN_PACKAGE = (
+    '[project]\nname = "our-trainer"\nversion = "0.1"\nrequires-python = "%s"\n[tool.setuptools]\npy-modules = []\n'
+)
 ISOLATED = {
     "setup.py": "import torch\n" + SETUP.lstrip(),
     "pyproject.toml": '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n',

@@ -58,11 +58,7 @@ def trimmed(text: str, patterns: list[str]) -> str:
     if len(text) <= LIMIT:
         return text
     lines = text.splitlines(keepends=True)
-    keep = (
-        near(lines, patterns)
-        | edge(lines, HEAD)
-        | {len(lines) - 1 - i for i in edge(lines[::-1], LIMIT - HEAD)}
-    )
+    keep = near(lines, patterns) | edge(lines, HEAD) | {len(lines) - 1 - i for i in edge(lines[::-1], LIMIT - HEAD)}
     out: list[str] = []
     for number in sorted(keep):
         if out and number - 1 not in keep:

@@ -28,9 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=["*"])
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument(
-        "--relabel", action="store_true", help="provoke nothing; write the cases' labels anew"
-    )
+    parser.add_argument("--relabel", action="store_true", help="provoke nothing; write the cases' labels anew")
     told = parser.parse_args()
     if told.relabel:
         return relabel()

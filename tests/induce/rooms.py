@@ -119,9 +119,7 @@ def overlay(name: str, below: str, packages: list[str]) -> Path:
 
 def uv(*words: str) -> None:
     """Run uv; what it said goes into the error."""
-    program = (
-        shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}") or "uv"
-    )
+    program = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}") or "uv"
     env = dict(os.environ, UV_CACHE_DIR=os.environ.get("UV_CACHE_DIR", str(home() / "cache")))
     if "PIP_FIND_LINKS" in env:
         env.setdefault("UV_FIND_LINKS", env["PIP_FIND_LINKS"])

@@ -22,8 +22,12 @@ from tests.induce.clean import folded, sanitised, trimmed
 from tests.induce.corpus import NOT_ENVIRONMENT, untagged
 
 MARK = "INDUCE_MARK"
-SYSTEM_PATH = f"/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{Path(sys.executable).parent}"
-TORCHRUN = "torchrun --nproc-per-node {ranks} --master-addr 127.0.0.1 --master-port {port} --log-dir logs --tee 3 train.py"
+SYSTEM_PATH = (
+    f"/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{Path(sys.executable).parent}"
+)
+TORCHRUN = (
+    "torchrun --nproc-per-node {ranks} --master-addr 127.0.0.1 --master-port {port} --log-dir logs --tee 3 train.py"
+)
 
 SOURCE = re.compile(r"(\[rank\d+\]: *)?(raise |File \"|return |self\.|from |import )")
 """How a line of a traceback begins that quotes the program."""
@@ -163,9 +167,7 @@ def environment(case: Provoke, room: Room, job: Path, mark: str) -> dict[str, st
         "PYTHONPATH": ":".join(str(path) for path in room.overlays), MARK: mark,
     }  # fmt: skip
     (job / "tmp").mkdir(exist_ok=True)
-    env.update(
-        {name: value for name, value in os.environ.items() if name.startswith(("UV_", "PIP_", "SSL_CERT_"))}
-    )
+    env.update({name: value for name, value in os.environ.items() if name.startswith(("UV_", "PIP_", "SSL_CERT_"))})
     for name, value in case.env.items():
         env[name] = value.replace("{job}", str(job)).replace("{room}", str(room.bin.parent))
     return {name: value for name, value in env.items() if value != "-"}

@@ -16,9 +16,7 @@ from tests.induce.themes import THEMES
 CASES = corpus.load()
 MADE = {case.id: case for cases in THEMES.values() for case in cases} | {case.id: case for case in gpu.CASES}
 PRIVATE = re.compile(
-    "|".join(
-        ("/ro" + "ot/", "/wo" + "rk/", r"\.pyenv", r"py" + "pi\\.org", "pythonhost" + "ed", "hf_[A-Za-z]{20}")
-    )
+    "|".join(("/ro" + "ot/", "/wo" + "rk/", r"\.pyenv", r"py" + "pi\\.org", "pythonhost" + "ed", "hf_[A-Za-z]{20}"))
 )
 
 
@@ -84,14 +82,10 @@ def test_provoked_anew_it_shows_the_same(case: stage.Provoke, tmp_path: Path) ->
 
 
 def test_nothing_is_recorded_when_it_did_not_show(tmp_path: Path) -> None:
-    silent = stage.Provoke(
-        "silent", "disk-full", ("No space left",), "print('fine')\n", "python3 train.py", ends="ok"
-    )
+    silent = stage.Provoke("silent", "disk-full", ("No space left",), "print('fine')\n", "python3 train.py", ends="ok")
     with pytest.raises(stage.NotInduced, match="no line matches"):
         stage.induce(silent, stage.here(), tmp_path)
-    lucky = stage.Provoke(
-        "lucky", "disk-full", ("No space left",), "print('No space left')\n", "python3 train.py"
-    )
+    lucky = stage.Provoke("lucky", "disk-full", ("No space left",), "print('No space left')\n", "python3 train.py")
     with pytest.raises(stage.NotInduced, match="a failure was expected"):
         stage.induce(lucky, stage.here(), tmp_path)
 

@@ -22,9 +22,7 @@ def trained(rows, model=model, collator=None, **more):
     trainer.train()
 """
 )
-SEQUENCES = (
-    "rows = [{'input_ids': list(range(1, 5 + i)), 'labels': list(range(1, 5 + i))} for i in range(16)]\n"
-)
+SEQUENCES = "rows = [{'input_ids': list(range(1, 5 + i)), 'labels': list(range(1, 5 + i))} for i in range(16)]\n"
 
 
 def plain(name: str, cause: str, decisive: str, source: str, **more: object) -> Provoke:

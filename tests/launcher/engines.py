@@ -26,9 +26,7 @@ def program(name: str) -> str:
     """A program of a distribution's package, which is installed where it is not there."""
     if shutil.which(name) is None:
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            pytest.skip(
-                f"NO {name}: install {' '.join(PACKAGES[name])}, or run as root where there is apt-get"
-            )
+            pytest.skip(f"NO {name}: install {' '.join(PACKAGES[name])}, or run as root where there is apt-get")
         words = ["apt-get", "install", "-y", "--no-install-recommends", *PACKAGES[name]]
         done = _apt(words)
         if done.returncode:  # a list that is older than the archive asks for packages that are gone from it
@@ -71,9 +69,7 @@ def environment(folder: Path, *packages: str) -> Path:
     python = home / "-".join(packages) / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)
-        done = subprocess.run(
-            [str(python), "-m", "pip", "install", "-q", *packages], capture_output=True, text=True
-        )
+        done = subprocess.run([str(python), "-m", "pip", "install", "-q", *packages], capture_output=True, text=True)
         if done.returncode:
             shutil.rmtree(python.parent.parent, ignore_errors=True)
             pytest.skip(f"NO {packages}: {done.stderr.strip().splitlines()[-1:]}")
@@ -172,10 +168,7 @@ class Slurm:
 
     def _idle(self) -> bool:
         told = subprocess.run(
-            ["sinfo", "-h", "-N", "-o", "%N %T"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **self.environ},
+            ["sinfo", "-h", "-N", "-o", "%N %T"], capture_output=True, text=True, env={**os.environ, **self.environ}
         )
         return sum("idle" in line for line in told.stdout.splitlines()) == len(self.names)
 

@@ -29,11 +29,7 @@ def test_the_first_end_is_the_first_failure():
     end(made, 2, 1.0, 137, 9)
     end(made, 0, 1.2)
     end(made, 1, 1.3)
-    assert (
-        made.first_failed_ranks() == (2,)
-        and made.all_ended()
-        and [e.rank for e in made.list_ends()] == [2, 0, 1]
-    )
+    assert made.first_failed_ranks() == (2,) and made.all_ended() and [e.rank for e in made.list_ends()] == [2, 0, 1]
 
 
 def test_a_rank_that_dies_slowly_was_first_if_it_spoke_first():
@@ -129,10 +125,7 @@ def beaten(
     """Beats of so many seconds; what is said at their end."""
     made = ledger(len(states))
     for second in range(seconds):
-        rows = {
-            r: (s, cpu.get(r, 0.0) * second, second * late[r] if r in late else 0.4)
-            for r, s in states.items()
-        }
+        rows = {r: (s, cpu.get(r, 0.0) * second, second * late[r] if r in late else 0.4) for r, s in states.items()}
         beat(made, 1.0 + second, **rows)
     return liveness.find_liveness_notes(made, float(seconds))
 
@@ -149,9 +142,7 @@ def test_one_beat_in_state_t_is_not_enough():
 @pytest.mark.parametrize(("share", "how"), [(0.98, "spins"), (0.0, "waits")])
 def test_who_holds_the_gil(share, how):
     notes = beaten({"r0": "S", "r1": "S" if not share else "R"}, {"r1": share, "r0": 0.3}, {"r1": 1.0})
-    assert (
-        [n.kind for n in notes] == ["gil"] and how in notes[0].says and notes[0].rank == 1 and notes[0].sure
-    )
+    assert [n.kind for n in notes] == ["gil"] and how in notes[0].says and notes[0].rank == 1 and notes[0].sure
 
 
 def test_who_gets_no_processor_does_not_hold_the_gil():
@@ -173,12 +164,7 @@ def test_a_standstill_is_only_a_hint_and_names_who_is_elsewhere():
     for second in range(13):
         beat(made, 1.0 + second, r0=("S", 1.0, 0.5), r1=("S", 1.0, 0.5), r2=("S", 1.0, 0.5))
     (note,) = liveness.find_liveness_notes(made, 13.0)
-    assert (
-        note.kind == "still"
-        and not note.sure
-        and note.rank == 2
-        and "rank 2 in train.py:9 (load)" in note.says
-    )
+    assert note.kind == "still" and not note.sure and note.rank == 2 and "rank 2 in train.py:9 (load)" in note.says
 
 
 def test_who_writes_does_not_stand_still():
@@ -190,9 +176,7 @@ def test_who_writes_does_not_stand_still():
 
 
 def test_b16_a_rank_that_computes_while_the_others_wait():
-    (note,) = beaten(
-        {"r0": "S", "r1": "R", "r2": "S", "r3": "S"}, {"r0": 0.3, "r1": 0.95, "r2": 0.25, "r3": 0.3}, {}
-    )
+    (note,) = beaten({"r0": "S", "r1": "R", "r2": "S", "r3": "S"}, {"r0": 0.3, "r1": 0.95, "r2": 0.25, "r3": 0.3}, {})
     assert note.kind == "slow" and note.rank == 1 and not note.sure
 
 
@@ -206,9 +190,7 @@ def test_where_a_stack_stands():
              '  File "/v/site-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
              '  File "/v/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper',
              '  File "/job/train.py", line 41 in step', '  File "/job/train.py", line 60 in <module>']  # fmt: skip
-    assert (
-        liveness.locate_stack(stack) == "all_reduce at train.py:41 (step)" and liveness.locate_stack([]) == ""
-    )
+    assert liveness.locate_stack(stack) == "all_reduce at train.py:41 (step)" and liveness.locate_stack([]) == ""
 
 
 # -- again ------------------------------------------------------------------------------------------------
@@ -224,19 +206,13 @@ def test_three_of_a_kind_are_enough():
 
 
 def test_progress_gives_another_chance():
-    assert not restart.why_restart_is_useless(
-        [failed(f"step {n} loss 2", "ValueError: bad") for n in (10, 20, 30)]
-    )
+    assert not restart.why_restart_is_useless([failed(f"step {n} loss 2", "ValueError: bad") for n in (10, 20, 30)])
     assert restart.why_restart_is_useless([failed("step 10/100", "ValueError: bad") for _ in range(3)])
-    assert not restart.why_restart_is_useless(
-        [failed("ValueError", seconds=s) for s in (4.0, 4000.0, 9000.0)]
-    )
+    assert not restart.why_restart_is_useless([failed("ValueError", seconds=s) for s in (4.0, 4000.0, 9000.0)])
 
 
 def test_another_failure_is_another_count():
-    assert not restart.why_restart_is_useless(
-        [failed("ValueError: a"), failed("KeyError: b"), failed("ValueError: a")]
-    )
+    assert not restart.why_restart_is_useless([failed("ValueError: a"), failed("KeyError: b"), failed("ValueError: a")])
 
 
 def test_what_stays_until_somebody_changes_it():

@@ -21,29 +21,20 @@ def job(**more: object) -> LaunchJob:
 
 
 def said(job: LaunchJob, **facts: object) -> dict[str, object]:
-    stated = Facts(
-        [Fact(key.replace("__", "."), value, "test", "stated") for key, value in facts.items()], "here"
-    )
+    stated = Facts([Fact(key.replace("__", "."), value, "test", "stated") for key, value in facts.items()], "here")
     found = preflight.run_preflight(job, stated, lambda name: f"/usr/bin/{name}", True)
     return {sight.what: sight for sight in found if sight.severity != "ok"}
 
 
 def test_a_machine_without_trouble_says_nothing():
     assert not said(
-        job(),
-        gpu__count=4,
-        gpu__visible=(0, 1, 2, 3),
-        system__shm=8 * GIB,
-        limit__nofile=65536,
-        limit__nproc=-1,
+        job(), gpu__count=4, gpu__visible=(0, 1, 2, 3), system__shm=8 * GIB, limit__nofile=65536, limit__nproc=-1
     )
 
 
 def test_more_ranks_than_gpus():
     sight = said(job(), gpu__count=2, gpu__visible=(0, 1))["ranks"]
-    assert (
-        sight.severity == "error" and "4 ranks for 2 visible GPUs" in sight.says and "--nproc 2" in sight.fix
-    )
+    assert sight.severity == "error" and "4 ranks for 2 visible GPUs" in sight.says and "--nproc 2" in sight.fix
     assert not said(job(), gpu__count=2, gpu__visible=()), (
         "no GPU is to be used: then gloo may have as many ranks as it likes"
     )
@@ -58,8 +49,7 @@ def test_a46_little_shared_memory():
 def test_a47_low_limits_for_this_world():
     sight = said(job(nnodes=64), limit__nofile=1024)["limits"]
     assert (
-        sight.severity == "error"
-        and "1024 open files are allowed, and a world of 256 needs about 1280" in sight.says
+        sight.severity == "error" and "1024 open files are allowed, and a world of 256 needs about 1280" in sight.says
     )
     assert not said(job(), limit__nofile=1024)
     assert said(job(), limit__memlock=64 << 10, net__ib=("mlx5_0",))["limits"].severity == "warning"
@@ -74,11 +64,7 @@ def test_memory_that_others_hold():
         gpu__free=(80 * GIB, 40 * GIB, 80 * GIB, 80 * GIB),
         gpu__processes=holders,
     )["memory"]
-    assert (
-        sight.severity == "warning"
-        and "40.0 GiB of GPU 1" in sight.says
-        and "pid 4711 python old.py" in sight.says
-    )
+    assert sight.severity == "warning" and "40.0 GiB of GPU 1" in sight.says and "pid 4711 python old.py" in sight.says
 
 
 def test_engines_that_are_not_there():
@@ -86,10 +72,7 @@ def test_engines_that_are_not_there():
     assert "has no torch" in said(made)["engine"].says
 
 
-@pytest.mark.parametrize(
-    ("master", "says"),
-    [("127.0.0.1", "loopback"), ("192.0.2.7", "is no address of this node")],
-)
+@pytest.mark.parametrize(("master", "says"), [("127.0.0.1", "loopback"), ("192.0.2.7", "is no address of this node")])
 def test_a04_a_master_that_the_others_cannot_reach(master, says):
     made = LaunchJob("torchrun", "/v/bin/python", "module", ("pack",), 1, nnodes=2, master=master, port=29500)
     assert says in said(made, torch__version="2.13.0")["peers"].says
@@ -117,9 +100,7 @@ def test_who_is_connected(tmp_path):
             "   2: 0100000A:0050 0402000A:D431 01 x", "   3: 0100000A:733C 0100007F:D431 01 x"]  # fmt: skip
     table.write_text("\n".join(rows) + "\n")
     six = tmp_path / "tcp6"
-    six.write_text(
-        "sl\n 0: 00000000000000000000000000000000:733C 0000000000000000FFFF00000902000A:D431 01 x\n"
-    )
+    six.write_text("sl\n 0: 00000000000000000000000000000000:733C 0000000000000000FFFF00000902000A:D431 01 x\n")
     assert peers.connected_hosts(29500, (str(table), str(six), "/nonexistent")) == ["10.0.2.7", "10.0.2.9"]
 
 
@@ -158,22 +139,15 @@ def test_a35_a_file_store_that_was_left_over(tmp_path, named):
     os.utime(store, (1, time.time() - 3 * 3600))
     (sight,) = seen()
     assert sight.severity == "error" and sight.code == "RUN023" and f"rm {store}" in sight.fix
-    assert (
-        f"the file store {store} was left over by an earlier run: 11 bytes, last written 3 hours ago"
-        == sight.says
-    )
+    assert f"the file store {store} was left over by an earlier run: 11 bytes, last written 3 hours ago" == sight.says
 
 
 def test_a35_a_store_that_another_node_may_have_begun_is_only_a_warning(tmp_path):
     store = tmp_path / "rendezvous"
     store.write_bytes(record("x", b"1"))
-    asked = job(
-        engine="torchrun", nnodes=2, node_rank=1, words=("pack", f"--url=file://{store}"), master="127.0.0.1"
-    )
+    asked = job(engine="torchrun", nnodes=2, node_rank=1, words=("pack", f"--url=file://{store}"), master="127.0.0.1")
     (sight,) = [
-        s
-        for s in preflight.run_preflight(asked, Facts([], "here"), lambda name: name, True)
-        if s.what == "leftovers"
+        s for s in preflight.run_preflight(asked, Facts([], "here"), lambda name: name, True) if s.what == "leftovers"
     ]
     assert sight.severity == "warning"
 
@@ -182,18 +156,8 @@ def test_a35_a_store_that_another_node_may_have_begun_is_only_a_warning(tmp_path
 def test_a35_a_rendezvous_that_was_closed(tmp_path, closed):
     store = tmp_path / "rendezvous"
     store.write_bytes(record("torch.rendezvous.job7", state(False)) + record("torch.rendezvous.job7", state(closed)) + record("torch.rendezvous.job70", state(True)))  # fmt: skip
-    words = (
-        "torchrun",
-        "--rdzv_conf",
-        "store_type=file",
-        f"--rdzv-endpoint={store}",
-        "--rdzv-id",
-        "job7",
-        "t.py",
-    )
-    found = preflight.run_preflight(
-        job(kind="program", words=words), Facts([], "here"), lambda name: "/bin/true", True
-    )
+    words = ("torchrun", "--rdzv_conf", "store_type=file", f"--rdzv-endpoint={store}", "--rdzv-id", "job7", "t.py")
+    found = preflight.run_preflight(job(kind="program", words=words), Facts([], "here"), lambda name: "/bin/true", True)
     sights = [sight for sight in found if sight.what == "leftovers"]
     assert bool(sights) == closed
     for sight in sights:
@@ -231,10 +195,7 @@ def test_what_several_nodes_have_is_told_once():
     looked["n03"]["sights"].append(sight("error", "no GPU", "GPU001"))
     looked["n99"] = {"gap": "python: No such file or directory"}
     says, fix, code = preflight_summary.summarize_errors(looked)
-    assert (
-        says
-        == "nodes n00, n01, n02, n03, n04, n05, n06, n07 and 4 more: few files; node n03: no GPU [GPU001]"
-    )
+    assert says == "nodes n00, n01, n02, n03, n04, n05, n06, n07 and 4 more: few files; node n03: no GPU [GPU001]"
     assert (fix, code) == ("ulimit -n 4096", "SYS006")
     assert preflight_summary.summarize_warnings(looked)[0].endswith("and 4 more: little room [SYS001]")
     assert (
@@ -255,16 +216,12 @@ def test_only_the_first_attendant_of_a_node_looks():
         and node_preflight.preflight_node([], {}, [{}]) is None
     )
     assert node_preflight.preflight_node(words, {"GPUREADY_FIRST": "0"}, [{"LOCAL_RANK": "0"}]) is None
-    assert [s["what"] for s in node_preflight.preflight_node(words, {}, [{"LOCAL_RANK": "0"}])["sights"]] == [
-        "ranks"
-    ]
+    assert [s["what"] for s in node_preflight.preflight_node(words, {}, [{"LOCAL_RANK": "0"}])["sights"]] == ["ranks"]
     assert not node_preflight.preflight_node(words, {"CUDA_VISIBLE_DEVICES": "3"}, [{}])["sights"], (
         "it sees only what it was given"
     )
     assert "No such file" in node_preflight.preflight_node(["/none/python"], {}, [{}])["gap"]
     assert (
-        node_preflight.preflight_node([sys.executable, "-c", "import sys; sys.exit('no way')"], {}, [{}])[
-            "gap"
-        ]
+        node_preflight.preflight_node([sys.executable, "-c", "import sys; sys.exit('no way')"], {}, [{}])["gap"]
         == "no way"
     )

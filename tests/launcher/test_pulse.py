@@ -42,9 +42,7 @@ def test_a24_the_log_of_the_kernel(tmp_path):
     line = "3,918,5,-;Out of memory: Killed process 4711 (python) total-vm:9064kB, anon-rss:8096kB\n"
     log.write_text("6,1,2,-;quiet\n" * 800 + line + "6,1,2,-;quiet\n" * 800)
     assert process_status.killed_for_memory(4711, str(log)) is True
-    assert process_status.killed_for_memory(471, str(log)) is False, (
-        "the beginning of a number is another process"
-    )
+    assert process_status.killed_for_memory(471, str(log)) is False, "the beginning of a number is another process"
     assert process_status.killed_for_memory(1, str(tmp_path / "none")) is None
     for at in range(8192 - 40, 8192 + 1):  # wherever the line is cut by the size of a read
         log.write_text("x" * at + line)

@@ -53,9 +53,7 @@ def test_a57_a_script_that_cannot_run(stage, name, content, mode, says, fix):
         (stage.folder / name).write_bytes(content)
         (stage.folder / name).chmod(mode)
     done = stage.run("--nproc", "2", "--", f"./{name}")
-    assert (
-        done.code == 2 and says in done.words and fix in done.words and not (stage.folder / "logs").exists()
-    )
+    assert done.code == 2 and says in done.words and fix in done.words and not (stage.folder / "logs").exists()
 
 
 def test_secrets_and_escapes_go_no_further(stage):
@@ -65,22 +63,14 @@ def test_secrets_and_escapes_go_no_further(stage):
     )
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 1
-    assert (
-        secret not in done.out + done.err + stage.log(0)
-        and "\x1b" not in done.out
-        and "[redacted]" in stage.log(0)
-    )
+    assert secret not in done.out + done.err + stage.log(0) and "\x1b" not in done.out and "[redacted]" in stage.log(0)
 
 
 def test_the_port_is_taken_and_its_holder_is_named(stage):
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
         done = stage.run("--nproc", "2", "--master", f"127.0.0.1:{port}", "--", stage.script("pass\n"))
-    assert (
-        done.code == 1
-        and f"port {port} is taken by pid" in done.words
-        and "--master 127.0.0.1:" in done.words
-    )
+    assert done.code == 1 and f"port {port} is taken by pid" in done.words and "--master 127.0.0.1:" in done.words
 
 
 @pytest.mark.parametrize(
@@ -114,8 +104,7 @@ def test_dry_run_shows_every_variable_and_starts_nothing(stage):
     assert done.code == 0 and not (stage.folder / "ran").exists() and not (stage.folder / "logs").exists()
     told = " ".join(done.out.split())  # where lines break depends on the folder that the tests lie in
     assert all(
-        name in told
-        for name in ("MASTER_PORT", "RANK=1", "LOCAL_RANK=1", "as torchrun sets it", "train.py --x")
+        name in told for name in ("MASTER_PORT", "RANK=1", "LOCAL_RANK=1", "as torchrun sets it", "train.py --x")
     )
     told = stage.run("--nproc", "2", "--dry-run", "--json", "--", "train.py").found
     assert told["seats"][1]["RANK"] == "1" and all(row["why"] for row in told["variables"])
@@ -126,9 +115,7 @@ def test_programs_and_modules_run_too(stage):
     done = stage.run("--nproc", "2", "--", "./job.sh", "x")
     assert done.code == 0 and "[rank1]: shell 1 x" in done.out
     (stage.folder / "pack").mkdir()
-    (stage.folder / "pack" / "__main__.py").write_text(
-        "import sys\nprint('module', sys.argv[1:], __name__)\n"
-    )
+    (stage.folder / "pack" / "__main__.py").write_text("import sys\nprint('module', sys.argv[1:], __name__)\n")
     done = stage.run("--nproc", "2", "--", "-m", "pack", "y")
     assert done.code == 0 and "[rank0]: module ['y'] __main__" in done.out
     done = stage.run("--nproc", "1", "--", sys.executable, "-m", "pack", "z")

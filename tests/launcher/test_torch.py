@@ -44,9 +44,7 @@ def test_b01_a_peer_that_is_killed_in_a_collective(torch_stage):
     torch_stage.script(KILLED)
     done = torch_stage.run("--nproc", "3", "--", "train.py")
     assert done.code == 137 and "failed: rank 1 on here" in done.out and "SIGKILL" in done.out
-    assert "ranks 0, 2 failed" in done.words or (
-        "rank 0 failed" in done.words and "rank 2 failed" in done.words
-    )
+    assert "ranks 0, 2 failed" in done.words or ("rank 0 failed" in done.words and "rank 2 failed" in done.words)
 
 
 def test_torchrun_underneath_with_its_first_failing_rank(torch_stage):

@@ -56,9 +56,7 @@ def test_slurm_and_mpi():
 
 
 def test_what_the_user_has_set_stays():
-    names = [
-        v.name for v in engines.common_variables(job("local"), {"OMP_NUM_THREADS": "8", "MASTER_PORT": "1"})
-    ]
+    names = [v.name for v in engines.common_variables(job("local"), {"OMP_NUM_THREADS": "8", "MASTER_PORT": "1"})]
     assert "OMP_NUM_THREADS" not in names and "MASTER_PORT" in names
     assert all(v.why for v in engines.common_variables(job("local"), {}))
 
@@ -123,12 +121,7 @@ SLURM = {"SLURM_JOB_ID": "77", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "gpu-[
         ("torchrun", None, {}, ("torchrun", None, None, "")),
         (None, None, SLURM, ("slurm", 2, 0, "")),
         (None, None, {"SLURM_JOB_ID": "7", "SLURM_NNODES": "1"}, ("local", None, None, "")),
-        (
-            None,
-            None,
-            SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"},
-            ("torchrun", 2, 1, "gpu-1:20077"),
-        ),
+        (None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, ("torchrun", 2, 1, "gpu-1:20077")),
     ],
 )
 def test_which_engine(asked, nodes, environ, found):

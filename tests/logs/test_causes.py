@@ -20,9 +20,7 @@ def cases():
         for line in [*path.read_text(encoding="utf-8").splitlines(), "# cause: end"]:
             if line.startswith("# cause:"):
                 if title:
-                    yield pytest.param(
-                        title, "\n".join(lines), id=f"{path.stem}-{title.split()[2]}-{len(lines)}"
-                    )
+                    yield pytest.param(title, "\n".join(lines), id=f"{path.stem}-{title.split()[2]}-{len(lines)}")
                 title, lines = line, []
             else:
                 lines.append(line)

@@ -11,9 +11,7 @@ OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 387.12 MiB is free. "
     "Including non-PyTorch memory, this process has 78.70 GiB memory in use. Of the allocated memory 77.10 GiB is allocated by PyTorch"
 )
-HEAD = (
-    'Traceback (most recent call last):\n  File "/home/me/train.py", line 88, in step\n    loss.backward()\n'
-)
+HEAD = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 88, in step\n    loss.backward()\n'
 CLOSED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4411"
 WATCHDOG = (
     "[E ProcessGroupNCCL.cpp:616] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={s}, OpType={op}, NumelIn=683, "
@@ -47,9 +45,7 @@ def test_files_of_several_ranks_in_any_order():
 
 def test_an_error_of_the_program_is_called_one_and_has_its_frame():
     text = (
-        ranked(1, HEAD.replace("loss.backward()", 'row["text"]') + "KeyError: 'text'")
-        + "\n"
-        + ranked(0, HEAD + CLOSED)
+        ranked(1, HEAD.replace("loss.backward()", 'row["text"]') + "KeyError: 'text'") + "\n" + ranked(0, HEAD + CLOSED)
     )
     one = found(text)
     assert (one.cause, one.rank, one.verdict) == ("not-environment", 1, "cause")
@@ -142,25 +138,17 @@ def test_what_the_run_survived_is_no_cause():
         + "".join(STEP.format(n=n) for n in range(5))
     )
     assert found(text).verdict == "healthy"
-    assert found(text + HEAD + "KeyError: 'x'").cause == "not-environment", (
-        "but it may die of something else later"
-    )
+    assert found(text + HEAD + "KeyError: 'x'").cause == "not-environment", "but it may die of something else later"
 
 
 def test_another_rank_that_goes_on_proves_nothing():
-    text = (
-        ranked(0, HEAD + OOM) + "\n" + "".join(ranked(1, STEP.format(n=n).rstrip()) + "\n" for n in range(5))
-    )
+    text = ranked(0, HEAD + OOM) + "\n" + "".join(ranked(1, STEP.format(n=n).rstrip()) + "\n" for n in range(5))
     assert (found(text).cause, found(text).rank) == ("cuda-oom", 0)
 
 
 def test_who_speaks_last_in_a_mixed_stream_proves_nothing_before_the_launcher_has_spoken():
     text = (
-        HEAD
-        + OOM
-        + "\n"
-        + STEP.format(n=1)
-        + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        HEAD + OOM + "\n" + STEP.format(n=1) + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
     )
     assert found(text).cause == "cuda-oom"
 

@@ -68,14 +68,7 @@ def test_a_rank_speaks_behind_a_progress_bar():
 
 
 def test_plain_text_is_left_alone():
-    for text in (
-        "ValueError: x",
-        "    return f(x)",
-        "[a list] of things",
-        "(a note) here",
-        "step 3: loss 2.1",
-        "",
-    ):
+    for text in ("ValueError: x", "    return f(x)", "[a list] of things", "(a note) here", "step 3: loss 2.1", ""):
         assert parse_line(text).text == text.rstrip()
 
 

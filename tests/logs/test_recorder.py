@@ -21,15 +21,8 @@ class Evil:
 
 
 PLAIN = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False)
-    | st.text()
-    | st.binary(),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4) | st.tuples(inner, inner)
-    ),
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4) | st.tuples(inner, inner),
     max_leaves=20,
 )
 
@@ -106,27 +99,19 @@ def made(rank: int, world: tuple[int, int], pair: tuple[int, int], op: str = "nc
 def judged(*dumps: dict) -> list[tuple[int, str]]:
     return [
         (one.rank, one.why)
-        for one in find_standstills(
-            [parse_recorder_dump(pickle.dumps(d, 2), rank) for rank, d in enumerate(dumps)]
-        )
+        for one in find_standstills([parse_recorder_dump(pickle.dumps(d, 2), rank) for rank, d in enumerate(dumps)])
     ]
 
 
 def test_a_rank_that_never_came_is_where_it_stands():
     assert judged(
-        made(0, (10, 9), (50, 49)),
-        made(1, (9, 9), (49, 49)),
-        made(2, (10, 9), (50, 50)),
-        made(3, (10, 9), (50, 50)),
+        made(0, (10, 9), (50, 49)), made(1, (9, 9), (49, 49)), made(2, (10, 9), (50, 50)), made(3, (10, 9), (50, 50))
     ) == [(1, "waited-for")]
 
 
 def test_a_gpu_that_stands_has_not_completed_what_its_peer_has():
     found = judged(
-        made(0, (10, 9), (52, 52)),
-        made(1, (10, 9), (52, 45)),
-        made(2, (10, 9), (50, 50)),
-        made(3, (10, 9), (50, 50)),
+        made(0, (10, 9), (52, 52)), made(1, (10, 9), (52, 45)), made(2, (10, 9), (50, 50)), made(3, (10, 9), (50, 50))
     )
     assert found == [(1, "gpu-stands")]
 
@@ -134,10 +119,7 @@ def test_a_gpu_that_stands_has_not_completed_what_its_peer_has():
 def test_who_waits_itself_is_not_to_blame():
     """Rank 3 waits for rank 2, which waits for rank 0, which waits for nobody."""
     found = judged(
-        made(0, (8, 8), (40, 40)),
-        made(1, (9, 8), (41, 40)),
-        made(2, (9, 8), (50, 50)),
-        made(3, (9, 8), (51, 50)),
+        made(0, (8, 8), (40, 40)), made(1, (9, 8), (41, 40)), made(2, (9, 8), (50, 50)), made(3, (9, 8), (51, 50))
     )
     assert found == [(0, "waited-for")]
 
@@ -167,12 +149,7 @@ def test_the_rank_is_told_by_its_groups():
 
 @pytest.mark.parametrize(
     "odd",
-    [
-        [],
-        {"entries": 3},
-        {"pg_config": [], "pg_status": "x"},
-        {"pg_status": {"0": None}, "pg_config": {"0": None}},
-    ],
+    [[], {"entries": 3}, {"pg_config": [], "pg_status": "x"}, {"pg_status": {"0": None}, "pg_config": {"0": None}}],
 )
 def test_odd_dumps_break_nothing(odd):
     with contextlib.suppress(ValueError):

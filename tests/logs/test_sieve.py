@@ -31,10 +31,7 @@ def engines():
 
 @pytest.mark.parametrize("engine", engines())
 def test_finds_what_is_there(engine):
-    data = (
-        b'x out of memory leak\nNCCL WARN\n\xff\xfe File "a", Traceback (most rec\naaaaaa\n'
-        + "ÄÖÜ lärm".encode()
-    )
+    data = b'x out of memory leak\nNCCL WARN\n\xff\xfe File "a", Traceback (most rec\naaaaaa\n' + "ÄÖÜ lärm".encode()
     assert LiteralSearch(LITERALS, engine).find_literals(data) == slow(LITERALS, data)
 
 
@@ -58,8 +55,7 @@ def test_a_line_of_a_known_shape_may_have_another_number():
 
 @given(
     st.lists(
-        st.sampled_from(["Xid 79 seen", "Xid 7 seen", "error 803", "error 80", "step 12 loss 3", "x 803"]),
-        max_size=20,
+        st.sampled_from(["Xid 79 seen", "Xid 7 seen", "error 803", "error 80", "step 12 loss 3", "x 803"]), max_size=20
     )
 )
 @settings(max_examples=60, deadline=None)

@@ -9,23 +9,7 @@ from gpuready.catalog import causes
 from gpuready.logs import conditions
 from gpuready.logs.log_patterns import compile_patterns, pattern_text
 
-OPENERS = (
-    "The",
-    "A",
-    "An",
-    "No",
-    "This",
-    "These",
-    "Two",
-    "One",
-    "It",
-    "There",
-    "Install",
-    "Use",
-    "Set",
-    "Look",
-    "Run",
-)
+OPENERS = ("The", "A", "An", "No", "This", "These", "Two", "One", "It", "There", "Install", "Use", "Set", "Look", "Run")
 
 
 def one(sign):
@@ -33,37 +17,37 @@ def one(sign):
 
 
 def test_a_literal_is_found_anywhere_in_a_line():
-    assert one("driver is too old").match("The NVIDIA driver is too old (found 11000)") == {}
+    assert one("driver is too old").match_text("The NVIDIA driver is too old (found 11000)") == {}
     assert one("driver is too old").match("the driver is old") is None
 
 
 def test_captures_run_to_the_next_literal_and_to_the_end_of_the_line():
     sign = one("Tried to allocate {want}. GPU {gpu} has")
-    assert sign.match("x Tried to allocate 4.35 GiB. GPU 3 has a") == {"want": "4.35 GiB", "gpu": "3"}
+    assert sign.match_text("x Tried to allocate 4.35 GiB. GPU 3 has a") == {"want": "4.35 GiB", "gpu": "3"}
     assert one("killed process {rest}").match("killed process 77 (python)\nnext") == {"rest": "77 (python)"}
 
 
 def test_a_gap_stays_in_its_line_unless_it_says_otherwise():
     text = "ptxas error in codegen\nValue 'sm_121a' is not defined"
-    assert one("ptxas error{}is not defined").match(text) is None
+    assert one("ptxas error{}is not defined").match_text(text) is None
     assert one("ptxas error{...}Value '{arch}' is not defined").match(text) == {"arch": "sm_121a"}
 
 
 def test_a_gap_is_bounded():
-    assert one("beginning{}end of it").match("beginning" + "x" * 5000 + "end of it") is None
+    assert one("beginning{}end of it").match_text("beginning" + "x" * 5000 + "end of it") is None
 
 
 def test_a_later_beginning_may_fit_where_the_first_does_not():
     text = "allocate nothing here " + "y" * 500 + " allocate 5 bytes"
-    assert one("allocate {n} bytes").match(text) == {"n": "5"}
+    assert one("allocate {n} bytes").match_text(text) == {"n": "5"}
 
 
 def test_braces_are_doubled():
-    assert one('device_map={{"": 0}} refused').match('device_map={"": 0} refused') == {}
+    assert one('device_map={{"": 0}} refused').match_text('device_map={"": 0} refused') == {}
 
 
 def test_white_space_of_a_sign_is_folded_as_that_of_the_log_is():
-    assert one("nvcc fatal   : Unsupported gpu").match("nvcc fatal : Unsupported gpu architecture") == {}
+    assert one("nvcc fatal   : Unsupported gpu").match_text("nvcc fatal : Unsupported gpu architecture") == {}
 
 
 @pytest.mark.parametrize(
@@ -100,20 +84,13 @@ def test_numbers_and_sizes(text, value):
      ("free < want and held > total", False), ("name < 3", False), ("total / held > 1", True), ("held / zero > 1", False)],
 )  # fmt: skip
 def test_conditions(text, holds):
-    captures = {
-        "free": "300 MiB",
-        "want": "2 GiB",
-        "held": "70 GiB",
-        "total": "79 GiB",
-        "name": "x",
-        "zero": "0",
-    }
+    captures = {"free": "300 MiB", "want": "2 GiB", "held": "70 GiB", "total": "79 GiB", "name": "x", "zero": "0"}
     assert conditions.condition_holds(text.replace("2 GiB", "2147483648"), captures) is holds
 
 
 def test_a_condition_decides_over_the_match():
     sign = one({"says": "allocate {want} of {free} free", "when": "want > free"})
-    assert sign.match("allocate 2 GiB of 1 GiB free") and not sign.match("allocate 1 GiB of 2 GiB free")
+    assert sign.match_text("allocate 2 GiB of 1 GiB free") and not sign.match_text("allocate 1 GiB of 2 GiB free")
 
 
 # -- the signs of the rules ---------------------------------------------------------------------------------
@@ -155,9 +132,7 @@ def test_aftermath_compiles_and_means_something():
 
 
 def test_a_clause_goes_where_its_capture_is_not_known():
-    assert (
-        causes.fill_captures("the port is taken[: {port}]", {"port": "29500"}) == "the port is taken: 29500"
-    )
+    assert causes.fill_captures("the port is taken[: {port}]", {"port": "29500"}) == "the port is taken: 29500"
     assert causes.fill_captures("the port is taken[: {port}]", {}) == "the port is taken"
     assert causes.fill_captures("a[ {x}] b[ {y}]", {"y": "2"}) == "a b 2"
 

@@ -47,15 +47,10 @@ def test_a_chain_knows_what_came_first():
 
 def test_ranks_that_speak_at_the_same_time():
     a = ["[rank0]: " + line for line in PLAIN.split("\n")[:7]]
-    b = [
-        "[rank1]: " + line for line in PLAIN.replace("ValueError: no", "RuntimeError: other").split("\n")[:7]
-    ]
+    b = ["[rank1]: " + line for line in PLAIN.replace("ValueError: no", "RuntimeError: other").split("\n")[:7]]
     mixed = "\n".join(line for pair in zip(a, b, strict=True) for line in pair)
     failures = told(mixed)
-    assert {(f.rank, f.type, len(f.frames)) for f in failures} == {
-        (0, "ValueError", 2),
-        (1, "RuntimeError", 2),
-    }
+    assert {(f.rank, f.type, len(f.frames)) for f in failures} == {(0, "ValueError", 2), (1, "RuntimeError", 2)}
 
 
 def test_what_was_ignored_killed_nobody():

@@ -114,9 +114,7 @@ class Altered(ReplayHost):
             return self.changes.host
         if verb == "env":
             return changed[args[0]] if args[0] in changed else self.recording.get(query_key("env", args[0]))
-        kept = {
-            name: value for name, value in self.recording[query_key("environ")].items() if name not in changed
-        }
+        kept = {name: value for name, value in self.recording[query_key("environ")].items() if name not in changed}
         return kept | {name: value for name, value in changed.items() if value is not None}
 
     def _gone(self, path: str) -> bool:
@@ -164,10 +162,4 @@ def facts(changes: Changes, python: str | None, distributions: tuple[str, ...] =
 
 def recording(found: Facts) -> dict[str, Any]:
     """The same as `gpuready probe -o` writes it, without the tape."""
-    return {
-        "schema": SCHEMA,
-        "kind": "recording",
-        "gpuready": "0.0.0",
-        "host": found.host,
-        "facts": found.to_json(),
-    }
+    return {"schema": SCHEMA, "kind": "recording", "gpuready": "0.0.0", "host": found.host, "facts": found.to_json()}

@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 from tests.machines.altered import Changes
-from tests.machines.parts import (
-    GIB,
-    UNSAID,
-    container,
-    environment,
-    fabric_manager,
-    gpu,
-    gpus,
-    on_arm,
-    system,
-    toolkit,
-)
+from tests.machines.parts import GIB, UNSAID, container, environment, fabric_manager, gpu, gpus, on_arm, system, toolkit
 from tests.machines.stacks import STACK, cu118, cu126, cu128, cu130, several
 
 
@@ -30,9 +19,7 @@ def v100_cu130() -> Changes:
 
 def t4() -> Changes:
     """One T4 in the cloud: no bf16, but all is well."""
-    return Changes(
-        system("ubuntu22", memory=15, cpus=4), gpus(gpu("t4", 0), driver="570.195.03", cuda="12.8"), cu128()
-    )
+    return Changes(system("ubuntu22", memory=15, cpus=4), gpus(gpu("t4", 0), driver="570.195.03", cuda="12.8"), cu128())
 
 
 def a100_40() -> Changes:
@@ -60,9 +47,7 @@ def a10g() -> Changes:
 
 def l4() -> Changes:
     """GCP g2, Debian 12."""
-    return Changes(
-        system("debian12", memory=32, cpus=8), gpus(gpu("l4", 0), driver="570.195.03", cuda="12.8"), cu128()
-    )
+    return Changes(system("debian12", memory=32, cpus=8), gpus(gpu("l4", 0), driver="570.195.03", cuda="12.8"), cu128())
 
 
 def l40s() -> Changes:
@@ -75,9 +60,7 @@ def l40s() -> Changes:
 def rtx3090_pair() -> Changes:
     """Two RTX 3090 under a desk."""
     return Changes(
-        system("ubuntu24", memory=64, cpus=24),
-        gpus(*several("rtx3090", 2), driver="575.57.08", cuda="12.9"),
-        cu128(),
+        system("ubuntu24", memory=64, cpus=24), gpus(*several("rtx3090", 2), driver="575.57.08", cuda="12.9"), cu128()
     )
 
 
@@ -88,9 +71,7 @@ def rtx4090_eight() -> Changes:
 
 def rtx5090() -> Changes:
     """An RTX 5090 with torch cu128: the first that has code for it."""
-    return Changes(
-        system("ubuntu24", memory=96, cpus=32), gpus(gpu("rtx5090", 0), driver="580.95.05"), cu128()
-    )
+    return Changes(system("ubuntu24", memory=96, cpus=32), gpus(gpu("rtx5090", 0), driver="580.95.05"), cu128())
 
 
 def rtx5090_old_torch() -> Changes:
@@ -125,9 +106,7 @@ def b200() -> Changes:
 def gb200() -> Changes:
     """4 x GB200 on aarch64."""
     return on_arm(
-        system("ubuntu24", "aarch64", memory=960, cpus=144),
-        gpus(*several("gb200", 4), driver="580.95.05"),
-        cu130(),
+        system("ubuntu24", "aarch64", memory=960, cpus=144), gpus(*several("gb200", 4), driver="580.95.05"), cu130()
     )
 
 
@@ -162,9 +141,7 @@ def hgx_docker() -> Changes:
 def gtx1080ti() -> Changes:
     """A Pascal card with a torch of CUDA 12.8: no code for capability 6.1."""
     return Changes(
-        system("ubuntu22", memory=32, cpus=8),
-        gpus(gpu("gtx1080ti", 0), driver="570.195.03", cuda="12.8"),
-        cu128(),
+        system("ubuntu22", memory=32, cpus=8), gpus(gpu("gtx1080ti", 0), driver="570.195.03", cuda="12.8"), cu128()
     )
 
 

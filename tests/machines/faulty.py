@@ -28,16 +28,12 @@ def mig_seven() -> Changes:
         {"uuid": f"MIG-00000000-0000-0000-0000-{i:012d}", "name": "1g.10gb", "memory_total": 9984 * MIB}
         for i in range(7)
     ]
-    return Changes(
-        system("ubuntu22"), gpus(gpu("h100", 0, mig=True, mig_devices=parts), driver="580.95.05"), cu130()
-    )
+    return Changes(system("ubuntu22"), gpus(gpu("h100", 0, mig=True, mig_devices=parts), driver="580.95.05"), cu130())
 
 
 def mig_empty() -> Changes:
     """MIG is on and no instance was made."""
-    return Changes(
-        system("ubuntu22"), gpus(gpu("h100", 0, mig=True, mig_devices=[]), driver="580.95.05"), cu130()
-    )
+    return Changes(system("ubuntu22"), gpus(gpu("h100", 0, mig=True, mig_devices=[]), driver="580.95.05"), cu130())
 
 
 def lost() -> Changes:
@@ -48,12 +44,7 @@ def lost() -> Changes:
     told = {**base.answers['["nvml"]'], "gpus": [*cards[:3], dead, *cards[4:]]}
     line = "3,900,100,-;NVRM: Xid (PCI:0000:13:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
     return Changes(
-        system("ubuntu22", memory=2048),
-        base,
-        fabric_manager(True),
-        cu130(),
-        xid(line),
-        Changes().say(told, "nvml"),
+        system("ubuntu22", memory=2048), base, fabric_manager(True), cu130(), xid(line), Changes().say(told, "nvml")
     )
 
 
@@ -75,9 +66,7 @@ def no_manager() -> Changes:
 
 def old_driver() -> Changes:
     """Driver 535 and torch cu130 on A100: too old for the wheel."""
-    return Changes(
-        system("ubuntu22"), gpus(*several("a100-80", 2), driver="535.274.02", cuda="12.2"), cu130()
-    )
+    return Changes(system("ubuntu22"), gpus(*several("a100-80", 2), driver="535.274.02", cuda="12.2"), cu130())
 
 
 def forward_compat() -> Changes:
@@ -89,9 +78,7 @@ def forward_compat() -> Changes:
         .say("/usr/local/cuda-13.0/compat/libcuda.so.580.95.05", "real", path)
     )
     front.env(LD_LIBRARY_PATH="/usr/local/cuda/compat")
-    return Changes(
-        system("ubuntu22"), gpus(*several("a100-80", 2), driver="535.274.02", cuda="13.0"), cu130(), front
-    )
+    return Changes(system("ubuntu22"), gpus(*several("a100-80", 2), driver="535.274.02", cuda="13.0"), cu130(), front)
 
 
 def compat_geforce() -> Changes:
@@ -102,9 +89,7 @@ def compat_geforce() -> Changes:
         .say(path, "library", "libcuda.so.1")
         .say("/usr/local/cuda-13.0/compat/libcuda.so.580.95.05", "real", path)
     )
-    return Changes(
-        system("ubuntu22"), gpus(gpu("rtx3090", 0), driver="535.274.02", cuda="13.0"), cu130(), front
-    )
+    return Changes(system("ubuntu22"), gpus(gpu("rtx3090", 0), driver="535.274.02", cuda="13.0"), cu130(), front)
 
 
 def halves() -> Changes:
@@ -122,9 +107,7 @@ def halves() -> Changes:
 
 def exclusive() -> Changes:
     """Two H100 in exclusive-process mode."""
-    return Changes(
-        system("rhel9"), gpus(*several("h100", 2, mode="exclusive_process"), driver="580.95.05"), cu130()
-    )
+    return Changes(system("rhel9"), gpus(*several("h100", 2, mode="exclusive_process"), driver="580.95.05"), cu130())
 
 
 def held() -> Changes:
@@ -135,12 +118,8 @@ def held() -> Changes:
         "memory_used": 81320 * MIB,
         "processes": [{"pid": 4242, "used": 80000 * MIB}],
     }
-    who = (
-        Changes().file("/proc/4242", {**FOLDER, "uid": 1001}).file("/proc/4242/cmdline", "python\0train.py\0")
-    )
-    who.file("/proc/4242/stat", "4242 (python) S 1 1 1").file(
-        "/etc/passwd", "alice:x:1001:1001::/home/alice:/bin/sh\n"
-    )
+    who = Changes().file("/proc/4242", {**FOLDER, "uid": 1001}).file("/proc/4242/cmdline", "python\0train.py\0")
+    who.file("/proc/4242/stat", "4242 (python) S 1 1 1").file("/etc/passwd", "alice:x:1001:1001::/home/alice:/bin/sh\n")
     return Changes(system("ubuntu22"), gpus(*cards, driver="580.95.05"), cu130(), who)
 
 
@@ -148,9 +127,7 @@ def no_driver() -> Changes:
     """A card on the bus and no driver: a fresh install."""
     made = Changes(
         no_nvidia(),
-        Changes()
-        .file(f"{PCI}/0000:10:00.0/vendor", "0x10de\n")
-        .file(f"{PCI}/0000:10:00.0/class", "0x030200\n"),
+        Changes().file(f"{PCI}/0000:10:00.0/vendor", "0x10de\n").file(f"{PCI}/0000:10:00.0/class", "0x030200\n"),
     )
     return Changes(system("debian13"), made, cu130())
 
@@ -168,9 +145,7 @@ def hidden() -> Changes:
 def half_installed() -> Changes:
     """An upgrade of torch that was stopped: pip's ~ folders, a METADATA that is missing."""
     broken = Changes().file(f"{site()}/~orch/x").file(f"{site()}/~orch-2.9.1+cu128.dist-info/METADATA", "")
-    broken.file(f"{site()}/peft-0.21.0.dist-info/RECORD", "").remove(
-        f"{site()}/peft-0.21.0.dist-info/METADATA"
-    )
+    broken.file(f"{site()}/peft-0.21.0.dist-info/RECORD", "").remove(f"{site()}/peft-0.21.0.dist-info/METADATA")
     made = Changes(system("ubuntu22"), gpus(*several("a100-80", 2), driver="580.95.05"), cu130(), broken)
     made.files.pop(f"{site()}/peft-0.21.0.dist-info/METADATA")
     return made
@@ -185,9 +160,7 @@ def two_torches() -> Changes:
 def cpu_torch() -> Changes:
     """The CPU build of torch beside two H100."""
     return Changes(
-        system("ubuntu22"),
-        gpus(*several("h100", 2), driver="580.95.05"),
-        environment("2.13.0+cpu", None, **STACK),
+        system("ubuntu22"), gpus(*several("h100", 2), driver="580.95.05"), environment("2.13.0+cpu", None, **STACK)
     )
 
 
@@ -197,13 +170,7 @@ def wrong_abi() -> Changes:
     header = {"needed": ["libc10.so", "libtorch.so", "libtorch_cuda.so", "libcudart.so.12", "libc.so.6"], "soname": None, "runpath": None,
               "rpath": False, "machine": "x86_64"}  # fmt: skip
     wrong = Changes().file(name).say(header, "elf", name)
-    symbols = [
-        "torchCheckFail",
-        "torchInternalAssertFail",
-        "_ZN3c105ErrorC",
-        "_ZN3c107WarningC",
-        "parseSchemaOrName",
-    ]
+    symbols = ["torchCheckFail", "torchInternalAssertFail", "_ZN3c105ErrorC", "_ZN3c107WarningC", "parseSchemaOrName"]
     wrong.say([ERROR + STRING[False]], "elf_text", name, ".dynstr", symbols)
     return Changes(
         system("ubuntu22"), gpus(*several("a100-80", 2), driver="580.95.05"), cu128(flash_attn="2.8.3"), wrong
@@ -213,9 +180,7 @@ def wrong_abi() -> Changes:
 def old_numpy_torch() -> Changes:
     """numpy 2 beside a torch that was built against numpy 1."""
     return Changes(
-        system("ubuntu22"),
-        gpus(*several("a100-80", 2), driver="550.163.01", cuda="12.4"),
-        cu118(numpy="2.2.6"),
+        system("ubuntu22"), gpus(*several("a100-80", 2), driver="550.163.01", cuda="12.4"), cu118(numpy="2.2.6")
     )
 
 

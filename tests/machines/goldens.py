@@ -80,12 +80,7 @@ def taken(want: str) -> str:
     named = re.findall(r"\d+(?:\.\d+)*(?:\.?(?:post|rc|dev)\d+)?", want) or ["1.0"]
     beside = [f"{one}.1" for one in named] + ["0.1", "1.0", "99.0"]
     return next(
-        (
-            one
-            for one in [*named, *beside]
-            if versions.is_version(one) and versions.satisfies_specifier(one, want)
-        ),
-        "",
+        (one for one in [*named, *beside] if versions.is_version(one) and versions.satisfies_specifier(one, want)), ""
     )
 
 
@@ -106,8 +101,7 @@ def document(name: str, reports: dict[str, Report]) -> str:
         for row in [*map(finding, one.findings), *map(gap, one.undecided)]:
             says.setdefault(row, []).append(framework)
     every = [
-        {"for": "all" if len(who) == len(reports) else " ".join(who), **json.loads(row)}
-        for row, who in says.items()
+        {"for": "all" if len(who) == len(reports) else " ".join(who), **json.loads(row)} for row, who in says.items()
     ]
     told = REAL.get(name) or (park.MACHINES[name].__doc__ or "").strip()
     driver = next(iter(reports.values())).facts.value_if_known("driver.version")
@@ -136,9 +130,7 @@ def finding(one: Any) -> str:
 
 def gap(one: Any) -> str:
     missing = [f"{fact.key}: {fact.gap}" for fact in one.missing]
-    return json.dumps(
-        {"undecided": f"{one.code} ({one.severity}): {one.says}", "missing": missing}, ensure_ascii=False
-    )
+    return json.dumps({"undecided": f"{one.code} ({one.severity}): {one.says}", "missing": missing}, ensure_ascii=False)
 
 
 def short(value: Any) -> str:
@@ -163,10 +155,7 @@ def paths(name: str) -> tuple[Path, Path]:
 # -- the page ----------------------------------------------------------------------------------------------
 
 GUIDE = HERE.parents[1] / "docs" / "guides" / "recordings.md"
-BEGINS, ENDS = (
-    "<!-- the machines: pytest tests/machines --update-golden -->\n",
-    "<!-- so far the machines -->\n",
-)
+BEGINS, ENDS = ("<!-- the machines: pytest tests/machines --update-golden -->\n", "<!-- so far the machines -->\n")
 
 
 def table() -> str:

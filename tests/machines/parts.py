@@ -41,11 +41,7 @@ def gpu(kind: str, index: int, **changed: Any) -> dict[str, Any]:
     """What NVML says of one GPU: the recorded H200's answer with another card's values."""
     name, mib, capability, pcie, watts, links, ecc = GPUS[kind]
     total = mib * MIB
-    memory: dict[str, Any] = {
-        "memory_total": total,
-        "memory_free": total - 500 * MIB,
-        "memory_used": 500 * MIB,
-    }
+    memory: dict[str, Any] = {"memory_total": total, "memory_free": total - 500 * MIB, "memory_used": 500 * MIB}
     if not mib:  # GB10 shares its memory with the processor, and NVML has no figure for it
         memory = dict.fromkeys(memory, UNSAID)
     old = {"remap_pending": UNSAID, "remap_failure": UNSAID} if capability < "8" or ecc is None else {}
@@ -79,9 +75,7 @@ def gpus(*cards: dict[str, Any], driver: str = "580.95.05", cuda: str = "13.0", 
     made.remove("/usr/local/nvidia", "/sys/module/nvidia_peermem")
     for card in cards:
         place = f"{PCI}/{str(card['pci'])[4:]}"
-        made.file(f"{place}/vendor", "0x10de\n").file(f"{place}/class", "0x030200\n").file(
-            f"{place}/numa_node", "0\n"
-        )
+        made.file(f"{place}/vendor", "0x10de\n").file(f"{place}/class", "0x030200\n").file(f"{place}/numa_node", "0\n")
         made.file(f"/dev/nvidia{card['index']}", DEVICE)
     for index in range(switches):
         place = f"{PCI}/0000:{0x90 + index:02x}:00.0"
@@ -92,15 +86,9 @@ def gpus(*cards: dict[str, Any], driver: str = "580.95.05", cuda: str = "13.0", 
 
 def drivers(version: str, cuda: str, cards: list[dict[str, Any]] | None = None, library: str = "") -> Changes:
     """The driver: module, banner, library. ``library``: the version of libcuda where it is another."""
-    word = (
-        "x86_64  Kernel Module" if int(version.partition(".")[0]) < 560 else "Open Kernel Module for x86_64"
-    )
+    word = "x86_64  Kernel Module" if int(version.partition(".")[0]) < 560 else "Open Kernel Module for x86_64"
     banner = f"NVRM version: NVIDIA UNIX {word}  {version}  Release Build\n"
-    made = (
-        Changes()
-        .file("/proc/driver/nvidia/version", banner)
-        .file("/sys/module/nvidia/version", f"{version}\n")
-    )
+    made = Changes().file("/proc/driver/nvidia/version", banner).file("/sys/module/nvidia/version", f"{version}\n")
     path = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
     made.say(path, "library", "libcuda.so.1")
     made.say(f"/usr/lib/x86_64-linux-gnu/libcuda.so.{library or version}", "real", path)
@@ -117,9 +105,7 @@ def no_nvidia() -> Changes:
         "/dev/nvidia-caps", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools",
     )  # fmt: skip
     made.file(f"{PCI}/0000:00:00.0/vendor", "0x8086\n").file(f"{PCI}/0000:00:00.0/class", "0x060000\n")
-    return made.say(None, "library", "libcuda.so.1").say(
-        {"error": None, "says": "libnvidia-ml.so.1 not found"}, "nvml"
-    )
+    return made.say(None, "library", "libcuda.so.1").say({"error": None, "says": "libnvidia-ml.so.1 not found"}, "nvml")
 
 
 def fabric_manager(runs: bool, switches: bool = True) -> Changes:
@@ -174,9 +160,7 @@ def system(name: str, arch: str = "x86_64", memory: int = 512, cpus: int = 64) -
     for name in ("ninja", "cmake"):
         made.say(None, "which", name)
     made.say({"uid": 1000, "name": "user"}, "user").file("/home/user", {**FOLDER, "uid": 1000})
-    made.remove("/usr/local/cuda", "/usr/local/cuda-13", "/usr/local/cuda-13.0").say(
-        {}, "libraries", "libcudart.so"
-    )
+    made.remove("/usr/local/cuda", "/usr/local/cuda-13", "/usr/local/cuda-13.0").say({}, "libraries", "libcudart.so")
     return Changes(made, compiler(gcc))
 
 
@@ -207,15 +191,7 @@ def compiler(version: str | None) -> Changes:
     ):
         made.say(path if version else None, "which", name)
         made.say(path, "real", path)
-        ran = {
-            "argv": [path],
-            "rc": 0,
-            "out": f"{version}\n",
-            "err": "",
-            "seconds": 0.002,
-            "end": "",
-            "cut": False,
-        }
+        ran = {"argv": [path], "rc": 0, "out": f"{version}\n", "err": "", "seconds": 0.002, "end": "", "cut": False}
         made.say(ran, "run", [path, "-dumpfullversion", "-dumpversion"], 3.0, 1 << 20, None)
     return made
 
@@ -228,9 +204,7 @@ def toolkit(version: str) -> Changes:
     return made.say("/usr/local/cuda", "real", "/usr/local/cuda").env(CUDA_HOME="/usr/local/cuda")
 
 
-def container(
-    kind: str, *, shm: int = 64 * MIB, memory: int | None = None, v1: bool = False, cpus: int = 0
-) -> Changes:
+def container(kind: str, *, shm: int = 64 * MIB, memory: int | None = None, v1: bool = False, cpus: int = 0) -> Changes:
     """Inside a container: its sign, its /dev/shm, and the limits of its control group."""
     made = Changes().say(space(shm), "disk", "/dev/shm")
     sign = {"docker": "/.dockerenv", "podman": "/run/.containerenv"}.get(kind)
@@ -291,7 +265,9 @@ def environment(torch: str | None = "2.11.0+cu130", cuda: str | None = "13.0", p
     minor = ".".join(python.split(".")[:2])
     site = f"{VENV}/lib/python{minor}/site-packages"
     made = Changes().remove(VENV).env(VIRTUAL_ENV=VENV)
-    settings = f"home = {base}/bin\nimplementation = CPython\nversion_info = {python}\ninclude-system-site-packages = false\n"
+    settings = (
+        f"home = {base}/bin\nimplementation = CPython\nversion_info = {python}\ninclude-system-site-packages = false\n"
+    )
     made.file(f"{VENV}/pyvenv.cfg", settings).file(f"{VENV}/bin/python", {**FILE, "mode": 0o755})
     made.say(site, "real", site).say(space(500 * GIB), "disk", VENV)
     if headers:
@@ -332,20 +308,11 @@ def _torch(made: Changes, site: str, torch: str, cuda: str | None, arch: str | N
         for name in names:
             made.file(f"{site}/nvidia/{folder}/lib/{name}")
     needed = [
-        name
-        for names in wheels.values()
-        for name in names
-        if not name.startswith(("libnvJit", "libnvrtc", "libcupti"))
+        name for names in wheels.values() for name in names if not name.startswith(("libnvJit", "libnvrtc", "libcupti"))
     ]
     path = ":".join([*(f"$ORIGIN/../../nvidia/{folder}/lib" for folder in wheels), "$ORIGIN"])
     for name, asks in (("libtorch_global_deps.so", needed[:1]), ("libtorch_cuda.so", needed)):
-        header = {
-            "needed": [*asks, "libc.so.6"],
-            "soname": name,
-            "runpath": path,
-            "rpath": True,
-            "machine": "x86_64",
-        }
+        header = {"needed": [*asks, "libc.so.6"], "soname": name, "runpath": path, "rpath": True, "machine": "x86_64"}
         made.say(header, "elf", f"{site}/torch/lib/{name}")
     if arch:
         made.say([arch], "elf_text", f"{site}/torch/lib/libtorch_python.so", ".rodata", ["sm_"])

@@ -35,22 +35,17 @@ def wsl2() -> Changes:
         "node": "desk",
     }
     made.say(node, "uname").say("/usr/lib/wsl/lib/libcuda.so.1", "library", "libcuda.so.1")
-    made.say(
-        "/usr/lib/wsl/drivers/nv_dispi.inf_amd64/libcuda.so.1.1", "real", "/usr/lib/wsl/lib/libcuda.so.1"
-    )
+    made.say("/usr/lib/wsl/drivers/nv_dispi.inf_amd64/libcuda.so.1.1", "real", "/usr/lib/wsl/lib/libcuda.so.1")
     card = gpu("rtx4090", 0, persistence=True, power_limit=UNSAID)
     made.say(
-        {"driver": "581.42", "cuda": "13.0", "library": "/usr/lib/wsl/lib/libnvidia-ml.so.1", "gpus": [card]},
-        "nvml",
+        {"driver": "581.42", "cuda": "13.0", "library": "/usr/lib/wsl/lib/libnvidia-ml.so.1", "gpus": [card]}, "nvml"
     )
     return Changes(system("ubuntu24", memory=31, cpus=16), made, cu130())
 
 
 def docker() -> Changes:
     """docker run without --shm-size: 64 MiB of shared memory."""
-    return Changes(
-        system("ubuntu22"), gpus(*several("h100", 8), driver="580.95.05"), container("docker"), cu130()
-    )
+    return Changes(system("ubuntu22"), gpus(*several("h100", 8), driver="580.95.05"), container("docker"), cu130())
 
 
 def podman() -> Changes:
@@ -62,9 +57,7 @@ def podman() -> Changes:
 def kubernetes() -> Changes:
     """A pod on control groups of version 1, 8 GiB for eight GPUs."""
     base = gpus(*several("a100-80", 8), driver="570.195.03", cuda="12.8")
-    return Changes(
-        system("ubuntu20"), base, container("kubernetes", memory=8 * GIB, v1=True, cpus=4), cu128()
-    )
+    return Changes(system("ubuntu20"), base, container("kubernetes", memory=8 * GIB, v1=True, cpus=4), cu128())
 
 
 def apptainer() -> Changes:
@@ -83,9 +76,7 @@ def gvisor() -> Changes:
         "node": "box",
     }
     box = (
-        Changes()
-        .say(node, "uname")
-        .file("/proc/version", "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n")
+        Changes().say(node, "uname").file("/proc/version", "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n")
     )
     base = gpus(gpu("h100", 0), driver="580.95.05")
     for path in [
@@ -119,9 +110,7 @@ def centos7() -> Changes:
 def alpine() -> Changes:
     """Alpine: musl, for which torch has no wheels; no torch is there."""
     return Changes(
-        system("alpine", memory=32),
-        gpus(gpu("t4", 0), driver="570.195.03", cuda="12.8"),
-        environment(None, **STACK),
+        system("alpine", memory=32), gpus(gpu("t4", 0), driver="570.195.03", cuda="12.8"), environment(None, **STACK)
     )
 
 
@@ -133,12 +122,10 @@ def amazon2() -> Changes:
 def tiny() -> Changes:
     """An H100 in a machine with 4 GiB of memory and a full disk."""
     small = Changes().file("/proc/meminfo", ram(4)).say(space(2 * GIB), "disk", "/dev/shm")
-    small.say(space(50 * GIB, 200 * MIB), "disk", VENV).say(
-        space(50 * GIB, 200 * MIB), "disk", "/home/user"
-    ).say(space(50 * GIB, 200 * MIB), "disk", "/tmp")
-    return Changes(
-        system("ubuntu24", memory=4, cpus=2), gpus(gpu("h100", 0), driver="580.95.05"), cu130(), small
+    small.say(space(50 * GIB, 200 * MIB), "disk", VENV).say(space(50 * GIB, 200 * MIB), "disk", "/home/user").say(
+        space(50 * GIB, 200 * MIB), "disk", "/tmp"
     )
+    return Changes(system("ubuntu24", memory=4, cpus=2), gpus(gpu("h100", 0), driver="580.95.05"), cu130(), small)
 
 
 def bare() -> Changes:

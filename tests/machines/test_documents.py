@@ -20,15 +20,7 @@ import pytest
 import gpuready
 from gpuready import workflow
 from gpuready.fleet.simulated import SimulatedTransport
-from gpuready.launcher.job import (
-    LaunchAttempt,
-    LaunchJob,
-    PreflightItem,
-    RankEnd,
-    RankVariable,
-    RunNote,
-    RunOutcome,
-)
+from gpuready.launcher.job import LaunchAttempt, LaunchJob, PreflightItem, RankEnd, RankVariable, RunNote, RunOutcome
 from gpuready.model import SCHEMA, FixStep
 from gpuready.model.bench import BenchMeasure, BenchResult
 from gpuready.model.plan import InstallFault, InstallResult
@@ -70,9 +62,7 @@ def broken(old: dict, new: dict, at: str = "") -> list[str]:
     if old.get("$ref") != new.get("$ref"):
         found.append(f"{at} is no {old.get('$ref')}")
     return found + [
-        f"{at}.{name} may be missing"
-        for name in old.get("required", ())
-        if name not in new.get("required", ())
+        f"{at}.{name} may be missing" for name in old.get("required", ()) if name not in new.get("required", ())
     ]
 
 
@@ -89,10 +79,7 @@ def test_the_documents_keep_what_this_schema_promised():
 
 def test_a_change_without_a_new_number_is_seen():
     old = FROZEN["$defs"]["Finding"]
-    less = old | {
-        "properties": {k: v for k, v in old["properties"].items() if k != "so"},
-        "required": ["code"],
-    }
+    less = old | {"properties": {k: v for k, v in old["properties"].items() if k != "so"}, "required": ["code"]}
     other = old | {"properties": old["properties"] | {"code": {"type": "integer"}}}
     more = old | {"properties": old["properties"] | {"new": {}}, "required": [*old["required"], "new"]}
     assert broken(old, less) and broken(old, other) and not broken(old, more)
@@ -110,9 +97,7 @@ def test_an_old_report_is_read_with_all_its_parts():
     assert judged.contract.framework == "colossalai" and judged.facts.value("gpu.name") == ("NVIDIA H200",)
     assert (len(found.proofs.proofs), len(found.bench.measures), found.fit.verdict) == (2, 1, "fits")
     assert plan.torch and found.fleet.nodes == 6 and found.notes == ("a note",)
-    assert not lost(
-        old | {"gpuready": ""}, json.loads(json_results.render_report_json(found)) | {"gpuready": ""}
-    )
+    assert not lost(old | {"gpuready": ""}, json.loads(json_results.render_report_json(found)) | {"gpuready": ""})
 
 
 def lost(old: object, new: object, at: str = "") -> list[str]:
@@ -120,9 +105,7 @@ def lost(old: object, new: object, at: str = "") -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         return [row for key, value in old.items() for row in lost(value, new.get(key), f"{at}.{key}")]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [
-            row for at_, pair in enumerate(zip(old, new, strict=True)) for row in lost(*pair, f"{at}[{at_}]")
-        ]
+        return [row for at_, pair in enumerate(zip(old, new, strict=True)) for row in lost(*pair, f"{at}[{at_}]")]
     return [] if old == new else [f"{at}: {old!r} is {new!r}"]
 
 
@@ -134,9 +117,7 @@ def a_report():
 
 
 def evidence() -> ProofRecord:
-    return ProofRecord.from_json(
-        json.loads((ROOT / "benchmarks" / "results" / "prove-h200.json").read_text())
-    )
+    return ProofRecord.from_json(json.loads((ROOT / "benchmarks" / "results" / "prove-h200.json").read_text()))
 
 
 def measured() -> BenchResult:
@@ -151,13 +132,9 @@ def fleet():
 
 
 def outcome() -> RunOutcome:
-    job = LaunchJob(
-        "local", "/usr/bin/python3", "script", ("train.py",), 2, variables=(RankVariable("A", "1", "why"),)
-    )
+    job = LaunchJob("local", "/usr/bin/python3", "script", ("train.py",), 2, variables=(RankVariable("A", "1", "why"),))
     ends = (RankEnd(0, "host", 7, 1, last=("Traceback",)), RankEnd(1, "host", 8, stopped=True))
-    return RunOutcome(
-        job, (LaunchAttempt(ends, (0,), (RunNote("hint", "slow"),), 1),), 1, "failed", "rank 0 failed"
-    )
+    return RunOutcome(job, (LaunchAttempt(ends, (0,), (RunNote("hint", "slow"),), 1),), 1, "failed", "rank 0 failed")
 
 
 def written(folder: Path, name: str, text: str) -> str:
@@ -223,14 +200,10 @@ def test_a_start_that_is_only_planned_fits_its_schema(tmp_path):
 
 def test_no_answer_is_without_a_schema():
     """A new function in render/answers.py needs a document in tools/json_schema.py, and an example here."""
-    functions = {
-        name for name, one in vars(json_results).items() if inspect.isfunction(one) and name[0] != "_"
-    }
+    functions = {name for name, one in vars(json_results).items() if inspect.isfunction(one) and name[0] != "_"}
     assert functions | {"exclude"} == set(ANSWERS)
     small = {name for name in PUBLISHED["$defs"] if name.islower()}
-    assert set(ANSWERS) <= small and {row["$ref"].rpartition("/")[2] for row in PUBLISHED["anyOf"]} == set(
-        ANSWERS
-    )
+    assert set(ANSWERS) <= small and {row["$ref"].rpartition("/")[2] for row in PUBLISHED["anyOf"]} == set(ANSWERS)
 
 
 @pytest.mark.parametrize("name", ["h100", "halves", "bare", "apple", "h200-real"])
@@ -244,9 +217,7 @@ WRONG = ({"verdict": "fine"}, {"findings": [{"code": 7}]}, {"facts": {}}, {"sche
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda row: next(iter(row)))
 def test_a_document_that_is_wrong_does_not_fit(wrong):
-    document = json.loads(
-        render.format_json_document(render.report_json_fields(goldens.report("bare-real", "vllm")))
-    )
+    document = json.loads(render.format_json_document(render.report_json_fields(goldens.report("bare-real", "vllm"))))
     held_to(document, "check")
     with pytest.raises(AssertionError):
         held_to(document | wrong, "check")

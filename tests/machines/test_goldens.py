@@ -78,20 +78,14 @@ def test_what_is_not_grave_is_a_warning(name):
 
 
 def said(golden: dict, severity: str) -> list[str]:
-    rows = [
-        row
-        for row in golden["says"]
-        if severity in row and ("transformers" in row["for"] or row["for"] == "all")
-    ]
+    rows = [row for row in golden["says"] if severity in row and ("transformers" in row["for"] or row["for"] == "all")]
     return [row[severity].partition(":")[0] for row in rows]
 
 
 def test_nothing_is_golden_that_is_no_machine_and_all_of_it_is_small():
     there = {path.stem for path in goldens.GOLDEN.iterdir()}
     assert there == set(goldens.NAMES) and len(there) >= 40
-    whole = sum(
-        path.stat().st_size for path in goldens.HERE.rglob("*") if path.is_file() and path.suffix != ".pyc"
-    )
+    whole = sum(path.stat().st_size for path in goldens.HERE.rglob("*") if path.is_file() and path.suffix != ".pyc")
     assert whole < 1_500_000
 
 
@@ -106,9 +100,9 @@ def test_the_guide_has_the_table_of_the_machines(request):
 
 JUDGE = """
 import hashlib, os, sys, time
-from gpuready.render import json, junit, sarif, text
+from gpuready.render import json_document, junit, sarif, check_report
 from gpuready.render.layout import Screen
-from gpuready.workflow import check
+from gpuready.workflow import check_machine
 if sys.argv[2:]:
     def asked(*_):
         raise AssertionError("what was recorded is judged by the day on which it is judged")
@@ -116,9 +110,9 @@ if sys.argv[2:]:
     for name in ("time", "time_ns", "localtime", "gmtime", "strftime", "ctime"):
         setattr(time, name, asked)
 for name in sorted(os.listdir(sys.argv[1])):
-    reports = check(["transformers"], on=os.path.join(sys.argv[1], name))
-    told = "".join(text.render(one, Screen(), elapsed=0.1) for one in reports)
-    told += json.document(json.reports(reports)) + junit.document(reports) + sarif.document(reports, {})
+    reports = check_machine(["transformers"], on=os.path.join(sys.argv[1], name))
+    told = "".join(check_report.render_check_screen(one, Screen(), elapsed=0.1) for one in reports)
+    told += json_document.format_json_document(json_document.reports_json_fields(reports)) + junit.render_junit_xml(reports) + sarif.render_sarif(reports, {})
     print(name, hashlib.sha256(told.encode()).hexdigest())
 """
 AROUND = (
@@ -137,9 +131,7 @@ def test_the_same_recording_gives_the_same_bytes_whatever_is_around_it(tmp_path)
     for around, place, no_day in zip(AROUND, (tmp_path, ROOT), ([], ["no day"]), strict=True):
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), **around}
         argv = [sys.executable, "-c", JUDGE, str(folder), *no_day]
-        found.append(
-            subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, check=True).stdout
-        )
+        found.append(subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, check=True).stdout)
     assert found[0] == found[1] and found[0].count("\n") == len(goldens.NAMES)
 
 

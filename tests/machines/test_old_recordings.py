@@ -62,8 +62,6 @@ def test_a_schema_that_is_none_is_refused(tmp_path, schema):
 
 def test_keys_that_nobody_knows_change_nothing(tmp_path):
     plain = check_machine(["transformers"], on=changed(tmp_path))
-    facts = [
-        fact | {"later": [1, 2]} for fact in json.loads((HERE / f"schema-{SCHEMA}.json").read_text())["facts"]
-    ]
+    facts = [fact | {"later": [1, 2]} for fact in json.loads((HERE / f"schema-{SCHEMA}.json").read_text())["facts"]]
     more = check_machine(["transformers"], on=changed(tmp_path, facts=facts, later={"a": 1}, tape=None))
     assert render.reports_json_fields(plain) == render.reports_json_fields(more)

@@ -9,15 +9,8 @@ from tests.machines.stacks import STACK, cu130
 
 def amd(target: int, count: int, torch: str, hip: str, rocm: str) -> Changes:
     nodes = "/sys/class/kfd/kfd/topology/nodes"
-    made = (
-        Changes()
-        .file("/dev/kfd", DEVICE)
-        .file("/dev/dri", FOLDER)
-        .file("/sys/module/amdgpu/version", "6.14.14\n")
-    )
-    made.file(f"{nodes}/0/properties", "gfx_target_version 0\n").file(
-        "/opt/rocm/.info/version", f"{rocm}-43\n"
-    )
+    made = Changes().file("/dev/kfd", DEVICE).file("/dev/dri", FOLDER).file("/sys/module/amdgpu/version", "6.14.14\n")
+    made.file(f"{nodes}/0/properties", "gfx_target_version 0\n").file("/opt/rocm/.info/version", f"{rocm}-43\n")
     for index in range(1, count + 1):
         made.file(f"{nodes}/{index}/properties", f"gfx_target_version {target}\n")
         place = f"{PCI}/0000:{0x40 + index:02x}:00.0"
@@ -73,18 +66,13 @@ def intel() -> Changes:
 def ascend() -> Changes:
     """8 x Ascend 910B on aarch64, CANN 8.2."""
     made = (
-        Changes()
-        .file("/dev/davinci_manager", DEVICE)
-        .file("/usr/local/Ascend/driver/version.info", "Version=25.2.0\n")
+        Changes().file("/dev/davinci_manager", DEVICE).file("/usr/local/Ascend/driver/version.info", "Version=25.2.0\n")
     )
     for index in range(8):
         made.file(f"/dev/davinci{index}", DEVICE)
         place = f"{PCI}/0000:{0xC0 + index:02x}:00.0"
         made.file(f"{place}/vendor", "0x19e5\n").file(f"{place}/class", "0x120000\n")
-    made.file(
-        "/usr/local/Ascend/ascend-toolkit/latest/aarch64-linux/ascend_toolkit_install.info",
-        "version=8.2.RC1\n",
-    )
+    made.file("/usr/local/Ascend/ascend-toolkit/latest/aarch64-linux/ascend_toolkit_install.info", "version=8.2.RC1\n")
     return on_arm(system("ubuntu22", "aarch64", memory=1536, cpus=192), no_nvidia(), made,
                    environment("2.7.1", None, torch_npu="2.7.1", **STACK))  # fmt: skip
 
@@ -111,9 +99,7 @@ def moore_threads() -> Changes:
         made.file(f"/dev/mtgpu.{index}", DEVICE)
         place = f"{PCI}/0000:{0x60 + index:02x}:00.0"
         made.file(f"{place}/vendor", "0x1ed5\n").file(f"{place}/class", "0x030000\n")
-    return Changes(
-        system("ubuntu22"), no_nvidia(), made, environment("2.5.0", None, torch_musa="2.1.0", **STACK)
-    )
+    return Changes(system("ubuntu22"), no_nvidia(), made, environment("2.5.0", None, torch_musa="2.1.0", **STACK))
 
 
 def apple() -> Changes:
@@ -131,15 +117,7 @@ def apple() -> Changes:
         .say(None, "libc")
         .remove("/proc", "/sys", "/etc/os-release", "/usr/lib/os-release", "/dev/shm")
     )
-    ran = {
-        "argv": ["sysctl"],
-        "rc": 0,
-        "out": "Apple M4 Max\n",
-        "err": "",
-        "seconds": 0.01,
-        "end": "",
-        "cut": False,
-    }
+    ran = {"argv": ["sysctl"], "rc": 0, "out": "Apple M4 Max\n", "err": "", "seconds": 0.01, "end": "", "cut": False}
     made.say(ran, "run", ["sysctl", "-n", "machdep.cpu.brand_string"], 3.0, 1 << 20, None)
     base = system("debian12", memory=64)
     for path in [path for path in base.files if path.startswith(("/proc", "/sys", "/etc/os", "/usr/lib/os"))]:

@@ -63,13 +63,11 @@ def person():
 def agent(portal, place, bench, person):
     """One server over real stdio, with everything allowed; the client can ask its person."""
     words = ["mcp", "--allow-changes", "--root", str(bench.folder), "--python", sys.executable]
-    started = StdioServerParameters(
-        command=sys.executable, args=["-c", START, *words], env=bench.env, cwd=str(place)
-    )
+    started = StdioServerParameters(command=sys.executable, args=["-c", START, *words], env=bench.env, cwd=str(place))
     with portal.wrap_async_context_manager(Client(started, elicitation_callback=person)) as client:
 
         def call(name, /, **given):
-            found = portal.call_newest(client.call_tool, name, given)
+            found = portal.call(client.call_tool, name, given)
             return found.is_error, [one.text for one in found.content]
 
         call.client, call.portal = client, portal

@@ -111,12 +111,10 @@ def test_a_person_is_asked_by_old_and_new_clients(portal, mode, says, agreed, do
 
     async def call():
         async with Client(
-            server.build_mcp_server(desk),
-            mode=mode,
-            elicitation_callback=person if says is not None else None,
+            server.build_mcp_server(desk), mode=mode, elicitation_callback=person if says is not None else None
         ) as client:
             return await client.call_tool("install_apply", {"plan_id": plan, "agreed": agreed})
 
-    found = portal.call_newest(call)
+    found = portal.call(call)
     assert found.is_error is not done and len(person.questions) == (says is not None)
     assert ('"installed"' if done else "nothing was changed") in found.content[0].text

@@ -40,18 +40,12 @@ def served(place):
     assert process.wait(20) in (0, 143, -15)
 
 
-BODY = json.dumps(
-    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "explain", "arguments": {}}}
-)
+BODY = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "explain", "arguments": {}}})
 
 
 def asked(port, method="POST", path="/mcp", socket_of=None, **heads):
     """One request; the status. Heads are given by their names with _ for -; None leaves one out."""
-    given = {
-        "Host": f"127.0.0.1:{port}",
-        "Authorization": f"Bearer {TOKEN}",
-        "Content-Type": "application/json",
-    }
+    given = {"Host": f"127.0.0.1:{port}", "Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     given |= {"Accept": "application/json, text/event-stream"}
     given |= {name.replace("_", "-"): value for name, value in heads.items()}
     link = socket_of or http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -85,10 +79,7 @@ def asked(port, method="POST", path="/mcp", socket_of=None, **heads):
         ({"method": "GET"}, 405),
         ({"method": "GET", "path": "/mcp?method=tools/call&name=prove"}, 405),
         ({"method": "DELETE"}, 405),
-        (
-            {"method": "OPTIONS", "Origin": "https://evil.example", "Access_Control_Request_Method": "POST"},
-            403,
-        ),
+        ({"method": "OPTIONS", "Origin": "https://evil.example", "Access_Control_Request_Method": "POST"}, 403),
         ({"method": "PUT"}, 405),
         ({"Content_Type": "text/plain"}, 400),  # what a form of another page could send
         ({"path": "/"}, 404),
@@ -128,13 +119,13 @@ def test_the_same_bytes_over_http(served, portal, place):
             httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as http,
             Client(streamable_http_client(f"http://127.0.0.1:{served}/mcp", http_client=http)) as client,
         ):
-            assert {tool.name for tool in (await client.list_tools()).list_tools} == READERS
+            assert {tool.name for tool in (await client.list_tools()).tools} == READERS
             found = await client.call_tool("check", {"frameworks": ["transformers"], "on": "h200.json"})
             refused = await client.call_tool("check", {"on": "/etc/passwd"})
             none = await client.call_tool("install_apply", {"plan_id": "x"})
             return found.content[0].text, refused.is_error, none.is_error
 
-    text, *refused = portal.call_newest(call)
+    text, *refused = portal.call(call)
     assert text == command("check", "transformers", "--on", "h200.json", "--json", cwd=place).out
     assert refused == [True, True]
 

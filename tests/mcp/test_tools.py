@@ -16,7 +16,7 @@ from tests.running import gpuready as command
 
 
 def test_every_tool_has_a_precise_schema(agent):
-    listed = agent.portal.call_newest(agent.client.list_tools).list_tools
+    listed = agent.portal.call(agent.client.list_tools).tools
     assert {tool.name for tool in listed} == READERS | {"install_plan", "install_apply"}
     for tool in listed:
         assert len(tool.description) > 80 and tool.input_schema["additionalProperties"] is False
@@ -30,16 +30,12 @@ def test_by_default_no_tool_changes_anything():
     assert {tool.name for tool in listed} == READERS and all(t.annotations.read_only_hint for t in listed)
     assert not any(t.annotations.open_world_hint for t in listed)
     (plan,) = (tool for tool in listed if tool.name == "plan")
-    assert (
-        "resolve" not in plan.input_schema["properties"]
-    )  # to resolve may be to build, which runs strangers' code
+    assert "resolve" not in plan.input_schema["properties"]  # to resolve may be to build, which runs strangers' code
 
 
 def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):
     wrong, (text, note) = agent("check", frameworks=["transformers"], on="h200.json")
-    assert (
-        not wrong and text == command("check", "transformers", "--on", "h200.json", "--json", cwd=place).out
-    )
+    assert not wrong and text == command("check", "transformers", "--on", "h200.json", "--json", cwd=place).out
     assert note == tools.QUOTED_DATA_NOTICE
     assert agent("explain", code="DRV001")[1] == [gpuready.explain("DRV001").json()]
 
@@ -54,14 +50,10 @@ def test_look_up_verify_and_diagnose(agent):
     assert hits[0]["more"] == "gpuready explain SYS001"
     assert json.loads(agent("plan", frameworks=["vllm"], on="h100")[1][0])["verdict"] == "plan"
     assert (
-        json.loads(agent("diagnose", text="CUDA out of memory. Tried to allocate 2.00 GiB")[1][0])["code"]
-        == "MEM001"
+        json.loads(agent("diagnose", text="CUDA out of memory. Tried to allocate 2.00 GiB")[1][0])["code"] == "MEM001"
     )
     assert (
-        json.loads(agent("check", frameworks=["vllm"], on="h100", what_if={"driver": "450.80.02"})[1][0])[
-            "exit"
-        ]
-        == 1
+        json.loads(agent("check", frameworks=["vllm"], on="h100", what_if={"driver": "450.80.02"})[1][0])["exit"] == 1
     )
     assert (
         json.loads(agent("contract")[1][0])["contracts"]

@@ -32,9 +32,7 @@ WORDS = {"needs": "key", "capabilities": "name", "variables": "name", "errors": 
 @cache
 def contract(name: str) -> Contract:
     """A shipped contract by the name of its file: ``roll-0.3.0-page``."""
-    row = next(
-        r for r in contracts.list_contract_rows() if r["file"] == name.replace("-", "_").replace(".", "_")
-    )
+    row = next(r for r in contracts.list_contract_rows() if r["file"] == name.replace("-", "_").replace(".", "_"))
     return contracts.load_contract(row["framework"], row["version"], row["variant"] or None)
 
 
@@ -75,11 +73,7 @@ def machine(name: str) -> dict[str, Any]:
     values |= {f"package.{name}": version for name, version in page["packages"].items()}
     agreed = contract(page["contract"])
     for _ in range(2):  # what is in force may hang on a package of the first round
-        asked = [
-            n
-            for n in agreed.requirements_for("package.*")
-            if contract_needs.certainly_applies(facts(values), n)
-        ]
+        asked = [n for n in agreed.requirements_for("package.*") if contract_needs.certainly_applies(facts(values), n)]
         for key in {n.key for n in asked if n.level != "optional"} - set(values):
             values[key] = _inside([n.want for n in asked if n.key == key])
     return values

@@ -13,9 +13,7 @@ from gpuready.workflow import plan as planning
 def plan(*frameworks: str, on: str = "h100x8", **flags: str):
     wants, contract = flags.pop("wants", None), flags.pop("contract", None)
     what_if = {name.replace("_", "-"): value for name, value in flags.items()}
-    return planning.plan_frameworks(
-        frameworks, on=on, wants=wants, contract=contract, what_if=what_if, resolve=False
-    )
+    return planning.plan_frameworks(frameworks, on=on, wants=wants, contract=contract, what_if=what_if, resolve=False)
 
 
 def one(framework: str, on: str = "h100x8", **flags: str):
@@ -113,17 +111,13 @@ def test_two_frameworks_that_share():
 
 
 def test_no_gpu_takes_a_torch_for_the_cpu():
-    found = planning.plan_frameworks(["transformers"], on="tests/machines/no-gpu.json", resolve=False).plans[
-        0
-    ]
+    found = planning.plan_frameworks(["transformers"], on="tests/machines/no-gpu.json", resolve=False).plans[0]
     assert (found.verdict, found.cuda, found.index) == ("plan", "", "cpu")
     assert found.torch.endswith("+cpu") and "cpu" in found.options["wants"]
 
 
 def test_no_gpu_is_no_machine_for_a_framework_that_needs_one():
-    found = planning.plan_frameworks(["axolotl==0.21"], on="tests/machines/no-gpu.json", resolve=False).plans[
-        0
-    ]
+    found = planning.plan_frameworks(["axolotl==0.21"], on="tests/machines/no-gpu.json", resolve=False).plans[0]
     assert found.verdict == "impossible" and "gpu.count" in {n.key for n in found.conflicts[0].needs}
     assert found.opens and found.opens[0].kind == "gpu"
 
@@ -172,9 +166,7 @@ def hits(masks, numbers):
     return all(any(mask >> n & 1 for n in numbers) for mask in masks)
 
 
-@pytest.mark.parametrize(
-    "masks", [[0b1], [0b011, 0b110], [0b001, 0b010], [0b0110, 0b1010, 0b0101], [0b111, 0b100]]
-)
+@pytest.mark.parametrize("masks", [[0b1], [0b011, 0b110], [0b001, 0b010], [0b0110, 0b1010, 0b0101], [0b111, 0b100]])
 def test_the_set_is_smallest(masks):
     found = smallest_failing_set(masks, 4)
     assert hits(masks, found)

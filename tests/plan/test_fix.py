@@ -55,11 +55,7 @@ def world(rule) -> Facts:
     return facts(values)
 
 
-LOOKED = [
-    rule
-    for rule in rules.load_all_rules()
-    if not any(k.startswith(COMMAND_FACT_PREFIXES) for k in rule.BROKEN)
-]
+LOOKED = [rule for rule in rules.load_all_rules() if not any(k.startswith(COMMAND_FACT_PREFIXES) for k in rule.BROKEN)]
 
 HOPELESS = {"GPU001", "GPU005", "MEM008", "PKG008", "PKG024", "SYS003", "SYS004"}
 """Rules whose broken example only another machine, framework, environment or job helps."""
@@ -91,9 +87,7 @@ def test_no_step_is_there_for_nothing(rule):
     for change in found.changes:
         rest = [one for one in found.changes if one is not change]
         still = {code for one in rest for code in one.trusts}
-        assert codes(judge_of(agreed)(apply_changes(known, rest))) - still - left, (
-            f"{change.step.does} is not needed"
-        )
+        assert codes(judge_of(agreed)(apply_changes(known, rest))) - still - left, f"{change.step.does} is not needed"
 
 
 def universe(known: Facts, agreed: Contract) -> list[FixChange]:
@@ -340,13 +334,7 @@ def test_a_change_leaves_the_rest_of_the_facts_alone():
 
 def test_visible_devices_are_read_as_cuda_reads_them():
     known = facts(H100 | {"gpu.count": 3, "gpu.uuid": ("GPU-a1", "GPU-b2", "GPU-b3")})
-    for value, shown in (
-        ("2,0", (2, 0)),
-        ("GPU-b3", (2,)),
-        ("GPU-b", ()),
-        ("0,9,1", (0,)),
-        (None, (0, 1, 2)),
-    ):
+    for value, shown in (("2,0", (2, 0)), ("GPU-b3", (2,)), ("GPU-b", ()), ("0,9,1", (0,)), (None, (0, 1, 2))):
         verb = "set" if value is not None else "unset"
         change = FixChange(FixStep("x"), 1, ((verb, "CUDA_VISIBLE_DEVICES", value),), "GPU002")
         assert apply_changes(known, [change]).value("gpu.visible") == shown

@@ -35,31 +35,13 @@ def patient(tmp_path):
     """An environment with a demo, a kit of the wrong version and another that is missing."""
     shop = tmp_path / "wheels"
     shop.mkdir()
-    for name, version in (
-        ("demo", "1.0"),
-        ("helper_kit", "1.0"),
-        ("helper_kit", "1.4.2"),
-        ("other_kit", "2.5"),
-    ):
+    for name, version in (("demo", "1.0"), ("helper_kit", "1.0"), ("helper_kit", "1.4.2"), ("other_kit", "2.5")):
         wheel(shop, name, version)
     (tmp_path / "demo.toml").write_text(CONTRACT)
-    env = {k: v for k, v in os.environ.items() if not k.startswith("UV_")} | {
-        "UV_OFFLINE": "1",
-        "UV_NO_CACHE": "1",
-    }
+    env = {k: v for k, v in os.environ.items() if not k.startswith("UV_")} | {"UV_OFFLINE": "1", "UV_NO_CACHE": "1"}
     for words in (
         ("venv", "--python", sys.executable, "env"),
-        (
-            "pip",
-            "install",
-            "--python",
-            "env",
-            "--no-index",
-            "--find-links",
-            "wheels",
-            "demo==1.0",
-            "helper-kit==1.0",
-        ),
+        ("pip", "install", "--python", "env", "--no-index", "--find-links", "wheels", "demo==1.0", "helper-kit==1.0"),
     ):
         subprocess.run([uv(), *words], cwd=tmp_path, env=env, check=True, capture_output=True)
     return tmp_path

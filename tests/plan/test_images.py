@@ -56,9 +56,7 @@ def test_no_image_asks_for_more_than_the_driver_has(driver):
         found = add_container_image(plan(release), on(driver))
         tag = found.image.partition(":")[2].partition("-")[0]
         first = next(
-            r
-            for r in images.list_cuda_images()
-            if versions.major_version(r["cuda"]) == versions.major_version(release)
+            r for r in images.list_cuda_images() if versions.major_version(r["cuda"]) == versions.major_version(release)
         )
         has = cuda.newest_cuda_for_driver(driver)
         assert versions.major_minor(tag) <= versions.major_minor(has) or tag in first["image"]
@@ -66,9 +64,7 @@ def test_no_image_asks_for_more_than_the_driver_has(driver):
 
 def test_no_gpu_no_cuda():
     found = add_container_image(plan("", torch="2.13.0+cpu"))
-    assert (
-        found.image == "ubuntu:24.04" and "--gpus" not in found.image_flags and "all" not in found.image_flags
-    )
+    assert found.image == "ubuntu:24.04" and "--gpus" not in found.image_flags and "all" not in found.image_flags
 
 
 def test_roll_stands_on_its_own_image_with_the_flags_of_its_page():
@@ -84,10 +80,7 @@ def test_roll_stands_on_its_own_image_with_the_flags_of_its_page():
     [
         ({"variant": "torch280-vllm", "torch": "2.9.0+cu128"}, "580.95.05"),  # another torch than it has
         ({"variant": "torch2100-vllm", "torch": "2.10.0+cu128"}, "550.144.03"),  # its CUDA 13 does not start
-        (
-            {"variant": "torch280-vllm", "torch": "2.8.0+cu128", "platform": "aarch64-manylinux_2_28"},
-            "580.95.05",
-        ),
+        ({"variant": "torch280-vllm", "torch": "2.8.0+cu128", "platform": "aarch64-manylinux_2_28"}, "580.95.05"),
         ({"variant": "torch291-vllm", "torch": "2.9.1+cu130"}, "580.95.05"),  # none is published
     ],
 )

@@ -43,48 +43,13 @@ def plan(on, framework="transformers", release="2.8.0", variant=None, python="3.
 @pytest.mark.parametrize(
     ("release", "variant", "python", "wheel"),
     [
-        (
-            "2.8.0",
-            None,
-            "3.12",
-            "flash_attn-2.8.3.post1+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl",
-        ),
-        (
-            "2.7.1",
-            "cu126",
-            "3.9",
-            "flash_attn-2.8.3.post1+cu12torch2.7cxx11abiTRUE-cp39-cp39-linux_x86_64.whl",
-        ),
-        (
-            "2.6.0",
-            None,
-            "3.10",
-            "flash_attn-2.8.3.post1+cu12torch2.6cxx11abiFALSE-cp310-cp310-linux_x86_64.whl",
-        ),
-        (
-            "2.6.0",
-            "cu126",
-            "3.10",
-            "flash_attn-2.8.3.post1+cu12torch2.6cxx11abiTRUE-cp310-cp310-linux_x86_64.whl",
-        ),
-        (
-            "2.5.1",
-            "cu124",
-            "3.11",
-            "flash_attn-2.8.3.post1+cu12torch2.5cxx11abiFALSE-cp311-cp311-linux_x86_64.whl",
-        ),
-        (
-            "2.3.1",
-            None,
-            "3.11",
-            "flash_attn-2.7.4.post1+cu12torch2.3cxx11abiFALSE-cp311-cp311-linux_x86_64.whl",
-        ),
-        (
-            "2.3.1",
-            "cu118",
-            "3.11",
-            "flash_attn-2.6.3+cu118torch2.3cxx11abiFALSE-cp311-cp311-linux_x86_64.whl",
-        ),
+        ("2.8.0", None, "3.12", "flash_attn-2.8.3.post1+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"),
+        ("2.7.1", "cu126", "3.9", "flash_attn-2.8.3.post1+cu12torch2.7cxx11abiTRUE-cp39-cp39-linux_x86_64.whl"),
+        ("2.6.0", None, "3.10", "flash_attn-2.8.3.post1+cu12torch2.6cxx11abiFALSE-cp310-cp310-linux_x86_64.whl"),
+        ("2.6.0", "cu126", "3.10", "flash_attn-2.8.3.post1+cu12torch2.6cxx11abiTRUE-cp310-cp310-linux_x86_64.whl"),
+        ("2.5.1", "cu124", "3.11", "flash_attn-2.8.3.post1+cu12torch2.5cxx11abiFALSE-cp311-cp311-linux_x86_64.whl"),
+        ("2.3.1", None, "3.11", "flash_attn-2.7.4.post1+cu12torch2.3cxx11abiFALSE-cp311-cp311-linux_x86_64.whl"),
+        ("2.3.1", "cu118", "3.11", "flash_attn-2.6.3+cu118torch2.3cxx11abiFALSE-cp311-cp311-linux_x86_64.whl"),
     ],
 )
 def test_the_wheel_of_flash_attn_is_named_exactly(release, variant, python, wheel):
@@ -234,8 +199,7 @@ def test_other_systems_are_told():
 
 
 @pytest.mark.parametrize(
-    ("cores", "ram", "jobs"),
-    [(64, 512, 32), (64, 64, 7), (2, 512, 1), (1, 4, 1), (96, 850, 48), (8, 36, 4)],
+    ("cores", "ram", "jobs"), [(64, 512, 32), (64, 64, 7), (2, 512, 1), (1, 4, 1), (96, 850, 48), (8, 36, 4)]
 )
 def test_the_jobs_are_those_of_flash_attn_itself(cores, ram, jobs):
     """setup.py: half of the processors, and 9 GiB for each."""
@@ -268,9 +232,7 @@ def test_more_processors_take_less_time():
 
 
 def test_the_toolkit_that_is_there_needs_no_step():
-    fits = machine("h100", cores=8, ram=64).with_facts(
-        Fact("toolkit.version", "13.1"), Fact("compiler.gcc", "13.3")
-    )
+    fits = machine("h100", cores=8, ram=64).with_facts(Fact("toolkit.version", "13.1"), Fact("compiler.gcc", "13.3"))
     first = plan(fits, release="2.13.0", wants=["flash-attn"])["flash-attn"].steps[0]
     assert first.does == "install what the build stands on"
     older = machine("h100").with_facts(Fact("toolkit.version", "12.8"), Fact("compiler.gcc", "99.1"))
@@ -306,9 +268,7 @@ def test_every_kernel_is_a_package_of_the_catalogue_or_a_framework():
             assert {"wheel", "address", "arch", "toolkit_min", "job_bytes"} <= set(row)
         for one in row.get("version", ()):
             assert set(one["cuda"]) == set(one["built"])
-            assert all(
-                set(gap) <= {"torch", "cuda", "python", "machine", "abi"} for gap in one.get("without", ())
-            )
+            assert all(set(gap) <= {"torch", "cuda", "python", "machine", "abi"} for gap in one.get("without", ()))
 
 
 GPUS = ("p100", "v100", "t4", "a100", "rtx4090", "h100", "b200", "b300", "rtx5090")
@@ -353,9 +313,7 @@ def _holds(kernel, build, capability):
 
 def test_the_memory_of_a_build():
     assert source_build.usable_build_memory(Facts([Fact("memory.total", 5)])) == 5
-    assert (
-        source_build.usable_build_memory(Facts([Fact("memory.available", 9), Fact("memory.limit", 3)])) == 3
-    )
+    assert source_build.usable_build_memory(Facts([Fact("memory.available", 9), Fact("memory.limit", 3)])) == 3
     assert source_build.usable_build_memory(Facts([])) is None
 
 

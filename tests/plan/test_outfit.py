@@ -39,9 +39,7 @@ def test_the_allocator_variable_has_the_name_that_the_planned_torch_reads():
 
 def test_an_image_and_its_flags():
     found = add_deployment(PLAN, CONTRACT, facts(H100))
-    assert (
-        found.image.startswith("nvidia/cuda:12.6") and "--gpus" in found.image_flags and "uv" in found.tools
-    )
+    assert found.image.startswith("nvidia/cuda:12.6") and "--gpus" in found.image_flags and "uv" in found.tools
 
 
 def test_what_is_impossible_stays_as_it_is():

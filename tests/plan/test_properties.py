@@ -52,18 +52,10 @@ def environment(facts, build, python, contract):
         found += [Fact(key, value, "the test", "stated")] if value else []
     for need in contract.needs:  # what is pinned to one version will be there in that version
         name = need.key.removeprefix("package.")
-        if (
-            name != need.key
-            and _exact(need.want)
-            and need.level == "required"
-            and not need.when
-            and name != "torch"
-        ):
+        if name != need.key and _exact(need.want) and need.level == "required" and not need.when and name != "torch":
             found.append(Fact(need.key, need.want[2:], "the test", "stated"))
     own = packages.find_package(contract.distribution)
-    rows = [
-        r for r in (own or {}).get("version", ()) if contracts.covers_version(contract.version, r["version"])
-    ]
+    rows = [r for r in (own or {}).get("version", ()) if contracts.covers_version(contract.version, r["version"])]
     linked = rows[-1].get("cuda_linked") if rows else None
     for package, index in indexes.packages_with_own_index(contract.framework, contract.variant).items():
         major = index.rpartition("-cu")[2][:-1]
@@ -80,9 +72,7 @@ def environment(facts, build, python, contract):
             Fact("extension.linked", here, "the test", "stated"),
             Fact(f"package.{contract.distribution}", rows[-1]["version"], "the test", "stated"),
         ]
-    return facts.fix_warning_too(
-        Fact("os.system", facts.known("os.system") or "linux", "the test", "stated"), *found
-    )
+    return facts.fix_warning_too(Fact("os.system", facts.known("os.system") or "linux", "the test", "stated"), *found)
 
 
 def required(contract):

@@ -20,9 +20,7 @@ ALL = [(row["framework"], row["version"], row["variant"] or None) for row in con
 def on(name="h100x8", **more) -> Facts:
     what_if = {k: v for k, v in more.items() if k in stated_machine.WHAT_IF_FLAGS}
     rest = {k.replace("__", "."): v for k, v in more.items() if k not in stated_machine.WHAT_IF_FLAGS}
-    return stated_machine.stated_machine_facts(name, what_if).with_facts(
-        *(Fact(k, v) for k, v in rest.items())
-    )
+    return stated_machine.stated_machine_facts(name, what_if).with_facts(*(Fact(k, v) for k, v in rest.items()))
 
 
 def of(framework: str) -> Contract:
@@ -84,9 +82,7 @@ def test_the_old_name_counts_for_a_new_torch():
 def test_a_forced_value_wins_all_the_same_and_that_is_said():
     found = recommend_variables(on(), of("colossalai"), None, {"CUDA_DEVICE_MAX_CONNECTIONS": "8"})
     assert "all the same" in found.conflicts[0].then
-    found = recommend_variables(
-        on(), of("roll"), "worker", {"NCCL_NVLS_ENABLE": "1", "NCCL_CUMEM_ENABLE": "1"}
-    )
+    found = recommend_variables(on(), of("roll"), "worker", {"NCCL_NVLS_ENABLE": "1", "NCCL_CUMEM_ENABLE": "1"})
     then = {c.name: c.then for c in found.conflicts}
     assert "all the same" in then["NCCL_NVLS_ENABLE"] and "leaves yours" in then["NCCL_CUMEM_ENABLE"]
 
@@ -103,9 +99,7 @@ def test_rolls_workers_and_engines_differ():
     assert "VLLM_ALLREDUCE_USE_SYMM_MEM" not in worker
     assert "PYTORCH_CUDA_ALLOC_CONF" not in sglang and sglang["CUDA_DEVICE_MAX_CONNECTIONS"] == "4"
     assert driver == {"RAY_DEDUP_LOGS": "1", "MODEL_DOWNLOAD_TYPE": "MODELSCOPE"}
-    assert "VLLM_USE_FLASHINFER_SAMPLER" not in values(
-        recommend_variables(on(torch="2.6.0"), of("roll"), "vllm")
-    )
+    assert "VLLM_USE_FLASHINFER_SAMPLER" not in values(recommend_variables(on(torch="2.6.0"), of("roll"), "vllm"))
     assert recommend_variables(on(), of("roll")).role == "worker"
 
 
@@ -167,13 +161,9 @@ def test_the_toolkit_that_fits_torch():
     for mine in ("/usr/local/cuda-12.1", "/usr/local/cuda-12.1/"):
         held = recommend_variables(facts, of("colossalai"), None, {"CUDA_HOME": mine})
         assert not held.conflicts and values(held)["CUDA_HOME"] == mine
-    clash = recommend_variables(
-        facts, of("colossalai"), None, {"CUDA_HOME": "/usr/local/cuda-11.8"}
-    ).conflicts
+    clash = recommend_variables(facts, of("colossalai"), None, {"CUDA_HOME": "/usr/local/cuda-11.8"}).conflicts
     assert [c.name for c in clash] == ["CUDA_HOME"]
-    none = recommend_variables(
-        on(torch="2.13.0", toolkit__others=TOOLKITS, job__wants=("build",)), of("colossalai")
-    )
+    none = recommend_variables(on(torch="2.13.0", toolkit__others=TOOLKITS, job__wants=("build",)), of("colossalai"))
     assert "CUDA_HOME" not in values(none)
 
 

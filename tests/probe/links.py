@@ -22,9 +22,7 @@ LO = interface("lo", 1, "772", "0x9", "unknown", device=False)
 def trie(*addresses):
     """/proc/net/fib_trie: main and local tables that both list our own addresses."""
     leaves = "".join(f"           |-- {a}\n              /32 host LOCAL\n" for a in addresses)
-    rest = (
-        "        |-- 10.0.0.255\n           /32 link BROADCAST\n     |-- 10.0.0.0\n        /24 link UNICAST\n"
-    )
+    rest = "        |-- 10.0.0.255\n           /32 link BROADCAST\n     |-- 10.0.0.0\n        /24 link UNICAST\n"
     return f"Main:\n  +-- 0.0.0.0/0 3 0 5\n{leaves}{rest}Local:\n  +-- 0.0.0.0/0 3 0 5\n{leaves}{rest}"
 
 

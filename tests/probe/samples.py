@@ -59,13 +59,9 @@ def bus(count: int, vendor: str = "0x10de", kind: str = "0x030200") -> dict[str,
     return files
 
 
-def machine(
-    count: int, driver: str = "580.95.05", module: str = "Open Kernel Module for x86_64"
-) -> dict[str, Any]:
+def machine(count: int, driver: str = "580.95.05", module: str = "Open Kernel Module for x86_64") -> dict[str, Any]:
     """The files of a machine with this many GPUs and a loaded driver."""
-    banner = (
-        f"NVRM version: NVIDIA UNIX {module}  {driver}  Release Build  (builder@)\nGCC version: gcc 13.3.0\n"
-    )
+    banner = f"NVRM version: NVIDIA UNIX {module}  {driver}  Release Build  (builder@)\nGCC version: gcc 13.3.0\n"
     nodes = {f"/dev/nvidia{index}": "" for index in range(count)}
     return {
         **bus(count),

@@ -37,9 +37,7 @@ def test_a_machine_without_any():
 
 
 def test_nothing_is_loaded_where_there_is_none(monkeypatch):
-    monkeypatch.setattr(
-        accelerators, "probe_accelerators", lambda *_: pytest.fail("nobody asked for it")
-    )
+    monkeypatch.setattr(accelerators, "probe_accelerators", lambda *_: pytest.fail("nobody asked for it"))
     assert values(BARE) == NONE
 
 
@@ -74,10 +72,7 @@ def amd(*targets):
 
 
 def test_amd():
-    files = amd(90402, 90402) | {
-        "/sys/module/amdgpu/version": "6.10.5\n",
-        "/opt/rocm/.info/version": "6.4.1-83\n",
-    }
+    files = amd(90402, 90402) | {"/sys/module/amdgpu/version": "6.10.5\n", "/opt/rocm/.info/version": "6.4.1-83\n"}
     found = looked(files)
     assert {name: fact.value for name, fact in found.items()} == {
         "vendor": "amd",
@@ -124,10 +119,7 @@ def test_huawei():
 
 
 def test_huawei_with_its_toolkit_elsewhere():
-    files = BARE | {
-        "/dev/davinci0": "",
-        "/opt/cann/x86_64-linux/ascend_toolkit_install.info": "version=9.0\n",
-    }
+    files = BARE | {"/dev/davinci0": "", "/opt/cann/x86_64-linux/ascend_toolkit_install.info": "version=9.0\n"}
     assert values(files, env={"ASCEND_TOOLKIT_HOME": "/opt/cann/"})["runtime"] == "cann 9.0"
     assert values(files)["runtime"] is None
 
@@ -207,11 +199,7 @@ def mac(ran):
 
 def test_apple():
     found = mac("Apple M3 Max\n")
-    assert (found["vendor"].value, found["count"].value, found["name"].value) == (
-        "apple",
-        1,
-        ("Apple M3 Max",),
-    )
+    assert (found["vendor"].value, found["count"].value, found["name"].value) == ("apple", 1, ("Apple M3 Max",))
     assert found["driver"].value == "metal"
 
 

@@ -86,9 +86,7 @@ def test_interfaces_in_one_network_have_addresses_that_nobody_can_tell_apart():
 
 def test_a_cloud_address_without_a_network_belongs_to_the_one_interface_left():
     rows = {"lo": row(kind="loopback"), "ens4": row(), "veth1": row(kind="virtual")}
-    ways = parse_routes(
-        route(("ens4", "0.0.0.0", "0.0.0.0", "10.128.0.1"), ("ens4", "10.128.0.1", "255.255.255.255"))
-    )
+    ways = parse_routes(route(("ens4", "0.0.0.0", "0.0.0.0", "10.128.0.1"), ("ens4", "10.128.0.1", "255.255.255.255")))
     assert assign_addresses(["10.128.0.5"], ways, rows) == ({"ens4": ["10.128.0.5"]}, set())
 
 

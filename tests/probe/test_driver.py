@@ -30,9 +30,7 @@ def test_an_open_driver():
 
 
 def test_the_banner_of_the_module_is_the_second_place():
-    files = {
-        k: v for k, v in machine(1, "535.104.05", "x86_64 Kernel Module").items() if "/sys/module" not in k
-    }
+    files = {k: v for k, v in machine(1, "535.104.05", "x86_64 Kernel Module").items() if "/sys/module" not in k}
     facts = look(files=files, nvml=answer(record()))
     assert facts["driver.version"].value == "535.104.05"
     assert facts["driver.version"].source == "/proc/driver/nvidia/version"
@@ -49,14 +47,8 @@ def test_nvml_is_the_third_place():
 @pytest.mark.parametrize(
     ("text", "version"),
     [
-        (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n",
-            "535.104.05",
-        ),
-        (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n",
-            "580.159.04",
-        ),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n", "535.104.05"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n", "580.159.04"),
         ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  560.35.03  Release Build\n", "560.35.03"),
         ("GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n", None),
         ("", None),
@@ -125,9 +117,7 @@ def test_a_container_without_its_devices():
 
 def test_nodes_that_nobody_may_open():
     """D20, D21: the permissions are in the evidence."""
-    facts = look(
-        files=machine(1), modes={"/dev/nvidiactl": 0o000}, nvml={"error": 999, "says": "Unknown Error"}
-    )
+    facts = look(files=machine(1), modes={"/dev/nvidiactl": 0o000}, nvml={"error": 999, "says": "Unknown Error"})
     node = next(n for n in facts["gpu.nodes"].value if n["path"] == "/dev/nvidiactl")
     assert node["mode"] == "0000"
     assert (facts["driver.error"].value, facts["driver.says"].value) == (999, "Unknown Error")

@@ -20,9 +20,7 @@ def look(env):
 
 
 def test_those_that_matter():
-    facts = look(
-        {"NCCL_DEBUG": "INFO", "RANK": "3", "LS_COLORS": "x", "LD_LIBRARY_PATH": "/a:/b", "EDITOR": "vi"}
-    )
+    facts = look({"NCCL_DEBUG": "INFO", "RANK": "3", "LS_COLORS": "x", "LD_LIBRARY_PATH": "/a:/b", "EDITOR": "vi"})
     assert facts["env.names"].value == ("LD_LIBRARY_PATH", "NCCL_DEBUG", "RANK")
     assert facts["env.NCCL_DEBUG"].value == "INFO"
     assert "env.EDITOR" not in facts
@@ -158,10 +156,7 @@ def test_a_token_is_seen_and_never_read(env, files, there):
     assert not [a for a in door.asked if a[0] == "read" and "token" in a[1]]
 
 
-LINKS = {
-    "/sys/dev/block/259:2": "../../devices/nvme0n1/nvme0n1p2",
-    "/sys/dev/block/8:17": "../../devices/sdb/sdb1",
-}
+LINKS = {"/sys/dev/block/259:2": "../../devices/nvme0n1/nvme0n1p2", "/sys/dev/block/8:17": "../../devices/sdb/sdb1"}
 
 
 class Linked(Fake):

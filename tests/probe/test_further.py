@@ -91,7 +91,7 @@ from gpuready import probe
 from tests.probe.fakes import BARE
 from tests.probe.fakes import Fake
 door = Fake(BARE)
-for _, look, _, _ in probe.looks(door):
+for _, look, _, _ in probe.list_probes(door):
     list(look(door))
 print(*(name for name in sys.modules if name.startswith("gpuready.probe.")))
 """
@@ -125,10 +125,7 @@ def test_this_machine():
 
 def test_the_same_on_a_recording():
     def look(door):
-        return [
-            *optional_probes.machine_network_facts(door),
-            *optional_probes.workspace_and_log_facts(door, someone()),
-        ]
+        return [*optional_probes.machine_network_facts(door), *optional_probes.workspace_and_log_facts(door, someone())]
 
     recorder = RecordingHost(LiveHost())
     live = look(recorder)
@@ -205,10 +202,7 @@ def test_lines_are_recorded_without_their_secrets(tmp_path):
     path.write_text("kernel: HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123 x\n")
     recorder = RecordingHost(LiveHost())
     found = recorder.find_log_lines(str(path), ["kernel"])
-    assert (
-        "hf_abc" not in found[0]
-        and ReplayHost(recorder.recording).find_log_lines(str(path), ["kernel"]) == found
-    )
+    assert "hf_abc" not in found[0] and ReplayHost(recorder.recording).find_log_lines(str(path), ["kernel"]) == found
 
 
 @pytest.mark.parametrize(("flag", "early"), [("--disable-new-dtags", True), ("--enable-new-dtags", False)])

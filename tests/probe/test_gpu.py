@@ -53,15 +53,9 @@ def test_eight_h100_in_order():
 
 
 def test_a100_with_mig():
-    device = {
-        "uuid": "MIG-aaaa1111-2222-3333-4444-555566667777",
-        "name": "A100 MIG 3g.40gb",
-        "memory_total": 40 * GIB,
-    }
+    device = {"uuid": "MIG-aaaa1111-2222-3333-4444-555566667777", "name": "A100 MIG 3g.40gb", "memory_total": 40 * GIB}
     gpus = [
-        record(
-            i, "NVIDIA A100-SXM4-80GB", capability="8.0", mig=i < 2, mig_devices=[device] if i == 0 else []
-        )
+        record(i, "NVIDIA A100-SXM4-80GB", capability="8.0", mig=i < 2, mig_devices=[device] if i == 0 else [])
         for i in range(4)
     ]
     facts = with_gpus(*gpus)
@@ -70,9 +64,7 @@ def test_a100_with_mig():
 
 
 def test_a_desktop_card_has_no_ecc_no_mig_and_no_nvlink():
-    card = record(
-        0, "NVIDIA GeForce RTX 4090", capability="8.9", ecc=NOT, mig=NOT, ecc_errors=NOT, nvlink=NOT
-    )
+    card = record(0, "NVIDIA GeForce RTX 4090", capability="8.9", ecc=NOT, mig=NOT, ecc_errors=NOT, nvlink=NOT)
     card |= {"remap_pending": NOT, "remap_failure": NOT, "persistence": False, "power_limit": 449.9}
     facts = with_gpus(card)
     assert (facts["gpu.ecc"].value, facts["gpu.mig"].value) == (("none",), ("none",))
@@ -84,9 +76,7 @@ def test_a_desktop_card_has_no_ecc_no_mig_and_no_nvlink():
 
 def test_a_vgpu_gives_gaps_field_by_field():
     """D16: half of the calls are refused, and the other half still counts."""
-    card = record(
-        0, "NVIDIA A16-8Q", pcie_gen=NOT, pcie_width=NOT, power_limit=NOT, throttle=NOT, processes=NOT
-    )
+    card = record(0, "NVIDIA A16-8Q", pcie_gen=NOT, pcie_width=NOT, power_limit=NOT, throttle=NOT, processes=NOT)
     facts = with_gpus(card)
     assert facts["gpu.memory"].value == (80 * GIB,)
     for key in ("gpu.pcie", "gpu.power_limit", "gpu.throttle", "gpu.processes"):
@@ -183,13 +173,7 @@ def test_processes_with_owner_and_command():
     held = [{"pid": 77, "used": 5 * GIB}, {"pid": 12, "used": None}]
     facts = with_gpus(record(processes=held), files=files, uids={"/proc/77": 1001})
     first, second = facts["gpu.processes"].value
-    assert first == {
-        "gpu": 0,
-        "pid": 77,
-        "used": 5 * GIB,
-        "user": "ada",
-        "command": "python train.py --lr 1e-4",
-    }
+    assert first == {"gpu": 0, "pid": 77, "used": 5 * GIB, "user": "ada", "command": "python train.py --lr 1e-4"}
     assert second == {"gpu": 0, "pid": 12, "used": None, "user": None, "command": None}
 
 
@@ -208,9 +192,7 @@ def test_an_owner_without_a_name():
 
 
 def test_nonsense_in_a_field_is_a_gap_and_not_a_crash():
-    facts = with_gpus(
-        record(memory_total="lots", mode=17, capability=[], name="", ecc="perhaps", power_limit=True)
-    )
+    facts = with_gpus(record(memory_total="lots", mode=17, capability=[], name="", ecc="perhaps", power_limit=True))
     for key in ("gpu.memory", "gpu.mode", "gpu.name", "gpu.ecc", "gpu.power_limit"):
         assert "not understood" in facts[key].gap, key
 
@@ -251,11 +233,7 @@ def test_nvml_that_hangs():
 
 def test_a_mismatch_is_told_and_the_kernels_list_still_counts():
     """D13: NVML 18. The kernel module knows the cards by name."""
-    files = (
-        machine(2, "580.95.05")
-        | information(0, "NVIDIA H100 80GB HBM3")
-        | information(1, "NVIDIA H100 80GB HBM3")
-    )
+    files = machine(2, "580.95.05") | information(0, "NVIDIA H100 80GB HBM3") | information(1, "NVIDIA H100 80GB HBM3")
     door = Fake(
         files=files,
         nvml={"error": 18, "says": "Driver/library version mismatch"},

@@ -11,9 +11,7 @@ from tests.probe.fakes import LINUX, Fake, by_key
 
 GIB = 1 << 30
 UBUNTU = 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nNAME="Ubuntu"\nVERSION_ID="22.04"\n# remark=1\nID=ubuntu\n'
-MEMINFO = (
-    "MemTotal:       263432132 kB\nMemFree:         1000000 kB\nMemAvailable:   200000000 kB\nBuffers: 1 kB\n"
-)
+MEMINFO = "MemTotal:       263432132 kB\nMemFree:         1000000 kB\nMemAvailable:   200000000 kB\nBuffers: 1 kB\n"
 WHOLE = {
     "/etc/os-release": UBUNTU,
     "/proc/meminfo": MEMINFO,
@@ -158,8 +156,7 @@ def test_containers(files, env, kind):
 
 
 @pytest.mark.parametrize(
-    "files",
-    [{"/proc/version": "Linux version 5.15.167.4-microsoft-standard-WSL2"}, {"/dev/dxg": ""}],
+    "files", [{"/proc/version": "Linux version 5.15.167.4-microsoft-standard-WSL2"}, {"/dev/dxg": ""}]
 )
 def test_wsl(files):
     assert look(files)["os.wsl"].value is True
@@ -168,12 +165,7 @@ def test_wsl(files):
 @pytest.mark.parametrize(
     "name",
     [
-        {
-            "system": "Linux",
-            "release": "4.4.0",
-            "version": "#1 SMP Sun Jan 10 15:06:54 PST 2016",
-            "machine": "x86_64",
-        },
+        {"system": "Linux", "release": "4.4.0", "version": "#1 SMP Sun Jan 10 15:06:54 PST 2016", "machine": "x86_64"},
         {"system": "Linux", "release": "4.19.0-gvisor", "version": "#1 SMP", "machine": "x86_64"},
     ],
 )
@@ -222,9 +214,7 @@ def test_everything_is_dark():
 
 
 def test_kernels_before_available_memory():
-    assert (
-        look({"/proc/meminfo": "MemTotal: 100 kB\nMemFree: 40 kB\n"})["memory.available"].value == 40 * 1024
-    )
+    assert look({"/proc/meminfo": "MemTotal: 100 kB\nMemFree: 40 kB\n"})["memory.available"].value == 40 * 1024
 
 
 def test_a_meminfo_without_numbers():

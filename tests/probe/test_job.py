@@ -119,10 +119,7 @@ def test_every_condition_of_every_contract_can_be_asked_for():
 
 def test_models():
     assert look(model="7b") == {"job.parameters": 7 * 10**9}
-    assert look(model="Qwen/Qwen2.5-1.5B") == {
-        "job.parameters": 1_500_000_000,
-        "job.model": "Qwen/Qwen2.5-1.5B",
-    }
+    assert look(model="Qwen/Qwen2.5-1.5B") == {"job.parameters": 1_500_000_000, "job.model": "Qwen/Qwen2.5-1.5B"}
 
 
 @pytest.mark.parametrize("path", ["/m/llama", "/m/llama/", "/m/llama/config.json"])
@@ -212,9 +209,7 @@ def test_flags_and_file_together():
 
 @pytest.mark.parametrize("value", ["auto", "false", "~", "no", "''", "0"])
 def test_what_is_left_to_the_framework_states_nothing(value):
-    assert "job.wants" not in look(
-        config="/a.yml", files={"/a.yml": f"bf16: {value}\nflash_attention: {value}\n"}
-    )
+    assert "job.wants" not in look(config="/a.yml", files={"/a.yml": f"bf16: {value}\nflash_attention: {value}\n"})
 
 
 def test_templates_state_nothing():

@@ -118,9 +118,7 @@ def test_without_a_driver_nobody_reads_a_log():
     assert door.count("lines") == 0
 
 
-@pytest.mark.parametrize(
-    "sign", ["/sys/module/nvidia/version", "/proc/driver/nvidia/version", "/dev/nvidiactl"]
-)
+@pytest.mark.parametrize("sign", ["/sys/module/nvidia/version", "/proc/driver/nvidia/version", "/dev/nvidiactl"])
 def test_any_sign_of_a_driver_is_enough(sign):
     found = optional_probes._kernel_log_facts(Fake({sign: ""}, logs=kmsg(LOST)))
     assert len(found[0].value) == 1

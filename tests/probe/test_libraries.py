@@ -12,9 +12,7 @@ from tests.probe.fakes import DENIED, SITE, Fake, by_key, files, library
 LIB = f"{SITE}/torch/lib"
 CU = f"{SITE}/nvidia/cu13/lib"
 RPATH = "$ORIGIN/../../nvidia/cudnn/lib:$ORIGIN/../../nvidia/nccl/lib:$ORIGIN/../../nvidia/cu13/lib:$ORIGIN"
-NEEDS = (
-    "libc10_cuda.so libcudart.so.13 libcusparse.so.12 libcublas.so.13 libnccl.so.2 libcudnn.so.9 libc.so.6"
-)
+NEEDS = "libc10_cuda.so libcudart.so.13 libcusparse.so.12 libcublas.so.13 libnccl.so.2 libcudnn.so.9 libc.so.6"
 TORCH = [Fact("torch.path", f"{SITE}/torch", SITE), Fact("torch.cuda", "13.0", f"{SITE}/torch/version.py")]
 WHEELS = {
     **files(LIB, "libtorch_cuda.so", "libtorch_global_deps.so", "libc10_cuda.so"),
@@ -22,9 +20,7 @@ WHEELS = {
     **files(f"{SITE}/nvidia/cudnn/lib", "libcudnn.so.9"),
     **files(CU, "libcudart.so.13", "libcusparse.so.12", "libnvJitLink.so.13", "libcublas.so.13"),
 }
-TOOLKIT = files(
-    "/usr/local/cuda/lib64", "libnvJitLink.so.13", "libcudart.so.13", "libcublas.so.13", "libnccl.so.2"
-)
+TOOLKIT = files("/usr/local/cuda/lib64", "libnvJitLink.so.13", "libcudart.so.13", "libcublas.so.13", "libnccl.so.2")
 
 
 def headers(rpath=True, needs=NEEDS):
@@ -162,9 +158,7 @@ def test_a_torch_that_cannot_be_read_is_a_gap(which):
 
 
 def test_circles_end():
-    heads = headers() | {
-        f"{CU}/libnvJitLink.so.13": library("libcusparse.so.12 libnvJitLink.so.13", "$ORIGIN")
-    }
+    heads = headers() | {f"{CU}/libnvJitLink.so.13": library("libcusparse.so.12 libnvJitLink.so.13", "$ORIGIN")}
     looked(door("/usr/local/cuda/lib64", heads=heads))
 
 
@@ -181,10 +175,7 @@ def test_the_walk_is_bounded():
     [
         ([Fact("torch.path", None, SITE), Fact("torch.cuda", None, SITE)], ""),
         ([Fact("torch.path", f"{SITE}/torch", SITE), Fact("torch.cuda", None, "version.py")], ""),
-        (
-            [Fact("torch.path", None, SITE), Fact("torch.cuda", None, SITE, gap="no version.py")],
-            "no version.py",
-        ),
+        ([Fact("torch.path", None, SITE), Fact("torch.cuda", None, SITE, gap="no version.py")], "no version.py"),
     ],
 )
 def test_without_a_torch_that_uses_cuda_nothing_would_be_loaded(facts, gap):

@@ -30,9 +30,7 @@ def looked(door, facts=None, who=None):
     entries = [n for site in who.site for n in door.list_directory(site) or () if n.endswith(".dist-info")]
     names = [e.partition("-")[0].lower().replace("_", "-").replace(".", "-") for e in entries]
     listing = [Fact("python.packages", len(names), SITE), *(Fact(f"package.{n}", "1.0", SITE) for n in names)]
-    found = by_key(
-        optional_probes._extension_facts(door, who, [*(TORCH if facts is None else facts), *listing])
-    )
+    found = by_key(optional_probes._extension_facts(door, who, [*(TORCH if facts is None else facts), *listing]))
     return found["extension.linked"]
 
 
@@ -45,9 +43,7 @@ def flash(needed="libc10.so libtorch.so libcudart.so.12 libstdc++.so.6 libc.so.6
 
 def test_flash_attention():
     found = looked(flash())
-    assert found.value == {
-        "flash-attn": {"file": FLASH, "cudart": "12", "torch": True, "abi": "cxx11", "missing": ()}
-    }
+    assert found.value == {"flash-attn": {"file": FLASH, "cudart": "12", "torch": True, "abi": "cxx11", "missing": ()}}
     assert (found.source, found.gap) == (SITE, "")
 
 
@@ -58,9 +54,7 @@ def test_nothing_is_read_where_nothing_is_installed():
 
 
 def test_the_list_of_names_is_that_of_the_places():
-    assert sorted(name.replace("_", "-") for name in torch_extensions.COMPILED_FILES) == sorted(
-        fact_keys.EXTENSIONS
-    )
+    assert sorted(name.replace("_", "-") for name in torch_extensions.COMPILED_FILES) == sorted(fact_keys.EXTENSIONS)
 
 
 PLACES = {
@@ -114,10 +108,7 @@ def test_a_distribution_that_compiles_when_it_is_used():
 
 def test_only_one_file_of_each_is_read():
     names = [f"colossalai/_C/op{n}.so" for n in range(20)]
-    door = Fake(
-        installed("colossalai", more=files(SITE, *names)),
-        headers={f"{SITE}/{names[0]}": library("libc10.so")},
-    )
+    door = Fake(installed("colossalai", more=files(SITE, *names)), headers={f"{SITE}/{names[0]}": library("libc10.so")})
     looked(door)
     assert door.count("elf") == 1
 
@@ -127,9 +118,7 @@ def test_only_one_file_of_each_is_read():
 )
 def test_spellings_of_the_listing(entry):
     door = flash()
-    door.files = {p: t for p, t in door.files.items() if "dist-info" not in p} | {
-        f"{SITE}/{entry}/METADATA": ""
-    }
+    door.files = {p: t for p, t in door.files.items() if "dist-info" not in p} | {f"{SITE}/{entry}/METADATA": ""}
     facts = [*TORCH, Fact("python.packages", 1, SITE), Fact("package.flash-attn", "2.8.3", SITE)]
     assert "flash-attn" in optional_probes._extension_facts(door, someone(), facts)[0].value
 
@@ -152,16 +141,10 @@ def test_of_two_site_folders_the_first_wins():
         ([NEITHER], None),
         ([NEITHER, OLD], "old"),
         ([], None),
-        (
-            ["_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"],
-            "cxx11",
-        ),
+        (["_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"], "cxx11"),
         (["_ZN3c105ErrorC2ENS_14SourceLocationESs"], "old"),
         (["_ZN5torch3jit17parseSchemaOrNameERKSsb"], "old"),
-        (
-            ["_ZN5torch3jit17parseSchemaOrNameERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEb"],
-            "cxx11",
-        ),
+        (["_ZN5torch3jit17parseSchemaOrNameERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEb"], "cxx11"),
         (["_ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEE"], None),
         (["_ZNSs4_Rep10_M_destroyERKSaIcE", "_ZN2at6TensorC1Ev"], None),
     ],
@@ -223,10 +206,7 @@ def test_the_version_in_a_name(file, version):
 
 def bits(cuda):
     names = [f"bitsandbytes/libbitsandbytes_{kind}.so" for kind in ("cpu", "cuda118", "cuda128", "cuda130")]
-    heads = {
-        f"{SITE}/{names[2]}": library("libcudart.so.12"),
-        f"{SITE}/{names[3]}": library("libcudart.so.13"),
-    }
+    heads = {f"{SITE}/{names[2]}": library("libcudart.so.12"), f"{SITE}/{names[3]}": library("libcudart.so.13")}
     door = Fake(installed("bitsandbytes", more=files(SITE, *names)), headers=heads,
                    libraries={"libcudart.so.12": "/x", "libcudart.so.13": "/x"})  # fmt: skip
     return looked(door, [TORCH[0], Fact("torch.cuda", cuda, SITE)]).value["bitsandbytes"]
@@ -254,17 +234,11 @@ def missing(needed, runpath=None, more=None, heads=None, **given):
 
 
 def test_libraries_of_torch_and_of_the_system_are_there():
-    assert (
-        missing("libtorch.so libtorch_cpu.so libstdc++.so.6 libgcc_s.so.1 libc.so.6 libpython3.12.so.1.0")
-        == ()
-    )
+    assert missing("libtorch.so libtorch_cpu.so libstdc++.so.6 libgcc_s.so.1 libc.so.6 libpython3.12.so.1.0") == ()
 
 
 def test_a_library_that_is_nowhere():
-    assert missing("libcudart.so.13 libtorch_cuda_linalg.so") == (
-        "libcudart.so.13",
-        "libtorch_cuda_linalg.so",
-    )
+    assert missing("libcudart.so.13 libtorch_cuda_linalg.so") == ("libcudart.so.13", "libtorch_cuda_linalg.so")
 
 
 def test_a_library_where_the_file_points():

@@ -67,16 +67,11 @@ def test_all_with_ipv4_come_before_those_that_have_only_ipv6():
     assert choose_nccl_interface(interfaces, "eth", "AF_INET6") == "eth0"
     assert choose_nccl_interface(interfaces, "eth", "AF_INET") == "eth1"
     assert choose_nccl_interface({"eth0": interfaces["eth0"]}, None, "AF_INET") is None
-    assert choose_nccl_interface({"lo": row(addresses=("::1",))}, "lo") is None, (
-        "NCCL skips the IPv6 loopback"
-    )
+    assert choose_nccl_interface({"lo": row(addresses=("::1",))}, "lo") is None, "NCCL skips the IPv6 loopback"
 
 
 def test_addresses_that_nobody_can_tell_apart_are_addresses_all_the_same():
-    assert (
-        choose_nccl_interface({"eth0": row(addresses=None), "eth1": row(addresses=None, index=3)}, None)
-        == "eth0"
-    )
+    assert choose_nccl_interface({"eth0": row(addresses=None), "eth1": row(addresses=None, index=3)}, None) == "eth0"
 
 
 @given(
@@ -102,10 +97,7 @@ def test_the_fact_says_by_what():
 
 def test_nccl_has_files_of_settings():
     files = {"/etc/nccl.conf": "# NCCL_SOCKET_IFNAME=no\nNCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAME=eth3\n"}
-    assert read_nccl_setting(Fake(files), "NCCL_SOCKET_IFNAME") == (
-        "eth3",
-        "NCCL_SOCKET_IFNAME in /etc/nccl.conf",
-    )
+    assert read_nccl_setting(Fake(files), "NCCL_SOCKET_IFNAME") == ("eth3", "NCCL_SOCKET_IFNAME in /etc/nccl.conf")
     files["/home/u/.nccl.conf"] = "NCCL_SOCKET_IFNAME=eth2"
     door = Fake(files, env={"HOME": "/home/u"})
     assert read_nccl_setting(door, "NCCL_SOCKET_IFNAME")[0] == "eth2"

@@ -85,9 +85,7 @@ def test_without_a_file_the_interfaces_are_unknown(missing):
         assert found[key].value is None and "there is no" in found[key].gap
 
 
-@pytest.mark.parametrize(
-    "path", ["/proc/net/fib_trie", "/proc/net/route", "/proc/net/if_inet6", "/sys/class/net/"]
-)
+@pytest.mark.parametrize("path", ["/proc/net/fib_trie", "/proc/net/route", "/proc/net/if_inet6", "/sys/class/net/"])
 def test_what_is_denied_is_a_gap(path):
     found = looked(machine(interface("eth0", 2), {path: DENIED}))
     assert found["net.interfaces"].gap == found["net.interface"].gap == "permission denied"
@@ -103,9 +101,7 @@ def test_without_ipv6_there_are_only_the_others():
 # -- RDMA
 
 
-def port(
-    device="mlx5_0", number="1", state="4: ACTIVE", rate="400 Gb/sec (4X NDR)", layer="InfiniBand", **more
-):
+def port(device="mlx5_0", number="1", state="4: ACTIVE", rate="400 Gb/sec (4X NDR)", layer="InfiniBand", **more):
     at = f"/sys/class/infiniband/{device}/ports/{number}"
     words = {"state": state, "rate": rate, "link_layer": layer}
     return {f"{at}/{file}": f"{word}\n" for file, word in words.items()} | more
@@ -143,9 +139,7 @@ def test_a_port_that_tells_nothing():
 
 
 def test_rates_with_a_fraction():
-    assert (
-        looked(machine(port(rate="2.5 Gb/sec (1X SDR)")))["net.ib"].value["mlx5_0/1"]["rate"] == 312_500_000
-    )
+    assert looked(machine(port(rate="2.5 Gb/sec (1X SDR)")))["net.ib"].value["mlx5_0/1"]["rate"] == 312_500_000
 
 
 def test_no_rdma_is_known_where_there_is_a_sysfs():
@@ -156,11 +150,7 @@ def test_no_rdma_is_known_where_there_is_a_sysfs():
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "/sys/module/nvidia_peermem",
-        "/sys/kernel/mm/memory_peers/nv_mem",
-        "/sys/kernel/mm/memory_peers/nv_mem_nc",
-    ],
+    ["/sys/module/nvidia_peermem", "/sys/kernel/mm/memory_peers/nv_mem", "/sys/kernel/mm/memory_peers/nv_mem_nc"],
 )
 def test_a_module_for_peer_memory(path):
     found = looked(machine({f"{path}/version": "580.95\n"}))["net.peermem"]
@@ -170,10 +160,7 @@ def test_a_module_for_peer_memory(path):
 def test_no_module_for_peer_memory():
     assert looked(machine())["net.peermem"].value is False
     assert looked(Fake({}))["net.peermem"].gap == "there is no /sys/module"
-    assert (
-        looked(machine({"/sys/module/nvidia_peermem/version": DENIED}))["net.peermem"].gap
-        == "permission denied"
-    )
+    assert looked(machine({"/sys/module/nvidia_peermem/version": DENIED}))["net.peermem"].gap == "permission denied"
 
 
 # -- the host's own name

@@ -201,10 +201,7 @@ def test_what_shadows_an_installed_module():
 
 
 def test_the_site_folder_itself_shadows_nothing():
-    assert (
-        look(installed("torch-2.8.0") | {f"{SITE}/torch/__init__.py": ""}, cwd=SITE)["python.shadowed"].value
-        == ()
-    )
+    assert look(installed("torch-2.8.0") | {f"{SITE}/torch/__init__.py": ""}, cwd=SITE)["python.shadowed"].value == ()
 
 
 def test_a_current_folder_that_is_gone():
@@ -220,9 +217,7 @@ def test_a_real_environment_with_real_packages(tmp_path: Path):
     (site / "torch-2.8.0+cu128.dist-info").mkdir()
     (site / "torch-2.8.0+cu128.dist-info" / "METADATA").write_text("Name: torch\nVersion: 2.8.0+cu128\n")
     (site / "half-1.0.dist-info").mkdir()
-    facts = by_key(
-        packages.probe_packages(LiveHost(), find_target_environment(LiveHost(), str(tmp_path / "v")))
-    )
+    facts = by_key(packages.probe_packages(LiveHost(), find_target_environment(LiveHost(), str(tmp_path / "v"))))
     assert facts["package.torch"].value == "2.8.0+cu128"
     assert facts["python.half_installed"].value == ("half-1.0.dist-info",)
     assert facts["python.kind"].value == "venv"

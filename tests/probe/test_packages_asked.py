@@ -45,9 +45,7 @@ def test_a_licence_with_blank_lines_does_not_end_the_headers():
 def test_the_frameworks_with_contracts_are_always_read():
     from gpuready import contracts
 
-    assert {contracts.distribution_name(name) for name in contracts.list_frameworks()} <= set(
-        packages.FRAMEWORKS
-    )
+    assert {contracts.distribution_name(name) for name in contracts.list_frameworks()} <= set(packages.FRAMEWORKS)
 
 
 def test_variables_are_kept_by_family_or_by_name():

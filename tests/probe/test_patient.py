@@ -110,9 +110,7 @@ def test_relative_paths_and_home():
 
 def test_a_venv_that_sees_the_system():
     files = (
-        VENV
-        | SYSTEM
-        | {"/v/pyvenv.cfg": "home = /usr/bin\ninclude-system-site-packages = true\nversion = 3.11.2\n"}
+        VENV | SYSTEM | {"/v/pyvenv.cfg": "home = /usr/bin\ninclude-system-site-packages = true\nversion = 3.11.2\n"}
     )
     files["/home/ada/.local/lib/python3.11/site-packages/x.py"] = ""
     who = chosen(files, "/v", env={"HOME": "/home/ada"})
@@ -186,9 +184,7 @@ def test_what_is_no_python_is_refused_in_one_sentence(python, words):
         "/broken/bin/python -V": RunResult((), 127, "", "error while loading shared libraries"),
     }
     door = Fake(files, runs=runs, links={"/dangling": "/nowhere/python"}, modes={"/v/pyvenv.cfg": 0o644})
-    shim = RunResult(
-        (), 127, "", "pyenv: version `3.9' is not installed (set by /home/ada/.python-version)\n"
-    )
+    shim = RunResult((), 127, "", "pyenv: version `3.9' is not installed (set by /home/ada/.python-version)\n")
     door._run = lambda argv, *rest: (shim if argv[0] == "/shim/python" else runs[" ".join(argv)]).to_json()
     with pytest.raises(ValueError, match="--python") as refused:
         find_target_environment(door, python)

@@ -19,9 +19,7 @@ KINDS = {
     "version": str, "text": str, "int": int, "float": float, "bytes": int, "seconds": float, "bool": bool,
     "versions": tuple, "texts": tuple, "ints": tuple, "bytes_list": tuple, "table": (dict, tuple),
 }  # fmt: skip
-BARE = not any(
-    os.path.exists(p) for p in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/sys/module/nvidia")
-)
+BARE = not any(os.path.exists(p) for p in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/sys/module/nvidia"))
 
 
 def looked(door, python=None):

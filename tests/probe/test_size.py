@@ -33,14 +33,7 @@ QWEN2_MOE = gated("qwen2_moe", 2048, 24, 16, 16, 5632, 151936, **SHARED)
 GEMMA = gated("gemma", 2048, 18, 8, 1, 16384, 256000, head_dim=256)
 GEMMA2 = gated("gemma2", 2304, 26, 8, 4, 9216, 256000, head_dim=256)
 GEMMA3 = gated("gemma3_text", 1152, 26, 4, 1, 6912, 262144, head_dim=256)
-GPT2 = {
-    "model_type": "gpt2",
-    "n_embd": 768,
-    "n_layer": 12,
-    "n_positions": 1024,
-    "vocab_size": 50257,
-    "n_inner": None,
-}
+GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257, "n_inner": None}
 NEOX = gated("gpt_neox", 2048, 24, 16, None, 8192, 50304)
 
 
@@ -82,9 +75,7 @@ def test_counts(config, count):
 
 
 def test_a_model_with_a_vision_part_is_counted_by_its_text():
-    assert count_model_parameters({"model_type": "gemma3", "text_config": GEMMA3}) == count_model_parameters(
-        GEMMA3
-    )
+    assert count_model_parameters({"model_type": "gemma3", "text_config": GEMMA3}) == count_model_parameters(GEMMA3)
 
 
 def test_biases():

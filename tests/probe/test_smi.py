@@ -128,12 +128,7 @@ def test_four_gpus_in_the_order_of_the_bus():
 def test_mig_devices():
     facts = asked(smi_xml(smi_gpu(current_mig="Enabled", mig_devices=MIG_DEVICES, used="N/A", free="N/A")))
     first, second = facts["gpu.mig_devices"].value
-    assert (first["gpu"], first["instance"], first["uuid"], first["memory_total"]) == (
-        0,
-        1,
-        None,
-        40448 * MIB,
-    )
+    assert (first["gpu"], first["instance"], first["uuid"], first["memory_total"]) == (0, 1, None, 40448 * MIB)
     assert second["uuid"] == "MIG-aaaaaaaa-1111-2222-3333-bbbbbbbbbbbb"
     assert facts["gpu.mig"].value == ("on",)
     assert facts["gpu.free"].gap == "N/A"
@@ -158,9 +153,7 @@ def test_mig_devices():
 )
 def test_words_that_are_no_values(words):
     """D11: a field that nvidia-smi will not tell is unknown, and never 0."""
-    facts = asked(
-        smi_xml(smi_gpu(current_power_limit=words, compute_mode=words, total=words, current_link_gen=words))
-    )
+    facts = asked(smi_xml(smi_gpu(current_power_limit=words, compute_mode=words, total=words, current_link_gen=words)))
     for key in ("gpu.power_limit", "gpu.mode", "gpu.memory", "gpu.pcie"):
         assert facts[key].gap and facts[key].value is None, key
     assert facts["gpu.uuid"].value == (uuid(0),)
@@ -199,17 +192,12 @@ def test_names_with_commas_quotes_and_entities():
     ("result", "error", "words"),
     [
         (
-            ran(
-                "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.133\n",
-                18,
-            ),
+            ran("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.133\n", 18),
             18,
             "mismatch",
         ),
         (
-            ran(
-                "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure…", 9
-            ),
+            ran("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure…", 9),
             9,
             "communicate",
         ),
@@ -306,8 +294,7 @@ def test_the_tree():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "<", "<>", "< >", "</>", "</a>", "<a>", "<a></b></a>", "<a" * 99, "<a>" * 5000, "x>y<z"],
+    "text", ["", "<", "<>", "< >", "</>", "</a>", "<a>", "<a></b></a>", "<a" * 99, "<a>" * 5000, "x>y<z"]
 )
 def test_crooked_documents_do_no_harm(text):
     assert isinstance(parse_xml(text), dict)

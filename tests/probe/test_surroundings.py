@@ -107,9 +107,7 @@ def test_one_that_is_not_there_or_no_folder(files):
 
 def test_a_temporary_folder_that_cannot_be_seen():
     found = looked(machine({"/tmp": DENIED, "/tmp/": DENIED}))
-    assert {found[key].gap for key in ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free")} == {
-        "permission denied"
-    }
+    assert {found[key].gap for key in ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free")} == {"permission denied"}
     found = looked(machine({MOUNTS: DENIED}))
     assert found["tmp.noexec"].gap == "permission denied" and found["tmp.exists"].value is True
 
@@ -187,9 +185,7 @@ def test_the_cache_stands_where_its_first_folder_above_stands():
 )
 def test_who_may_write(mode, owner, uid, path, writable):
     env = HOME | {"HF_HUB_CACHE": path}
-    door = machine(
-        {f"{path}/x": ""}, env=env, modes={path: mode}, uids={path: owner}, user={"uid": uid, "name": None}
-    )
+    door = machine({f"{path}/x": ""}, env=env, modes={path: mode}, uids={path: owner}, user={"uid": uid, "name": None})
     found = looked(door)["hub.writable"]
     assert (found.value, found.gap) == (writable, "")
 
@@ -205,11 +201,7 @@ def test_who_may_write(mode, owner, uid, path, writable):
 )
 def test_who_may_write_is_not_always_known(mode, owner, uid, path, gap):
     door = machine(
-        {f"{path}/x": ""},
-        env=HOME | {"HF_HUB_CACHE": path},
-        modes={path: mode},
-        uids={path: owner},
-        user={"uid": uid},
+        {f"{path}/x": ""}, env=HOME | {"HF_HUB_CACHE": path}, modes={path: mode}, uids={path: owner}, user={"uid": uid}
     )
     found = looked(door)["hub.writable"]
     assert found.value is None and gap in found.gap

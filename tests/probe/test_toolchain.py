@@ -17,9 +17,7 @@ Built on Wed_Aug_20_01:58:59_PM_PDT_2025
 Cuda compilation tools, release 13.0, V13.0.88
 Build cuda_13.0.r13.0/compiler.36424714_0
 """
-HEADER = (
-    "/* CUDA */\n#define __cuda_cuda_h__\n/**\n * CUDA API version number\n */\n#define CUDA_VERSION 12080\n"
-)
+HEADER = "/* CUDA */\n#define __cuda_cuda_h__\n/**\n * CUDA API version number\n */\n#define CUDA_VERSION 12080\n"
 
 
 def look(files, who=None, **given):
@@ -42,9 +40,7 @@ def test_nothing():
 def test_cuda_home_first():
     files = kit("/opt/cuda-12.4", "12.4.0") | kit("/usr/local/cuda", "13.0.0")
     facts = look(
-        files,
-        env={"CUDA_HOME": "/opt/cuda-12.4/", "CUDA_PATH": "/x"},
-        path={"nvcc": "/usr/local/cuda/bin/nvcc"},
+        files, env={"CUDA_HOME": "/opt/cuda-12.4/", "CUDA_PATH": "/x"}, path={"nvcc": "/usr/local/cuda/bin/nvcc"}
     )
     assert facts["toolkit.path"].value == "/opt/cuda-12.4"
     assert facts["toolkit.version"].value == "12.4.0"
@@ -98,17 +94,11 @@ def test_a_link_that_leads_nowhere():
 
 def test_three_toolkits_each_once():
     files = (
-        kit("/usr/local/cuda-11.8", "11.8.0")
-        | kit("/usr/local/cuda-12.4", "12.4.1")
-        | {"/usr/local/cuda-13.0/x": ""}
+        kit("/usr/local/cuda-11.8", "11.8.0") | kit("/usr/local/cuda-12.4", "12.4.1") | {"/usr/local/cuda-13.0/x": ""}
     )
     facts = look(files, links={"/usr/local/cuda": "cuda-12.4"})
     rows = {row["path"]: row["version"] for row in facts["toolkit.others"].value}
-    assert rows == {
-        "/usr/local/cuda": "12.4.1",
-        "/usr/local/cuda-11.8": "11.8.0",
-        "/usr/local/cuda-13.0": "13.0",
-    }
+    assert rows == {"/usr/local/cuda": "12.4.1", "/usr/local/cuda-11.8": "11.8.0", "/usr/local/cuda-13.0": "13.0"}
 
 
 @pytest.mark.parametrize(
@@ -157,12 +147,7 @@ def test_a_toolkit_of_wheels_and_of_conda():
 
 @pytest.mark.parametrize(
     ("text", "version"),
-    [
-        (NVCC, "13.0.88"),
-        ("Cuda compilation tools, release 11.4\n", "11.4"),
-        ("", None),
-        ("release soon", None),
-    ],
+    [(NVCC, "13.0.88"), ("Cuda compilation tools, release 11.4\n", "11.4"), ("", None), ("release soon", None)],
 )
 def test_what_nvcc_says(text, version):
     assert parse_nvcc_version(text) == version
@@ -278,14 +263,10 @@ def test_tools_that_came_in_a_wheel_are_not_started():
 
 
 def test_a_cmake_that_must_be_asked():
-    _, facts = tools(
-        path={"cmake": "/x/bin/cmake"}, runs={"/x/bin/cmake --version": "cmake version 3.31.2\n\nsuite"}
-    )
+    _, facts = tools(path={"cmake": "/x/bin/cmake"}, runs={"/x/bin/cmake --version": "cmake version 3.31.2\n\nsuite"})
     assert facts["compiler.cmake"].value == "3.31.2"
 
 
 def test_the_name_of_ninja_on_fedora():
-    _, facts = tools(
-        path={"ninja-build": "/usr/bin/ninja-build"}, runs={"/usr/bin/ninja-build --version": "1.12.1"}
-    )
+    _, facts = tools(path={"ninja-build": "/usr/bin/ninja-build"}, runs={"/usr/bin/ninja-build --version": "1.12.1"})
     assert facts["compiler.ninja"].value == "1.12.1"

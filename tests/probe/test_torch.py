@@ -44,10 +44,7 @@ def look(given, elf=None, who=WHO, **more):
 def test_a_cuda_build():
     elf = {(PYTHON, ".rodata"): [*NOISE, "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"], (C10, ".dynstr"): [CXX11]}
     facts = look(
-        files(
-            "2.11.0+cu130", "'13.0'", "None", "None", "nvidia_cudnn_cu13-9.19.0.56", "nvidia_nccl_cu13-2.28.9"
-        ),
-        elf,
+        files("2.11.0+cu130", "'13.0'", "None", "None", "nvidia_cudnn_cu13-9.19.0.56", "nvidia_nccl_cu13-2.28.9"), elf
     )
     assert set(facts) == set(torch.KEYS)
     assert facts["torch.version"].value == "2.11.0+cu130"
@@ -77,9 +74,7 @@ def test_a_cpu_build():
     assert not [f for f in facts.values() if f.gap]
 
 
-@pytest.mark.parametrize(
-    ("hip", "xpu", "build"), [("'6.4.43482'", "None", "rocm"), ("None", "'20250101'", "xpu")]
-)
+@pytest.mark.parametrize(("hip", "xpu", "build"), [("'6.4.43482'", "None", "rocm"), ("None", "'20250101'", "xpu")])
 def test_other_builds(hip, xpu, build):
     facts = look(files("2.8.0", "None", hip, xpu))
     assert facts["torch.build"].value == build
@@ -93,10 +88,7 @@ def test_the_old_abi():
 def test_an_abi_that_nothing_tells():
     facts = look(files(), {(C10, ".dynstr"): []})
     assert facts["torch.abi"].gap and facts["torch.abi"].value is None
-    assert (
-        look(files(), {(C10, ".dynstr"): AccessError("a damaged ELF file")})["torch.abi"].gap
-        == "a damaged ELF file"
-    )
+    assert look(files(), {(C10, ".dynstr"): AccessError("a damaged ELF file")})["torch.abi"].gap == "a damaged ELF file"
 
 
 @pytest.mark.parametrize("rodata", [[], NOISE, AccessError("a damaged ELF file")])
@@ -107,9 +99,7 @@ def test_architectures_by_the_catalogue(rodata):
     assert fact.source.startswith("catalogue: torch 2.8.0 cu128 (")
 
 
-@pytest.mark.parametrize(
-    "version", ["2.9.0a0+gitabc1234", "2.6.0+nv25.1", "9.9.9+cu999", "2.8.0.dev20250601+cu128"]
-)
+@pytest.mark.parametrize("version", ["2.9.0a0+gitabc1234", "2.6.0+nv25.1", "9.9.9+cu999", "2.8.0.dev20250601+cu128"])
 def test_a_build_that_is_nobodys_has_unknown_architectures(version):
     facts = look(files(version, "'12.8'"), {(PYTHON, ".rodata"): []})
     assert facts["torch.arch"].gap and facts["torch.arch"].value is None
@@ -173,9 +163,7 @@ def test_a_folder_without_metadata():
 
 
 def test_conda_writes_egg_info():
-    given = {
-        f"{SITE}/torch/version.py": VERSION.format(version="2.5.1", cuda="'12.4'", hip="None", xpu="None")
-    }
+    given = {f"{SITE}/torch/version.py": VERSION.format(version="2.5.1", cuda="'12.4'", hip="None", xpu="None")}
     assert look(given | {f"{SITE}/torch-2.5.1-py3.12.egg-info/PKG-INFO": ""})["torch.broken"].value is None
 
 
@@ -186,31 +174,22 @@ def test_names_that_only_begin_like_torch():
 
 def test_the_first_site_folder_that_has_it():
     other = "/usr/lib/python3/dist-packages"
-    given = files() | {
-        f"{other}/torch/version.py": VERSION.format(version="1.13", cuda="None", hip="None", xpu="None")
-    }
+    given = files() | {f"{other}/torch/version.py": VERSION.format(version="1.13", cuda="None", hip="None", xpu="None")}
     assert look(given, who=WHO.replace(site=(SITE, other)))["torch.version"].value == "2.11.0+cu130"
 
 
 def test_a_site_that_cannot_be_read():
-    assert {f.gap for f in look({f"{SITE}/": AccessError("permission denied")}).values()} == {
-        "permission denied"
-    }
+    assert {f.gap for f in look({f"{SITE}/": AccessError("permission denied")}).values()} == {"permission denied"}
 
 
 def test_a_patient_of_unknown_version():
-    assert {f.gap for f in look({}, who=WHO.replace(site=(), version=None, gap="no answer")).values()} == {
-        "no answer"
-    }
+    assert {f.gap for f in look({}, who=WHO.replace(site=(), version=None, gap="no answer")).values()} == {"no answer"}
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (
-            "__version__ = '2.1.0'\ncuda = '12.1'\nhip = None\n",
-            {"__version__": "2.1.0", "cuda": "12.1", "hip": None},
-        ),
+        ("__version__ = '2.1.0'\ncuda = '12.1'\nhip = None\n", {"__version__": "2.1.0", "cuda": "12.1", "hip": None}),
         ('__version__ = "2.1.0"  # the version\n', {"__version__": "2.1.0"}),
         ("cuda: Optional[str] = '13.0'\n", {"cuda": "13.0"}),
         ("cuda = os.system('reboot')\n", {"cuda": None}),
@@ -224,7 +203,4 @@ def test_version_files_are_read_and_never_run(text, found):
 
 
 def test_a_version_file_without_a_version():
-    assert (
-        look({f"{SITE}/torch/version.py": "cuda = None\n"})["torch.version"].gap
-        == "the file names no version"
-    )
+    assert look({f"{SITE}/torch/version.py": "cuda = None\n"})["torch.version"].gap == "the file names no version"

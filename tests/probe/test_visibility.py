@@ -105,9 +105,9 @@ def test_mig_devices_by_uuid():
 
 VALUES = st.one_of(
     st.text(max_size=30),
-    st.lists(
-        st.one_of(st.integers(-3, 12).map(str), st.sampled_from([*UUIDS, "", "abc", " 1"])), max_size=6
-    ).map(",".join),
+    st.lists(st.one_of(st.integers(-3, 12).map(str), st.sampled_from([*UUIDS, "", "abc", " 1"])), max_size=6).map(
+        ",".join
+    ),
 )
 
 
@@ -206,10 +206,7 @@ def test_what_others_read_is_noted():
     env = {"NVIDIA_VISIBLE_DEVICES": "void", "HIP_VISIBLE_DEVICES": "0", "ZE_AFFINITY_MASK": "0.1"}
     found = facts(env)
     assert found["visibility.container"].value == "void"
-    assert [row["name"] for row in found["visibility.others"].value] == [
-        "HIP_VISIBLE_DEVICES",
-        "ZE_AFFINITY_MASK",
-    ]
+    assert [row["name"] for row in found["visibility.others"].value] == ["HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"]
 
 
 def test_an_environment_that_cannot_be_seen():

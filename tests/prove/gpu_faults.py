@@ -46,27 +46,23 @@ def launched(p, at):
     pointers = (ctypes.c_void_p * 2)(*(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values))
     assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, pointers, None) == 0
 
-def act(p):
+def run_proof(p):
     torch = p.torch()
     x = torch.zeros(8, dtype=torch.int64, device=p.device)
     import ctypes, glob, os
     for path in glob.glob(os.path.join(os.path.dirname(torch.__file__), "..", "nvidia", "*", "lib", "libnvrtc.so.*")):
         ctypes.CDLL(path)
         break
-    p.step("{step}")
+    p.begin_step("{step}")
     launched(p, {at})
     torch.cuda.synchronize()
-    p.number("x", 1, "equal", 1)
+    p.record_number("x", 1, "equal", 1)
 """
 
 
 def script(body: str, step: str, at: str) -> str:
     return (
-        KERNEL.replace("{body}", body)
-        .replace("{step}", step)
-        .replace("{at}", at)
-        .replace("{{", "{")
-        .replace("}}", "}")
+        KERNEL.replace("{body}", body).replace("{step}", step).replace("{at}", at).replace("{{", "{").replace("}}", "}")
     )
 
 
@@ -84,9 +80,7 @@ def main() -> int:
             ),
             row(
                 Path(folder),
-                script(
-                    "while (*(volatile long long *)at == 0) {}", "a kernel that never ends", "x.data_ptr()"
-                ),
+                script("while (*(volatile long long *)at == 0) {}", "a kernel that never ends", "x.data_ptr()"),
                 "endless-kernel",
                 device="cuda",
                 deadline=25.0,

@@ -14,19 +14,19 @@ import proof
 """
 TAIL = """
 if __name__ == "__main__":
-    proof.main(act)
+    proof.main(run_proof)
 """
 GOOD = """
-def act(p):
-    p.step("count")
-    p.number("sum", 2, "equal", 2)
+def run_proof(p):
+    p.begin_step("count")
+    p.record_number("sum", 2, "equal", 2)
 """
 
 
 def row(folder: Path, body: str, name: str = "bad", **columns: object) -> ProofSpec:
     """A proof whose script is this body (a function ``act``), or the whole script where it has none."""
     path = folder / f"{name}.py"
-    path.write_text(HEAD + body + TAIL if "def act" in body else body)
+    path.write_text(HEAD + body + TAIL if "def run_proof" in body else body)
     given = {"capability": (name,), "deadline": 30.0, "device": "cpu", "source": "a test"} | columns
     return ProofSpec(name=name, script=str(path), **given)  # type: ignore[arg-type]
 
@@ -35,7 +35,7 @@ def fake_torch(folder: Path, code: str) -> str:
     """A body that imports a torch of our own making; its package lies beside the script."""
     (folder / "torch").mkdir()
     (folder / "torch" / "__init__.py").write_text(code)
-    return f"sys.path.insert(0, {str(folder)!r})\n\ndef act(p):\n    p.torch()\n    p.number('x', 1, 'equal', 1)\n"
+    return f"sys.path.insert(0, {str(folder)!r})\n\ndef run_proof(p):\n    p.torch()\n    p.record_number('x', 1, 'equal', 1)\n"
 
 
 PYTHON = sys.executable

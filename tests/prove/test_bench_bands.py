@@ -17,9 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_figures_of_the_h200():
-    figures = {
-        kind.name: bands.expected_rate(kind, "NVIDIA H200", "5 x16")[0] for kind in bands.list_measures()
-    }
+    figures = {kind.name: bands.expected_rate(kind, "NVIDIA H200", "5 x16")[0] for kind in bands.list_measures()}
     assert figures["matmul-bf16"] == 989.4e12 and figures["memory-copy"] == 4800e9
     assert figures["host-to-device"] == pytest.approx(63.0e9, rel=0.01) and figures["peer-to-peer"] == 450e9
     assert figures["matmul-int8"] is None and figures["disk-read"] is None
@@ -55,9 +53,7 @@ def test_every_figure_of_a_measure_is_a_column_of_some_gpu():
 
 
 def test_only_a_gpu_with_a_record_has_a_band():
-    rows = [
-        {"gpu": "NVIDIA H200", "measure": "matmul-bf16", "low": 1.0, "high": 2.0, "records": 1, "source": "x"}
-    ]
+    rows = [{"gpu": "NVIDIA H200", "measure": "matmul-bf16", "low": 1.0, "high": 2.0, "records": 1, "source": "x"}]
     assert bands.find_band("NVIDIA H200", "matmul-bf16", rows).low == 1.0
     assert bands.find_band("h200", "matmul-bf16", rows) is not None
     assert bands.find_band("NVIDIA H100 80GB HBM3", "matmul-bf16", rows) is None
@@ -94,10 +90,7 @@ def test_how_a_band_is_learned(learn, tmp_path):
     assert rows["memory-copy"]["low"] == pytest.approx(3.9e12 * (1 - 2 * 0.3 / 4.2), rel=0.005)
     whole = learn.text(list(rows.values()), learn.BANDS.read_text(), tmp_path)
     data = _toml(whole)
-    assert {m["name"] for m in data["measure"] if m.get("executed") == "h200"} >= {
-        "matmul-bf16",
-        "kernel-launch",
-    }
+    assert {m["name"] for m in data["measure"] if m.get("executed") == "h200"} >= {"matmul-bf16", "kernel-launch"}
     assert data["band"][0]["source"] == "benchmarks/results/bench-h200.json"
 
 

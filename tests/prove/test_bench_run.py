@@ -21,12 +21,7 @@ from gpuready.render.layout import Screen
 from gpuready.workflow import Refused, bench
 from tests import patient
 
-TINY = {
-    "size": 16 << 20,
-    "sizes": [1 << 16, 1 << 20],
-    "turns": 3,
-    "pace": {"search": 0.3, "pass": 0.02, "warm": 0.0},
-}
+TINY = {"size": 16 << 20, "sizes": [1 << 16, 1 << 20], "turns": 3, "pace": {"search": 0.3, "pass": 0.02, "warm": 0.0}}
 GPU = [kind.name for kind in bands.list_measures() if kind.device == "cuda"]
 HOST = [kind.name for kind in bands.list_measures() if kind.device != "cuda"]
 HAS_GPU = os.path.exists("/dev/nvidia0")
@@ -93,9 +88,7 @@ def test_somebody_who_watches_sees_what_is_measured(run):
 
 @no_gpu
 @pytest.mark.parametrize("verbose", [False, True])
-@pytest.mark.parametrize(
-    "screen", [Screen(), Screen(ascii=True), Screen(width=60)], ids=["wide", "ascii", "narrow"]
-)
+@pytest.mark.parametrize("screen", [Screen(), Screen(ascii=True), Screen(width=60)], ids=["wide", "ascii", "narrow"])
 def test_the_page(run, screen, verbose):
     page = render.render_bench_screen(run[0], screen, verbose)
     assert all(len(line) <= screen.width for line in page.splitlines()), page
@@ -146,12 +139,12 @@ BEGIN = """
 import json, os, sys, time
 sys.path.append(os.environ["GPUREADY_PROOF_SCRIPTS"])
 import proof
-p = proof.Proof(sys.argv[1:])
+p = proof.ProofRun(sys.argv[1:])
 asked = json.loads(p.arguments[0])["measures"]
 rows = p.record["measures"] = []
 def row(word, verdict="measured", passes=(5.0, 5.0), **more):
     name, _, device = word.partition("@")
-    p.step(word)
+    p.begin_step(word)
     rows.append(dict(name=name, device=device, verdict=verdict, passes=list(passes), best=5.0, at="", why="", spans=[[1, 2]], **more))
     p.write()
 """
@@ -203,11 +196,7 @@ p.end("passed")
 """,
         patience=1.5,
     )
-    assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == [
-        "hung",
-        "measured",
-        "measured",
-    ]
+    assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == ["hung", "measured", "measured"]
 
 
 def test_a_crash_in_the_second_sweep_leaves_the_first(told):
@@ -370,10 +359,7 @@ def test_a_python_without_torch_measures_what_needs_none(tmp_path):
     told = gpuready(
         "--python", "/usr/bin/python3", "--only", "cpu-memory,shared-memory", "--quick", "-o", str(out), "-q"
     )
-    if (
-        "torch"
-        in subprocess.run(["/usr/bin/python3", "-m", "pip", "list"], capture_output=True, text=True).stdout
-    ):
+    if "torch" in subprocess.run(["/usr/bin/python3", "-m", "pip", "list"], capture_output=True, text=True).stdout:
         pytest.skip("THE SYSTEM'S PYTHON HAS TORCH")
     assert told.returncode == 0, told.stderr
     rows = {row["name"]: row for row in json.loads(out.read_text())["measures"]}

@@ -33,9 +33,7 @@ def test_what_is_asked_for_is_required_and_what_is_not_is_left_out():
     plain = levels(selection.select_capabilities(DEMO, facts()))
     assert plain["cuda"] == "required" and plain["sdpa"] == "optional"
     assert "fp8" not in plain and "collectives" not in plain
-    asked = selection.select_capabilities(
-        DEMO, facts(job__wants=("fp8", "no-such-kernel", "triton"), job__gpus=2)
-    )
+    asked = selection.select_capabilities(DEMO, facts(job__wants=("fp8", "no-such-kernel", "triton"), job__gpus=2))
     told = levels(asked)
     assert told["fp8"] == told["no-such-kernel"] == told["collectives"] == told["triton"] == "required"
     assert selection.unproved_capabilities(asked) == ("no-such-kernel",)
@@ -56,9 +54,7 @@ def test_a_contract_for_gpus_needs_one_where_there_is_none():
 def test_the_rows_are_those_of_what_is_in_force():
     rows = {
         row.name
-        for row in selection.list_needed_proofs(
-            selection.select_capabilities(DEMO, facts(job__wants=("fp8",)))
-        )
+        for row in selection.list_needed_proofs(selection.select_capabilities(DEMO, facts(job__wants=("fp8",))))
     }
     assert {"cuda", "matmul-fp8", "sdpa", "sdpa-math", "training-step", "dataloader"} <= rows
     assert "collectives" not in rows and "torch-compile" not in rows
@@ -99,9 +95,7 @@ OWN_STEP = {
 }
 
 
-@pytest.mark.parametrize(
-    "path", sorted(Path(contracts.__file__).parent.glob("*.toml")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", sorted(Path(contracts.__file__).parent.glob("*.toml")), ids=lambda path: path.stem)
 def test_a_framework_is_not_ready_before_it_has_taken_a_step_of_its_own(path):
     contract = contracts.read_contract_file(str(path))
     own = OWN_STEP.get(contract.framework)
@@ -111,15 +105,11 @@ def test_a_framework_is_not_ready_before_it_has_taken_a_step_of_its_own(path):
         one = selection.select_capabilities(contract, known)
         on_gpu_alone = proofs.find_proof(own).device == "cuda" and known.value_if_known("job.wants")
         if not on_gpu_alone:
-            assert levels(one)[own] == "required" and own in {
-                row.name for row in selection.list_needed_proofs(one)
-            }
+            assert levels(one)[own] == "required" and own in {row.name for row in selection.list_needed_proofs(one)}
 
 
 def test_all_four_frameworks_have_a_step_of_their_own():
-    found = {
-        contracts.read_contract_file(str(p)).framework for p in Path(contracts.__file__).parent.glob("*.toml")
-    }
+    found = {contracts.read_contract_file(str(p)).framework for p in Path(contracts.__file__).parent.glob("*.toml")}
     assert {"transformers", "axolotl", "colossalai", "roll"} <= found
 
 
@@ -137,6 +127,4 @@ def test_a_framework_that_brings_its_own_build_is_proved_by_that():
     names, _ = rows("axolotl", "cut-cross-entropy")
     assert "cut-cross-entropy-fork" in names and "cut-cross-entropy" not in names
     assert {row.name for row in selection.select_named_proofs(["flash-attn"], "2.11.0")[1]} == {"flash-attn"}
-    assert {row.name for row in selection.select_named_proofs(["flash-attn-vllm"], "2.11.0")[1]} == {
-        "flash-attn-vllm"
-    }
+    assert {row.name for row in selection.select_named_proofs(["flash-attn-vllm"], "2.11.0")[1]} == {"flash-attn-vllm"}

@@ -14,17 +14,9 @@ from gpuready.workflow import prove
 from gpuready.workflow.refusal import Refused
 
 NUMBERS = {"x": {"value": 1, "bound": "most", "limit": 2}}
-GOOD = ProofResult(
-    "matmul-bf16", "passed", device="cuda:0", numbers=NUMBERS, steps=("begin",), capability=("bf16",)
-)
+GOOD = ProofResult("matmul-bf16", "passed", device="cuda:0", numbers=NUMBERS, steps=("begin",), capability=("bf16",))
 BAD = {"failed": "wrong", "crashed": "SIGSEGV", "hung": "no end", "absent": "no GPU", "unsupported": "no fp8"}
-CODES = {
-    "failed": "CAP013",
-    "crashed": "CAP014",
-    "hung": "CAP015",
-    "absent": "CAP016",
-    "unsupported": "CAP016",
-}
+CODES = {"failed": "CAP013", "crashed": "CAP014", "hung": "CAP015", "absent": "CAP016", "unsupported": "CAP016"}
 
 
 def report(proofs, level="required", names=("bf16",)):
@@ -38,7 +30,7 @@ def test_what_was_executed_is_ready():
     told = report([GOOD])
     assert (told.verdict, told.exit) == ("ready", 0)
     fact = told.facts.fact("can.bf16")
-    assert (fact.value, fact.access_mode) == (True, "run") and "cuda:0" in fact.source
+    assert (fact.value, fact.how) == (True, "run") and "cuda:0" in fact.source
 
 
 @pytest.mark.parametrize("verdict", BAD)
@@ -126,24 +118,18 @@ def test_the_digest_does_not_depend_on_the_order_of_keys():
 
 
 def test_words_are_frameworks_capabilities_or_proofs():
-    assert prove.classify_words(["transformers", "bf16", "Matmul_FP8"]) == (
-        ["transformers"],
-        ["bf16", "matmul-fp8"],
-    )
+    assert prove.classify_words(["transformers", "bf16", "Matmul_FP8"]) == (["transformers"], ["bf16", "matmul-fp8"])
     with pytest.raises(Refused, match=r"'bf61' is no framework, capability or proof \(nearest: bf16"):
         prove.classify_words(["bf61"])
 
 
 def test_c13_what_the_kernel_says_of_the_gpu_is_attached_to_what_broke_on_it():
     class Door:
-        def lines(self, path, pieces):
+        def find_log_lines(self, path, pieces):
             told = "3,{},1,-;NVRM: Xid (PCI:0000:3b:00): {}, pid=1"
             return (told.format(1, 79), told.format(2, 31))
 
-    broke, fine = (
-        GOOD.replace(verdict="failed", why="illegal access", output="x\n"),
-        GOOD.replace(name="fine"),
-    )
+    broke, fine = (GOOD.replace(verdict="failed", why="illegal access", output="x\n"), GOOD.replace(name="fine"))
     known = Facts([Fact("kernel.xids", ({"line": "NVRM: Xid (PCI:0000:3b:00): 79, pid=1"},))])
     first, second = prove._append_kernel_errors((broke, fine), known, Door())
     assert "31, pid=1" in first.output and ": 79" not in first.output and second == fine

@@ -92,12 +92,8 @@ def test_a_gate_keeps_out_what_the_gpu_does_not_have():
 def test_too_few_gpus_are_skipped_and_ranks_follow_the_gpus():
     pair = GPU.replace(gpus=2)
     assert one(pair, facts()).verdict == "skipped"
-    eight = {
-        key: value * 8 for key, value in H100.items() if key.startswith("gpu.") and isinstance(value, tuple)
-    }
-    known = facts(
-        **{k.replace(".", "__"): v for k, v in eight.items()}, gpu__count=8, gpu__mode=("default",) * 8
-    )
+    eight = {key: value * 8 for key, value in H100.items() if key.startswith("gpu.") and isinstance(value, tuple)}
+    known = facts(**{k.replace(".", "__"): v for k, v in eight.items()}, gpu__count=8, gpu__mode=("default",) * 8)
     known = known.with_facts(Fact("gpu.visible", tuple(range(8))))
     assert isinstance(one(pair, known), ProofTask)
     assert one(GPU.replace(ranks=0), known).ranks == 8 and one(GPU.replace(ranks=0), facts()).ranks == 1
@@ -107,9 +103,7 @@ def test_too_few_gpus_are_skipped_and_ranks_follow_the_gpus():
 def test_what_is_not_installed_is_absent_and_what_nobody_could_see_is_tried():
     assert "torch is not installed" in one(GPU, facts(package__torch=None)).why
     listing = Fact("python.packages", 3)
-    assert (
-        one(GPU.replace(package="xformers"), facts().with_facts(listing)).why == "xformers is not installed"
-    )
+    assert one(GPU.replace(package="xformers"), facts().with_facts(listing)).why == "xformers is not installed"
     dark = facts().with_facts(
         Fact("gpu.visible", None, gap="the driver is silent"), Fact("gpu.count", None, gap="dark")
     )
@@ -129,14 +123,7 @@ def test_every_row_of_the_catalogue_can_be_placed():
 
 
 def test_c11_a_holder_that_is_stopped_is_said_to_be():
-    held = {
-        "gpu": 0,
-        "pid": 7,
-        "used": 90 << 30,
-        "user": "ann",
-        "command": "python train.py",
-        "state": "stopped",
-    }
+    held = {"gpu": 0, "pid": 7, "used": 90 << 30, "user": "ann", "command": "python train.py", "state": "stopped"}
     known = facts(gpu__free=(1 << 20,), gpu__processes=(held,))
     (found,) = placement.place_proof(proofs.find_proof("cuda"), known, 4)
     assert "process 7 of ann (python train.py), 92160 MiB, stopped" in found.why
@@ -151,10 +138,7 @@ def test_c09_memory_of_a_process_that_was_just_killed_is_waited_for(monkeypatch)
         return [Fact("gpu.free", (80 << 30,) if len(looks) > 2 else (1 << 20,))]
 
     full = facts(gpu__free=(1 << 20,), gpu__processes=())
-    assert (
-        prove.wait_for_free_memory(full, rows, look).value_if_known("gpu.free") == (80 << 30,)
-        and len(looks) == 3
-    )
+    assert prove.wait_for_free_memory(full, rows, look).value_if_known("gpu.free") == (80 << 30,) and len(looks) == 3
     monkeypatch.setattr(prove, "MEMORY_WAIT_SECONDS", 0.0)
     assert prove.wait_for_free_memory(full, rows, look).value_if_known("gpu.free") == (1 << 20,), (
         "and then it is reported as it is"

@@ -46,9 +46,7 @@ def installed(python: str, name: str, version: str, files: dict[str, str]) -> No
 
 def ran(python: str, script: str, *arguments: str, deadline: float = 240):
     row = proofs.ProofSpec(f"{script} {arguments}", script, "cpu", arguments=arguments, deadline=deadline)
-    return runner.run_single_proof(
-        row, python, "cpu", {**os.environ, "OMP_NUM_THREADS": "1"}
-    )  # threads that wait spin
+    return runner.run_single_proof(row, python, "cpu", {**os.environ, "OMP_NUM_THREADS": "1"})  # threads that wait spin
 
 
 # -- packages that are not what their name says ---------------------------------------------------------
@@ -109,14 +107,8 @@ def test_a_flash_attn_is_judged_by_what_it_computes(tmp_path, text, verdict, say
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            "raise ImportError('libcudart.so.12: cannot open shared object file: No such file')",
-            "another CUDA",
-        ),
-        (
-            "raise ImportError('x.so: undefined symbol: _ZN3c105ErrorC2E')",
-            "another torch or another C++ ABI (x.so",
-        ),
+        ("raise ImportError('libcudart.so.12: cannot open shared object file: No such file')", "another CUDA"),
+        ("raise ImportError('x.so: undefined symbol: _ZN3c105ErrorC2E')", "another torch or another C++ ABI (x.so"),
         ("raise OSError('x.so: version `GLIBC_2.38 not found')", "a newer C library"),
         ("import package_that_is_not_here", "needs package_that_is_not_here, which is not installed"),
         ("import broken.part_that_is_not_here", "is incomplete"),
@@ -204,20 +196,13 @@ def attend(q, k, v, causal, block):
 @pytest.mark.faults
 @pytest.mark.parametrize(
     ("levels", "block", "verdict", "ragged"),
-    [
-        (127, 64, "passed", True),
-        (127, 1, "passed", False),
-        (3, 1, "failed", False),
-    ],
+    [(127, 64, "passed", True), (127, 1, "passed", False), (3, 1, "failed", False)],
     ids=["as-it-is", "masked", "too-coarse"],
 )
 def test_a_sage_attention_is_held_to_the_metrics_of_its_authors(tmp_path, levels, block, verdict, ragged):
     """Its Triton kernels count the keys that fill up the last block: told, as no causal model can see it."""
     python = environment(tmp_path / "venv")
-    files = {
-        "sageattention/__init__.py": SAGE + f"BLOCK = {block}\n",
-        "float64_.py": INT8 + f"LEVELS = {levels}\n",
-    }
+    files = {"sageattention/__init__.py": SAGE + f"BLOCK = {block}\n", "float64_.py": INT8 + f"LEVELS = {levels}\n"}
     installed(python, "sageattention", "1.0.6", files)
     found = ran(python, "attention_kernels", "sage")
     assert found.verdict == verdict, found
@@ -272,13 +257,4 @@ def test_a_row_names_a_script_that_knows_its_word(row):
         assert f'"{row.arguments[0]}"' in text
 
 
-TABLES = {
-    "attention_kernels",
-    "bits",
-    "ao",
-    "fused_kernels",
-    "fp8_engines",
-    "colossal_kernels",
-    "quantised",
-    "experts",
-}
+TABLES = {"attention_kernels", "bits", "ao", "fused_kernels", "fp8_engines", "colossal_kernels", "quantised", "experts"}

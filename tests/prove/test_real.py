@@ -48,9 +48,7 @@ def test_the_cpu_proofs_run_for_real(proved):
     _, found, _ = proved
     ranks = proof(found, "collectives")
     assert ranks["verdict"] == "passed" and ranks["hardware"]["ranks"] >= 2
-    assert (
-        ranks["hardware"]["backend"] == "gloo" and ranks["numbers"]["send_recv_float32_differ"]["value"] == 0
-    )
+    assert ranks["hardware"]["backend"] == "gloo" and ranks["numbers"]["send_recv_float32_differ"]["value"] == 0
     step = proof(found, "training-step")["numbers"]
     assert step["loss_last"]["value"] < 0.5 * step["loss_first"]["value"]
     assert all(p["device"] == "cpu" for p in found["evidence"]["proofs"])
@@ -97,15 +95,7 @@ def test_every_proof_of_torch_that_a_cpu_has(tmp_path):
     ran = told(tmp_path, "--wants", "cpu", "--json", "--deadline", "900")
     found = json.loads(ran.stdout)
     passed = {p["name"]: p for p in found["evidence"]["proofs"] if p["verdict"] == "passed"}
-    names = {
-        "dataloader",
-        "torch-compile",
-        "flex-attention",
-        "fsdp2",
-        "sdpa",
-        "matmul-int8",
-        "extension-jit-cpu",
-    }
+    names = {"dataloader", "torch-compile", "flex-attention", "fsdp2", "sdpa", "matmul-int8", "extension-jit-cpu"}
     if os.uname().machine != "x86_64":
         names.discard("flex-attention")  # torch compiles it for no other processor
     assert names <= set(passed), found["evidence"]

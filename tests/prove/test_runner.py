@@ -36,7 +36,7 @@ def test_a_proof_that_passes(tmp_path):
 
 
 def test_a_segfault_is_named_with_its_step_and_its_stack(tmp_path):
-    body = "def act(p):\n    import ctypes\n    p.step('fall')\n    ctypes.string_at(0)\n"
+    body = "def run_proof(p):\n    import ctypes\n    p.begin_step('fall')\n    ctypes.string_at(0)\n"
     found = prove(tmp_path, body)
     assert (found.verdict, found.exit) == ("crashed", -signal.SIGSEGV)
     assert found.why == "ended by SIGSEGV, in the step: fall"
@@ -65,7 +65,7 @@ def test_an_interpreter_that_hangs_before_any_script_begins(tmp_path):
 
 
 def test_a_loop_in_c_that_holds_the_lock_of_python(tmp_path):
-    body = "def act(p):\n    import re\n    p.step('match')\n    re.match(r'(a+)+$', 'a' * 60 + 'b')\n"
+    body = "def run_proof(p):\n    import re\n    p.begin_step('match')\n    re.match(r'(a+)+$', 'a' * 60 + 'b')\n"
     found = prove(tmp_path, body, deadline=2.5)
     assert found.verdict == "hung" and found.where == "match" and found.exit is None
     assert "in act" in found.output, "the stack of a hang is shown"
@@ -73,12 +73,12 @@ def test_a_loop_in_c_that_holds_the_lock_of_python(tmp_path):
 
 def test_a_process_that_will_not_hear_is_ended_all_the_same(tmp_path):
     body = """
-def act(p):
+def run_proof(p):
     import signal, time
     for number in range(1, 32):
         if number not in (9, 19):
             signal.signal(number, signal.SIG_IGN)
-    p.step("wait")
+    p.begin_step("wait")
     time.sleep(600)
 """
     found = prove(tmp_path, body, deadline=1.5)
@@ -98,13 +98,13 @@ def test_a_crash_at_the_very_end_is_not_a_pass(tmp_path):
 
 def test_a_hundred_megabytes_of_output_do_not_hurt(tmp_path):
     body = """
-def act(p):
+def run_proof(p):
     print("the beginning")
     line = b"x" * 99 + b"\\n"
     for _ in range(1000):
         os.write(1, line * 1000)
     sys.stderr.write("the end\\n")
-    p.number("written", 1, "equal", 1)
+    p.record_number("written", 1, "equal", 1)
 """
     found = prove(tmp_path, body)
     assert found.verdict == "passed"
@@ -115,9 +115,9 @@ def act(p):
 
 def test_output_that_is_no_text_and_secrets_in_it(tmp_path):
     body = """
-def act(p):
+def run_proof(p):
     os.write(1, b"\\xff\\xfe\\x00 HF_TOKEN=hf_" + b"abcdefghijklmnopqrstuvwxyzABCDEFGH" + b"\\n")
-    p.number("x", 1, "equal", 1)
+    p.record_number("x", 1, "equal", 1)
 """
     found = prove(tmp_path, body)
     assert found.verdict == "passed" and "abcdefghijklmnop" not in found.output
@@ -129,8 +129,8 @@ def act(p):
 def test_a_wrong_number_with_exit_0(tmp_path):
     """The script says that it passed; its own numbers say otherwise."""
     body = """
-def act(p):
-    p.number("sum", 2, "equal", 2)
+def run_proof(p):
+    p.record_number("sum", 2, "equal", 2)
     p.record["numbers"]["sum"]["value"] = 5
 """
     found = prove(tmp_path, body)
@@ -138,14 +138,14 @@ def act(p):
 
 
 def test_a_number_outside_its_bound(tmp_path):
-    found = prove(tmp_path, "def act(p):\n    p.number('error', 0.5, 'most', 0.01)\n")
+    found = prove(tmp_path, "def run_proof(p):\n    p.record_number('error', 0.5, 'most', 0.01)\n")
     assert (found.verdict, found.why) == ("failed", "error is 0.5, and has to be <= 0.01")
-    found = prove(tmp_path, "def act(p):\n    p.number('error', float('nan'), 'most', 0.01)\n")
+    found = prove(tmp_path, "def run_proof(p):\n    p.record_number('error', float('nan'), 'most', 0.01)\n")
     assert found.verdict == "failed"
 
 
 def test_a_proof_that_measures_nothing_proves_nothing(tmp_path):
-    found = prove(tmp_path, "def act(p):\n    p.number('seconds', 3)\n")
+    found = prove(tmp_path, "def run_proof(p):\n    p.record_number('seconds', 3)\n")
     assert found.verdict == "failed" and "nothing is proved" in found.why
 
 
@@ -196,16 +196,16 @@ def test_a_result_that_is_none(tmp_path, lie):
 @pytest.mark.parametrize("code", ["import os; os._exit(0)", "import sys; sys.exit(0)", "raise SystemExit"])
 def test_a_package_that_ends_the_process_with_success(tmp_path, code):
     found = prove(tmp_path, fake_torch(tmp_path, code + "\n"))
-    assert found.verdict == "failed" and found.where == "import torch"
+    assert found.verdict == "failed" and found.last_step == "import torch"
 
 
 def test_a_broken_package_and_one_that_is_not_there(tmp_path):
     (tmp_path / "shattered.py").write_text("import no_such_module_anywhere\n")
-    body = f"sys.path.insert(0, {str(tmp_path)!r})\n\ndef act(p):\n    p.module('shattered')\n"
+    body = f"sys.path.insert(0, {str(tmp_path)!r})\n\ndef run_proof(p):\n    p.import_module('shattered')\n"
     found = prove(tmp_path, body)
     assert found.verdict == "failed" and "no_such_module_anywhere" in found.why
     assert found.where == "import shattered"
-    found = prove(tmp_path, "def act(p):\n    p.module('no_such_module_anywhere', 'no-such')\n")
+    found = prove(tmp_path, "def run_proof(p):\n    p.import_module('no_such_module_anywhere', 'no-such')\n")
     assert (found.verdict, found.why) == ("absent", "no-such is not installed")
 
 
@@ -229,7 +229,7 @@ def manual_seed(n): pass
 
 def test_its_environment_is_the_users_without_another_run(tmp_path):
     body = """
-def act(p):
+def run_proof(p):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "PYTHONPATH", "LD_PRELOAD", "OMPI_COMM_WORLD_SIZE"):
         assert name not in os.environ, name
     assert os.environ["HF_HUB_OFFLINE"] == "1" and os.environ["MINE"] == "yes"
@@ -237,16 +237,10 @@ def act(p):
     assert os.path.realpath(os.getcwd()).startswith(os.path.dirname(os.path.realpath(os.environ["TMPDIR"])))
     assert not os.listdir(".")
     open("left.txt", "w").write("x")
-    p.note("folder", os.getcwd())
-    p.number("x", 1, "equal", 1)
+    p.record_note("folder", os.getcwd())
+    p.record_number("x", 1, "equal", 1)
 """
-    ours = {
-        "RANK": "3",
-        "WORLD_SIZE": "8",
-        "MASTER_ADDR": "h",
-        "PYTHONPATH": "/x",
-        "OMPI_COMM_WORLD_SIZE": "2",
-    }
+    ours = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "h", "PYTHONPATH": "/x", "OMPI_COMM_WORLD_SIZE": "2"}
     ours |= {"MINE": "yes", "PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)}
     found = prove(tmp_path, body, variables=ours)
     assert found.verdict == "passed", found.why + found.output
@@ -256,7 +250,7 @@ def act(p):
 def test_our_scripts_stand_in_for_no_package(tmp_path):
     """The folder of the scripts is searched last: a file there hides no module of that name."""
     (tmp_path / "matmul.py").write_text("mine = True\n")
-    body = f"sys.path.insert(0, {str(tmp_path)!r})\n\ndef act(p):\n    import matmul\n    p.number('x', matmul.mine, 'equal', 1)\n"
+    body = f"sys.path.insert(0, {str(tmp_path)!r})\n\ndef run_proof(p):\n    import matmul\n    p.record_number('x', matmul.mine, 'equal', 1)\n"
     assert prove(tmp_path, body).verdict == "passed"
 
 
@@ -269,12 +263,12 @@ def alive(pid: int) -> bool:
 
 def test_what_a_proof_leaves_running_is_ended(tmp_path):
     body = """
-def act(p):
+def run_proof(p):
     import subprocess
     one = subprocess.Popen(["sleep", "300"], start_new_session=True)
     two = subprocess.Popen(["sleep", "300"])
-    p.note("pids", "%d %d" % (one.pid, two.pid))
-    p.number("x", 1, "equal", 1)
+    p.record_note("pids", "%d %d" % (one.pid, two.pid))
+    p.record_number("x", 1, "equal", 1)
 """
     found = prove(tmp_path, body)
     assert found.verdict == "passed"
@@ -286,9 +280,9 @@ def act(p):
 
 
 def test_a_proof_dies_with_gpuready_itself(tmp_path):
-    body = f"def act(p):\n    import time\n    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n    time.sleep(300)\n"
+    body = f"def run_proof(p):\n    import time\n    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n    time.sleep(300)\n"
     one = row(tmp_path, body, deadline=200.0)
-    code = "import json, sys\nfrom gpuready.catalog.proofs import Row\nfrom gpuready.prove import runner\nrunner.run(Row.from_json(json.loads(sys.argv[1])))\n"
+    code = "import json, sys\nfrom gpuready.catalog.proofs import ProofSpec\nfrom gpuready.prove import runner\nrunner.run(ProofSpec.from_json(json.loads(sys.argv[1])))\n"
     ours = subprocess.Popen(
         [sys.executable, "-c", code, json.dumps(one.to_json())], env={**os.environ, "PYTHONPATH": SRC}
     )
@@ -313,16 +307,16 @@ def test_an_interpreter_that_is_none(tmp_path):
 
 
 def test_ranks_know_each_other_and_all_must_pass(tmp_path):
-    body = "def act(p):\n    p.number('ranks', int(os.environ['WORLD_SIZE']), 'equal', 3)\n    p.number('rank', p.rank, 'most', 2)\n"
+    body = "def run_proof(p):\n    p.record_number('ranks', int(os.environ['WORLD_SIZE']), 'equal', 3)\n    p.record_number('rank', p.rank, 'most', 2)\n"
     found = prove(tmp_path, body, ranks=3)
     assert found.verdict == "passed" and found.hardware["ranks"] == 3
 
 
 def test_the_rank_that_fails_is_named_and_the_others_do_not_wait_for_the_deadline(tmp_path):
     body = """
-def act(p):
+def run_proof(p):
     import time
-    p.step("meet")
+    p.begin_step("meet")
     if p.rank == 1:
         os.kill(os.getpid(), 11)
     time.sleep(300)

@@ -23,27 +23,16 @@ PROOFS = (
         output="one\ntwo\nthree\n4\n5\n6\n7\nthe last words\n",
     ),
     ProofResult(
-        "dead",
-        "crashed",
-        "ended by SIGSEGV, in the step: import torch",
-        steps=("begin", "import torch"),
-        exit=-11,
+        "dead", "crashed", "ended by SIGSEGV, in the step: import torch", steps=("begin", "import torch"), exit=-11
     ),
     ProofResult("gone", "absent", "no GPU in this machine"),
     ProofResult("left", "skipped", "it needs 2 GPUs, and 1 can be seen"),
     ProofResult(
-        HOSTILE,
-        "failed",
-        HOSTILE,
-        HOSTILE,
-        steps=(HOSTILE,),
-        output=HOSTILE,
-        cause={"code": "SYS001", "says": HOSTILE},
+        HOSTILE, "failed", HOSTILE, HOSTILE, steps=(HOSTILE,), output=HOSTILE, cause={"code": "SYS001", "says": HOSTILE}
     ),
 )
 REPORT = Report(
-    Contract("demo", "1", capabilities=(Capability("bf16", "required"),)),
-    Facts([Fact("gpu.count", 1)], "host"),
+    Contract("demo", "1", capabilities=(Capability("bf16", "required"),)), Facts([Fact("gpu.count", 1)], "host")
 )
 
 
@@ -63,8 +52,7 @@ def test_no_line_is_too_long_and_nothing_hostile_is_let_through(width, verbose):
 def test_each_proof_has_its_line():
     lines = page().splitlines()
     assert any(
-        "✓ matmul-bf16" in line and "x 1 <= 2; flash" in line and line.endswith("cuda:0  3.2s")
-        for line in lines
+        "✓ matmul-bf16" in line and "x 1 <= 2; flash" in line and line.endswith("cuda:0  3.2s") for line in lines
     )
     assert any("✓ new" in line and "never executed by us" in line for line in lines)
     assert any("✗ broken" in line and "failed in: multiply" in line for line in lines)
@@ -87,10 +75,7 @@ def test_the_number_that_tells_most_is_shown():
         "count": {"value": 3, "bound": "least", "limit": 1},
     }
     assert prove.format_key_number(GOOD.replace(numbers=rows)) == "near error 0.9 <= 1, 2 more numbers"
-    assert (
-        prove.format_key_number(GOOD.replace(numbers={k: rows[k] for k in ("free", "count")}))
-        == "count 3 >= 1"
-    )
+    assert prove.format_key_number(GOOD.replace(numbers={k: rows[k] for k in ("free", "count")})) == "count 3 >= 1"
     assert prove.format_key_number(GOOD.replace(numbers={"free": {"value": 7.0}})) == ""
 
 
@@ -98,15 +83,8 @@ def test_what_did_not_run_for_one_reason_is_told_once():
     several = tuple(ProofResult(f"p{n}", "absent", "no GPU in this machine") for n in range(20))
     evidence = ProofRecord("host", "/py", (*several, PROOFS[0]), "now").with_digest()
     text = prove.render_proof_screen([REPORT], evidence, Screen(80))
-    assert (
-        text.count("no GPU in this machine") == 1 and "? 20 absent: no GPU" in text and "p0, p1, p2" in text
-    )
-    assert (
-        prove.render_proof_screen([REPORT], evidence, Screen(80), verbose=True).count(
-            "no GPU in this machine"
-        )
-        == 20
-    )
+    assert text.count("no GPU in this machine") == 1 and "? 20 absent: no GPU" in text and "p0, p1, p2" in text
+    assert prove.render_proof_screen([REPORT], evidence, Screen(80), verbose=True).count("no GPU in this machine") == 20
 
 
 def test_what_we_have_executed_counts_for_its_kind_of_device_only():

@@ -12,7 +12,7 @@ from gpuready.prove.session import ProofSession, default_job_count
 from tests.prove.scripts import GOOD, PYTHON, row
 from tests.prove.test_ground import facts
 
-NAP = "def act(p):\n    import time\n    time.sleep(0.6)\n    p.number('begun', __import__('time').time())\n    p.number('x', 1, 'equal', 1)\n"
+NAP = "def run_proof(p):\n    import time\n    time.sleep(0.6)\n    p.record_number('begun', __import__('time').time())\n    p.record_number('x', 1, 'equal', 1)\n"
 
 
 def session(known, **options):
@@ -22,15 +22,13 @@ def session(known, **options):
 def test_all_run_and_come_back_in_order_and_each_is_told_once(tmp_path):
     told = []
     rows = [row(tmp_path, GOOD, name) for name in ("one", "two", "three")]
-    found = session(
-        facts(), jobs=2, tell=lambda proof, done, count: told.append((proof.name, done, count))
-    ).run(rows)
+    found = session(facts(), jobs=2, tell=lambda proof, done, count: told.append((proof.name, done, count))).run(rows)
     assert [p.name for p in found] == ["one", "two", "three"] and all(p.verdict == "passed" for p in found)
     assert sorted(done for _, done, _ in told) == [1, 2, 3] and {count for *_, count in told} == {3}
 
 
 def test_a_broken_one_does_not_stop_the_others(tmp_path):
-    crash = "def act(p):\n    import ctypes\n    ctypes.string_at(0)\n"
+    crash = "def run_proof(p):\n    import ctypes\n    ctypes.string_at(0)\n"
     rows = [row(tmp_path, crash, "bad"), row(tmp_path, GOOD, "good")]
     assert [p.verdict for p in session(facts()).run(rows)] == ["crashed", "passed"]
 
@@ -71,7 +69,7 @@ def test_after_a_hang_on_a_gpu_the_gpu_is_proved_again(tmp_path):
     rows = [
         row(
             tmp_path,
-            "def act(p):\n    import time\n    time.sleep(300)\n",
+            "def run_proof(p):\n    import time\n    time.sleep(300)\n",
             "endless",
             device="cuda",
             deadline=1.0,
@@ -83,8 +81,8 @@ def test_after_a_hang_on_a_gpu_the_gpu_is_proved_again(tmp_path):
 
 
 def test_an_error_of_cuda_too_has_the_gpu_proved_again_and_another_error_has_not(tmp_path):
-    cuda = "def act(p):\n    raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
-    other = "def act(p):\n    raise RuntimeError('no such file')\n"
+    cuda = "def run_proof(p):\n    raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
+    other = "def run_proof(p):\n    raise RuntimeError('no such file')\n"
     rows = [row(tmp_path, cuda, "stray", device="cuda"), row(tmp_path, other, "other", device="cuda")]
     found = session(facts()).run(rows)
     assert sorted(p.name for p in found) == ["cuda, after stray", "other", "stray"]
@@ -95,11 +93,11 @@ def test_an_interruption_leaves_nothing(tmp_path):
         raise KeyboardInterrupt
 
     one = session(facts(), jobs=2, tell=stop)
-    body = "def act(p):\n    import time\n    time.sleep(300)\n"
+    body = "def run_proof(p):\n    import time\n    time.sleep(300)\n"
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         one.run([row(tmp_path, GOOD, "quick"), row(tmp_path, body, "slow")])
-    assert all(process.over for _, running in one.running for process in running.processes)
+    assert all(process.has_ended for _, running in one.running for process in running.processes)
     assert time.monotonic() - begun < 60
 
 

@@ -52,16 +52,13 @@ H100 = facts(
     net__interface="eth0",
     net__ib=(),
 ).with_facts(
-    Fact("driver.version", "550.144.03", "/sys/module/nvidia/version"),
-    Fact("torch.cuda", "13.0", "torch/version.py"),
+    Fact("driver.version", "550.144.03", "/sys/module/nvidia/version"), Fact("torch.cuda", "13.0", "torch/version.py")
 )
 
 
 def holding(*families: tuple[str, int, tuple[str, ...]]) -> tuple[PassedRule, ...]:
     """So many rules of each family that hold, with what they read."""
-    return tuple(
-        PassedRule(f"{letters}{500 + i}", reads) for letters, count, reads in families for i in range(count)
-    )
+    return tuple(PassedRule(f"{letters}{500 + i}", reads) for letters, count, reads in families for i in range(count))
 
 
 def old_driver() -> Report:
@@ -83,9 +80,7 @@ def old_driver() -> Report:
         "warning",
         "/dev/shm is smaller than data loaders and NCCL need",
         found=(Fact("system.shm", 64 << 20, "statvfs /dev/shm"),),
-        needs=(
-            Requirement("system.shm", ">=1GiB", level="recommended", cite="PyTorch, torch.multiprocessing"),
-        ),
+        needs=(Requirement("system.shm", ">=1GiB", level="recommended", cite="PyTorch, torch.multiprocessing"),),
         so="workers die with a bus error",
         fix=(
             FixStep(
@@ -237,9 +232,7 @@ def hostile() -> Report:
     path = "/opt/" + "deep/" * 40 + "version.py"
     bad = Fact("gpu.name", (HOSTILE, endless), HOSTILE)
     known = facts(HOSTILE, gpu__count=2, gpu__name=(HOSTILE, endless), os__pretty=endless).with_facts(
-        Fact("package.torch", HOSTILE, path),
-        Fact("python.version", "日本語" * 30),
-        Fact("system.shm", "lots"),
+        Fact("package.torch", HOSTILE, path), Fact("python.version", "日本語" * 30), Fact("system.shm", "lots")
     )
     finding = Finding(
         "GPU002",
@@ -248,10 +241,7 @@ def hostile() -> Report:
         found=(bad, Fact(endless, 10**400, path), Fact("a.b", {"k": ((HOSTILE,),)}, HOSTILE)),
         needs=(Requirement(HOSTILE, f">={HOSTILE}", when=HOSTILE, cite=path),),
         so="日本語" * 60,
-        fix=(
-            FixStep(HOSTILE, run=("sh", "-c", HOSTILE, endless), note=endless),
-            FixStep(endless, note=HOSTILE),
-        ),
+        fix=(FixStep(HOSTILE, run=("sh", "-c", HOSTILE, endless), note=endless), FixStep(endless, note=HOSTILE)),
     )
     return Report(
         Contract(HOSTILE, endless, variant=HOSTILE, says=HOSTILE),
@@ -266,6 +256,5 @@ def hostile() -> Report:
 
 
 REPORTS = {
-    build.__name__: build()
-    for build in (old_driver, clear_h200, proven, no_gpu, undecided, ignored, stated, hostile)
+    build.__name__: build() for build in (old_driver, clear_h200, proven, no_gpu, undecided, ignored, stated, hostile)
 }

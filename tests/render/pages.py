@@ -45,9 +45,7 @@ EIGHT = {
 def eight() -> Any:
     """The example of the design, with NUMA nodes, switches, a GPU that is lost, and InfiniBand."""
     one = REPORTS["old_driver"]
-    return one.replace(
-        facts=one.facts.with_facts(*(Fact(key, value, "test") for key, value in EIGHT.items()))
-    )
+    return one.replace(facts=one.facts.with_facts(*(Fact(key, value, "test") for key, value in EIGHT.items())))
 
 
 def evidence() -> ProofRecord:
@@ -77,24 +75,13 @@ def benched() -> BenchResult:
             (680e12, 800e12),
             passes=(740e12, 742e12),
         ),
-        BenchMeasure(
-            "memory-copy", "slow", "GPU 0", 1.4e12, "B/s", 3.35e12, 0.42, (2.6e12, 3.1e12), cite="data sheet"
-        ),
+        BenchMeasure("memory-copy", "slow", "GPU 0", 1.4e12, "B/s", 3.35e12, 0.42, (2.6e12, 3.1e12), cite="data sheet"),
         BenchMeasure("launch", "measured", "GPU 0", 4.1e-6, "s"),
         BenchMeasure("nccl", "absent", why="one GPU"),
     )
-    slow = Finding(
-        "GPU021", "error", "the GPU is slower than others of its kind", so="every job takes longer"
-    )
+    slow = Finding("GPU021", "error", "the GPU is slower than others of its kind", so="every job takes longer")
     judged = REPORTS["clear_h200"].replace(findings=(slow,))
-    return BenchResult(
-        "gpu-07",
-        "/opt/env/bin/python",
-        judged,
-        rows,
-        {"torch": "2.12.1"},
-        made="2026-11-15T20:00:00Z",
-    )
+    return BenchResult("gpu-07", "/opt/env/bin/python", judged, rows, {"torch": "2.12.1"}, made="2026-11-15T20:00:00Z")
 
 
 def whole() -> dict[str, Any]:
@@ -127,31 +114,18 @@ def many(count: int) -> FleetReport:
     """A fleet of any size as its report tells it: folded sets, one figure of every node."""
     half = count // 2
     drift = Drift(
-        "driver",
-        "driver.version",
-        "580.1",
-        (NodeGroup("550.1", f"n[00001-{half // 10:05d}]", half // 10),),
-        count,
+        "driver", "driver.version", "580.1", (NodeGroup("550.1", f"n[00001-{half // 10:05d}]", half // 10),), count
     )
     figures = {"matmul-bf16": {f"n{n:05d}": (700.0 + n % 17,) for n in range(1, half + 1)}}
     sets = {"answered": f"n[00001-{half:05d}]", "dead": f"n[{half + 1:05d}-{count:05d}]"}
     return FleetReport(
-        "check",
-        "ssh",
-        count,
-        states=sets,
-        verdicts={"clear": sets["answered"]},
-        drift=(drift,),
-        figures=figures,
+        "check", "ssh", count, states=sets, verdicts={"clear": sets["answered"]}, drift=(drift,), figures=figures
     )
 
 
 def of_fleet(found: FleetReport) -> dict[str, Any]:
     return json.loads(
-        json.dumps(
-            report.report_document_fields(ReportDocument(fleet=found, made="2026-11-15T20:01:00Z")),
-            default=str,
-        )
+        json.dumps(report.report_document_fields(ReportDocument(fleet=found, made="2026-11-15T20:01:00Z")), default=str)
     )
 
 

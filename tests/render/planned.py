@@ -25,11 +25,7 @@ UNRESOLVED = Plan(
 
 def run(*words, cwd=None, **more):
     plain = {k: v for k, v in os.environ.items() if not k.startswith(("UV_", "PIP_"))}
-    nobody = {
-        "XDG_CONFIG_HOME": "/nonexistent",
-        "XDG_CONFIG_DIRS": "/nonexistent",
-        "PIP_CONFIG_FILE": os.devnull,
-    }
+    nobody = {"XDG_CONFIG_HOME": "/nonexistent", "XDG_CONFIG_DIRS": "/nonexistent", "PIP_CONFIG_FILE": os.devnull}
     env = plain | {"UV_PYTHON_DOWNLOADS": "never"} | nobody | more
     return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=120)
 

@@ -26,17 +26,7 @@ def test_requirements_are_taken_by_uv(plan, tmp_path):
     (tmp_path / "requirements.txt").write_text(files.render_plan_file(plan, "requirements"))
     assert run(uv(), "venv", "--python", sys.executable, ".venv", cwd=tmp_path).returncode == 0
     flags = ("--index-strategy", "unsafe-best-match", "--python", ".venv", "--no-cache")
-    ran = run(
-        uv(),
-        "pip",
-        "install",
-        "--dry-run",
-        "--require-hashes",
-        *flags,
-        "-r",
-        "requirements.txt",
-        cwd=tmp_path,
-    )
+    ran = run(uv(), "pip", "install", "--dry-run", "--require-hashes", *flags, "-r", "requirements.txt", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     for line in ("torch==2.13.0+cu126", "framework==5.22.0", "helper-kit==1.4.2"):
         assert f"+ {line}" in ran.stderr
@@ -44,17 +34,7 @@ def test_requirements_are_taken_by_uv(plan, tmp_path):
 
 def test_requirements_are_taken_by_pip(plan, tmp_path):
     (tmp_path / "requirements.txt").write_text(files.render_plan_file(plan, "requirements"))
-    pip = (
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--dry-run",
-        "--require-hashes",
-        "--target",
-        "t",
-        "--no-cache-dir",
-    )
+    pip = (sys.executable, "-m", "pip", "install", "--dry-run", "--require-hashes", "--target", "t", "--no-cache-dir")
     ran = run(*pip, "-r", "requirements.txt", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "Would install" in ran.stdout and "torch-2.13.0+cu126" in ran.stdout
@@ -62,25 +42,14 @@ def test_requirements_are_taken_by_pip(plan, tmp_path):
 
 @pytest.mark.parametrize("reader", ["uv", "pip"])
 def test_another_file_under_the_same_name_is_refused(plan, tmp_path, reader):
-    forged = tuple(
-        row.replace(hashes=("sha256:" + "f" * 64,)) if row.name == "torch" else row for row in plan.lock
-    )
-    (tmp_path / "requirements.txt").write_text(
-        files.render_plan_file(plan.replace(lock=forged), "requirements")
-    )
+    forged = tuple(row.replace(hashes=("sha256:" + "f" * 64,)) if row.name == "torch" else row for row in plan.lock)
+    (tmp_path / "requirements.txt").write_text(files.render_plan_file(plan.replace(lock=forged), "requirements"))
     if reader == "pip":
         pip = (sys.executable, "-m", "pip", "install", "--dry-run", "--target", "t", "--no-cache-dir")
         ran = run(*pip, "--require-hashes", "-r", "requirements.txt", cwd=tmp_path)
     else:
         run(uv(), "venv", "--python", sys.executable, ".venv", cwd=tmp_path)
-        flags = (
-            "--index-strategy",
-            "unsafe-best-match",
-            "--python",
-            ".venv",
-            "--no-cache",
-            "--require-hashes",
-        )
+        flags = ("--index-strategy", "unsafe-best-match", "--python", ".venv", "--no-cache", "--require-hashes")
         ran = run(uv(), "pip", "install", *flags, "-r", "requirements.txt", cwd=tmp_path)
     assert ran.returncode != 0 and "hash" in (ran.stdout + ran.stderr).lower()
 
@@ -88,9 +57,7 @@ def test_another_file_under_the_same_name_is_refused(plan, tmp_path, reader):
 def test_what_comes_from_no_index_is_said_and_not_listed(plan):
     rows = (*plan.lock, LockedPackage("roll", "0.3.0", origin="/src/it's roll"))
     text = files.render_plan_file(plan.replace(lock=rows), "requirements")
-    assert (
-        not re.search(r"^roll", text, re.M) and "#   uv pip install --no-deps '/src/it'\"'\"'s roll'" in text
-    )
+    assert not re.search(r"^roll", text, re.M) and "#   uv pip install --no-deps '/src/it'\"'\"'s roll'" in text
 
 
 # -- the project ----------------------------------------------------------------------------------------
@@ -138,9 +105,7 @@ def test_the_conda_file_is_yaml_whose_pip_section_is_taken_as_conda_hands_it_ove
     assert f"python={PYTHON}" in data["dependencies"]
     assert data["variables"] == plan.variables
     [pip] = [row["pip"] for row in data["dependencies"] if isinstance(row, dict)]
-    (tmp_path / "condaenv.txt").write_text(
-        "\n".join(pip) + "\n"
-    )  # conda writes these lines to a file for pip
+    (tmp_path / "condaenv.txt").write_text("\n".join(pip) + "\n")  # conda writes these lines to a file for pip
     words = (sys.executable, "-m", "pip", "install", "--dry-run", "--target", "t", "--no-cache-dir")
     ran = run(*words, "-r", "condaenv.txt", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr

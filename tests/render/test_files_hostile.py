@@ -24,9 +24,7 @@ else:
 EVIL = ("'; touch owned; '", '"; touch owned; "', "$(touch owned)", "`touch owned`", "a\nRUN touch owned", "GPUREADY_END\n",
         "a b", "#", "\\", "'", '"', "$HOME", "\x1b[2J", "\u202e", "-r /etc/passwd", "--index-url=http://evil", "a: b",
         "{{ x }}", "é", "\u2028", "\x85", "\x00", "a==1\nb==2", "*", "~", "!ls", "%s", "\ud800")  # fmt: skip
-text = st.one_of(
-    st.sampled_from(EVIL), st.text(max_size=12), st.sampled_from(EVIL).map(lambda x: f"torch{x}")
-)
+text = st.one_of(st.sampled_from(EVIL), st.text(max_size=12), st.sampled_from(EVIL).map(lambda x: f"torch{x}"))
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -89,9 +87,7 @@ def test_values_of_variables(value):
 @quick
 @given(text, text)
 def test_words_of_steps_reach_bash_as_they_are(word, does):
-    one = plan(
-        steps=(FixStep(does, ("printf", "%s", word), "ask"),), options={"fix": True}, lock=(), resolved=""
-    )
+    one = plan(steps=(FixStep(does, ("printf", "%s", word), "ask"),), options={"fix": True}, lock=(), resolved="")
     found = written(one, "shell")
     assume(found is not None)
     assert subprocess.run(["bash", "-n"], input=found.encode(), check=False).returncode == 0
@@ -123,10 +119,7 @@ def _bare(found: str) -> list[str]:
 def test_addresses_origins_and_images(address):
     for fields in (
         {"indexes": {"pypi": address}},
-        {
-            "indexes": {"cu126": address},
-            "lock": (LockedPackage("torch", "1", ("sha256:" + "a" * 64,), "cu126"),),
-        },
+        {"indexes": {"cu126": address}, "lock": (LockedPackage("torch", "1", ("sha256:" + "a" * 64,), "cu126"),)},
         {"image": address},
         {
             "lock": (
@@ -150,9 +143,7 @@ def test_addresses_origins_and_images(address):
                 yaml.safe_load(found)
 
 
-@pytest.mark.parametrize(
-    "address", ["https://me:secret@host/simple", "ftp://host", "https://host/a b", "host"]
-)
+@pytest.mark.parametrize("address", ["https://me:secret@host/simple", "ftp://host", "https://host/a b", "host"])
 def test_an_address_that_no_file_should_hold(address):
     with pytest.raises(ValueError, match="address of an index"):
         files.render_plan_file(plan(indexes={"pypi": address}), "requirements")

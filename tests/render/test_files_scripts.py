@@ -52,9 +52,7 @@ def test_the_requirements_inside_a_dockerfile_are_the_requirements(plan):
 
 def test_no_line_of_a_dockerfile_is_longer_than_docker_reads(plan):
     many = tuple("sha256:" + hashlib.sha256(str(i).encode()).hexdigest() for i in range(2000))
-    text = files.render_plan_file(
-        plan.replace(lock=(plan.lock[0].replace(hashes=many), *plan.lock[1:])), "dockerfile"
-    )
+    text = files.render_plan_file(plan.replace(lock=(plan.lock[0].replace(hashes=many), *plan.lock[1:])), "dockerfile")
     assert max(map(len, text.splitlines())) < 65535
 
 
@@ -64,9 +62,7 @@ def test_a_framework_s_own_image_is_not_built_anew():
     text = files.render_plan_file(roll, "dockerfile")
     steps = parsed(text)
     assert ("FROM", "host/roll:1") in steps and not any("apt-get" in rest for _, rest in steps)
-    assert "--gpus all --shm-size=10gb" in text and any(
-        "--no-deps -e /workspace/roll" in rest for _, rest in steps
-    )
+    assert "--gpus all --shm-size=10gb" in text and any("--no-deps -e /workspace/roll" in rest for _, rest in steps)
 
 
 def test_kernels_are_built_after_torch_by_their_own_steps(plan):
@@ -76,14 +72,9 @@ def test_kernels_are_built_after_torch_by_their_own_steps(plan):
     runs = [rest for name, rest in parsed(files.render_plan_file(built, "dockerfile")) if name == "RUN"]
     [layer] = [words for words in runs if "--require-hashes" in words]
     before, after = layer.split(" && ")[:2]
-    assert (
-        "flash-attn==" not in before
-        and "env MAX_JOBS=4 uv pip install --python /opt/venv/bin/python" in after
-    )
+    assert "flash-attn==" not in before and "env MAX_JOBS=4 uv pip install --python /opt/venv/bin/python" in after
     assert not re.search(r"^flash-attn==", files.render_plan_file(built, "requirements"), re.M)
-    assert 'env MAX_JOBS=4 uv pip install --python "$PYTHON" --no-build' in files.render_plan_file(
-        built, "shell"
-    )
+    assert 'env MAX_JOBS=4 uv pip install --python "$PYTHON" --no-build' in files.render_plan_file(built, "shell")
 
 
 def test_the_slurm_head(plan, tmp_path):
@@ -91,11 +82,7 @@ def test_the_slurm_head(plan, tmp_path):
     assert is_shell(text) and text.startswith("#!/bin/bash\n#SBATCH ")
     asked = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", text, re.M))
     assert asked["gpus-per-node"] == "8" and asked["cpus-per-task"] == "96" and asked["mem"] == "972G"
-    assert (
-        "module load" not in text
-        and "export TOKENIZERS_PARALLELISM=false" in text
-        and "unset FORCE_CUDA" in text
-    )
+    assert "module load" not in text and "export TOKENIZERS_PARALLELISM=false" in text and "unset FORCE_CUDA" in text
     # Run for real, with Slurm's own programs played by two scripts.
     for name, body in (("srun", 'printf "%s\\n" "$@" "ODD=$ODD"'), ("scontrol", "echo node-1")):
         tool = tmp_path / name
@@ -129,9 +116,7 @@ def test_the_script_makes_the_environment_and_can_run_again(plan, tmp_path):
     python = tmp_path / "an environment" / "bin" / "python"
     said = run(str(python), "-c", "import torch, framework; print(torch.VERSION, framework.VERSION)")
     assert said.stdout.split() == ["2.13.0+cu126", "5.22.0"]
-    sourced = run(
-        "bash", "-c", f'source {shlex.quote(str(python.parent.parent / "variables.sh"))}; printf %s "$ODD"'
-    )
+    sourced = run("bash", "-c", f'source {shlex.quote(str(python.parent.parent / "variables.sh"))}; printf %s "$ODD"')
     assert sourced.stdout == plan.variables["ODD"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["an environment", "make.sh"]
 
@@ -139,11 +124,7 @@ def test_the_script_makes_the_environment_and_can_run_again(plan, tmp_path):
 def test_the_script_stops_where_a_hash_differs(plan, tmp_path):
     forged = tuple(row.replace(hashes=("sha256:" + "f" * 64,)) for row in plan.lock)
     (tmp_path / "make.sh").write_text(files.render_plan_file(plan.replace(lock=forged), "shell"))
-    more = {
-        "PATH": f"{Path(uv()).parent}:{os.environ['PATH']}",
-        "UV_NO_CACHE": "1",
-        "UV_PYTHON": sys.executable,
-    }
+    more = {"PATH": f"{Path(uv()).parent}:{os.environ['PATH']}", "UV_NO_CACHE": "1", "UV_PYTHON": sys.executable}
     ran = run("bash", "make.sh", cwd=tmp_path, **more)
     assert ran.returncode != 0 and "done" not in ran.stdout
 
@@ -151,12 +132,7 @@ def test_the_script_stops_where_a_hash_differs(plan, tmp_path):
 def test_a_script_that_mends_is_its_steps(plan):
     steps = (
         FixStep("remove it", ("uv", "pip", "uninstall", "roll"), "ask"),
-        FixStep(
-            "install driver 580",
-            ("sudo", "apt-get", "install", "nvidia-driver-580"),
-            "manual",
-            note="needs root",
-        ),
+        FixStep("install driver 580", ("sudo", "apt-get", "install", "nvidia-driver-580"), "manual", note="needs root"),
     )
     text = files.render_plan_file(plan.replace(steps=steps, lock=(), options={"fix": True}), "shell")
     assert is_shell(text) and "\nuv pip uninstall roll\n" in text
@@ -173,9 +149,7 @@ def test_shellcheck(plan, form):
     assert ran.returncode == 0, ran.stdout
 
 
-@pytest.mark.skipif(
-    HADOLINT is None, reason="hadolint is not here: tests/render/dockerfiles.py reads the same files"
-)
+@pytest.mark.skipif(HADOLINT is None, reason="hadolint is not here: tests/render/dockerfiles.py reads the same files")
 @pytest.mark.parametrize("resolved", [True, False])
 def test_hadolint(plan, resolved):
     text = files.render_plan_file(plan.replace(variables={}) if resolved else UNRESOLVED, "dockerfile")

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import NOT_STATED, Fact, Finding, FixStep, Requirement
-from gpuready.render.finding import (
-    describe_safety,
-    format_finding,
-    format_need_value,
-    lowercase_opener,
-    wrap_command,
-)
+from gpuready.render.finding import describe_safety, format_finding, format_need_value, lowercase_opener, wrap_command
 from gpuready.render.layout import Screen
 
 
@@ -77,9 +71,7 @@ def test_found_and_needs_share_their_columns():
 
 
 def test_a_need_says_when_it_applies():
-    assert shown(needs=(Requirement("a.b", "true", when="wants=fp8", cite="doc"),))[1].endswith(
-        "doc; when wants=fp8"
-    )
+    assert shown(needs=(Requirement("a.b", "true", when="wants=fp8", cite="doc"),))[1].endswith("doc; when wants=fp8")
     alone = shown(needs=(Requirement("a.b", "true", when="wants=fp8|fp4,gpus>1"),))[1]
     assert alone.endswith("  when wants=fp8 or fp4, gpus>1")
 
@@ -95,9 +87,7 @@ def test_long_text_wraps_under_itself():
 
 
 def test_a_long_note_does_not_squeeze_the_step():
-    lines = shown(
-        fix=(FixStep("install the driver", note="needs root, a reboot and the consent of all the others"),)
-    )
+    lines = shown(fix=(FixStep("install the driver", note="needs root, a reboot and the consent of all the others"),))
     assert lines[1].startswith("    fix  install the driver") and lines[2].endswith("all the others")
 
 
@@ -108,15 +98,7 @@ def test_a_long_source_keeps_its_end():
 
 
 def test_a_command_can_be_copied():
-    words = (
-        "pip",
-        "install",
-        "--index-url",
-        "https://example.org/cu126",
-        "torch==2.12.1",
-        "it's; rm -rf",
-        "",
-    )
+    words = ("pip", "install", "--index-url", "https://example.org/cu126", "torch==2.12.1", "it's; rm -rf", "")
     lines = wrap_command(words, Screen(60), 9)
     assert lines[0].startswith("  $ pip install")
     assert all(line.endswith(" \\") for line in lines[:-1]) and all(len(line) <= 51 for line in lines)

@@ -95,15 +95,9 @@ def test_the_example_of_the_design():
         "  gpuready explain DRV003    the long story",
     ):
         assert line in lines, line
-    assert any(
-        line.startswith("    fix  install torch 2.12.1") and line.endswith("asks first") for line in lines
-    )
-    assert any(
-        line.startswith("     or  install driver 580") and line.endswith("needs root") for line in lines
-    )
-    assert any(
-        line.startswith("not ready: 1 error, 1 warning, 39 rules hold, 0 undecided ") for line in lines
-    )
+    assert any(line.startswith("    fix  install torch 2.12.1") and line.endswith("asks first") for line in lines)
+    assert any(line.startswith("     or  install driver 580") and line.endswith("needs root") for line in lines)
+    assert any(line.startswith("not ready: 1 error, 1 warning, 39 rules hold, 0 undecided ") for line in lines)
 
 
 def test_the_screen_names_only_commands_that_exist():

@@ -99,8 +99,7 @@ def test_it_is_well_formed_and_has_every_part(page):
 def test_nothing_is_loaded_from_anywhere(page):
     assert all(address.startswith("#") for address in parsed(page).addresses)
     assert not re.search(
-        r"@import|url\(|fetch\(|XMLHttpRequest|WebSocket|sendBeacon|import\(",
-        page.partition('id="document"')[0],
+        r"@import|url\(|fetch\(|XMLHttpRequest|WebSocket|sendBeacon|import\(", page.partition('id="document"')[0]
     )
     assert "style=" not in page.partition('id="document"')[0], "the policy forbids it"
     assert not re.search(r"\son[a-z]+=", re.sub(r"<script.*?</script>", "", page, flags=re.S))
@@ -115,11 +114,7 @@ def test_the_policy_allows_its_own_style_and_script_and_nothing_else(page):
     def digest(inside: str) -> str:
         return "'sha256-" + base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode() + "'"
 
-    assert (
-        rules["default-src"] == "'none'"
-        and rules["base-uri"] == "'none'"
-        and rules["form-action"] == "'none'"
-    )
+    assert rules["default-src"] == "'none'" and rules["base-uri"] == "'none'" and rules["form-action"] == "'none'"
     assert rules["style-src"] == digest(style) and rules["script-src"] == digest(script)
 
 
@@ -133,9 +128,7 @@ def test_the_document_inside_is_the_json_of_the_command(page, document):
 def test_the_words_are_those_of_the_terminal(name):
     report = REPORTS[name]
     shown = words(html.render_report_page(one_report(name)))
-    assert (
-        check_report.verdict_words(report) in shown and ", ".join(check_report.count_phrases(report)) in shown
-    )
+    assert check_report.verdict_words(report) in shown and ", ".join(check_report.count_phrases(report)) in shown
     for _, family, says, count in check_report.build_family_rows(
         report_document.parse_check_report(one_report(name)["reports"][0])
     ):
@@ -184,9 +177,7 @@ def test_a_document_that_is_read_back_says_the_same(document):
     from gpuready.render import report
 
     again = json.loads(
-        json.dumps(
-            report.report_document_fields(report_document.parse_report_document(document)), default=str
-        )
+        json.dumps(report.report_document_fields(report_document.parse_report_document(document)), default=str)
     )
     assert again == document
 
@@ -200,9 +191,7 @@ def test_nothing_undefined_passes():
 
 def test_what_deceives_a_reader_is_written_out():
     shown = words(html.render_report_page(one_report("hostile")))
-    assert (
-        "\x1b" not in shown and "\u202e" not in shown and "\\x1b]0;owned\\x07" in shown and "\\u202e" in shown
-    )
+    assert "\x1b" not in shown and "\u202e" not in shown and "\\x1b]0;owned\\x07" in shown and "\\u202e" in shown
 
 
 BAD = [
@@ -215,24 +204,12 @@ BAD = [
     ({"reports": [{"contract": {"framework": 1, "version": "2"}}]}, "'framework' of a contract must be str"),
     ({"fit": 7}, "must be an object"),
     ({"fit": {"model": "m", "kind": "k", "job": [], "said": {}}}, "'job' of a fitted"),
-    (
-        {"fit": {"model": "m", "kind": "k", "job": {}, "said": {}, "stacks": {"a": {"b": "c"}}}},
-        "'stacks' of a fitted",
-    ),
+    ({"fit": {"model": "m", "kind": "k", "job": {}, "said": {}, "stacks": {"a": {"b": "c"}}}}, "'stacks' of a fitted"),
     ({"fleet": {"did": "check", "transport": "ssh", "nodes": "many"}}, "'nodes' of a fleetreport"),
     ({"fleet": {"did": "check", "transport": "ssh", "nodes": 1, "verdicts": {"clear": 3}}}, "'verdicts'"),
+    ({"bench": {"host": "h", "python": "p", "measures": [{"name": "m", "verdict": 3}]}}, "'verdict' of a measure"),
     (
-        {"bench": {"host": "h", "python": "p", "measures": [{"name": "m", "verdict": 3}]}},
-        "'verdict' of a measure",
-    ),
-    (
-        {
-            "proofs": {
-                "host": "h",
-                "python": "p",
-                "proofs": [{"name": "a", "verdict": "passed", "seconds": "long"}],
-            }
-        },
+        {"proofs": {"host": "h", "python": "p", "proofs": [{"name": "a", "verdict": "passed", "seconds": "long"}]}},
         "'seconds'",
     ),
 ]
@@ -252,11 +229,7 @@ def test_a_document_that_cannot_be_is_refused_in_one_sentence(document, says):
 
 
 def drawn(count: object, **more: object) -> dict | None:
-    known = {
-        "gpu.count": count,
-        "host.cpus": 8,
-        **{key.replace("__", "."): value for key, value in more.items()},
-    }
+    known = {"gpu.count": count, "host.cpus": 8, **{key.replace("__", "."): value for key, value in more.items()}}
     return topology.build_topology_view(Facts([Fact(key, value, "test") for key, value in known.items()]))
 
 
@@ -265,23 +238,18 @@ def drawn(count: object, **more: object) -> dict | None:
 def test_every_gpu_is_drawn_once_and_inside(count, nodes):
     numa = tuple(n % nodes if nodes else -1 for n in range(count))
     view = drawn(
-        count,
-        gpu__numa=numa,
-        gpu__nvlink=(18,) * count,
-        gpu__pcie=("5 x16",) * count,
-        gpu__pcie_max=("5 x16",) * count,
+        count, gpu__numa=numa, gpu__nvlink=(18,) * count, gpu__pcie=("5 x16",) * count, gpu__pcie_max=("5 x16",) * count
     )
     cards = [box for box in view["boxes"] if box["kind"] == "gpu"]
-    assert [
-        box["rows"][0]["whole"] for box in sorted(cards, key=lambda b: int(b["rows"][0]["whole"][4:]))
-    ] == [f"GPU {n}" for n in range(count)]
+    assert [box["rows"][0]["whole"] for box in sorted(cards, key=lambda b: int(b["rows"][0]["whole"][4:]))] == [
+        f"GPU {n}" for n in range(count)
+    ]
     for box in view["boxes"]:
         assert box["x"] >= 0 and box["x"] + box["w"] <= view["width"] + 0.01
         assert box["y"] + box["h"] <= view["height"]
     for a in cards:
         assert not any(
-            a is not b and abs(a["x"] - b["x"]) < a["w"] - 0.01 and abs(a["y"] - b["y"]) < a["h"]
-            for b in cards
+            a is not b and abs(a["x"] - b["x"]) < a["w"] - 0.01 and abs(a["y"] - b["y"]) < a["h"] for b in cards
         )
 
 
@@ -306,10 +274,7 @@ def test_lists_of_another_length_and_of_other_types_leave_cells_empty():
 def test_a_link_below_its_best_and_a_lost_gpu_are_said_in_words(page):
     shown = words(page)
     assert (
-        "PCIe 3 x8 of 5 x16" in shown
-        and "off the bus" in shown
-        and "NUMA node 1" in shown
-        and "4 NVSwitches" in shown
+        "PCIe 3 x8 of 5 x16" in shown and "off the bus" in shown and "NUMA node 1" in shown and "4 NVSwitches" in shown
     )
 
 
@@ -331,9 +296,7 @@ def test_a_thousand_nodes_stay_light(fleet):
     assert len(page.encode()) < 250_000
     assert len(found.elements) < 700, "a sign is no element of its own"
     shown = " ".join(found.said)
-    assert (
-        "n[00011-00016]" in shown and "550.54.15" in shown and "n00100" in shown and "n[00201-00204]" in shown
-    )
+    assert "n[00011-00016]" in shown and "550.54.15" in shown and "n00100" in shown and "n[00201-00204]" in shown
 
 
 def test_ten_thousand_nodes_too():
@@ -362,16 +325,13 @@ def test_folding_names_the_same_nodes(several):
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_fragment_is_well_formed_and_has_no_script(name):
-    for given in (
-        REPORTS[name],
-        json.loads(json.dumps(documents.report_json_fields(REPORTS[name]), default=str)),
-    ):
+    for given in (REPORTS[name], json.loads(json.dumps(documents.report_json_fields(REPORTS[name]), default=str))):
         found = parsed(html.render_report_fragment(given))
         assert not any(element.startswith(("script", "link", "meta")) for element in found.elements)
         assert check_report.verdict_words(REPORTS[name]) in " ".join(found.said)
 
 
 def test_a_page_shows_what_the_screen_shows(document):
-    assert check_report.render_check_screen(REPORTS["old_driver"], Screen()).splitlines()[0].split("  ")[
-        0
-    ].split(" on ")[0] in words(html.render_report_page(document))
+    assert check_report.render_check_screen(REPORTS["old_driver"], Screen()).splitlines()[0].split("  ")[0].split(
+        " on "
+    )[0] in words(html.render_report_page(document))

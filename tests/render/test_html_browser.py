@@ -56,10 +56,7 @@ def test_it_opens_from_disk_without_a_word_or_a_request(whole, document):
 def test_without_a_script_it_still_tells_everything(browser, files):
     seen = browser(viewport=SIZE, java_script_enabled=False).open((files / "whole.html").as_uri())
     assert seen.page.locator("text=the driver is older than the torch wheel needs").first.is_visible()
-    assert (
-        not seen.page.locator("#filter").is_visible()
-        and seen.page.locator("#facts-rows tr").first.is_visible()
-    )
+    assert not seen.page.locator("#filter").is_visible() and seen.page.locator("#facts-rows tr").first.is_visible()
     assert seen.left == [] and seen.errors == []
 
 
@@ -92,9 +89,7 @@ def test_the_first_tab_leads_past_the_head_and_every_control_is_reached(whole):
     reached = set()
     for _ in range(3 * wanted):
         page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate("() => [...document.querySelectorAll('*')].indexOf(document.activeElement)")
-        )
+        reached.add(page.evaluate("() => [...document.querySelectorAll('*')].indexOf(document.activeElement)"))
     assert len(reached) >= wanted
 
 
@@ -213,10 +208,7 @@ def test_a_thousand_nodes_are_found_drawn_and_pointed_at(fleet):
     page.locator("#node").fill("nobody")
     assert page.locator("#node-says").inner_text() == "no such node"
     page.locator("#column").select_option(label="driver.version")
-    drawn = {
-        one.get_attribute("class"): one.get_attribute("d").count("M")
-        for one in page.locator("#map path").all()
-    }
+    drawn = {one.get_attribute("class"): one.get_attribute("d").count("M") for one in page.locator("#map path").all()}
     assert drawn == {"node ok": 1018, "node differs": 6}
     page.locator("#map").hover(position={"x": 14 * 10 + 5, "y": 5})
     assert page.locator("#node-says").inner_text().startswith("n00011: ")

@@ -33,9 +33,7 @@ def test_there_are_sixty_and_more():
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[str(n) for n in range(len(ATTACKS))])
 def test_the_elements_are_the_same_whatever_the_texts_say(document, attack):
-    calm, hostile = (
-        html.render_report_page(pages.attacked(document, text)) for text in (harmless(attack), attack)
-    )
+    calm, hostile = (html.render_report_page(pages.attacked(document, text)) for text in (harmless(attack), attack))
     assert parsed(hostile).elements == parsed(calm).elements
     assert "evil.example" not in " ".join(parsed(hostile).addresses)
     inside = re.search(r'id="document">(.*?)</script>', hostile, re.S)[1]
@@ -46,8 +44,7 @@ def test_the_elements_are_the_same_whatever_the_texts_say(document, attack):
 def test_nodes_of_a_fleet_that_choose_their_names(attack):
     attack = attack.encode("utf-8", "backslashreplace").decode()
     calm, hostile = (
-        html.render_report_page(pages.of_fleet(pages.hostile_fleet(text)))
-        for text in (harmless(attack), attack)
+        html.render_report_page(pages.of_fleet(pages.hostile_fleet(text))) for text in (harmless(attack), attack)
     )
     assert parsed(hostile).elements == parsed(calm).elements
     nodes = json.loads(re.search(r'id="nodes">(.*?)</script>', hostile, re.S)[1])
@@ -57,7 +54,5 @@ def test_nodes_of_a_fleet_that_choose_their_names(attack):
 @pytest.mark.parametrize("attack", ATTACKS, ids=[str(n) for n in range(len(ATTACKS))])
 def test_a_fragment_of_a_notebook(attack):
     one = json.loads(json.dumps(documents.report_json_fields(REPORTS["old_driver"]), default=str))
-    calm, hostile = (
-        html.render_report_fragment(pages.poisoned(one, text)) for text in (harmless(attack), attack)
-    )
+    calm, hostile = (html.render_report_fragment(pages.poisoned(one, text)) for text in (harmless(attack), attack))
     assert parsed(hostile).elements == parsed(calm).elements

@@ -35,9 +35,7 @@ def test_a_report_survives_the_journey(name):
 
 def test_several_reports_come_under_the_worst_verdict():
     whole = read(
-        json_document.reports_json_fields(
-            [REPORTS["clear_h200"], REPORTS["old_driver"], REPORTS["undecided"]]
-        )
+        json_document.reports_json_fields([REPORTS["clear_h200"], REPORTS["old_driver"], REPORTS["undecided"]])
     )
     assert whole["verdict"] == "not-ready" and whole["exit"] == 1 and whole["schema"] == 1
     assert [r["verdict"] for r in whole["reports"]] == ["clear", "not-ready", "undecided"]

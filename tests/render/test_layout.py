@@ -12,9 +12,7 @@ WORDS = st.text(st.characters(categories=["L", "N", "P", "Zs"], exclude_characte
 ROOM = st.integers(1, 60)
 
 
-@pytest.mark.parametrize(
-    ("text", "width"), [("abc", 3), ("日本", 4), ("é", 1), ("", 0), ("✓", 1), ("ｆ", 2)]
-)
+@pytest.mark.parametrize(("text", "width"), [("abc", 3), ("日本", 4), ("é", 1), ("", 0), ("✓", 1), ("ｆ", 2)])
 def test_columns(text, width):
     assert display_width(text) == width
     assert display_width(pad_text(text, 9)) == 9
@@ -97,9 +95,7 @@ def test_a_table_too_wide_wraps_its_cells():
     assert len(rows[0]) > 1 and all(display_width(line) <= 30 for line in rows[0])
 
 
-@given(
-    st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=5), st.integers(40, 100), st.integers(0, 9)
-)
+@given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=5), st.integers(40, 100), st.integers(0, 9))
 def test_a_table_fits(rows, width, start):
     for row in Screen(width).format_table(rows, start, (4, 3)):
         for line in row:
@@ -107,12 +103,7 @@ def test_a_table_fits(rows, width, start):
 
 
 def test_marks_and_paint():
-    assert [Screen().status_mark(kind) for kind in ("ok", "error", "warning", "undecided")] == [
-        "✓",
-        "✗",
-        "!",
-        "?",
-    ]
+    assert [Screen().status_mark(kind) for kind in ("ok", "error", "warning", "undecided")] == ["✓", "✗", "!", "?"]
     plain = Screen(ascii=True)
     assert [plain.status_mark(kind).strip() for kind in ("ok", "error", "warning", "undecided")] == [
         "ok",

@@ -53,9 +53,7 @@ def test_a_page_without_signs_has_no_place_for_them():
 
 
 def test_the_index():
-    assert (
-        explain.render_rule_index([TOLD]) == "DRV001  error  The driver is older than the torch wheel needs\n"
-    )
+    assert explain.render_rule_index([TOLD]) == "DRV001  error  The driver is older than the torch wheel needs\n"
     assert explain.render_rule_index([]) == ""
 
 
@@ -128,10 +126,7 @@ def test_a_contract_whole():
 
 
 def test_an_empty_contract_is_its_name():
-    assert (
-        contract.render_contract_screen(Contract("demo", "1.0"), Screen(40))
-        == "demo 1.0".ljust(36) + "cuda\n"
-    )
+    assert contract.render_contract_screen(Contract("demo", "1.0"), Screen(40)) == "demo 1.0".ljust(36) + "cuda\n"
 
 
 def test_the_list_of_contracts():
@@ -145,13 +140,8 @@ def test_the_list_of_contracts():
 
 
 def test_rows_of_any_shape():
-    rows = [
-        {"framework": "demo", "version": "1.0", "variants": ("a", "b")},
-        {"framework": "other", "file": None},
-    ]
-    assert contract.format_row_table(rows) == (
-        "framework  version  variants  file\ndemo       1.0      a, b\nother\n"
-    )
+    rows = [{"framework": "demo", "version": "1.0", "variants": ("a", "b")}, {"framework": "other", "file": None}]
+    assert contract.format_row_table(rows) == ("framework  version  variants  file\ndemo       1.0      a, b\nother\n")
     assert contract.format_row_table([("a", 1), ("b",)]) == "a  1\nb\n"
     assert contract.format_row_table(["one", "two"]) == "one\ntwo\n"
     assert contract.format_row_table([]) == ""

@@ -38,20 +38,12 @@ VALUE = st.recursive(
     max_leaves=8,
 )
 GAP = st.sampled_from(["", "", NOT_STATED]) | TEXT
-FACT = st.builds(
-    Fact, st.sampled_from(KEYS.split()) | TEXT, VALUE, TEXT, st.sampled_from(["read", "run"]), GAP
-)
-CODE = st.sampled_from(["GPU", "DRV", "BLD", "PKG", "MEM", "CAP", "SYS", "NET", "FLT", "RUN"]).map(
-    lambda f: f + "001"
-)
+FACT = st.builds(Fact, st.sampled_from(KEYS.split()) | TEXT, VALUE, TEXT, st.sampled_from(["read", "run"]), GAP)
+CODE = st.sampled_from(["GPU", "DRV", "BLD", "PKG", "MEM", "CAP", "SYS", "NET", "FLT", "RUN"]).map(lambda f: f + "001")
 SEVERITY = st.sampled_from(["error", "warning", "info"])
 NEED = st.builds(Requirement, TEXT, TEXT, TEXT, TEXT, TEXT)
 STEP = st.builds(
-    FixStep,
-    TEXT,
-    st.lists(TEXT, max_size=4).map(tuple),
-    st.sampled_from(["safe", "ask", "manual"]),
-    note=TEXT,
+    FixStep, TEXT, st.lists(TEXT, max_size=4).map(tuple), st.sampled_from(["safe", "ask", "manual"]), note=TEXT
 )
 
 
@@ -61,15 +53,11 @@ def some(of: st.SearchStrategy) -> st.SearchStrategy:
 
 FINDING = st.builds(Finding, CODE, SEVERITY, TEXT, some(FACT), some(NEED), TEXT, some(STEP))
 UNDECIDED = st.builds(UndecidedRule, CODE, SEVERITY, TEXT, some(FACT))
-CONTRACT = st.builds(
-    Contract, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, some(TEXT), some(NEED), notes=some(TEXT)
-)
+CONTRACT = st.builds(Contract, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, some(TEXT), some(NEED), notes=some(TEXT))
 REPORT = st.builds(
     Report,
     CONTRACT,
-    st.builds(
-        Facts, st.lists(FACT, max_size=12), TEXT, st.sampled_from(["nothing looked for it", NOT_STATED])
-    ),
+    st.builds(Facts, st.lists(FACT, max_size=12), TEXT, st.sampled_from(["nothing looked for it", NOT_STATED])),
     some(FINDING),
     some(UNDECIDED),
     some(UNDECIDED),
@@ -90,10 +78,7 @@ def tame(shown: str, screen: Screen) -> None:
 @settings(max_examples=150, deadline=None)
 @given(REPORT, SCREEN, st.booleans())
 def test_any_report(report, screen, verbose):
-    tame(
-        check_report.render_check_screen(report, screen, elapsed=0.1, verbose=verbose, seconds={"nvml": 0.1}),
-        screen,
-    )
+    tame(check_report.render_check_screen(report, screen, elapsed=0.1, verbose=verbose, seconds={"nvml": 0.1}), screen)
     assert check_report.format_check_line(report)[:-1].isprintable()
 
 
@@ -104,9 +89,7 @@ def test_any_facts(known, screen):
 
 
 @settings(deadline=None)
-@given(
-    CONTRACT, st.lists(st.dictionaries(st.sampled_from("abc"), VALUE) | some(TEXT) | TEXT, max_size=4), SCREEN
-)
+@given(CONTRACT, st.lists(st.dictionaries(st.sampled_from("abc"), VALUE) | some(TEXT) | TEXT, max_size=4), SCREEN)
 def test_any_contract(contract, rows, screen):
     tame(contracts.render_contract_screen(contract, screen), screen)
     tame(contracts.format_row_table(rows, screen), screen)

@@ -28,10 +28,7 @@ def unknown(*keys: str) -> Facts:
         (facts(gpu__count=0, os__pretty="Debian 12"), "no GPU, Debian 12"),
         (unknown("gpu.count", "os.pretty"), "GPU unknown, OS unknown"),
         (Facts([], otherwise=NOT_STATED), ""),
-        (
-            facts(gpu__count=2, gpu__name=("Tesla V100", "NVIDIA GeForce RTX 4090"), os__pretty=None),
-            "V100, RTX 4090",
-        ),
+        (facts(gpu__count=2, gpu__name=("Tesla V100", "NVIDIA GeForce RTX 4090"), os__pretty=None), "V100, RTX 4090"),
         (facts(gpu__count=2, gpu__name=None, os__pretty=None), "2 GPUs"),
     ],
 )

@@ -134,8 +134,7 @@ def test_errors_come_before_warnings_before_information():
 
 
 @pytest.mark.parametrize(
-    ("elapsed", "verbose", "ends"),
-    [(None, False, "0 undecided"), (0.083, False, "0.1s"), (0.083, True, "83 ms")],
+    ("elapsed", "verbose", "ends"), [(None, False, "0 undecided"), (0.083, False, "0.1s"), (0.083, True, "83 ms")]
 )
 def test_the_time_may_be_absent(elapsed, verbose, ends):
     shown = screen(Report(DEMO, facts()), elapsed=elapsed, verbose=verbose)
@@ -192,6 +191,4 @@ def test_one_reason_for_many_rules_is_told_once():
     assert "27 rules cannot tell" in shown
     assert all(item.code in shown for item in many)
     other = UndecidedRule("SYS002", "error", "The disk is full", (Fact("disk.free", None, gap="denied"),))
-    assert "? SYS002 cannot tell whether the disk is full" in screen(
-        Report(DEMO, Facts([]), undecided=(*many, other))
-    )
+    assert "? SYS002 cannot tell whether the disk is full" in screen(Report(DEMO, Facts([]), undecided=(*many, other)))

@@ -49,15 +49,7 @@ REPORT = Report(
     judged=(PassedRule("PKG001", ("torch.build",)),),
     ignored=(IgnoredFinding(Finding("PKG002", "error", "missing"), "on purpose"),),
 )
-STORIES = {
-    "DRV001": {
-        "code": "DRV001",
-        "name": "driver-old",
-        "severity": "error",
-        "title": "Old.",
-        "text": "Story.",
-    },
-}
+STORIES = {"DRV001": {"code": "DRV001", "name": "driver-old", "severity": "error", "title": "Old.", "text": "Story."}}
 
 
 def test_sarif_has_every_finding_with_its_rule_and_place():

@@ -100,9 +100,7 @@ def test_a_value_in_words(fact, said):
     assert units.format_fact_value(fact) == said
 
 
-@pytest.mark.parametrize(
-    ("count", "said"), [(7 * 10**9, "7B"), (350_000_000, "350M"), (1.5, "1.5"), (12, "12")]
-)
+@pytest.mark.parametrize(("count", "said"), [(7 * 10**9, "7B"), (350_000_000, "350M"), (1.5, "1.5"), (12, "12")])
 def test_parameters(count, said):
     assert units.format_parameter_count(count) == said
 

@@ -15,15 +15,15 @@ import json, os, sys, time
 from gpuready import cluster, rollcall
 from gpuready.rollcall import hello
 begun = time.monotonic()
-r = cluster.discover(os.environ)
+r = cluster.discover_rendezvous(os.environ)
 more = json.loads(os.environ.get("MORE", "{}"))
 say = lambda said: print(said, file=sys.stderr)
 try:
-    a = rollcall.attend(r, hello.of(r, os.environ, **more), window=float(os.environ.get("WINDOW", "4")), token=os.environ.get("GPUREADY_TOKEN", ""),
+    a = rollcall.attend_rollcall(r, hello.make_hello(r, os.environ, **more), window=float(os.environ.get("WINDOW", "4")), token=os.environ.get("GPUREADY_TOKEN", ""),
                         allow_skew="SKEW" in os.environ, say=say)
     print(json.dumps({"go": True, "nodes": a.nodes, "notes": a.notes, "s": time.monotonic() - begun}))
     time.sleep(float(os.environ.get("STAY", "0")))
-except rollcall.Refused as no:
+except rollcall.RollcallRefused as no:
     print(json.dumps({"go": False, "said": str(no), "codes": [f.code for f in no.faults], "ranks": [f.ranks for f in no.faults], "s": time.monotonic() - begun}))
 """
 

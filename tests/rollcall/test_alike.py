@@ -20,14 +20,8 @@ from tests.rollcall.meeting import meet, refused, together
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (
-            {"versions": {"torch": "2.12.1"}},
-            ("the version of torch differs", "2.13.0 on rank 0, 2.12.1 on rank 1"),
-        ),
-        (
-            {"versions": {"torch": "2.13.0", "nccl": "2.27.3"}},
-            ("the version of nccl differs", "(not set) on rank 0"),
-        ),
+        ({"versions": {"torch": "2.12.1"}}, ("the version of torch differs", "2.13.0 on rank 0, 2.12.1 on rank 1")),
+        ({"versions": {"torch": "2.13.0", "nccl": "2.27.3"}}, ("the version of nccl differs", "(not set) on rank 0")),
         ({"device": "cuda"}, ("the type of device differs", "cpu on rank 0, cuda on rank 1")),
         ({"code": {"script": "abc"}}, ("the script differs",)),
     ],
@@ -73,14 +67,7 @@ def test_two_ranks_on_one_device():
     ranks = world(2)
     for one in ranks:
         one["MORE"] = json.dumps({"device": "cuda", "gpu": "GPU-1234"})
-    refused(
-        meet(*ranks),
-        "rank 0 (here, pid",
-        "and rank 1 (here, pid",
-        "are on one device",
-        "GPU-1234",
-        code="NET012",
-    )
+    refused(meet(*ranks), "rank 0 (here, pid", "and rank 1 (here, pid", "are on one device", "GPU-1234", code="NET012")
 
 
 @together
@@ -96,9 +83,7 @@ def test_a43_a_clock_that_is_wrong_is_only_noted():
 def test_a44_hosts_of_one_name():
     register = RankRegister(Rendezvous(0, 2, address="a", port=1))
     for rank in range(2):
-        register.add_hello(
-            Hello(rank, 2, 0, "node", 10 + rank, f"machine-{rank}", data=(f"10.0.0.{rank}", 1))
-        )
+        register.add_hello(Hello(rank, 2, 0, "node", 10 + rank, f"machine-{rank}", data=(f"10.0.0.{rank}", 1)))
     assert not register.broken and [name for _, name, _ in register.list_machines()] == [
         "node (10.0.0.0)",
         "node (10.0.0.1)",

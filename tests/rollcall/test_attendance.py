@@ -91,11 +91,7 @@ def test_the_first_to_come_wait_for_rank_0():
 @together
 def test_a18_a_missing_rank_is_named_on_every_rank():
     answers = meet(*world(3, WINDOW="2")[:2])
-    refused(
-        answers,
-        "2 of 3 ranks came within 2 s; missing: rank 2 (expected on node 0, local rank 2)",
-        code="NET016",
-    )
+    refused(answers, "2 of 3 ranks came within 2 s; missing: rank 2 (expected on node 0, local rank 2)", code="NET016")
     assert all(a["s"] < 2 + 5 for a in answers)
 
 
@@ -199,15 +195,9 @@ def test_a_rank_in_trouble_stops_all_at_once():
     ranks = world(3, WINDOW="30")
     ranks[2] |= {
         "MORE": json.dumps(
-            {
-                "trouble": "local rank 2 needs device 2, and 1 is visible",
-                "fix": "fewer",
-                "trouble_code": "NET012",
-            }
+            {"trouble": "local rank 2 needs device 2, and 1 is visible", "fix": "fewer", "trouble_code": "NET012"}
         )
     }
     answers = meet(*ranks)
-    refused(
-        answers, "rank 2 (here, pid", "cannot start: local rank 2 needs device 2", "fix: fewer", code="NET012"
-    )
+    refused(answers, "rank 2 (here, pid", "cannot start: local rank 2 needs device 2", "fix: fewer", code="NET012")
     assert all(a["s"] < 5 for a in answers)

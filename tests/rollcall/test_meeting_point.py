@@ -114,9 +114,7 @@ def test_a53_a_wrong_token():
     ranks = world(2, GPUREADY_TOKEN="right", WINDOW="3")
     assert all(a["go"] for a in meet(*ranks))
     answers = meet(ranks[0], ranks[1] | {"GPUREADY_TOKEN": "wrong"})
-    assert (
-        "does not take the token" in answers[1]["said"] and answers[0]["said"].count("has another token") == 1
-    )
+    assert "does not take the token" in answers[1]["said"] and answers[0]["said"].count("has another token") == 1
     assert "right" not in "".join(a["said"] for a in answers) and "wrong" not in answers[0]["said"]
 
 

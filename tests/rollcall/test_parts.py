@@ -33,9 +33,7 @@ def test_a_thousand_faults_are_a_short_text():
     register = RankRegister(Rendezvous(0, 2, address="a", port=1))
     for rank in range(1000):
         register.add_hello(Hello(rank, 3, 0, "node", rank))
-    assert len(register.list_faults()) == 9 and "992 faults more, of ranks 8-999" in str(
-        register.list_faults()[-1]
-    )
+    assert len(register.list_faults()) == 9 and "992 faults more, of ranks 8-999" in str(register.list_faults()[-1])
 
 
 def test_a41_small_pieces_pass_and_large_ones_do_not():
@@ -51,17 +49,12 @@ def test_a41_small_pieces_pass_and_large_ones_do_not():
     with made:
         stalling = threading.Thread(target=stall)
         stalling.start()
-        heard = {
-            0: trial_connections.run_trial_calls([(1, "127.0.0.1", made.getsockname()[1])]),
-            1: [[0, "", 0.1]],
-        }
+        heard = {0: trial_connections.run_trial_calls([(1, "127.0.0.1", made.getsockname()[1])]), 1: [[0, "", 0.1]]}
         stalling.join()
         kept[0].close()
     plan = {0: [(1, "10.0.0.2", 5)], 1: [(0, "10.0.0.1", 5)]}
     (found,) = trial_connections.find_link_faults(plan, heard, {0: "rank 0 (a)", 1: "rank 1 (b)"})
-    assert (
-        "64 B pass, 64 KiB stall" in found.says and "the other way works" in found.says and "MTU" in found.fix
-    )
+    assert "64 B pass, 64 KiB stall" in found.says and "the other way works" in found.says and "MTU" in found.fix
 
 
 def test_a42_a_slow_link_is_told_by_its_peers():
@@ -78,12 +71,9 @@ def test_a42_a_slow_link_is_told_by_its_peers():
     heard[2][0][2] = heard[1][1][2] = 0.004
     assert not trial_connections.find_slow_links(heard, names), "four times its peers is no reason to speak"
     assert (
-        "0.262 MB/s [NET019]"
-        in trial_connections.find_slow_links({0: [[1, "", slow]], 1: [[0, "", slow]]}, names)[0]
+        "0.262 MB/s [NET019]" in trial_connections.find_slow_links({0: [[1, "", slow]], 1: [[0, "", slow]]}, names)[0]
     )
-    assert not trial_connections.find_slow_links(
-        {0: [[1, "no route", 0.0]], 1: ["x", [0], [2, 3, "4"]]}, names
-    )
+    assert not trial_connections.find_slow_links({0: [[1, "no route", 0.0]], 1: ["x", [0], [2, 3, "4"]]}, names)
 
 
 def test_who_holds_a_port():

@@ -106,14 +106,7 @@ def test_a51_many_ranks_at_once(count):
     running.start()
     try:
         mine = Hello(
-            0,
-            count,
-            0,
-            "node-0",
-            1000,
-            "machine-0",
-            clock=time.time(),
-            versions={"torch": "2.13.0", "python": "3.11"},
+            0, count, 0, "node-0", 1000, "machine-0", clock=time.time(), versions={"torch": "2.13.0", "python": "3.11"}
         )
         found = rollcall.attend_rollcall(rendezvous, mine, window=30)
         running.join()
@@ -127,10 +120,8 @@ def test_a51_many_ranks_at_once(count):
 def test_a47_too_few_files_for_the_world():
     from gpuready.rollcall.server import ensure_file_limit
 
-    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); from gpuready.rollcall.server import room; print(room(1000))"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(SRC)}, capture_output=True, text=True
-    )
+    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); from gpuready.rollcall.server import ensure_file_limit; print(ensure_file_limit(1000))"
+    ran = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(SRC)}, capture_output=True, text=True)
     assert (
         "may open 64 files (at most 64), and 1000 ranks need 1128 [SYS006]" in ran.stdout
         and "ulimit -n 1128" in ran.stdout

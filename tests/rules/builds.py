@@ -8,10 +8,7 @@ BUILDS = {"job.wants": ("build",)}
 FORCE = {"name": "FORCE_CUDA", "access": "read", "cite": "extensions/cuda_extension.py:33"}
 EXT = {"name": "BUILD_EXT", "access": "read", "cite": "setup.py:16"}
 COLOSSAL = contract(
-    need("toolkit.version", ">=11.0"),
-    framework="colossalai",
-    distribution="colossalai",
-    variables=[FORCE, EXT],
+    need("toolkit.version", ">=11.0"), framework="colossalai", distribution="colossalai", variables=[FORCE, EXT]
 )
 OPEN = contract(framework="colossalai", distribution="colossalai", variables=[FORCE, EXT])
 """The same without a word on the toolkit."""

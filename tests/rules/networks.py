@@ -9,9 +9,4 @@ APART = {"job.wants": ("multi-node",)}
 
 
 def cards(count, name="NVIDIA H100 80GB HBM3", **more):
-    return H100 | {
-        "gpu.count": count,
-        "gpu.visible": tuple(range(count)),
-        "gpu.name": (name,) * count,
-        **more,
-    }
+    return H100 | {"gpu.count": count, "gpu.visible": tuple(range(count)), "gpu.name": (name,) * count, **more}

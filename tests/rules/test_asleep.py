@@ -28,16 +28,9 @@ def test_a_rule_whose_anchor_is_gone_has_nothing_to_say(code):
 
 
 @pytest.mark.parametrize("code", ANCHORED)
-@pytest.mark.parametrize(
-    "wants", [(), ("bf16", "fp8", "flash-attn", "build"), ("4bit", "multi-gpu", "multi-node")]
-)
+@pytest.mark.parametrize("wants", [(), ("bf16", "fp8", "flash-attn", "build"), ("4bit", "multi-gpu", "multi-node")])
 def test_nor_has_it_under_any_contract(code, wants):
-    stated = {
-        "job.wants": wants,
-        "job.parameters": 70_000_000_000,
-        "toolkit.version": "13.0",
-        "python.packages": 3,
-    }
+    stated = {"job.wants": wants, "job.parameters": 70_000_000_000, "toolkit.version": "13.0", "python.packages": 3}
     bare = stated | {
         "driver.version": None,
         "driver.error": None,
@@ -67,9 +60,7 @@ def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_sec
         for code in asleep
         for key in rules.required_facts(code)
     )
-    stated = Facts(
-        [Fact("job.wants", ("bf16",)), Fact("job.parameters", 7), Fact("contract.others", {"x": {}})]
-    )
+    stated = Facts([Fact("job.wants", ("bf16",)), Fact("job.parameters", 7), Fact("contract.others", {"x": {}})])
     assert {"CAP009", "MEM003", "PKG008"} <= {rule.CODE for rule in rules.applicable_rules(stated)}
 
 

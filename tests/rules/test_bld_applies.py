@@ -83,11 +83,7 @@ def test_an_imagined_machine_has_the_variables_that_are_stated_and_no_others():
     with pytest.raises(UnknownFactError):
         compilation.read_build_variable(Facts([]), "BUILD_EXT")
     keys = ("gpu.count", "gpu.visible", "gpu.name")
-    card = [
-        *(Fact(key, H100[key]) for key in keys),
-        Fact("gpu.capability", ("12.0",)),
-        Fact("job.wants", ("build",)),
-    ]
+    card = [*(Fact(key, H100[key]) for key in keys), Fact("gpu.capability", ("12.0",)), Fact("job.wants", ("build",))]
     tools = [Fact("toolkit.version", "12.4"), Fact("torch.arch", ("sm_90", "sm_120"))]
     imagined = Facts([*card, *tools], "rtx5090", NOT_STATED)
     assert isinstance(outcome(rules.load_rule("BLD004"), imagined, contract()), Finding)
@@ -109,14 +105,8 @@ def test_another_toolkit_is_one_with_a_compiler_and_of_the_right_major():
         {"path": "/c", "version": "12.4", "nvcc": "/c/bin/nvcc"},
     )
     known = facts(H100 | {"toolkit.others": rows, "toolkit.path": "/usr/local/cuda-12.8"})
-    assert (
-        compilation.find_other_toolkit(known) == "/b"
-        and compilation.find_other_toolkit(known, "12.6") == "/c"
-    )
-    assert (
-        compilation.find_other_toolkit(known, "13.0") is None
-        and compilation.find_other_toolkit(facts({})) is None
-    )
+    assert compilation.find_other_toolkit(known) == "/b" and compilation.find_other_toolkit(known, "12.6") == "/c"
+    assert compilation.find_other_toolkit(known, "13.0") is None and compilation.find_other_toolkit(facts({})) is None
 
 
 def test_needs_are_cited():

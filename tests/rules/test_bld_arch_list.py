@@ -104,13 +104,8 @@ def test_which_entries_a_toolkit_can_build(text, toolkit, beyond):
 
 
 def test_the_fix_keeps_what_can_be_built():
-    found = judged(
-        "BLD010", H100 | BUILDS | {"env.TORCH_CUDA_ARCH_LIST": "8.0 12.0", "toolkit.version": "12.4"}
-    )
+    found = judged("BLD010", H100 | BUILDS | {"env.TORCH_CUDA_ARCH_LIST": "8.0 12.0", "toolkit.version": "12.4"})
     assert found.fix[0].does == "set TORCH_CUDA_ARCH_LIST=8.0"
     alone = judged("BLD010", H100 | BUILDS | {"env.TORCH_CUDA_ARCH_LIST": "12.0", "toolkit.version": "12.4"})
     assert alone.fix[0].does == "unset TORCH_CUDA_ARCH_LIST"
-    assert (
-        judged("BLD010", H100 | BUILDS | {"env.TORCH_CUDA_ARCH_LIST": "12.0", "toolkit.version": None})
-        is None
-    )
+    assert judged("BLD010", H100 | BUILDS | {"env.TORCH_CUDA_ARCH_LIST": "12.0", "toolkit.version": None}) is None

@@ -40,10 +40,7 @@ def test_tools_that_the_contract_asks_for_are_told_there():
 def test_the_headers_of_this_very_python():
     found = judged("BLD012", H100 | BUILDS | {"python.headers": False})
     assert "python3.12-dev" in found.fix[0].does and found.fix[0].note == "needs root"
-    assert (
-        "python3-dev"
-        in judged("BLD012", H100 | BUILDS | {"python.headers": False}, python_version="?").fix[0].does
-    )
+    assert "python3-dev" in judged("BLD012", H100 | BUILDS | {"python.headers": False}, python_version="?").fix[0].does
     assert isinstance(judged("BLD012", H100 | BUILDS, python_headers="no folder"), UnknownFactError)
 
 
@@ -90,12 +87,7 @@ def test_a_cache_that_lies_elsewhere():
     ],
 )
 def test_how_many_compilers_the_memory_holds(cores, available, limit, stated, jobs):
-    box = {
-        "host.cores_usable": cores,
-        "memory.available": available,
-        "memory.limit": limit,
-        "env.MAX_JOBS": stated,
-    }
+    box = {"host.cores_usable": cores, "memory.available": available, "memory.limit": limit, "env.MAX_JOBS": stated}
     found = judged("BLD014", H100 | BUILDS | box)
     assert (found.fix[0].does if found else None) == (f"set MAX_JOBS={jobs}" if jobs else None)
     if found:
@@ -113,9 +105,7 @@ def test_a_lock_is_named_and_never_removed_unasked():
     assert "6 more" in many.says and len(many.fix) == 9
 
 
-@pytest.mark.parametrize(
-    "value, fires", [("0", True), ("False", True), (" no ", True), ("1", False), ("", False)]
-)
+@pytest.mark.parametrize("value, fires", [("0", True), ("False", True), (" no ", True), ("1", False), ("", False)])
 def test_a_no_that_counts_as_a_yes(value, fires):
     assert isinstance(judged("BLD016", H100 | {"env.FORCE_CUDA": value}, COLOSSAL), Finding) is fires
     assert judged("BLD016", H100 | {"env.FORCE_CUDA": value}) is None, "others read it otherwise"

@@ -114,11 +114,7 @@ def test_no_gcc_is_told_elsewhere():
 
 # -- BLD006, BLD007 -----------------------------------------------------------------------------------
 
-BARE = (
-    H100
-    | BUILDS
-    | {"toolkit.path": None, "toolkit.version": None, "toolkit.nvcc": None, "toolkit.chosen_by": None}
-)
+BARE = H100 | BUILDS | {"toolkit.path": None, "toolkit.version": None, "toolkit.nvcc": None, "toolkit.chosen_by": None}
 
 
 def test_no_toolkit_where_something_is_built():
@@ -176,9 +172,7 @@ def test_a_runtime_without_a_compiler():
 
 def test_a_dead_link_counts_only_where_nothing_else_leads_to_a_toolkit():
     link = "/usr/local/cuda"
-    assert (
-        "the link leads to /usr/local/cuda" in judged("BLD007", H100 | BUILDS | home(None, None, link)).says
-    )
+    assert "the link leads to /usr/local/cuda" in judged("BLD007", H100 | BUILDS | home(None, None, link)).says
     fine = home("/opt/cuda", "nvcc on the path", link, "/opt/cuda/bin/nvcc")
     assert judged("BLD007", H100 | BUILDS | fine) is None
     other = home("/opt/cuda", "CUDA_HOME", "/opt/cuda-path", "/opt/cuda/bin/nvcc")

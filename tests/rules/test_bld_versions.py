@@ -31,9 +31,7 @@ def test_a_contract_that_requires_a_toolkit_builds():
     assert judged("BLD001", tools("11.8", "12.8"), elsewhere).severity == "info"
 
 
-@pytest.mark.parametrize(
-    "toolkit, torch", [("12.8", "12.8"), ("12.8.93", "12.8"), (None, "12.8"), ("12.8", None)]
-)
+@pytest.mark.parametrize("toolkit, torch", [("12.8", "12.8"), ("12.8.93", "12.8"), (None, "12.8"), ("12.8", None)])
 def test_nothing_differs(toolkit, torch):
     for code in ("BLD001", "BLD002"):
         assert judged(code, tools(toolkit, torch, **BUILDS)) is None
@@ -51,10 +49,7 @@ def test_a_minor_is_told_only_where_something_is_built():
 
 
 def test_a_toolkit_that_is_here_already_is_the_fix():
-    others = (
-        {"path": "/usr/local/cuda-12.4", "version": "12.4"},
-        {"path": "/opt/cuda-12.8", "version": "12.8.1"},
-    )
+    others = ({"path": "/usr/local/cuda-12.4", "version": "12.4"}, {"path": "/opt/cuda-12.8", "version": "12.8.1"})
     found = judged("BLD001", tools("11.8", "12.8", **BUILDS) | {"toolkit.others": others})
     assert [s.does for s in found.fix] == ["set CUDA_HOME=/opt/cuda-12.8, which is CUDA 12.8.1"]
     found = judged("BLD001", tools("11.8", "12.6", **BUILDS) | {"toolkit.others": others})
@@ -64,9 +59,7 @@ def test_a_toolkit_that_is_here_already_is_the_fix():
 
 
 def test_unseen_it_is_undecided_where_it_matters_and_no_news_where_not():
-    assert isinstance(
-        judged("BLD001", tools("11.8", "12.8", **BUILDS), toolkit_version="denied"), UnknownFactError
-    )
+    assert isinstance(judged("BLD001", tools("11.8", "12.8", **BUILDS), toolkit_version="denied"), UnknownFactError)
     assert judged("BLD001", tools("11.8", "12.8"), toolkit_version="denied") is None
 
 

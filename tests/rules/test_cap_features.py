@@ -61,11 +61,7 @@ def test_a_feature_that_is_not_asked_for_is_nobodys_trouble():
 def test_both_ends_of_what_a_feature_takes():
     asked = ("flash-attn-4",)
     unfit = {
-        c: bool(
-            requested_features.gpus_without_feature(
-                facts(on(c, wants=asked)), contract(), "flash_attention_4"
-            )
-        )
+        c: bool(requested_features.gpus_without_feature(facts(on(c, wants=asked)), contract(), "flash_attention_4"))
         for c in NAMES
     }
     assert [c for c, is_unfit in unfit.items() if not is_unfit] == ["9.0", "10.0"]
@@ -238,8 +234,7 @@ def test_a_package_that_the_contract_does_not_list():
 
 def test_what_the_contract_lists_is_told_once():
     listed = contract(
-        need("package.sageattention", "*", when="wants=sage-attention"),
-        capabilities=[{"name": "sage-attention"}],
+        need("package.sageattention", "*", when="wants=sage-attention"), capabilities=[{"name": "sage-attention"}]
     )
     values = H100 | {"job.wants": ("sage-attention",)}
     assert judged("CAP009", values, listed) is None and isinstance(judged("PKG002", values, listed), Finding)
@@ -312,9 +307,7 @@ def test_what_other_platforms_do_not_have(platform, word, told):
 
 def test_a_platform_that_nobody_could_see():
     takes = contract(platforms=["cuda", "mps"])
-    assert isinstance(
-        judged("CAP012", {"job.wants": ("liger",)}, takes, platform_name=DARK), UnknownFactError
-    )
+    assert isinstance(judged("CAP012", {"job.wants": ("liger",)}, takes, platform_name=DARK), UnknownFactError)
     assert judged("CAP012", {"job.wants": ("bf16",)}, takes, platform_name=DARK) is None
 
 
@@ -342,9 +335,7 @@ def test_one_feature_has_one_error(framework):
         oldest = "7.0" if framework == "roll" else "6.1"  # the oldest that the contract itself takes
         report = judge(rules.load_all_rules(), facts(on(oldest, wants=(word,))), agreed)
         told = [
-            f.code
-            for f in report.findings
-            if f.severity == "error" and (f.code[:3] == "CAP" or f.code == "GPU005")
+            f.code for f in report.findings if f.severity == "error" and (f.code[:3] == "CAP" or f.code == "GPU005")
         ]
         about = [code for code in told if code not in ("CAP009",)]
         assert len(about) <= 1, (word, told)
@@ -352,8 +343,6 @@ def test_one_feature_has_one_error(framework):
 
 def test_a_new_gpu_has_it_all():
     for framework in ("transformers", "axolotl"):
-        report = judge(
-            rules.load_all_rules(), facts(on("9.0", wants=EVERYTHING)), contracts.load_contract(framework)
-        )
+        report = judge(rules.load_all_rules(), facts(on("9.0", wants=EVERYTHING)), contracts.load_contract(framework))
         grave = [f for f in report.findings if f.code[:3] == "CAP" and f.severity == "error"]
         assert [f.code for f in grave] in ([], ["CAP009"]), "only packages may be missing"

@@ -31,9 +31,7 @@ def test_not_asked_for_it_is_information_where_the_framework_offers_it():
 
 def test_unseen_gpus_hold_nothing_back_unless_asked():
     assert judged("CAP001", V100, contract(**OFFERS), gpu_capability="gone") is None
-    assert isinstance(
-        judged("CAP001", V100 | {"job.wants": ("bf16",)}, gpu_capability="gone"), UnknownFactError
-    )
+    assert isinstance(judged("CAP001", V100 | {"job.wants": ("bf16",)}, gpu_capability="gone"), UnknownFactError)
 
 
 def test_of_mixed_gpus_the_old_one_is_named():

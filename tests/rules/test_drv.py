@@ -16,21 +16,13 @@ def pair(driver, cuda, **more):
 
 @pytest.mark.parametrize(
     "driver, cuda",
-    [
-        ("535.104.05", "12.8"),
-        ("525.60.13", "12.9"),
-        ("580.65.06", "13.2"),
-        ("610.10", "11.8"),
-        ("450.80.02", "11.8"),
-    ],
+    [("535.104.05", "12.8"), ("525.60.13", "12.9"), ("580.65.06", "13.2"), ("610.10", "11.8"), ("450.80.02", "11.8")],
 )
 def test_minor_version_compatibility_is_no_conflict(driver, cuda):
     assert judged("DRV001", pair(driver, cuda)) is None
 
 
-@pytest.mark.parametrize(
-    "driver, cuda", [("550.144.03", "13.0"), ("470.256.02", "12.1"), ("575.51.03", "13.2")]
-)
+@pytest.mark.parametrize("driver, cuda", [("550.144.03", "13.0"), ("470.256.02", "12.1"), ("575.51.03", "13.2")])
 def test_below_the_floor_of_the_major(driver, cuda):
     found = judged("DRV001", pair(driver, cuda))
     assert found.severity == "error" and found.needs[0].key == "driver.version" and found.needs[0].cite
@@ -39,10 +31,7 @@ def test_below_the_floor_of_the_major(driver, cuda):
 def test_the_fix_is_a_build_for_an_older_cuda_or_a_newer_driver():
     found = judged("DRV001", pair("550.144.03", "13.0", **{"package.torch": "2.12.1+cu130"}))
     assert found.fix[0].does == "install torch 2.12.1 built for cu126"
-    assert (
-        found.fix[1].does == "install driver 580.65.06 or newer and reboot"
-        and found.fix[1].note == "needs root"
-    )
+    assert found.fix[1].does == "install driver 580.65.06 or newer and reboot" and found.fix[1].note == "needs root"
 
 
 def test_no_build_is_proposed_where_the_contract_takes_none():
@@ -73,9 +62,7 @@ def test_a_half_that_nobody_saw(key):
 
 
 def test_error_18_is_proof_enough():
-    found = judged(
-        "DRV002", H100 | {"driver.error": 18}, driver_library="unreadable", driver_version="no file"
-    )
+    found = judged("DRV002", H100 | {"driver.error": 18}, driver_library="unreadable", driver_version="no file")
     assert isinstance(found, Finding)
 
 
@@ -116,9 +103,7 @@ def test_a_driver_floor_by_level():
     assert judged("DRV003", old, contract(need("driver.version", ">=525"))).severity == "error"
     softer = contract(need("driver.version", ">=525", level="recommended"))
     assert judged("DRV003", old, softer).severity == "warning"
-    assert (
-        judged("DRV003", H100 | {"driver.version": None}, contract(need("driver.version", ">=525"))) is None
-    )
+    assert judged("DRV003", H100 | {"driver.version": None}, contract(need("driver.version", ">=525"))) is None
 
 
 def test_a_driver_need_under_a_condition():

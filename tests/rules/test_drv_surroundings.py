@@ -28,17 +28,11 @@ READ = {"gpu.memory": (17_179_869_184,)}
 
 
 def tools(toolkit, driver, **more):
-    return {
-        "toolkit.version": toolkit,
-        "driver.version": driver,
-        "toolkit.path": "/cuda",
-        "torch.cuda": None,
-    } | more
+    return {"toolkit.version": toolkit, "driver.version": driver, "toolkit.path": "/cuda", "torch.cuda": None} | more
 
 
 @pytest.mark.parametrize(
-    ("toolkit", "driver"),
-    [("12.8", "535.104.05"), ("11.8", "450.80.02"), ("13.1", "580.65.06"), ("12.0", "595.10")],
+    ("toolkit", "driver"), [("12.8", "535.104.05"), ("11.8", "450.80.02"), ("13.1", "580.65.06"), ("12.0", "595.10")]
 )
 def test_minor_version_compatibility_holds_for_what_nvcc_builds(toolkit, driver):
     assert judged("DRV006", tools(toolkit, driver, **{"job.wants": ("build",)})) is None
@@ -56,10 +50,7 @@ def test_where_torch_is_there_other_rules_know_better():
 
 
 def test_a_toolkit_that_is_here_and_goes_with_the_driver():
-    others = (
-        {"path": "/usr/local/cuda-13.0", "version": "13.0"},
-        {"path": "/usr/local/cuda-12.4", "version": "12.4"},
-    )
+    others = ({"path": "/usr/local/cuda-13.0", "version": "13.0"}, {"path": "/usr/local/cuda-12.4", "version": "12.4"})
     found = judged("DRV006", tools("13.0", "550.144.03", **{"toolkit.others": others}))
     assert found.fix[0].does == "set CUDA_HOME=/usr/local/cuda-12.4, which is CUDA 12.4"
     assert "CUDA toolkit 12.4" in judged("DRV006", tools("13.0", "550.144.03")).fix[0].does
@@ -113,18 +104,14 @@ def test_old_gpus_have_no_first_branch_here():
     assert judged("DRV008", card("NVIDIA H100", "9.0", "470.256.02")) is None
 
 
-@pytest.mark.parametrize(
-    ("code", "gpu", "driver"), [("DRV007", V100, "590.48.01"), ("DRV008", RTX5090, "550.144.03")]
-)
+@pytest.mark.parametrize(("code", "gpu", "driver"), [("DRV007", V100, "590.48.01"), ("DRV008", RTX5090, "550.144.03")])
 def test_a_gpu_that_tells_its_memory_is_driven_whatever_the_catalogue_says(code, gpu, driver):
     assert judged(code, card(*gpu, driver) | READ) is None
     stated = [Fact(k, v, how="stated") for k, v in (card(*gpu, driver) | READ).items()]
     assert isinstance(outcome(rules.load_rule(code), Facts(stated), contract()), Finding)
 
 
-@pytest.mark.parametrize(
-    ("code", "gpu", "driver"), [("DRV007", V100, "590.48.01"), ("DRV008", RTX5090, "550.144.03")]
-)
+@pytest.mark.parametrize(("code", "gpu", "driver"), [("DRV007", V100, "590.48.01"), ("DRV008", RTX5090, "550.144.03")])
 def test_beside_a_gpu_that_is_driven_it_is_a_warning(code, gpu, driver):
     found = judged(code, two(gpu, A100, **{"driver.version": driver}))
     assert found.severity == "warning" and "GPU 0" in found.says and "A100" not in found.says
@@ -142,10 +129,7 @@ def test_no_driver_and_no_gpu_are_told_elsewhere(code):
 def test_an_imagined_machine_without_a_driver_is_left_open():
     stated = Facts([Fact(k, v, how="stated") for k, v in card(*V100).items()], "v100", NOT_STATED)
     report = judge([rules.load_rule("DRV007")], stated, contract())
-    assert (
-        isinstance(report.unstated[0], UndecidedRule)
-        and report.unstated[0].missing[0].key == "driver.version"
-    )
+    assert isinstance(report.unstated[0], UndecidedRule) and report.unstated[0].missing[0].key == "driver.version"
 
 
 # -- DRV009 -------------------------------------------------------------------------------------------
@@ -228,9 +212,7 @@ def test_mig_on_some_gpus_leaves_the_others_in_need():
 def test_a_manager_that_cannot_be_seen():
     assert isinstance(judged("DRV010", HGX, fabric_manager="no /proc"), UnknownFactError)
     boxed = HGX | {"os.container": "kubernetes"}
-    assert (
-        judged("DRV010", boxed, fabric_manager="the host is out of sight", fabric_switches="no bus") is None
-    )
+    assert judged("DRV010", boxed, fabric_manager="the host is out of sight", fabric_switches="no bus") is None
     assert judged("DRV010", {"gpu.count": 8}) is None, "a recording of old days, in which nobody looked"
 
 
@@ -268,10 +250,7 @@ def test_within_one_branch_it_is_only_told(driver):
 
 
 def test_versions_that_nobody_knows_convict_nobody():
-    assert (
-        judged("DRV011", compat("570.124.06", "580.95.05"), driver_library="its name has none").severity
-        == "info"
-    )
+    assert judged("DRV011", compat("570.124.06", "580.95.05"), driver_library="its name has none").severity == "info"
 
 
 @pytest.mark.parametrize("capability", ["8.7", "11.0"])
@@ -297,19 +276,14 @@ def test_the_library_of_windows_by_its_place():
 
 def test_a_container_in_wsl_has_it_under_another_path():
     values = facts(WSL | {"libcuda.path": SYSTEM, "os.container": "docker"})
-    for real in (
-        "/usr/lib/wsl/drivers/nv_dispi.inf_1/libcuda.so.1.1",
-        "/usr/lib/x86_64-linux-gnu/libcuda.so.1.1",
-    ):
+    for real in ("/usr/lib/wsl/drivers/nv_dispi.inf_1/libcuda.so.1.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.1.1"):
         library = Fact("driver.library", None, real, gap=f"the name of {real} carries no version")
         assert outcome(rules.load_rule("DRV012"), values.with_facts(library), contract()) is None
 
 
 def test_a_linux_driver_inside_wsl():
     found = judged("DRV012", WSL | {"libcuda.path": SYSTEM, "driver.library": "535.183.01"})
-    assert (
-        found.severity == "error" and SYSTEM in found.says and "remove the Linux driver" in found.fix[0].does
-    )
+    assert found.severity == "error" and SYSTEM in found.says and "remove the Linux driver" in found.fix[0].does
 
 
 def test_no_library_at_all_unless_the_silent_driver_is_told_already():

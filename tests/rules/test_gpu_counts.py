@@ -24,9 +24,7 @@ def test_a_lost_gpu_counts_although_it_is_not_shown():
 
 
 def test_silence_for_another_reason_is_not_loss():
-    assert isinstance(
-        with_hole("GPU013", {}, "gpu.lost", (), "GPU 1: Unknown Error (NVML 999)"), UnknownFactError
-    )
+    assert isinstance(with_hole("GPU013", {}, "gpu.lost", (), "GPU 1: Unknown Error (NVML 999)"), UnknownFactError)
     assert isinstance(with_hole("GPU013", {}, "gpu.lost", (0,), "GPU 1: Unknown Error (NVML 999)"), Finding)
 
 
@@ -98,9 +96,7 @@ def test_the_job_is_judged_on_an_imagined_machine_too():
 def kinds(*rows):
     """GPUs of these names, capabilities and gibibytes."""
     names, capabilities, memory = zip(*rows, strict=True)
-    return gpus(len(rows), capability=capabilities, memory=tuple(g << 30 for g in memory)) | {
-        "gpu.name": names
-    }
+    return gpus(len(rows), capability=capabilities, memory=tuple(g << 30 for g in memory)) | {"gpu.name": names}
 
 
 BIG, SMALL = (A100, "8.0", 80), (T4, "7.5", 15)

@@ -17,9 +17,7 @@ HEALTH = ["GPU006", "GPU007", "GPU008", "GPU009", "GPU010", "GPU011", "GPU012", 
 
 @pytest.mark.parametrize("code", HEALTH)
 def test_health_is_nothing_that_a_what_if_can_have(code):
-    stated = [
-        Fact(k, v, how="stated") for k, v in H100.items() if k in ("gpu.count", "gpu.visible", "gpu.name")
-    ]
+    stated = [Fact(k, v, how="stated") for k, v in H100.items() if k in ("gpu.count", "gpu.visible", "gpu.name")]
     report = judge([rules.load_rule(code)], Facts(stated, "", NOT_STATED), contract())
     assert not report.unstated and not report.undecided and not report.judged
 
@@ -108,9 +106,7 @@ def test_rows_of_a_gpu_that_is_not_shown():
 def test_a_flag_is_enough_while_another_gpu_is_silent():
     machine = gpus(2, remap_failure=())
     assert isinstance(with_hole("GPU009", machine, "gpu.remap_pending", (0,), "GPU 1: timeout"), Finding)
-    assert isinstance(
-        with_hole("GPU009", machine, "gpu.remap_pending", (), "GPU 1: timeout"), UnknownFactError
-    )
+    assert isinstance(with_hole("GPU009", machine, "gpu.remap_pending", (), "GPU 1: timeout"), UnknownFactError)
     assert with_hole("GPU009", machine, "gpu.remap_pending", (), "GPU 1: GPU is lost (NVML 15)") is None
 
 
@@ -136,9 +132,7 @@ def test_boards_that_share_lanes_are_built_so(name):
     assert judged("GPU010", gpus(2, name, pcie="4 x8", pcie_max="4 x16")).severity == "info"
 
 
-@pytest.mark.parametrize(
-    "name", ["NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA GB10", "NVIDIA Thor", "Orin (nvgpu)"]
-)
+@pytest.mark.parametrize("name", ["NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA GB10", "NVIDIA Thor", "Orin (nvgpu)"])
 def test_gpus_that_do_not_speak_pcie_to_their_processor(name):
     assert judged("GPU010", gpus(1, name, pcie="5 x1", pcie_max="5 x16")) is None
 
@@ -167,14 +161,7 @@ def test_heat_and_power_brake_in_the_words_of_either_witness(text):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "none",
-        "sw_power_cap",
-        "application_clocks",
-        "applications_clocks_setting",
-        "sync_boost, display_clocks",
-    ],
+    "text", ["none", "sw_power_cap", "application_clocks", "applications_clocks_setting", "sync_boost, display_clocks"]
 )
 def test_what_slows_a_healthy_gpu(text):
     assert judged("GPU011", gpus(1, throttle=text)) is None

@@ -50,18 +50,14 @@ def test_a_default_gpu_may_be_shared():
 
 def test_holders_that_cannot_be_seen_matter_only_in_exclusive_mode():
     assert judged("GPU006", gpus(1, mode="default"), gpu_processes="denied") is None
-    assert isinstance(
-        judged("GPU006", gpus(1, mode="exclusive-process"), gpu_processes="denied"), UnknownFactError
-    )
+    assert isinstance(judged("GPU006", gpus(1, mode="exclusive-process"), gpu_processes="denied"), UnknownFactError)
 
 
 # -- GPU007 -------------------------------------------------------------------------------------------
 
 
 def instances(*parents):
-    return tuple(
-        {"gpu": parent, "uuid": f"{MIG}{i}", "memory_total": 10 << 30} for i, parent in enumerate(parents)
-    )
+    return tuple({"gpu": parent, "uuid": f"{MIG}{i}", "memory_total": 10 << 30} for i, parent in enumerate(parents))
 
 
 def test_one_of_two_without_instance_is_a_warning_until_the_job_needs_both():

@@ -8,13 +8,7 @@ from gpuready import rules
 from gpuready.model import NOT_STATED, Fact, Facts, Finding, UnknownFactError
 from tests.rules.worlds import H100, contract, judged, need, outcome
 
-NOTHING = {
-    "gpu.count": 0,
-    "gpu.visible": (),
-    "gpu.pci_count": 0,
-    "platform.name": "cpu",
-    "os.container": None,
-}
+NOTHING = {"gpu.count": 0, "gpu.visible": (), "gpu.pci_count": 0, "platform.name": "cpu", "os.container": None}
 WHEEL_86 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
 
 
@@ -135,9 +129,7 @@ def test_a_variable_that_names_nothing_here_says_which_and_what_there_is():
 
 
 def test_a_duplicate_that_stops_cuda():
-    found = judged(
-        "GPU002", H100 | {"visibility.cuda": shown("0,0", (), ("0", "0"), "'0' names a GPU twice")}
-    )
+    found = judged("GPU002", H100 | {"visibility.cuda": shown("0,0", (), ("0", "0"), "'0' names a GPU twice")})
     assert "twice" in found.says
 
 
@@ -263,15 +255,9 @@ def test_a_hole_in_the_list_is_unknown():
 
 
 def test_torch_not_stated_waits_for_the_statement():
-    stated = Facts(
-        [Fact(k, v, how="stated") for k, v in H100.items() if k.startswith("gpu.")], "", NOT_STATED
-    )
+    stated = Facts([Fact(k, v, how="stated") for k, v in H100.items() if k.startswith("gpu.")], "", NOT_STATED)
     found = outcome(rules.load_rule("GPU004"), stated, contract())
-    assert (
-        isinstance(found, UnknownFactError)
-        and found.fact.gap == NOT_STATED
-        and found.fact.key == "torch.cuda"
-    )
+    assert isinstance(found, UnknownFactError) and found.fact.gap == NOT_STATED and found.fact.key == "torch.cuda"
 
 
 # -- GPU005 -------------------------------------------------------------------------------------------
@@ -284,9 +270,7 @@ def test_no_such_need_reads_nothing():
     assert outcome(rules.load_rule("GPU005"), view_free, contract()) is None
 
 
-@pytest.mark.parametrize(
-    "level, severity", [("required", "error"), ("recommended", "warning"), ("optional", "info")]
-)
+@pytest.mark.parametrize("level, severity", [("required", "error"), ("recommended", "warning"), ("optional", "info")])
 def test_the_level_decides(level, severity):
     found = judged("GPU005", V100, contract(need("gpu.capability", ">=8.0", level=level)))
     assert found.severity == severity and "Tesla V100" in found.says

@@ -64,6 +64,4 @@ def test_nobody_looked_at_the_memory():
 
 
 def test_another_platform():
-    assert (
-        judged("MEM003", job(70 * GB, "bf16", **{"memory.limit": GIB}), contract(platforms=["rocm"])) is None
-    )
+    assert judged("MEM003", job(70 * GB, "bf16", **{"memory.limit": GIB}), contract(platforms=["rocm"])) is None

@@ -30,11 +30,7 @@ def test_ports_that_are_no_case(values):
 
 # -- NET005 -------------------------------------------------------------------------------------------
 
-COPIES = (
-    APART
-    | ports("active")
-    | {"net.peermem": False, "os.kernel": "5.4.0", "driver.kind": "open", "gpu.count": 8}
-)
+COPIES = APART | ports("active") | {"net.peermem": False, "os.kernel": "5.4.0", "driver.kind": "open", "gpu.count": 8}
 
 
 @pytest.mark.parametrize(

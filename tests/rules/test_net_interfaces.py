@@ -59,8 +59,7 @@ def test_how_nccl_reads_names(text, found):
 
 
 @pytest.mark.parametrize(
-    "text, found",
-    [("ib0", ["ib0"]), ("ib", None), ("ib0,enp1s0f0", ["ib0", "enp1s0f0"]), ("ib0,eth0", None)],
+    "text, found", [("ib0", ["ib0"]), ("ib", None), ("ib0,enp1s0f0", ["ib0", "enp1s0f0"]), ("ib0,eth0", None)]
 )
 def test_gloo_needs_every_name(text, found):
     assert network_interfaces.allowed_interfaces("GLOO_SOCKET_IFNAME", text, TABLE) == found
@@ -70,9 +69,7 @@ def test_which_interface_works():
     assert network_interfaces.is_interface_ready(TABLE["ib0"]) and not network_interfaces.is_interface_ready(
         TABLE["enp1s0f1"]
     )
-    assert not network_interfaces.is_interface_ready(
-        link("::1")
-    ) and not network_interfaces.is_interface_ready(link())
+    assert not network_interfaces.is_interface_ready(link("::1")) and not network_interfaces.is_interface_ready(link())
     assert network_interfaces.is_interface_ready({"up": True, "addresses": None}), (
         "several have one, and nobody says which"
     )
@@ -82,8 +79,7 @@ def test_which_interface_is_proposed():
     assert network_interfaces.best_interface(TABLE) == "ib0"
     assert network_interfaces.best_interface({"lo": LO, "eth0": link("10.0.0.1")}) == "eth0"
     assert (
-        network_interfaces.best_interface({"lo": LO}) is None
-        and network_interfaces.describe_interfaces({}) == "none"
+        network_interfaces.best_interface({"lo": LO}) is None and network_interfaces.describe_interfaces({}) == "none"
     )
 
 
@@ -93,9 +89,7 @@ def test_which_interface_is_proposed():
 def test_a_name_from_another_machine():
     found = judged("NET001", cards(2) | HERE | env(NCCL_SOCKET_IFNAME="eth0"))
     assert found.severity == "error"
-    assert found.says.startswith(
-        "no interface of this machine fits NCCL_SOCKET_IFNAME=eth0; there is docker0"
-    )
+    assert found.says.startswith("no interface of this machine fits NCCL_SOCKET_IFNAME=eth0; there is docker0")
     assert found.fix[0].does == "set NCCL_SOCKET_IFNAME=ib0"
 
 
@@ -149,9 +143,7 @@ def test_no_way_out_at_all():
 # -- NET003 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["lo", "docker0", "virbr0", "veth1a2b3c4", "br-0123456789ab", "podman0", "lxdbr0"]
-)
+@pytest.mark.parametrize("name", ["lo", "docker0", "virbr0", "veth1a2b3c4", "br-0123456789ab", "podman0", "lxdbr0"])
 def test_interfaces_that_lead_nowhere(name):
     found = judged("NET003", APART | HERE | {"net.interface": name})
     assert found.severity == "warning" and name in found.says and found.fix[0].does.endswith("to ib0")

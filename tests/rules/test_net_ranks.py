@@ -123,9 +123,7 @@ def test_what_is_a_port_or_not_set(port):
 WIDE = {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}
 
 
-@pytest.mark.parametrize(
-    "address", ["127.0.0.1", "localhost", "LOCALHOST", "127.0.1.1", "::1", "[::1]", "0.0.0.0"]
-)
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "LOCALHOST", "127.0.1.1", "::1", "[::1]", "0.0.0.0"])
 def test_a_meeting_point_that_is_everywhere(address):
     assert judged("NET008", env(MASTER_ADDR=address, **WIDE)).severity == "error"
     assert judged("NET008", env(MASTER_ADDR=address, WORLD_SIZE="8", LOCAL_WORLD_SIZE="8")) is None

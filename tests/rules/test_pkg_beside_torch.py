@@ -56,9 +56,7 @@ def test_a_web_framework_in_the_place_of_roll():
     by_metadata = judged("PKG009", H100 | {"package.roll": "0.3.0", "python.requires": web}, ROLL)
     assert by_metadata.severity == "error" and by_metadata.fix[0].run[:3] == ("uv", "pip", "uninstall")
     real = {"roll": {"requires_dist": ("ray", "torch"), "version": "0.13.4"}}
-    assert isinstance(
-        judged("PKG009", H100 | {"package.roll": "0.13.4", "python.requires": real}, ROLL), Finding
-    )
+    assert isinstance(judged("PKG009", H100 | {"package.roll": "0.13.4", "python.requires": real}, ROLL), Finding)
 
 
 def test_who_does_not_name_it_does_not_mind():
@@ -102,17 +100,14 @@ def test_a_library_below_what_is_asked(code, key):
     assert judged(code, old, contract(need(key, ">=2.0"))).severity == "error"
     assert judged(code, old, contract(need(key, ">=2.0", level="recommended"))).severity == "warning"
     assert judged(code, old, contract(need(key, ">=2.0", when="gpus>1"))) is None
-    assert isinstance(
-        judged(code, H100, contract(need(key, "*")), **{key.replace(".", "_"): "gone"}), UnknownFactError
-    )
+    assert isinstance(judged(code, H100, contract(need(key, "*")), **{key.replace(".", "_"): "gone"}), UnknownFactError)
 
 
 def test_without_a_torch_for_cuda_there_is_neither():
     bare = H100 | {"nccl.version": None, "torch.cuda": None}
     assert judged("PKG016", bare, contract(need("nccl.version", "*"))) is None
     assert (
-        "there is no NCCL"
-        in judged("PKG016", bare | {"torch.cuda": "12.8"}, contract(need("nccl.version", "*"))).says
+        "there is no NCCL" in judged("PKG016", bare | {"torch.cuda": "12.8"}, contract(need("nccl.version", "*"))).says
     )
 
 
@@ -140,10 +135,7 @@ def test_a_library_from_elsewhere():
     ],
 )
 def test_an_older_nvjitlink_cannot_be_linked(path, severity):
-    assert (
-        judged("PKG017", H100 | {"library.shadowed": {"libnvJitLink.so.12": shadow(path)}}).severity
-        == severity
-    )
+    assert judged("PKG017", H100 | {"library.shadowed": {"libnvJitLink.so.12": shadow(path)}}).severity == severity
 
 
 # -- PKG018, PKG019, PKG021 ---------------------------------------------------------------------------
@@ -222,9 +214,7 @@ def test_numpy_two(of, numpy, fires):
 # -- PKG020 -------------------------------------------------------------------------------------------
 
 NAMES = contract(
-    need("package.transformers", ">=4"),
-    need("package.flash-attn", "*", level="optional"),
-    distribution="demo",
+    need("package.transformers", ">=4"), need("package.flash-attn", "*", level="optional"), distribution="demo"
 )
 
 
@@ -248,9 +238,7 @@ def test_what_hides_what(path, severity):
 
 
 def test_every_file_is_named():
-    found = judged(
-        "PKG020", H100 | {"python.shadowed": ("/w/random.py", "/w/torch.py", "/w/pandas.py")}, NAMES
-    )
+    found = judged("PKG020", H100 | {"python.shadowed": ("/w/random.py", "/w/torch.py", "/w/pandas.py")}, NAMES)
     assert found.severity == "error" and "random and torch" in found.says and len(found.fix) == 2
 
 
@@ -270,9 +258,7 @@ def test_two_that_write_one_file():
     assert judged("PKG022", H100 | apart).severity == "info"
 
 
-@pytest.mark.parametrize(
-    "name", ["nvidia-ml-py", "nvidia-cublas", "nvidia-modelopt", "nvidia-cuda-runtime-cu12"]
-)
+@pytest.mark.parametrize("name", ["nvidia-ml-py", "nvidia-cublas", "nvidia-modelopt", "nvidia-cuda-runtime-cu12"])
 def test_packages_that_are_no_leftovers(name):
     assert judged("PKG022", H100 | {f"package.{name}": "1.0"}) is None
 

@@ -72,9 +72,7 @@ def test_a_package_of_which_only_the_version_is_unknown_is_there():
     assert torch_compatibility.linked_extensions(facts(H100), contract()) == {}
 
 
-@pytest.mark.parametrize(
-    "torch_abi, own, fires", [(True, "old", True), (False, "cxx11", True), (True, "cxx11", False)]
-)
+@pytest.mark.parametrize("torch_abi, own, fires", [(True, "old", True), (False, "cxx11", True), (True, "cxx11", False)])
 def test_the_spelling_of_strings(torch_abi, own, fires):
     odd = H100 | linked(flash_attn=row(abi=own)) | {"torch.abi": torch_abi, "job.wants": ("flash-attn",)}
     found = judged("PKG011", odd)
@@ -119,10 +117,7 @@ def test_what_a_ready_made_wheel_is_made_for(tag, version, cuda, abi, wrong):
 
 
 def test_a_version_that_does_not_say_is_not_judged():
-    assert (
-        judged("PKG012", H100 | FLASH | torch("2.12.0+cu130", "13.0") | {"package.flash-attn": "2.8.3"})
-        is None
-    )
+    assert judged("PKG012", H100 | FLASH | torch("2.12.0+cu130", "13.0") | {"package.flash-attn": "2.8.3"}) is None
 
 
 def test_not_asked_for_it_is_a_warning():
@@ -180,9 +175,7 @@ def test_the_fix_is_the_release_of_this_torch_or_the_torch_of_this_release():
 
 def test_in_conda_packages_are_built_anew_for_each_torch():
     odd = (
-        H100
-        | torch("2.9.1")
-        | {"package.xformers": "0.0.32.post2", "job.wants": ("xformers",), "python.kind": "conda"}
+        H100 | torch("2.9.1") | {"package.xformers": "0.0.32.post2", "job.wants": ("xformers",), "python.kind": "conda"}
     )
     assert judged("PKG013", odd).severity == "warning"
     vision = H100 | torch("2.9.1") | {"package.torchvision": "0.21.0", "python.kind": "conda"}
@@ -263,19 +256,14 @@ def test_which_torch_is_a_release(text, release):
 
 def test_how_much_a_package_matters():
     assert torch_compatibility.package_severity(facts(H100), contract(), "vllm") == "warning"
-    assert (
-        torch_compatibility.package_severity(facts(H100 | {"job.wants": ("VLLM",)}), contract(), "vllm")
-        == "error"
-    )
+    assert torch_compatibility.package_severity(facts(H100 | {"job.wants": ("VLLM",)}), contract(), "vllm") == "error"
     assert (
         torch_compatibility.package_severity(facts(H100 | {"job.wants": ("mamba",)}), contract(), "mamba-ssm")
         == "error"
     )
     conditional = contract(need("package.vllm", "*", when="gpus>1"))
     assert torch_compatibility.package_severity(facts(H100), conditional, "vllm") == "warning"
-    assert (
-        torch_compatibility.package_severity(facts(H100 | {"gpu.count": 8}), conditional, "vllm") == "error"
+    assert torch_compatibility.package_severity(facts(H100 | {"gpu.count": 8}), conditional, "vllm") == "error"
+    assert torch_compatibility.package_severity(facts(H100, gpu_count="gone"), conditional, "vllm") == "warning", (
+        "unseen is no reason"
     )
-    assert (
-        torch_compatibility.package_severity(facts(H100, gpu_count="gone"), conditional, "vllm") == "warning"
-    ), "unseen is no reason"

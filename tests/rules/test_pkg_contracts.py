@@ -74,9 +74,7 @@ def test_contracts_that_cannot_share():
     assert [n.cite for n in found.needs] == ["requirements.txt:11", "two 1.0: METADATA:7"]
     assert [f.key for f in found.found] == ["package.torch"]
     blind = judged("PKG008", {"gpu.count": 1} | others, one)
-    assert [(f.key, f.value, f.source) for f in blind.found] == [
-        ("package.torch", "two 1.0: >=2.9", "METADATA:7")
-    ]
+    assert [(f.key, f.value, f.source) for f in blind.found] == [("package.torch", "two 1.0: >=2.9", "METADATA:7")]
     assert [(n.want, n.cite) for n in blind.needs] == [(">=2.2.0,<=2.5.1", "requirements.txt:11")]
     assert clashes(one, one) == [] and clashes(one, contract()) == []
 

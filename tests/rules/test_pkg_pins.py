@@ -35,11 +35,7 @@ def test_a_plug_in_wants_the_plain_build(platform):
 def test_rocm_wants_its_own_build():
     both = contract(platforms=["cuda", "rocm"])
     amd = {"gpu.count": 0, "platform.name": "rocm"}
-    for build, made in (
-        ("cpu", "a CPU-only build"),
-        ("cuda", "built for CUDA"),
-        ("xpu", "built for Intel's XPU"),
-    ):
+    for build, made in (("cpu", "a CPU-only build"), ("cuda", "built for CUDA"), ("xpu", "built for Intel's XPU")):
         found = judged("PKG001", CPU | amd | {"torch.build": build}, both)
         assert found.says == f"torch is {made}, and the accelerators here need one for ROCm"
         assert [step.does for step in found.fix] == ["install a torch that is built for ROCm"]
@@ -93,9 +89,7 @@ def test_a_framework_that_no_index_has_is_installed_as_its_contract_says():
 
 
 def test_missing_packages_come_with_their_pins():
-    agreed = contract(
-        need("package.peft", ">=0.7.1,<=0.13.2"), need("package.peft", "!=0.8"), need("package.trl", "*")
-    )
+    agreed = contract(need("package.peft", ">=0.7.1,<=0.13.2"), need("package.peft", "!=0.8"), need("package.trl", "*"))
     found = judged("PKG002", H100, agreed)
     assert found.says == "not installed: peft and trl"
     assert found.fix[0].run[-2:] == ("peft>=0.7.1,<=0.13.2,!=0.8", "trl")
@@ -113,9 +107,7 @@ def test_what_the_job_does_not_ask_for_is_not_missing():
 
 
 def test_recommended_packages_are_a_line_of_information():
-    agreed = contract(
-        need("package.rich", "*", level="recommended"), need("package.triton", "*", level="optional")
-    )
+    agreed = contract(need("package.rich", "*", level="recommended"), need("package.triton", "*", level="optional"))
     found = judged("PKG002", H100, agreed)
     assert found.severity == "info" and found.says == "recommended by demo and not installed: rich"
 
@@ -152,12 +144,7 @@ def test_inside(version, want):
 
 @pytest.mark.parametrize(
     "version, want",
-    [
-        ("2.9.0rc1", ">=2.9"),
-        ("2.8.0rc1", "==2.8.0"),
-        ("2.8.1+cu128", "==2.8.0"),
-        ("2.7.0", "==2.6.0|==2.8.0"),
-    ],
+    [("2.9.0rc1", ">=2.9"), ("2.8.0rc1", "==2.8.0"), ("2.8.1+cu128", "==2.8.0"), ("2.7.0", "==2.6.0|==2.8.0")],
 )
 def test_outside(version, want):
     found = judged("PKG003", H100 | {"package.torch": version}, contract(need("package.torch", want)))
@@ -197,18 +184,14 @@ def test_a_version_that_is_none_is_unknown():
 
 
 def test_a_package_that_is_there_twice_is_unknown():
-    found = judged(
-        "PKG003", H100, contract(need("package.peft", ">=1")), package_peft="listed twice: 0.7, 0.9"
-    )
+    found = judged("PKG003", H100, contract(need("package.peft", ">=1")), package_peft="listed twice: 0.7, 0.9")
     assert isinstance(found, UnknownFactError)
 
 
 # -- PKG004 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "version, want", [("3.10.0", ">=3.9"), ("3.12.3", ">=3.9,<3.14"), ("3.13.0rc1", ">=3.12")]
-)
+@pytest.mark.parametrize("version, want", [("3.10.0", ">=3.9"), ("3.12.3", ">=3.9,<3.14"), ("3.13.0rc1", ">=3.12")])
 def test_pythons_are_versions(version, want):
     agreed = contract(need("python.version", want))
     assert judged("PKG004", H100 | {"python.version": version}, agreed) is None
@@ -276,9 +259,7 @@ def test_what_is_there_twice_or_left_over_is_a_warning():
 
 
 def test_a_torch_without_its_files():
-    found = judged(
-        "PKG006", H100 | {"torch.broken": "torch-2.8.0.dist-info is there, but torch/version.py is not"}
-    )
+    found = judged("PKG006", H100 | {"torch.broken": "torch-2.8.0.dist-info is there, but torch/version.py is not"})
     assert found.severity == "error" and found.says == "half installed: torch"
     assert "--reinstall" in found.fix[0].run and found.fix[0].run[-1] == "torch"
 

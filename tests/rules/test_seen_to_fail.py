@@ -19,23 +19,17 @@ def test_a_pin_that_fails_is_told_beside_one_that_is_dark():
 
 def test_pins_that_hold_beside_one_that_is_dark_are_undecided():
     holds = need("package.torch", ">=2.2")
-    assert isinstance(
-        judged("PKG003", H100, contract(REEL, holds), package_reel="listed twice"), UnknownFactError
-    )
+    assert isinstance(judged("PKG003", H100, contract(REEL, holds), package_reel="listed twice"), UnknownFactError)
 
 
 def test_a_lesser_pin_that_fails_does_not_hide_a_required_one_that_is_dark():
     lesser = need("package.torch", ">=2.9", level="recommended")
-    assert isinstance(
-        judged("PKG003", H100, contract(REEL, lesser), package_reel="listed twice"), UnknownFactError
-    )
+    assert isinstance(judged("PKG003", H100, contract(REEL, lesser), package_reel="listed twice"), UnknownFactError)
 
 
 def test_what_is_absent_is_anothers_to_tell_and_hides_nothing():
     bare = H100 | {"package.torch": None}
-    assert isinstance(
-        judged("PKG003", bare, contract(TORCH, REEL), package_reel="listed twice"), UnknownFactError
-    )
+    assert isinstance(judged("PKG003", bare, contract(TORCH, REEL), package_reel="listed twice"), UnknownFactError)
     assert judged("PKG003", bare | {"package.reel": "1.1"}, contract(TORCH, REEL)) is None
 
 
@@ -52,8 +46,7 @@ def test_a_condition_in_the_dark_leaves_what_is_missing_undecided():
 
 
 @pytest.mark.parametrize(
-    ("framework", "torch"),
-    [("colossalai", "2.8.0+cu128"), ("transformers", "2.4.0+cu121"), ("vllm", "2.8.0+cu128")],
+    ("framework", "torch"), [("colossalai", "2.8.0+cu128"), ("transformers", "2.4.0+cu121"), ("vllm", "2.8.0+cu128")]
 )
 def test_a_stated_torch_outside_the_pins_is_an_error(framework, torch):
     (report,) = workflow.check_machine([framework], on="h100x8", what_if={"torch": torch})

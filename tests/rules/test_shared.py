@@ -45,10 +45,7 @@ def test_a_condition_that_cannot_be_seen_counts_like_the_fact():
     with pytest.raises(UnknownFactError):
         contract_needs.unmet_needs(known, [Requirement("a.b", ">=2", when="os.name=ubuntu")])
     assert (
-        contract_needs.unmet_needs(
-            known, [Requirement("a.b", ">=2", when="os.name=ubuntu", level="recommended")]
-        )
-        == []
+        contract_needs.unmet_needs(known, [Requirement("a.b", ">=2", when="os.name=ubuntu", level="recommended")]) == []
     )
     assert not contract_needs.certainly_applies(known, Requirement("a.b", ">=2", when="os.name=ubuntu"))
 
@@ -59,10 +56,7 @@ def test_in_force_looks_at_the_condition_alone():
         Requirement("a.b", ">=3", when="wants=y"),
         Requirement("a.b", ">=4"),
     ]
-    assert [n.want for n in contract_needs.needs_in_force(facts({"job.wants": ("x",)}), asked)] == [
-        ">=2",
-        ">=4",
-    ]
+    assert [n.want for n in contract_needs.needs_in_force(facts({"job.wants": ("x",)}), asked)] == [">=2", ">=4"]
 
 
 def test_a_value_that_the_want_cannot_be_asked_of():
@@ -74,17 +68,15 @@ def test_a_value_that_the_want_cannot_be_asked_of():
 def test_severity_of_the_gravest():
     levels = [Requirement("a", "*", level=level) for level in ("recommended", "optional")]
     assert contract_needs.worst_need_severity(levels) == "warning"
-    assert (
-        contract_needs.worst_need_severity(levels[1:]) == "info"
-        and contract_needs.worst_need_severity([]) == "info"
-    )
+    assert contract_needs.worst_need_severity(levels[1:]) == "info" and contract_needs.worst_need_severity([]) == "info"
     assert contract_needs.worst_need_severity([*levels, Requirement("a", "*")]) == "error"
 
 
 def test_words_of_a_condition():
-    assert contract_needs.wants_of_need(
-        Requirement("a", "*", when="wants=bf16|fp16,platform=cuda,gpus>1")
-    ) == {"bf16", "fp16"}
+    assert contract_needs.wants_of_need(Requirement("a", "*", when="wants=bf16|fp16,platform=cuda,gpus>1")) == {
+        "bf16",
+        "fp16",
+    }
     assert contract_needs.wants_of_need(Requirement("a", "*")) == frozenset()
 
 
@@ -99,10 +91,7 @@ def test_a_glimpse_leaves_no_trace():
 
 def test_a_job_that_says_nothing():
     nothing = facts({})
-    assert (
-        job_request.list_job_wants(nothing) == frozenset()
-        and job_request.job_parameter_count(nothing) is None
-    )
+    assert job_request.list_job_wants(nothing) == frozenset() and job_request.job_parameter_count(nothing) is None
     assert (
         not job_request.uses_device_map(nothing)
         and not job_request.offloads_weights(nothing)
@@ -121,18 +110,10 @@ def test_a_job_that_could_not_be_read_is_unknown():
 
 @pytest.mark.parametrize(
     "wants, size",
-    [
-        ((), 14_000_000_000),
-        (("bf16",), 14_000_000_000),
-        (("fp32",), 28_000_000_000),
-        (("bf16", "4bit"), 3_500_000_000),
-    ],
+    [((), 14_000_000_000), (("bf16",), 14_000_000_000), (("fp32",), 28_000_000_000), (("bf16", "4bit"), 3_500_000_000)],
 )
 def test_the_least_that_weights_take(wants, size):
-    assert (
-        job_request.estimate_weight_bytes(facts({"job.parameters": 7_000_000_000, "job.wants": wants}))[0]
-        == size
-    )
+    assert job_request.estimate_weight_bytes(facts({"job.parameters": 7_000_000_000, "job.wants": wants}))[0] == size
 
 
 def test_how_the_weights_were_counted_is_told():
@@ -166,9 +147,7 @@ def test_long_lists_are_cut():
 
 
 def test_a_value_for_the_variable_by_uuid_or_index():
-    assert (
-        visible_gpus.visible_devices_value(facts({"gpu.uuid": ("GPU-a", "GPU-b")}), [1, 0]) == "GPU-b,GPU-a"
-    )
+    assert visible_gpus.visible_devices_value(facts({"gpu.uuid": ("GPU-a", "GPU-b")}), [1, 0]) == "GPU-b,GPU-a"
     assert visible_gpus.visible_devices_value(facts({}, gpu_uuid=GAP), [0, 2]) == "0,2"
 
 
@@ -186,9 +165,7 @@ def test_floors_are_the_catalogues_and_the_contracts():
 
 
 def test_a_build_for_everything_that_is_known():
-    assert fix_steps.choose_torch_build(facts(H100), contract()).version == "2.8.0", (
-        "the installed release first"
-    )
+    assert fix_steps.choose_torch_build(facts(H100), contract()).version == "2.8.0", "the installed release first"
     bare = facts({})
     assert fix_steps.choose_torch_build(bare, contract()).pypi, "with nothing known, what the index serves"
 
@@ -219,8 +196,7 @@ def test_conditions_that_cannot_be_seen_are_left_aside():
 
 
 @pytest.mark.parametrize(
-    "want, written",
-    [("*", "x"), (">=1,<2", "x>=1,<2"), ("==1|==2", "x==2"), ("==1 | ==2", "x==2"), ("", "x")],
+    "want, written", [("*", "x"), (">=1,<2", "x>=1,<2"), ("==1|==2", "x==2"), ("==1 | ==2", "x==2"), ("", "x")]
 )
 def test_requirements(want, written):
     assert fix_steps.format_requirement("x", want) == written

@@ -14,10 +14,7 @@ from tests.rules.worlds import H100, dark, facts, outcome
 
 ROWS = contracts.list_contract_rows()
 SHIPPED = [contracts.load_contract(row["framework"], row["version"], row["variant"] or None) for row in ROWS]
-ASKING = {
-    "job.wants": ("bf16", "fp8", "flash-attn", "build", "deepspeed", "device-map"),
-    "job.parameters": 70 * 10**9,
-}
+ASKING = {"job.wants": ("bf16", "fp8", "flash-attn", "build", "deepspeed", "device-map"), "job.parameters": 70 * 10**9}
 OLD = {
     "gpu.name": ("Tesla P40",),
     "gpu.capability": ("6.1",),
@@ -72,9 +69,7 @@ def _xformers(values):
 
     every = [row["version"] for row in packages.find_package("xformers")["version"]]
     torch = values["package.torch"]
-    fitting = [
-        v for v in every if versions.satisfies_specifier(torch, packages.required_torch("xformers", v))
-    ]
+    fitting = [v for v in every if versions.satisfies_specifier(torch, packages.required_torch("xformers", v))]
     return {"package.xformers": fitting[-1]} if fitting and "package.xformers" in values else {}
 
 
@@ -88,15 +83,9 @@ def _inside(pins):
         for b in (versions.find_version(c) for c in choice.split(","))
         if b
     ]
-    candidates = [
-        *bounds,
-        *(f"{b}.1" for b in bounds),
-        *(c.strip("<>=!~") for p in pins for c in p.split(",")),
-    ]
+    candidates = [*bounds, *(f"{b}.1" for b in bounds), *(c.strip("<>=!~") for p in pins for c in p.split(","))]
     for version in [*candidates, "1.0", "0.1"]:
-        if versions.is_version(version) and all(
-            p == "*" or versions.satisfies_specifier(version, p) for p in pins
-        ):
+        if versions.is_version(version) and all(p == "*" or versions.satisfies_specifier(version, p) for p in pins):
             return version
     raise AssertionError(f"no version is inside {pins}")
 
@@ -123,15 +112,7 @@ def test_a_machine_in_the_dark_is_undecided_and_not_accused(agreed):
 @each_contract
 def test_what_is_not_stated_is_outside_the_fold(agreed):
     """``check FRAMEWORK --on h100``: the hardware alone, and no package of this machine."""
-    keys = (
-        "gpu.count",
-        "gpu.visible",
-        "gpu.name",
-        "gpu.capability",
-        "gpu.memory",
-        "visibility.cuda",
-        "platform.name",
-    )
+    keys = ("gpu.count", "gpu.visible", "gpu.name", "gpu.capability", "gpu.memory", "visibility.cuda", "platform.name")
     stated = Facts([Fact(key, H100[key], "--on", "stated") for key in keys], "h100", NOT_STATED)
     report = judge(rules.load_all_rules(), stated, agreed)
     assert not report.undecided and report.unstated
@@ -146,9 +127,7 @@ def test_a_fit_machine_raises_no_alarm(agreed):
     """An H100 with everything that the contract asks for: no error, save what torch's own pin makes of it."""
     values = complete(agreed)
     python = next(p for p in ("3.12.3", "3.11.9") if _takes(agreed, p))
-    report = judge(
-        rules.load_all_rules(), facts(values | {"python.version": python} | _torch(values)), agreed
-    )
+    report = judge(rules.load_all_rules(), facts(values | {"python.version": python} | _torch(values)), agreed)
     errors = [f.code for f in report.findings if f.severity == "error"]
     assert errors == (["PKG003", "PKG024"] if agreed.name in CONTRADICTORY else [])
     assert not report.undecided
@@ -195,14 +174,6 @@ def test_no_line_of_a_contract_goes_unread(agreed):
 
 
 def test_the_keys_of_all_needs_have_a_place():
-    own = {
-        "gpu.capability",
-        "gpu.memory",
-        "driver.version",
-        "python.version",
-        "disk.free",
-        "system.shm",
-        "os.system",
-    }
+    own = {"gpu.capability", "gpu.memory", "driver.version", "python.version", "disk.free", "system.shm", "os.system"}
     own |= {"torch.build", "torch.cuda", "cudnn.version", "nccl.version", *build_tools_fall_short.KEYS}
     assert set(need_not_met.OTHER_RULES_KEYS) <= own

@@ -76,8 +76,7 @@ def test_musl_has_no_wheels_but_may_have_a_build():
 
 
 @pytest.mark.parametrize(
-    "values",
-    [{"os.glibc": "2.28"}, {"os.glibc": "2.39"}, {"os.system": "darwin"}, {"os.arch": "ppc64le"}],
+    "values", [{"os.glibc": "2.28"}, {"os.glibc": "2.39"}, {"os.system": "darwin"}, {"os.arch": "ppc64le"}]
 )
 def test_libraries_and_systems_that_are_no_case(values):
     assert judged("SYS005", OLD | values, contract(need("package.torch", ">=2.13"))) is None
@@ -203,8 +202,7 @@ def test_offline_is_a_line_of_information():
 
 
 @pytest.mark.parametrize(
-    "year, told",
-    [(1970, True), (2023, True), (2024, False), (2026, False), (2099, False), (2106, True), (None, False)],
+    "year, told", [(1970, True), (2023, True), (2024, False), (2026, False), (2099, False), (2106, True), (None, False)]
 )
 def test_the_clock(year, told):
     found = judged("SYS011", {"clock.year": year})

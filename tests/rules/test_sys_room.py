@@ -23,9 +23,7 @@ def test_outside_containers_only_a_contract_asks(container):
     assert judged("SYS001", bare, contract(need("system.shm", ">=10GB"))).severity == "error"
 
 
-@pytest.mark.parametrize(
-    "container, way", [("kubernetes", "emptyDir"), ("podman", "--shm-size"), (None, "remount")]
-)
+@pytest.mark.parametrize("container, way", [("kubernetes", "emptyDir"), ("podman", "--shm-size"), (None, "remount")])
 def test_more_of_it_is_had_in_another_way_everywhere(container, way):
     small = H100 | {"os.container": container, "system.shm": 64 << 20}
     assert way in judged("SYS001", small, contract(need("system.shm", ">=10GB"))).fix[0].does

@@ -21,16 +21,7 @@ def test_a_variable_is_unset_empty_or_has_a_value():
 
 @pytest.mark.parametrize(
     "text, number",
-    [
-        ("8", 8),
-        ("-1", -1),
-        ("", None),
-        (None, None),
-        ("--5", None),
-        ("1.5", None),
-        ("x", None),
-        ("9" * 30, None),
-    ],
+    [("8", 8), ("-1", -1), ("", None), (None, None), ("--5", None), ("1.5", None), ("x", None), ("9" * 30, None)],
 )
 def test_numbers_in_variables(text, number):
     assert environment_variables.parse_integer(text) == number
@@ -49,9 +40,7 @@ def test_long_values_are_cut():
 
 
 def test_only_variables_under_a_condition_that_holds():
-    agreed = contract(
-        variables=[variable("A"), variable("B", when="wants=fp8"), variable("C", when="os.name=ubuntu")]
-    )
+    agreed = contract(variables=[variable("A"), variable("B", when="wants=fp8"), variable("C", when="os.name=ubuntu")])
     assert [v.name for v in environment_variables.variables_in_force(facts({}), agreed)] == ["A"], (
         "an unseen condition is none"
     )
@@ -77,9 +66,7 @@ def test_a_word_that_the_framework_does_not_take():
     assert found.severity == "warning" and found.says.endswith("MODE")
     assert found.fix[0].does == "set MODE to fast or safe, or unset it"
     assert "LATER" in judged("SYS015", values | {"job.wants": ("fp8",)}, agreed).says
-    assert (
-        judged("SYS015", env(MODE="fast"), agreed) is None and judged("SYS015", env(MODE=""), agreed) is None
-    )
+    assert judged("SYS015", env(MODE="fast"), agreed) is None and judged("SYS015", env(MODE=""), agreed) is None
 
 
 @pytest.mark.parametrize("traits, told", [(("forced",), True), (("emptied-for-vllm",), False), ((), False)])
@@ -102,12 +89,8 @@ def test_the_shipped_contracts_say_which_value_wins():
 
 
 def test_two_frameworks_and_one_variable():
-    mine = contract(
-        variables=[variable("X", "set", value="1"), variable("Y", "set", value="1", when="wants=fp8")]
-    )
-    other = contract(
-        framework="other", variables=[variable("X", "set", value="4"), variable("Y", "set", value="2")]
-    )
+    mine = contract(variables=[variable("X", "set", value="1"), variable("Y", "set", value="1", when="wants=fp8")])
+    other = contract(framework="other", variables=[variable("X", "set", value="4"), variable("Y", "set", value="2")])
     table = {"contract.variables": two.variables_of_others(mine, [mine, other])}
     assert table["contract.variables"] == {"other 1.0": {"X": "4", "Y": "2"}}
     found = judged("SYS017", table, mine)
@@ -118,9 +101,7 @@ def test_two_frameworks_and_one_variable():
 def test_frameworks_that_agree_or_do_not_meet():
     mine = contract(variables=[variable("X", "set", value="1")])
     assert judged("SYS017", {"contract.variables": {"other 1.0": {"X": "1", "Z": "9"}}}, mine) is None
-    assert (
-        judged("SYS017", {"contract.variables": {"demo 1.0": {"X": "9"}, "demo": {"X": "9"}}}, mine) is None
-    )
+    assert judged("SYS017", {"contract.variables": {"demo 1.0": {"X": "9"}, "demo": {"X": "9"}}}, mine) is None
     assert judged("SYS017", {"contract.variables": {}}, mine) is None and judged("SYS017", {}, mine) is None
     assert isinstance(judged("SYS017", {}, mine, contract_variables=GAP), UnknownFactError)
 
@@ -177,11 +158,7 @@ def test_leftovers(variables, severity):
 
 @pytest.mark.parametrize(
     "name, want",
-    [
-        ("ACCELERATE_USE_FSDP", "fsdp2"),
-        ("ACCELERATE_USE_DEEPSPEED", "deepspeed"),
-        ("ACCELERATE_USE_CPU", "cpu"),
-    ],
+    [("ACCELERATE_USE_FSDP", "fsdp2"), ("ACCELERATE_USE_DEEPSPEED", "deepspeed"), ("ACCELERATE_USE_CPU", "cpu")],
 )
 def test_what_the_job_asks_for_is_no_leftover(name, want):
     assert judged("SYS022", env(**{name: "true"}) | {"job.wants": (want,)}, TRAINER) is None

@@ -99,9 +99,7 @@ def facts(values, **gaps) -> Facts:
 
 
 def dark(values, *keys) -> Facts:
-    return Facts(
-        [Fact(k, v) for k, v in values.items() if k not in keys] + [Fact(key, None, gap=GAP) for key in keys]
-    )
+    return Facts([Fact(k, v) for k, v in values.items() if k not in keys] + [Fact(key, None, gap=GAP) for key in keys])
 
 
 def env(**variables):
@@ -121,9 +119,7 @@ def need(key, want, when="", level="required", cite="README:1"):
 
 def example(rule) -> Contract:
     """The contract for a rule's own examples."""
-    return contract(
-        **{k: list(v) if isinstance(v, tuple) else v for k, v in getattr(rule, "CONTRACT", {}).items()}
-    )
+    return contract(**{k: list(v) if isinstance(v, tuple) else v for k, v in getattr(rule, "CONTRACT", {}).items()})
 
 
 def judged(code, values, agreed=None, **gaps):
@@ -152,18 +148,14 @@ def variable(name, access="read", **fields):
 
 def gpus(count, name=A100, **values):
     """A machine of so many GPUs, each fact the same for all or given as a tuple."""
-    lists = {
-        f"gpu.{key}": value if isinstance(value, tuple) else (value,) * count for key, value in values.items()
-    }
+    lists = {f"gpu.{key}": value if isinstance(value, tuple) else (value,) * count for key, value in values.items()}
     base = {"gpu.name": (name,) * count, "gpu.uuid": tuple(f"GPU-{i}" for i in range(count))}
     return {"gpu.count": count, "gpu.visible": tuple(range(count)), **base, **lists}
 
 
 def with_hole(code, values, key, told, gap):
     """What a rule says where one GPU keeps a fact to itself."""
-    return outcome(
-        rules.load_rule(code), facts(values).with_facts(Fact(key, told, "NVML", gap=gap)), contract()
-    )
+    return outcome(rules.load_rule(code), facts(values).with_facts(Fact(key, told, "NVML", gap=gap)), contract())
 
 
 def several(count, memory=H100["gpu.memory"][0], free=None):

@@ -29,14 +29,7 @@ def folder(where: Path, **distributions: str) -> Path:
 def run(site: Path, code: str, **environ: str):
     """Run Python with only these distributions beside gpuready."""
     ran = subprocess.run(
-        [
-            sys.executable,
-            "-S",
-            "-W",
-            "always",
-            "-c",
-            f"import sys; sys.path[:0] = {[str(site), str(SRC)]!r}\n{code}",
-        ],
+        [sys.executable, "-S", "-W", "always", "-c", f"import sys; sys.path[:0] = {[str(site), str(SRC)]!r}\n{code}"],
         env={"PATH": "/usr/bin:/bin"} | environ,
         capture_output=True,
         text=True,
@@ -62,11 +55,7 @@ def configured(site: Path, spec: str, **environ: str) -> dict:
 
 @pytest.mark.parametrize(
     ("torch", "name"),
-    [
-        ("2.8.0", "PYTORCH_CUDA_ALLOC_CONF"),
-        ("2.9.0", "PYTORCH_ALLOC_CONF"),
-        ("2.13.0+cpu", "PYTORCH_ALLOC_CONF"),
-    ],
+    [("2.8.0", "PYTORCH_CUDA_ALLOC_CONF"), ("2.9.0", "PYTORCH_ALLOC_CONF"), ("2.13.0+cpu", "PYTORCH_ALLOC_CONF")],
 )
 def test_the_right_name_without_importing_torch(tmp_path, torch, name):
     told = configured(folder(tmp_path, torch=torch, axolotl="0.21.0"), '"axolotl"')
@@ -116,9 +105,7 @@ def no_torch(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
 
 
-@pytest.mark.parametrize(
-    ("spec", "near"), [("axolotll", "axolotl"), ("colosalai", "colossalai"), ("roll:x", "torch")]
-)
+@pytest.mark.parametrize(("spec", "near"), [("axolotll", "axolotl"), ("colosalai", "colossalai"), ("roll:x", "torch")])
 def test_an_unknown_framework_is_a_sentence(no_torch, spec, near):
     environ: dict[str, str] = {}
     with pytest.raises(ValueError, match=near) as raised:
@@ -138,9 +125,7 @@ def test_another_mapping_than_the_environment(no_torch):
     before = dict(os.environ)
     with pytest.warns(UserWarning, match="RAY_DEDUP_LOGS"):
         found = gpuready.configure("roll", environ=environ)
-    assert (
-        environ["RAY_DEDUP_LOGS"] == "0" and environ["NCCL_NVLS_ENABLE"] == "0" and dict(os.environ) == before
-    )
+    assert environ["RAY_DEDUP_LOGS"] == "0" and environ["NCCL_NVLS_ENABLE"] == "0" and dict(os.environ) == before
     again = {k: v for k, v in environ.items() if k != "RAY_DEDUP_LOGS"}
     held = configure("roll", environ=dict(again) | {"RAY_DEDUP_LOGS": "1"})
     assert not held.conflicts and {one.state for one in held.variables} == {"held"} and found.conflicts

@@ -92,10 +92,7 @@ def test_what_an_accelerator_tells():
 
 def test_memory_of_mps():
     mps = Module(
-        1,
-        recommended_max_memory=lambda: 9,
-        current_allocated_memory=lambda: 3,
-        driver_allocated_memory=lambda: 4,
+        1, recommended_max_memory=lambda: 9, current_allocated_memory=lambda: 3, driver_allocated_memory=lambda: 4
     )
     assert device.find_accelerator(torch_with_mps(mps)).memory_usage() == DeviceMemory(None, 9, 3, 4)
 
@@ -124,8 +121,7 @@ def test_a_card_without_a_uuid_is_told_by_its_place():
 )
 def test_the_device_of_a_local_rank(count, local, environ, index):
     assert (
-        device.choose_device_index(device.find_accelerator(torch(cuda=Module(count))), at(6, local), environ)
-        == index
+        device.choose_device_index(device.find_accelerator(torch(cuda=Module(count))), at(6, local), environ) == index
     )
 
 
@@ -183,9 +179,7 @@ def test_all_devices_hidden_is_noted():
 )
 def test_the_backend(asked, backend):
     assert (
-        device.choose_backend(
-            device.find_accelerator(torch(cuda=Module(1))), asked, {"nccl": True, "gloo": True}
-        )
+        device.choose_backend(device.find_accelerator(torch(cuda=Module(1))), asked, {"nccl": True, "gloo": True})
         == backend
     )
 

@@ -57,14 +57,12 @@ def test_one_process_alone(ranks):
 
 def test_four_ranks(ranks):
     told = shown(ranks, world(4))
-    assert [t["world"]["rank"] for t in told] == [0, 1, 2, 3] and {
-        t["world"]["local_world_size"] for t in told
-    } == {4}
+    assert [t["world"]["rank"] for t in told] == [0, 1, 2, 3] and {t["world"]["local_world_size"] for t in told} == {4}
     assert len({tuple(t["draws"]) for t in told}) == 1 and len({t["same"] for t in told}) == 1
     assert len({t["own"] for t in told}) == 4
-    assert [t["group"] for t in told[:2]] == [told[0]["group"]] * 2 and told[0]["group"] != told[2][
+    assert [t["group"] for t in told[:2]] == [told[0]["group"]] * 2 and told[0]["group"] != told[2]["group"] == told[3][
         "group"
-    ] == told[3]["group"]
+    ]
 
 
 def test_without_the_number_of_local_ranks_they_are_counted(ranks):
@@ -80,10 +78,7 @@ def test_a_drawn_seed_is_shared(ranks):
 
 def test_mpi_and_slurm_and_the_names_that_frameworks_read(ranks):
     mpi = [
-        {
-            f"OMPI_COMM_WORLD_{k}": v
-            for k, v in {"RANK": r, "SIZE": 2, "LOCAL_RANK": r, "LOCAL_SIZE": 2}.items()
-        }
+        {f"OMPI_COMM_WORLD_{k}": v for k, v in {"RANK": r, "SIZE": 2, "LOCAL_RANK": r, "LOCAL_SIZE": 2}.items()}
         | {"MASTER_PORT": p}
         for p in [free_port()]
         for r in range(2)
@@ -104,9 +99,7 @@ def test_mpi_and_slurm_and_the_names_that_frameworks_read(ranks):
         "SLURM_TASKS_PER_NODE": 2,
         "MASTER_PORT": free_port(),
     }
-    told = shown(
-        ranks, [slurm | {"SLURM_PROCID": r, "SLURM_LOCALID": r, "SLURM_NODEID": 0} for r in range(2)]
-    )
+    told = shown(ranks, [slurm | {"SLURM_PROCID": r, "SLURM_LOCALID": r, "SLURM_NODEID": 0} for r in range(2)])
     assert [t["world"]["launcher"] for t in told] == ["slurm"] * 2
 
 
@@ -128,7 +121,7 @@ def test_as_colossalai_spells_it(ranks):
 def test_the_variables_of_a_contract(ranks):
     """ColossalAI wants one connection on CUDA; on the CPU there is nothing to set, and an unknown name is a sentence."""
     assert "colossalai" in refusal(ranks, {}, arguments="framework='colosalai'")
-    code = "import os\nfrom types import SimpleNamespace as N\nfrom gpuready.runtime.launch import Start\nfrom gpuready.cluster import Rendezvous\nfrom gpuready.runtime.platform import platform\ns = Start(Rendezvous(), os.environ)\ns._variables(N(__version__='2.8.0'), N(platform=platform('cuda')), 'colossalai')\nprint(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
+    code = "import os\nfrom types import SimpleNamespace as N\nfrom gpuready.runtime.launch import LaunchState\nfrom gpuready.cluster import Rendezvous\nfrom gpuready.runtime.platform import get_platform\ns = LaunchState(Rendezvous(), os.environ)\ns._variables(N(__version__='2.8.0'), N(get_platform=get_platform('cuda')), 'colossalai')\nprint(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
     assert ranks.run({}, code=code)[0].out == "1\n"
 
 
@@ -155,9 +148,7 @@ def test_under_a_real_torchrun_with_a_restart(tmp_path):
     assert ran.returncode == 0, ran.stderr[-3000:]
     rows = [line.split() for line in ran.stdout.splitlines() if line.startswith("SEED")]
     seeds = {count: {row[1] for row in rows if row[4] == count} for count in "01"}
-    assert sorted(row[2] for row in rows if row[4] == "1") == ["0", "1"] and {row[3] for row in rows} == {
-        "torchrun"
-    }
+    assert sorted(row[2] for row in rows if row[4] == "1") == ["0", "1"] and {row[3] for row in rows} == {"torchrun"}
     assert len(seeds["0"]) == len(seeds["1"]) == 1 and seeds["0"] != seeds["1"]
 
 
@@ -252,10 +243,7 @@ def test_a_group_that_exists_already(ranks):
         + LAUNCH.format(arguments="")
     )
     found = ranks.run({}, code=code)[0]
-    assert (
-        found.code == 1
-        and "somebody called init_process_group before gpuready.launch() [RUN021]" in found.err
-    )
+    assert found.code == 1 and "somebody called init_process_group before gpuready.launch() [RUN021]" in found.err
 
 
 def test_a_device_that_was_used_already(ranks):
@@ -275,10 +263,9 @@ except FloatingPointError as wrong:
     print(wrong)
 """
     for one in ranks.run(*world(3), code=code):
-        assert (
-            one.out.strip()
-            == "NaN or infinite: loss of rank 1 (here); on all other ranks it is finite [RUN022]"
-        ), one
+        assert one.out.strip() == "NaN or infinite: loss of rank 1 (here); on all other ranks it is finite [RUN022]", (
+            one
+        )
 
 
 # -- what is asked for --------------------------------------------------------------------------------
@@ -318,7 +305,4 @@ def test_the_limit_of_later_collectives(ranks):
 
 def test_progress_goes_to_stderr_and_only_when_it_is_asked_for(ranks):
     found = ranks.run(*world(2), code=LAUNCH.format(arguments="verbose=True"))
-    assert (
-        re.search(r"gpuready: 2 ranks on 1 host, gloo on cpu, seed 1024, \d", found[0].err)
-        and not found[1].err
-    )
+    assert re.search(r"gpuready: 2 ranks on 1 host, gloo on cpu, seed 1024, \d", found[0].err) and not found[1].err

@@ -165,10 +165,7 @@ def test_what_cannot_be_seen_is_left_out():
 
 def test_what_the_job_asks_for_brings_its_variables():
     assert "CUDA_DEVICE_MAX_CONNECTIONS" not in framework_variables(get_platform("cuda"), ROLL, {})
-    assert (
-        framework_variables(get_platform("cuda"), ROLL, {}, wants=["sglang"])["CUDA_DEVICE_MAX_CONNECTIONS"]
-        == "4"
-    )
+    assert framework_variables(get_platform("cuda"), ROLL, {}, wants=["sglang"])["CUDA_DEVICE_MAX_CONNECTIONS"] == "4"
 
 
 def test_colossalai_sets_one_and_over_any_value():
@@ -191,7 +188,5 @@ def test_no_contract_puts_something_else_than_text_into_an_environment():
     for row in contracts.list_contract_rows():
         contract = contracts.load_contract(row["framework"], row["version"], row["variant"] or None)
         for name in (*PLATFORM_NAMES, UNKNOWN_PLATFORM):
-            found = framework_variables(
-                get_platform(name), contract, {}, torch="2.9.1", wants=["fp8", "sglang"]
-            )
+            found = framework_variables(get_platform(name), contract, {}, torch="2.9.1", wants=["fp8", "sglang"])
             assert all(isinstance(value, str) and value for value in found.values())

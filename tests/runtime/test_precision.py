@@ -21,14 +21,7 @@ NEWEST = {"flash-attn": "2.8.3", "xformers": "0.0.33"}
 
 @pytest.mark.parametrize(
     ("capability", "name"),
-    [
-        ("9.0", "sm_90"),
-        ((9, 0), "sm_90"),
-        ("8.6", "sm_86"),
-        ("12.0", "sm_120"),
-        ((10, 3), "sm_103"),
-        (None, None),
-    ],
+    [("9.0", "sm_90"), ((9, 0), "sm_90"), ("8.6", "sm_86"), ("12.0", "sm_120"), ((10, 3), "sm_103"), (None, None)],
 )
 def test_the_name_of_an_architecture(capability, name):
     assert precision.sm_string(capability) == name
@@ -36,14 +29,7 @@ def test_the_name_of_an_architecture(capability, name):
 
 @pytest.mark.parametrize(
     ("feature", "least"),
-    [
-        ("fp8", "8.9"),
-        ("bf16", "8.0"),
-        ("tf32", "8.0"),
-        ("fp16", "5.3"),
-        ("flash-attn", "8.0"),
-        ("nvfp4", "10.0"),
-    ],
+    [("fp8", "8.9"), ("bf16", "8.0"), ("tf32", "8.0"), ("fp16", "5.3"), ("flash-attn", "8.0"), ("nvfp4", "10.0")],
 )
 def test_features_begin_at_the_catalogues_gate(feature, least):
     major, minor = map(int, least.split("."))
@@ -143,8 +129,7 @@ def test_a_contract_pins_the_package():
 
 
 @given(
-    st.none() | capabilities,
-    st.dictionaries(st.sampled_from(["flash-attn", "xformers", "torch"]), st.just("2.8.3")),
+    st.none() | capabilities, st.dictionaries(st.sampled_from(["flash-attn", "xformers", "torch"]), st.just("2.8.3"))
 )
 def test_an_attention_is_always_found_and_is_there(capability, installed):
     name, reason = precision.best_attention(capability, installed, "bf16")
@@ -160,8 +145,6 @@ def test_nothing_of_this_room_imports_torch_or_anything_heavy():
     names = ["platform", "placement", "precision"]
     code = f"import sys\nfor n in {names!r}: __import__('gpuready.runtime.' + n)\nprint(*sys.modules)"
     path = f"import sys; sys.path[:0] = {sys.path!r}\n"
-    ran = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", path + code], capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", path + code], capture_output=True, text=True, check=True)
     heavy = {"torch", "typing", "dataclasses", "subprocess", "packaging", "tomllib", "pathlib", "logging"}
     assert not heavy & set(ran.stdout.split())

@@ -13,17 +13,14 @@ NAMES = {rank: f"rank {rank} (host-{rank}, pid {rank})" for rank in range(6)}
 
 def total(members: list[int]) -> list[float]:
     return [
-        sum(column)
-        for column in zip(*(group_proof.values_to_send(members, rank) for rank in members), strict=True)
+        sum(column) for column in zip(*(group_proof.values_to_send(members, rank) for rank in members), strict=True)
     ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 1500])
 def test_the_sum_of_all_is_what_it_must_be(size):
     members = list(range(size))
-    assert total(members) == group_proof.expected_sum(members) and not group_proof.compare_sum(
-        total(members), members
-    )
+    assert total(members) == group_proof.expected_sum(members) and not group_proof.compare_sum(total(members), members)
     assert max(group_proof.expected_sum(members)) <= 1 << 24, "a float has every number of it exactly"
 
 
@@ -49,11 +46,7 @@ def test_b07_who_has_a_nan():
 
 
 def test_neighbours_are_tried_in_one_order_everywhere():
-    assert group_proof.neighbour_pairs(2) == [[0, 1]] and group_proof.neighbour_pairs(3) == [
-        [0, 1],
-        [1, 2],
-        [0, 2],
-    ]
+    assert group_proof.neighbour_pairs(2) == [[0, 1]] and group_proof.neighbour_pairs(3) == [[0, 1], [1, 2], [0, 2]]
     for size in (4, 5, 9):
         assert {
             rank: sum(rank in pair for pair in group_proof.neighbour_pairs(size)) for rank in range(size)
@@ -64,11 +57,7 @@ def ranks(size: int, wrong_first: set[int] = frozenset(), alone: set[int] = froz
     """What each rank would tell: who saw the first sum wrong, who is wrong alone, which pairs are."""
     bad = {"says": "1 of 20 numbers, such as 2 in place of 1", "owners": list(owners), "nan": nan}
     found = {
-        rank: {
-            "first": bad if rank in wrong_first else {},
-            "alone": bad if rank in alone else {},
-            "pairs": {},
-        }
+        rank: {"first": bad if rank in wrong_first else {}, "alone": bad if rank in alone else {}, "pairs": {}}
         for rank in range(size)
     }
     for one, other in group_proof.neighbour_pairs(size):

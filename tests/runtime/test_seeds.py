@@ -21,8 +21,7 @@ def said(ranks, code: str) -> object:
 
 def test_everything_is_seeded(ranks):
     one, other, third = said(
-        ranks,
-        "out = []\nfor s in (5, 5, 6):\n    seeds.everywhere(s); out.append(draw())\nprint(json.dumps(out))",
+        ranks, "out = []\nfor s in (5, 5, 6):\n    seeds.everywhere(s); out.append(draw())\nprint(json.dumps(out))"
     )
     assert one == other and all(a != b for a, b in zip(one, third, strict=True))
 

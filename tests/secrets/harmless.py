@@ -161,11 +161,7 @@ def _words(pick: random.Random) -> list[str]:
     found = [f"{word}" for word in short]
     for model in MODELS:
         owner, _, name = model.partition("/")
-        found += [
-            model,
-            f"https://huggingface.co/{model}/resolve/main/config.json",
-            f"models--{owner}--{name}",
-        ]
+        found += [model, f"https://huggingface.co/{model}/resolve/main/config.json", f"models--{owner}--{name}"]
     for gpu in GPUS:
         found += [gpu, f'{{"name": "{gpu}", "memory_total": 150754820096, "uuid": null}}']
     return found

@@ -130,9 +130,7 @@ def _netrc(mint: Mint) -> Seed:
 
 def _basic(mint: Mint) -> Seed:
     body = base64.b64encode(f"svc:{mint.mixed(16)}".encode()).decode()
-    return Seed(
-        "", (body.rstrip("="),), f"Authorization: Basic {body}", "HTTP_AUTHORIZATION", f"Basic {body}"
-    )
+    return Seed("", (body.rstrip("="),), f"Authorization: Basic {body}", "HTTP_AUTHORIZATION", f"Basic {body}")
 
 
 def _cookie(mint: Mint) -> Seed:
@@ -182,9 +180,7 @@ def _sas(mint: Mint) -> Seed:
 
 def _azure(mint: Mint) -> Seed:
     body = base64.b64encode(mint.bytes(64)).decode()
-    text = (
-        f"DefaultEndpointsProtocol=https;AccountName=acct;AccountKey={body};EndpointSuffix=core.windows.net"
-    )
+    text = f"DefaultEndpointsProtocol=https;AccountName=acct;AccountKey={body};EndpointSuffix=core.windows.net"
     return Seed("", (body.rstrip("="),), text, "AZURE_STORAGE_CONNECTION_STRING", text)
 
 

@@ -71,14 +71,12 @@ def _recording() -> str:
         for i, seed in enumerate(SEEDS)
     ]
     data["facts"] += [
-        {"key": f"env.{seed.name}", "value": seed.value, "source": "x", "how": "read", "gap": ""}
-        for seed in SEEDS
+        {"key": f"env.{seed.name}", "value": seed.value, "source": "x", "how": "read", "gap": ""} for seed in SEEDS
     ]
     for fact in data["facts"]:
         if fact["key"] == "gpu.processes":
             fact["value"] = [
-                {"gpu": 0, "pid": i, "command": seed.line, "user": "me", "used": 1}
-                for i, seed in enumerate(SEEDS)
+                {"gpu": 0, "pid": i, "command": seed.line, "user": "me", "used": 1} for i, seed in enumerate(SEEDS)
             ]
         if fact["key"] == "torch.version":
             fact.update(value=None, gap="\n".join(seed.line for seed in SEEDS))
@@ -162,10 +160,7 @@ def test_a_plan_with_the_indexes_of_pip_and_uv(place):
 
 
 def test_a_contract_that_somebody_wrote(place):
-    assert (
-        told(gpuready("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place))
-        == []
-    )
+    assert told(gpuready("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place)) == []
     assert told(gpuready("contract", "show", "--contract", "contract.toml", cwd=place)) == []
 
 

@@ -112,5 +112,5 @@ def test_names_that_announce_nothing_need_no_pattern():
         ("package.requires", ('blobfile; extra == "tiktoken"', "mistral-common[image]>=1.11.7", "HF_TOKEN, HUGGING_FACE_HUB_TOKEN")),
         {"hub.token": None, "eos_token": "</s>", "max_tokens": 4096},
     ]  # fmt: skip
-    code = f"import sys\nfrom gpuready.system.redact import harbours\nassert not harbours({facts!r})\nassert 're' not in sys.modules"
+    code = f"import sys\nfrom gpuready.system.redact import may_contain_secret\nassert not may_contain_secret({facts!r})\nassert 're' not in sys.modules"
     subprocess.run([sys.executable, "-S", "-c", code], check=True, env={"PYTHONPATH": str(SRC)})

@@ -35,13 +35,7 @@ def test_line_by_line_nothing_passes_that_would_not_pass_whole():
 
 def test_lines_that_follow_each_other_are_as_many_as_before():
     key = ["-----BEGIN RSA PRIVATE KEY-----", "abcd", "efgh", "-----END RSA PRIVATE KEY-----", "after"]
-    assert redact_lines(key) == (
-        key[0] + "[redacted]",
-        "[redacted]",
-        "[redacted]",
-        "[redacted]" + key[3],
-        "after",
-    )
+    assert redact_lines(key) == (key[0] + "[redacted]", "[redacted]", "[redacted]", "[redacted]" + key[3], "after")
     endless = redact_lines(["-----BEGIN PRIVATE KEY-----", *["x"] * 1000])
     assert endless[-1] == "x" and endless[300] == "[redacted]"
 

@@ -24,10 +24,7 @@ ASKED = ("Ip.OutRequests", "Ip.OutNoRoutes", "Tcp.ActiveOpens", "Udp.OutDatagram
 
 
 def _permitted() -> bool:
-    return (
-        bool(shutil.which("unshare"))
-        and not subprocess.run([*UNSHARE, "true"], capture_output=True).returncode
-    )
+    return bool(shutil.which("unshare")) and not subprocess.run([*UNSHARE, "true"], capture_output=True).returncode
 
 
 pytestmark = pytest.mark.skipif(not _permitted(), reason="no network namespace can be made here")
@@ -37,9 +34,7 @@ def _alone(*words: str) -> tuple[dict[str, int], subprocess.CompletedProcess[str
     """Run Python in an empty network; what the kernel counted, and what came out."""
     argv = [*UNSHARE, "sh", "-c", AFTERWARDS, "sh", sys.executable, *words]
     env = {**QUIET, "PYTHONPATH": str(SRC)}
-    done = subprocess.run(
-        argv, env=env, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
-    )
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     rows = [line.replace(":", "").split() for line in done.stdout.splitlines()]
     counted = {
         f"{names[0]}.{name}": int(value)

@@ -34,9 +34,7 @@ def _tool(name: str):
 
 def _audited(code: str, **environment: str) -> subprocess.CompletedProcess:
     env = {**QUIET, "PYTHONPATH": str(SRC), **environment}
-    return subprocess.run(
-        [sys.executable, "-c", AUDIT + code], env=env, capture_output=True, text=True, timeout=120
-    )
+    return subprocess.run([sys.executable, "-c", AUDIT + code], env=env, capture_output=True, text=True, timeout=120)
 
 
 CONNECT = "import socket\ntry: socket.create_connection(('127.0.0.1', 9), 0.2)\nexcept OSError: pass"

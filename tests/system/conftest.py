@@ -23,9 +23,7 @@ HERE = Path(__file__).parent
 def children() -> set[int]:
     """The processes whose parent we are, zombies included."""
     try:
-        lists = [
-            Path(f"/proc/self/task/{task}/children").read_text() for task in os.listdir("/proc/self/task")
-        ]
+        lists = [Path(f"/proc/self/task/{task}/children").read_text() for task in os.listdir("/proc/self/task")]
         return {int(pid) for pids in lists for pid in pids.split()}
     except OSError:  # a kernel without that list
         return _search()
@@ -45,9 +43,7 @@ def _search() -> set[int]:
 
 
 def _alive(marker: str, patience: float = 2) -> list[int]:
-    until = (
-        time.monotonic() + patience
-    )  # killed is not yet gone on a busy machine: a signal takes until the next turn
+    until = time.monotonic() + patience  # killed is not yet gone on a busy machine: a signal takes until the next turn
     while (found := _running(marker)) and time.monotonic() < until:
         time.sleep(0.01)
     return found

@@ -116,8 +116,7 @@ def in_parts(key, then):
 
 
 @pytest.mark.parametrize(
-    ("then", "why"),
-    [(hang, "no answer within 0.3 s"), (crash, "crashed: signal SEGV"), (raises, "ValueError")],
+    ("then", "why"), [(hang, "no answer within 0.3 s"), (crash, "crashed: signal SEGV"), (raises, "ValueError")]
 )
 def test_what_a_look_gave_before_it_failed_is_kept(live, then, why, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
@@ -146,9 +145,7 @@ def test_with_threads_too_the_parts_are_kept(live, a_thread):
 
 
 def test_ready_is_when_all_parts_are_there(live):
-    started = start_probes(
-        live, [("slow", in_parts("k", lambda _: time.sleep(0.4)), ("k.before", "k.after"), 5.0)]
-    )
+    started = start_probes(live, [("slow", in_parts("k", lambda _: time.sleep(0.4)), ("k.before", "k.after"), 5.0)])
     time.sleep(0.2)
     assert not started.all_ready()
     until = time.monotonic() + 3
@@ -233,9 +230,7 @@ def test_an_unkillable_look_is_left_and_named(live, monkeypatch):
     real(killed[0], 9)
     assert termination.ends_within(killed[0], 5) and killed[0] in termination._unkillable
     assert one(live, prints).value is True
-    assert (
-        killed[0] not in termination._unkillable
-    )  # the next look collects it: a server must not gather zombies
+    assert killed[0] not in termination._unkillable  # the next look collects it: a server must not gather zombies
 
 
 def test_the_kernel_ends_a_look_that_nobody_collects(live, alive):
@@ -305,9 +300,7 @@ def test_an_interrupt_leaves_nothing_running(live, monkeypatch):
 
 def test_no_secret_leaves_a_look(live):
     def look(_):
-        return [
-            Fact("a", {"HF_TOKEN": "abcdef", "url": "https://u:hunter2@h/x"}, "read --token abcdef123456")
-        ]
+        return [Fact("a", {"HF_TOKEN": "abcdef", "url": "https://u:hunter2@h/x"}, "read --token abcdef123456")]
 
     fact = one(live, look)
     assert fact.value == {"HF_TOKEN": "[redacted]", "url": "https://u:[redacted]@h/x"}

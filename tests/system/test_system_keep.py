@@ -49,11 +49,7 @@ def test_a_link_is_refused_and_what_it_points_to_is_untouched(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [
-        ("folder", "is a directory"),
-        ("fifo", "not a regular file"),
-        ("no/such/x", "no such file or directory"),
-    ],
+    [("folder", "is a directory"), ("fifo", "not a regular file"), ("no/such/x", "no such file or directory")],
 )
 def test_other_things_in_the_way(tmp_path, name, reason):
     (tmp_path / "folder").mkdir()
@@ -69,12 +65,12 @@ def test_a_path_that_is_a_folder(tmp_path):
 
 FULL = """
 import resource, sys
-from gpuready.system import Blind, save
+from gpuready.system import AccessError, save_atomically
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
-    save(sys.argv[1], "x" * 100_000)
+    save_atomically(sys.argv[1], "x" * 100_000)
     print("saved")
-except Blind as why:
+except AccessError as why:
     print("blind:", why)
 """
 

@@ -26,7 +26,7 @@ def test_a_variable(door, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda")
     monkeypatch.delenv("NOT_SET", raising=False)
     monkeypatch.setenv("EMPTY", "")
-    assert door.env("CUDA_HOME") == "/usr/local/cuda"
+    assert door.get_env_var("CUDA_HOME") == "/usr/local/cuda"
     assert door.env("NOT_SET") is None
     assert door.env("EMPTY") == ""
 
@@ -34,7 +34,7 @@ def test_a_variable(door, monkeypatch):
 def test_no_variable_gives_its_secret_away(door, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz")
     monkeypatch.setenv("https_proxy", "http://me:hunter2@proxy:3128")
-    assert door.env("HF_TOKEN") == "[redacted]"
+    assert door.get_env_var("HF_TOKEN") == "[redacted]"
     assert door.env("https_proxy") == "http://me:[redacted]@proxy:3128"
     assert door.environ()["HF_TOKEN"] == "[redacted]"
 
@@ -56,19 +56,15 @@ def test_ten_thousand_variables(tmp_path):
 
 
 CROWD = """
-from gpuready.system import Live
-found = Live().environ()
-print(len(found), Live().run(["sh", "-c", "echo fine"]).out.strip())
+from gpuready.system import LiveHost
+found = LiveHost().get_environment()
+print(len(found), LiveHost().run(["sh", "-c", "echo fine"]).out.strip())
 """
 
 
 def test_a_real_process_with_ten_thousand_variables_and_invalid_bytes():
     env = {f"V{i}".encode(): b"x" * 20 for i in range(10_000)}
-    env |= {
-        b"BAD\xff": b"\xfe",
-        b"PATH": os.environb[b"PATH"],
-        b"PYTHONPATH": os.pathsep.join(sys.path).encode(),
-    }
+    env |= {b"BAD\xff": b"\xfe", b"PATH": os.environb[b"PATH"], b"PYTHONPATH": os.pathsep.join(sys.path).encode()}
     done = subprocess.run([sys.executable, "-c", CROWD], env=env, capture_output=True, text=True)
     assert done.stdout.split()[1:] == ["fine"], done.stderr
     assert int(done.stdout.split()[0]) >= 10_003
@@ -78,7 +74,7 @@ def test_a_real_process_with_ten_thousand_variables_and_invalid_bytes():
 
 
 def test_uname(door):
-    found = door.uname()
+    found = door.get_uname()
     assert found["machine"] == platform.machine()
     assert found["release"] == platform.release()
     assert set(found) == {"system", "release", "version", "machine", "node"}
@@ -99,7 +95,7 @@ def test_limits(door):
     assert set(found) == {"nofile", "memlock", "nproc", "stack"}
     assert found["nofile"] == soft
     assert all(value == -1 or value >= 0 for value in found.values())
-    code = "from gpuready.system import Live; print(Live().limits()['stack'])"
+    code = "from gpuready.system import LiveHost; print(LiveHost().get_resource_limits()['stack'])"
     done = subprocess.run(
         ["sh", "-c", 'ulimit -S -s 1024; exec "$0" -c "$1"', sys.executable, code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -184,32 +180,20 @@ def fresh(code):
 def test_nothing_heavy_is_imported():
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from gpuready.system import Blind, Door, Live, Ran, Recorder, Replay, redact, together\n"
+        "from gpuready.system import AccessError, HostAccess, LiveHost, RunResult, RecordingHost, ReplayHost, redact, run_probes\n"
         "from gpuready.model import Fact\n"
         "Live().run(['true']); Live().environ(); Live().library('libcuda.so.1')\n"
         "together(Recorder(Live()), [('a', lambda d: [Fact('a', d.read('/proc/version'))], ('a',), 5)])\n"
         "print(*sorted(set(sys.modules) - before))"
     )
     heavy = {"typing", "dataclasses", "subprocess", "pathlib", "packaging", "threading", "logging", "inspect"}
-    heavy |= {
-        "importlib.metadata",
-        "contextlib",
-        "tempfile",
-        "shutil",
-        "tomllib",
-        "asyncio",
-        "ctypes",
-        "signal",
-    }
+    heavy |= {"importlib.metadata", "contextlib", "tempfile", "shutil", "tomllib", "asyncio", "ctypes", "signal"}
     loaded = set(fresh(code).split())
     assert loaded and not loaded & heavy
 
 
 def test_the_import_is_cheap():
-    code = (
-        "import re, time; begun = time.perf_counter(); import gpuready.system;"
-        "print(time.perf_counter() - begun)"
-    )
+    code = "import re, time; begun = time.perf_counter(); import gpuready.system;print(time.perf_counter() - begun)"
     fresh(code)  # the first run compiles
     assert min(float(fresh(code)) for _ in range(5)) < 0.006
 

@@ -12,12 +12,7 @@ import time
 import pytest
 
 from gpuready.system import AccessError, LiveHost
-from gpuready.system.dynamic_loader import (
-    default_folders,
-    find_library_file,
-    is_library_for,
-    parse_loader_cache,
-)
+from gpuready.system.dynamic_loader import default_folders, find_library_file, is_library_for, parse_loader_cache
 
 MACHINE = os.uname().machine
 FLAG = {"x86_64": 0x0303, "aarch64": 0x0A03}
@@ -119,10 +114,7 @@ def test_wsl_has_a_place_of_its_own():
 
 
 def test_empty_and_relative_entries_are_passed_over():
-    assert (
-        found(own="::.:lib", files=("libcuda.so.1", "./libcuda.so.1", "/lib/libcuda.so.1"))
-        == "/lib/libcuda.so.1"
-    )
+    assert found(own="::.:lib", files=("libcuda.so.1", "./libcuda.so.1", "/lib/libcuda.so.1")) == "/lib/libcuda.so.1"
 
 
 def test_a_library_for_another_machine_is_passed_over():
@@ -194,9 +186,7 @@ def test_a_fake_machine_has_its_own_libraries(tmp_path):
         (folder / name).write_bytes(head(MACHINE if MACHINE in NUMBER else "x86_64"))
     (tmp_path / "etc").mkdir()
     flag = FLAG.get(MACHINE, 0x0303)
-    (tmp_path / "etc/ld.so.cache").write_bytes(
-        cache(("libcudart.so.12", "/opt/cuda/libcudart.so.12", flag, 0))
-    )
+    (tmp_path / "etc/ld.so.cache").write_bytes(cache(("libcudart.so.12", "/opt/cuda/libcudart.so.12", flag, 0)))
     door = LiveHost(root=str(tmp_path), environ={})
     assert door.find_library("libcuda.so.1") == "/usr/lib/libcuda.so.1"
     assert door.find_library("libcudart.so.12") == "/opt/cuda/libcudart.so.12"
@@ -224,13 +214,7 @@ def built(compiler, tmp_path_factory):
         'const char *tail = "before sm_100a after";\n'
         "extern double cos(double); double f(double x) { return cos(x); }\n"
     )
-    flags = [
-        "-shared",
-        "-fPIC",
-        "-Wl,-soname,libarch.so.7",
-        "-Wl,-rpath,$ORIGIN/../lib",
-        "-Wl,--no-as-needed",
-    ]
+    flags = ["-shared", "-fPIC", "-Wl,-soname,libarch.so.7", "-Wl,-rpath,$ORIGIN/../lib", "-Wl,--no-as-needed"]
     out = folder / "libarch.so.7.1"
     subprocess.run([compiler, *flags, "-o", out, folder / "a.c", "-lm"], check=True, capture_output=True)
     return out
@@ -264,9 +248,7 @@ def test_a_real_library_of_this_system():
         pytest.skip("no glibc here")
     found = LiveHost().read_elf_headers(path)
     assert (found["soname"], found["machine"]) == ("libc.so.6", MACHINE)
-    assert any(
-        "GNU C Library" in text for text in LiveHost().find_elf_strings(path, ".rodata", ["GNU C Library"])
-    )
+    assert any("GNU C Library" in text for text in LiveHost().find_elf_strings(path, ".rodata", ["GNU C Library"]))
 
 
 def test_a_library_that_is_not_there():
@@ -307,7 +289,5 @@ def test_no_damage_to_a_library_is_more_than_a_gap(built, tmp_path):
 def test_the_number_of_strings_is_bounded(compiler, tmp_path):
     (tmp_path / "many.s").write_text('.section .rodata\n.rept 5000\n.string "sm_x"\n.endr\n')
     out = tmp_path / "many.so"
-    subprocess.run(
-        [compiler, "-shared", "-nostdlib", "-o", out, tmp_path / "many.s"], check=True, capture_output=True
-    )
+    subprocess.run([compiler, "-shared", "-nostdlib", "-o", out, tmp_path / "many.s"], check=True, capture_output=True)
     assert len(LiveHost().find_elf_strings(str(out), ".rodata", ["sm_"])) == 256

@@ -72,15 +72,7 @@ def test_half_of_the_calls_are_not_supported(ask):
         refused = {name for name, value in gpu.items() if value == GAP}
         assert refused == {
             *("persistence", "mig", "mig_devices", "ecc", "ecc_errors", "remap_pending", "remap_failure"),
-            *(
-                "pcie_gen",
-                "pcie_width",
-                "power_limit",
-                "power_limit_default",
-                "power_draw",
-                "throttle",
-                "nvlink",
-            ),
+            *("pcie_gen", "pcie_width", "power_limit", "power_limit_default", "power_draw", "throttle", "nvlink"),
         }
         assert gpu["name"] == 'NVIDIA "H200", 141GB'
         assert gpu["memory_total"] == 141 << 30
@@ -98,8 +90,7 @@ def test_a_gpu_whose_handle_is_refused(ask):
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
-    [(18, "Driver/library version mismatch"), (9, "Driver Not Loaded"), (999, "Unknown Error")],
+    ("code", "says"), [(18, "Driver/library version mismatch"), (9, "Driver Not Loaded"), (999, "Unknown Error")]
 )
 def test_a_driver_that_will_not_start(ask, code, says):
     assert ask(init=code) == {"error": code, "says": says}
@@ -112,20 +103,14 @@ def test_no_gpus_is_an_answer(ask):
 def test_mig_instances_are_listed_with_their_own_names(ask):
     gpu = ask(gpus=1, mig=3)["gpus"][0]
     assert gpu["mig"] is True
-    assert [(m["name"], m["memory_total"]) for m in gpu["mig_devices"]] == [
-        ("NVIDIA H200 MIG 1g.18gb", 18 << 30)
-    ] * 3
+    assert [(m["name"], m["memory_total"]) for m in gpu["mig_devices"]] == [("NVIDIA H200 MIG 1g.18gb", 18 << 30)] * 3
     assert len({m["uuid"] for m in gpu["mig_devices"]}) == 3
 
 
 @pytest.mark.parametrize("size", [16, 24, 32])
 def test_the_rows_of_processes_differ_between_drivers(ask, size):
     found = ask(gpus=1, rows=size, processes=3)["gpus"][0]["processes"]
-    assert found == [
-        {"pid": 1000, "used": 1 << 30},
-        {"pid": 1001, "used": None},
-        {"pid": 1002, "used": 3 << 30},
-    ]
+    assert found == [{"pid": 1000, "used": 1 << 30}, {"pid": 1001, "used": None}, {"pid": 1002, "used": 3 << 30}]
 
 
 def test_more_processes_than_there_was_room_for(ask):

@@ -18,9 +18,7 @@ def test_the_tables_are_large_enough():
     assert len(HARMLESS) >= 60
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)]
-)
+@pytest.mark.parametrize(("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)])
 def test_a_secret_does_not_pass(kind, text, secret):
     shown = redact_text(text)
     assert secret not in shown
@@ -30,9 +28,7 @@ def test_a_secret_does_not_pass(kind, text, secret):
         assert not any(piece in shown for piece in pieces if len(piece) == size)
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)]
-)
+@pytest.mark.parametrize(("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)])
 def test_nor_in_the_midst_of_other_text(kind, text, secret):
     shown = redact_text(f"2026-01-01 12:00:00 worker 3 said\n{text}\nand went on: 12 tokens/s\n")
     assert secret not in shown
@@ -41,9 +37,7 @@ def test_nor_in_the_midst_of_other_text(kind, text, secret):
         assert shown.endswith("\nand went on: 12 tokens/s\n")
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)]
-)
+@pytest.mark.parametrize(("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)])
 def test_what_is_redacted_stays_as_it_is(kind, text, secret):
     once = redact_text(text)
     assert redact_text(once) == once
@@ -132,22 +126,9 @@ def test_two_hundred_seeded_secrets():
         return "".join(pick.choice(string.ascii_letters + string.digits) for _ in range(size))
 
     forms = [
-        *(
-            lambda s: f"hf_{s}",
-            lambda s: f"ghp_{s}",
-            lambda s: f"MY_API_TOKEN={s}",
-            lambda s: f'"password": "{s}"',
-        ),
-        *(
-            lambda s: f"https://me:{s}@host/x",
-            lambda s: f"https://x.org/?token={s}",
-            lambda s: f"--secret {s}",
-        ),
-        *(
-            lambda s: f"Authorization: Bearer {s}",
-            lambda s: f"machine h login u password {s}",
-            lambda s: f"glpat-{s}",
-        ),
+        *(lambda s: f"hf_{s}", lambda s: f"ghp_{s}", lambda s: f"MY_API_TOKEN={s}", lambda s: f'"password": "{s}"'),
+        *(lambda s: f"https://me:{s}@host/x", lambda s: f"https://x.org/?token={s}", lambda s: f"--secret {s}"),
+        *(lambda s: f"Authorization: Bearer {s}", lambda s: f"machine h login u password {s}", lambda s: f"glpat-{s}"),
     ]
     seeds = [mint(pick.randint(34, 48)) for _ in range(200)]
     text = "\n".join(f"line {i}: {forms[i % len(forms)](seed)} end" for i, seed in enumerate(seeds))

@@ -226,11 +226,7 @@ def test_a_session_of_its_own(door):
 
 def test_a_broken_pipe_ends_a_child_as_it_should(door):
     # Python ignores SIGPIPE; a child that inherited that would see write errors instead.
-    ran = (
-        door.run(["bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}"])
-        if door.find_program("bash")
-        else None
-    )
+    ran = door.run(["bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}"]) if door.find_program("bash") else None
     if ran is None:
         pytest.skip("no bash here")
     assert ran.out.splitlines() == ["y", "141"]
@@ -238,11 +234,11 @@ def test_a_broken_pipe_ends_a_child_as_it_should(door):
 
 CLOSED = """
 import os, sys
-from gpuready.system import Live
+from gpuready.system import LiveHost
 out = os.dup(1)
 for fd in (0, 1, 2):
     os.close(fd)
-ran = Live().run(["sh", "-c", "cat; echo fine; echo bad >&2"])
+ran = LiveHost().run(["sh", "-c", "cat; echo fine; echo bad >&2"])
 os.write(out, f"{ran.rc} {ran.out!r} {ran.err!r} {ran.end!r}".encode())
 """
 
@@ -282,11 +278,11 @@ IGNORING = """
 import signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 from gpuready.model import Fact
-from gpuready.system import Live, together
-ran = Live().run(["sh", "-c", "echo x; exit 3"])
+from gpuready.system import LiveHost, run_probes
+ran = LiveHost().run(["sh", "-c", "echo x; exit 3"])
 print(ran.rc, ran.end, ran.out.strip())
 looks = [("a", lambda d: [Fact("rc", d.run(["sh", "-c", "exit 3"]).rc)], ("rc",), 5)]
-print(together(Live(), looks)[0].value)
+print(run_probes(LiveHost(), looks)[0].value)
 """
 
 

@@ -8,15 +8,7 @@ import os
 import pytest
 
 from gpuready.model import Fact
-from gpuready.system import (
-    AccessError,
-    HostAccess,
-    LiveHost,
-    RecordingHost,
-    ReplayHost,
-    RunResult,
-    run_probes,
-)
+from gpuready.system import AccessError, HostAccess, LiveHost, RecordingHost, ReplayHost, RunResult, run_probes
 from gpuready.system.recording import query_key
 
 SECRETS = (
@@ -38,7 +30,7 @@ def everything(door):
             return f"blind: {why}"
 
     return [
-        see(door.env, "PATH"),
+        see(door.get_env_var, "PATH"),
         see(door.env, "NO_SUCH_VARIABLE"),
         see(door.environ),
         see(door.read, "/proc/version"),
@@ -147,12 +139,10 @@ def test_a_question_with_a_secret_in_it_is_found_again():
 def test_a_tape_that_somebody_else_wrote(answer):
     """Whatever stands where an answer should be, it is an answer of the right kind or Blind."""
     tape = {
-        query_key(v): answer
-        for v in ("environ", "uname", "hostname", "limits", "cpus", "libc", "user", "cwd", "nvml")
+        query_key(v): answer for v in ("environ", "uname", "hostname", "limits", "cpus", "libc", "user", "cwd", "nvml")
     }
     paths = {
-        query_key(v, "/x"): answer
-        for v in ("read", "list", "stat", "real", "disk", "elf", "library", "libraries")
+        query_key(v, "/x"): answer for v in ("read", "list", "stat", "real", "disk", "elf", "library", "libraries")
     }
     door = ReplayHost(
         {
@@ -190,8 +180,7 @@ def test_a_tape_that_somebody_else_wrote(answer):
 
 
 @pytest.mark.parametrize(
-    "record",
-    [{"argv": ["x"]}, {"argv": ["x"], "rc": "0"}, {"argv": [1], "rc": 0}, {"argv": ["x"], "rc": 0, "out": 5}],
+    "record", [{"argv": ["x"]}, {"argv": ["x"], "rc": "0"}, {"argv": [1], "rc": 0}, {"argv": ["x"], "rc": 0, "out": 5}]
 )
 def test_a_run_that_somebody_else_wrote(record):
     assert ReplayHost({query_key("run", ["x"]): record}).run(["x"]).end == "the recorded answer is damaged"

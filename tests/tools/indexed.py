@@ -113,9 +113,7 @@ class Served:
             offered = self.pep658 and row["name"] in self.wheels
             hashed = {"sha256": hashlib.sha256(self.metadata(row["name"])).hexdigest()} if offered else False
             keys = {k: row[k] for k in ("requires-python", "upload-time", "yanked")}
-            rows.append(
-                keys | {"filename": row["name"], "url": f"/files/{row['href']}", "core-metadata": hashed}
-            )
+            rows.append(keys | {"filename": row["name"], "url": f"/files/{row['href']}", "core-metadata": hashed})
         return json.dumps({"meta": {"api-version": "1.1"}, "name": project, "files": rows}).encode()
 
 

@@ -147,12 +147,7 @@ def test_a_build_that_is_only_named_is_added_only_when_it_is_accepted(refresh, r
     ("was", "wrong", "key", "says"),
     [
         ('nccl = "2.30.7"', 'nccl = "2.30.6"', "torch/2.14.1/nccl", "was 2.30.6"),
-        (
-            '"3.14t", "3.15"',
-            '"3.14t"',
-            "torch/2.15.0/python",
-            "index says 3.11 3.12 3.13 3.14 3.14t 3.15 3.15t",
-        ),
+        ('"3.14t", "3.15"', '"3.14t"', "torch/2.15.0/python", "index says 3.11 3.12 3.13 3.14 3.14t 3.15 3.15t"),
         ("d0f2af8b", "00000000", "torch/2.15.0/commit", "index says d0f2af8b"),
         ('default = "cu132"', 'default = "cu130"', "torch/2.15.0/default", "was cu130"),
         ('pypi_aarch64 = "cuda"', 'pypi_aarch64 = "cpu"', "torch/2.14.1/pypi_aarch64", "index says cuda"),
@@ -183,8 +178,7 @@ def test_the_arch_list_of_the_wheel_is_held_against_the_row(refresh, room):
 
 
 @pytest.mark.parametrize(
-    ("name", "version"),
-    [("fbgemm-gpu-genai", "1.9.0"), ("bitsandbytes", "0.50.2"), ("flash-attn", "2.8.3.post2")],
+    ("name", "version"), [("fbgemm-gpu-genai", "1.9.0"), ("bitsandbytes", "0.50.2"), ("flash-attn", "2.8.3.post2")]
 )
 def test_a_new_release_of_a_package_gets_the_row_that_a_person_wrote(refresh, room, name, version):
     row = without(room, "packages", "package.version", "version", version)
@@ -192,9 +186,7 @@ def test_a_new_release_of_a_package_gets_the_row_that_a_person_wrote(refresh, ro
     assert code == 0 and f"packages/{name}/{version}: date {row['date']}" in said
     made = next(p for p in data(room, "packages")["package"] if p["name"] == name)["version"][-1]
     by_hand = {"for_torch", "unconfirmed_fields", "note", "pinned_by", "archs_by_cuda", "confirmed"}
-    assert {k: v for k, v in made.items() if k != "confirmed"} == {
-        k: v for k, v in row.items() if k not in by_hand
-    }
+    assert {k: v for k, v in made.items() if k != "confirmed"} == {k: v for k, v in row.items() if k not in by_hand}
 
 
 def test_what_no_metadata_has_is_left_to_a_person(refresh, room):
@@ -310,8 +302,7 @@ def test_the_date_moves_only_when_it_is_written_and_the_file_was_looked_at_whole
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("--write", "--check"), ("--accept", "torch/2.15.0"), ("--only", "gpus"), ("--nonsense",)],
+    "words", [("--write", "--check"), ("--accept", "torch/2.15.0"), ("--only", "gpus"), ("--nonsense",)]
 )
 def test_words_that_do_not_go_together_are_refused(refresh, room, words):
     first = texts(room)

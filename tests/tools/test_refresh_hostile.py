@@ -141,10 +141,7 @@ CONTENTS = {
     "no version.py": ({"torch/version.py": None}, "names no commit"),
     "version.py is no Python": ({"torch/version.py": b"cuda = = 1"}, "is not Python"),
     "version.py with a zero": ({"torch/version.py": b"cuda = '1'\0"}, "is not Python"),
-    "a strange CUDA": (
-        {"torch/version.py": b"cuda = 'x'\ngit_version = '" + b"0" * 40 + b"'\n"},
-        "names no CUDA",
-    ),
+    "a strange CUDA": ({"torch/version.py": b"cuda = 'x'\ngit_version = '" + b"0" * 40 + b"'\n"}, "names no CUDA"),
     "no list of architectures": ({"torch/lib/libtorch_python.so": b"sm_90"}, "no list of architectures"),
 }
 
@@ -183,9 +180,7 @@ def test_a_file_that_changes_while_it_is_read(refresh, served, before_215):  # n
     assert code == 2 and "the file changed while it was read" in err
 
 
-@pytest.mark.parametrize(
-    "address", ["ftp://host/simple", "file:///srv/simple", "nonsense", "http://", "http://[::1"]
-)
+@pytest.mark.parametrize("address", ["ftp://host/simple", "file:///srv/simple", "nonsense", "http://", "http://[::1"])
 def test_an_index_that_cannot_be_asked(refresh, room, address):  # noqa: F811
     first = texts(room)
     code, _, err = refresh("--write", "--index", address)
@@ -217,9 +212,7 @@ def test_a_password_goes_to_its_host_and_nowhere_else(refresh, served, room):  #
     served.odd["/simple/peft/"] = asks
     served.odd["/simple/axolotl/"] = lambda h: (away if h.headers["Host"].startswith("127") else asks)(h)
     address = served.address.replace("http://", "http://me:s3cr%3Ft@")
-    code, out, err = refresh(
-        "--index", address, "--only", "packages/peft", "--only", "packages/framework/axolotl"
-    )
+    code, out, err = refresh("--index", address, "--only", "packages/peft", "--only", "packages/framework/axolotl")
     assert code == 0 and heard == ["Basic bWU6czNjcj90"] * 2 + [""]
     served.odd["*"] = lambda h: h.say(500)
     served.odd.pop("/simple/peft/")

@@ -82,8 +82,7 @@ def test_a_row_goes_in_between_and_its_neighbours_keep_their_comments():
 VALUES = st.recursive(
     st.text() | st.booleans() | st.integers(-(2**53), 2**53),
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), inner, max_size=3)
+        st.lists(inner, max_size=4) | st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), inner, max_size=3)
     ),
     max_leaves=8,
 )
@@ -110,9 +109,7 @@ def library(*names: str, moved: int = 0) -> bytes:
     entries = [(1, offset) for offset in at] + [(5, 0x1000 + moved), (10, len(table)), (0, 0)]
     dynamic = b"".join(struct.pack("<QQ", *entry) for entry in entries)
     names_at = dynamic_at + len(dynamic)
-    head = (
-        b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
-    )
+    head = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
     load = struct.pack("<IIQQQQQQ", 1, 4, names_at, 0x1000, 0, len(table) + moved, len(table) + moved, 0)
     dyn = struct.pack("<IIQQQQQQ", 2, 4, dynamic_at, 0x9000, 0, len(dynamic), len(dynamic), 0)
     return head + load + dyn + dynamic + bytes(moved) + table
@@ -171,12 +168,8 @@ def test_a_catalogue_says_when_it_is_too_old_to_trust():
     assert catalog.catalog_age_days("2026-05-30", "2026-05-01") == 29
     assert catalog.stale_catalog_warning("2026-10-28", "2026-05-01") == "", "half a year is fine"
     told = catalog.stale_catalog_warning("2026-10-29", "2026-05-01")
-    assert told.startswith("the catalogue is of 2026-05-01, 181 days ago") and told.endswith(
-        "update gpuready"
-    )
+    assert told.startswith("the catalogue is of 2026-05-01, 181 days ago") and told.endswith("update gpuready")
     assert catalog.stale_catalog_warning("2026-05-20", "2026-05-01", limit=10)
-    assert (
-        catalog.stale_catalog_warning(catalog.catalog_date())
-        == ""
-        == catalog.stale_catalog_warning("2000-01-01")
-    ), "a clock in the past is not the catalogue's fault"
+    assert catalog.stale_catalog_warning(catalog.catalog_date()) == "" == catalog.stale_catalog_warning("2000-01-01"), (
+        "a clock in the past is not the catalogue's fault"
+    )

@@ -53,18 +53,7 @@ def test_the_answer_is_the_command_lines(server, question):
 
 
 def test_and_that_of_the_program_itself(server):
-    words = [
-        sys.executable,
-        "-m",
-        "gpuready",
-        "check",
-        "trl",
-        "--on",
-        "a100x2",
-        "--driver",
-        "550.54.14",
-        "--json",
-    ]
+    words = [sys.executable, "-m", "gpuready", "check", "trl", "--on", "a100x2", "--driver", "550.54.14", "--json"]
     ran = subprocess.run(words, capture_output=True)
     reply = server.ask("/api/check?framework=trl&on=a100x2&driver=550.54.14")
     assert reply.body == ran.stdout
@@ -78,9 +67,7 @@ def test_a_log_is_diagnosed_as_by_the_command(server, tmp_path, monkeypatch):
     reply = server.ask("/api/diagnose", "POST", log.encode())
     assert reply.status == 200 and reply.json["code"] == "MEM001"
     assert reply.text == by_command("diagnose run.log")
-    assert (
-        reply.text == server.ask("/api/diagnose", "POST", log.encode()).text
-    )  # nothing of the first is left
+    assert reply.text == server.ask("/api/diagnose", "POST", log.encode()).text  # nothing of the first is left
 
 
 def test_a_recording_gives_its_report(server):
@@ -101,9 +88,7 @@ def test_what_a_recording_says_stays_text(server):
     assert reply.status == 200 and "<script>alert(1)" not in reply.text
 
 
-@pytest.mark.parametrize(
-    "body", [b"{}", b"[", b"\x00\xff" * 99, b'{"facts":[{"key":1}],"schema":1}', b"[" * 100_000]
-)
+@pytest.mark.parametrize("body", [b"{}", b"[", b"\x00\xff" * 99, b'{"facts":[{"key":1}],"schema":1}', b"[" * 100_000])
 def test_what_is_no_recording_is_refused_in_a_sentence(server, body):
     reply = server.ask("/api/report", "POST", body)
     assert reply.status == 400 and "recording.json" in reply.json["error"]
@@ -129,19 +114,14 @@ def test_the_page_gets_all_parts_in_one(server):
     assert told["parts"]["fit"] == fit and fit["verdict"] == "does not fit" and fit["proposals"]
     check = server.ask("/api/check?framework=trl&on=rtx4090x2").json
     assert all(check[name] == value for name, value in told["parts"]["check"].items())
-    assert (
-        "proposals" in told["parts"]["memory"]
-        and told["parts"]["memory"]["peak_device"] == fit["peak_device"]
-    )
+    assert "proposals" in told["parts"]["memory"] and told["parts"]["memory"]["peak_device"] == fit["peak_device"]
 
 
 def test_what_is_not_there_yet_is_named(server):
     """The answer comes at once; what takes longer is said to be pending, and is there when one waits."""
     question = WHATIF.replace("64", "48") + "&seq=4096"
     first = server.ask(question).json
-    assert "fit" in first["pending"] and set(first["pending"]) | set(first["parts"]) == set(
-        query_parser.PAGE_PARTS
-    )
+    assert "fit" in first["pending"] and set(first["pending"]) | set(first["parts"]) == set(query_parser.PAGE_PARTS)
     assert server.ask(question + "&wait=15").json["pending"] == []
     assert server.ask(question).json["parts"]["memory"]["verdict"] == "does not fit"
 

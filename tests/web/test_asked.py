@@ -19,20 +19,7 @@ KEYS = sorted(
 VALUES = st.one_of(
     st.text(max_size=30),
     st.sampled_from(
-        [
-            "../x",
-            "/etc/passwd",
-            "x.json",
-            "h100x8",
-            "trl",
-            "--json",
-            "-",
-            "1",
-            "\0",
-            "llama-3.1-8b/",
-            "~",
-            "a\\b",
-        ]
+        ["../x", "/etc/passwd", "x.json", "h100x8", "trl", "--json", "-", "1", "\0", "llama-3.1-8b/", "~", "a\\b"]
     ),
     st.from_regex(r"[a-z./~-]{1,12}", fullmatch=True),
 )
@@ -78,17 +65,9 @@ def holds_no_path(line: list[str]) -> None:
     for word in named:
         assert "/" not in word and "\\" not in word and not word.startswith((".", "~", "-"))
         assert not word.lower().endswith((".json", ".yml", ".yaml", ".py", ".toml"))
-    assert not {
-        "contract",
-        "config",
-        "python",
-        "source",
-        "find-links",
-        "bundle",
-        "o",
-        "since",
-        "trace",
-    } & set(told.flags)
+    assert not {"contract", "config", "python", "source", "find-links", "bundle", "o", "since", "trace"} & set(
+        told.flags
+    )
 
 
 def test_what_the_page_asks_for():

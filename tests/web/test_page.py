@@ -17,17 +17,17 @@ DONE = "#answer[aria-busy=false]"
 def seen(browser, server):
     """A page that has exchanged the token."""
     found = browser(viewport={"width": 1280, "height": 900})
-    found.serve_page.goto(f"{server.address}/?token={TOKEN}")
-    found.serve_page.wait_for_selector(DONE)
+    found.page.goto(f"{server.address}/?token={TOKEN}")
+    found.page.wait_for_selector(DONE)
     return found
 
 
 @pytest.fixture
 def page(seen, server):
     """The page with nothing chosen; in the end nothing was said, thrown, or asked of another origin."""
-    seen.serve_page.goto(server.address)
-    seen.serve_page.wait_for_selector(DONE)
-    yield seen.serve_page
+    seen.page.goto(server.address)
+    seen.page.wait_for_selector(DONE)
+    yield seen.page
     assert seen.errors == []
     assert [text for text in seen.said if "status of 400" not in text] == []  # the browser notes each refusal
     assert [url for url in seen.requests if not url.startswith((server.address, "data:", "blob:"))] == []
@@ -58,8 +58,8 @@ def choose(page, **fields) -> None:
 
 
 def test_the_token_does_not_stay_in_the_address(seen):
-    assert "token" not in seen.serve_page.url
-    assert seen.serve_page.title().endswith("gpuready: what if?")
+    assert "token" not in seen.page.url
+    assert seen.page.title().endswith("gpuready: what if?")
 
 
 def test_choosing_changes_answer_and_address(page, server):
@@ -177,10 +177,7 @@ def test_a_recording_that_is_chosen_gives_its_report(page, server):
     report = opened.value
     report.wait_for_selector("#main")
     assert report.url.startswith(f"{server.address}/report/") and "gpuready report" in report.title()
-    assert (
-        report.evaluate("document.querySelector('.verdict') && getComputedStyle(document.body).margin")
-        == "0px"
-    )
+    assert report.evaluate("document.querySelector('.verdict') && getComputedStyle(document.body).margin") == "0px"
 
 
 def test_light_and_dark(page):
@@ -195,7 +192,7 @@ def test_light_and_dark(page):
 
 def test_nothing_runs_over_on_a_narrow_screen(browser, server):
     seen = browser(viewport={"width": 390, "height": 800})
-    seen.serve_page.goto(f"{server.address}/?token={TOKEN}&framework=axolotl&gpu=rtx4090&model=qwen2.5-0.5b")
-    seen.serve_page.wait_for_selector(DONE)
-    settled(seen.serve_page)
-    assert seen.serve_page.evaluate("document.documentElement.scrollWidth") <= 390
+    seen.page.goto(f"{server.address}/?token={TOKEN}&framework=axolotl&gpu=rtx4090&model=qwen2.5-0.5b")
+    seen.page.wait_for_selector(DONE)
+    settled(seen.page)
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -99,16 +99,7 @@ def test_no_session_can_be_fixed_by_somebody_else(server):
 
 
 @pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example",
-        "127.0.0.1",
-        "127.0.0.1:1",
-        "localhost",
-        "127.0.0.1.evil.example:{port}",
-        "",
-        "0:{port}",
-    ],
+    "host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost", "127.0.0.1.evil.example:{port}", "", "0:{port}"]
 )
 def test_another_host_is_refused(server, host):
     refused(server.ask("/api/gpus", host=host.format(port=server.port)), 403)
@@ -124,9 +115,7 @@ def test_a_second_request_on_the_same_socket_is_looked_at_too(server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
         reader = line.makefile("rb")
         for host, wanted in ((server.host, b"200"), (f"evil.example:{server.port}", b"403")):
-            line.sendall(
-                f"GET /api/gpus HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
-            )
+            line.sendall(f"GET /api/gpus HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
             assert reader.readline().split()[1] == wanted
             length = 0
             while header := reader.readline().strip():
@@ -164,9 +153,7 @@ def test_what_the_browser_tells_of_another_site_is_believed(server):
     assert sent(site="cross-site") == 403
     assert sent(site="same-site", mode="cors") == 403
     assert sent("/", site="cross-site", mode="navigate", dest="iframe") == 403
-    assert (
-        sent("/", site="cross-site", mode="navigate", dest="document") == 200
-    )  # a link, and the token is there
+    assert sent("/", site="cross-site", mode="navigate", dest="document") == 200  # a link, and the token is there
     assert sent(site="same-origin", mode="cors") == 200
 
 
@@ -195,9 +182,7 @@ def test_every_answer_is_sealed(server):
     for one in replies:
         assert {name: one.headers.get(name) for name in SEALED} == SEALED
         policy = one.headers["content-security-policy"]
-        assert (
-            "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
-        )
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
         assert "server" not in one.headers
 
 

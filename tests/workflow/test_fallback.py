@@ -23,9 +23,7 @@ def resolving(**answers):
         if plan.python in answers.get("good", ()) or plan.torch in answers.get("good", ()):
             return plan.replace(lock=ROW, resolved="resolved")
         if answers.get("conflict"):
-            return plan.replace(
-                verdict="impossible", conflicts=(PlanConflict("a wants b"),), resolved="resolved"
-            )
+            return plan.replace(verdict="impossible", conflicts=(PlanConflict("a wants b"),), resolved="resolved")
         return plan.replace(resolved="not resolved here: the index cpu cannot be reached")
 
     return resolve
@@ -37,9 +35,7 @@ def test_what_resolves_is_taken_as_it_is():
 
 
 def test_the_next_python_that_resolves():
-    found = resolve_or_fall_back(
-        FIRST, choose, resolving(good=["3.11"], conflict=True), ["torch", "python"], HERE
-    )
+    found = resolve_or_fall_back(FIRST, choose, resolving(good=["3.11"], conflict=True), ["torch", "python"], HERE)
     assert (found.python, found.torch) == ("3.11", FIRST.torch)
     assert found.fell[0] == RejectedChoice("Python 3.13", "a wants b")
     assert [one.choice for one in found.fell] == ["Python 3.13", "torch 2.0.0"]
@@ -59,27 +55,18 @@ def test_when_nothing_resolves_the_first_answer_stands():
 
 
 def test_a_torch_in_a_folder_of_the_same_kind_the_newest_first():
-    found = resolve_or_fall_back(
-        FIRST, choose, resolving(good=["2.13.0+cpu", "2.9.0+cpu"]), ["torch", "python"], HERE
-    )
+    found = resolve_or_fall_back(FIRST, choose, resolving(good=["2.13.0+cpu", "2.9.0+cpu"]), ["torch", "python"], HERE)
     assert (found.torch, found.python) == ("2.13.0+cpu", "3.11")
     found = resolve_or_fall_back(FIRST, choose, resolving(good=["2.9.0+cpu"]), ["torch", "python"], HERE)
     assert (found.torch, found.python) == ("2.9.0+cpu", "3.12")
-    assert not resolve_or_fall_back(
-        FIRST, choose, resolving(good=["2.14.0+cu126"]), ["torch", "python"], HERE
-    ).lock
+    assert not resolve_or_fall_back(FIRST, choose, resolving(good=["2.14.0+cu126"]), ["torch", "python"], HERE).lock
 
 
 def test_a_torch_that_was_named_stays():
-    assert (
-        resolve_or_fall_back(FIRST, choose, resolving(good=["2.13.0+cpu"]), ["python"], HERE).torch
-        == "2.15.0+cpu"
-    )
+    assert resolve_or_fall_back(FIRST, choose, resolving(good=["2.13.0+cpu"]), ["python"], HERE).torch == "2.15.0+cpu"
 
 
-OLD = FIRST.replace(
-    platform="x86_64-manylinux_2_28", notes=("the system is not stated: planned for glibc 2.28", "b")
-)
+OLD = FIRST.replace(platform="x86_64-manylinux_2_28", notes=("the system is not stated: planned for glibc 2.28", "b"))
 TAG = "sglang 1 has no wheel with the platform tag manylinux_2_28_x86_64 of this target"
 
 

@@ -45,9 +45,7 @@ def test_what_is_outside_is_refused(yard, path):
 def test_what_is_inside_is_read_by_any_name(yard, tmp_path):
     for path in ("a.json", "./a.json", "../inside/a.json", str(tmp_path / "inside" / "a.json")):
         assert yard.check_file(path) == path
-    assert (
-        yard.check_machine_name("h100x8") == "h100x8" and yard.check_model("llama-3.1-8b") == "llama-3.1-8b"
-    )
+    assert yard.check_machine_name("h100x8") == "h100x8" and yard.check_model("llama-3.1-8b") == "llama-3.1-8b"
 
 
 @pytest.mark.parametrize(
@@ -73,11 +71,7 @@ def test_files_that_files_name_are_held_to_the_fence(yard, tmp_path):
             refusal.read_named_file(outside)
         assert refusal.read_named_file("a.json") == "{}"
         door = RestrictedHost(PathAllowlist([str(tmp_path / "inside")]))
-        assert (
-            door.stat_path(outside) is None
-            and door.stat_path("a.json")
-            and door.list_directory("/etc") is None
-        )
+        assert door.stat_path(outside) is None and door.stat_path("a.json") and door.list_directory("/etc") is None
     finally:
         refusal.set_fence(None)
     assert refusal.read_named_file(outside) == "{}"

@@ -39,17 +39,11 @@ class Change:
 
 def touched(key: str, only: list[str]) -> bool:
     """Whether a key lies under one of those that were asked for, or above it; asked for none, all are."""
-    return not only or any(
-        f"{key}/".startswith(o.rstrip("/") + "/") or f"{o}/".startswith(key + "/") for o in only
-    )
+    return not only or any(f"{key}/".startswith(o.rstrip("/") + "/") or f"{o}/".startswith(key + "/") for o in only)
 
 
 def compared(
-    key: str,
-    row: Mapping[str, Any],
-    learned: Mapping[str, Any],
-    source: str,
-    place: Callable[[Document], int],
+    key: str, row: Mapping[str, Any], learned: Mapping[str, Any], source: str, place: Callable[[Document], int]
 ) -> list[Change]:
     """The fields of a known row that the index gives too: silent where both agree."""
     found = []

@@ -16,12 +16,7 @@ from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
+from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from refresh.web import Missing, Trouble, Web, shown
@@ -93,9 +88,7 @@ class Index:
             body, kind, found_at = self.web.page(address, ACCEPT)
             rows = _from_json(body, project) if "json" in kind else _from_page(body, project, kind)
             read = (_file(row, found_at, project) for row in rows)
-            self._files[project] = [
-                f for f in read if f and not f.version.is_prerelease and not f.version.local
-            ]
+            self._files[project] = [f for f in read if f and not f.version.is_prerelease and not f.version.local]
         return self._files[project]
 
     def releases(self, project: str) -> dict[Version, list[File]]:

@@ -19,15 +19,10 @@ from refresh.wheel import Wheel
 
 RUNTIME = re.compile(r"libcudart\.so\.\d+\Z")
 # In the table of names, where other libraries stand beside it: not a name that a program opens by itself.
-IN_STRINGS = re.compile(
-    rb"\0(?:lib[\w+.-]+\0)+(libcudart\.so\.\d+)\0|\0(libcudart\.so\.\d+)\0(?:lib[\w+.-]+\0)+"
-)
+IN_STRINGS = re.compile(rb"\0(?:lib[\w+.-]+\0)+(libcudart\.so\.\d+)\0|\0(libcudart\.so\.\d+)\0(?:lib[\w+.-]+\0)+")
 LIBRARY_OF = re.compile(r"_cuda(\d\d)(\d)[^/]*\.so\Z")
 PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)[^\d.]")
-TOOLS = {
-    "ptxas": "triton/backends/nvidia/bin/ptxas",
-    "ptxas_blackwell": "triton/backends/nvidia/bin/ptxas-blackwell",
-}
+TOOLS = {"ptxas": "triton/backends/nvidia/bin/ptxas", "ptxas_blackwell": "triton/backends/nvidia/bin/ptxas-blackwell"}
 LINKED = ("cuda-extension", "cuda-library")
 BUDGET = 24 << 20  # compressed bytes that a look for the linked CUDA may cost
 ARCH = re.compile(r"\d{1,2}\.\d[af]?(\+PTX)?")
@@ -35,9 +30,7 @@ ARCH = re.compile(r"\d{1,2}\.\d[af]?(\+PTX)?")
 BY_HAND = ("for_torch", "wheels", "wheels_cuda", "archs", "built_with", "pinned_by")
 
 
-def changes(
-    data: dict[str, Any], index: Index, deep: bool, only: list[str]
-) -> tuple[list[Change], list[str]]:
+def changes(data: dict[str, Any], index: Index, deep: bool, only: list[str]) -> tuple[list[Change], list[str]]:
     """New releases of every package that has rows, known ones against the index, frameworks; and the troubles."""
     found: list[Change] = []
     troubles: list[str] = []
@@ -156,9 +149,7 @@ def recipe(wheel: Wheel) -> dict[str, Any]:
 
 def loads(wheel: Wheel) -> str:
     """The libcudart that some extension of a wheel loads; the smallest are opened first."""
-    inside_it = sorted(
-        (i for n, i in wheel.members.items() if n.endswith(".so")), key=lambda i: i.compress_size
-    )
+    inside_it = sorted((i for n, i in wheel.members.items() if n.endswith(".so")), key=lambda i: i.compress_size)
     spent, too_large = 0, []
     for info in inside_it:
         spent += info.compress_size
@@ -190,9 +181,7 @@ def _new(key: str, row: dict[str, Any], files: list[File], index: Index) -> list
     learned = opened(row, files, index)
     if "date" not in learned:
         return [Change(TODO, key, "new, and not written: the index does not say when it came out")]
-    says = ", ".join(
-        f"{k} {brief(v)}" for k, v in learned.items() if k in ("date", "torch", "dist", "cuda_linked")
-    )
+    says = ", ".join(f"{k} {brief(v)}" for k, v in learned.items() if k in ("date", "torch", "dist", "cuda_linked"))
     found = [Change(NEW, key, says, _insert(row["name"], learned))]
     by_hand = [f for f in BY_HAND if f in row["version"][-1] and f not in learned]
     if by_hand:
@@ -270,7 +259,5 @@ def _moved(key: str, row: dict[str, Any], learned: dict[str, Any], place: Any) -
     left = [f for f in ("torch", "extras", "note") if f in row and f not in learned]
     found = [Change(DIFFERS, key, says, edit)]
     if left:
-        found.append(
-            Change(TODO, key, f"{', '.join(left)} of the row before would stay: look at them by hand")
-        )
+        found.append(Change(TODO, key, f"{', '.join(left)} of the row before would stay: look at them by hand"))
     return found

@@ -29,9 +29,7 @@ TABLE = "torch/cuda/__init__.py PYTORCH_RELEASES_CODE_CC in the PyPI wheel"
 FROM_PAGE = ("date", "requires_python", "python", "python_aarch64")
 
 
-def changes(
-    data: dict[str, Any], index: Index, deep: bool, only: list[str]
-) -> tuple[list[Change], list[str]]:
+def changes(data: dict[str, Any], index: Index, deep: bool, only: list[str]) -> tuple[list[Change], list[str]]:
     """New releases as whole rows; known ones against the page, and with ``deep`` against their wheels.
 
     Also a sentence for each release that could not be read.
@@ -50,11 +48,7 @@ def changes(
         except Trouble as bad:
             troubles.append(f"{key}: {bad}")
     gone = [str(v) for v in known if v not in offered]
-    found += [
-        Change(TODO, f"torch/{v}", "in the catalogue, and the index has it no longer")
-        for v in gone
-        if not only
-    ]
+    found += [Change(TODO, f"torch/{v}", "in the catalogue, and the index has it no longer") for v in gone if not only]
     newest = str(max(offered, default=max(known)))
     if Version(newest) > Version(data["newest"]):
         found.append(Change(NEW, "torch/newest", f"{data['newest']} -> {newest}", _newest(newest)))
@@ -99,9 +93,7 @@ def chosen(files: list[File], machine: str) -> File | None:
     """The wheel that is opened: the one for Python 3.11, as in the rows before, else the oldest Python's."""
     wheels = [f for f in files if f.linux(machine) and f.pythons]
     plain = [f for f in wheels if not any(p.endswith("t") for p in f.pythons)] or wheels
-    ranked = sorted(
-        plain, key=lambda f: ("3.11" not in f.pythons, int(in_order(f.pythons)[0][2:].rstrip("t")), f.name)
-    )
+    ranked = sorted(plain, key=lambda f: ("3.11" not in f.pythons, int(in_order(f.pythons)[0][2:].rstrip("t")), f.name))
     return ranked[0] if ranked else None
 
 
@@ -154,9 +146,7 @@ def pin(requirement: Requirement) -> str:
     return only[0].version if len(only) == 1 and only[0].operator == "==" else str(requirement.specifier)
 
 
-def _builds(
-    intel: File, arm: File | None, cuda: str, row: dict[str, Any], index: Index
-) -> list[dict[str, Any]]:
+def _builds(intel: File, arm: File | None, cuda: str, row: dict[str, Any], index: Index) -> list[dict[str, Any]]:
     """The build of the wheel itself, and those that torch's own table names beside it."""
     own: dict[str, Any] = {"cuda": cuda, "variant": variant(cuda), "pypi": True, "arch": archs(intel, index)}
     if arm:
@@ -171,12 +161,7 @@ def _builds(
         own["confirmed"] = False  # the string and torch's own table do not agree: a person decides
     for other, machines in told.items():
         if other != cuda and machines.get("x86_64"):
-            found[other] = {
-                "cuda": other,
-                "variant": variant(other),
-                "pypi": False,
-                "arch": machines["x86_64"],
-            }
+            found[other] = {"cuda": other, "variant": variant(other), "pypi": False, "arch": machines["x86_64"]}
             found[other] |= {"aarch64": machines["aarch64"]} if machines.get("aarch64") else {}
             found[other] |= {"confirmed": False, "source": [TABLE]}
     return [found[key] for key in sorted(found, key=Version)]
@@ -224,9 +209,7 @@ def _table(value: Any) -> dict[str, dict[str, list[str]]]:
 def companion(name: str, version: str, day: str, index: Index) -> tuple[str, bool]:
     """The torchvision or torchaudio of a release, and whether its metadata pins this torch."""
     fallback = ""
-    wheels = [
-        wheel for files in index.releases(name).values() if (wheel := best(files)) and wheel.day and day
-    ]
+    wheels = [wheel for files in index.releases(name).values() if (wheel := best(files)) and wheel.day and day]
     near = [wheel for wheel in wheels if -200 <= _days(day, wheel.day) <= 90]
     for wheel in near or [wheel for wheel in wheels if wheel.day <= day][-1:]:
         asked = [r for r in index.metadata(wheel).wants() if r.name == "torch"]
@@ -251,11 +234,7 @@ def _added(key: str, version: Version, files: list[File], index: Index) -> list[
         missing += [] if row[name] else [name]
     if missing or row["default"] == "cpu":
         why = f"no {', '.join(missing)}" if missing else "its wheel is a CPU build"
-        return [
-            Change(
-                TODO, key, f"new, and not written: {why} in what the index gives; the rest is {_story(row)}"
-            )
-        ]
+        return [Change(TODO, key, f"new, and not written: {why} in what the index gives; the rest is {_story(row)}")]
     row = _ordered(row, unsure)
     says = f"{_story(row)}; builds " + " ".join(b["variant"] for b in builds)
     return [Change(NEW, key, says, _insert(row, builds))]
@@ -321,6 +300,4 @@ def _build_changes(
         return [Change(UNSURE, name, says, insert)]
     pinned: dict[str, Any] = {k: build[k] for k in ("nccl", "cudnn") if k in build and k in known}
     learned = {k: v for k, v in build.items() if k not in ("nccl", "cudnn")}
-    return compared(name, known, learned, build["source"][0], there) + compared(
-        name, known, pinned, metadata, there
-    )
+    return compared(name, known, learned, build["source"][0], there) + compared(name, known, pinned, metadata, there)

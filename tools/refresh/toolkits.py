@@ -71,7 +71,9 @@ def _release(minor: str, public: str, files: list[File], index: Index) -> Change
     """A release without a row: what could be read, and what a person has to find."""
     learned = _entry(public, files, index)
     gcc = _gcc_max(minor, index)
-    says = f"new: {_told(learned)}{f', gcc up to {gcc}' if gcc else ''}; a row needs {BY_HAND}, which no package carries"
+    says = (
+        f"new: {_told(learned)}{f', gcc up to {gcc}' if gcc else ''}; a row needs {BY_HAND}, which no package carries"
+    )
     return Change(TODO, f"cuda/{minor}", says)
 
 

@@ -59,9 +59,7 @@ class Web:
 
     def _open(self, address: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         parts = _split(address)
-        if parts.scheme not in ("http", "https") or (
-            self.index.startswith("https") and parts.scheme != "https"
-        ):
+        if parts.scheme not in ("http", "https") or (self.index.startswith("https") and parts.scheme != "https"):
             raise Trouble(f"{shown(address)}: not followed, it is no {self.index.partition(':')[0]} address")
         sent = {"User-Agent": AGENT} | headers
         if self._authority and parts.netloc == self._host:
@@ -157,8 +155,6 @@ def _said(bad: BaseException) -> str:
         return "it redirects in a circle"
     if isinstance(bad, urllib.error.HTTPError):
         return (
-            f"it redirects to where nobody may follow ({bad.code})"
-            if bad.code < 400
-            else f"{text[:80]} ({bad.code})"
+            f"it redirects to where nobody may follow ({bad.code})" if bad.code < 400 else f"{text[:80]} ({bad.code})"
         )
     return text[:160]

@@ -83,14 +83,7 @@ class Wheel:
     def _calm(self) -> Iterator[None]:
         try:
             yield
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            NotImplementedError,
-            RuntimeError,
-            struct.error,
-        ) as bad:
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error) as bad:
             raise Trouble(f"{self.name}: not a zip file that can be read ({bad})") from None
         except (IndexError, OverflowError, UnicodeError, OSError, ValueError) as bad:
             raise Trouble(f"{self.name}: its contents make no sense ({bad})") from None

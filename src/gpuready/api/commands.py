@@ -101,11 +101,7 @@ def plan(
 
 
 def fit(
-    *model: PathArgument,
-    on: PathArgument | None = None,
-    gpus: bool = False,
-    largest: str | None = None,
-    **job: Any,
+    *model: PathArgument, on: PathArgument | None = None, gpus: bool = False, largest: str | None = None, **job: Any
 ) -> Result:
     """Predict how much GPU memory a job needs, and what makes it fit.
 
@@ -279,9 +275,7 @@ def env(
     )
 
 
-def probe(
-    on: PathArgument | None = None, *, python: PathArgument | None = None, **what_if: Unpack[WhatIf]
-) -> Result:
+def probe(on: PathArgument | None = None, *, python: PathArgument | None = None, **what_if: Unpack[WhatIf]) -> Result:
     """Return what gpuready sees of a machine. ``found``: the Facts."""
     from gpuready import workflow
     from gpuready.render import facts, json_results
@@ -290,9 +284,7 @@ def probe(
         **arguments.path_texts(on=on, python=python), what_if=arguments.what_if_flags("probe", what_if)
     )
     return _result_without_verdict(
-        known,
-        lambda: json_results.render_probe_json(known),
-        lambda screen: facts.render_fact_list(known, screen),
+        known, lambda: json_results.render_probe_json(known), lambda screen: facts.render_fact_list(known, screen)
     )
 
 
@@ -311,9 +303,7 @@ def contract(framework: str | None = None, *, file: PathArgument | None = None) 
         )
     if framework is not None and file is not None:
         raise Refused("contract takes the name of a framework or a file, one of the two")
-    contract_shown = workflow.contract_show(
-        framework or "", None if file is None else arguments.path_text(file)
-    )
+    contract_shown = workflow.contract_show(framework or "", None if file is None else arguments.path_text(file))
     return _result_without_verdict(
         contract_shown,
         lambda: json_results.render_contract_json(contract_shown),
@@ -326,9 +316,7 @@ def search(query: str, *, kinds: WordList | None = None, most: int = 10) -> Resu
     from gpuready.render import json_results, search_hits
     from gpuready.workflow import search as searching
 
-    rows = searching.search_entries(
-        query, (arguments.comma_list(kinds) or "").split(",") if kinds else (), most
-    )
+    rows = searching.search_entries(query, (arguments.comma_list(kinds) or "").split(",") if kinds else (), most)
     return _result_without_verdict(
         rows,
         lambda: json_results.render_search_json(query, rows),
@@ -373,9 +361,7 @@ def report(
         result.exit,
         json=lambda: json_results.render_report_json(result),
         page=lambda screen: render.format_report_lines(result),
-        html=lambda: notebook.embed_page_in_iframe(
-            html.render_report_page(render.report_document_fields(result))
-        ),
+        html=lambda: notebook.embed_page_in_iframe(html.render_report_page(render.report_document_fields(result))),
     )
 
 

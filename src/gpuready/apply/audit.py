@@ -49,13 +49,9 @@ class DistributionInventory:
             self.faults.append(InstallFault("changed", at, name, message))
         self.packages[name] = version
         if file_contents.file_size(f"{self.root}/{at}/METADATA") is None:
-            self.faults.append(
-                InstallFault("missing", f"{at}/METADATA", name, "the distribution has no METADATA")
-            )
+            self.faults.append(InstallFault("missing", f"{at}/METADATA", name, "the distribution has no METADATA"))
         if text is None:
-            self.faults.append(
-                InstallFault("missing", f"{at}/RECORD", name, "nobody can tell what belongs to it")
-            )
+            self.faults.append(InstallFault("missing", f"{at}/RECORD", name, "nobody can tell what belongs to it"))
             return
         self.records[name] = file_contents.hash_file_contents(f"{self.root}/{at}/RECORD")
         for row in _parse_record_rows(text, site, name):
@@ -73,9 +69,7 @@ class DistributionInventory:
 
 def list_site_folders(root: str) -> list[str]:
     """List the site-packages folders of an environment."""
-    python_folders = [
-        name for name in file_contents.list_names_or_empty(f"{root}/lib") if name.startswith("python3")
-    ]
+    python_folders = [name for name in file_contents.list_names_or_empty(f"{root}/lib") if name.startswith("python3")]
     return [f"lib/{name}/site-packages" for name in python_folders]
 
 
@@ -103,18 +97,13 @@ def _parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFil
             recorded = cells[1] if len(cells) > 1 else ""
             size = int(cells[2]) if len(cells) > 2 and _is_file_size(cells[2]) else -1
             yield RecordFileRow(
-                path,
-                package,
-                recorded.removeprefix("sha256=") if recorded.startswith("sha256=") else "",
-                size,
+                path, package, recorded.removeprefix("sha256=") if recorded.startswith("sha256=") else "", size
             )
     except csv.Error:
         return
 
 
-def describe_generation(
-    root: str, on_progress: OnProgress = lambda: None
-) -> tuple[dict[str, Any], list[InstallFault]]:
+def describe_generation(root: str, on_progress: OnProgress = lambda: None) -> tuple[dict[str, Any], list[InstallFault]]:
     """Return the manifest data of a new environment, and faults it already has."""
     inventory = DistributionInventory(root)
     own = {path: _hash_own_file(f"{root}/{path}") for path in inventory.unclaimed_files()}
@@ -138,11 +127,7 @@ def audit_environment(
 ) -> list[InstallFault]:
     """Return every difference from the published state. Not ``deep``: sizes only, no hashes."""
     inventory = DistributionInventory(root)
-    faults = [
-        *inventory.faults,
-        *_check_files(inventory, deep, on_progress),
-        *_find_drift(inventory, manifest),
-    ]
+    faults = [*inventory.faults, *_check_files(inventory, deep, on_progress), *_find_drift(inventory, manifest)]
     own = manifest.get("own") or {}
     faults += [
         InstallFault("extra", path, says="no distribution brought it")
@@ -153,9 +138,7 @@ def audit_environment(
         if file_contents.file_size(f"{root}/{path}") is None and not path.startswith("bin/python"):
             faults.append(InstallFault("missing", path, says="made with the environment"))
         elif deep and recorded_hash and _hash_own_file(f"{root}/{path}") != recorded_hash:
-            faults.append(
-                InstallFault("changed", path, says="its contents are not those that were published")
-            )
+            faults.append(InstallFault("changed", path, says="its contents are not those that were published"))
     return [*faults, *_check_interpreter(root, manifest)]
 
 
@@ -167,9 +150,7 @@ def _hash_own_file(path: str) -> str:
         return ""
 
 
-def _check_files(
-    inventory: DistributionInventory, deep: bool, on_progress: OnProgress
-) -> Iterator[InstallFault]:
+def _check_files(inventory: DistributionInventory, deep: bool, on_progress: OnProgress) -> Iterator[InstallFault]:
     for path, claims in inventory.rows.items():
         at = path if path.startswith("/") else f"{inventory.root}/{path}"
         size = file_contents.file_size(at)
@@ -177,17 +158,13 @@ def _check_files(
             if not _is_compiled_python(path):
                 yield InstallFault("missing", path, claims[0].package)
         elif file_contents.leads_outside(at, inventory.root):
-            yield InstallFault(
-                "outside", path, claims[0].package, "a link to a place that is not the environment's"
-            )
+            yield InstallFault("outside", path, claims[0].package, "a link to a place that is not the environment's")
         elif path.rpartition("/")[2] not in _UNHASHED_FILES:
             yield from _check_file(at, path, claims, size, deep)
         on_progress()
 
 
-def _check_file(
-    at: str, path: str, claims: list[RecordFileRow], size: int, deep: bool
-) -> Iterator[InstallFault]:
+def _check_file(at: str, path: str, claims: list[RecordFileRow], size: int, deep: bool) -> Iterator[InstallFault]:
     """Check one file against its claims: several distributions may own it if they agree."""
     recorded = {(row.hash, row.size) for row in claims if row.hash or row.size >= 0}
     sizes = [row for row in claims if row.size in (-1, size)]
@@ -200,9 +177,7 @@ def _check_file(
         yield InstallFault("changed", path, claims[0].package, why)
     elif len(recorded) > 1:
         names = " and ".join(dict.fromkeys(row.package for row in claims))
-        yield InstallFault(
-            "overlap", path, claims[0].package, f"{names} both bring it, with different contents"
-        )
+        yield InstallFault("overlap", path, claims[0].package, f"{names} both bring it, with different contents")
 
 
 def _record_hash(path: str) -> str:
@@ -234,9 +209,7 @@ def _check_interpreter(root: str, manifest: Mapping[str, Any]) -> Iterator[Insta
     at = file_contents.resolve_real_path(f"{root}/bin/python")
     if file_contents.file_size(at) is None:
         yield InstallFault("interpreter", "bin/python", says=f"{python.get('path') or at} is gone")
-    elif python.get("hash") and (
-        at != python.get("path") or file_contents.hash_file_contents(at) != python["hash"]
-    ):
+    elif python.get("hash") and (at != python.get("path") or file_contents.hash_file_contents(at) != python["hash"]):
         yield InstallFault(
             "interpreter", "bin/python", says=f"{at} is not the Python that the environment was made with"
         )

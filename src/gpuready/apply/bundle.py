@@ -74,12 +74,7 @@ def format_requirements_file(rows: tuple[LockedPackage, ...]) -> str:
 
 
 def _fetch_files(
-    host: HostAccess,
-    plan: Plan,
-    draft: str,
-    find_links: tuple[str, ...],
-    offline: bool,
-    note: Callable[[str], None],
+    host: HostAccess, plan: Plan, draft: str, find_links: tuple[str, ...], offline: bool, note: Callable[[str], None]
 ) -> Iterator[str]:
     settings = uv.make_uv_settings(host, find_links, offline)
     files = locate_files(host, plan, settings)
@@ -96,9 +91,7 @@ def _fetch_files(
         try:
             download_file(url, path, row.hashes, _index_authorization(url, settings), cafile)
         except AccessError as error:
-            raise ValueError(
-                f"{file} cannot be fetched: {error}; what is there is kept, so run it again"
-            ) from None
+            raise ValueError(f"{file} cannot be fetched: {error}; what is there is kept, so run it again") from None
 
 
 def _require_free_space(host: HostAccess, path: str, size: int) -> None:
@@ -148,11 +141,7 @@ def _compile_pylock(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> li
         raise ValueError(
             f"the files of the lock cannot be found: {getattr(failure, 'why', '') or getattr(failure, 'says', '')}"
         )
-    return [
-        p
-        for p in _parse_toml(text).get("packages", ())
-        if isinstance(p, dict) and isinstance(p.get("name"), str)
-    ]
+    return [p for p in _parse_toml(text).get("packages", ()) if isinstance(p, dict) and isinstance(p.get("name"), str)]
 
 
 def _lock_request(
@@ -168,26 +157,20 @@ def _lock_request(
         if row.index in indexes.list_indexes():
             sources[row.name], addresses[row.index] = row.index, indexes.index_url(row.index)
         elif row.index.startswith("pip-") and int(row.index[4:]) < len(settings.extra):
-            address, login = split_index_login(
-                settings.extra[int(row.index[4:])], row.index.upper().replace("-", "_")
-            )
+            address, login = split_index_login(settings.extra[int(row.index[4:])], row.index.upper().replace("-", "_"))
             sources[row.name], addresses[row.index] = row.index, address
             env |= login
     for at, (name, path) in enumerate(find_folder_wheels(host, plan, settings.folders).items()):
         sources[name], addresses[f"{FOLDER_INDEX}-{at}"] = f"{FOLDER_INDEX}-{at}", path
     exact = tuple(f"{row.name}=={row.version}" for row in plan.lock)
-    return ResolutionRequest(
-        exact, sources, addresses, (), python_minor_version(plan.python), plan.platform
-    ), env
+    return ResolutionRequest(exact, sources, addresses, (), python_minor_version(plan.python), plan.platform), env
 
 
 def _choose_file(row: LockedPackage, listed: dict[str, Any], ranks: dict[str, int]) -> tuple[str, str, int]:
     """Return the best wheel for the target with a hash in the lock; the source if there is no wheel."""
     wheels = [_parse_file_entry(one) for one in listed.get("wheels", ()) if isinstance(one, dict)]
     fitting = [
-        (rank, one)
-        for one in wheels
-        if one[3] in row.hashes and (rank := _rank_wheel(one[0], ranks)) is not None
+        (rank, one) for one in wheels if one[3] in row.hashes and (rank := _rank_wheel(one[0], ranks)) is not None
     ]
     if fitting:
         name, url, size, _ = min(fitting)[1]
@@ -197,9 +180,7 @@ def _choose_file(row: LockedPackage, listed: dict[str, Any], ranks: dict[str, in
             name, url, size, digest = _parse_file_entry(listed[kind])
             if digest in row.hashes:
                 return name, url, size
-    raise ValueError(
-        f"{row.name} {row.version} has no file for this target with a hash of the lock: plan again"
-    )
+    raise ValueError(f"{row.name} {row.version} has no file for this target with a hash of the lock: plan again")
 
 
 def _parse_file_entry(entry: dict[str, Any]) -> tuple[str, str, int, str]:
@@ -221,10 +202,7 @@ def rank_target_tags(python: str, platform: str) -> dict[str, int]:
 
     version = major_minor(python)
     platforms = list(list_target_platforms(platform))
-    listed = [
-        *tags.cpython_tags(version, platforms=platforms),
-        *tags.compatible_tags(version, platforms=platforms),
-    ]
+    listed = [*tags.cpython_tags(version, platforms=platforms), *tags.compatible_tags(version, platforms=platforms)]
     return {str(tag): at for at, tag in enumerate(listed)}
 
 

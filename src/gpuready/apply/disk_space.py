@@ -80,10 +80,7 @@ def explain_shortage(estimate: SpaceEstimate, folder: str, cache: str = "") -> s
     here = file_contents.free_disk_space(folder)
     if here["free"] < estimate.size:
         return _format_shortage(
-            f"{_format_size(estimate.size)} are needed",
-            f"{_format_size(here['free'])} are free",
-            folder,
-            estimate,
+            f"{_format_size(estimate.size)} are needed", f"{_format_size(here['free'])} are free", folder, estimate
         )
     if 0 <= here["inodes"] < estimate.files:
         return _format_shortage(
@@ -93,9 +90,7 @@ def explain_shortage(estimate: SpaceEstimate, folder: str, cache: str = "") -> s
         other = file_contents.free_disk_space(cache)
         if other["disk"] != here["disk"] and other["free"] < estimate.size:
             free = f"{_format_size(other['free'])} are free"
-            return _format_shortage(
-                f"{_format_size(estimate.size)} are needed in uv's cache", free, cache, estimate
-            )
+            return _format_shortage(f"{_format_size(estimate.size)} are needed in uv's cache", free, cache, estimate)
     return ""
 
 

@@ -121,9 +121,7 @@ class EnvironmentHome:
         for name in names:
             number, _, plan = name.partition("-")
             if number.isdigit():
-                generations.append(
-                    EnvironmentGeneration(int(number), plan, self.join_path("generations", name))
-                )
+                generations.append(EnvironmentGeneration(int(number), plan, self.join_path("generations", name)))
         return sorted(generations, key=lambda g: (g.install_order, g.name))
 
     def current_generation(self) -> EnvironmentGeneration | None:
@@ -218,10 +216,7 @@ class EnvironmentHome:
             return {}
         users = identity.find_folder_users([g.path for g in generations], self.path)
         for generation in generations:
-            if (
-                generation.path not in users
-                and file_locks.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False
-            ):
+            if generation.path not in users and file_locks.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False:
                 users[generation.path] = 0
         return users
 

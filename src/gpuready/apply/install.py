@@ -72,9 +72,7 @@ class Installer:
         except LeaseHeldError as held_error:
             raise InstallFailed(str(held_error)) from None
         except OSError as error:
-            raise InstallFailed(
-                f"{self.home.path} cannot hold an environment: {format_os_error(error)}"
-            ) from None
+            raise InstallFailed(f"{self.home.path} cannot hold an environment: {format_os_error(error)}") from None
         try:
             return self._reuse_generation(locked=True) or self._build_generation()
         except OSError as error:
@@ -127,9 +125,7 @@ class Installer:
     def _build_generation(self) -> InstallResult:
         before = self.home.current_generation()
         generation = self.home.next_generation(self.identity)
-        self.journal.record_step(
-            "begun", generation=generation.name, plan=self.identity, undo="remove the generation"
-        )
+        self.journal.record_step("begun", generation=generation.name, plan=self.identity, undo="remove the generation")
         try:
             known = self._fill_generation(generation)
             report = self._check_generation(generation)
@@ -146,9 +142,7 @@ class Installer:
     def _fill_generation(self, generation: EnvironmentGeneration) -> dict[str, Any]:
         """Install every file as its wheel records it; after a damaged cache, retry once."""
         known, faults = self._fill_once(generation)
-        bad = sorted(
-            {fault.package for fault in faults if fault.package and fault.kind not in _HARMLESS_FAULTS}
-        )
+        bad = sorted({fault.package for fault in faults if fault.package and fault.kind not in _HARMLESS_FAULTS})
         if bad:
             self.show_progress(
                 f"damaged on arrival: {', '.join(bad)}; uv's cache of it is cleared, and it is fetched again"
@@ -171,8 +165,7 @@ class Installer:
         venv, packages, *others = install_steps.list_install_steps(self.plan, generation.path, self.inputs)
         self._run_step(venv)
         durable_files.replace_file(
-            f"{generation.path}/{install_steps.LOCK_FILE}",
-            install_steps.format_lock_requirements(self.plan.lock),
+            f"{generation.path}/{install_steps.LOCK_FILE}", install_steps.format_lock_requirements(self.plan.lock)
         )
         self._run_step(packages)
         for step in others:
@@ -189,21 +182,12 @@ class Installer:
         self._run_uv(words[1:], self.until - time.monotonic(), variables)
 
     def _run_uv(
-        self,
-        words: Sequence[str],
-        deadline: float,
-        variables: dict[str, str | None] | None = None,
-        check: bool = True,
+        self, words: Sequence[str], deadline: float, variables: dict[str, str | None] | None = None, check: bool = True
     ) -> None:
         env = install_steps.extra_index_environment(self.settings, self.plan) | (variables or {})
         with self.lease.renew_in_background():
             ran = uv.run_uv(
-                self.host,
-                (self.inputs.uv, *words),
-                self.settings,
-                self._report_uv_line,
-                max(deadline, 1.0),
-                env,
+                self.host, (self.inputs.uv, *words), self.settings, self._report_uv_line, max(deadline, 1.0), env
             )
         self.lease.renew_if_due()
         if check and ran.rc != 0:
@@ -224,9 +208,7 @@ class Installer:
             codes = [f.code for f in report.findings if f.severity == "error"]
             codes = codes or [u.code for u in report.undecided]
             word = report.verdict.replace("-", " ")
-            raise InstallFailed(
-                f"the check of the new environment says {word} ({', '.join(codes)})", 1, report
-            )
+            raise InstallFailed(f"the check of the new environment says {word} ({', '.join(codes)})", 1, report)
         return report
 
     def _check_imports(self, generation: EnvironmentGeneration) -> None:
@@ -240,9 +222,7 @@ class Installer:
         argv = install_steps.import_command(self.plan, modules, f"{generation.path}/bin/python")
         self.journal.record_step("import", run=list(argv))
         with self.lease.renew_in_background():
-            ran = self.host.run(
-                argv, deadline=min(install_steps.SMOKE_DEADLINE, self.until - time.monotonic())
-            )
+            ran = self.host.run(argv, deadline=min(install_steps.SMOKE_DEADLINE, self.until - time.monotonic()))
         if ran.rc == 0:
             return
         error_lines = [line for line in ran.err.splitlines() if line.strip()]
@@ -270,18 +250,12 @@ class Installer:
         }
         self.journal.record_step("sync", generation=generation.name)
         durable_files.sync_disk(generation.path)
-        durable_files.replace_file(
-            f"{generation.path}/{MANIFEST_FILE}", json.dumps(manifest | known, default=str)
-        )
+        durable_files.replace_file(f"{generation.path}/{MANIFEST_FILE}", json.dumps(manifest | known, default=str))
 
-    def _publish_generation(
-        self, generation: EnvironmentGeneration, before: EnvironmentGeneration | None
-    ) -> None:
+    def _publish_generation(self, generation: EnvironmentGeneration, before: EnvironmentGeneration | None) -> None:
         undo = ["gpuready", "install", "--rollback", "-e", self.home.path] if before else []
         self.lease.confirm_ownership()
-        self.journal.record_step(
-            "publish", generation=generation.name, before=before.name if before else "", undo=undo
-        )
+        self.journal.record_step("publish", generation=generation.name, before=before.name if before else "", undo=undo)
         self.home.publish_generation(generation)
         self.journal.try_record_step("published", generation=generation.name)
 
@@ -305,11 +279,7 @@ class Installer:
         self.journal.try_record_step("abandoned", generation=generation.name, why=message[:500])
 
     def _make_result(
-        self,
-        verdict: str,
-        generation: EnvironmentGeneration,
-        before: EnvironmentGeneration | None,
-        report: Report,
+        self, verdict: str, generation: EnvironmentGeneration, before: EnvironmentGeneration | None, report: Report
     ) -> InstallResult:
         return InstallResult(
             verdict,

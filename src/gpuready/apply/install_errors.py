@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 class InstallFailed(Exception):
     """The install failed and the old environment is unchanged. ``exit``: 1 not fit, 2 could not be made."""
 
-    def __init__(
-        self, message: str, exit: int = 2, report: Report | None = None, faults: Sequence[InstallFault] = ()
-    ):
+    def __init__(self, message: str, exit: int = 2, report: Report | None = None, faults: Sequence[InstallFault] = ()):
         super().__init__(message)
         self.exit, self.report, self.faults = exit, report, tuple(faults)
 

@@ -160,9 +160,7 @@ def write_generation_hook(generation: str) -> None:
         at = f"{generation}/{site}"
         durable_files.replace_file(f"{at}/{_HOOK_MODULE}.py", source)
         # First, so that other .pth files see the generation, and last, for the paths they added.
-        durable_files.replace_file(
-            f"{at}/_0_gpuready.pth", f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin()\n"
-        )
+        durable_files.replace_file(f"{at}/_0_gpuready.pth", f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin()\n")
         durable_files.replace_file(f"{at}/~gpuready.pth", f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin()\n")
     durable_files.replace_file(f"{generation}/{IN_USE_LOCK}", "")
     for name in ("activate", "activate.fish"):

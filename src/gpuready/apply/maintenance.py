@@ -24,9 +24,7 @@ def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResu
     try:
         published, before = home.current_generation(), home.previous_generation()
         if before is None:
-            raise ValueError(
-                f"{home.path} has no generation before {published.name if published else 'this one'}"
-            )
+            raise ValueError(f"{home.path} has no generation before {published.name if published else 'this one'}")
         if file_contents.file_size(f"{before.path}/bin/python") is None:
             raise ValueError(
                 f"{before.name} has lost its Python ({file_contents.resolve_real_path(before.path + '/bin/python')})"

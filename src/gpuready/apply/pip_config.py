@@ -66,9 +66,7 @@ def _parse_pip_config(text: str) -> dict[str, tuple[str, ...]]:
     for section in ("global", "install"):
         if parser.has_section(section):
             rows = ((key.replace("_", "-"), value) for key, value in parser.items(section))
-            settings |= {
-                key: _split_value(key, value) for key, value in rows if key in PIP_KEYS and value.strip()
-            }
+            settings |= {key: _split_value(key, value) for key, value in rows if key in PIP_KEYS and value.strip()}
     return settings
 
 

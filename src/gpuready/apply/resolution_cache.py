@@ -30,9 +30,7 @@ def resolution_cache_key(host: HostAccess, request: Sequence[str], settings: UvS
     from hashlib import sha256
 
     environment = unredacted_variables(host)
-    uv_variables = sorted(
-        f"{name}={value}" for name, value in environment.items() if name.startswith(("UV_", "SSL_"))
-    )
+    uv_variables = sorted(f"{name}={value}" for name, value in environment.items() if name.startswith(("UV_", "SSL_")))
     env = sorted(f"{name}={value}" for name, value in settings.env.items())
     parts = [
         *request,
@@ -49,11 +47,7 @@ def resolution_cache_key(host: HostAccess, request: Sequence[str], settings: UvS
 def _read_uv_configs(host: HostAccess, environment: dict[str, str]) -> list[str]:
     """Read uv's configuration files that apply to this request."""
     home = environment.get("XDG_CONFIG_HOME") or environment.get("HOME", "") + "/.config"
-    places = [
-        environment.get("UV_CONFIG_FILE", ""),
-        f"{host.get_cwd()}/uv.toml",
-        f"{host.get_cwd()}/pyproject.toml",
-    ]
+    places = [environment.get("UV_CONFIG_FILE", ""), f"{host.get_cwd()}/uv.toml", f"{host.get_cwd()}/pyproject.toml"]
     places += [f"{home}/uv/uv.toml", "/etc/uv/uv.toml"]
     texts = []
     for place in places:
@@ -108,12 +102,7 @@ def store_answer(host: HostAccess, name: str, answer: dict[str, Any]) -> None:
 
     try:
         folder = make_cache_folder(unredacted_variables(host), "answers")
-        body = {
-            "schema": _SCHEMA,
-            "at": host.get_wall_time(),
-            "digest": _answer_digest(answer),
-            "answer": answer,
-        }
+        body = {"schema": _SCHEMA, "at": host.get_wall_time(), "digest": _answer_digest(answer), "answer": answer}
         save_atomically(f"{folder}/{name}.json", json.dumps(body))
     except AccessError:
         return

@@ -43,10 +43,7 @@ class ResolutionRequest(Record):
         lines = ["[project]", f"name = {_quote_toml(PROJECT_NAME)}", 'version = "0"']
         lines += [f"requires-python = {_quote_toml('>=' + self.python)}", "dependencies = ["]
         lines += [f"  {_quote_toml(one)}," for one in self.requires] + ["]", "", "[tool.uv.sources]"]
-        lines += [
-            f"{_quote_toml(name)} = {{ index = {_quote_toml(at)} }}"
-            for name, at in sorted(self.sources.items())
-        ]
+        lines += [f"{_quote_toml(name)} = {{ index = {_quote_toml(at)} }}" for name, at in sorted(self.sources.items())]
         for name, address in sorted(self.addresses.items()):
             lines += ["", "[[tool.uv.index]]", f"name = {_quote_toml(name)}", f"url = {_quote_toml(address)}"]
             lines += ["explicit = true"] + (['format = "flat"'] if address.startswith("/") else [])
@@ -57,13 +54,7 @@ class ResolutionRequest(Record):
         return "".join(f"{name}; python_version < '0'\n" for name in self.without)
 
     def uv_flags(self) -> tuple[str, ...]:
-        flags = [
-            "--python-version",
-            self.python,
-            "--generate-hashes",
-            "--no-header",
-            "--emit-index-annotation",
-        ]
+        flags = ["--python-version", self.python, "--generate-hashes", "--no-header", "--emit-index-annotation"]
         flags += ["--index-strategy", "first-index"]
         if self.platform:
             flags += ["--python-platform", self.platform]
@@ -103,17 +94,11 @@ def make_resolution_request(
         one = pins.get(name, "")
         pins[name] = ",".join([*([one] if one else []), *(f"!={version}" for version in bad)])
     origins = _choose_sources(plan, contract, pins, folders or {}) | dict(extra or {})
-    index_addresses = {
-        index: indexes.index_url(index) for index in origins.values() if index in indexes.list_indexes()
-    }
-    index_addresses |= {index: index for index in origins.values() if index.startswith("/")} | dict(
-        addresses or {}
-    )
+    index_addresses = {index: indexes.index_url(index) for index in origins.values() if index in indexes.list_indexes()}
+    index_addresses |= {index: index for index in origins.values() if index.startswith("/")} | dict(addresses or {})
     origins, index_addresses = _name_folders(origins, index_addresses)
     return ResolutionRequest(
-        requires=tuple(
-            f"{_with_extras(name, collector.extras)}{spec}" for name, spec in sorted(pins.items())
-        ),
+        requires=tuple(f"{_with_extras(name, collector.extras)}{spec}" for name, spec in sorted(pins.items())),
         sources=origins,
         addresses=index_addresses,
         without=tuple(sorted(collector.without)),
@@ -125,9 +110,7 @@ def make_resolution_request(
     )
 
 
-def _name_folders(
-    origins: dict[str, str], index_addresses: dict[str, str]
-) -> tuple[dict[str, str], dict[str, str]]:
+def _name_folders(origins: dict[str, str], index_addresses: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Give folders names: a uv index cannot be named after a path."""
     names = {
         path: f"{FOLDER_INDEX}-{number}"
@@ -185,9 +168,7 @@ class _RequirementCollector:
         self.distribution = packages.canonical_package_name(contract.distribution or contract.framework)
         ready = {packages.canonical_package_name(k.package) for k in plan.kernels if k.how == "index"}
         kernels = {packages.canonical_package_name(k.package) for k in plan.kernels if k.how != "index"}
-        self.without = (
-            (set(indexes.packages_needing_torch()) | kernels) - ready - {"torch", self.distribution}
-        )
+        self.without = (set(indexes.packages_needing_torch()) | kernels) - ready - {"torch", self.distribution}
         self.facts = _facts_from_plan(plan)
 
     def is_on_index(self) -> bool:
@@ -239,9 +220,7 @@ class _RequirementCollector:
         if name in ("torch", self.distribution):
             return False
         if name in self.without:
-            note = (
-                f"{name} is not resolved: it is built, or taken ready-made, against the torch that is there"
-            )
+            note = f"{name} is not resolved: it is built, or taken ready-made, against the torch that is there"
             if note not in self.notes:
                 self.notes.append(note)
             return False

@@ -44,9 +44,7 @@ def resolve_plan(
     """
     if plan.verdict != "plan":
         return plan
-    return _PlanResolver(
-        host, plan, contract, find_links, offline, source, note, deadline
-    ).resolve_in_rounds()
+    return _PlanResolver(host, plan, contract, find_links, offline, source, note, deadline).resolve_in_rounds()
 
 
 class _PlanResolver:
@@ -146,19 +144,12 @@ class _PlanResolver:
             argv += ["--python", self.host.get_interpreter()["executable"]]
             left = max(self.until - self.host.get_monotonic_time(), 1.0)
             ran = uv.run_uv(
-                self.host,
-                argv,
-                self.settings,
-                _progress_counter(self.note, self.host),
-                left,
-                self.uv_environment(),
+                self.host, argv, self.settings, _progress_counter(self.note, self.host), left, self.uv_environment()
             )
         if ran.end == "deadline":
             return uv_output.InconclusiveResolution(f"uv gave no answer in {left:.0f} s")
         if ran.rc != 0:
-            return uv_output.parse_uv_failure(
-                ran.err or ran.end, self.plan.framework, names, _exact_pins(request)
-            )
+            return uv_output.parse_uv_failure(ran.err or ran.end, self.plan.framework, names, _exact_pins(request))
         try:
             rows = uv_output.parse_compiled_rows(
                 ran.out, uv_output.map_origins(request.addresses, self.settings.folders)
@@ -184,9 +175,7 @@ class _PlanResolver:
 
     def has_fixed_index(self, name: str) -> bool:
         """Whether a package already has the only index that may supply it."""
-        return name == "torch" or (
-            name in indexes.torch_index_packages() and not is_default_index(self.plan.index)
-        )
+        return name == "torch" or (name in indexes.torch_index_packages() and not is_default_index(self.plan.index))
 
     def pin_strays(self, rows: tuple[LockedPackage, ...]) -> bool:
         """Pin packages from another index than torch's, or of another build, for the next round."""
@@ -198,11 +187,7 @@ class _PlanResolver:
                     return False
                 self.avoid["torch"] = (*known, row.version)
                 return True
-            if (
-                row.name in indexes.torch_index_packages()
-                and row.name not in self.direct
-                and self.is_stray(row)
-            ):
+            if row.name in indexes.torch_index_packages() and row.name not in self.direct and self.is_stray(row):
                 strays.add(row.name)
         self.direct |= strays
         return bool(strays)
@@ -238,17 +223,13 @@ def _append_notes(notes: tuple[str, ...], *more: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*notes, *more)))
 
 
-def find_violation(
-    plan: Plan, request: ResolutionRequest, rows: tuple[LockedPackage, ...]
-) -> PlanConflict | None:
+def find_violation(plan: Plan, request: ResolutionRequest, rows: tuple[LockedPackage, ...]) -> PlanConflict | None:
     """Return what is wrong with uv's result; None if it satisfies the contract."""
     for row in rows:
         lookalike = packages.find_lookalike(row.name)
         if lookalike is not None and row.name not in request.allowed:
             via = f", which {' and '.join(row.via)} brings in" if row.via else ""
-            return PlanConflict(
-                f"{row.name} on the index is not {lookalike['wanted']}{via}: {lookalike['why']}"
-            )
+            return PlanConflict(f"{row.name} on the index is not {lookalike['wanted']}{via}: {lookalike['why']}")
         for want in request.wants.get(row.name, ()):
             if row.version and not versions.satisfies_specifier(row.version, want):
                 needs = (Requirement(f"package.{row.name}", want, cite=plan.framework),)
@@ -257,12 +238,8 @@ def find_violation(
         if row.name in request.sources and row.index not in (request.sources[row.name], FOLDER_INDEX):
             return PlanConflict(f"{row.name} came from another index than {request.sources[row.name]}")
         if not row.hashes and not row.origin:
-            return PlanConflict(
-                f"{row.name} {row.version} has no hash on its index: nothing could prove what comes"
-            )
-    if plan.torch and not any(
-        row.name == "torch" and row.version == exact_torch_version(plan) for row in rows
-    ):
+            return PlanConflict(f"{row.name} {row.version} has no hash on its index: nothing could prove what comes")
+    if plan.torch and not any(row.name == "torch" and row.version == exact_torch_version(plan) for row in rows):
         return PlanConflict(f"uv could not take torch {exact_torch_version(plan)}, which the plan stands on")
     return None
 
@@ -270,9 +247,7 @@ def find_violation(
 def find_contradiction(request: ResolutionRequest, contract: Contract) -> PlanConflict | None:
     """Find two requirements of the contract that no version satisfies; needs no index."""
     for name, wants in request.wants.items():
-        needs = [
-            n for n in contract.requirements_for(f"package.{name}") if n.want in wants and "|" not in n.want
-        ]
+        needs = [n for n in contract.requirements_for(f"package.{name}") if n.want in wants and "|" not in n.want]
         for at, one in enumerate(needs):
             for other in needs[at + 1 :]:
                 if uv_output.are_disjoint_ranges(one.want, other.want):
@@ -289,9 +264,7 @@ def _name_requirer(need: Requirement) -> str:
 def _add_citations(conflict: PlanConflict, contract: Contract) -> PlanConflict:
     """Use the contract's own citation where it is one of the sides."""
     citations = {(need.key, need.want): need.cite for need in contract.needs}
-    needs = tuple(
-        need.replace(cite=citations.get((need.key, need.want), need.cite)) for need in conflict.needs
-    )
+    needs = tuple(need.replace(cite=citations.get((need.key, need.want), need.cite)) for need in conflict.needs)
     return conflict.replace(needs=needs)
 
 
@@ -309,11 +282,7 @@ def _decode_cached_answer(cached: dict[str, Any] | None) -> tuple[LockedPackage,
 def _exact_pins(request: ResolutionRequest) -> dict[str, str]:
     """Packages requested in a single version."""
     pins = (one.partition("==") for one in request.requires)
-    exact = {
-        packages.canonical_package_name(name.partition("[")[0]): version
-        for name, _, version in pins
-        if version
-    }
+    exact = {packages.canonical_package_name(name.partition("[")[0]): version for name, _, version in pins if version}
     return {name: version for name, version in exact.items() if versions.is_version(version)}
 
 

@@ -48,14 +48,10 @@ def _read_source_file(host: HostAccess, path: str) -> str | None:
         raise ValueError(f"cannot read {path}: {error}") from None
 
 
-def _requirements_of_file(
-    host: HostAccess, root: str, name: str, notes: list[str], depth: int
-) -> Iterator[str]:
+def _requirements_of_file(host: HostAccess, root: str, name: str, notes: list[str], depth: int) -> Iterator[str]:
     path = host.resolve_path(f"{root}/{name}")
     if depth > MAX_INCLUDE_DEPTH or not path.startswith(f"{root}/"):
-        raise ValueError(
-            f"{name} in {root} leads out of that folder or into itself: nothing is read from there"
-        )
+        raise ValueError(f"{name} in {root} leads out of that folder or into itself: nothing is read from there")
     text = _read_source_file(host, path)
     if text is None:
         raise ValueError(f"{root}/{name} does not exist, and another requirement file names it")
@@ -66,9 +62,7 @@ def _requirements_of_file(
         if words.startswith(("-r ", "--requirement ")):
             below = name.rpartition("/")[0]
             inner = words.split(None, 1)[1].strip()
-            yield from _requirements_of_file(
-                host, root, f"{below}/{inner}" if below else inner, notes, depth + 1
-            )
+            yield from _requirements_of_file(host, root, f"{below}/{inner}" if below else inner, notes, depth + 1)
         else:
             yield from _requirement_of_line(words, name, notes)
 

@@ -28,14 +28,7 @@ _REMOVED_VARIABLES: tuple[str, ...] = (
     "UV_INDEX_STRATEGY",
     "UV_PROJECT",
 )
-_REMOVED_VARIABLES += (
-    "UV_WORKING_DIR",
-    "UV_SYSTEM_PYTHON",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "UV_PYTHON",
-    "RUST_LOG",
-)
+_REMOVED_VARIABLES += ("UV_WORKING_DIR", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX", "UV_PYTHON", "RUST_LOG")
 
 _DEFAULT_VARIABLES = {
     "UV_PYTHON_DOWNLOADS": "never",  # a plan changes nothing, and metadata does not need the target's Python
@@ -59,9 +52,7 @@ class UvSettings:
         self.flags: tuple[str, ...] = ()
         self.env: dict[str, str | None] = {}
         self.folders: tuple[str, ...] = ()  # local folders of wheels, absolute
-        self.extra: tuple[
-            str, ...
-        ] = ()  # pip's extra indexes, used only for packages that no other index has
+        self.extra: tuple[str, ...] = ()  # pip's extra indexes, used only for packages that no other index has
         self.notes: tuple[str, ...] = ()
 
 
@@ -106,9 +97,7 @@ def make_uv_settings(host: HostAccess, find_links: Sequence[str] = (), offline: 
     settings.env = {name: None for name in _REMOVED_VARIABLES if name in environment}
     settings.env |= {name: value for name, value in _DEFAULT_VARIABLES.items() if name not in environment}
     notes: list[str] = []
-    _add_find_links(
-        host, settings, find_links, pip.get("find-links", ()), environment.get("UV_FIND_LINKS", ""), notes
-    )
+    _add_find_links(host, settings, find_links, pip.get("find-links", ()), environment.get("UV_FIND_LINKS", ""), notes)
     _add_pip_indexes(host, settings, pip, environment)
     _add_connection_settings(settings, pip, environment)
     if offline:
@@ -165,11 +154,7 @@ def _add_pip_indexes(
     if "index-url" in pip and not has_own_index and not uv_config_sets(host, "index-url", "index"):
         settings.env["UV_DEFAULT_INDEX"] = pip["index-url"][0]
     has_own_index = any(name in environment for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"))
-    if (
-        "extra-index-url" in pip
-        and not has_own_index
-        and not uv_config_sets(host, "extra-index-url", "index")
-    ):
+    if "extra-index-url" in pip and not has_own_index and not uv_config_sets(host, "extra-index-url", "index"):
         settings.extra = pip["extra-index-url"]
 
 

@@ -194,8 +194,7 @@ def _describe_tag_mismatch(proof: str) -> str:
     import re
 
     hit = re.search(
-        rf"({_NAME})({_SPEC})? ha(?:s|ve) no wheels with a matching ([^(,]*?tag)s?(?: \(e\.g\., `([^`]+)`\))?",
-        proof,
+        rf"({_NAME})({_SPEC})? ha(?:s|ve) no wheels with a matching ([^(,]*?tag)s?(?: \(e\.g\., `([^`]+)`\))?", proof
     )
     if hit is None:
         return "a package has no wheel for this Python and platform"
@@ -205,9 +204,7 @@ def _describe_tag_mismatch(proof: str) -> str:
     return f"{name}{' ' + version if version else ''} has no wheel with the {kind}{wanted} of this target"
 
 
-def _find_dependency_clauses(
-    proof: str, framework: str, exact: Mapping[str, str]
-) -> Iterator[tuple[str, str, str]]:
+def _find_dependency_clauses(proof: str, framework: str, exact: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield who requires what: (vllm 0.8.4, opentelemetry-sdk, >=1.26.0,<1.27.0)."""
     import re
 
@@ -217,9 +214,7 @@ def _find_dependency_clauses(
     for requirer, spec, name, want in matches:
         own = requirer in ("", PROJECT_NAME)
         version = (
-            spec[2:]
-            if spec.startswith("==")
-            else spec or exact.get(packages.canonical_package_name(requirer), "")
+            spec[2:] if spec.startswith("==") else spec or exact.get(packages.canonical_package_name(requirer), "")
         )
         label = framework if own else f"{requirer} {version}".strip()
         yield label, packages.canonical_package_name(name.partition("[")[0]), want.rstrip(".,") or "*"
@@ -238,9 +233,7 @@ def _find_conflicting_sides(proof: str, framework: str, exact: Mapping[str, str]
                         Requirement(f"package.{name}", want, cite=requirer),
                         Requirement(f"package.{name}", against, cite=other),
                     )
-                    return PlanConflict(
-                        f"{requirer} needs {name} {want}, {other} needs {name} {against}", needs=needs
-                    )
+                    return PlanConflict(f"{requirer} needs {name} {want}, {other} needs {name} {against}", needs=needs)
     return None
 
 

@@ -64,9 +64,7 @@ def pcie_lane_rate(gen: int) -> float | None:
     return next((float(row["lane"]) for row in load_catalog("bands")["link"] if row["gen"] == gen), None)
 
 
-def expected_rate(
-    spec: MeasureSpec, gpu: str, link: str = "", memory: int | None = None
-) -> tuple[float | None, str]:
+def expected_rate(spec: MeasureSpec, gpu: str, link: str = "", memory: int | None = None) -> tuple[float | None, str]:
     """Return the rate the catalog gives for a GPU and its source; None if it gives none.
 
     ``link`` is the best PCIe link of GPU and machine, such as ``5 x16``; used for a GPU the catalog does not know.

@@ -35,9 +35,7 @@ def value_matches_type(key: str, value: object) -> bool:
     kind = str(row["type"])
     if kind in LISTS:
         each = KINDS[LISTS[kind]]
-        return isinstance(value, (list, tuple)) and all(
-            item is None or isinstance(item, each) for item in value
-        )
+        return isinstance(value, (list, tuple)) and all(item is None or isinstance(item, each) for item in value)
     return isinstance(value, KINDS[kind]) and (kind == "bool" or not isinstance(value, bool))
 
 

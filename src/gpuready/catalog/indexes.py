@@ -24,9 +24,7 @@ def list_indexes() -> list[str]:
 def find_index(name: str) -> dict[str, Any]:
     """Return the row of an index; ValueError for an unknown name."""
     if name not in _index_rows():
-        raise ValueError(
-            f"the catalogue knows no index {name!r}: it has {DEFAULT_INDEX}, {', '.join(list_indexes())}"
-        )
+        raise ValueError(f"the catalogue knows no index {name!r}: it has {DEFAULT_INDEX}, {', '.join(list_indexes())}")
     return _index_rows()[name]
 
 

@@ -34,9 +34,7 @@ def find_package_release(name: str, version: str) -> dict[str, Any] | None:
     """Return the row of one release; None if the catalog lacks it, which implies nothing."""
     row = find_package(name)
     matching = (
-        one
-        for one in (row or {}).get("version", ())
-        if versions.compare_versions(one["version"], version) == 0
+        one for one in (row or {}).get("version", ()) if versions.compare_versions(one["version"], version) == 0
     )
     return next(matching, None)
 

@@ -56,11 +56,7 @@ def find_torch_release(version: str) -> dict[str, Any] | None:
 def list_torch_builds(version: str, machine: str = "x86_64") -> list[TorchBuild]:
     """Return the CUDA builds of a release for a machine, oldest CUDA first; empty if none is known."""
     row = find_torch_release(version)
-    return (
-        [_make_torch_build(row, one, machine) for one in row["build"] if _is_built_for(one, machine)]
-        if row
-        else []
-    )
+    return [_make_torch_build(row, one, machine) for one in row["build"] if _is_built_for(one, machine)] if row else []
 
 
 def _is_built_for(build: dict[str, Any], machine: str) -> bool:
@@ -93,9 +89,7 @@ def _arch_names(capabilities: Iterable[str], prefix: str = "sm_") -> tuple[str, 
     return tuple(prefix + capability.replace(".", "") for capability in capabilities)
 
 
-def find_torch_build(
-    version: str, cuda_or_variant: str | None = None, machine: str = "x86_64"
-) -> TorchBuild | None:
+def find_torch_build(version: str, cuda_or_variant: str | None = None, machine: str = "x86_64") -> TorchBuild | None:
     """Return one build, by ``cu128`` or ``12.8``, or the PyPI build; None if the catalog has none."""
     for one in list_torch_builds(version, machine):
         if one.pypi if cuda_or_variant is None else _matches_variant(one, cuda_or_variant):
@@ -140,10 +134,7 @@ def covers_capability(arch_list: Iterable[str], capability: str, cuda: str | Non
     ptx = [e for e in entries if e[0] == "compute_" and _compiles_from_ptx(e[1], e[2], device)]
     if ptx:
         best = max(ptx, key=lambda e: e[1])
-        return (
-            True,
-            f"the driver compiles {_format_arch(best)} for {capability}, if it knows the CUDA of the build",
-        )
+        return (True, f"the driver compiles {_format_arch(best)} for {capability}, if it knows the CUDA of the build")
     if not listed:
         return False, "no architecture is listed"
     return False, f"nothing in {' '.join(listed)} runs on {capability}"
@@ -181,9 +172,7 @@ def _runs_natively(code: tuple[int, int], suffix: str, device: tuple[int, int], 
 def _binary_compat_exceptions() -> tuple[set[tuple[int, int]], set[tuple[int, int]], str]:
     """Return chips with two capabilities, the integrated GPUs, and the CUDA from which these are compatible."""
     rule = toolkits.find_cuda_rule("cubin_compat")
-    same_chip, integrated = (
-        {versions.major_minor(c) for c in rule[key]} for key in ("same_chip", "integrated")
-    )
+    same_chip, integrated = ({versions.major_minor(c) for c in rule[key]} for key in ("same_chip", "integrated"))
     return same_chip, integrated, rule["integrated_until"]
 
 

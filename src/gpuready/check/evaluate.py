@@ -7,15 +7,7 @@ something and found nothing passes, and the keys it read are its evidence.
 
 from __future__ import annotations
 
-from gpuready.model import (
-    NOT_STATED,
-    Facts,
-    IgnoredFinding,
-    PassedRule,
-    Report,
-    UndecidedRule,
-    UnknownFactError,
-)
+from gpuready.model import NOT_STATED, Facts, IgnoredFinding, PassedRule, Report, UndecidedRule, UnknownFactError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,9 +83,7 @@ def judge(
 
 
 def _rule_applies(rule: Rule, facts: Facts) -> bool:
-    looked_for = tuple(
-        {key.partition(".")[0] + "." for key in rule.READS if key.startswith(COMMAND_FACT_PREFIXES)}
-    )
+    looked_for = tuple({key.partition(".")[0] + "." for key in rule.READS if key.startswith(COMMAND_FACT_PREFIXES)})
     return not looked_for or any(f.key.startswith(looked_for) for f in facts)
 
 
@@ -133,12 +123,8 @@ def _unusable_fact(view: TrackedFacts, error: Exception) -> Fact:
     """The fact a rule could not use: the one the error quotes, else the last one read."""
     message = " ".join(str(error).split())
     read = [Facts.fact(view, key) for key in view.keys_read]
-    fact = next(
-        (f for f in reversed(read) if isinstance(f.value, str) and f.value and f.value in message), read[-1]
-    )
-    return fact.replace(
-        value=None, gap=f"its value cannot be judged: {message[:160] or type(error).__name__}"
-    )
+    fact = next((f for f in reversed(read) if isinstance(f.value, str) and f.value and f.value in message), read[-1])
+    return fact.replace(value=None, gap=f"its value cannot be judged: {message[:160] or type(error).__name__}")
 
 
 def rule_title(rule: Rule) -> str:

@@ -65,9 +65,7 @@ def run_command_line(argv: Sequence[str]) -> int:
         return _Terminated.exit_code()
     except Exception as error:
         code = _report_failure(error)
-        return (
-            _Terminated.exit_code() if _Terminated.signal_number else code
-        )  # a closed terminal takes no output
+        return _Terminated.exit_code() if _Terminated.signal_number else code  # a closed terminal takes no output
 
 
 def _run_command(argv: Sequence[str], started: float) -> int:
@@ -88,9 +86,7 @@ def _run_command(argv: Sequence[str], started: float) -> int:
     if not _Terminated.signal_number:
         return answer[1]
     name = _SIGNAL_NAMES[_Terminated.signal_number]
-    terminal.write_sentence(
-        f"gpuready: it was told to end ({name}): the answer has what was learned until then"
-    )
+    terminal.write_sentence(f"gpuready: it was told to end ({name}): the answer has what was learned until then")
     return _Terminated.exit_code()
 
 

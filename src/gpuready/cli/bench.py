@@ -39,9 +39,7 @@ def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int
     if flags.get("list"):
         rows = bench.list_measures()
         return (
-            json_results.render_measures_json(rows)
-            if flags.get("json")
-            else render.render_measure_list(rows, screen)
+            json_results.render_measures_json(rows) if flags.get("json") else render.render_measure_list(rows, screen)
         ), 0
     result = bench.measure_machine(
         python=flags.get("python"),

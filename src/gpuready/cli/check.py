@@ -42,13 +42,7 @@ _FLAGS = (
 )
 _PASSED_FLAGS = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
 COMMANDS = (
-    CommandSpec(
-        "check",
-        "is this machine clear for a framework?",
-        _FLAGS + COMMON_FLAGS,
-        "[FRAMEWORK ...]",
-        most=999,
-    ),
+    CommandSpec("check", "is this machine clear for a framework?", _FLAGS + COMMON_FLAGS, "[FRAMEWORK ...]", most=999),
 )
 
 
@@ -98,9 +92,7 @@ def _format_for_tools(form: str, reports: list[Report]) -> str:
     from gpuready import workflow
     from gpuready.render import sarif
 
-    return sarif.render_sarif(
-        reports, {code: workflow.explain_rule(code) for code in workflow.list_rule_codes()}
-    )
+    return sarif.render_sarif(reports, {code: workflow.explain_rule(code) for code in workflow.list_rule_codes()})
 
 
 def _format_changes_since(path: str | None, reports: list[Report], screen: Screen) -> str:
@@ -151,8 +143,6 @@ def _format_screens(
         elapsed = time.perf_counter() - started if i == last else None
         timings = seconds if i == last else {}
         parts.append(
-            check_report.render_check_screen(
-                report, screen, elapsed=elapsed, verbose=verbose, seconds=timings
-            )
+            check_report.render_check_screen(report, screen, elapsed=elapsed, verbose=verbose, seconds=timings)
         )
     return "\n".join(parts)

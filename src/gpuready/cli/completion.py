@@ -31,9 +31,7 @@ COMMANDS = (
 def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
     kind, shells = parsed.flags.get("list"), parsed.arguments
     if bool(kind) == bool(shells) or (shells and shells[0] not in SHELLS):
-        raise UsageError(
-            f"gpuready completion takes {', '.join(SHELLS[:-1])} or {SHELLS[-1]}, or --list KIND"
-        )
+        raise UsageError(f"gpuready completion takes {', '.join(SHELLS[:-1])} or {SHELLS[-1]}, or --list KIND")
     if parsed.flags.get("json") and not kind:
         raise UsageError("a script for a shell is no JSON: leave out --json")
     if kind:

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 _CONTRACT_FLAG = Flag("--contract", "a contract in a file", "FILE")
 COMMANDS = (
     CommandSpec("contract list", "the frameworks and versions that gpuready knows", COMMON_FLAGS),
-    CommandSpec(
-        "contract show", "what a framework asks for", (_CONTRACT_FLAG, *COMMON_FLAGS), "[FRAMEWORK]", 0, 1
-    ),
+    CommandSpec("contract show", "what a framework asks for", (_CONTRACT_FLAG, *COMMON_FLAGS), "[FRAMEWORK]", 0, 1),
     CommandSpec("contract diff", "what changed between two contracts", COMMON_FLAGS, "A B", 2, 2),
     CommandSpec("contract import", "an environment page as a contract", COMMON_FLAGS, "PAGE", 1, 1),
 )
@@ -67,16 +65,9 @@ def _import_contract(parsed: ParsedCommand, screen: Screen, started: float) -> C
     imported, unplaced = workflow.contract_import(parsed.arguments[0])
     if parsed.flags.get("json"):
         return json_results.render_contract_import_json(imported, unplaced), 0
-    return contract.render_contract_screen(imported, screen) + contract.format_unplaced_lines(
-        unplaced, screen
-    ), 0
+    return contract.render_contract_screen(imported, screen) + contract.format_unplaced_lines(unplaced, screen), 0
 
 
 def run(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
-    handlers = {
-        "list": _list_contracts,
-        "show": _show_contract,
-        "diff": _diff_contracts,
-        "import": _import_contract,
-    }
+    handlers = {"list": _list_contracts, "show": _show_contract, "diff": _diff_contracts, "import": _import_contract}
     return handlers[parsed.command.partition(" ")[2]](parsed, screen, started)

@@ -26,9 +26,7 @@ _FLAGS = (
     Flag("--wants", "what the job asks for, such as fp8,flash-attn", "LIST"),
     *WHAT_IF_FLAGS,
 )
-COMMANDS = (
-    CommandSpec("env", "the variables that a framework wants", _FLAGS + COMMON_FLAGS, "FRAMEWORK", 1, 1),
-)
+COMMANDS = (CommandSpec("env", "the variables that a framework wants", _FLAGS + COMMON_FLAGS, "FRAMEWORK", 1, 1),)
 
 
 def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:

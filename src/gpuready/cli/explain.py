@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 
     CommandOutput = tuple[str, int]
 
-COMMANDS = (
-    CommandSpec("explain", "the long story behind a code, or all codes", COMMON_FLAGS, "[CODE]", most=1),
-)
+COMMANDS = (CommandSpec("explain", "the long story behind a code, or all codes", COMMON_FLAGS, "[CODE]", most=1),)
 
 
 def run(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:

@@ -62,9 +62,7 @@ _FLAGS = (
     Flag("--fsdp", "everything is sharded, as FSDP2 does it"),
     Flag("--tensor-parallel", "GPUs that share each layer", "N"),
     Flag("--offload", "what lies in host memory", "WHAT", ("optimizer", "parameters", "activations")),
-    Flag(
-        "--trace", "take the layers from a trace of the installed torch: for a model that is not known here"
-    ),
+    Flag("--trace", "take the layers from a trace of the installed torch: for a model that is not known here"),
     Flag("--python", "the environment whose torch is traced: a Python, a venv or a conda prefix", "PATH"),
     Flag("--gpus", "which GPUs of the catalogue would do"),
     Flag("--max", "the largest that fits", "WHAT", ("micro-batch", "seq")),
@@ -73,12 +71,7 @@ _FLAGS = (
 )
 COMMANDS = (
     CommandSpec(
-        "fit",
-        "how much GPU memory a job needs, and what makes it fit",
-        _FLAGS + COMMON_FLAGS,
-        "MODEL|FILE ...",
-        1,
-        9,
+        "fit", "how much GPU memory a job needs, and what makes it fit", _FLAGS + COMMON_FLAGS, "MODEL|FILE ...", 1, 9
     ),
 )
 COUNT_FLAGS = ("micro-batch", "seq", "accumulation", "lora-r", "new-tokens", "world", "tensor-parallel")

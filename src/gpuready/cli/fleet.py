@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 _REACH_FLAGS = (
     Flag(
-        "--engine",
-        "what reaches the nodes (default: what is seen here)",
-        "ENGINE",
-        ("ray", "slurm", "ssh", "elastic"),
+        "--engine", "what reaches the nodes (default: what is seen here)", "ENGINE", ("ray", "slurm", "ssh", "elastic")
     ),
     Flag("--hosts", "hosts over ssh, such as n[01-16],me@gpu7:2222", "LIST"),
     Flag("--hostfile", "hosts over ssh, one on each line", "FILE"),
@@ -49,12 +46,7 @@ def _fleet_command(name: str, says: str, *flags: Flag, frameworks: bool = False)
 
 COMMANDS = (
     _fleet_command(
-        "check",
-        "is every node clear, and are they alike?",
-        _WANTS_FLAG,
-        _REFERENCE_FLAG,
-        _PROLOG_FLAG,
-        frameworks=True,
+        "check", "is every node clear, and are they alike?", _WANTS_FLAG, _REFERENCE_FLAG, _PROLOG_FLAG, frameworks=True
     ),
     _fleet_command("prove", "prove on every node what a framework needs", _REFERENCE_FLAG, frameworks=True),
     _fleet_command("bench", "measure every node, and name the slow ones", _ONLY_FLAG),
@@ -92,9 +84,7 @@ def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int
 def _parse_reach(flags: Mapping[str, Any]) -> Any:
     from gpuready.workflow.fleet_transport import ReachOptions
 
-    values = {
-        key: str(flags.get(key, "")) for key in ("engine", "hosts", "hostfile", "nodes", "address", "python")
-    }
+    values = {key: str(flags.get(key, "")) for key in ("engine", "hosts", "hostfile", "nodes", "address", "python")}
     parallel = _parse_positive_number(flags, "parallel", whole=True)
     reach = ReachOptions().replace(**values)
     return reach.replace(parallel=int(parallel)) if parallel else reach

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
     from gpuready.cli.command_spec import CommandSpec, Flag
 
-_EXIT_CODES_LINE = (
-    "exit: 0 ready or clear, 1 not ready, 2 gpuready could not run, 3 undecided, 124 out of time"
-)
+_EXIT_CODES_LINE = "exit: 0 ready or clear, 1 not ready, 2 gpuready could not run, 3 undecided, 124 out of time"
 
 
 def format_help(command: str, screen: Screen) -> str:
@@ -23,13 +21,9 @@ def format_help(command: str, screen: Screen) -> str:
     if command in parser.COMMAND_MODULES:
         return _format_command_help(parser.load_command(command), screen)
     chosen = [
-        c
-        for name, c in parser.load_all_commands().items()
-        if command == "help" or name.startswith(f"{command} ")
+        c for name, c in parser.load_all_commands().items() if command == "help" or name.startswith(f"{command} ")
     ]
-    lines = screen.format_paragraph(
-        f"gpuready {__version__}: is this machine ready for an LLM framework on GPUs?"
-    )
+    lines = screen.format_paragraph(f"gpuready {__version__}: is this machine ready for an LLM framework on GPUs?")
     rows = [(f"gpuready {c.name} {c.arguments}".rstrip(), c.says) for c in chosen]
     lines += ["", *_indent_table(rows, screen), ""]
     lines += screen.format_paragraph("Each takes --help, --json and --color.", 2)
@@ -37,9 +31,7 @@ def format_help(command: str, screen: Screen) -> str:
 
 
 def _format_command_help(command: CommandSpec, screen: Screen) -> str:
-    words = f"gpuready {command.name} {command.arguments}".rstrip() + (
-        f" -- {command.rest}" if command.rest else ""
-    )
+    words = f"gpuready {command.name} {command.arguments}".rstrip() + (f" -- {command.rest}" if command.rest else "")
     lines = screen.format_paragraph(f"{words}: {command.says}")
     plain = [flag for flag in command.flags if flag not in WHAT_IF_FLAGS]
     lines += ["", *_indent_table(_flag_rows(plain), screen)]

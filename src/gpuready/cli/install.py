@@ -39,14 +39,7 @@ _FLAGS = (
     *WHAT_IF_FLAGS,
 )
 COMMANDS = (
-    CommandSpec(
-        "install",
-        "make it so: the old or the new, never half",
-        _FLAGS + COMMON_FLAGS,
-        "[FRAMEWORK]",
-        0,
-        1,
-    ),
+    CommandSpec("install", "make it so: the old or the new, never half", _FLAGS + COMMON_FLAGS, "[FRAMEWORK]", 0, 1),
 )
 
 
@@ -97,9 +90,7 @@ def _check_flag_conflicts(parsed: ParsedCommand) -> None:
     if not actions or actions[0] == "dry-run":
         _parse_keep(flags)
         if not parsed.arguments and "lock" not in flags:
-            raise UsageError(
-                "gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither"
-            )
+            raise UsageError("gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither")
 
 
 def _parse_keep(flags: Mapping[str, Any]) -> int:

@@ -21,15 +21,11 @@ _FLAGS = (
     Flag("--allow-changes", "also offer installs: planned first, then agreed to by a person"),
     Flag("--http", "serve over HTTP on loopback, in place of stdin and stdout"),
     Flag("--port", "where to listen with --http (default: any free port)", "PORT"),
-    Flag(
-        "--token", f"what clients must send with --http (default: {TOKEN_VARIABLE}, else a new one)", "TOKEN"
-    ),
+    Flag("--token", f"what clients must send with --http (default: {TOKEN_VARIABLE}, else a new one)", "TOKEN"),
 )
 COMMANDS = (
     CommandSpec(
-        "mcp",
-        "serve these commands as tools of a coding agent (Model Context Protocol)",
-        _FLAGS + COMMON_FLAGS,
+        "mcp", "serve these commands as tools of a coding agent (Model Context Protocol)", _FLAGS + COMMON_FLAGS
     ),
 )
 
@@ -74,9 +70,7 @@ def _allowed_roots(flags: Mapping[str, Any]) -> list[str]:
 def _read_mcp_token(flags: Mapping[str, Any]) -> str:
     """Return the token that clients must send; empty where a new one is to be generated."""
     token = str(flags.get("token") or os.environ.get(TOKEN_VARIABLE, ""))
-    if token and not (
-        16 <= len(token) <= 512 and token.isascii() and token.isprintable() and " " not in token
-    ):
+    if token and not (16 <= len(token) <= 512 and token.isascii() and token.isprintable() and " " not in token):
         raise UsageError("the token must have from 16 to 512 letters, digits or marks, and no space")
     return token
 

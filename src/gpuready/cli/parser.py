@@ -159,9 +159,7 @@ def _check_argument_count(command: CommandSpec, arguments: list[str]) -> None:
         return
     if not command.arguments:
         raise UsageError(f"gpuready {command.name} takes no arguments, and was given {arguments[0]!r}")
-    raise UsageError(
-        f"gpuready {command.name} takes {command.arguments}, and was given {len(arguments) or 'nothing'}"
-    )
+    raise UsageError(f"gpuready {command.name} takes {command.arguments}, and was given {len(arguments) or 'nothing'}")
 
 
 def _first_words() -> list[str]:

@@ -44,14 +44,7 @@ _FLAGS = (
     *WHAT_IF_FLAGS,
 )
 COMMANDS = (
-    CommandSpec(
-        "plan",
-        "what to install, and why; changes nothing",
-        _FLAGS + COMMON_FLAGS,
-        "[FRAMEWORK ...]",
-        0,
-        999,
-    ),
+    CommandSpec("plan", "what to install, and why; changes nothing", _FLAGS + COMMON_FLAGS, "[FRAMEWORK ...]", 0, 999),
 )
 SCREEN_FORMATS = ("text", "json")
 """Formats for the screen; every other format is a file for another tool."""
@@ -62,12 +55,8 @@ def run(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
     flags = parsed.flags
     format_name = _choose_plan_format(flags)
     if not parsed.arguments and not flags.get("fix"):
-        raise UsageError(
-            "gpuready plan takes FRAMEWORK ..., and was given nothing; only --fix finds one by itself"
-        )
-    if len(parsed.arguments) > 1 and (
-        format_name not in SCREEN_FORMATS or "bundle" in flags or flags.get("fix")
-    ):
+        raise UsageError("gpuready plan takes FRAMEWORK ..., and was given nothing; only --fix finds one by itself")
+    if len(parsed.arguments) > 1 and (format_name not in SCREEN_FORMATS or "bundle" in flags or flags.get("fix")):
         raise UsageError("a file, a bundle and --fix are of one environment: name one framework")
     if flags.get("no-resolve") and "bundle" in flags:
         raise UsageError("--bundle needs every version: leave out --no-resolve")
@@ -117,9 +106,7 @@ def _download_bundle(chosen: Plan, flags: Mapping[str, Any]) -> None:
     from gpuready.cli.terminal import write_note
     from gpuready.workflow import plan
 
-    plan.bundle_wheels(
-        chosen, flags["bundle"], write_note, flags.get("find-links", ()), bool(flags.get("offline"))
-    )
+    plan.bundle_wheels(chosen, flags["bundle"], write_note, flags.get("find-links", ()), bool(flags.get("offline")))
 
 
 def _format_plans(result: PlanResult, format_name: str, screen: Screen, flags: Mapping[str, Any]) -> str:

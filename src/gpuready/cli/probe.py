@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 _OUTPUT_FLAG = Flag("-o", "record this machine in a file, for --on or a bug report; - is stdout", "FILE")
 COMMANDS = (
     CommandSpec(
-        "probe",
-        "what gpuready sees of this machine",
-        (*TARGET_FLAGS, _OUTPUT_FLAG, *WHAT_IF_FLAGS, *COMMON_FLAGS),
+        "probe", "what gpuready sees of this machine", (*TARGET_FLAGS, _OUTPUT_FLAG, *WHAT_IF_FLAGS, *COMMON_FLAGS)
     ),
 )
 
@@ -40,9 +38,7 @@ def run(parsed: ParsedCommand, screen: Screen, started: float) -> CommandOutput:
     from gpuready.render import facts, json_results
 
     known = workflow.probe_machine(python=flags.get("python"), on=flags.get("on"), what_if=stated)
-    return (
-        json_results.render_probe_json(known) if flags.get("json") else facts.render_fact_list(known, screen)
-    ), 0
+    return (json_results.render_probe_json(known) if flags.get("json") else facts.render_fact_list(known, screen)), 0
 
 
 def _record_machine(parsed: ParsedCommand, stated: Mapping[str, str]) -> CommandOutput:

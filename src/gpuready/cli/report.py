@@ -70,9 +70,7 @@ def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int
             return page, gathered.exit
         _write_report_page(path, page)
     return (
-        json_document.format_json_document(document)
-        if flags.get("json")
-        else report.format_report_lines(gathered)
+        json_document.format_json_document(document) if flags.get("json") else report.format_report_lines(gathered)
     ), gathered.exit
 
 

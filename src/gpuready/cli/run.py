@@ -21,9 +21,7 @@ _FLAGS = (
     Flag("--nnodes", "how many nodes", "N"),
     Flag("--node-rank", "which of them this is, from 0 on", "R"),
     Flag("--master", "where rank 0 listens; without it a free port is chosen", "HOST:PORT"),
-    Flag(
-        "--engine", "what starts the ranks underneath", "ENGINE", ("local", "torchrun", "slurm", "mpi", "ray")
-    ),
+    Flag("--engine", "what starts the ranks underneath", "ENGINE", ("local", "torchrun", "slurm", "mpi", "ray")),
     Flag("--python", "the environment that the script runs in", "PATH"),
     Flag("--log-dir", "where each rank's log is kept (default gpuready-logs/RUN)", "DIR"),
     Flag("--restarts", "start again after a failure, where that can help", "N"),

@@ -102,10 +102,6 @@ def _read_serve_token(word: str | None) -> str:
         import secrets
 
         return secrets.token_urlsafe(32)
-    if (
-        len(word) < MIN_TOKEN_LENGTH
-        or not word.isascii()
-        or not word.replace("-", "a").replace("_", "a").isalnum()
-    ):
+    if len(word) < MIN_TOKEN_LENGTH or not word.isascii() or not word.replace("-", "a").replace("_", "a").isalnum():
         raise UsageError(f"--token takes at least {MIN_TOKEN_LENGTH} letters, digits, - and _")
     return word

@@ -29,9 +29,7 @@ def _wants_colour() -> bool:
 
 def _terminal_width(stream: TextIO) -> int:
     try:
-        return max(
-            _MIN_WIDTH, min(_MAX_WIDTH, os.get_terminal_size(stream.fileno()).columns or _DEFAULT_WIDTH)
-        )
+        return max(_MIN_WIDTH, min(_MAX_WIDTH, os.get_terminal_size(stream.fileno()).columns or _DEFAULT_WIDTH))
     except (OSError, ValueError):
         return _DEFAULT_WIDTH
 

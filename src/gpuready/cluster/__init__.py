@@ -68,9 +68,7 @@ class Rendezvous(Record):
 class RendezvousUnclear(ValueError):
     """The variables do not identify this process: all problems, and a table if sources differ."""
 
-    def __init__(
-        self, problems: Sequence[str], table: Sequence[LauncherClaim] = (), partial: Rendezvous | None = None
-    ):
+    def __init__(self, problems: Sequence[str], table: Sequence[LauncherClaim] = (), partial: Rendezvous | None = None):
         self.problems, self.table = tuple(problems), tuple(table)
         self.partial = partial or Rendezvous()  # as far as it could be read: where to report the problem
         self.code = _rule_of_problems(self.problems)
@@ -132,16 +130,11 @@ def _rank_is_argument(arguments_set: Mapping[str, object]) -> bool:
 
 
 def _choose_claim(
-    reader: EnvironReader,
-    claims: list[LauncherClaim],
-    forced: str | None,
-    arguments_set: Mapping[str, object],
+    reader: EnvironReader, claims: list[LauncherClaim], forced: str | None, arguments_set: Mapping[str, object]
 ) -> tuple[LauncherClaim, list[LauncherClaim]]:
     """Return the claim that counts, and the others. A complete one precedes one without rank or size."""
     numbers = {
-        name: _number_argument(reader, name, arguments_set[name])
-        for name in COMPARED_FIELDS
-        if name in arguments_set
+        name: _number_argument(reader, name, arguments_set[name]) for name in COMPARED_FIELDS if name in arguments_set
     }
     order = sorted(claims, key=lambda claim: not claim.is_complete)
     if _rank_is_argument(arguments_set):
@@ -154,9 +147,7 @@ def _choose_claim(
     first, rest = order[0], order[1:]
     for other in rest:
         if first.rank == other.rank and first.world_size in (None, other.world_size):
-            gaps = {
-                name: getattr(other, name) for name in FILLED_FIELDS if getattr(first, name) in (None, (), "")
-            }
+            gaps = {name: getattr(other, name) for name in FILLED_FIELDS if getattr(first, name) in (None, (), "")}
             # srun speaks PMI and PMIx too; the tasks are still its own.
             by_srun = other.launcher == "slurm" and not other.outer and first.launcher in ("openmpi", "mpich")
             first = first.replace(**gaps, **({"launcher": "slurm"} if by_srun else {}))
@@ -210,9 +201,7 @@ def _variable_name(chosen: LauncherClaim, field: str) -> str:
 
 
 def _find_contradictions(chosen: LauncherClaim, rivals: list[LauncherClaim]) -> tuple[LauncherClaim, ...]:
-    against = [
-        other for other in rivals if _claims_differ(chosen, other) and not _outer_started_inner(chosen, other)
-    ]
+    against = [other for other in rivals if _claims_differ(chosen, other) and not _outer_started_inner(chosen, other)]
     return (chosen, *against) if against else ()
 
 
@@ -230,10 +219,10 @@ def _outer_started_inner(inner: LauncherClaim, outer: LauncherClaim) -> bool:
 
 def _contradiction_text(table: Sequence[LauncherClaim]) -> str:
     first, others = table[0], table[1:]
-    headline = f"{first.launcher} and {' and '.join(one.launcher for one in others)} say different things of this process"
-    by_node = [
-        o for o in others if o.node is not None and (o.node, o.nodes) == (first.rank, first.world_size)
-    ]
+    headline = (
+        f"{first.launcher} and {' and '.join(one.launcher for one in others)} say different things of this process"
+    )
+    by_node = [o for o in others if o.node is not None and (o.node, o.nodes) == (first.rank, first.world_size)]
     if by_node:
         return f"{headline}; RANK and WORLD_SIZE look like numbers of nodes, as ROLL means them (framework='roll')"
     return headline
@@ -303,9 +292,7 @@ def _find_address(
     return LOOPBACK, ""
 
 
-def _find_port(
-    reader: EnvironReader, chosen: LauncherClaim, arguments_set: Mapping[str, object], alone: bool
-) -> int:
+def _find_port(reader: EnvironReader, chosen: LauncherClaim, arguments_set: Mapping[str, object], alone: bool) -> int:
     """Return MASTER_PORT, or one that all ranks derive from the job's name if the launcher gives none."""
     text = str(arguments_set["port"]) if "port" in arguments_set else reader.environ.get("MASTER_PORT")
     if text is not None:
@@ -339,9 +326,7 @@ def _rule_of_problem(problem: str) -> str:
 
 def _format_unclear(problems: Sequence[str], table: Sequence[LauncherClaim], code: str) -> str:
     headline = f"this process cannot be placed in its job: {'; '.join(problems)} [{code}]"
-    return "\n".join(
-        [headline, *_format_claim_table(table), *([_contradiction_advice(table)] if table else [])]
-    )
+    return "\n".join([headline, *_format_claim_table(table), *([_contradiction_advice(table)] if table else [])])
 
 
 def _format_claim_table(table: Sequence[LauncherClaim]) -> list[str]:
@@ -354,9 +339,7 @@ def _format_claim_table(table: Sequence[LauncherClaim]) -> list[str]:
         cells = tuple("-" if n is None else str(n) for n in numbers)
         rows.append((one.launcher, *cells, ", ".join(one.names[:3])))
     widths = [max(len(row[at]) for row in rows) for at in range(len(heads) - 1)]
-    return [
-        "  " + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows
-    ]
+    return ["  " + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
 
 
 def _contradiction_advice(table: Sequence[LauncherClaim]) -> str:

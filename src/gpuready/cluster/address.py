@@ -21,9 +21,7 @@ def parse_port(text: str, name: str = "MASTER_PORT") -> int:
     try:
         number = parse_whole_number(text, name)
     except ValueError as error:
-        raise ValueError(
-            f"{error}{_kubernetes_link_hint(text)}: a port is a number from 1 to {LAST_PORT}"
-        ) from None
+        raise ValueError(f"{error}{_kubernetes_link_hint(text)}: a port is a number from 1 to {LAST_PORT}") from None
     if not number:
         raise ValueError(f"{name} is 0, which means any port: the other ranks cannot guess it")
     if number > LAST_PORT:

@@ -168,11 +168,7 @@ def read_slurm(reader: EnvironReader) -> LauncherClaim | None:
         _is_batch_script(reader, rank),
     )
     _check_slurm_counts(reader, claim)
-    return (
-        claim
-        if claim.local_world_size or claim.nodes != 1
-        else claim.replace(local_world_size=claim.world_size)
-    )
+    return claim if claim.local_world_size or claim.nodes != 1 else claim.replace(local_world_size=claim.world_size)
 
 
 def _slurm_step_id(reader: EnvironReader) -> str:
@@ -204,9 +200,7 @@ def _check_slurm_counts(reader: EnvironReader, claim: LauncherClaim) -> None:
     reader.take_names_read()
     if claim.hosts and nodes and len(claim.hosts) != nodes:
         named = ", ".join(claim.hosts[:4]) + (" …" if len(claim.hosts) > 4 else "")
-        reader.add_problem(
-            f"the node list of Slurm names {len(claim.hosts)} hosts ({named}) and the job has {nodes}"
-        )
+        reader.add_problem(f"the node list of Slurm names {len(claim.hosts)} hosts ({named}) and the job has {nodes}")
     if claim.tasks and world and sum(claim.tasks) != world:
         reader.add_problem(f"SLURM_TASKS_PER_NODE adds up to {sum(claim.tasks)} and SLURM_NTASKS is {world}")
     elif not claim.tasks and each and nodes and world and each * nodes != world:

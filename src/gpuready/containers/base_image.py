@@ -40,9 +40,7 @@ def parse_image_name(reference: str) -> BaseImage:
     if parse_image is not None and tag:
         return parse_image(reference, words)
     if name in ("ubuntu", "debian") and tag:
-        return _add_image_system(
-            BaseImage(reference, shows=False, toolkit=False), [f"{name}{words[0]}", *words]
-        )
+        return _add_image_system(BaseImage(reference, shows=False, toolkit=False), [f"{name}{words[0]}", *words])
     return BaseImage(reference)
 
 
@@ -77,9 +75,7 @@ def _parse_pytorch_image(reference: str, words: list[str]) -> BaseImage:
 
 def _parse_python_image(reference: str, words: list[str]) -> BaseImage:
     """Python's own images: ``3.12-slim-bookworm``."""
-    base = BaseImage(
-        reference, python=words[0] if _is_version_number(words[0]) else "", shows=False, toolkit=False
-    )
+    base = BaseImage(reference, python=words[0] if _is_version_number(words[0]) else "", shows=False, toolkit=False)
     return _add_image_system(base, words)
 
 

@@ -15,16 +15,7 @@ if TYPE_CHECKING:
 
     ReadFile = Callable[[str], "str | None"]
 
-ENVIRONMENT_PATHS = (
-    "venv",
-    "site-packages",
-    "/usr/local",
-    "/opt/conda",
-    "/opt/python",
-    "/app",
-    "/workspace",
-    "/root",
-)
+ENVIRONMENT_PATHS = ("venv", "site-packages", "/usr/local", "/opt/conda", "/opt/python", "/app", "/workspace", "/root")
 """Copying one of these from another stage also copies its packages."""
 
 MAX_STAGE_DEPTH = 40
@@ -76,16 +67,12 @@ class DockerfileSimulator:
 
     def _run_stage(self, stages: list[BuildStage], index: int, depth: int) -> SimulatedImage:
         stage = stages[index]
-        base_index = next(
-            (i for i in range(index) if stages[i].name and stages[i].name == stage.base.lower()), None
-        )
+        base_index = next((i for i in range(index) if stages[i].name and stages[i].name == stage.base.lower()), None)
         if base_index is not None:
             built = self.build_stage(stages, base_index, depth + 1).copy_image()
         else:
             built = SimulatedImage(base_image.parse_image_name(stage.base.replace(UNKNOWN, "?")), stage.line)
-        built.values = dict(self.platform_args) | {
-            name: value for name, (value, _) in built.variables.items()
-        }
+        built.values = dict(self.platform_args) | {name: value for name, (value, _) in built.variables.items()}
         global_args: dict[str, str] = {}
         for step in stage.steps:
             if step.word == "GLOBALS":
@@ -110,8 +97,7 @@ class DockerfileSimulator:
         self, step: DockerInstruction, built: SimulatedImage, stages: list[BuildStage], index: int, depth: int
     ) -> None:
         words = [
-            dockerfile.expand_variables(word, built.values)
-            for word in _parse_exec_form(step.text) or step.text.split()
+            dockerfile.expand_variables(word, built.values) for word in _parse_exec_form(step.text) or step.text.split()
         ]
         flags = dict(w[2:].partition("=")[::2] for w in words if w.startswith("--"))
         paths = [w for w in words if not w.startswith(("--", "<<"))]
@@ -154,9 +140,7 @@ class DockerfileSimulator:
                 self._install_requirements(name, effects.build, built, line)
             _record_effects(built, effects, line)
 
-    def _install_requirements(
-        self, name: str, build: str, built: SimulatedImage, line: int, depth: int = 0
-    ) -> None:
+    def _install_requirements(self, name: str, build: str, built: SimulatedImage, line: int, depth: int = 0) -> None:
         text = self._read_copied_file(name, built)
         if text is None or depth > 4:
             return

@@ -90,15 +90,11 @@ def _convert_node(node: Any, counts: dict[str, int], depth: int) -> LocatedValue
                 for one in merged_value.value if isinstance(merged_value.value, list) else [merged_value]:
                     merged = {**_as_mapping(one), **merged}
             elif isinstance(key.value, str):
-                entries[key.value] = _convert_node(value, counts, depth + 1).replace(
-                    line=key.start_mark.line + 1
-                )
+                entries[key.value] = _convert_node(value, counts, depth + 1).replace(line=key.start_mark.line + 1)
         return LocatedValue({**merged, **entries}, line)
     if node.id == "sequence":
         return LocatedValue([_convert_node(item, counts, depth + 1) for item in node.value], line)
-    return LocatedValue(
-        _interpolate_defaults(str(node.value)) if node.tag != "tag:yaml.org,2002:null" else "", line
-    )
+    return LocatedValue(_interpolate_defaults(str(node.value)) if node.tag != "tag:yaml.org,2002:null" else "", line)
 
 
 def _interpolate_defaults(text: str) -> str:
@@ -113,13 +109,7 @@ def _as_mapping(located: LocatedValue | None) -> dict[str, LocatedValue]:
 def _as_items(located: LocatedValue | None) -> list[LocatedValue]:
     if located is None:
         return []
-    return (
-        located.value
-        if isinstance(located.value, list)
-        else [located]
-        if isinstance(located.value, str)
-        else []
-    )
+    return located.value if isinstance(located.value, list) else [located] if isinstance(located.value, str) else []
 
 
 def _as_text(located: LocatedValue | None) -> str:
@@ -141,9 +131,7 @@ def _choose_service(services: Mapping[str, LocatedValue], requested: str) -> str
         if matches:
             break
     names = ", ".join(services)[:200]
-    raise ValueError(
-        f"it has several services ({names}): name one, as in --dockerfile FILE#{next(iter(services))}"
-    )
+    raise ValueError(f"it has several services ({names}): name one, as in --dockerfile FILE#{next(iter(services))}")
 
 
 def _asks_for_gpus(service: Mapping[str, LocatedValue]) -> bool:
@@ -209,8 +197,7 @@ def _name_value_pairs(located: LocatedValue | None) -> dict[str, tuple[str, int]
 
 def _service_environment(service: Mapping[str, LocatedValue], path: str) -> dict[str, tuple[str, str]]:
     return {
-        name: (value, f"{path}:{line}")
-        for name, (value, line) in _name_value_pairs(service.get("environment")).items()
+        name: (value, f"{path}:{line}") for name, (value, line) in _name_value_pairs(service.get("environment")).items()
     }
 
 
@@ -222,9 +209,7 @@ def _override_variables(facts: list[Fact], overrides: Mapping[str, tuple[str, st
     override_facts = dockerfile_facts.variable_facts(overrides)
     names_fact = override_facts[0].replace(value=tuple(sorted({*names, *overrides})))
     shows = overrides.get("NVIDIA_VISIBLE_DEVICES")
-    visible_facts = (
-        [Fact("container.shows", shows[0] not in ("", "none", "void"), shows[1], "stated")] if shows else []
-    )
+    visible_facts = [Fact("container.shows", shows[0] not in ("", "none", "void"), shows[1], "stated")] if shows else []
     return [*facts, names_fact, *override_facts[1:], *visible_facts]
 
 
@@ -294,9 +279,7 @@ def _service_shm_facts(service: Mapping[str, LocatedValue], path: str, line: int
     text = _as_text(size)
     if UNKNOWN in text:
         return []
-    return [
-        Fact("system.shm", _parse_docker_size(text, "shm_size", size.line), f"{path}:{size.line}", "stated")
-    ]
+    return [Fact("system.shm", _parse_docker_size(text, "shm_size", size.line), f"{path}:{size.line}", "stated")]
 
 
 def _parse_docker_size(text: str, what: str, line: int) -> int:
@@ -319,9 +302,7 @@ def _service_limit_facts(service: Mapping[str, LocatedValue], path: str) -> list
         if text.lstrip("-").isdigit() and len(text) < 20:
             line = ulimit.line if ulimit else 0
             facts.append(Fact(f"limit.{name}", max(int(text), -1), f"{path}:{line}", "stated"))
-    limit = _as_mapping(_as_mapping(_as_mapping(service.get("deploy")).get("resources")).get("limits")).get(
-        "memory"
-    )
+    limit = _as_mapping(_as_mapping(_as_mapping(service.get("deploy")).get("resources")).get("limits")).get("memory")
     limit = limit or service.get("mem_limit")
     if limit is not None and _as_text(limit) and UNKNOWN not in _as_text(limit):
         size = _parse_docker_size(_as_text(limit), "memory", limit.line)

@@ -138,9 +138,7 @@ def _join_continuations(lines: list[str], at: int, escape: str) -> tuple[str, in
     return whole.replace("\n", " ").strip(), at
 
 
-def _read_here_documents(
-    word: str, rest: str, lines: list[str], at: int
-) -> tuple[tuple[tuple[str, str], ...], int]:
+def _read_here_documents(word: str, rest: str, lines: list[str], at: int) -> tuple[tuple[tuple[str, str], ...], int]:
     """Read the here-documents of an instruction: RUN <<EOF, COPY <<'END' /path."""
     documents: list[tuple[str, str]] = []
     if word not in ("RUN", "COPY", "ADD") or "<<" not in rest:
@@ -244,9 +242,7 @@ def _expand_braced(text: str, at: int, values: Mapping[str, str], depth: int) ->
         open_ += {"{": 1, "}": -1}.get(text[end], 0)
         end += 1
     inside = text[at + 2 : end - 1]
-    name = inside[
-        : len(inside) - len(inside.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"))
-    ]
+    name = inside[: len(inside) - len(inside.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"))]
     rest = inside[len(name) :]
     known = values.get(name)
     if not rest:

@@ -65,9 +65,7 @@ def image_facts(built: SimulatedImage, path: str, arch: str) -> list[Fact]:
         value = built.variables.get("NVIDIA_VISIBLE_DEVICES", ("all" if built.base.shows else "", 0))[0]
         stated.append(Fact("container.shows", value not in ("", "none", "void"), first, "stated"))
     stated += (
-        _image_system_facts(built, first)
-        + _image_toolkit_facts(built, path, first)
-        + _image_python_facts(built, path)
+        _image_system_facts(built, first) + _image_toolkit_facts(built, path, first) + _image_python_facts(built, path)
     )
     for name, (pin, line) in built.packages.items():
         source = f"{path}:{line}"
@@ -130,9 +128,7 @@ def _pinned_torch_facts(pin: PackagePin, source: str, arch: str, base: BaseImage
     """torch and the CUDA of its build, as far as the file or the catalogue states it."""
     version, local = torch.parse_torch_version(pin.version or "")
     tag = (local or pin.build).rstrip("!")
-    stated: dict[str, Any] = (
-        {"torch.version": pin.version, "package.torch": pin.version} if pin.version else {}
-    )
+    stated: dict[str, Any] = {"torch.version": pin.version, "package.torch": pin.version} if pin.version else {}
     wanted = tag.removeprefix("cuda") or None
     if tag == "cpu":
         stated |= {"torch.build": "cpu", "torch.cuda": None, "torch.arch": ()}
@@ -141,11 +137,7 @@ def _pinned_torch_facts(pin: PackagePin, source: str, arch: str, base: BaseImage
     elif tag == "own":
         stated |= {"torch.build": "cuda", "torch.cuda": base.cuda}
     elif tag not in (UNKNOWN, "conda") and (pin.version or wanted):
-        build = (
-            torch.find_torch_build(version, wanted, arch)
-            if pin.version and versions.is_version(version)
-            else None
-        )
+        build = torch.find_torch_build(version, wanted, arch) if pin.version and versions.is_version(version) else None
         if build is not None:
             stated |= {"torch.build": "cuda", "torch.cuda": build.cuda, "torch.arch": tuple(build.arch)}
             full = f"{build.version}+{build.variant}"
@@ -165,9 +157,7 @@ def merge_container_facts(host: Facts, file_facts: list[Fact], shared_keys: tupl
     """Return the machine seen inside the container: the file's facts on top of the host's."""
     kept = [f for f in host if f.key.startswith(HOST_FACT_PREFIXES) or f.key in shared_keys]
     facts = Facts(kept, host.host, NOT_STATED).with_facts(*file_facts)
-    return facts.with_facts(
-        *_assigned_gpu_facts(facts), *_cuda_compat_facts(facts), *_visible_gpu_facts(facts)
-    )
+    return facts.with_facts(*_assigned_gpu_facts(facts), *_cuda_compat_facts(facts), *_visible_gpu_facts(facts))
 
 
 def _assigned_gpu_facts(facts: Facts) -> list[Fact]:
@@ -183,9 +173,7 @@ def _assigned_gpu_facts(facts: Facts) -> list[Fact]:
         if not all(one.isdigit() for one in ids):
             return []  # by UUID, which cannot be mapped to an index here
         chosen = [int(one) for one in ids if int(one) < count]
-    lists = [
-        f for f in facts if f.key.startswith("gpu.") and isinstance(f.value, tuple) and len(f.value) == count
-    ]
+    lists = [f for f in facts if f.key.startswith("gpu.") and isinstance(f.value, tuple) and len(f.value) == count]
     fewer = [f.replace(value=tuple(f.value[i] for i in chosen)) for f in lists if f.key != "gpu.visible"]
     source = facts.fact("container.gpus").source
     return [

@@ -62,9 +62,7 @@ def parse_install_command(command: ShellCommand, environment: Mapping[str, str])
     if name.startswith("python") and words[1:3] == ["-m", "venv"]:
         return InstallEffects(python=version, kind="venv") if command.sure else InstallEffects()
     if name.startswith("python") and words[1:3] == ["-m", "pip"]:
-        return _parse_pip_command(words[3:], command.sure, environment).replace(
-            python=version if command.sure else ""
-        )
+        return _parse_pip_command(words[3:], command.sure, environment).replace(python=version if command.sure else "")
     if name.startswith("pip") and name[3:].replace(".", "").isdigit() | (name == "pip"):
         return _parse_pip_command(words[1:], command.sure, environment)
     if name == "uv":
@@ -83,9 +81,7 @@ def _parse_uv_command(words: list[str], sure: bool, environment: Mapping[str, st
     if plain[:1] == ["add"]:
         return _parse_pip_install(words[words.index("add") + 1 :], sure, environment)
     if plain[:1] == ["venv"] and sure:
-        return InstallEffects(
-            python=_parse_python_release(_find_option(words, "-p", "--python")), kind="venv"
-        )
+        return InstallEffects(python=_parse_python_release(_find_option(words, "-p", "--python")), kind="venv")
     if plain[:2] == ["python", "install"] and sure and len(plain) == 3:
         return InstallEffects(python=_parse_python_release(plain[2]))
     return InstallEffects()
@@ -107,9 +103,7 @@ def _parse_pip_install(words: list[str], sure: bool, environment: Mapping[str, s
     upgrade = any(name in ("-U", "--upgrade", "--pre", "--force-reinstall") for name, _ in options)
     pins = [parse_requirement(word, build, sure) for word in plain]
     pins += [parse_requirement(value, build, sure) for name, value in options if name in ("-e", "--editable")]
-    accepted = [
-        p.replace(spec="<0") if upgrade and p.version is None and not p.spec else p for p in pins if p
-    ]
+    accepted = [p.replace(spec="<0") if upgrade and p.version is None and not p.spec else p for p in pins if p]
     files = [value for name, value in options if name in ("-r", "--requirement", "--requirements")]
     return InstallEffects(pins=tuple(accepted), files=tuple(files) if sure else (), build=build)
 
@@ -212,13 +206,7 @@ def _parse_conda_command(words: list[str], sure: bool) -> InstallEffects:
     for word in plain:
         name, _, version = word.rpartition("::")[2].replace("==", "=").partition("=")
         pins.append(
-            PackagePin(
-                _normalize_name(name),
-                _parse_python_release(version.partition("=")[0]) or None,
-                "",
-                "<0",
-                sure,
-            )
+            PackagePin(_normalize_name(name), _parse_python_release(version.partition("=")[0]) or None, "", "<0", sure)
         )
     by_name = {pin.name: pin for pin in pins}
     python = by_name.pop("python", None)
@@ -238,10 +226,7 @@ def _parse_system_install(words: list[str], sure: bool) -> InstallEffects:
         return InstallEffects()
     plain, _ = _split_options(words)
     toolkit = [version for word in plain if (version := _parse_toolkit_package(word.partition("=")[0]))]
-    pythons = [
-        w.removeprefix("python").removesuffix("-venv").removesuffix("-dev").removesuffix("-full")
-        for w in plain
-    ]
+    pythons = [w.removeprefix("python").removesuffix("-venv").removesuffix("-dev").removesuffix("-full") for w in plain]
     exact = {p for p in pythons if p.startswith("3.") and versions.parse_plain_release(p) is not None}
     python = exact.pop() if len(exact) == 1 else ("3" if "3" in pythons and not exact else "")
     return InstallEffects(python=f"system {python}" if python else "", toolkit=toolkit[-1] if toolkit else "")

@@ -15,22 +15,7 @@ if TYPE_CHECKING:
 
 BLOCK_OPENERS = {"if", "for", "while", "until", "case", "select", "function"}
 BLOCK_CLOSERS = {"fi", "done", "esac"}
-PREFIX_WORDS = {
-    "then",
-    "do",
-    "else",
-    "elif",
-    "{",
-    "}",
-    "!",
-    "time",
-    "exec",
-    "command",
-    "sudo",
-    "nohup",
-    "env",
-    "nice",
-}
+PREFIX_WORDS = {"then", "do", "else", "elif", "{", "}", "!", "time", "exec", "command", "sudo", "nohup", "env", "nice"}
 COMMAND_ENDS = "\n;&|()"
 MAX_STEPS = 20_000
 
@@ -53,9 +38,7 @@ def parse_shell_commands(script: str, known: Mapping[str, str]) -> Iterator[Shel
         body, assigned = _split_assignments(words)
         sure = depth <= 0 and not doubt
         if not body or body[0] in ("export", "declare", "readonly", "local"):
-            values.update(
-                {name: value if sure else UNKNOWN for name, value in _list_assignments(assigned, body)}
-            )
+            values.update({name: value if sure else UNKNOWN for name, value in _list_assignments(assigned, body)})
         elif depth >= 0:
             yield ShellCommand(tuple(body), sure)
         doubt = end == "||" or (doubt and end == "&&")

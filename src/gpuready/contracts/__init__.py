@@ -54,9 +54,7 @@ def has_contract(framework: str) -> bool:
 
 def unknown_contract_error(framework: str) -> UnknownContract:
     """Return the error for an unknown framework, with the nearest names."""
-    return UnknownContract(
-        f"there is no contract for {framework!r}: {_suggest_names(framework, list_frameworks())}"
-    )
+    return UnknownContract(f"there is no contract for {framework!r}: {_suggest_names(framework, list_frameworks())}")
 
 
 def check_contract_exists(framework: str, version: str | None = None, variant: str | None = None) -> None:
@@ -152,9 +150,7 @@ def _variant_rows(framework: str, rows: list[dict[str, Any]], variant: str | Non
 
 def _nearest_row(rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
     older = [
-        r
-        for r in rows
-        if covers_version(r["version"], wanted) or versions.compare_versions(r["version"], wanted) <= 0
+        r for r in rows if covers_version(r["version"], wanted) or versions.compare_versions(r["version"], wanted) <= 0
     ]
     return older[-1] if older else rows[0]
 
@@ -168,9 +164,7 @@ def _release_numbers(version: str) -> tuple[int, ...]:
 def _framework_by_name(name: str) -> str:
     """Return the framework with this name or this distribution name."""
     plain = name.replace("_", "-")
-    owners = (
-        row["framework"] for row in list_contract_rows() if plain in (row["framework"], row["distribution"])
-    )
+    owners = (row["framework"] for row in list_contract_rows() if plain in (row["framework"], row["distribution"]))
     return next(owners, plain)
 
 

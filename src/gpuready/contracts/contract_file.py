@@ -51,9 +51,7 @@ def _find_parent_file(parent: str, path: str, name: str) -> str:
         found = os.path.join(folder, f"{parent}.toml")
         if os.path.isfile(found):
             return found
-    raise BadContract(
-        f"{name} extends {parent!r}, and no {parent}.toml is beside it or shipped with gpuready"
-    )
+    raise BadContract(f"{name} extends {parent!r}, and no {parent}.toml is beside it or shipped with gpuready")
 
 
 def _merge_table_rows(table: str, base: list[Any], own: list[Any]) -> list[Any]:

@@ -29,13 +29,9 @@ VALUE_FIELDS = {
 
 def diff_contract_rows(a: Contract, b: Contract) -> list[dict[str, str]]:
     """Return rows of change, table, name, before and after; empty where both require the same."""
-    rows = _table_changes(
-        "contract", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)}
-    )
+    rows = _table_changes("contract", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)})
     for table in KEY_FIELDS:
-        rows += _table_changes(
-            table, _rows_by_name(table, getattr(a, table)), _rows_by_name(table, getattr(b, table))
-        )
+        rows += _table_changes(table, _rows_by_name(table, getattr(a, table)), _rows_by_name(table, getattr(b, table)))
     return rows
 
 
@@ -45,9 +41,7 @@ def _table_changes(table: str, before: dict[str, str], after: dict[str, str]) ->
         old, new = before.get(name), after.get(name)
         if old != new:
             word = "added" if old is None else "removed" if new is None else "changed"
-            rows.append(
-                {"change": word, "table": table, "name": name, "before": old or "", "after": new or ""}
-            )
+            rows.append({"change": word, "table": table, "name": name, "before": old or "", "after": new or ""})
     return rows
 
 
@@ -58,9 +52,7 @@ def _rows_by_name(table: str, rows: tuple[Record, ...]) -> dict[str, str]:
         name = " when ".join(text for text in (getattr(row, f) for f in KEY_FIELDS[table]) if text)
         if name in found:
             name = f"{name} ({getattr(row, 'level', len(found))})"
-        found[name] = ", ".join(
-            text for text in (_field_text(getattr(row, f)) for f in VALUE_FIELDS[table]) if text
-        )
+        found[name] = ", ".join(text for text in (_field_text(getattr(row, f)) for f in VALUE_FIELDS[table]) if text)
     return found
 
 

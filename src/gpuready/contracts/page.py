@@ -28,9 +28,7 @@ MAX_CITE_LENGTH = 2000
 PAGE_DESCRIPTION = (
     "an environment page has a title and sections such as System Requirements, Dependencies or Credentials"
 )
-TOPIC_WORDS = (
-    "cuda|gpu|nvidia|python|pytorch|distributed|environment|runtime|docker|training|rocm|multi|kubernetes"
-)
+TOPIC_WORDS = "cuda|gpu|nvidia|python|pytorch|distributed|environment|runtime|docker|training|rocm|multi|kubernetes"
 
 
 def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
@@ -38,29 +36,19 @@ def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
     if len(text) > MAX_PAGE_CHARS:
         raise ValueError(f"{name} is larger than 1 MiB, which no environment page is")
     if any(len(line) > MAX_LINE_LENGTH for line in text.splitlines()):
-        raise ValueError(
-            f"{name} has a line of more than {MAX_LINE_LENGTH} characters, which no environment page has"
-        )
+        raise ValueError(f"{name} has a line of more than {MAX_LINE_LENGTH} characters, which no environment page has")
     _check_is_text(text, name)
-    page_blocks = parse_blocks(
-        re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n"))
-    )
-    if any(
-        b.kind == "row" and (len(b.text) > MAX_LINE_LENGTH or len(b.cells) > MAX_CELLS) for b in page_blocks
-    ):
+    page_blocks = parse_blocks(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n")))
+    if any(b.kind == "row" and (len(b.text) > MAX_LINE_LENGTH or len(b.cells) > MAX_CELLS) for b in page_blocks):
         raise ValueError(
             f"{name} has a row of more than {MAX_LINE_LENGTH} characters or {MAX_CELLS} cells, which no environment page has"
         )
     if not any(b.kind == "heading" and is_content_heading(b.section) for b in page_blocks):
         raise ValueError(f"{name} is not an environment page, it has no section of one: {PAGE_DESCRIPTION}")
     titles = [b.text for b in page_blocks if b.kind == "title"]
-    dates = re.findall(
-        r"\b(20\d\d-\d\d-\d\d)\b", " ".join(b.text for b in page_blocks if b.kind in ("head", "chrome"))
-    )
+    dates = re.findall(r"\b(20\d\d-\d\d-\d\d)\b", " ".join(b.text for b in page_blocks if b.kind in ("head", "chrome")))
     framework = _framework_from_title(titles[0] if titles else _file_stem(name))
-    page = _PageImport(
-        f"environment page ({framework}{', ' + dates[0] if dates else ''})", _site_name(page_blocks)
-    )
+    page = _PageImport(f"environment page ({framework}{', ' + dates[0] if dates else ''})", _site_name(page_blocks))
     for block in page_blocks:
         page.place_block(block)
     return page.build_contract(
@@ -86,9 +74,7 @@ def _site_name(page_blocks: Iterable[PageBlock]) -> str:
 
 def _framework_from_title(title: str) -> str:
     """Parse ``Environment:Org Name CUDA GPU`` -> ``name``: the last word before the first topic word."""
-    words = re.findall(
-        r"[A-Za-z][A-Za-z0-9.-]*", title.partition(":")[2].replace("_", " ") or title.replace("_", " ")
-    )
+    words = re.findall(r"[A-Za-z][A-Za-z0-9.-]*", title.partition(":")[2].replace("_", " ") or title.replace("_", " "))
     topic = next((i for i, w in enumerate(words) if re.fullmatch(TOPIC_WORDS, w, re.I)), len(words))
     return (words[topic - 1] if topic else words[0] if words else "page").lower()
 
@@ -193,9 +179,7 @@ class _PageImport:
         return self._place_prose(block)
 
     def _place_item(self, block: PageBlock) -> bool:
-        self.steps.append(
-            FixStep(block.text, note=f"{self.origin}, {block.section.casefold()}, line {block.line}")
-        )
+        self.steps.append(FixStep(block.text, note=f"{self.origin}, {block.section.casefold()}, line {block.line}"))
         return True
 
     def _place_prose(self, block: PageBlock) -> bool:
@@ -243,9 +227,7 @@ class _PageImport:
 def _find_platform(words: str) -> tuple[str, ...]:
     """Return the platform that a page names, as a tuple; empty where it names none."""
     patterns = (("cuda", "cuda|nvidia"), ("rocm", "rocm"), ("npu", "npu|ascend"), ("tpu", "tpu"))
-    mentioned = (
-        platform for platform, names in patterns if re.search(rf"(?<![A-Za-z])(?:{names})", words, re.I)
-    )
+    mentioned = (platform for platform, names in patterns if re.search(rf"(?<![A-Za-z])(?:{names})", words, re.I))
     return tuple(mentioned)[:1]
 
 

@@ -37,13 +37,9 @@ TABLE_COLUMNS = (
 """Words that head table columns; a line of nothing else is a table head."""
 
 _TITLE = r"(?:#\s*)?(Environment|Principle|Implementation|Heuristic|Workflow)\s*:\s*(\S.*)"
-_FURNITURE = (
-    r"(?:Jump to|From|Knowledge Sources|Domains|Last Updated|Contents|Toggle|Main Page)\b|__[A-Z]+__$"
-)
+_FURNITURE = r"(?:Jump to|From|Knowledge Sources|Domains|Last Updated|Contents|Toggle|Main Page)\b|__[A-Z]+__$"
 _LINK = r"\[\[(?:[^\[\]|]{0,300}::)?(?:[^\[\]|]{0,300}\|)?([^\[\]|]{0,300})(?:\|[^\[\]]{0,300})?\]\]"
-_STATEMENT = (
-    r"(?:try|else|finally|if|for|while|with|def|class|elif|except|async|return|import|from)\b.*|@.*|[)\]}].*"
-)
+_STATEMENT = r"(?:try|else|finally|if|for|while|with|def|class|elif|except|async|return|import|from)\b.*|@.*|[)\]}].*"
 
 
 class PageBlock(Record):
@@ -139,9 +135,7 @@ class _PageReader:
         raw = self.lines[self.at]
         if not self.titled or not alone or raw[:1].isspace() or len(line) > 60:
             return None
-        titled = re.fullmatch(r"[A-Z][\w()/&' -]*", line) and _contains_any(
-            line, CONTENT_HEADINGS + SITE_HEADINGS
-        )
+        titled = re.fullmatch(r"[A-Z][\w()/&' -]*", line) and _contains_any(line, CONTENT_HEADINGS + SITE_HEADINGS)
         under_chrome = self.ended and re.fullmatch(r"[A-Z][\w ]*", line)
         return line if titled or under_chrome else None
 
@@ -187,9 +181,7 @@ class _PageReader:
         start = self.at
         while self.at < len(self.lines):
             line = self.lines[self.at].strip()
-            stops = line and (
-                self._heading_text(line) is not None or self._opens_code(line) or line.startswith("{|")
-            )
+            stops = line and (self._heading_text(line) is not None or self._opens_code(line) or line.startswith("{|"))
             if stops or (line and self._starts_evidence(line)):
                 break
             self.at += 1
@@ -220,9 +212,7 @@ class _PageReader:
                 row[-1].append(line.lstrip("* "))
         yield from self._make_row(kind, row, columns, start)
 
-    def _make_row(
-        self, kind: str, row: list[list[str]], columns: tuple[str, ...], line: int
-    ) -> Iterator[PageBlock]:
+    def _make_row(self, kind: str, row: list[list[str]], columns: tuple[str, ...], line: int) -> Iterator[PageBlock]:
         cells = tuple(strip_markup(" ".join(cell)) for cell in row)
         if any(cells):
             yield PageBlock(kind, self.section, line, " ".join(cells).strip(), cells, columns)
@@ -242,9 +232,7 @@ class _PageReader:
         self.at += 1
         while self.at < len(self.lines) and (line := self.lines[self.at].strip()):
             cells = tuple(strip_markup(c) for c in re.split(r"\t+| {2,}", line))
-            yield self._take_line(
-                "row", strip_markup(line), cells=cells if len(cells) > 1 else (), columns=columns
-            )
+            yield self._take_line("row", strip_markup(line), cells=cells if len(cells) > 1 else (), columns=columns)
 
 
 def _contains_any(heading: str, words: tuple[str, ...]) -> bool:
@@ -257,9 +245,7 @@ def _parse_column_heads(line: str) -> tuple[str, ...]:
     words = line.split()
     if not 2 <= len(words) <= 8 or not all(w.casefold() in TABLE_COLUMNS and w[0].isupper() for w in words):
         return ()
-    joined = re.sub(
-        r"\b(error) message|(version) constraint|environment (variable)", r"\1\2\3", line.casefold()
-    )
+    joined = re.sub(r"\b(error) message|(version) constraint|environment (variable)", r"\1\2\3", line.casefold())
     return tuple(joined.split())
 
 

@@ -36,9 +36,7 @@ def parse_requirement_row(block: PageBlock, cite: str) -> list[Requirement]:
     texts = [f"{head} {cell}" for cell in cells[1:]] or [block.text]
     needs = [need for text in texts for need in phrases.parse_phrase_needs(text, "required", cite, when)]
     whole = "; ".join(texts)
-    if re.match(r"(?:os|operating system|platform)\b", head, re.I) and (
-        system := phrases.allowed_systems(whole)
-    ):
+    if re.match(r"(?:os|operating system|platform)\b", head, re.I) and (system := phrases.allowed_systems(whole)):
         needs.insert(0, Requirement("os.system", system, "", "required", cite))
     if re.search(r"\bnvidia\b.{0,20}\bgpu\b", whole, re.I):
         needs.insert(0, Requirement("gpu.count", ">=1", when, "required", cite))
@@ -146,9 +144,7 @@ def variables_with_values(block: PageBlock, cite: str) -> list[ContractVariable]
         r"[\"']([A-Z][A-Z0-9]+_\w+)[\"']\s*:\s*[\"']([^\"']*)[\"']",
         r"[\"']([A-Z][A-Z0-9]+_\w+)[\"']\s*:\s*os\.getenv\([\"']\w+[\"'],\s*[\"']([^\"']*)[\"']\)",
     )
-    return [
-        ContractVariable(m[1], "set", m[2], cite=cite) for p in patterns for m in re.finditer(p, block.text)
-    ]
+    return [ContractVariable(m[1], "set", m[2], cite=cite) for p in patterns for m in re.finditer(p, block.text)]
 
 
 def variables_without_values(block: PageBlock, cite: str) -> list[ContractVariable]:

@@ -59,7 +59,9 @@ SUBJECT_FACTS = (
 )
 """What a line is about when it names a thing without a version."""
 
-_BOUND = r"`?\s{0,4}(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}v?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
+_BOUND = (
+    r"`?\s{0,4}(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}v?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
+)
 _SIZE = r"(?<!\d)(\d+)\s*(GB|GiB|TB)\b\+?"
 
 
@@ -153,8 +155,7 @@ def split_clauses(text: str) -> list[str]:
 def _needs_with_words(part: str, measured: str) -> list[tuple[PhraseNeed, str]]:
     """Return each required thing with its words: from its position to that of the next."""
     found = sorted(
-        [*_find_sizes(part, measured), *_find_versions(part), *_find_generation(part)],
-        key=lambda need: need.at,
+        [*_find_sizes(part, measured), *_find_versions(part), *_find_generation(part)], key=lambda need: need.at
     )
     starts = [0 if i == 0 else _bracket_start(part, need.at) for i, need in enumerate(found)]
     # A size and what follows from it (an SSD) have the same position and share their words.
@@ -222,9 +223,7 @@ def _find_generation(part: str) -> Iterator[PhraseNeed]:
     """Find ``Minimum: Pascal``, ``Ampere or newer``, ``requires Hopper``; a bare list of names requires nothing."""
     if re.search(r"compute capability\s{0,9}(?:>=|of)?\s{0,9}\d", part, re.I):
         return
-    asks = (
-        r"minimum|recommended|preferred|requires?|needs?|\bonly\b|supported with|or newer|or later|or higher"
-    )
+    asks = r"minimum|recommended|preferred|requires?|needs?|\bonly\b|supported with|or newer|or later|or higher"
     if not re.search(asks, part, re.I):
         return
     named = {n: m for n in GPU_GENERATIONS if (m := re.search(rf"\b{n}\b", part, re.I))}

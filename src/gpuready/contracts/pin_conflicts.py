@@ -73,7 +73,5 @@ def _candidate_versions(package: str, *wants: str) -> list[str]:
     if package != "torch":
         return tried
     first, last = catalogue.list_torch_releases()[0], catalogue.newest_torch()
-    unknown = [
-        v for v in tried if versions.compare_versions(v, first) < 0 or versions.compare_versions(v, last) > 0
-    ]
+    unknown = [v for v in tried if versions.compare_versions(v, first) < 0 or versions.compare_versions(v, last) > 0]
     return [*catalogue.list_torch_releases(), *unknown]

@@ -46,13 +46,9 @@ def merge_metadata_pins(
     ]
     pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in metadata_pins if pin.held))
     if requires_python and _is_specifier(requires_python):
-        pins.insert(
-            0, Requirement("python.version", _normalize_specifier(requires_python), "", "required", cite)
-        )
+        pins.insert(0, Requirement("python.version", _normalize_specifier(requires_python), "", "required", cite))
     replaced = {pin.key for pin in pins} | (_stale_pins(contract, metadata_pins) if metadata_pins else set())
-    kept = [
-        need for need in contract.needs if need.when or need.key not in replaced or need.level != "required"
-    ]
+    kept = [need for need in contract.needs if need.when or need.key not in replaced or need.level != "required"]
     says = f"its package pins come from its own metadata ({cite})"
     return contract.replace(
         version=version, needs=(*pins, *kept), says=f"{contract.says}; {says}" if contract.says else says
@@ -81,9 +77,7 @@ def marker_environment(facts: Facts) -> dict[str, str]:
     if python:
         found |= {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
     if system in MARKER_SYSTEMS:
-        found |= dict(
-            zip(("sys_platform", "platform_system", "os_name"), MARKER_SYSTEMS[system], strict=True)
-        )
+        found |= dict(zip(("sys_platform", "platform_system", "os_name"), MARKER_SYSTEMS[system], strict=True))
     return {name: str(value) for name, value in found.items() if value}
 
 

@@ -58,9 +58,7 @@ def _read_toml_bytes(path: str, name: str) -> bytes:
         with open(path, "rb") as stream:
             return stream.read(MAX_TOML_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise BadContract(
-            f"{path} does not exist: name a contract in TOML, or a framework such as trl"
-        ) from None
+        raise BadContract(f"{path} does not exist: name a contract in TOML, or a framework such as trl") from None
     except OSError as error:
         raise BadContract(f"{name} cannot be read: {error.strerror or error}") from None
 

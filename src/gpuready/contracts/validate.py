@@ -35,15 +35,7 @@ TOP_KEYS = {
 }
 ROW_KEYS: dict[str, dict[str, type]] = {
     "needs": {"key": str, "want": str, "when": str, "level": str, "cite": str},
-    "capabilities": {
-        "name": str,
-        "level": str,
-        "gate": str,
-        "when": str,
-        "cite": str,
-        "note": str,
-        "traits": list,
-    },
+    "capabilities": {"name": str, "level": str, "gate": str, "when": str, "cite": str, "note": str, "traits": list},
     "variables": {
         "name": str,
         "access": str,
@@ -65,17 +57,10 @@ REQUIRED_KEYS = {
     "errors": ("message", "cause", "fix"),
     "steps": ("does",),
 }
-ALLOWED_VALUES = {
-    "level": LEVELS,
-    "access": ("read", "set", "read and set"),
-    "safety": ("safe", "ask", "manual"),
-}
+ALLOWED_VALUES = {"level": LEVELS, "access": ("read", "set", "read and set"), "safety": ("safe", "ask", "manual")}
 
 
-TRAITS = {
-    "capabilities": ("falls-back", "moe-by-block"),
-    "variables": ("forced", "emptied-for-vllm"),
-}
+TRAITS = {"capabilities": ("falls-back", "moe-by-block"), "variables": ("forced", "emptied-for-vllm")}
 """What rules need to know of a row beyond its fields: the framework silently does without a capability it
 lacks; fp8 for experts goes by block only; its own value of a variable overrides the user's; it empties the
 variable before a vLLM engine is made.
@@ -268,8 +253,4 @@ def _suggest_keys(name: str, names: Any) -> str:
     from difflib import get_close_matches
 
     matches = get_close_matches(name, list(names), n=2)
-    return (
-        f"did you mean {' or '.join(matches)}?"
-        if matches
-        else f"it is one of {', '.join(sorted(names)[:12])}"
-    )
+    return f"did you mean {' or '.join(matches)}?" if matches else f"it is one of {', '.join(sorted(names)[:12])}"

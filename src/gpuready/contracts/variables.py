@@ -102,9 +102,7 @@ def _possible_torches(facts: Facts, contract: Contract) -> list[str]:
     here = facts.value_if_known("package.torch")
     if here:
         return [str(here)]
-    specifiers = [
-        n.want for n in contract.requirements_for("package.torch") if n.level == "required" and not n.when
-    ]
+    specifiers = [n.want for n in contract.requirements_for("package.torch") if n.level == "required" and not n.when]
     fits = [
         v
         for v in catalogue.list_torch_releases()
@@ -113,9 +111,7 @@ def _possible_torches(facts: Facts, contract: Contract) -> list[str]:
     return fits or catalogue.list_torch_releases()
 
 
-def _wanted_variables(
-    facts: Facts, contract: Contract, role: str, torches: Sequence[str]
-) -> list[WantedVariable]:
+def _wanted_variables(facts: Facts, contract: Contract, role: str, torches: Sequence[str]) -> list[WantedVariable]:
     found = []
     for variable in contract.variables:
         if "set" not in variable.access or variable.name in RENDEZVOUS_VARIABLES:
@@ -171,18 +167,12 @@ def _is_same_everywhere(contract: Contract, variable: ContractVariable) -> bool:
 def _override_consequence(contract: Contract, variable: ContractVariable) -> str:
     if "forced" in variable.traits:
         return f"{contract.framework} sets its own value all the same"
-    if (
-        "read" in variable.access
-        or "only where it is unset" in variable.note
-        or "where it is unset" in variable.note
-    ):
+    if "read" in variable.access or "only where it is unset" in variable.note or "where it is unset" in variable.note:
         return f"{contract.framework} leaves yours"
     return f"{contract.framework} may set its own value over it"
 
 
-def _applies_with_torches(
-    facts: Facts, variable: ContractVariable, torches: Sequence[str]
-) -> tuple[bool, str]:
+def _applies_with_torches(facts: Facts, variable: ContractVariable, torches: Sequence[str]) -> tuple[bool, str]:
     """Return whether a condition holds with every possible torch; and why that is undecided."""
     results = set()
     try:
@@ -208,9 +198,7 @@ def _use_torch_name(wish: WantedVariable, torches: Sequence[str]) -> WantedVaria
     name = names.pop()
     if name == wish.name:
         return wish
-    return wish.replace(
-        name=name, why=f"{wish.why}; this torch reads {name}, which the contract calls {wish.name}"
-    )
+    return wish.replace(name=name, why=f"{wish.why}; this torch reads {name}, which the contract calls {wish.name}")
 
 
 def _apply_hardware_gate(facts: Facts, wish: WantedVariable) -> list[WantedVariable]:

@@ -43,9 +43,7 @@ def check_want(want: str, kind: str = "") -> None:
     if choices == [[ANY]]:
         return
     for clause in (c for clauses in choices for c in clauses):
-        if not any(
-            _clause_fits_kind(clause, one) for one in _KINDS.get(kind, ("version", "number", "flag", "word"))
-        ):
+        if not any(_clause_fits_kind(clause, one) for one in _KINDS.get(kind, ("version", "number", "flag", "word"))):
             raise ValueError(_bad_clause_message(clause, kind))
 
 

@@ -31,14 +31,7 @@ SHORT_NAMES = {
 WORD_NAMES = ("wants", "arch", "platform")
 _IN_WORDS = dict.fromkeys(map(ord, ".+-_"), "x")
 
-PLATFORMS = {
-    "nvidia": "cuda",
-    "amd": "rocm",
-    "intel": "xpu",
-    "huawei": "npu",
-    "habana": "hpu",
-    "apple": "mps",
-}
+PLATFORMS = {"nvidia": "cuda", "amd": "rocm", "intel": "xpu", "huawei": "npu", "habana": "hpu", "apple": "mps"}
 """The platform of each vendor's GPUs, for a machine of which only the GPUs are stated."""
 
 
@@ -104,11 +97,7 @@ def _parse_atom(part: str, when: str) -> tuple[str, str, str]:
     if part == "build":
         return "wants", "=", "build"
     name, operator, bound = _split_atom(part)
-    is_name = (
-        name.replace("_", "").replace("-", "").replace(".", "").isalnum()
-        and name[0].isalpha()
-        and name.isascii()
-    )
+    is_name = name.replace("_", "").replace("-", "").replace(".", "").isalnum() and name[0].isalpha() and name.isascii()
     if not is_name or not bound or len(bound.split()) > 1 or not ("." in name or name in SHORT_NAMES):
         raise ValueError(
             f"{part!r} in the condition {when!r} is not understood: "

@@ -66,9 +66,7 @@ def judge(summary: LogSummary, lookup: Lookup, meanings: Mapping[str, str]) -> D
         logs=logs,
         consequences=after,
         confidence=_estimate_confidence(first, others, order),
-        alternatives=tuple(
-            _make_alternative(summary, other, lookup, order) for other in others[:MAX_ALTERNATIVES]
-        ),
+        alternatives=tuple(_make_alternative(summary, other, lookup, order) for other in others[:MAX_ALTERNATIVES]),
     )
 
 
@@ -110,11 +108,7 @@ def _unexplained_suspects(lookup: Lookup, order: EventOrder, others: bool) -> li
     if failure is not None:
         return [CauseSuspect(NOT_ENVIRONMENT, _not_environment_code(lookup), "unknown", failure=failure)]
     last = None if others else order.final_complaint()
-    return (
-        []
-        if last is None
-        else [CauseSuspect(NOT_ENVIRONMENT, _not_environment_code(lookup), "unknown", last=last)]
-    )
+    return [] if last is None else [CauseSuspect(NOT_ENVIRONMENT, _not_environment_code(lookup), "unknown", last=last)]
 
 
 def _is_explained_by(first: CauseSuspect, other: CauseSuspect) -> bool:
@@ -137,9 +131,7 @@ def _not_environment_code(lookup: Lookup) -> str:
 # -- diagnosis -------------------------------------------------------------------------------------------
 
 
-def _build_diagnosis(
-    summary: LogSummary, first: CauseSuspect, lookup: Lookup, order: EventOrder
-) -> Diagnosis:
+def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, order: EventOrder) -> Diagnosis:
     row = lookup(first.code, first.cause) or {}
     captures = dict(first.seen[0].captures) if first.seen else {}
     number = _exception_of(first)
@@ -202,9 +194,7 @@ def _make_evidence(
     line = summary.lines[index]
     at = order.line_index(line)
     beside = [summary.lines[i] for i in (at - 2, at - 1, at + 1, at + 2) if 0 <= i < len(summary.lines)]
-    near = [
-        other for other in beside if other.source == line.source and 0 < abs(other.number - line.number) <= 2
-    ]
+    near = [other for other in beside if other.source == line.source and 0 < abs(other.number - line.number) <= 2]
     return LogEvidence(
         summary.names[line.source] if line.source < len(summary.names) else "",
         line.number,
@@ -224,9 +214,7 @@ def quote_line(line: LogLine) -> str:
 
 
 def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
-    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": 0.6 if order.has_failed else 0.5}[
-        first.strength
-    ]
+    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": 0.6 if order.has_failed else 0.5}[first.strength]
     rivals = [other for other in others if other.strength == first.strength]
     return round(sure - (0.15 if rivals else 0.0), 2)
 
@@ -272,8 +260,5 @@ def _no_cause_diagnosis(summary: LogSummary, order: EventOrder) -> Diagnosis:
     if order.has_failed:
         return Diagnosis("unknown", says="the run failed, and nothing in the log says why")
     return Diagnosis(
-        "healthy",
-        HEALTHY,
-        says="nothing in the log tells of a failure",
-        confidence=0.9 if summary.lines else 0.0,
+        "healthy", HEALTHY, says="nothing in the log tells of a failure", confidence=0.9 if summary.lines else 0.0
     )

@@ -14,25 +14,13 @@ if TYPE_CHECKING:
     from gpuready.logs.tracebacks import LoggedException
 
 EXCEPTION_SUFFIXES = ("Error", "Exception", "Interrupt", "Exit")
-_LAUNCHER_EXCEPTIONS = (
-    "ChildFailedError",
-    "CalledProcessError",
-    "ProcessRaisedException",
-    "ProcessExitedException",
-)
+_LAUNCHER_EXCEPTIONS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
 _ENVIRONMENT_EXCEPTIONS = ("ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "ConnectionError", "OutOfMemoryError", "DistBackendError",
                 "DistNetworkError", "DistStoreError", "ConnectionRefusedError", "TimeoutError", "AcceleratorError", "RayActorError")  # fmt: skip
 """Exceptions that are not necessarily the program's own fault."""
 
 
-_DEVICE_ERRORS = (
-    "cuda error",
-    "cudnn error",
-    "nccl error",
-    "cublas error",
-    "cuda runtime error",
-    "hip error",
-)
+_DEVICE_ERRORS = ("cuda error", "cudnn error", "nccl error", "cublas error", "cuda runtime error", "hip error")
 
 
 def _is_device_error(failure: LoggedException) -> bool:
@@ -77,9 +65,7 @@ class EventOrder:
         """Whether it was only a warning, and its process went on."""
         line = match.line
         mild = (line.level in ("W", "I", "D") or "Warning: " in line.text[:400]) and not line.place
-        if (
-            "CUDA initialization: " in line.text[:600]
-        ):  # the process may go on without a GPU: only progress counts
+        if "CUDA initialization: " in line.text[:600]:  # the process may go on without a GPU: only progress counts
             return mild and self.survived.progresses_after(match)
         return mild and self.survived.works_after(match)
 
@@ -99,18 +85,12 @@ class EventOrder:
         return self._index.get((line.source, line.number), -10)
 
     def exception_index(self, failure: LoggedException) -> int | None:
-        return self._index.get(
-            (failure.source, failure.at), self._index.get((failure.source, failure.number))
-        )
+        return self._index.get((failure.source, failure.at), self._index.get((failure.source, failure.number)))
 
     def match_position(self, match: PatternMatch) -> tuple[int, int]:
         """Where something was logged: exceptions that no process ended by come last."""
         failure = self.summary.failures[match.failure] if match.failure is not None else None
-        caught = (
-            match.failure in self.survived.failures
-            if failure is not None
-            else self._is_survived_warning(match)
-        )
+        caught = match.failure in self.survived.failures if failure is not None else self._is_survived_warning(match)
         return int(caught), self._message_index(match, failure)
 
     def _message_index(self, match: PatternMatch, failure: LoggedException | None) -> int:
@@ -141,12 +121,7 @@ class EventOrder:
     def first_unexplained(self) -> int | None:
         """The first exception that no pattern matches and that is not a consequence."""
         for number, failure in enumerate(self.summary.failures):
-            if (
-                number in self._known
-                or number in self._after
-                or number in self.survived.failures
-                or not failure.type
-            ):
+            if number in self._known or number in self._after or number in self.survived.failures or not failure.type:
                 continue
             if (
                 failure.short_type in _ENVIRONMENT_EXCEPTIONS
@@ -162,17 +137,13 @@ class EventOrder:
         ranks = {end.rank for end in self.first_exits} or {
             end.rank for end in self.summary.exits if end.code and not end.ended_by_launcher
         }
-        candidates = [
-            i for i, line in enumerate(self.summary.lines) if line.text.strip() and line.place != "derived"
-        ]
+        candidates = [i for i, line in enumerate(self.summary.lines) if line.text.strip() and line.place != "derived"]
         if ranks and ranks != {None}:
             candidates = [i for i in candidates if self.summary.lines[i].rank in ranks]
         last = candidates[-1] if candidates else None
         return (
             last
-            if last is not None
-            and self.summary.lines[last].level in ("E", "C")
-            and not self.summary.lines[last].place
+            if last is not None and self.summary.lines[last].level in ("E", "C") and not self.summary.lines[last].place
             else None
         )
 
@@ -192,9 +163,7 @@ class EventOrder:
         else:
             hosts = [s.line.host for s in matches if s.line.host]
         if (
-            blamed := next(
-                (r for s in matches if (r := rank_blamed_in(s.line.folded_text)) is not None), None
-            )
+            blamed := next((r for s in matches if (r := rank_blamed_in(s.line.folded_text)) is not None), None)
         ) is not None:
             return blamed, ""
         named_exit = self._launcher_named_exit(set(ranks))

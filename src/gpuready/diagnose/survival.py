@@ -56,9 +56,7 @@ class SurvivalAnalysis:
     def __init__(self, summary: LogSummary):
         self._inside = _exception_line_indexes(summary)
         bad = [s.index for s in summary.aftermath]
-        places = {
-            (line.source, line.number): i for i, line in enumerate(summary.lines) if line.place != "derived"
-        }
+        places = {(line.source, line.number): i for i, line in enumerate(summary.lines) if line.place != "derived"}
         self._ends = [places.get((f.source, f.last), 0) for f in summary.failures]
         exits = [places.get((end.source, end.number), 0) for end in summary.exits]
         bad += [i for i, end in zip(exits, summary.exits, strict=True) if end.code]
@@ -70,22 +68,16 @@ class SurvivalAnalysis:
         self._pattern_lines = {s.index for s in summary.sightings}
         self._steps: dict[int, int] = {}  # last line of progress in each source
         self._works = self._last_working_lines(summary.lines)
-        self._several = {
-            line.source for line in summary.lines if line.place == "launcher" or line.rank is not None
-        }
+        self._several = {line.source for line in summary.lines if line.place == "launcher" or line.rank is not None}
         self._several |= {s.line.source for s in summary.aftermath} | {end.source for end in summary.exits}
         self.failures = {
             n
             for n, f in enumerate(summary.failures)
             if f.caught or self._is_alive_after(self._ends[n], f.rank, f.source)
         }
-        self.exits = {
-            n for n, end in enumerate(summary.exits) if self._is_alive_after(exits[n], end.rank, end.source)
-        }
+        self.exits = {n for n, end in enumerate(summary.exits) if self._is_alive_after(exits[n], end.rank, end.source)}
         self.consequences = {
-            n
-            for n, s in enumerate(summary.aftermath)
-            if self._is_alive_after(s.index, s.line.rank, s.line.source)
+            n for n, s in enumerate(summary.aftermath) if self._is_alive_after(s.index, s.line.rank, s.line.source)
         }
 
     def _last_working_lines(self, lines: Sequence[LogLine]) -> dict[tuple[int, int | None], int]:

@@ -20,16 +20,10 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     from argparse import ArgumentParser
 
-    parser = ArgumentParser(
-        prog="python -m gpuready.extensions", description="Build gpuready's kernels ahead of time."
-    )
+    parser = ArgumentParser(prog="python -m gpuready.extensions", description="Build gpuready's kernels ahead of time.")
     parser.add_argument("--arch", default="", help="architectures, as in TORCH_CUDA_ARCH_LIST: '8.0;9.0+PTX'")
     parser.add_argument(
-        "-o",
-        "--output",
-        default=prebuild.PREBUILT_FOLDER,
-        metavar="DIR",
-        help="where to (default: this package)",
+        "-o", "--output", default=prebuild.PREBUILT_FOLDER, metavar="DIR", help="where to (default: this package)"
     )
     parser.add_argument("--only", choices=("cuda", "cpu"), help="build one kind only")
     arguments = parser.parse_args(argv)

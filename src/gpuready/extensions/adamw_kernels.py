@@ -91,9 +91,7 @@ class AdamWKernel:
     def instruction_set(self) -> str:
         """Return the instruction set used on this processor; empty on cuda."""
         return (
-            INSTRUCTION_SETS[self.loaded.function("gpuready_adamw_cpu_flavour", "")()]
-            if self.device == "cpu"
-            else ""
+            INSTRUCTION_SETS[self.loaded.function("gpuready_adamw_cpu_flavour", "")()] if self.device == "cpu" else ""
         )
 
     def has_openmp(self) -> bool:
@@ -108,6 +106,4 @@ def _pack_settings(s: AdamWSettings) -> list[float]:
 
 def load_adamw(device: str, torch: Any = None, arch: str = "") -> AdamWKernel:
     """Load the AdamW kernel of a device kind: prebuilt, cached or built now. CannotBuild says why it failed."""
-    return AdamWKernel(
-        loader.load_extension(ADAMW_CUDA if device == "cuda" else ADAMW_CPU, torch, arch), device
-    )
+    return AdamWKernel(loader.load_extension(ADAMW_CUDA if device == "cuda" else ADAMW_CPU, torch, arch), device)

@@ -120,13 +120,10 @@ def compare_cuda_versions(nvcc: str, torch_cuda: str) -> BuildMessage:
         return BuildMessage("note", "this torch names no CUDA: nothing to match")
     if versions.major_version(nvcc) != versions.major_version(torch_cuda):
         fix = f"install the CUDA {versions.major_version(torch_cuda)} toolkit and set CUDA_HOME to it"
-        return BuildMessage(
-            "error", f"nvcc is of CUDA {nvcc} and torch of {torch_cuda}: the major differs; {fix}"
-        )
+        return BuildMessage("error", f"nvcc is of CUDA {nvcc} and torch of {torch_cuda}: the major differs; {fix}")
     if versions.major_minor(nvcc) != versions.major_minor(torch_cuda):
         return BuildMessage(
-            "warning",
-            f"nvcc is of CUDA {nvcc} and torch of {torch_cuda}: only the minor differs, which works",
+            "warning", f"nvcc is of CUDA {nvcc} and torch of {torch_cuda}: only the minor differs, which works"
         )
     return BuildMessage("note", f"nvcc and torch are both of CUDA {torch_cuda}")
 
@@ -135,9 +132,7 @@ def check_host_compiler(gcc: str, cuda: str) -> BuildMessage:
     """Check that this nvcc supports this gcc."""
     known = toolkits.supported_gcc_range(cuda)
     if not gcc or known is None:
-        return BuildMessage(
-            "note", "the host compiler is not gcc, or nvcc is not in the catalogue: not judged"
-        )
+        return BuildMessage("note", "the host compiler is not gcc, or nvcc is not in the catalogue: not judged")
     low, high, source = known
     if low <= versions.major_version(gcc) <= high:
         return BuildMessage("note", f"nvcc {cuda} takes gcc {low} to {high}")
@@ -145,9 +140,7 @@ def check_host_compiler(gcc: str, cuda: str) -> BuildMessage:
     return BuildMessage("error", f"gcc is {gcc}, and nvcc {cuda} takes {low} to {high} ({source}); {fix}")
 
 
-def choose_job_count(
-    max_jobs: str | None, cores: int, memory: int, each: int = BYTES_PER_JOB
-) -> tuple[int, str]:
+def choose_job_count(max_jobs: str | None, cores: int, memory: int, each: int = BYTES_PER_JOB) -> tuple[int, str]:
     """Return the number of parallel compilers: MAX_JOBS, else what processors and memory allow. ValueError if
     MAX_JOBS is bad.
     """
@@ -169,39 +162,25 @@ def assess_build(kind: str, environment: BuildEnvironment, arch: str = "") -> Bu
     """Assess one kind of extension (cuda, cpu). ``arch`` takes precedence over TORCH_CUDA_ARCH_LIST."""
     try:
         wanted, why = is_kind_wanted(kind, environment)
-        count, counted = choose_job_count(
-            environment.variables.get("MAX_JOBS"), environment.cores, environment.memory
-        )
+        count, counted = choose_job_count(environment.variables.get("MAX_JOBS"), environment.cores, environment.memory)
     except ValueError as error:
         return BuildAssessment(kind, False, str(error), (BuildMessage("error", str(error)),))
     if arch and kind == "cuda" and not wanted and why.startswith("no GPU"):
         wanted, why = True, "no GPU is visible; the architectures are named"
     messages = (
-        []
-        if environment.compiler
-        else [BuildMessage("error", "there is no C++ compiler: install g++, or set CXX")]
+        [] if environment.compiler else [BuildMessage("error", "there is no C++ compiler: install g++, or set CXX")]
     )
     if kind == "cpu":
         return BuildAssessment(kind, wanted, why, tuple(messages), None, count, counted)
     if not environment.nvcc:
-        return BuildAssessment(
-            kind, wanted, why, (*messages, _missing_nvcc_message(environment)), None, count, counted
-        )
-    messages += [
-        compare_cuda_versions(environment.cuda, environment.torch_cuda),
-        _check_compiler(environment),
-    ]
+        return BuildAssessment(kind, wanted, why, (*messages, _missing_nvcc_message(environment)), None, count, counted)
+    messages += [compare_cuda_versions(environment.cuda, environment.torch_cuda), _check_compiler(environment)]
     targets = None
     try:
         listed = arch or environment.variables.get("TORCH_CUDA_ARCH_LIST", "")
         source = "the caller's list" if arch else "TORCH_CUDA_ARCH_LIST"
         targets = cuda_targets.choose_targets(
-            listed,
-            environment.capabilities,
-            environment.cuda,
-            environment.torch_arch,
-            environment.offered,
-            source,
+            listed, environment.capabilities, environment.cuda, environment.torch_arch, environment.offered, source
         )
         messages += [BuildMessage("warning", f"left out: {one}") for one in targets.dropped]
     except ValueError as error:
@@ -211,9 +190,7 @@ def assess_build(kind: str, environment: BuildEnvironment, arch: str = "") -> Bu
 
 def _check_compiler(environment: BuildEnvironment) -> BuildMessage:
     """Check the host compiler, unless NVCC_CCBIN or flags name another one or make nvcc accept any."""
-    flags = " ".join(
-        environment.variables.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-    )
+    flags = " ".join(environment.variables.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"))
     if environment.variables.get("NVCC_CCBIN") or any(
         word in flags for word in ("ccbin", "compiler-bindir", "allow-unsupported")
     ):
@@ -224,8 +201,6 @@ def _check_compiler(environment: BuildEnvironment) -> BuildMessage:
 def _missing_nvcc_message(environment: BuildEnvironment) -> BuildMessage:
     order = "CUDA_HOME, CUDA_PATH, nvcc on the path, /usr/local/cuda"
     if not environment.home:
-        return BuildMessage(
-            "error", f"no CUDA toolkit was found ({order}): install one with nvcc, or set CUDA_HOME"
-        )
+        return BuildMessage("error", f"no CUDA toolkit was found ({order}): install one with nvcc, or set CUDA_HOME")
     missing = f"there is no {environment.home}/bin/nvcc (the folder is named by {environment.home_by})"
     return BuildMessage("error", f"{missing}: install nvcc, or set CUDA_HOME to a toolkit that has it")

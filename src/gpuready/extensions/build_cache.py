@@ -71,11 +71,7 @@ def get_or_build(
     lock = _wait_for_lock(entry_path, inputs)
     try:
         entry = read_manifest(entry_path, inputs)
-        return (
-            (entry, "cached")
-            if entry is not None
-            else (_build_entry(home, entry_path, inputs, build), "built")
-        )
+        return (entry, "cached") if entry is not None else (_build_entry(home, entry_path, inputs, build), "built")
     finally:
         if lock is not None:
             file_locks.release_lock(lock)
@@ -127,16 +123,11 @@ def _publish_draft(draft: str, entry_path: str) -> bool:
 def _remove_old_drafts(home: str, prefix: str) -> None:
     """Remove drafts of builds that were killed long ago."""
     for name in file_contents.list_names_or_empty(home):
-        if (
-            name.startswith("gpuready-")
-            and own_folders.seconds_since_change(f"{home}/{name}") > DRAFT_MAX_AGE
-        ):
+        if name.startswith("gpuready-") and own_folders.seconds_since_change(f"{home}/{name}") > DRAFT_MAX_AGE:
             durable_files.remove_tree(f"{home}/{name}")
 
 
-def describe_library(
-    path: str, inputs: Mapping[str, Any], argv: tuple[str, ...], seconds: float
-) -> BuiltLibrary:
+def describe_library(path: str, inputs: Mapping[str, Any], argv: tuple[str, ...], seconds: float) -> BuiltLibrary:
     """Seal and hash a library that was just compiled, and read back its GPU targets."""
     digest = native_library.seal_file(path)
     return BuiltLibrary(path, digest, inputs, fatbin.list_gpu_targets(path), argv, seconds)
@@ -151,10 +142,7 @@ def write_manifest(entry_path: str, entry: BuiltLibrary) -> None:
 
 
 def read_manifest(
-    entry_path: str,
-    inputs: Mapping[str, Any] | None = None,
-    name: str = MANIFEST_NAME,
-    library: str = LIBRARY_NAME,
+    entry_path: str, inputs: Mapping[str, Any] | None = None, name: str = MANIFEST_NAME, library: str = LIBRARY_NAME
 ) -> BuiltLibrary | None:
     """Return an entry whose manifest is complete, matches the inputs, and whose library matches its digest;
     else None.
@@ -164,9 +152,7 @@ def read_manifest(
     text = file_contents.read_text_file(f"{entry_path}/{name}", 1 << 20)
     try:
         entry = BuiltLibrary.from_json(json.loads(text or "")).replace(path=f"{entry_path}/{library}")
-        if inputs is not None and json.dumps(entry.inputs, sort_keys=True) != json.dumps(
-            inputs, sort_keys=True
-        ):
+        if inputs is not None and json.dumps(entry.inputs, sort_keys=True) != json.dumps(inputs, sort_keys=True):
             return None
         return entry if file_contents.hash_file_contents(entry.path) == entry.digest else None
     except (ValueError, TypeError, OSError, RecursionError):

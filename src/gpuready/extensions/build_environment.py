@@ -31,9 +31,7 @@ def read_build_environment(access: HostAccess, kind: str, torch: Any = None) -> 
         compiler_version=version,
         cores=int(_fact_value(facts, "host.cores_usable") or 0),
         memory=_available_memory(facts),
-        variables={
-            name: value for name in BUILD_VARIABLES if (value := read_if_present(access.get_env_var, name))
-        },
+        variables={name: value for name in BUILD_VARIABLES if (value := read_if_present(access.get_env_var, name))},
         capabilities=_visible_capabilities(access, torch) if kind == "cuda" else (),
         **toolkit,
         **_read_torch(access, torch),
@@ -87,19 +85,13 @@ def _find_cxx_compiler(access: HostAccess, cuda: str) -> tuple[tuple[str, ...], 
     """
     cxx_words = (read_if_present(access.get_env_var, "CXX") or "").split()
     if cxx_words:
-        program = next(
-            (word for word in cxx_words if word.rpartition("/")[2] not in COMPILER_WRAPPERS), cxx_words[0]
-        )
+        program = next((word for word in cxx_words if word.rpartition("/")[2] not in COMPILER_WRAPPERS), cxx_words[0])
         path_found = read_if_present(access.find_program, program)
         # nvcc -ccbin takes one program, without a wrapper.
         words = (
             (path_found,)
             if cuda
-            else (
-                *cxx_words[: cxx_words.index(program)],
-                path_found,
-                *cxx_words[cxx_words.index(program) + 1 :],
-            )
+            else (*cxx_words[: cxx_words.index(program)], path_found, *cxx_words[cxx_words.index(program) + 1 :])
         )
         return (words if path_found else ()), f"CXX={' '.join(cxx_words)}", _gcc_version(access, path_found)
     for name in ("g++", "c++", "clang++"):
@@ -116,9 +108,7 @@ def _gcc_version(access: HostAccess, path: str | None) -> str:
     return leading_version(ran.out.strip()) or "" if ran.rc == 0 else ""
 
 
-def _find_supported_gcc(
-    access: HostAccess, cuda: str, version: str
-) -> tuple[tuple[str, ...], str, str] | None:
+def _find_supported_gcc(access: HostAccess, cuda: str, version: str) -> tuple[tuple[str, ...], str, str] | None:
     from gpuready.catalog import cuda as toolkits
     from gpuready.model import versions
 
@@ -187,7 +177,5 @@ def _visible_capabilities(access: HostAccess, torch: Any) -> tuple[str, ...]:
         read_if_present(access.get_env_var, visibility.CUDA_VARIABLE), len(capabilities), uuids
     ).shown
     return tuple(
-        sorted(
-            {capabilities[index] for index in visible if index < len(capabilities)}, key=versions.major_minor
-        )
+        sorted({capabilities[index] for index in visible if index < len(capabilities)}, key=versions.major_minor)
     )

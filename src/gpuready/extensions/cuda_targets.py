@@ -28,10 +28,7 @@ class BuildTargets(Record):
     def embedded_names(self) -> tuple[str, ...]:
         """Code embedded in the library: ``sm_80``, ``sm_90``, ``compute_90``."""
         code = [f"sm_{_arch_digits(entry)}" for entry in self.entries]
-        return (
-            *code,
-            *(f"compute_{_arch_digits(entry)}" for entry in self.entries if entry.endswith(PTX_SUFFIX)),
-        )
+        return (*code, *(f"compute_{_arch_digits(entry)}" for entry in self.entries if entry.endswith(PTX_SUFFIX)))
 
 
 def choose_targets(
@@ -58,9 +55,7 @@ def choose_targets(
         return _buildable_targets(parts, cuda, supported, torch_arch, source, ptx=False)
     if capabilities:
         parts, lost = _targets_for_gpus(capabilities, cuda, supported)
-        targets = _buildable_targets(
-            parts, cuda, supported, torch_arch, "the visible GPUs", ptx=True, lost=lost
-        )
+        targets = _buildable_targets(parts, cuda, supported, torch_arch, "the visible GPUs", ptx=True, lost=lost)
         return targets
     parts = _all_targets(supported, torch_arch)
     where = "everything that nvcc and torch have in common" if torch_arch else "everything that nvcc has"
@@ -110,9 +105,7 @@ def _refusal_reason(bare: str, cuda: str, supported: Sequence[str], torch_arch: 
     return ""
 
 
-def _targets_for_gpus(
-    capabilities: Sequence[str], cuda: str, supported: Sequence[str]
-) -> tuple[list[str], list[str]]:
+def _targets_for_gpus(capabilities: Sequence[str], cuda: str, supported: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return one entry per kind of GPU. If nvcc is older than the GPU: code of the same major, else PTX for the
     driver.
     """
@@ -125,9 +118,7 @@ def _targets_for_gpus(
         elif older:
             parts.append(max(older, key=versions.major_minor) + PTX_SUFFIX)
         else:
-            lost.append(
-                f"nvcc {cuda} does not compile for {one} (it does for {supported[0]} to {supported[-1]})"
-            )
+            lost.append(f"nvcc {cuda} does not compile for {one} (it does for {supported[0]} to {supported[-1]})")
     return parts, lost
 
 
@@ -145,9 +136,7 @@ def _all_targets(supported: Sequence[str], torch_arch: Sequence[str]) -> list[st
 def _gencode_flags(entry: str) -> list[str]:
     arch = _arch_digits(entry)
     flags = [f"-gencode=arch=compute_{arch},code=sm_{arch}"]
-    return (
-        [*flags, f"-gencode=arch=compute_{arch},code=compute_{arch}"] if entry.endswith(PTX_SUFFIX) else flags
-    )
+    return [*flags, f"-gencode=arch=compute_{arch},code=compute_{arch}"] if entry.endswith(PTX_SUFFIX) else flags
 
 
 def _arch_digits(entry: str) -> str:

@@ -39,11 +39,7 @@ class LoadedExtension(Record):
 
 
 def load_extension(
-    extension: Extension,
-    torch: Any = None,
-    arch: str = "",
-    host: HostAccess | None = None,
-    prebuilt: bool = True,
+    extension: Extension, torch: Any = None, arch: str = "", host: HostAccess | None = None, prebuilt: bool = True
 ) -> LoadedExtension:
     """Load the extension into this process: prebuilt, cached, or built now. CannotBuild says why it failed.
 
@@ -81,10 +77,7 @@ def load_extension(
         return _loaded_extensions[name]
     entry, how = _get_or_build(host, extension, environment, arch, [one for one in refused if one])
     _loaded_extensions[name] = LoadedExtension(
-        _open_library(entry, (native_library.effective_uid(),)),
-        entry,
-        how,
-        host.get_monotonic_time() - started,
+        _open_library(entry, (native_library.effective_uid(),)), entry, how, host.get_monotonic_time() - started
     )
     return _loaded_extensions[name]
 
@@ -125,9 +118,7 @@ def _cannot_build_message(extension: Extension, assessment: BuildAssessment, ref
 
 
 def _cache_variables(host: HostAccess) -> Mapping[str, str]:
-    values = {
-        name: host.get_env_var(name) for name in (build_cache.FOLDER_VARIABLE, "XDG_CACHE_HOME", "HOME")
-    }
+    values = {name: host.get_env_var(name) for name in (build_cache.FOLDER_VARIABLE, "XDG_CACHE_HOME", "HOME")}
     return {name: value for name, value in values.items() if value}
 
 
@@ -146,9 +137,7 @@ def compile_extension(
         # The compiler's temporary files go into the draft folder: private, and removed with it.
         ran = host.run(words, COMPILE_TIMEOUT, 1 << 20, {"TMPDIR": draft})
         if ran.rc == 0 and (file_contents.file_size(path) or 0) > 0:
-            return build_cache.describe_library(
-                path, inputs, tuple(words), host.get_monotonic_time() - started
-            )
+            return build_cache.describe_library(path, inputs, tuple(words), host.get_monotonic_time() - started)
     output = (ran.err or ran.out).strip()[-3000:]
     how = ran.end or f"exit status {ran.rc}"
     raise CannotBuild(f"compiling {extension.name} failed ({how}): {' '.join(tries[-1])}\n{output}")

@@ -26,11 +26,7 @@ def is_build_requested(variables: Mapping[str, str]) -> bool:
 
 
 def build_extensions(
-    extensions: Sequence[Extension],
-    into: str,
-    arch: str = "",
-    torch: Any = None,
-    host: HostAccess | None = None,
+    extensions: Sequence[Extension], into: str, arch: str = "", torch: Any = None, host: HostAccess | None = None
 ) -> tuple[list[BuiltLibrary], dict[str, str]]:
     """Build what can be built here; return the libraries, and the reason for each one skipped.
 
@@ -40,9 +36,7 @@ def build_extensions(
     made: list[BuiltLibrary] = []
     skipped: dict[str, str] = {}
     for extension in extensions:
-        environment = build_environment.read_build_environment(
-            host, recipe.validate_extension(extension).kind, torch
-        )
+        environment = build_environment.read_build_environment(host, recipe.validate_extension(extension).kind, torch)
         assessment = assess_build(extension.kind, environment, arch)
         if not assessment.is_possible:
             skipped[extension.name] = "; ".join(assessment.errors) or assessment.why
@@ -53,9 +47,7 @@ def build_extensions(
             entry = loader.compile_extension(host, extension, environment, assessment, draft, inputs)
             made.append(_install_library(entry, into, extension.name))
     if not made:
-        raise CannotBuild(
-            "no extension can be built here: " + "; ".join(f"{n}: {why}" for n, why in skipped.items())
-        )
+        raise CannotBuild("no extension can be built here: " + "; ".join(f"{n}: {why}" for n, why in skipped.items()))
     return made, skipped
 
 
@@ -74,6 +66,4 @@ def _install_library(entry: BuiltLibrary, into: str, name: str) -> BuiltLibrary:
 def _portable_command(entry: BuiltLibrary, name: str) -> tuple[str, ...]:
     """Return the compile command without the paths of the machine that built it."""
     folder = entry.path.rpartition("/")[0]
-    return tuple(
-        word.replace(folder, ".").replace(build_cache.LIBRARY_NAME, f"{name}.so") for word in entry.argv
-    )
+    return tuple(word.replace(folder, ".").replace(build_cache.LIBRARY_NAME, f"{name}.so") for word in entry.argv)

@@ -47,9 +47,7 @@ def validate_extension(extension: Extension) -> Extension:
         raise CannotBuild(f"the extension {name} has no sources")
     for path in (*extension.sources, *extension.depends):
         if (file_contents.file_size(path) or -1) < 0 or path.startswith("-"):
-            raise CannotBuild(
-                f"the extension {name} names the source {path}, which is no file with anything in it"
-            )
+            raise CannotBuild(f"the extension {name} names the source {path}, which is no file with anything in it")
     return extension
 
 
@@ -63,22 +61,14 @@ def compile_commands(
 
 
 def _cxx_command(
-    extension: Extension,
-    environment: BuildEnvironment,
-    assessment: BuildAssessment,
-    flags: Iterable[str],
-    out: str,
+    extension: Extension, environment: BuildEnvironment, assessment: BuildAssessment, flags: Iterable[str], out: str
 ) -> list[str]:
     words = [*environment.compiler, "-O3", "-std=c++17", "-fPIC", "-shared", *flags]
     return [*words, *_include_flags(extension), *extension.sources, *_library_flags(extension), "-o", out]
 
 
 def _nvcc_command(
-    extension: Extension,
-    environment: BuildEnvironment,
-    assessment: BuildAssessment,
-    flags: Iterable[str],
-    out: str,
+    extension: Extension, environment: BuildEnvironment, assessment: BuildAssessment, flags: Iterable[str], out: str
 ) -> list[str]:
     assert assessment.targets is not None
     words = [environment.nvcc, "-O3", "-std=c++17", "-shared"]
@@ -105,9 +95,7 @@ def _library_flags(extension: Extension) -> list[str]:
     return [f"-l{name}" for name in extension.libraries]
 
 
-def build_inputs(
-    extension: Extension, environment: BuildEnvironment, assessment: BuildAssessment
-) -> dict[str, Any]:
+def build_inputs(extension: Extension, environment: BuildEnvironment, assessment: BuildAssessment) -> dict[str, Any]:
     """Return everything that determines the result of a build."""
     cuda = extension.kind == "cuda"
     kept = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
@@ -115,15 +103,7 @@ def build_inputs(
         "schema": INPUTS_SCHEMA,
         "name": extension.name,
         "sources": source_digest(extension),
-        "flags": [
-            *extension.flags,
-            "|",
-            *extension.cuda_flags,
-            "|",
-            *extension.includes,
-            "|",
-            *extension.libraries,
-        ],
+        "flags": [*extension.flags, "|", *extension.cuda_flags, "|", *extension.includes, "|", *extension.libraries],
         "openmp": extension.openmp,
         "machine": environment.machine,
         "libc": environment.libc,

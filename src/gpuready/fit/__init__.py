@@ -9,9 +9,7 @@ from gpuready.fit.job.records import H200, FitJob, FitPrediction, FitUndecided, 
 __all__ = ["H200", "FitJob", "FitPrediction", "FitUndecided", "GpuCard", "predict_memory"]
 
 
-def predict_memory(
-    job: FitJob, card: GpuCard = H200, search: bool = True, most: int = 1 << 62
-) -> FitPrediction:
+def predict_memory(job: FitJob, card: GpuCard = H200, search: bool = True, most: int = 1 << 62) -> FitPrediction:
     """Predict the memory of a job on a card; FitUndecided if the engine has no model for it.
 
     Without ``search`` the minimum reserve is not searched: faster, and ``minimum`` is then ``peak_reserved``.

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from gpuready.model.fleet import FleetNode
 
     Details = dict[str, dict[str, dict[str, object]]]  # node -> facet -> key -> value
-    MeasuredTries = dict[
-        str, dict[tuple[str, int | None], dict[int, float]]
-    ]  # figure -> (node, gpu) -> try -> value
+    MeasuredTries = dict[str, dict[tuple[str, int | None], dict[int, float]]]  # figure -> (node, gpu) -> try -> value
 
 CLOCK_SLACK = 1.0
 """Seconds of clock difference that are ignored."""
@@ -47,9 +45,7 @@ class AnswerCollector:
         self.skews: dict[str, float] = {}
         self.claims: dict[str, set[str]] = {}  # name in a report -> nodes that were asked
         self.conflicts: dict[str, set[str]] = {}  # node -> other nodes whose name it reported
-        self.verdicts_given: dict[
-            str, set[tuple[str, tuple[str, ...]]]
-        ] = {}  # node -> several verdicts with codes
+        self.verdicts_given: dict[str, set[tuple[str, tuple[str, ...]]]] = {}  # node -> several verdicts with codes
         self.pairs: list[tuple[str, dict[str, object]]] = []
         self.newer_nodes: set[str] = set()
         self._lock = threading.Lock()
@@ -98,10 +94,7 @@ class AnswerCollector:
 
     def _record_failure(self, name: str, kind: str, why: str) -> bool:
         previous = self.failures.get(name)
-        if previous is not None and (ANSWER_KINDS.index(previous[0]), previous[1]) <= (
-            ANSWER_KINDS.index(kind),
-            why,
-        ):
+        if previous is not None and (ANSWER_KINDS.index(previous[0]), previous[1]) <= (ANSWER_KINDS.index(kind), why):
             return False
         self.failures[name] = kind, why[:300]
         return True
@@ -173,9 +166,7 @@ class AnswerCollector:
 
     def conflicting_verdicts(self) -> dict[str, tuple[str, ...]]:
         """Nodes that reported different verdicts in one run, with all of them."""
-        differ = {
-            name: {verdict for verdict, _ in verdicts} for name, verdicts in self.verdicts_given.items()
-        }
+        differ = {name: {verdict for verdict, _ in verdicts} for name, verdicts in self.verdicts_given.items()}
         return {name: tuple(sorted(verdicts)) for name, verdicts in differ.items() if len(verdicts) > 1}
 
     def find_collisions(self) -> list[tuple[str, tuple[str, ...]]]:

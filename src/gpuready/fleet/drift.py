@@ -32,9 +32,7 @@ MAX_GROUPS = 64
 class FacetDifference:
     """One facet of one stratum with more than one fingerprint."""
 
-    def __init__(
-        self, facet: str, stratum: str, members: NodesByValue, want: str, reference: FactTable | None
-    ):
+    def __init__(self, facet: str, stratum: str, members: NodesByValue, want: str, reference: FactTable | None):
         self.facet, self.stratum, self.members = facet, stratum, members
         self.want, self.reference = want, reference
         self.node_count = sum(map(len, members.values()))
@@ -123,14 +121,10 @@ def _explain_difference(difference: FacetDifference, details: Details) -> list[D
     return [*drifts, *_drift_without_details(difference, details_by_print)]
 
 
-def _group_details(
-    difference: FacetDifference, mark: str, nodes: list[str], details: Details
-) -> FactTable | None:
+def _group_details(difference: FacetDifference, mark: str, nodes: list[str], details: Details) -> FactTable | None:
     if mark == difference.want and difference.reference is not None:
         return _flatten_table(difference.reference)
-    rows = next(
-        (details[node][difference.facet] for node in nodes if difference.facet in details.get(node, {})), None
-    )
+    rows = next((details[node][difference.facet] for node in nodes if difference.facet in details.get(node, {})), None)
     return None if rows is None else _flatten_table(rows)
 
 
@@ -185,9 +179,7 @@ def _split_from_rest(
     rest = {value: nodes for value, nodes in others.items() if value not in parts}
     rows = [(parts, True), (rest, False)]
     return [
-        Drift(
-            difference.facet, key, want, _node_groups(members), node_count, difference.stratum, against, split
-        )
+        Drift(difference.facet, key, want, _node_groups(members), node_count, difference.stratum, against, split)
         for members, split in rows
         if members
     ]
@@ -207,9 +199,7 @@ def _node_groups(values: NodesByValue) -> tuple[NodeGroup, ...]:
 
 def _drift_by_fingerprint(difference: FacetDifference) -> Drift:
     """Report only fingerprints: no node reported details."""
-    others = {
-        f"fingerprint {mark}": nodes for mark, nodes in difference.members.items() if mark != difference.want
-    }
+    others = {f"fingerprint {mark}": nodes for mark, nodes in difference.members.items() if mark != difference.want}
     largest = len(difference.members.get(difference.want, ()))
     split = difference.reference is None and any(
         _is_split(len(nodes), largest, difference.node_count) for nodes in others.values()
@@ -227,14 +217,10 @@ def _drift_by_fingerprint(difference: FacetDifference) -> Drift:
     )
 
 
-def _drift_without_details(
-    difference: FacetDifference, details_by_print: Mapping[str, FactTable]
-) -> list[Drift]:
+def _drift_without_details(difference: FacetDifference, details_by_print: Mapping[str, FactTable]) -> list[Drift]:
     """Report the groups that were asked for details and did not reply."""
     others = {
-        f"fingerprint {mark}": nodes
-        for mark, nodes in difference.members.items()
-        if mark not in details_by_print
+        f"fingerprint {mark}": nodes for mark, nodes in difference.members.items() if mark not in details_by_print
     }
     if not others:
         return []

@@ -33,17 +33,13 @@ class ElasticTransport(script_driver.ScriptedTransport):
 
     def __init__(self, rendezvous: Rendezvous, host: str, python: str, *, idle: float = IDLE_SECONDS):
         if rendezvous.launcher != "torchrun" or not rendezvous.port or not rendezvous.nodes:
-            raise TransportUnavailable(
-                "this is no job of torchrun: start gpuready under torchrun, once on each node"
-            )
+            raise TransportUnavailable("this is no job of torchrun: start gpuready under torchrun, once on each node")
         if not rendezvous.agent_store:
             raise TransportUnavailable(
                 "torchrun's agents hold no store here (TORCHELASTIC_USE_AGENT_STORE): start it with torchrun itself"
             )
         self.rendezvous, self.host, self.python, self.idle = rendezvous, host, python, idle
-        self.token = (
-            "".join(c for c in rendezvous.run_id or "job" if c.isalnum())[:32] + f"r{rendezvous.restart}"
-        )
+        self.token = "".join(c for c in rendezvous.run_id or "job" if c.isalnum())[:32] + f"r{rendezvous.restart}"
         self.turn = 0
         self.node_numbers: dict[str, int] = {}
 
@@ -59,9 +55,7 @@ class ElasticTransport(script_driver.ScriptedTransport):
             if word == "node":
                 rows[int(key)] = json.loads(text)
 
-        problem, _ = self._run_store_script(
-            "nodes", {}, b"", JOIN_SECONDS + GRACE_SECONDS, collect_store_node
-        )
+        problem, _ = self._run_store_script("nodes", {}, b"", JOIN_SECONDS + GRACE_SECONDS, collect_store_node)
         if not rows:
             raise TransportUnavailable(
                 f"the store of torchrun at {self.rendezvous.address}:{self.rendezvous.port}: {problem}"
@@ -102,12 +96,7 @@ class ElasticTransport(script_driver.ScriptedTransport):
         self._run_store_script("end", {}, b"", JOIN_SECONDS, lambda *_: None)
 
     def _run_store_script(
-        self,
-        role: str,
-        extra_fields: dict[str, Any],
-        data: bytes,
-        limit: float,
-        on_line: script_driver.LineHandler,
+        self, role: str, extra_fields: dict[str, Any], data: bytes, limit: float, on_line: script_driver.LineHandler
     ) -> tuple[str, ProgramEnd]:
         header = {
             "role": role,

@@ -108,11 +108,7 @@ def build_node_answer(
 ) -> dict[str, Any]:
     """Build one node's answer without empty fields: at most MAX_ANSWER_BYTES if there is little to report."""
     answer: dict[str, Any] = {"schema": SCHEMA, "node": node, "run": run, "do": do, "try": attempt}
-    answer |= {
-        "at": round(at, 2),
-        "kind": classify_node(facts),
-        "gpus": facts.value_if_known("gpu.count") or 0,
-    }
+    answer |= {"at": round(at, 2), "kind": classify_node(facts), "gpus": facts.value_if_known("gpu.count") or 0}
     answer |= {"mem": _size_in_mib(facts, "memory.total"), "shm": _size_in_mib(facts, "system.shm")}
     answer |= {"print": "".join(facet_fingerprints(facts, compiled).values()), "ids": hash_gpu_uuids(facts)}
     answer |= {"verdict": verdict, "codes": list(dict.fromkeys(codes))[:40], "figures": dict(figures or {})}
@@ -122,9 +118,7 @@ def build_node_answer(
     return short
 
 
-def format_node_answer(
-    node: str, facts: Facts, verdict: str = "", codes: Iterable[str] = (), **more: Any
-) -> str:
+def format_node_answer(node: str, facts: Facts, verdict: str = "", codes: Iterable[str] = (), **more: Any) -> str:
     return _canonical_json(build_node_answer(node, facts, verdict, codes, **more), ordered=False)
 
 
@@ -272,9 +266,7 @@ def _pcie_widths(links: Any) -> Any:
 
 _CLEANERS: dict[str, Callable[[Any], Any]] = {
     "net.interfaces": _clean_interfaces,
-    "net.ib": lambda table: {
-        n: _select_keys(row, ("state", "rate", "link_layer")) for n, row in table.items()
-    },
+    "net.ib": lambda table: {n: _select_keys(row, ("state", "rate", "link_layer")) for n, row in table.items()},
     "gpu.pcie": _pcie_widths,
     "gpu.memory": lambda sizes: [f"{(size >> 28) / 4:g} GiB" for size in sizes],  # drivers reserve a little
     "limit.nproc": lambda count: count if 0 <= count < UNLIMITED_PROCESSES else -1,

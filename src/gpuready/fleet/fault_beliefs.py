@@ -45,9 +45,7 @@ class FaultBeliefs:
         self.switches = switches
         self.edges: dict[NodeNames, list[int]] = {}  # pair -> failed, passed
         self.first_failure: dict[NodeNames, int] = {}  # pair -> round of its first failure
-        self.failed_gpus: dict[
-            NodeNames, list[frozenset[int]]
-        ] = {}  # pair -> GPUs of each failure; empty: all
+        self.failed_gpus: dict[NodeNames, list[frozenset[int]]] = {}  # pair -> GPUs of each failure; empty: all
         self.pass_rounds: dict[str, list[int]] = {}  # node -> rounds in which it passed
         for pair in pairs:
             two_names = (pair.first, pair.second) if pair.first < pair.second else (pair.second, pair.first)
@@ -67,23 +65,19 @@ class FaultBeliefs:
         self.failed_pairs_of_node = self._find_failed_nodes()
         self.always_bad = self._find_always_bad()
         self.degrees = (
-            self._estimate_degrees()
-            if self.always_bad is None
-            else dict.fromkeys(self.always_bad, CERTAINLY_BAD)
+            self._estimate_degrees() if self.always_bad is None else dict.fromkeys(self.always_bad, CERTAINLY_BAD)
         )
         self.bad_probability = {name: 1.0 - row[0] for name, row in self.degrees.items()}
-        self.degree_totals = [sum(column) for column in zip(*self.degrees.values(), strict=True)] or [
-            0.0
-        ] * len(FAULT_RATES)
+        self.degree_totals = [sum(column) for column in zip(*self.degrees.values(), strict=True)] or [0.0] * len(
+            FAULT_RATES
+        )
         self.certain_nodes = set(self.list_accused_nodes())
 
     # -- counting --------------------------------------------------------------------------------------------
 
     def count_failed_pairs(self, name: str) -> int:
         return sum(
-            self.edges[names][0]
-            for names in self.pairs_of_node.get(name, ())
-            if not self._crosses_bad_switches(names)
+            self.edges[names][0] for names in self.pairs_of_node.get(name, ()) if not self._crosses_bad_switches(names)
         )
 
     def count_passed_pairs(self, name: str, apart: NodeNames | None = None) -> int:
@@ -100,18 +94,12 @@ class FaultBeliefs:
     def _find_bad_switch_pairs(self) -> set[NodeNames]:
         """Return the pairs of switches between which most pairs fail though their nodes pass elsewhere."""
         self.bad_switch_pairs = set()
-        return {
-            leaves
-            for leaves, pairs in self._group_by_switches().items()
-            if self._switches_explain_failures(pairs)
-        }
+        return {leaves for leaves, pairs in self._group_by_switches().items() if self._switches_explain_failures(pairs)}
 
     def _group_by_switches(self) -> dict[NodeNames, list[NodeNames]]:
         if not self.switches:
             return {}
-        failing = {self._crossed_switches(names) for names, (failed, _) in self.edges.items() if failed} - {
-            None
-        }
+        failing = {self._crossed_switches(names) for names, (failed, _) in self.edges.items() if failed} - {None}
         groups: dict[NodeNames, list[NodeNames]] = {}
         for names in self.edges:
             leaves = self._crossed_switches(names)
@@ -141,9 +129,7 @@ class FaultBeliefs:
         """
         never = {name for name in self.failed_pairs_of_node if not self.count_passed_pairs(name)}
         for name, pairs in self.failed_pairs_of_node.items():
-            if name not in never and any(
-                self.edges[names][0] and not never.intersection(names) for names in pairs
-            ):
+            if name not in never and any(self.edges[names][0] and not never.intersection(names) for names in pairs):
                 return None
         sure = {
             name
@@ -158,9 +144,7 @@ class FaultBeliefs:
         return bool(self.edges[names][0]) and other not in never and not self._crosses_bad_switches(names)
 
     def _failed_pairs(self) -> list[NodeNames]:
-        return [
-            names for pairs in self.failed_pairs_of_node.values() for names in pairs if self.edges[names][0]
-        ]
+        return [names for pairs in self.failed_pairs_of_node.values() for names in pairs if self.edges[names][0]]
 
     # -- belief propagation ----------------------------------------------------------------------------------
 
@@ -193,23 +177,17 @@ class FaultBeliefs:
 
     def _propagate_beliefs(self, share: float) -> dict[str, DegreeProbabilities]:
         alone = {name: self._node_prior(name, share) for name in self.failed_pairs_of_node}
-        messages: dict[
-            tuple[NodeNames, str], DegreeProbabilities
-        ] = {}  # (pair, member) -> message to that member
+        messages: dict[tuple[NodeNames, str], DegreeProbabilities] = {}  # (pair, member) -> message to that member
         uniform = (1.0,) * len(FAULT_RATES)
         kinds = {tuple(row) for row in self.edges.values()}
         tables = {kind: _outcome_likelihoods(*kind) for kind in kinds}
         likelihoods = {
-            names: tables[tuple(self.edges[names])]
-            for pairs in self.failed_pairs_of_node.values()
-            for names in pairs
+            names: tables[tuple(self.edges[names])] for pairs in self.failed_pairs_of_node.values() for names in pairs
         }
         for _ in range(PROPAGATION_ROUNDS):
             fresh: dict[tuple[NodeNames, str], DegreeProbabilities] = {}
             for name, pairs in self.failed_pairs_of_node.items():
-                whole = _multiply_degrees(
-                    [alone[name], *(messages.get((names, name), uniform) for names in pairs)]
-                )
+                whole = _multiply_degrees([alone[name], *(messages.get((names, name), uniform) for names in pairs)])
                 for names in pairs:
                     other = names[1] if names[0] == name else names[0]
                     rest = _divide_degrees(whole, messages.get((names, name), uniform))
@@ -225,35 +203,25 @@ class FaultBeliefs:
         mine = set(self.failed_pairs_of_node[name])
         passes = sum(self.edges[names][1] for names in self.pairs_of_node[name] if names not in mine)
         prior = (1.0 - share, *(share * degree for degree in DEGREE_PRIOR))
-        return _normalize_degrees(
-            [p * (1.0 - rate) ** passes for p, rate in zip(prior, FAULT_RATES, strict=True)]
-        )
+        return _normalize_degrees([p * (1.0 - rate) ** passes for p, rate in zip(prior, FAULT_RATES, strict=True)])
 
     # -- nodes, links and switches at fault ------------------------------------------------------------------
 
     def list_accused_nodes(self) -> list[str]:
         """Nodes that are almost certainly bad and failed with at least two partners."""
         return sorted(
-            n
-            for n, p in self.bad_probability.items()
-            if p >= NODE_CERTAIN and self._count_failed_partners(n) > 1
+            n for n, p in self.bad_probability.items() if p >= NODE_CERTAIN and self._count_failed_partners(n) > 1
         )
 
     def _count_failed_partners(self, name: str) -> int:
         return sum(
-            1
-            for names in self.pairs_of_node[name]
-            if self.edges[names][0] and not self._crosses_bad_switches(names)
+            1 for names in self.pairs_of_node[name] if self.edges[names][0] and not self._crosses_bad_switches(names)
         )
 
     def unexplained_pairs(self) -> Iterator[tuple[NodeNames, int, int]]:
         """Yield (pair, failed, passed) for failed pairs that no accused member explains."""
         for names, (failed, passed) in sorted(self.edges.items()):
-            if (
-                failed
-                and not self.certain_nodes.intersection(names)
-                and not self._crosses_bad_switches(names)
-            ):
+            if failed and not self.certain_nodes.intersection(names) and not self._crosses_bad_switches(names):
                 yield names, failed, passed
 
     def link_probability(self, names: NodeNames) -> float:
@@ -286,9 +254,7 @@ class FaultBeliefs:
         return [
             names
             for names, f, p in self.unexplained_pairs()
-            if f + p < MAX_LINK_TESTS
-            and f < self._min_link_failures()
-            and self._both_pass_elsewhere(names, alone)
+            if f + p < MAX_LINK_TESTS and f < self._min_link_failures() and self._both_pass_elsewhere(names, alone)
         ]
 
     def _min_link_failures(self) -> int:
@@ -302,8 +268,7 @@ class FaultBeliefs:
         """
         since = self.first_failure[names] if self.nodes > SMALL_FLEET else 0
         return all(
-            sum(at > since for at in self.pass_rounds.get(name, ())) >= alone
-            and not self._fails_elsewhere(name, names)
+            sum(at > since for at in self.pass_rounds.get(name, ())) >= alone and not self._fails_elsewhere(name, names)
             for name in names
         )
 
@@ -311,8 +276,7 @@ class FaultBeliefs:
         """Whether the node also failed with another partner that is not accused itself."""
         others = (names for names in self.pairs_of_node[name] if names != apart and self.edges[names][0])
         return any(
-            not self.certain_nodes.intersection(names) and not self._crosses_bad_switches(names)
-            for names in others
+            not self.certain_nodes.intersection(names) and not self._crosses_bad_switches(names) for names in others
         )
 
     def switches_to_test(self) -> list[NodeNames]:
@@ -320,11 +284,7 @@ class FaultBeliefs:
         switches: dict[NodeNames, None] = {}
         for names, _, _ in self.unexplained_pairs():
             leaves = self._crossed_switches(names)
-            if (
-                leaves is not None
-                and leaves not in self.bad_switch_pairs
-                and self._both_pass_elsewhere(names, 1)
-            ):
+            if leaves is not None and leaves not in self.bad_switch_pairs and self._both_pass_elsewhere(names, 1):
                 switches[leaves] = None
         return list(switches)
 
@@ -336,9 +296,7 @@ class FaultBeliefs:
             or self.switches_to_test()
         ):
             return True
-        now_and_then = [
-            n for n, p in self.bad_probability.items() if p >= NODE_CERTAIN and self.count_passed_pairs(n)
-        ]
+        now_and_then = [n for n, p in self.bad_probability.items() if p >= NODE_CERTAIN and self.count_passed_pairs(n)]
         return bool(now_and_then)
 
     # -- suspects --------------------------------------------------------------------------------------------
@@ -363,15 +321,11 @@ class FaultBeliefs:
         for name in accused:
             if name in self.switches:
                 by.setdefault(self.switches[name], []).append(name)
-        return {
-            s: n for s, n in by.items() if len(n) >= 3 and len(n) >= 0.8 * members[s] and len(members) > 1
-        }
+        return {s: n for s, n in by.items() if len(n) >= 3 and len(n) >= 0.8 * members[s] and len(members) > 1}
 
     def _switch_suspect(self, names: tuple[str, ...], nodes: list[str]) -> FleetSuspect:
         failed, passed = sum(map(self.count_failed_pairs, nodes)), sum(map(self.count_passed_pairs, nodes))
-        evidence = (
-            f"{len(nodes)} of its nodes fail with nodes elsewhere: {failed} pairs failed, {passed} passed"
-        )
+        evidence = f"{len(nodes)} of its nodes fail with nodes elsewhere: {failed} pairs failed, {passed} passed"
         return FleetSuspect("switch", names, failed, passed, True, (evidence,))
 
     def _switch_pair_suspect(self, leaves: NodeNames) -> FleetSuspect:
@@ -383,17 +337,13 @@ class FaultBeliefs:
     def _node_suspects(self, name: str) -> Iterator[FleetSuspect]:
         """Yield the node, or only its failing GPUs if its other GPUs pass."""
         failed, passed = self.count_failed_pairs(name), self.count_passed_pairs(name)
-        evidence = (
-            f"failed {failed} of {failed + passed} pairs, with {self._count_failed_partners(name)} partners"
-        )
+        evidence = f"failed {failed} of {failed + passed} pairs, with {self._count_failed_partners(name)} partners"
         gpus = self._guilty_gpus(name)
         if not gpus:
             yield FleetSuspect("node", (name,), failed, passed, True, (evidence,))
         for gpu, count in sorted(gpus.items()):
             evidence = f"failed in {count} of {failed + passed} pairs of its node, with {self._count_failed_partners(name)} partners"
-            yield FleetSuspect(
-                "gpu", (name,), count, failed + passed - count, True, (evidence, "the others pass"), gpu
-            )
+            yield FleetSuspect("gpu", (name,), count, failed + passed - count, True, (evidence, "the others pass"), gpu)
 
     def _guilty_gpus(self, name: str) -> dict[int, int]:
         """Return the GPUs that explain the node's failures with their failure counts; empty if the whole node
@@ -404,11 +354,7 @@ class FaultBeliefs:
             for names in self.pairs_of_node[name]
             if self.edges[names][0] and not self._crosses_bad_switches(names)
         ]
-        alone = [
-            names
-            for names in broken
-            if not any(other in self.certain_nodes for other in names if other != name)
-        ]
+        alone = [names for names in broken if not any(other in self.certain_nodes for other in names if other != name)]
         parts = [part for names in alone or broken for part in self.failed_gpus.get(names, ())]
         if not parts or sum(1 for part in parts if not part) > 0.2 * len(parts):
             return {}
@@ -422,11 +368,7 @@ class FaultBeliefs:
             others = [self.count_passed_pairs(name, names) for name in names]
             if hidden.intersection(names):
                 continue
-            if (
-                failed >= self._min_link_failures()
-                and all(others)
-                and self.link_probability(names) >= LINK_CERTAIN
-            ):
+            if failed >= self._min_link_failures() and all(others) and self.link_probability(names) >= LINK_CERTAIN:
                 evidence = f"the pair failed {failed} of {failed + passed} times; each passes with others ({others[0]} and {others[1]} times)"
                 evidence += self._common_gpus_note(names)
                 yield FleetSuspect("link", names, failed, passed, True, (evidence,))
@@ -446,8 +388,7 @@ class FaultBeliefs:
     def _explained_by_member(self, names: NodeNames) -> bool:
         """Whether a member is probably, though not certainly, bad and so may explain the failure."""
         return any(
-            self.bad_probability.get(name, 0.0) > 0.5 and self._count_failed_partners(name) > 1
-            for name in names
+            self.bad_probability.get(name, 0.0) > 0.5 and self._count_failed_partners(name) > 1 for name in names
         )
 
 
@@ -464,9 +405,7 @@ def _outcome_likelihoods(failed: int, passed: int) -> tuple[DegreeProbabilities,
     return tuple(rows)
 
 
-def _message_to_partner(
-    mine: DegreeProbabilities, likelihoods: tuple[DegreeProbabilities, ...]
-) -> DegreeProbabilities:
+def _message_to_partner(mine: DegreeProbabilities, likelihoods: tuple[DegreeProbabilities, ...]) -> DegreeProbabilities:
     """Return the message of one member to the other. The table is symmetric."""
     a, b, c, d = mine
     return _normalize_degrees([a * row[0] + b * row[1] + c * row[2] + d * row[3] for row in likelihoods])
@@ -482,9 +421,7 @@ def _multiply_degrees(rows: Iterable[DegreeProbabilities]) -> DegreeProbabilitie
 
 
 def _divide_degrees(whole: DegreeProbabilities, part: DegreeProbabilities) -> DegreeProbabilities:
-    return _normalize_degrees(
-        [whole[0] / part[0], whole[1] / part[1], whole[2] / part[2], whole[3] / part[3]]
-    )
+    return _normalize_degrees([whole[0] / part[0], whole[1] / part[1], whole[2] / part[2], whole[3] / part[3]])
 
 
 def _normalize_degrees(row: Iterable[float]) -> DegreeProbabilities:

@@ -31,9 +31,7 @@ class AnswerJournal:
     def add_answer(self, answer: NodeAnswer, at: float) -> None:
         import json
 
-        self._unwritten.append(
-            redact_text(json.dumps({"at": round(at, 2)} | answer.to_json(), separators=(",", ":")))
-        )
+        self._unwritten.append(redact_text(json.dumps({"at": round(at, 2)} | answer.to_json(), separators=(",", ":"))))
         if len(self._unwritten) >= MAX_UNWRITTEN or self.clock() - self._written > 1.0:
             self.flush_to_disk()
 

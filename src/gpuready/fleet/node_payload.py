@@ -54,11 +54,7 @@ def build_stdin(orders: NodeOrders, name: str = "sys.argv[1]") -> bytes:
     program = _read_script("boot.py")
     start = f"exec(compile({program!r}, {'boot'!r}, {'exec'!r}), globals()); main(sys.stdin.buffer, {name})"
     return b"".join(
-        (
-            _ascii_line(start),
-            _ascii_line(json.dumps(orders_to_json(orders))),
-            pack_gpuready() if orders.send else b"",
-        )
+        (_ascii_line(start), _ascii_line(json.dumps(orders_to_json(orders))), pack_gpuready() if orders.send else b"")
     )
 
 
@@ -110,9 +106,7 @@ def _build_zipapp() -> bytes:
 
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, data in sorted(
-            {**dict(_package_files(PACKAGE, "gpuready")), **_dependency_files()}.items()
-        ):
+        for name, data in sorted({**dict(_package_files(PACKAGE, "gpuready")), **_dependency_files()}.items()):
             archive.writestr(_zip_entry(name), data)
         archive.writestr(_zip_entry("__main__.py"), MAIN_SOURCE)
     return b"#!/usr/bin/env python3\n" + buffer.getvalue()

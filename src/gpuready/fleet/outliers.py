@@ -50,9 +50,7 @@ class OutlierResult:
         self.unclear: list[Outlier] = []
 
 
-def find_outliers(
-    tries: TriesByEntity, stratum_of: Mapping[str, str], max_tries: int = MAX_TRIES
-) -> OutlierResult:
+def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str], max_tries: int = MAX_TRIES) -> OutlierResult:
     """Judge every figure of every stratum. The result does not depend on the order of the values."""
     result = OutlierResult()
     for figure in sorted(tries):
@@ -91,9 +89,7 @@ def _judge_stratum(
         weight = _log_likelihood_ratio(row, noise)
         if weight <= clear:
             continue
-        certain = weight >= accuse and _mean_without_lowest(row) <= -_min_certain_loss(
-            noise, lasting, len(row), far
-        )
+        certain = weight >= accuse and _mean_without_lowest(row) <= -_min_certain_loss(noise, lasting, len(row), far)
         if not certain and len(row) < max_tries:
             result.measure_again.add(entity[0])
             continue

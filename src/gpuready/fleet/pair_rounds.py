@@ -51,9 +51,7 @@ class PairRounds:
         left, pairs_done = list(pairs), list[NodePair]()
         for attempt in range(MAX_PORT_TRIES):
             answers = self._ask_pairs(number, left, attempt)
-            self.unreachable |= {
-                n: f"{a.kind}: {a.why}" for n, a in answers.items() if a.kind in OUT_OF_REACH
-            }
+            self.unreachable |= {n: f"{a.kind}: {a.why}" for n, a in answers.items() if a.kind in OUT_OF_REACH}
             left = [names for names in left if not set(names) & set(self.unreachable)]
             results = [self._pair_outcome(names, number, answers) for names in left]
             pairs_done += [one for one in results if one is not None]
@@ -112,9 +110,7 @@ class PairRounds:
             return max(self.ranks, 1)
         return max(min(self.nodes[name].gpus for name in (first, second)), 1)
 
-    def _pair_outcome(
-        self, names: NodeNames, number: int, answers: Mapping[str, NodeAnswer]
-    ) -> NodePair | None:
+    def _pair_outcome(self, names: NodeNames, number: int, answers: Mapping[str, NodeAnswer]) -> NodePair | None:
         """Combine two answers; None if they only say that the port was taken."""
         results = [parse_pair_answer(answers.get(name)) for name in names]
         for name, one in zip(names, results, strict=True):
@@ -130,9 +126,7 @@ class PairRounds:
             return NodePair(*names, number, PASSED, seconds, rate, rates=rates)
         outcome = SLOW if all(one["outcome"] == SLOW for _, one in bad) else FAILED
         why = "; ".join(f"{name}: {one['why']}" for name, one in bad)
-        return NodePair(
-            *names, number, outcome, seconds, why=why[:300], gpus=_failed_gpus([one for _, one in bad])
-        )
+        return NodePair(*names, number, outcome, seconds, why=why[:300], gpus=_failed_gpus([one for _, one in bad]))
 
 
 def _failed_gpus(results: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:

@@ -92,11 +92,7 @@ class PairSearch:
     def _plan_round(self, reachable: list[str]) -> list[NodeNames]:
         """Retry pairs first, then pair suspected with trusted nodes, then the rest with new partners."""
         self._random.shuffle(reachable)
-        chosen = (
-            self._pairs_across_switches(reachable)
-            if self.round_number == 1
-            else self._pairs_to_retry(reachable)
-        )
+        chosen = self._pairs_across_switches(reachable) if self.round_number == 1 else self._pairs_to_retry(reachable)
         chosen += self._pairs_between_suspect_switches(reachable, chosen)
         taken = {name for pair in chosen for name in pair}
         failed = {name for pair in self.pairs if pair.outcome != PASSED for name in (pair.first, pair.second)}
@@ -131,9 +127,7 @@ class PairSearch:
                     pairs.append((leaves[one][turn], leaves[other][turn]))
         return pairs
 
-    def _pairs_between_suspect_switches(
-        self, reachable: list[str], chosen: list[NodeNames]
-    ) -> list[NodeNames]:
+    def _pairs_between_suspect_switches(self, reachable: list[str], chosen: list[NodeNames]) -> list[NodeNames]:
         """Pair other nodes of the two switches between which a pair failed."""
         taken = {name for pair in chosen for name in pair}
         failed = {name for pair in self.pairs if pair.outcome != PASSED for name in (pair.first, pair.second)}
@@ -216,9 +210,7 @@ def mark_slow_pairs(pairs: Iterable[NodePair], share: float = 0.6) -> list[NodeP
         pair.replace(
             outcome=SLOW,
             why=f"{pair.rate / usual:.0%} of the usual rate",
-            gpus=_unless_all_gpus(
-                [at for at, rate in enumerate(pair.rates) if rate < share * usual], pair.rates
-            ),
+            gpus=_unless_all_gpus([at for at, rate in enumerate(pair.rates) if rate < share * usual], pair.rates),
         )
         if pair.outcome == PASSED and 0 < pair.rate < share * usual
         else pair

@@ -26,11 +26,7 @@ JOIN_SECONDS = 60.0
 
 class RayTransport(script_driver.ScriptedTransport):
     name = "ray"
-    engine_name, unknown_node_reason, silent_node_reason = (
-        "Ray",
-        "Ray does not know it",
-        "no word of its task",
-    )
+    engine_name, unknown_node_reason, silent_node_reason = ("Ray", "Ray does not know it", "no word of its task")
 
     def __init__(
         self,
@@ -71,9 +67,7 @@ class RayTransport(script_driver.ScriptedTransport):
         for (key, row), name in zip(kept, reported_names, strict=True):
             plain = "".join(char if char.isalnum() or char in "._-" else "-" for char in name) or "node"
             unique = (
-                plain
-                if reported_names.count(name) == 1 and row["name"] != row["address"]
-                else f"{plain}-{key[:8]}"
+                plain if reported_names.count(name) == 1 and row["name"] != row["address"] else f"{plain}-{key[:8]}"
             )
             state, why = ("up", "") if row["alive"] else ("down", row["why"] or "Ray has it as dead")
             nodes.append((key, FleetNode(unique, state, why, row["gpus"], row["labels"], row["address"])))
@@ -98,10 +92,7 @@ class RayTransport(script_driver.ScriptedTransport):
             "starter": node_payload.STARTER,
         }
         return self._run_ray_script(
-            fields,
-            node_payload.build_stdin(orders),
-            JOIN_SECONDS + turns * (seconds + GRACE_SECONDS + 10.0),
-            on_line,
+            fields, node_payload.build_stdin(orders), JOIN_SECONDS + turns * (seconds + GRACE_SECONDS + 10.0), on_line
         )
 
     def _run_ray_script(

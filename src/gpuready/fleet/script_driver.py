@@ -42,18 +42,14 @@ class ScriptedTransport:
         tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer, time.monotonic())
         for node in nodes:
             if node.state != "up" or not self._knows_node(node.name):
-                tracker.report_answer(
-                    node.name, DEAD, why=node.why or self.unknown_node_reason, now=time.monotonic()
-                )
+                tracker.report_answer(node.name, DEAD, why=node.why or self.unknown_node_reason, now=time.monotonic())
         self._ask_and_report(list(tracker.unanswered), tracker, orders)
         needing_gpuready, tracker.needing_gpuready = tracker.needing_gpuready, []
         self._ask_and_report(needing_gpuready, tracker, orders.replace(send=True))
         for name in list(tracker.unanswered):
             tracker.report_answer(name, DEAD, why=self.silent_node_reason, now=time.monotonic())
 
-    def _ask_and_report(
-        self, names: list[str], tracker: AnswerTracker, orders: node_payload.NodeOrders
-    ) -> None:
+    def _ask_and_report(self, names: list[str], tracker: AnswerTracker, orders: node_payload.NodeOrders) -> None:
         if not names:
             return
 

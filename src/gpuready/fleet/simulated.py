@@ -74,8 +74,7 @@ class SimulatedTransport:
                 on_answer(self._simulate_answer(name, request, deadline))
 
         threads = [
-            threading.Thread(target=answer_waiting)
-            for _ in range(min(PARALLEL, len(nodes)) if self.delay else 1)
+            threading.Thread(target=answer_waiting) for _ in range(min(PARALLEL, len(nodes)) if self.delay else 1)
         ]
         for thread in threads:
             waiting.put(None)

@@ -83,24 +83,14 @@ class SlurmTransport:
         """List the requested nodes, else those of the allocation, else all, each with its state."""
         wanted = self._requested_names()
         words = ["sinfo", "--noheader", "--Node", f"--format={_SINFO_FORMAT}"]
-        words += (
-            [f"--partition={validate_host_name(self.partition, '--partition')}"] if self.partition else []
-        )
+        words += [f"--partition={validate_host_name(self.partition, '--partition')}"] if self.partition else []
         ran = self.host.run(words, SINFO, 64 << 20)
         if ran.end == "not found":
-            raise TransportUnavailable(
-                "there is no sinfo here: this machine does not belong to a Slurm cluster"
-            )
+            raise TransportUnavailable("there is no sinfo here: this machine does not belong to a Slurm cluster")
         if ran.end or ran.rc:
-            why = (
-                f"no answer within {SINFO:g} s"
-                if ran.end == "deadline"
-                else last_output_line(ran.err) or ran.end
-            )
+            why = f"no answer within {SINFO:g} s" if ran.end == "deadline" else last_output_line(ran.err) or ran.end
             if not wanted:
-                raise TransportUnavailable(
-                    f"sinfo: {why}; name the nodes with --nodes to ask them all the same"
-                )
+                raise TransportUnavailable(f"sinfo: {why}; name the nodes with --nodes to ask them all the same")
             return [FleetNode(name, "unknown", f"sinfo: {why}", address=name) for name in wanted]
         known = parse_sinfo(ran.out)
         if not wanted:
@@ -108,18 +98,11 @@ class SlurmTransport:
         return [known.get(n) or FleetNode(n, "unknown", "Slurm does not know it", address=n) for n in wanted]
 
     def _requested_names(self) -> list[str]:
-        node_list = (
-            self.node_list
-            or self.environ.get("SLURM_JOB_NODELIST")
-            or self.environ.get("SLURM_NODELIST")
-            or ""
-        )
+        node_list = self.node_list or self.environ.get("SLURM_JOB_NODELIST") or self.environ.get("SLURM_NODELIST") or ""
         if not node_list:
             return []
         names = nodelist.expand_nodelist(node_list)
-        return [
-            validate_host_name(name, "--nodes" if self.node_list else "SLURM_JOB_NODELIST") for name in names
-        ]
+        return [validate_host_name(name, "--nodes" if self.node_list else "SLURM_JOB_NODELIST") for name in names]
 
     # -- asking nodes -----------------------------------------------------------------------------------------
 
@@ -134,9 +117,7 @@ class SlurmTransport:
         tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer, time.monotonic())
         for node in nodes:
             if node.state == "down":
-                tracker.report_answer(
-                    node.name, DEAD, why=node.why or "Slurm has it down", now=time.monotonic()
-                )
+                tracker.report_answer(node.name, DEAD, why=node.why or "Slurm has it down", now=time.monotonic())
             elif node.state not in ("up", "unknown") and not self.in_allocation:
                 why = node.why or f"Slurm has it {node.state}"
                 tracker.report_answer(node.name, REFUSED, why=why, now=time.monotonic())
@@ -156,9 +137,7 @@ class SlurmTransport:
         silent = self._run_srun_each([names], tracker, orders, folder)
         if len(names) > 1 and silent:
             self._report_newly_down(tracker)
-            left = [
-                name for name in names if name in tracker.unanswered and name not in tracker.needing_gpuready
-            ]
+            left = [name for name in names if name in tracker.unanswered and name not in tracker.needing_gpuready]
             self._run_srun_each([[name] for name in left], tracker, orders, folder)
 
     def _report_newly_down(self, tracker: AnswerTracker) -> None:
@@ -188,15 +167,12 @@ class SlurmTransport:
         launch = LAUNCH_SECONDS if len(sets) == 1 else SINGLE_NODE_SECONDS
         limit = orders.deadline + launch + GRACE_SECONDS
         tasks = [
-            ProgramTask(key, self.srun_command(step.names, limit, launch), limit, path)
-            for key, step in steps.items()
+            ProgramTask(key, self.srun_command(step.names, limit, launch), limit, path) for key, step in steps.items()
         ]
         run_programs(tasks, self.parallel, route_line, route_ended)
         return silent
 
-    def srun_command(
-        self, names: Sequence[str], limit: float, launch: float = LAUNCH_SECONDS
-    ) -> tuple[str, ...]:
+    def srun_command(self, names: Sequence[str], limit: float, launch: float = LAUNCH_SECONDS) -> tuple[str, ...]:
         """srun with one task on each node. Names were validated; nothing goes through a shell."""
         words = [
             "srun", f"--nodelist={','.join(names)}", f"--nodes={len(names)}", f"--ntasks={len(names)}",
@@ -225,15 +201,11 @@ class _SrunStep:
         if node in self.names:
             self.line_count += 1
             tracker.track_line(rest, time.monotonic(), node)
-        return not any(
-            name in tracker.unanswered and name not in tracker.needing_gpuready for name in self.names
-        )
+        return not any(name in tracker.unanswered and name not in tracker.needing_gpuready for name in self.names)
 
     def handle_step_end(self, result: ProgramEnd, tracker: AnswerTracker) -> bool:
         """Report the nodes that did not answer; True if they should be asked one by one."""
-        left = [
-            name for name in self.names if name in tracker.unanswered and name not in tracker.needing_gpuready
-        ]
+        left = [name for name in self.names if name in tracker.unanswered and name not in tracker.needing_gpuready]
         named = nodes_blamed_by_srun(result.err)
         if not self.line_count and len(self.names) > 1 and result.end in ("", "deadline"):
             for name in left:
@@ -258,11 +230,7 @@ def classify_srun_failure(ended: ProgramEnd, has_begun: bool) -> tuple[str, str]
     if ended.end == "not found":
         return DEAD, "there is no srun here: this machine does not belong to a Slurm cluster"
     last_error = last_output_line(ended.err)
-    if (
-        "Unable to allocate" in ended.err
-        or "Requested nodes are busy" in ended.err
-        or "Immediate" in ended.err
-    ):
+    if "Unable to allocate" in ended.err or "Requested nodes are busy" in ended.err or "Immediate" in ended.err:
         return REFUSED, f"Slurm would not give it: {last_error}"
     if "execve" in ended.err or "No such file" in ended.err:
         return REFUSED, f"no such Python there: {last_error}; name one with --python PATH"

@@ -7,13 +7,7 @@ from collections import deque
 
 from gpuready.cluster import nodelist
 from gpuready.fleet import node_payload
-from gpuready.fleet.transport import (
-    GRACE_SECONDS,
-    PARALLEL,
-    AnswerTracker,
-    last_output_line,
-    validate_host_name,
-)
+from gpuready.fleet.transport import GRACE_SECONDS, PARALLEL, AnswerTracker, last_output_line, validate_host_name
 from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder
@@ -83,9 +77,7 @@ def parse_hostfile(text: str, where: str) -> list[FleetNode]:
 
 def _expand_hosts(text: str) -> tuple[str, ...]:
     """Expand a node list, but not a bracketed address (``[fe80::1]``), which looks like one."""
-    return (
-        (text,) if text.startswith("[") and ":" in text.partition("]")[0] else nodelist.expand_nodelist(text)
-    )
+    return (text,) if text.startswith("[") and ":" in text.partition("]")[0] else nodelist.expand_nodelist(text)
 
 
 def _parse_host(text: str, where: str) -> FleetNode:
@@ -199,11 +191,7 @@ def remote_command(python: str, name: str) -> str:
 def classify_ssh_failure(ended: ProgramEnd, has_begun: bool, python: str) -> tuple[str, str]:
     """Return kind and reason for a connection that brought no answer."""
     if ended.end == "deadline":
-        stuck = (
-            "gpuready began there and did not end"
-            if has_begun
-            else "connected or connecting, and never began"
-        )
+        stuck = "gpuready began there and did not end" if has_begun else "connected or connecting, and never began"
         return SLOW, f"{stuck} within {ended.seconds:.0f} s"
     if ended.end == "a line too long":
         return GARBLED, "it wrote without end"

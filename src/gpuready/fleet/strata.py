@@ -51,11 +51,7 @@ def _resolve_kinds(
         if own_kind == "" or own_kind == main_kind:
             return main_kind
         if own_kind in KINDS_WITHOUT_GPU:
-            missing = (
-                nodes[name].gpus > 0
-                if scheduler_counts_gpus
-                else _is_small_share(counts[own_kind], len(names))
-            )
+            missing = nodes[name].gpus > 0 if scheduler_counts_gpus else _is_small_share(counts[own_kind], len(names))
             return main_kind if missing else own_kind
         return main_kind if own_kind in rare else own_kind
 

@@ -86,9 +86,7 @@ class AnswerTracker:
         if kind != ANSWERED:
             self.report_answer(node, kind, why=body[:300], now=now)
         elif len(body) > MAX_BODY_BYTES:
-            self.report_answer(
-                node, GARBLED, why=f"its answer is longer than {MAX_BODY_BYTES >> 10} KiB", now=now
-            )
+            self.report_answer(node, GARBLED, why=f"its answer is longer than {MAX_BODY_BYTES >> 10} KiB", now=now)
         else:
             self.report_answer(node, ANSWERED, body, now=now)
 

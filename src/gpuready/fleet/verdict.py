@@ -46,12 +46,7 @@ class FleetEvidence:
         suspects: Sequence[FleetSuspect] = (),
         pairs: Sequence[NodePair] = (),
     ):
-        self.collector, self.stratum_of, self.differences, self.drift = (
-            collector,
-            stratum_of,
-            differences,
-            drift,
-        )
+        self.collector, self.stratum_of, self.differences, self.drift = (collector, stratum_of, differences, drift)
         self.outlier_result, self.suspects, self.pairs = outlier_result or OutlierResult(), suspects, pairs
         self.records = collector.records
         self.codes = self._nodes_by_code()
@@ -132,8 +127,7 @@ def fleet_facts(evidence: FleetEvidence) -> Facts:
 def _code_rows(names: Mapping[str, list[str]], total: int) -> tuple[FactRow, ...]:
     ordered = sorted(names.items(), key=lambda row: (-len(row[1]), row[0]))
     return tuple(
-        {"code": code, "nodes": fold_node_names(some), "count": len(some), "of": total}
-        for code, some in ordered
+        {"code": code, "nodes": fold_node_names(some), "count": len(some), "of": total} for code, some in ordered
     )
 
 
@@ -156,9 +150,7 @@ def _unanswered_by_reason(collector: AnswerCollector) -> dict[tuple[str, str], l
 
 def _unreachable_rows(collector: AnswerCollector) -> tuple[FactRow, ...]:
     rows = [
-        (kind, why, names)
-        for (kind, why), names in _unanswered_by_reason(collector).items()
-        if kind in ANSWER_KINDS
+        (kind, why, names) for (kind, why), names in _unanswered_by_reason(collector).items() if kind in ANSWER_KINDS
     ]
     rows.sort(key=lambda row: (ANSWER_KINDS.index(row[0]), -len(row[2]), row[1]))
     return tuple({"kind": k, "why": why, "nodes": fold_node_names(n), "count": len(n)} for k, why, n in rows)
@@ -172,9 +164,7 @@ def _missing_gpu_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
         usual = max(counts, key=lambda count: (count > 0, len(counts[count]), count))
         for count, some in sorted(counts.items()):
             few = [
-                n
-                for n in some
-                if count < max(evidence.collector.nodes[n].gpus, usual if _is_rare(some, names) else 0)
+                n for n in some if count < max(evidence.collector.nodes[n].gpus, usual if _is_rare(some, names) else 0)
             ]
             if few:
                 want = max(usual, *(evidence.collector.nodes[n].gpus for n in few))
@@ -198,9 +188,7 @@ def _smaller_memory_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
     for stratum, names in _group_by(evidence.stratum_of, evidence.stratum_of.__getitem__).items():
         records = evidence.records
         rows += _rows_below_usual("memory", {n: records[n].mem for n in names if records[n].mem > 0}, stratum)
-        rows += _rows_below_usual(
-            "/dev/shm", {n: records[n].shm for n in names if records[n].shm >= 0}, stratum
-        )
+        rows += _rows_below_usual("/dev/shm", {n: records[n].shm for n in names if records[n].shm >= 0}, stratum)
     return tuple(rows)
 
 
@@ -210,8 +198,7 @@ def _rows_below_usual(what: str, sizes: dict[str, int], stratum: str) -> list[Fa
     ordered = sorted(sizes.values())
     usual = ordered[len(ordered) // 2]
     small = _group_by(
-        (n for n, size in sizes.items() if size < MIN_SIZE_SHARE[what] * usual),
-        lambda n: f"{sizes[n] / 1024:.1f}",
+        (n for n, size in sizes.items() if size < MIN_SIZE_SHARE[what] * usual), lambda n: f"{sizes[n] / 1024:.1f}"
     )
     return [
         {"what": what, "nodes": fold_node_names(some), "count": len(some), "size": max(sizes[n] for n in some) << 20,
@@ -225,14 +212,10 @@ def _clock_skew_rows(collector: AnswerCollector) -> tuple[FactRow, ...]:
     if not collector.skews:
         return ()
     middle = median_value(collector.skews.values())
-    off = {
-        name: skew - middle for name, skew in collector.skews.items() if abs(skew - middle) > MAX_CLOCK_SKEW
-    }
+    off = {name: skew - middle for name, skew in collector.skews.items() if abs(skew - middle) > MAX_CLOCK_SKEW}
     groups = _group_by(off, lambda name: round(off[name]))
     rows = sorted(groups.items(), key=lambda row: -abs(row[0]))
-    return tuple(
-        {"nodes": fold_node_names(names), "count": len(names), "seconds": seconds} for seconds, names in rows
-    )
+    return tuple({"nodes": fold_node_names(names), "count": len(names), "seconds": seconds} for seconds, names in rows)
 
 
 # -- the report ----------------------------------------------------------------------------------------------
@@ -270,8 +253,7 @@ def build_fleet_report(
         },
         codes={code: fold_node_names(names) for code, names in sorted(evidence.codes.items())},
         strata={
-            s: fold_node_names(n)
-            for s, n in _group_by(evidence.stratum_of, evidence.stratum_of.__getitem__).items()
+            s: fold_node_names(n) for s, n in _group_by(evidence.stratum_of, evidence.stratum_of.__getitem__).items()
         },
         drift=tuple(evidence.drift),
         outliers=(*evidence.outlier_result.outliers, *evidence.outlier_result.unclear),
@@ -334,10 +316,7 @@ def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -
     faults = {"driver", "torch", "cuda", "kernels", "gpus"}
     odd = [row for row in facts.value("fleet.drift") if not row["split"] and row["facet"] in faults]
     suspects = [
-        name
-        for one in evidence.suspects
-        if one.confirmed and one.kind in ("node", "gpu")
-        for name in one.names
+        name for one in evidence.suspects if one.confirmed and one.kind in ("node", "gpu") for name in one.names
     ]
     candidates: dict[str, Iterable[str]] = {
         "FLT001": _nodes_of_fact(facts, "fleet.unreachable"),
@@ -360,9 +339,7 @@ def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -
 
 def _ray_label_selector(collector: AnswerCollector, excluded: set[str]) -> dict[str, str]:
     """Return the excluded nodes as a Ray label selector."""
-    ids = sorted(
-        collector.nodes[name].labels.get(RAY_NODE_LABEL, "") for name in excluded if name in collector.nodes
-    )
+    ids = sorted(collector.nodes[name].labels.get(RAY_NODE_LABEL, "") for name in excluded if name in collector.nodes)
     return {RAY_NODE_LABEL: f"!in({','.join(ids)})"} if ids and all(ids) else {}
 
 

@@ -92,9 +92,7 @@ def _read_axolotl_method(reader: ConfigReader) -> None:
     if kind and (four or eight):
         reader.set_field("quant", "nf4" if four else "int8", "load_in_4bit" if four else "load_in_8bit")
         nested_value = reader.get_dotted("bnb_config_kwargs.bnb_4bit_use_double_quant")
-        double = four and (
-            nested_value is None or reader.is_enabled("bnb_config_kwargs.bnb_4bit_use_double_quant")
-        )
+        double = four and (nested_value is None or reader.is_enabled("bnb_config_kwargs.bnb_4bit_use_double_quant"))
         reader.set_field("double_quant", double, "load_in_4bit (axolotl quantises twice)")
     if not kind:
         return  # LoRA keys without an adapter have no effect
@@ -157,9 +155,7 @@ def _read_axolotl_loss(reader: ConfigReader) -> None:
     kernels = [key for key in LIGER_KEYS if reader.is_enabled(key)]
     fused = [key for key in FUSED_LOSS_KEYS if reader.is_enabled(key)]
     plugins = (
-        " ".join(map(str, reader.get_dotted("plugins") or ()))
-        if isinstance(reader.get_dotted("plugins"), list)
-        else ""
+        " ".join(map(str, reader.get_dotted("plugins") or ())) if isinstance(reader.get_dotted("plugins"), list) else ""
     )
     if not fused and "CutCrossEntropyPlugin" in plugins and reader.get_dotted("cut_cross_entropy") is None:
         fused = ["plugins (CutCrossEntropyPlugin)"]

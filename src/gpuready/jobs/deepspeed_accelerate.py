@@ -89,11 +89,7 @@ BUCKET_KEYS = {
     "reuse_distance": "stage3_max_reuse_distance",
     "sub_group": "sub_group_size",
 }
-AUTO_BUCKETS = (
-    "reduce_bucket",
-    "prefetch_bucket",
-    "persistence",
-)  # "auto" derives these from the hidden size
+AUTO_BUCKETS = ("reduce_bucket", "prefetch_bucket", "persistence")  # "auto" derives these from the hidden size
 
 
 def _read_deepspeed_buckets(reader: ConfigReader) -> None:
@@ -143,9 +139,7 @@ def read_accelerate(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader.take_first("world", parse_count, "num_processes")
     half = str(config.get("mixed_precision") or "no").lower()
     if half in ("bf16", "fp16"):
-        reader.set_field(
-            "precision", f"amp-{half}", "mixed_precision, over weights in the checkpoint's dtype"
-        )
+        reader.set_field("precision", f"amp-{half}", "mixed_precision, over weights in the checkpoint's dtype")
     elif half == "fp8":
         reader.lessened.append("mixed_precision fp8 is counted as bf16")
         reader.unmodelled.append("mixed_precision fp8 is counted as bf16")

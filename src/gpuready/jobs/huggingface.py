@@ -43,14 +43,7 @@ ATTENTION_NAMES = {
     "flash_attention_4": "flash", "sdpa": "sdpa", "eager": "eager", "disabled": "eager", "kernels-community/flash-attn2": "flash",
     "kernels-community/vllm-flash-attn3": "flash", "kernels-community/flash-attn3": "flash",
 }  # fmt: skip
-DTYPE_NAMES = {
-    "fp32": "fp32",
-    "float32": "fp32",
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "fp16": "fp16",
-    "float16": "fp16",
-}
+DTYPE_NAMES = {"fp32": "fp32", "float32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16"}
 QV_MODULES = {"q_proj", "v_proj"}
 ALL_LINEAR_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
@@ -187,26 +180,13 @@ TRAINER_UNCOUNTED: tuple[UncountedKey, ...] = (
     ("predict_with_generate", "more", "generates in the evaluation"),
     ("image_max_pixels", "more", "feeds images, and their layers and tokens take memory of their own"),
 )  # fmt: skip
-DPO_KEYS = (
-    "precompute_ref_log_probs",
-    "reference_free",
-    "ref_model_init_kwargs",
-    "sync_ref_model",
-    "rpo_alpha",
-)
+DPO_KEYS = ("precompute_ref_log_probs", "reference_free", "ref_model_init_kwargs", "sync_ref_model", "rpo_alpha")
 """Keys that only TRL's DPO arguments have."""
 
 
 def _require_training(path: str, config: Mapping[str, Any]) -> None:
     """Reject LLaMA-Factory files that serve or export a model."""
-    trains = (
-        "do_train",
-        "stage",
-        "per_device_train_batch_size",
-        "learning_rate",
-        "num_train_epochs",
-        "optim",
-    )
+    trains = ("do_train", "stage", "per_device_train_batch_size", "learning_rate", "num_train_epochs", "optim")
     for key, what in (("export_dir", "exports a model"), ("infer_backend", "answers with a model")):
         if key in config and not any(word in config for word in trains):
             raise ValueError(
@@ -218,9 +198,7 @@ def read_trainer(path: str, config: Mapping[str, Any]) -> JobSettings:
     is_llama_factory = "finetuning_type" in config or "cutoff_len" in config
     _require_training(path, config)
     reader = ConfigReader("llama-factory" if is_llama_factory else "trainer", path, config)
-    reader.read_model_name(
-        "model_name_or_path", "model_name", "model_id", "pretrained_model_name_or_path", "model"
-    )
+    reader.read_model_name("model_name_or_path", "model_name", "model_id", "pretrained_model_name_or_path", "model")
     reader.set_field("loop", "trainer", "the Trainer of transformers")
     reader.take_first("micro_batch", parse_count, "per_device_train_batch_size", "per_gpu_train_batch_size")
     reader.take_first("accumulation", parse_count, "gradient_accumulation_steps")
@@ -243,9 +221,7 @@ def read_trainer(path: str, config: Mapping[str, Any]) -> JobSettings:
     _read_trainer_precision(reader, is_llama_factory)
     _read_trainer_preference(reader)
     add_uncounted_keys(reader, TRAINER_UNCOUNTED)
-    packed = (
-        reader.is_enabled("packing") or reader.is_enabled("padding_free") or reader.is_enabled("neat_packing")
-    )
+    packed = reader.is_enabled("packing") or reader.is_enabled("padding_free") or reader.is_enabled("neat_packing")
     if not packed and reader.fields.get("micro_batch", 8) > 1:
         reader.set_field("padded", True, "packing")
     if "micro_batch" not in reader.fields:
@@ -314,9 +290,7 @@ def _read_trainer_method(reader: ConfigReader) -> None:
                 reader.kind == "llama-factory" or reader.is_enabled("use_bnb_nested_quant"),
                 "double quantisation",
             )
-    read_lora_adapter(
-        reader, "lora_rank" if reader.get_dotted("lora_rank") else "lora_r", "lora_dropout", "use_dora"
-    )
+    read_lora_adapter(reader, "lora_rank" if reader.get_dotted("lora_rank") else "lora_r", "lora_dropout", "use_dora")
     read_lora_targets(reader, "lora_target" if reader.get_dotted("lora_target") else "lora_target_modules")
     if reader.get_dotted("use_peft") and "lora_targets" not in reader.fields:
         reader.set_field("lora_targets", "qv", "lora_target_modules (peft's default)")

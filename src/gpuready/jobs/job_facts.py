@@ -59,10 +59,7 @@ def read_job_config(host: HostAccess, path: str) -> list[Fact]:
     wants = tuple(dict.fromkeys(_find_wants(config)))
     stated |= {"job.wants": wants} if wants else {}
     stated |= _find_gpu_count(config) | _find_model_facts(host, config, path)
-    return [
-        Fact(key, value, path if key != "job.config" else "--config", "stated")
-        for key, value in stated.items()
-    ]
+    return [Fact(key, value, path if key != "job.config" else "--config", "stated") for key, value in stated.items()]
 
 
 def load_job_config(host: HostAccess, path: str) -> dict[str, Any]:
@@ -74,9 +71,7 @@ def load_job_config(host: HostAccess, path: str) -> dict[str, Any]:
     if text is None:
         raise ValueError(f"--config {path} does not exist")
     if len(text) > MAX_FILE_BYTES:
-        raise ValueError(
-            f"--config {path} is larger than {MAX_FILE_BYTES >> 20} MiB, which no job's configuration is"
-        )
+        raise ValueError(f"--config {path} is larger than {MAX_FILE_BYTES >> 20} MiB, which no job's configuration is")
     if path.endswith(".json"):
         return model_parameters.parse_json_object(text, path, "--config")
     return _parse_job_yaml(text, path)

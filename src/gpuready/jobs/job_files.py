@@ -13,14 +13,7 @@ MAX_FILE_SIZE = 4 << 20
 """The largest file that is read, in bytes."""
 
 KIND_KEYS = {
-    "roll": (
-        "actor_train",
-        "sft_train",
-        "student_train",
-        "rollout_batch_size",
-        "student_pretrain",
-        "actor_infer",
-    ),
+    "roll": ("actor_train", "sft_train", "student_train", "rollout_batch_size", "student_pretrain", "actor_infer"),
     "axolotl": ("base_model",),
     "accelerate": ("distributed_type", "compute_environment"),
     "deepspeed": (
@@ -60,9 +53,7 @@ def read_job_text(source: str, path: str) -> JobSettings:
         return JobSettings("model", path, config, said={"model": path})
     if not kind:
         present_keys = ", ".join(short_repr(key) for key in list(config)[:3]) or "nothing"
-        raise ValueError(
-            f"{path} is no training file of {KNOWN_KINDS}, and no config.json: it has {present_keys}"
-        )
+        raise ValueError(f"{path} is no training file of {KNOWN_KINDS}, and no config.json: it has {present_keys}")
     return _read_kind(kind, path, config)
 
 
@@ -104,9 +95,7 @@ def _decode_json(source: str, path: str) -> Any:
     except RecursionError:
         raise ValueError(f"{path} is nested too deeply") from None
     except ValueError as error:
-        where = (
-            f" line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else f": {error}"
-        )
+        where = f" line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else f": {error}"
         raise ValueError(f"{path}{where}; it must be JSON") from None
 
 

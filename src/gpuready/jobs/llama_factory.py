@@ -23,9 +23,7 @@ FACTORY_UNCOUNTED = (("dist_config.ep_size", "less", "spreads the experts over G
 def read_llama_factory(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader = ConfigReader("llama-factory", path, config)
     if "cutoff_len" not in config and "micro_batch_size" not in config and "learning_rate" not in config:
-        raise ValueError(
-            f"{path} sets up no training: it has no cutoff_len, micro_batch_size or learning_rate"
-        )
+        raise ValueError(f"{path} sets up no training: it has no cutoff_len, micro_batch_size or learning_rate")
     reader.read_model_name("model")
     reader.set_field("loop", "trainer", "LLaMA-Factory's own loop")
     reader.take_first("micro_batch", parse_count, "micro_batch_size")
@@ -43,10 +41,7 @@ def read_llama_factory(path: str, config: Mapping[str, Any]) -> JobSettings:
     kernels = reader.get_dotted("kernel_config.name")
     if kernels:
         reader.add_uncounted(f"kernel_config {short_repr(kernels)} is not counted", "less")
-    if (
-        str(reader.get_dotted("batching_strategy") or "normal") == "normal"
-        and reader.fields.get("micro_batch", 1) > 1
-    ):
+    if str(reader.get_dotted("batching_strategy") or "normal") == "normal" and reader.fields.get("micro_batch", 1) > 1:
         reader.set_field("padded", True, "batching_strategy")
     _read_factory_parallelism(reader)
     read_preference(reader, str(reader.get_dotted("stage") or ""), "stage")

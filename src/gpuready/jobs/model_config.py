@@ -47,8 +47,7 @@ def read_model_settings(config: Mapping[str, Any], path: str) -> JobSettings:
     for key in MULTIMODAL_KEYS:
         if config.get(key):
             reader.add_uncounted(
-                f"the model's {key} and what it feeds in take memory of their own: that is not counted",
-                "more",
+                f"the model's {key} and what it feeds in take memory of their own: that is not counted", "more"
             )
             break
     _read_stored_quantisation(reader, flat.get("quantization_config"))
@@ -62,9 +61,7 @@ def _language_model_config(config: Mapping[str, Any]) -> dict[str, Any]:
         return dict(config)
     outer = {key: config[key] for key in INHERITED_KEYS if config.get(key) is not None}
     kind = str(inner.get("model_type") or "")
-    defaults = {
-        name: size for name, size in zip(SHAPE_KEYS, SHAPE_DEFAULTS.get(kind, ()), strict=False) if size
-    }
+    defaults = {name: size for name, size in zip(SHAPE_KEYS, SHAPE_DEFAULTS.get(kind, ()), strict=False) if size}
     merged: dict[str, Any] = defaults | outer | inner
     return merged
 
@@ -77,14 +74,11 @@ def _read_stored_quantisation(reader: ConfigReader, quantisation: object) -> Non
     key = "quantization_config"
     if method == "bitsandbytes" and (quantisation.get("load_in_4bit") or quantisation.get("load_in_8bit")):
         four = bool(quantisation.get("load_in_4bit"))
-        reader.set_field(
-            "quant", str(quantisation.get("bnb_4bit_quant_type") or "fp4") if four else "int8", key
-        )
+        reader.set_field("quant", str(quantisation.get("bnb_4bit_quant_type") or "fp4") if four else "int8", key)
         reader.set_field("double_quant", four and bool(quantisation.get("bnb_4bit_use_double_quant")), key)
     elif method != "bitsandbytes":
         reader.add_uncounted(
-            f"the checkpoint is stored in a quantised form ({short_repr(method)}), and counted in 16 bits",
-            "less",
+            f"the checkpoint is stored in a quantised form ({short_repr(method)}), and counted in 16 bits", "less"
         )
 
 
@@ -100,9 +94,7 @@ def settings_from_model_name(name: str, path: str) -> JobSettings | None:
     return reader.to_job_settings()
 
 
-def resolve_precision(
-    fields: dict[str, Any], sources: Mapping[str, str], config: Mapping[str, Any]
-) -> list[str]:
+def resolve_precision(fields: dict[str, Any], sources: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
     """Resolve the weights' precision: DeepSpeed casts them; otherwise they have the checkpoint's dtype."""
     notes: list[str] = []
     if fields.get("zero"):
@@ -125,15 +117,8 @@ def resolve_precision(
 def _resolve_fsdp_upcast(fields: dict[str, Any], sources: Mapping[str, str]) -> list[str]:
     """FSDP under accelerate's mixed precision: trained shards become fp32 and compute in 16 bit."""
     mixed = fields.get("autocast") or str(fields.get("precision", "")).removeprefix("amp-")
-    plain = sources.get("precision") == "the command line" or not sources.get(
-        "fsdp", "the command line"
-    ).count(":")
-    if (
-        not fields.get("fsdp")
-        or plain
-        or mixed not in ("bf16", "fp16")
-        or fields.get("method", "full") != "full"
-    ):
+    plain = sources.get("precision") == "the command line" or not sources.get("fsdp", "the command line").count(":")
+    if not fields.get("fsdp") or plain or mixed not in ("bf16", "fp16") or fields.get("method", "full") != "full":
         return []
     if not fields.get("autocast") and fields["precision"] == mixed and "fp32_shards" not in fields:
         return []  # no mixed precision: everything is 16 bit

@@ -26,9 +26,7 @@ def count_parameters_at_path(host: HostAccess, path: str, flag: str) -> int | No
     except AccessError as error:
         raise ValueError(f"{flag} {path} cannot be read: {error}") from None
     if text is None:
-        raise ValueError(
-            f"{flag} {path} has no config.json; give the folder of a model or its size, such as 7b"
-        )
+        raise ValueError(f"{flag} {path} has no config.json; give the folder of a model or its size, such as 7b")
     return count_config_parameters(parse_json_object(text, file, flag), file, flag)
 
 
@@ -41,9 +39,7 @@ def parse_json_object(text: str, file: str, flag: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError(f"{flag} {file} is nested too deeply") from None
     except ValueError as error:
-        where = (
-            f" line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else f": {error}"
-        )
+        where = f" line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else f": {error}"
         raise ValueError(f"{flag} {file}{where}; it must be JSON") from None
     if not isinstance(decoded_value, dict):
         raise ValueError(f"{flag} {file} line 1: it must be an object, in braces")
@@ -56,11 +52,7 @@ def count_config_parameters(config: dict[str, Any], file: str, flag: str) -> int
     try:
         count = model_size.count_model_parameters(config)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{flag} {file}: {error} is missing or no number; give the size, such as --model 7b"
-        ) from None
+        raise ValueError(f"{flag} {file}: {error} is missing or no number; give the size, such as --model 7b") from None
     if count is None:
-        raise ValueError(
-            f"{flag} {file}: models of type {kind!r} cannot be counted; give the size, such as 7b"
-        )
+        raise ValueError(f"{flag} {file}: models of type {kind!r} cannot be counted; give the size, such as 7b")
     return count

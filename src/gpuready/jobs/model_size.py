@@ -80,9 +80,7 @@ def _read_config_number(config: Mapping[str, Any], name: str, default: int | Non
 
 def _count_gated_model(kind: str, config: Mapping[str, Any]) -> int:
     """Llama-like models: rotary positions, RMS norms, a gated MLP, possibly in many experts."""
-    hidden, layers, vocab = (
-        _read_config_number(config, n) for n in ("hidden_size", "num_hidden_layers", "vocab_size")
-    )
+    hidden, layers, vocab = (_read_config_number(config, n) for n in ("hidden_size", "num_hidden_layers", "vocab_size"))
     norms = (4 if kind in FOUR_NORM_MODELS else 2) * hidden
     mlps = sum(_count_mlp(kind, config, hidden, layer) for layer in range(min(layers, 10_000)))
     tied = config.get("tie_word_embeddings", kind in TIED_MODELS)
@@ -96,13 +94,7 @@ def _count_attention(kind: str, config: Mapping[str, Any], hidden: int) -> int:
     width = _read_config_number(config, "head_dim", hidden // max(heads, 1))
     weights = 2 * hidden * heads * width + 2 * hidden * groups * width
     qkv_width = (heads + 2 * groups) * width
-    bias = (
-        qkv_width
-        if kind in BIASED_MODELS
-        else qkv_width + hidden
-        if config.get("attention_bias") is True
-        else 0
-    )
+    bias = qkv_width if kind in BIASED_MODELS else qkv_width + hidden if config.get("attention_bias") is True else 0
     return weights + bias + (2 * width if kind in QK_NORM_MODELS else 0)
 
 
@@ -112,11 +104,7 @@ def _count_mlp(kind: str, config: Mapping[str, Any], hidden: int, layer: int) ->
         experts = _read_config_number(config, "num_local_experts")
         return experts * dense + hidden * experts
     if not kind.endswith("_moe"):
-        extra = (
-            2 * _read_config_number(config, "intermediate_size") + hidden
-            if config.get("mlp_bias") is True
-            else 0
-        )
+        extra = 2 * _read_config_number(config, "intermediate_size") + hidden if config.get("mlp_bias") is True else 0
         return dense + extra
     step = _read_config_number(config, "decoder_sparse_step", 1)
     if layer in (config.get("mlp_only_layers") or ()) or step == 0 or (layer + 1) % step:
@@ -129,24 +117,15 @@ def _count_mlp(kind: str, config: Mapping[str, Any], hidden: int, layer: int) ->
 
 def _count_gpt2(config: Mapping[str, Any]) -> int:
     hidden, layers, vocab = (_read_config_number(config, n) for n in ("n_embd", "n_layer", "vocab_size"))
-    positions, inner = (
-        _read_config_number(config, "n_positions"),
-        _read_config_number(config, "n_inner", 4 * hidden),
-    )
+    positions, inner = (_read_config_number(config, "n_positions"), _read_config_number(config, "n_inner", 4 * hidden))
     head = 0 if config.get("tie_word_embeddings", True) else vocab * hidden
     return (vocab + positions) * hidden + head + layers * _count_classic_layer(hidden, inner) + 2 * hidden
 
 
 def _count_gpt_neox(config: Mapping[str, Any]) -> int:
-    hidden, layers, vocab = (
-        _read_config_number(config, n) for n in ("hidden_size", "num_hidden_layers", "vocab_size")
-    )
+    hidden, layers, vocab = (_read_config_number(config, n) for n in ("hidden_size", "num_hidden_layers", "vocab_size"))
     heads = vocab * hidden * (1 if config.get("tie_word_embeddings") is True else 2)
-    return (
-        heads
-        + layers * _count_classic_layer(hidden, _read_config_number(config, "intermediate_size"))
-        + 2 * hidden
-    )
+    return heads + layers * _count_classic_layer(hidden, _read_config_number(config, "intermediate_size")) + 2 * hidden
 
 
 def _count_classic_layer(hidden: int, inner: int) -> int:

@@ -11,13 +11,7 @@ from gpuready.jobs.config_reader import (
     parse_zero_stage,
     short_repr,
 )
-from gpuready.jobs.huggingface import (
-    DTYPE_NAMES,
-    read_attention,
-    read_lora_adapter,
-    read_lora_targets,
-    read_optimizer,
-)
+from gpuready.jobs.huggingface import DTYPE_NAMES, read_attention, read_lora_adapter, read_lora_targets, read_optimizer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,13 +31,9 @@ MAX_DEVICES = 1 << 16
 def read_roll(path: str, config: Mapping[str, Any]) -> JobSettings:
     role = next((name for name in ROLL_TRAINING_ROLES if isinstance(config.get(name), dict)), "")
     if not role:
-        raise ValueError(
-            f"{path}: no role that trains is in it: one of {', '.join(ROLL_TRAINING_ROLES[:4])} must be"
-        )
+        raise ValueError(f"{path}: no role that trains is in it: one of {', '.join(ROLL_TRAINING_ROLES[:4])} must be")
     reader = ConfigReader("roll", path, _resolve_references(config))
-    reader.read_model_name(
-        f"{role}.model_args.model_name_or_path", "pretrain", "base_model", "student_pretrain"
-    )
+    reader.read_model_name(f"{role}.model_args.model_name_or_path", "pretrain", "base_model", "student_pretrain")
     reader.set_field("loop", "plain", "ROLL's own loop")
     _read_roll_lengths(reader, role)
     _read_roll_model(reader, f"{role}.model_args.")
@@ -147,9 +137,7 @@ def read_zero_from_name(reader: ConfigReader, name: str, key: str) -> bool:
     reader.set_field("zero", level, f"{key} ({name}, by its name)")
     if "offload" in low:
         reader.set_field(
-            "offload",
-            "parameters" if level == 3 and "optim" not in low else "optimizer",
-            f"{key} (by its name)",
+            "offload", "parameters" if level == 3 and "optim" not in low else "optimizer", f"{key} (by its name)"
         )
     return True
 
@@ -209,9 +197,7 @@ def read_colossalai(path: str, config: Mapping[str, Any]) -> JobSettings:
         flat |= plugin
         plugin = plugin.get("name") or plugin.get("type") or plugin.get("plugin")
     if not isinstance(plugin, str):
-        raise ValueError(
-            f"{path}: plugin must name a ColossalAI plugin, such as HybridParallelPlugin or zero2"
-        )
+        raise ValueError(f"{path}: plugin must name a ColossalAI plugin, such as HybridParallelPlugin or zero2")
     name = COLOSSALAI_PLUGINS.get(plugin.lower(), plugin)
     reader = ConfigReader("colossalai", path, flat)
     reader.read_model_name("pretrain", "pretrained", "model_name_or_path", "model", "model_path")
@@ -223,9 +209,7 @@ def read_colossalai(path: str, config: Mapping[str, Any]) -> JobSettings:
 def _read_colossalai_job(reader: ConfigReader) -> None:
     reader.take_first("micro_batch", parse_count, "microbatch_size", "batch_size", "micro_batch_size")
     reader.take_first("seq", parse_count, "max_length", "max_len", "seq_length", "max_seq_length")
-    reader.take_first(
-        "accumulation", parse_count, "accumulation_steps", "gradient_accumulation_steps", "grad_accum"
-    )
+    reader.take_first("accumulation", parse_count, "accumulation_steps", "gradient_accumulation_steps", "grad_accum")
     reader.take_first("world", parse_count, "world_size", "nproc_per_node", "num_gpus")
     if reader.parse_value("lora_rank", lambda v: 0 if v == 0 else parse_count(v)):
         reader.set_field("method", "lora", "lora_rank")
@@ -236,9 +220,7 @@ def _read_colossalai_job(reader: ConfigReader) -> None:
         reader.set_field("attention", "flash", "use_flash_attn")
     word = str(reader.get_dotted("mixed_precision") or reader.get_dotted("precision") or "fp16").lower()
     reader.set_field(
-        "precision",
-        DTYPE_NAMES.get(word, "fp16"),
-        "precision" if reader.get_dotted("precision") else "mixed_precision",
+        "precision", DTYPE_NAMES.get(word, "fp16"), "precision" if reader.get_dotted("precision") else "mixed_precision"
     )
     reader.set_field("optimizer", "adamw_fused", "ColossalAI's HybridAdam is fused")
 
@@ -270,11 +252,7 @@ def _read_colossalai_plugin(reader: ConfigReader, name: str, plugin_word: str) -
         raise ValueError(
             f"{reader.path}: ColossalAI has no plugin {short_repr(name)}; it has {', '.join(sorted(set(COLOSSALAI_PLUGINS.values())))}"
         )
-    if (
-        reader.is_enabled("cpu_offload")
-        or reader.is_enabled("zero_cpu_offload")
-        or plugin_word.endswith("_cpu")
-    ):
+    if reader.is_enabled("cpu_offload") or reader.is_enabled("zero_cpu_offload") or plugin_word.endswith("_cpu"):
         reader.set_field("offload", "optimizer", "cpu_offload")
 
 
@@ -297,9 +275,7 @@ def find_plugin_in_script(source: str, path: str) -> dict[str, Any]:
     for node in ast.walk(tree):
         name = _called_name(node)
         if isinstance(node, ast.Call) and name.endswith("Plugin") and "plugin" not in arguments:
-            arguments |= {
-                k.arg: v for k in node.keywords if k.arg and (v := _literal_value(k.value)) is not None
-            }
+            arguments |= {k.arg: v for k in node.keywords if k.arg and (v := _literal_value(k.value)) is not None}
             arguments["plugin"] = name
     if not isinstance(arguments.get("plugin"), (str, dict)):
         raise ValueError(f"{path} makes no ColossalAI plugin with arguments that stand there in full")

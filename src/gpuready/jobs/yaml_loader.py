@@ -26,9 +26,11 @@ def make_bounded_loader() -> Any:
 def describe_yaml_error(error: Exception) -> str:
     """Describe why PyYAML cannot parse a text, with the line if known."""
     if not hasattr(error, "problem"):
-        return f"cannot be read as YAML: {'nested too deeply' if isinstance(error, RecursionError) else error}".partition(
-            "\n"
-        )[0]
+        return (
+            f"cannot be read as YAML: {'nested too deeply' if isinstance(error, RecursionError) else error}".partition(
+                "\n"
+            )[0]
+        )
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}: " if mark is not None else ""
     return f"{where}{error.problem or str(error).partition(chr(10))[0]}; it must be YAML"

@@ -44,9 +44,7 @@ def common_variables(job: LaunchJob, environ: Mapping[str, str], attempt: int = 
             ),
         ]
     return [
-        v
-        for v in variables
-        if v.name not in environ or v.name.startswith(("MASTER_", "TORCHELASTIC_", "GPUREADY_"))
+        v for v in variables if v.name not in environ or v.name.startswith(("MASTER_", "TORCHELASTIC_", "GPUREADY_"))
     ]
 
 

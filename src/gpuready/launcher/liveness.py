@@ -58,11 +58,7 @@ def _gil_note(rank_state: RankState, late: float) -> RunNote | None:
     how = "spins" if share > 0.5 or rank_state.beats[-1][1] == "R" else "waits"
     message = f"rank {rank_state.rank} on {rank_state.host} holds the GIL and {how} (pid {rank_state.pid}): no Python has run in it for {late:.0f} s"
     return RunNote(
-        "gil",
-        message,
-        "its stack names the call that does not release the GIL",
-        rank_state.rank,
-        rank_state.host,
+        "gil", message, "its stack names the call that does not release the GIL", rank_state.rank, rank_state.host
     )
 
 
@@ -81,9 +77,7 @@ def _processor_share(rank_state: RankState, least: float = STILL_SECONDS - 1) ->
     """Return the share of one processor used lately; None if not known yet."""
     if len(rank_state.beats) < 2 or rank_state.beats[-1][0] - rank_state.beats[0][0] < least:
         return None
-    return (rank_state.beats[-1][2] - rank_state.beats[0][2]) / (
-        rank_state.beats[-1][0] - rank_state.beats[0][0]
-    )
+    return (rank_state.beats[-1][2] - rank_state.beats[0][2]) / (rank_state.beats[-1][0] - rank_state.beats[0][0])
 
 
 def _notes_for_all(alive: list[RankState], ledger: RankLedger, now: float) -> list[RunNote]:
@@ -102,9 +96,7 @@ def _still_note(alive: list[RankState], quiet: float) -> RunNote:
     for rank_state in alive:
         places.setdefault(locate_stack(rank_state.stack), []).append(rank_state.rank)
     places_text = "; ".join(
-        f"{_list_ranks(ranks)} in {place}"
-        for place, ranks in sorted(places.items(), key=lambda p: len(p[1]))
-        if place
+        f"{_list_ranks(ranks)} in {place}" for place, ranks in sorted(places.items(), key=lambda p: len(p[1])) if place
     )
     message = f"nothing has moved for {quiet:.0f} s: no rank writes or computes" + (
         f"; {places_text}" if places_text else ""
@@ -113,12 +105,7 @@ def _still_note(alive: list[RankState], quiet: float) -> RunNote:
     rank = odd[0] if len(odd) == 1 else None
     host = next((rank_state.host for rank_state in alive if rank_state.rank == rank), "")
     return RunNote(
-        "still",
-        message,
-        "a rank that is elsewhere than the others keeps them waiting",
-        rank,
-        host,
-        sure=False,
+        "still", message, "a rank that is elsewhere than the others keeps them waiting", rank, host, sure=False
     )
 
 
@@ -138,9 +125,7 @@ def _slow_rank_note(shares: dict[int, float], alive: list[RankState]) -> list[Ru
 def locate_stack(stack: list[str]) -> str:
     """Return the innermost frame of the main thread in the user's code, and the call at the top."""
     frames = _main_thread_frames(stack)
-    own = next(
-        (f for f in frames if not any(part in f for part in _INTERNAL_PATHS) and "site-packages" not in f), ""
-    )
+    own = next((f for f in frames if not any(part in f for part in _INTERNAL_PATHS) and "site-packages" not in f), "")
     top = frames[0] if frames else ""
     if not top or own == top:
         return _format_frame(top)

@@ -26,11 +26,7 @@ def preflight_node(
         return {"gap": str(error)[:300]}
     # A rank that sees only its own GPU cannot tell how many the node has.
     gpus_restricted = any(name in environ for name in _GPU_VARIABLES)
-    return {
-        "sights": [
-            s for s in items if s["severity"] != "ok" and not (s["what"] == "ranks" and gpus_restricted)
-        ]
-    }
+    return {"sights": [s for s in items if s["severity"] != "ok" and not (s["what"] == "ranks" and gpus_restricted)]}
 
 
 def _is_first_on_node(environ: Mapping[str, str], rank_variables: Sequence[Mapping[str, str]]) -> bool:
@@ -57,8 +53,6 @@ def _run_preflight_command(command: Sequence[str], environ: Mapping[str, str]) -
     except subprocess.TimeoutExpired:
         raise ValueError(f"the look at it took longer than {PREFLIGHT_SECONDS:.0f} s") from None
     except (ValueError, KeyError):
-        last = completed.stderr.decode("utf-8", "replace").strip().splitlines() or [
-            f"exit {completed.returncode}"
-        ]
+        last = completed.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit {completed.returncode}"]
         raise ValueError(last[-1]) from None
     return items

@@ -27,9 +27,7 @@ def connected_hosts(port: int, tables: Iterable[str] = ("/proc/net/tcp", "/proc/
         for row in rows:
             if len(row) > 3 and row[3] == _ESTABLISHED and int(row[1].rpartition(":")[2], 16) == port:
                 addresses.append(_decode_kernel_address(row[2].rpartition(":")[0]))
-    return sorted(
-        {a for a in addresses if not endpoint.is_loopback_address(a) and not endpoint.is_local_address(a)}
-    )
+    return sorted({a for a in addresses if not endpoint.is_loopback_address(a) and not endpoint.is_local_address(a)})
 
 
 def _decode_kernel_address(digits: str) -> str:
@@ -56,9 +54,7 @@ def explain_missing_nodes(job: LaunchJob) -> tuple[str, str]:
             "start node 0, or open the port between the nodes",
         )
     connected_addresses = connected_hosts(job.port)
-    who_came = (
-        f"; {', '.join(connected_addresses)} came" if connected_addresses else "; none of the others came"
-    )
+    who_came = f"; {', '.join(connected_addresses)} came" if connected_addresses else "; none of the others came"
     who = (
         "node 1 is"
         if job.nnodes == 2

@@ -58,9 +58,7 @@ def visible_gpu_count(facts: Facts) -> int:
     return len(visible) if isinstance(visible, (tuple, list)) else count if isinstance(count, int) else 0
 
 
-def _check_script(
-    job: LaunchJob, facts: Facts, which: Callable[[str], str | None]
-) -> Iterator[PreflightItem]:
+def _check_script(job: LaunchJob, facts: Facts, which: Callable[[str], str | None]) -> Iterator[PreflightItem]:
     says, fix = script.why_not_runnable(
         job.kind, job.words, str(facts.value_if_known("os.arch") or os.uname().machine), which
     )
@@ -70,9 +68,7 @@ def _check_script(
         yield PreflightItem("script", OK, f"{job.words[0]}, {job.start or 'a process for each rank'}")
 
 
-def _check_engine(
-    job: LaunchJob, facts: Facts, which: Callable[[str], str | None]
-) -> Iterator[PreflightItem]:
+def _check_engine(job: LaunchJob, facts: Facts, which: Callable[[str], str | None]) -> Iterator[PreflightItem]:
     program = {"slurm": "srun", "mpi": "mpirun"}.get(job.engine)
     if program and not which(program):
         yield PreflightItem(
@@ -83,9 +79,7 @@ def _check_engine(
             usage=True,
         )
     package = {"torchrun": "torch", "ray": "ray"}.get(job.engine)
-    version = (
-        facts.value_if_known("torch.version") if package == "torch" else _find_package_folder(facts, package)
-    )
+    version = facts.value_if_known("torch.version") if package == "torch" else _find_package_folder(facts, package)
     if package and not version:
         yield PreflightItem("engine", ERROR, f"{job.python} has no {package}, which the engine {job.engine} is part of",
                     "name another environment with --python PATH", usage=True)  # fmt: skip
@@ -117,9 +111,7 @@ def _check_port(job: LaunchJob, port_given: bool) -> Iterator[PreflightItem]:
         return
     port_holder = endpoint.find_port_holder(job.port)
     if port_holder is None:
-        yield PreflightItem(
-            "port", OK, f"{job.port} is free" + ("" if port_given else ", chosen for this run")
-        )
+        yield PreflightItem("port", OK, f"{job.port} is free" + ("" if port_given else ", chosen for this run"))
         return
     who = (
         f"pid {port_holder.pid}, {port_holder.command} ({port_holder.user}, {port_holder.age_s:.0f} s old)"
@@ -167,9 +159,7 @@ def _check_shared_memory(job: LaunchJob, facts: Facts) -> Iterator[PreflightItem
 
 
 def _check_limits(job: LaunchJob, facts: Facts) -> Iterator[PreflightItem]:
-    files, processes, locked = (
-        facts.value_if_known(f"limit.{name}") for name in ("nofile", "nproc", "memlock")
-    )
+    files, processes, locked = (facts.value_if_known(f"limit.{name}") for name in ("nofile", "nproc", "memlock"))
     need = 256 + 4 * job.world
     if isinstance(files, int) and 0 <= files < need:
         yield PreflightItem(
@@ -202,9 +192,7 @@ def _check_gpu_memory(facts: Facts) -> Iterator[PreflightItem]:
     for gpu in range(min(len(total), len(free))):
         used = (total[gpu] or 0) - (free[gpu] or 0)
         if used > GIB and used > (total[gpu] or 0) / 20:
-            who = [
-                f"pid {h.get('pid')} {h.get('command') or ''}".strip() for h in holders if h.get("gpu") == gpu
-            ]
+            who = [f"pid {h.get('pid')} {h.get('command') or ''}".strip() for h in holders if h.get("gpu") == gpu]
             yield PreflightItem("memory", WARNING, f"{used / GIB:.1f} GiB of GPU {gpu} are held by {', '.join(who[:3]) or 'others'}",
                         "wait for them, or choose other GPUs with CUDA_VISIBLE_DEVICES", code="MEM002")  # fmt: skip
 
@@ -241,9 +229,7 @@ def _is_abandoned(pid: int) -> bool:
 def _check_leftovers() -> Iterator[PreflightItem]:
     orphan_rows = find_orphan_ranks()
     if orphan_rows:
-        message = "; ".join(
-            f"pid {pid}, {age:.0f} s old, {command[:60]}" for pid, age, command in orphan_rows[:8]
-        )
+        message = "; ".join(f"pid {pid}, {age:.0f} s old, {command[:60]}" for pid, age, command in orphan_rows[:8])
         yield PreflightItem("leftovers", ERROR, f"{len(orphan_rows)} ranks of an earlier job live on without their launcher: {message}",
                     f"gpuready run --reap ends them first, or kill {' '.join(str(pid) for pid, _, _ in orphan_rows[:8])}")  # fmt: skip
 

@@ -18,8 +18,7 @@ def summarize_errors(node_results: Looks) -> tuple[str, str, str]:
     if not rows:
         return "", "", ""
     sentences = [
-        f"{_format_node_names(nodes)}: {item['says']}{_format_rule_code(item)}"
-        for item, nodes in rows[1:MAX_SENTENCES]
+        f"{_format_node_names(nodes)}: {item['says']}{_format_rule_code(item)}" for item, nodes in rows[1:MAX_SENTENCES]
     ]
     first, where = rows[0]
     more = [f"and {len(rows) - MAX_SENTENCES} things more"] if len(rows) > MAX_SENTENCES else []
@@ -38,8 +37,7 @@ def summarize_warnings(node_results: Looks) -> list[str]:
         if result.get("gap"):
             gaps.setdefault(str(result["gap"]), []).append(node)
     return sentences + [
-        f"{_format_node_names(nodes)} could not be looked at before the start: {why}"
-        for why, nodes in gaps.items()
+        f"{_format_node_names(nodes)} could not be looked at before the start: {why}" for why, nodes in gaps.items()
     ]
 
 

@@ -43,9 +43,7 @@ def read_own_rank(engine: str, environ: Any) -> dict[str, str]:
         return {}
     variables = {ours: environ[theirs] for ours, theirs in zip(_TORCHRUN_NAMES, names) if theirs in environ}  # noqa: B905
     if engine == "slurm" and "LOCAL_WORLD_SIZE" not in variables:
-        variables["LOCAL_WORLD_SIZE"] = (
-            environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split("(")[0].split(",")[0]
-        )
+        variables["LOCAL_WORLD_SIZE"] = environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split("(")[0].split(",")[0]
     return variables
 
 
@@ -83,9 +81,7 @@ class RankAgent:
                 return link
             except OSError as error:
                 last = error
-        raise SystemExit(
-            f"gpuready: {socket.gethostname()} cannot reach gpuready run on {hosts} port {port}: {last}"
-        )
+        raise SystemExit(f"gpuready: {socket.gethostname()} cannot reach gpuready run on {hosts} port {port}: {last}")
 
     def send_message(self, **message: Any) -> None:
         self.outgoing += json.dumps(message).encode() + b"\n"
@@ -160,8 +156,7 @@ class RankAgent:
 
     def send_hello(self) -> None:
         rank_rows = [
-            {**{n: os.environ[n] for n in _TORCHRUN_NAMES if n in os.environ}, **s}
-            for s in self.rank_variables()
+            {**{n: os.environ[n] for n in _TORCHRUN_NAMES if n in os.environ}, **s} for s in self.rank_variables()
         ]
         preflight = node_preflight.preflight_node(self.settings["looks"], os.environ, rank_rows)
         self.send_message(t="hello", token=self.settings["token"], host=_agent_hostname(), pid=os.getpid(), seats=rank_rows,
@@ -226,8 +221,7 @@ class RankAgent:
     def _is_finished(self) -> bool:
         ended = all(rank.code is not None for rank in self.ranks.values())
         return ended and (
-            self.leaving
-            or (len(self.ranks) == 1 and self.settings["engine"] != "local" and not self.outgoing)
+            self.leaving or (len(self.ranks) == 1 and self.settings["engine"] != "local" and not self.outgoing)
         )
 
     def _poll_once(self) -> None:
@@ -350,11 +344,7 @@ def _why_fork_is_unsafe() -> str:
         for fd in os.listdir("/proc/self/fd")
         if os.path.islink(f"/proc/self/fd/{fd}")
     ]
-    devices = [
-        path
-        for path in open_files
-        if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/davinci"))
-    ]
+    devices = [path for path in open_files if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/davinci"))]
     return f"importing it opens {devices[0]}" if devices else ""
 
 

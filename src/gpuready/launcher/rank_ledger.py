@@ -30,11 +30,7 @@ BEATS_KEPT = 10
 """Beats kept, one a second."""
 
 _OWN_PATH = "/gpuready/launcher/"
-_TRACEBACK_STARTS = (
-    "Traceback (most recent call last)",
-    "Fatal Python error",
-    "terminate called after throwing",
-)
+_TRACEBACK_STARTS = ("Traceback (most recent call last)", "Fatal Python error", "terminate called after throwing")
 
 
 class RankState:
@@ -49,9 +45,7 @@ class RankState:
         self.beats: deque[tuple[float, str, float, float | None]] = deque(maxlen=BEATS_KEPT + 1)
         self.stack: list[str] = []
         self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
-        self.script_failed: tuple[int, float] | None = (
-            None  # when its script failed: Python may need seconds to exit
-        )
+        self.script_failed: tuple[int, float] | None = None  # when its script failed: Python may need seconds to exit
         self.end: RankEnd | None = None
 
     @property
@@ -81,12 +75,7 @@ class RankLedger:
         if state is None:
             return []
         if kind == "born":
-            state.started, state.pid, state.host, state.last_output = (
-                now,
-                message["pid"],
-                message["host"],
-                now,
-            )
+            state.started, state.pid, state.host, state.last_output = (now, message["pid"], message["host"], now)
         elif kind == "out":
             return [(state.rank, line) for line in self._record_output(state, message["d"], now)]
         elif kind == "stack":
@@ -104,11 +93,7 @@ class RankLedger:
         if len(state.partial) > MAX_LINE * 16:
             lines.append(state.partial)
             state.partial = ""
-        lines = [
-            state.line_filter(line)
-            for line in lines
-            if not (_OWN_PATH in line and line.startswith("  File "))
-        ]
+        lines = [state.line_filter(line) for line in lines if not (_OWN_PATH in line and line.startswith("  File "))]
         for line in lines:
             self._record_line(state, line, now)
         return lines
@@ -147,9 +132,7 @@ class RankLedger:
     # -- results ----------------------------------------------------------------------------------------
 
     def list_ends(self) -> tuple[RankEnd, ...]:
-        ends = [
-            state.end.replace(stack=tuple(state.stack[-40:])) for state in self.ranks.values() if state.end
-        ]
+        ends = [state.end.replace(stack=tuple(state.stack[-40:])) for state in self.ranks.values() if state.end]
         return tuple(sorted(ends, key=lambda end: end.order))
 
     def list_failed_ends(self) -> list[RankEnd]:
@@ -184,9 +167,7 @@ class RankLedger:
     def _first_failure_sign(self, end: RankEnd) -> tuple[int, float]:
         state = self.ranks[end.rank]
         announced = state.script_failed or state.traceback_began
-        spoke = (
-            not end.signal or end.signal in CRASH_SIGNALS
-        )  # a crash is announced before the process is gone
+        spoke = not end.signal or end.signal in CRASH_SIGNALS  # a crash is announced before the process is gone
         return announced if announced is not None and spoke else (end.order, self.ended_at[end.rank])
 
     def missing_ranks(self) -> list[int]:

@@ -21,11 +21,7 @@ class RankProcess:
     def __init__(self, number: int, pid: int, pipes: rank_main.RankPipes):
         self.number, self.pid, self.pipes = number, pid, pipes
         self.last_beat, self.done, self.code = 0.0, False, None  # type: float, bool, int | None
-        self.handlers = {
-            pipes.out: self._handle_output,
-            pipes.beat: self._handle_beat,
-            pipes.stack: self._handle_stack,
-        }
+        self.handlers = {pipes.out: self._handle_output, pipes.beat: self._handle_beat, pipes.stack: self._handle_stack}
         self.messages: list[dict[str, Any]] = []
         self.cpu: float = 0.0
 

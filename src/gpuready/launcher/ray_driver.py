@@ -48,17 +48,13 @@ def main() -> int:
             variables |= {"LOCAL_RANK": "0"} if gpus else {}
             variables["GPUREADY_FIRST"] = str(int(local == 0))
             runs.append(
-                task.options(scheduling_strategy=placement).remote(
-                    [AGENT_SCRIPT, "--", *sys.argv[2:]], variables
-                )
+                task.options(scheduling_strategy=placement).remote([AGENT_SCRIPT, "--", *sys.argv[2:]], variables)
             )
         codes = ray.get(runs)
         return next((code for code in codes if code), 0)
     except ray.exceptions.GetTimeoutError:
         requested = f"{nodes} x {bundle}"
-        sys.stderr.write(
-            f"Ray cannot place the ranks: {requested} asked for, {ray.available_resources()} free\n"
-        )
+        sys.stderr.write(f"Ray cannot place the ranks: {requested} asked for, {ray.available_resources()} free\n")
         return 1
     finally:
         remove_placement_group(group)

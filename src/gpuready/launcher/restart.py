@@ -28,8 +28,7 @@ def failure_signature(attempt: LaunchAttempt) -> tuple[object, ...]:
 def _last_error(end: RankEnd) -> str:
     lines = [line for line in end.last if line.strip() and not line.startswith(" ")]
     error_line = next(
-        (line for line in reversed(lines) if "Error" in line or "Exception" in line),
-        lines[-1] if lines else "",
+        (line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[-1] if lines else ""
     )
     return "".join("0" if c.isdigit() else c for c in error_line)[:300]
 
@@ -63,9 +62,7 @@ def why_restart_is_useless(attempts: Sequence[LaunchAttempt], code: str = "", ca
         return "the nodes are as they were until somebody changes them"
     if code[:3] in _LASTING_FAMILIES:
         return f"{code} stays until the environment is changed: {cause_text}"
-    same_failures = [
-        a for a in attempts[-MAX_SAME_FAILURES:] if failure_signature(a) == failure_signature(last)
-    ]
+    same_failures = [a for a in attempts[-MAX_SAME_FAILURES:] if failure_signature(a) == failure_signature(last)]
     if len(same_failures) == MAX_SAME_FAILURES and max(
         attempt_progress(a) for a in same_failures[1:]
     ) <= attempt_progress(same_failures[0]):

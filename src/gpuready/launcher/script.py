@@ -62,9 +62,7 @@ def why_not_runnable(
     path = words[0] if kind == "script" or "/" in words[0] else which(words[0]) or words[0]
     if not os.path.lexists(path):
         suggestion = _suggest_near_name(path)
-        return f"{path} does not exist" + (
-            "" if kind == "script" or "/" in path else ", here or on PATH"
-        ), suggestion
+        return f"{path} does not exist" + ("" if kind == "script" or "/" in path else ", here or on PATH"), suggestion
     if os.path.isdir(path):
         return (
             f"{path} is a folder",
@@ -89,17 +87,13 @@ def _suggest_near_name(path: str) -> str:
     except OSError:
         return f"the folder {folder} does not exist either"
     return (
-        f"the nearest name there is {close_matches[0]}"
-        if close_matches
-        else "the path counts from the current folder"
+        f"the nearest name there is {close_matches[0]}" if close_matches else "the path counts from the current folder"
     )
 
 
 def _check_program(path: str, head: bytes, machine: str) -> tuple[str, str]:
     if head.startswith(b"\x7fELF"):
-        built = _MACHINES.get(
-            int.from_bytes(head[18:20], "little" if head[5] == 1 else "big"), "another machine"
-        )
+        built = _MACHINES.get(int.from_bytes(head[18:20], "little" if head[5] == 1 else "big"), "another machine")
         if built != machine:
             return f"{path} is built for {built}, and this machine is {machine}", f"build it for {machine}"
     if not os.access(path, os.X_OK):

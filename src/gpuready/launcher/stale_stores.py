@@ -101,9 +101,7 @@ def _closed_rendezvous(data: bytes) -> list[str]:
         end = at - 1 + size if 0 < size < 4096 else -1
         if end > at:
             length = int.from_bytes(data[end : end + 4], "little")
-            last[data[at + len(RENDEZVOUS_KEY) : end].decode("utf-8", "replace")] = data[
-                end + 4 : end + 4 + length
-            ]
+            last[data[at + len(RENDEZVOUS_KEY) : end].decode("utf-8", "replace")] = data[end + 4 : end + 4 + length]
         at = data.find(RENDEZVOUS_KEY, at + 1)
     closed: list[str] = []
     for name, value in last.items():

@@ -39,12 +39,7 @@ CODES = {"missing": "NET016", "claimed": "NET006", "hung": "NET014"}
 
 class Supervisor:
     def __init__(
-        self,
-        job: LaunchJob,
-        environ: Mapping[str, str],
-        reporter: RunReporter,
-        number: int = 0,
-        mpi: str = "open",
+        self, job: LaunchJob, environ: Mapping[str, str], reporter: RunReporter, number: int = 0, mpi: str = "open"
     ):
         self.job, self.environ, self.reporter, self.number, self.mpi = job, environ, reporter, number, mpi
         self.started = time.monotonic()
@@ -168,9 +163,7 @@ class Supervisor:
         """Report the nodes' preflight results before the ranks start; an error on one node stops all."""
         from gpuready.launcher import preflight_summary
 
-        node_results = {
-            str(hello["node"]): hello["seen"] for hello in self.hello_of_rank.values() if hello.get("seen")
-        }
+        node_results = {str(hello["node"]): hello["seen"] for hello in self.hello_of_rank.values() if hello.get("seen")}
         for message_text in preflight_summary.summarize_warnings(node_results):
             self._add_note(RunNote("node", message_text))
         message_text, fix, code = preflight_summary.summarize_errors(node_results)
@@ -181,13 +174,9 @@ class Supervisor:
     def _refuse_rank(self, rank: int, message: dict[str, Any], other: dict[str, Any] | None) -> None:
         here = f"{message['host']} (pid {message['pid']})"
         if other is not None:
-            message_text = (
-                f"rank {rank} is claimed twice: by {other['host']} (pid {other['pid']}) and by {here}"
-            )
+            message_text = f"rank {rank} is claimed twice: by {other['host']} (pid {other['pid']}) and by {here}"
         else:
-            message_text = (
-                f"rank {rank} of {here} is none of the {len(self.ledger.ranks)} that were asked for"
-            )
+            message_text = f"rank {rank} of {here} is none of the {len(self.ledger.ranks)} that were asked for"
         self._stop_with_reason(
             "claimed",
             message_text,
@@ -201,9 +190,7 @@ class Supervisor:
         first = self.hello_of_rank[0]
         one_host = len({hello["host"] for hello in self.hello_of_rank.values()}) == 1
         address = (
-            "127.0.0.1"
-            if one_host
-            else (self.job.master if self.job.master != "127.0.0.1" else first["addresses"][0])
+            "127.0.0.1" if one_host else (self.job.master if self.job.master != "127.0.0.1" else first["addresses"][0])
         )
         return {"MASTER_ADDR": address, "MASTER_PORT": str(self.job.port or first["port"])}
 
@@ -238,9 +225,7 @@ class Supervisor:
             if self.signals_handled == 1:
                 self.why = self.why or "interrupted"
                 self.code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
-                self._stop_ranks(
-                    number if number != signal.SIGHUP else signal.SIGTERM, INTERRUPT_GRACE_SECONDS
-                )
+                self._stop_ranks(number if number != signal.SIGHUP else signal.SIGTERM, INTERRUPT_GRACE_SECONDS)
             else:
                 self._stop_ranks(signal.SIGKILL, 0)
 
@@ -289,9 +274,7 @@ class Supervisor:
             from gpuready.launcher import peers
 
             message_text, fix = peers.explain_missing_nodes(self.job)
-            self._stop_with_reason(
-                "missing", f"no rank has begun after {self.job.window:.0f} s: {message_text}", fix
-            )
+            self._stop_with_reason("missing", f"no rank has begun after {self.job.window:.0f} s: {message_text}", fix)
             return
         absent = [rank for rank in self.ledger.ranks if rank not in self.hello_of_rank]
         hosts = sorted({hello["host"] for hello in self.hello_of_rank.values()})
@@ -313,9 +296,8 @@ class Supervisor:
                 self._handle_message(link, message)
         places = {state.rank: liveness.locate_stack(state.stack) for state in self.ledger.living_ranks()}
         places_text = "; ".join(f"rank {rank} in {place}" for rank, place in places.items() if place)
-        message_text = (
-            f"no rank has written anything for {quiet:.0f} s, longer than --hang-timeout allows"
-            + (f"; {places_text}" if places_text else "")
+        message_text = f"no rank has written anything for {quiet:.0f} s, longer than --hang-timeout allows" + (
+            f"; {places_text}" if places_text else ""
         )
         self._stop_with_reason("hung", message_text, code=EXIT_HUNG)
 
@@ -334,9 +316,7 @@ class Supervisor:
             else:
                 state = self.ledger.ranks.get(note.rank if note.rank is not None else -1)
                 self._add_note(note.replace(stack=tuple(state.stack[-30:]) if state else ()))
-        self.pending = {
-            key: at for key, at in self.pending.items() if key[0] in {kind for kind, _ in new_notes}
-        }
+        self.pending = {key: at for key, at in self.pending.items() if key[0] in {kind for kind, _ in new_notes}}
 
     def _add_note(self, note: RunNote) -> None:
         self.notes.append(note)

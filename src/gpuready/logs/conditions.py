@@ -25,14 +25,8 @@ def validate_condition(text: str, names: Sequence[str]) -> None:
         if len([w for w in words if w in _COMPARE]) != 1:
             raise ValueError(f"the condition {clause!r} needs one of {' '.join(_COMPARE)}")
         for word in words:
-            if (
-                word not in (*_COMPARE, "+", "-", "*", "/")
-                and word not in names
-                and parse_number(word) is None
-            ):
-                raise ValueError(
-                    f"the condition {clause!r} speaks of {word!r}, which is no capture and no number"
-                )
+            if word not in (*_COMPARE, "+", "-", "*", "/") and word not in names and parse_number(word) is None:
+                raise ValueError(f"the condition {clause!r} speaks of {word!r}, which is no capture and no number")
 
 
 def _clause_holds(clause: str, captures: Mapping[str, str]) -> bool:
@@ -70,11 +64,7 @@ def parse_number(text: str) -> float | None:
     digits = words[0]
     unit = words[1].lower().rstrip(".,;:)") if len(words) == 2 else ""
     if not unit:
-        digits = (
-            words[0].rstrip("KMGTiBb")
-            if words[0][:1].isdigit() and not words[0].startswith("0x")
-            else words[0]
-        )
+        digits = words[0].rstrip("KMGTiBb") if words[0][:1].isdigit() and not words[0].startswith("0x") else words[0]
         unit = words[0][len(digits) :].lower()
     if unit and unit not in _UNITS:
         return None

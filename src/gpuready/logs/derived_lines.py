@@ -16,14 +16,10 @@ if TYPE_CHECKING:
 
     from gpuready.logs.flight_recorder import Standstill
 
-_WORK = LazyRegex(
-    r"WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w+)(?:, NumelIn=(\d{1,12}))?(?:, NumelOut=(\d{1,12}))?"
-)
+_WORK = LazyRegex(r"WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w+)(?:, NumelIn=(\d{1,12}))?(?:, NumelOut=(\d{1,12}))?")
 
 
-def derive_lines(
-    lines: Sequence[LogLine], standstills: Sequence[Standstill] = (), source: int = 0
-) -> list[LogLine]:
+def derive_lines(lines: Sequence[LogLine], standstills: Sequence[Standstill] = (), source: int = 0) -> list[LogLine]:
     """Everything that follows from the lines together, and from flight-recorder dumps."""
     return [
         *_find_signal_deaths(lines),
@@ -35,9 +31,7 @@ def derive_lines(
 
 
 def _make_statement(line: LogLine, words: str, rank: int | None) -> LogLine:
-    return line.replace(
-        text=f"derived: {words}", rank=rank, place="derived", pid=None, role="derived", level=""
-    )
+    return line.replace(text=f"derived: {words}", rank=rank, place="derived", pid=None, role="derived", level="")
 
 
 _SIGNALS = {-9: 9, 137: 9, -7: 7, 135: 7, -11: 11, 139: 11, -6: 6, 134: 6, -1: 1, 129: 1}
@@ -82,12 +76,7 @@ def _compare_collectives(lines: Sequence[LogLine]) -> list[LogLine]:
 _PACE_PATTERNS = (
     (LazyRegex(r"samples per second: ([\d.]{1,12})"), 1),
     (LazyRegex(r"elapsed time per iteration \((?:s|ms)\): ([\d.]{1,12})"), -1),
-    (
-        LazyRegex(
-            r"(?:tokens_per_second|tokens/s(?:ec(?:ond)?)?(?:/gpu)?|tgs|tps)['\"]?[:=] ?([\d.,]{1,14})"
-        ),
-        1,
-    ),
+    (LazyRegex(r"(?:tokens_per_second|tokens/s(?:ec(?:ond)?)?(?:/gpu)?|tgs|tps)['\"]?[:=] ?([\d.,]{1,14})"), 1),
     (LazyRegex(r"throughput[^:=]{0,40}[:=] ?([\d.]{1,12})"), 1),
     (LazyRegex(r"(?:step_time|time_per_step|sec/step|seconds_per_step)['\"]?[:=] ?([\d.]{1,12})"), -1),
 )

@@ -147,9 +147,7 @@ class _LinePicker:
         if which not in seen and len(seen) < GIANT and self._may_keep(which):
             seen.add(which)
             self.kept[number] = (
-                self.kept.get(number, b"")[-MAX_LINE_BYTES // 2 :]
-                + b" ... "
-                + block[max(end - 512, 0) : end + 1024]
+                self.kept.get(number, b"")[-MAX_LINE_BYTES // 2 :] + b" ... " + block[max(end - 512, 0) : end + 1024]
             )
 
     def _may_keep(self, which: int) -> bool:

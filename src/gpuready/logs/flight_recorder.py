@@ -177,21 +177,12 @@ def find_standstills(dumps: Sequence[RecorderDump]) -> list[Standstill]:
         for peer in peers:
             waited.setdefault(peer, []).append(rank)
     found = [
-        Standstill(
-            rank, "waited-for", *_farthest_behind(rank, waits), tuple(sorted(by)), _pending_op(rank, waits)
-        )
+        Standstill(rank, "waited-for", *_farthest_behind(rank, waits), tuple(sorted(by)), _pending_op(rank, waits))
         for rank, by in waited.items()
         if rank not in waits and rank not in lags
     ]
     found += [
-        Standstill(
-            rank,
-            "gpu-stands",
-            group.says or group.name,
-            behind,
-            tuple(sorted(waited.get(rank, ()))),
-            group.op,
-        )
+        Standstill(rank, "gpu-stands", group.says or group.name, behind, tuple(sorted(waited.get(rank, ()))), group.op)
         for rank, (group, behind) in lags.items()
     ]
     return sorted(found, key=lambda s: (-len(s.waiting), s.rank))
@@ -220,9 +211,7 @@ def _compare_pair(
             lags[dump.rank] = (group, behind)
 
 
-def _farthest_behind(
-    rank: int, waits: Mapping[int, Mapping[int, tuple[CollectiveGroup, int]]]
-) -> tuple[str, int]:
+def _farthest_behind(rank: int, waits: Mapping[int, Mapping[int, tuple[CollectiveGroup, int]]]) -> tuple[str, int]:
     group, behind = max((peers[rank] for peers in waits.values() if rank in peers), key=lambda pair: pair[1])
     return group.says or group.name, behind
 

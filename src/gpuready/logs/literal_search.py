@@ -52,9 +52,7 @@ class LiteralSearch:
             self._anchors = choose_anchors(self.literals)
             self._barren: set[bytes] = set()
             bare = [literal.translate(None, _DIGITS) for literal in self.literals]
-            self._numbered = [
-                short for short, whole in zip(bare, self.literals, strict=True) if short != whole
-            ]
+            self._numbered = [short for short, whole in zip(bare, self.literals, strict=True) if short != whole]
             self._numbers = choose_anchors(self._numbered)
         self.engine = "hyperscan" if self._scanner else "find"  # last: other threads use it from here on
 
@@ -67,7 +65,7 @@ class LiteralSearch:
             self._unprepared_left = 0
             self._prepare_engine("auto")
         if self._scanner:
-            self._scanner.find_literals(data, match_event_handler=_hit_collector(hits))
+            self._scanner.scan(data, match_event_handler=_hit_collector(hits))
             hits.sort()
             return hits
         return self._search_new_shapes(data)
@@ -162,9 +160,7 @@ def _compile_hyperscan(literals: Sequence[bytes]) -> Any:
     try:
         hyperscan = __import__("hyperscan")  # by name: the type checker may not have it
         base = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-        base.compile(
-            expressions=list(literals), ids=list(range(len(literals))), elements=len(literals), literal=True
-        )
+        base.compile(expressions=list(literals), ids=list(range(len(literals))), elements=len(literals), literal=True)
     except Exception:  # optional
         return None
     return base

@@ -117,9 +117,7 @@ _ISO = LazyRegex(
 )
 _SHORT = LazyRegex(r"\[?(\d\d)[-/](\d\d)(?:[-/]\d\d)? (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\]? ?(?:: )?")
 _DMESG = LazyRegex(r"(?:<\d>)?\[ *(\d{1,9}\.\d{1,6})\](?:\[ *[TC]\d{1,12}\])? ")
-_SYSLOG = LazyRegex(
-    r"[A-Z][a-z]{2} [ \d]\d (\d\d):(\d\d):(\d\d) ([\w.-]{1,64}) ([\w./-]{1,40})(?:\[(\d{1,12})\])?: "
-)
+_SYSLOG = LazyRegex(r"[A-Z][a-z]{2} [ \d]\d (\d\d):(\d\d):(\d\d) ([\w.-]{1,64}) ([\w./-]{1,40})(?:\[(\d{1,12})\])?: ")
 _GLOG = LazyRegex(
     r"\[?([EWIF])(\d{3,4}) (\d\d):(\d\d):(\d\d)\.(\d{1,9}) (?:(\d{1,12}) )?([\w./<>-]{1,200}):(\d{1,12})\] ?"
 )
@@ -313,9 +311,7 @@ _TAIL = LazyRegex(r"_(?:TP|DP|PP|EP)?(\d{1,5})$")
 _KERNEL = LazyRegex(
     r"NVRM: |oom-kill:|oom_reaper:|Out of memory: Killed process|Memory cgroup out of memory|invoked oom-killer"
 )
-_NCCL_MESSAGE = LazyRegex(
-    r"NCCL WARN|^\s{0,8}nccl(?:SystemError|InternalError|UnhandledCudaError|Invalid|RemoteError)"
-)
+_NCCL_MESSAGE = LazyRegex(r"NCCL WARN|^\s{0,8}nccl(?:SystemError|InternalError|UnhandledCudaError|Invalid|RemoteError)")
 _LAUNCHER = LazyRegex(
     r"torch\.distributed\.elastic|slurmstepd:|srun: |Sending process |Killing subprocess|Root Cause \(first observed|failed \(exitcode:"
     r"|closing signal SIG|exits with return code|Main process received|death signal, shutting down|Worker exit type:|CANCELLED AT "
@@ -337,18 +333,7 @@ _TASK_MESSAGE = LazyRegex(r" {0,4}\d{1,5}: ?(?: *File \"|Traceback|[\w.]{0,80}(?
 _TASK_BRACKET = LazyRegex(r"\[(\d{1,5})\]:? ")
 _PIPED = LazyRegex(r"([A-Za-z][\w.-]{0,63}) {1,40}\| ?")
 _NODE = LazyRegex(r"([A-Za-z][\w.-]{1,63}): ")
-_LEVELS = {
-    "DEBUG",
-    "INFO",
-    "WARNING",
-    "WARN",
-    "ERROR",
-    "CRITICAL",
-    "FATAL",
-    "NVRM",
-    "RuntimeError",
-    "ValueError",
-}
+_LEVELS = {"DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NVRM", "RuntimeError", "ValueError"}
 
 
 def detect_log_prefix(sample: list[str]) -> str:
@@ -358,9 +343,7 @@ def detect_log_prefix(sample: list[str]) -> str:
         return "task" if lines and all(_TASK_MESSAGE.match(text) for text in lines) else ""
     for kind, pattern in (("task", _TASK), ("bracket", _TASK_BRACKET)):
         tasks = [match[1] for text in lines if (match := pattern.match(text))]
-        if len(tasks) >= (0.4 if len(set(tasks)) > 1 else 0.8) * len(
-            lines
-        ):  # lines of the launcher itself have none
+        if len(tasks) >= (0.4 if len(set(tasks)) > 1 else 0.8) * len(lines):  # lines of the launcher itself have none
             return kind
     if all(_PIPED.match(text) for text in lines):
         return "piped"

@@ -79,9 +79,7 @@ class LogPattern(Record):
         for piece in self.pieces[1:]:
             if piece.text:
                 limit = (
-                    len(text)
-                    if piece.before == "lines"
-                    else min(_line_end(text, end), end + MAX_GAP + len(piece.text))
+                    len(text) if piece.before == "lines" else min(_line_end(text, end), end + MAX_GAP + len(piece.text))
                 )
                 here = text.find(piece.text, end, limit)
             else:
@@ -101,10 +99,7 @@ def _line_end(text: str, start: int) -> int:
 
 def compile_patterns(code: str, patterns: Iterable[str | Mapping[str, Any]]) -> list[LogPattern]:
     """Compile the patterns of one rule. ValueError says what is wrong with one of them."""
-    return [
-        _compile_pattern(code, {"says": pattern} if isinstance(pattern, str) else pattern)
-        for pattern in patterns
-    ]
+    return [_compile_pattern(code, {"says": pattern} if isinstance(pattern, str) else pattern) for pattern in patterns]
 
 
 def pattern_text(pattern: str | Mapping[str, Any]) -> str:
@@ -116,9 +111,7 @@ def _compile_pattern(code: str, row: Mapping[str, Any]) -> LogPattern:
     wording = str(row.get("says", ""))
     extra = set(row) - KEYS
     if extra:
-        raise ValueError(
-            f"a sign of {code} has the key {min(extra)!r}; it may have {', '.join(sorted(KEYS))}"
-        )
+        raise ValueError(f"a sign of {code} has the key {min(extra)!r}; it may have {', '.join(sorted(KEYS))}")
     pieces = _folded_pieces(wording)
     literal = max((piece.text for piece in _split_pieces(wording)), key=len, default="")
     if len(literal) < MIN_LITERAL:
@@ -128,13 +121,10 @@ def _compile_pattern(code: str, row: Mapping[str, Any]) -> LogPattern:
         raise ValueError(f"the sign {wording!r} of {code} says in={place!r} as={strength!r}")
     conditions.validate_condition(row.get("when", ""), [p.name for p in pieces if p.name])
     near, without, also, unless = (
-        tuple(fold_whitespace(text) for text in row.get(key, ()))
-        for key in ("with", "without", "also", "unless")
+        tuple(fold_whitespace(text) for text in row.get(key, ())) for key in ("with", "without", "also", "unless")
     )
     when, cause = row.get("when", ""), row.get("cause", "")
-    return LogPattern(
-        code, wording, tuple(pieces), literal, place, strength, near, without, also, unless, when, cause
-    )
+    return LogPattern(code, wording, tuple(pieces), literal, place, strength, near, without, also, unless, when, cause)
 
 
 def _folded_pieces(wording: str) -> list[PatternPiece]:

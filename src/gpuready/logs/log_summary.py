@@ -159,9 +159,7 @@ _OWN_RANK = LazyRegex(r"Duplicate GPU detected : rank (\d{1,6}) and")
 
 
 _TREES = LazyRegex(r"NCCL INFO Trees \[\d{1,4}\] [-\d/]{1,40}->(\d{1,6})->")
-_SENDS = LazyRegex(
-    r"NCCL INFO Channel [\d/]{1,9} ?: (\d{1,6})\[\w{1,16}\] -> (\d{1,6})\[\w{1,16}\] \[(send|receive)\]"
-)
+_SENDS = LazyRegex(r"NCCL INFO Channel [\d/]{1,9} ?: (\d{1,6})\[\w{1,16}\] -> (\d{1,6})\[\w{1,16}\] \[(send|receive)\]")
 
 
 def _own_rank(text: str) -> int | None:
@@ -214,9 +212,7 @@ def _find_matches(
     present_texts: set[str] = set()
     candidates: dict[tuple[int, int], LogPattern] = {}
     breaks = list(wrapped_lines.iterate_line_joins(log_lines, texts))
-    broken = (
-        (breaks[at][0], which) for at, which in _literal_hits([text for _, text in breaks], wording.search)
-    )
+    broken = ((breaks[at][0], which) for at, which in _literal_hits([text for _, text in breaks], wording.search))
     for index, which in (*_literal_hits(texts, wording.search), *broken):
         literal = wording.literals[which]
         if literal in wording.remarks:
@@ -240,10 +236,7 @@ def _literal_hits(texts: Sequence[str], search: LiteralSearch) -> Iterator[tuple
         for piece in encoded:
             starts.append(at)
             at += len(piece) + 1
-        hits = {
-            (bisect_right(starts, end - 1) - 1, which)
-            for end, which in search.find_literals(b"\n".join(encoded))
-        }
+        hits = {(bisect_right(starts, end - 1) - 1, which) for end, which in search.find_literals(b"\n".join(encoded))}
         yield from sorted((first + index, which) for index, which in hits)
 
 
@@ -275,16 +268,12 @@ def _match_pattern(
     if pattern.place and not _is_in_place(pattern.place, line, failures, failure):
         if pattern.place == "derived" or pattern.strength not in ("root", "symptom"):
             return None
-        pattern = pattern.replace(
-            strength="clue"
-        )  # the same text from elsewhere: pasted, or repeated by a logger
+        pattern = pattern.replace(strength="clue")  # the same text from elsewhere: pasted, or repeated by a logger
     if (pattern.also and not present_texts & set(pattern.also)) or (
         pattern.unless and present_texts & set(pattern.unless)
     ):
         return None
-    text = (
-        texts[index] if not pattern.spans_lines else "\n".join(_texts_beside(index, log_lines, texts, 6, 16))
-    )
+    text = texts[index] if not pattern.spans_lines else "\n".join(_texts_beside(index, log_lines, texts, 6, 16))
     captures = pattern.match_text(text)
     if captures is None and not pattern.spans_lines:
         captures = wrapped_lines.match_across_lines(pattern, log_lines, texts, index)
@@ -292,9 +281,7 @@ def _match_pattern(
         return None
     if pattern.near or pattern.without:
         block = _surrounding_text(index, log_lines, texts, failures, failure)
-        if (pattern.near and not any(t in block for t in pattern.near)) or any(
-            t in block for t in pattern.without
-        ):
+        if (pattern.near and not any(t in block for t in pattern.near)) or any(t in block for t in pattern.without):
             return None
     return PatternMatch(pattern, captures, index, line, failure)
 
@@ -305,9 +292,7 @@ def _is_in_place(place: str, line: LogLine, failures: Sequence[LoggedException],
     return failure is not None and line.number >= failures[failure].at
 
 
-def _texts_beside(
-    index: int, log_lines: Sequence[LogLine], texts: Sequence[str], before: int, after: int
-) -> list[str]:
+def _texts_beside(index: int, log_lines: Sequence[LogLine], texts: Sequence[str], before: int, after: int) -> list[str]:
     """The lines around one, of the same process."""
     line = log_lines[index]
     kept = []

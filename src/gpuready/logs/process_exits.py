@@ -43,22 +43,12 @@ _IN_WORDS = LazyRegex(
     r"|Duplicate GPU detected : rank (\d{1,6}) and"
 )
 _MPI_NAME = LazyRegex(r"Process name: \[\[\d{1,9},\d{1,9}\],\s?(\d{1,6})\]")
-_MPI_SIGNAL = LazyRegex(
-    r"process rank (\d{1,6}) with PID (\d{1,9}) on node (\S{1,64}) exited on signal (\d{1,2})"
-)
+_MPI_SIGNAL = LazyRegex(r"process rank (\d{1,6}) with PID (\d{1,9}) on node (\S{1,64}) exited on signal (\d{1,2})")
 _MPI_RANK = LazyRegex(r"= RANK (\d{1,6}) PID (\d{1,9}) RUNNING AT (\S{1,64})")
 _FORCED = LazyRegex(r"process (\d{1,9}) via ")
 _FIELD = LazyRegex(r"\s*(rank|host|exitcode|time)\s*: (.{1,120})")
 _PID = LazyRegex(r"pid: (\d{1,9})")
-_SIGNALS = {
-    "SIGKILL": -9,
-    "SIGTERM": -15,
-    "SIGSEGV": -11,
-    "SIGABRT": -6,
-    "SIGBUS": -7,
-    "SIGHUP": -1,
-    "SIGINT": -2,
-}
+_SIGNALS = {"SIGKILL": -9, "SIGTERM": -15, "SIGSEGV": -11, "SIGABRT": -6, "SIGBUS": -7, "SIGHUP": -1, "SIGINT": -2}
 
 
 _SHELL = LazyRegex(
@@ -115,9 +105,7 @@ def _parse_mpi_exit(line: LogLine, words: str) -> ProcessExit | None:
     if found := _MPI_NAME.search(words):
         return ProcessExit(line.number, line.source, 1, int(found[1]), line.host, first=True)
     if "PID" in words and (found := _MPI_SIGNAL.search(words)):
-        return ProcessExit(
-            line.number, line.source, -int(found[4]), int(found[1]), found[3], int(found[2]), True
-        )
+        return ProcessExit(line.number, line.source, -int(found[4]), int(found[1]), found[3], int(found[2]), True)
     if "PID" in words and (found := _MPI_RANK.search(words)):
         return ProcessExit(line.number, line.source, 1, int(found[1]), found[3], int(found[2]), True)
     return None
@@ -137,10 +125,7 @@ def _parse_exit_line(line: LogLine, words: str) -> Iterator[ProcessExit]:
             yield ProcessExit(line.number, line.source, _slurm_exit_code(task[3]), rank, task[1])
     elif returned := _RETURNED.search(words):
         yield ProcessExit(
-            line.number,
-            line.source,
-            int(returned[2] or returned[3]),
-            pid=int(returned[1]) if returned[1] else None,
+            line.number, line.source, int(returned[2] or returned[3]), pid=int(returned[1]) if returned[1] else None
         )
     elif _USAGE.match(words):
         yield ProcessExit(line.number, line.source, 2, line.rank, line.host)
@@ -193,12 +178,6 @@ class _FailureTable:
             pid = _PID.search(value)
             self.found.append(
                 ProcessExit(
-                    line.number,
-                    line.source,
-                    code,
-                    self.rank,
-                    self.host,
-                    int(pid[1]) if pid else None,
-                    self.first,
+                    line.number, line.source, code, self.rank, self.host, int(pid[1]) if pid else None, self.first
                 )
             )

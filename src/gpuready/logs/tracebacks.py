@@ -61,9 +61,7 @@ class LoggedException(Record):
         return next((frame for frame in reversed(self.frames) if not frame.is_library), None)
 
 
-_PYTHON = LazyRegex(
-    r"/lib(?:64)?/python3?(?:\.\d{1,12})?/|/Lib/[a-z_]+\.py$|/(?:runpy|threading|subprocess)\.py$"
-)
+_PYTHON = LazyRegex(r"/lib(?:64)?/python3?(?:\.\d{1,12})?/|/Lib/[a-z_]+\.py$|/(?:runpy|threading|subprocess)\.py$")
 _FILE = LazyRegex(r'\s*File "([^"]{1,400})", line (\d{1,7})(?:, in ([^\n]{1,200}))?')
 _CELL = LazyRegex(r"\s*(?:File |Cell )([^\s,]{1,300}?)(?::| line )(\d{1,7}), in ([^\n(]{1,120})")
 _TYPE = LazyRegex(
@@ -122,9 +120,7 @@ class TracebackReader:
             self.open.type = match[1]
         elif self.open is not None:
             self._continue_traceback(line)
-        elif (match := _TYPE.match(text)) and (
-            not text.startswith((" ", "\t")) or ": " in text[: match.end()]
-        ):
+        elif (match := _TYPE.match(text)) and (not text.startswith((" ", "\t")) or ": " in text[: match.end()]):
             self._begin_bare_exception(line, match)
 
     def _begin_traceback(self, line: LogLine) -> None:
@@ -182,10 +178,7 @@ class TracebackReader:
             return block.message[-1] != ""
         strong = _TYPE.match(line.text)
         return not (
-            strong
-            and not line.text.startswith((" ", "\t", "nccl"))
-            and len(block.message[0]) > 0
-            and ": " in line.text
+            strong and not line.text.startswith((" ", "\t", "nccl")) and len(block.message[0]) > 0 and ": " in line.text
         )
 
     @staticmethod
@@ -234,6 +227,4 @@ def _sort_exceptions(failures: list[LoggedException]) -> list[LoggedException]:
     order = sorted(range(len(failures)), key=lambda i: (failures[i].source, failures[i].number))
     place = {old: new for new, old in enumerate(order)}
     moved = [failures[i] for i in order]
-    return [
-        failure if failure.after is None else failure.replace(after=place[failure.after]) for failure in moved
-    ]
+    return [failure if failure.after is None else failure.replace(after=place[failure.after]) for failure in moved]

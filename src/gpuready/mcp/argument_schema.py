@@ -48,12 +48,7 @@ def boolean_schema(description: str) -> Schema:
 
 def object_schema(properties: Mapping[str, Schema], *required: str) -> Schema:
     """The schema of a tool's arguments; others are not allowed."""
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
 
 
 def validate_arguments(schema: Schema, value: Any, name: str) -> Any:
@@ -64,9 +59,7 @@ def validate_arguments(schema: Schema, value: Any, name: str) -> Any:
         choices = ", ".join(repr(one) for one in schema["enum"])
         raise Refused(f"{name} must be one of {choices}, not {_format_value(value)}")
     kind = schema.get("type")
-    if kind and (
-        not isinstance(value, _PYTHON_TYPES[kind]) or (kind != "boolean" and isinstance(value, bool))
-    ):
+    if kind and (not isinstance(value, _PYTHON_TYPES[kind]) or (kind != "boolean" and isinstance(value, bool))):
         raise Refused(f"{name} must be {_TYPE_DESCRIPTIONS[kind]}, not {_format_value(value)}")
     _check_bounds(schema, value, name)
     if kind == "object":

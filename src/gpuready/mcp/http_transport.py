@@ -86,11 +86,7 @@ class _AnnouncingServer(uvicorn.Server):  # type: ignore[misc]
 
 
 def serve_over_http(
-    allowed_paths: AllowedPaths,
-    port: int,
-    token: str,
-    announce: Callable[[str], None],
-    allow_changes: bool = False,
+    allowed_paths: AllowedPaths, port: int, token: str, announce: Callable[[str], None], allow_changes: bool = False
 ) -> None:
     """Serve on loopback until a signal arrives."""
     safety = TransportSecuritySettings(

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from gpuready.workflow.allowed_paths import AllowedPaths
 
 PLAN_TOOL, APPLY_TOOL = "install_plan", "install_apply"
-_PLAN_ID_HELP = (
-    "The id that install_plan returned: good once, on this host, for exactly what that plan showed."
-)
+_PLAN_ID_HELP = "The id that install_plan returned: good once, on this host, for exactly what that plan showed."
 
 
 class InstallTools:
@@ -42,9 +40,7 @@ class InstallTools:
                         "environment": argument_schema.string_schema(
                             "The folder of the environment, inside the allowed folders."
                         ),
-                        "lock": argument_schema.string_schema(
-                            "Install what this lock says, in place of a new choice."
-                        ),
+                        "lock": argument_schema.string_schema("Install what this lock says, in place of a new choice."),
                         "wants": _WANTS_SCHEMA,
                         "find_links": argument_schema.string_list_schema(
                             "Folders of wheels to take packages from as well.", 8
@@ -106,9 +102,7 @@ class InstallTools:
     def apply_install(self, allowed_paths: AllowedPaths, arguments: Mapping[str, Any]) -> list[str]:
         from gpuready.render import json_results
 
-        return [
-            json_results.render_install_json(self.ledger.redeem_plan_id(arguments["plan_id"]).run_install())
-        ]
+        return [json_results.render_install_json(self.ledger.redeem_plan_id(arguments["plan_id"]).run_install())]
 
 
 def format_consent_question(dry_run: InstallResult) -> str:
@@ -117,6 +111,4 @@ def format_consent_question(dry_run: InstallResult) -> str:
     plan = dry_run.plan
     target = f"{plan.framework} {plan.version}".strip() if plan else "the lock"
     count = len(plan.lock) if plan else 0
-    return escape_unprintable(
-        f"Install {target or 'the lock'} ({count} packages) into {dry_run.environment}?"
-    )
+    return escape_unprintable(f"Install {target or 'the lock'} ({count} packages) into {dry_run.environment}?")

@@ -63,18 +63,14 @@ class ToolServer:
                 question = await self._ask_consent(context, params, tool, arguments)
                 if question is not None:
                     return question
-            limit = (
-                self.heavy_limiter if tool.name in ("prove", install_tools.APPLY_TOOL) else self.light_limiter
-            )
+            limit = self.heavy_limiter if tool.name in ("prove", install_tools.APPLY_TOOL) else self.light_limiter
             return _make_call_result(
                 await to_thread.run_sync(tools.call_tool, tool, self.allowed_paths, arguments, limiter=limit)
             )
         except Refused as refusal:
             return _make_call_result([str(refusal)], is_error=True)
         except Exception as error:  # a bug of ours must not stop the server
-            return _make_call_result(
-                [f"gpuready failed: {type(error).__name__}: {str(error)[:300]}"], is_error=True
-            )
+            return _make_call_result([f"gpuready failed: {type(error).__name__}: {str(error)[:300]}"], is_error=True)
 
     async def _ask_consent(
         self, context: Any, params: types.CallToolRequestParams, tool: Tool, arguments: dict[str, Any]
@@ -96,9 +92,7 @@ class ToolServer:
             if reply is None:
                 return types.InputRequiredResult(input_requests={"agreed": types.ElicitRequest(params=form)})
         else:
-            reply = await context.session.elicit_form(
-                question, _CONSENT_SCHEMA, related_request_id=context.request_id
-            )
+            reply = await context.session.elicit_form(question, _CONSENT_SCHEMA, related_request_id=context.request_id)
         if getattr(reply, "action", "") != "accept" or (reply.content or {}).get("install") is not True:
             raise Refused(_NOT_AGREED)
         return None

@@ -38,7 +38,9 @@ class Tool(Record):
 
 # -- argument schemas ---------------------------------------------------------------------------------------
 
-_FRAMEWORK_HELP = "NAME, NAME==VERSION or NAME==VERSION:VARIANT, such as vllm, transformers==4.57 or roll==0.3.0:torch291-vllm"
+_FRAMEWORK_HELP = (
+    "NAME, NAME==VERSION or NAME==VERSION:VARIANT, such as vllm, transformers==4.57 or roll==0.3.0:torch291-vllm"
+)
 _ON_HELP = (
     "The machine to judge: a GPU by name, with a count (h100, h100x8, rtx4090, a100-40gb), or the path of a recording "
     "(FILE.json made by `gpuready probe -o FILE.json`). Leave it out for the machine that this server runs on."
@@ -58,9 +60,7 @@ _WANTS_SCHEMA = argument_schema.string_list_schema(
 _CONTRACT_SCHEMA = argument_schema.string_schema(
     "The path of a contract in a TOML file, to judge by in place of a known one."
 )
-_CONFIG_SCHEMA = argument_schema.string_schema(
-    "The path of the job's own configuration (YAML or JSON of a trainer)."
-)
+_CONFIG_SCHEMA = argument_schema.string_schema("The path of the job's own configuration (YAML or JSON of a trainer).")
 _WHAT_IF_FIELDS = {
     "driver": "NVIDIA driver, such as 550.54",
     "toolkit": "CUDA toolkit, such as 12.4",
@@ -113,9 +113,7 @@ def _copy_arguments(arguments: Mapping[str, Any], *names: str) -> dict[str, Any]
 
 
 def _run_check_tool(allowed_paths: AllowedPaths, arguments: Mapping[str, Any]) -> Result:
-    model: dict[str, Any] = (
-        {"model": allowed_paths.check_model(arguments["model"])} if "model" in arguments else {}
-    )
+    model: dict[str, Any] = {"model": allowed_paths.check_model(arguments["model"])} if "model" in arguments else {}
     return commands.check(
         *arguments.get("frameworks", ()),
         **_machine_arguments(allowed_paths, arguments),
@@ -136,9 +134,7 @@ def _run_plan_tool(allowed_paths: AllowedPaths, arguments: Mapping[str, Any]) ->
 
 
 def _run_fit_tool(allowed_paths: AllowedPaths, arguments: Mapping[str, Any]) -> Result:
-    on: dict[str, Any] = (
-        {"on": allowed_paths.check_machine_name(arguments["on"])} if "on" in arguments else {}
-    )
+    on: dict[str, Any] = {"on": allowed_paths.check_machine_name(arguments["on"])} if "on" in arguments else {}
     return commands.fit(
         *(allowed_paths.check_model(word) for word in arguments["model"]),
         **on,
@@ -156,9 +152,7 @@ def _run_diagnose_tool(allowed_paths: AllowedPaths, arguments: Mapping[str, Any]
 
 def _run_prove_tool(allowed_paths: AllowedPaths, arguments: Mapping[str, Any]) -> Result:
     return commands.prove(
-        *arguments.get("words", ()),
-        python=allowed_paths.python,
-        **_copy_arguments(arguments, "wants", "deadline"),
+        *arguments.get("words", ()), python=allowed_paths.python, **_copy_arguments(arguments, "wants", "deadline")
     )
 
 
@@ -273,9 +267,7 @@ READ_ONLY_TOOLS = (
                 "framework": argument_schema.string_schema(
                     "The framework that wrote it, where the log does not say.", 60
                 ),
-                "on": argument_schema.string_schema(
-                    "The recording (FILE.json) of the machine that it ran on."
-                ),
+                "on": argument_schema.string_schema("The recording (FILE.json) of the machine that it ran on."),
                 "config": _CONFIG_SCHEMA,
             }
         ),
@@ -322,12 +314,7 @@ READ_ONLY_TOOLS = (
                     "The process that they are for, where a framework has several.", 60
                 )
             }
-            | {
-                "shell": {
-                    "enum": ["bash", "fish", "docker", "slurm", "systemd"],
-                    "description": "For a screen.",
-                }
-            },
+            | {"shell": {"enum": ["bash", "fish", "docker", "slurm", "systemd"], "description": "For a screen."}},
             "framework",
         ),
         _run_env_tool,
@@ -347,9 +334,7 @@ READ_ONLY_TOOLS = (
         "tool that tells the rest.",
         argument_schema.object_schema(
             {
-                "query": argument_schema.string_schema(
-                    "A few words, or an error message.", search.MAX_QUERY_LENGTH
-                ),
+                "query": argument_schema.string_schema("A few words, or an error message.", search.MAX_QUERY_LENGTH),
                 "kinds": {"type": "array", "items": {"enum": list(search.ENTRY_KINDS)}, "maxItems": 4},
                 "most": {"type": "integer", "minimum": 1, "maximum": search.MAX_RESULTS, "default": 10},
             },

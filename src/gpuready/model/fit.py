@@ -101,9 +101,7 @@ class FitResult(Record):
         return _worst_verdict([place.verdict for place in self._used_gpus()])
 
     def _used_gpus(self) -> list[GpuCandidate]:
-        ranked = (
-            sorted((index, place) for place in self.places for index in place.indexes) if self.places else []
-        )
+        ranked = sorted((index, place) for place in self.places for index in place.indexes) if self.places else []
         return [place for _, place in ranked[: int(self.job.get("world", 1))]]
 
     @property

@@ -104,9 +104,7 @@ def parse_bench_result(data: Mapping[str, Any]) -> BenchResult:
     """Parse the JSON of ``gpuready bench``."""
     rows = _parse_record_list(BenchMeasure, data, "measures")
     bare = {**data, "report": None, "measures": []}
-    return parse_record(BenchResult, bare).replace(
-        report=parse_check_report(data.get("report")), measures=rows
-    )
+    return parse_record(BenchResult, bare).replace(report=parse_check_report(data.get("report")), measures=rows)
 
 
 def _get_object_field(document: Mapping[str, Any], name: str) -> dict[str, Any] | None:
@@ -123,14 +121,10 @@ def _get_list_field(document: Mapping[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _parse_optional_record(
-    record_type: type[AnyRecord], document: Mapping[str, Any], name: str
-) -> AnyRecord | None:
+def _parse_optional_record(record_type: type[AnyRecord], document: Mapping[str, Any], name: str) -> AnyRecord | None:
     value = _get_object_field(document, name)
     return parse_record(record_type, value) if value else None
 
 
-def _parse_record_list(
-    record_type: type[AnyRecord], document: Mapping[str, Any], name: str
-) -> tuple[AnyRecord, ...]:
+def _parse_record_list(record_type: type[AnyRecord], document: Mapping[str, Any], name: str) -> tuple[AnyRecord, ...]:
     return tuple(parse_record(record_type, item) for item in _get_list_field(document, name))

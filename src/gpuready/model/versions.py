@@ -81,9 +81,7 @@ def split_clause(clause: str) -> tuple[str, str]:
     for operator in _OPERATORS:
         if clause.startswith(operator):
             return operator, clause[len(operator) :].strip()
-    raise ValueError(
-        f"{clause!r} is not a version specifier: it must begin with one of {' '.join(_OPERATORS)}"
-    )
+    raise ValueError(f"{clause!r} is not a version specifier: it must begin with one of {' '.join(_OPERATORS)}")
 
 
 def _compare_release(release: tuple[int, ...], operator: str, wanted: tuple[int, ...]) -> bool:

@@ -34,9 +34,7 @@ def find_alternatives(
         *_try_alternatives(choose, _single_changes(facts, list(contracts_requested), list(others), request))
     ]
     if not alternatives:
-        alternatives = [
-            *_try_alternatives(choose, _paired_changes(facts, list(contracts_requested), request))
-        ]
+        alternatives = [*_try_alternatives(choose, _paired_changes(facts, list(contracts_requested), request))]
     return tuple(alternatives)
 
 
@@ -102,11 +100,7 @@ def _driver_changes(facts: Facts) -> Iterator[tuple[str, Facts, tuple[str, dict[
     if here is None or not facts.value_if_known("gpu.count"):
         return
     floors = [cuda.minimum_driver(release)[0] for release in cuda.list_cuda_releases()]
-    known = [
-        *cuda.list_release_drivers(),
-        *(f for f in floors if f),
-        *(str(b) for b in _driver_branches(facts)),
-    ]
+    known = [*cuda.list_release_drivers(), *(f for f in floors if f), *(str(b) for b in _driver_branches(facts))]
     every = sorted(dict.fromkeys(known), key=versions.parse_release)
     newer = [d for d in every if versions.compare_versions(d, str(here)) > 0]
     older = [d for d in reversed(every) if versions.compare_versions(d, str(here)) < 0]
@@ -128,16 +122,10 @@ def _gpu_changes(facts: Facts) -> Iterator[tuple[str, Facts, tuple[str, dict[str
     here = [str(c) for c in facts.value_if_known("gpu.capability") or ()]
     away = versions.major_minor(here[0]) if here else (9, 0)
     seen: set[str] = set()
-    rows = sorted(
-        load_catalog("gpus")["gpu"], key=lambda row: _capability_distance(row["compute_capability"], away)
-    )
+    rows = sorted(load_catalog("gpus")["gpu"], key=lambda row: _capability_distance(row["compute_capability"], away))
     for row in rows:
         capability = row["compute_capability"]
-        if (
-            capability in seen
-            or capability in here
-            or row.get("host", "x86_64") != facts.value_if_known("os.arch")
-        ):
+        if capability in seen or capability in here or row.get("host", "x86_64") != facts.value_if_known("os.arch"):
             continue
         seen.add(capability)
         yield (
@@ -160,9 +148,7 @@ def _facts_with_gpu(facts: Facts, row: dict[str, object]) -> Facts:
         "gpu.memory": int(float(str(row["vram_gib"])) * 2**30),
         "gpu.vendor": "nvidia",
     }
-    facts_of_gpu = [
-        Fact(key, (value,) * count, f"catalogue: {row['name']}", "stated") for key, value in each.items()
-    ]
+    facts_of_gpu = [Fact(key, (value,) * count, f"catalogue: {row['name']}", "stated") for key, value in each.items()]
     facts_of_gpu += [
         Fact("gpu.count", count, "--on", "stated"),
         Fact("gpu.visible", tuple(range(count)), "--on", "stated"),
@@ -205,20 +191,8 @@ def plan_command(contract: Contract, request: PlanRequest) -> tuple[str, ...]:
     """Return the command line that makes this plan."""
     variant = f":{contract.variant}" if contract.variant else ""
     framework_word = (
-        f"{contract.framework}=={contract.version}{variant}"
-        if request.version
-        else contract.framework + variant
+        f"{contract.framework}=={contract.version}{variant}" if request.version else contract.framework + variant
     )
-    flags = {
-        "on": request.on,
-        "wants": request.wants,
-        "contract": request.contract,
-        "python": request.patient,
-    }
-    words = [
-        word
-        for name, value in (flags | dict(request.what_if)).items()
-        if value
-        for word in (f"--{name}", value)
-    ]
+    flags = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.patient}
+    words = [word for name, value in (flags | dict(request.what_if)).items() if value for word in (f"--{name}", value)]
     return ("gpuready", "plan", framework_word, *words)

@@ -22,9 +22,7 @@ def unstated_fact_options(facts: Facts, contract: Contract) -> Callable[[str], I
         if key.startswith("torch.") or key in ("package.torch", "nccl.version", "cudnn.version"):
             yield from (facts.with_facts(*build) for build in _allowed_torch_builds(facts, contract))
         elif key == "driver.version":
-            yield from (
-                facts.with_facts(Fact(key, d, "catalogue", "stated")) for d in cuda.list_release_drivers()
-            )
+            yield from (facts.with_facts(Fact(key, d, "catalogue", "stated")) for d in cuda.list_release_drivers())
         elif key == "python.version":
             yield from (facts.with_facts(Fact(key, p, "catalogue", "stated")) for p in PYTHONS)
 
@@ -46,9 +44,7 @@ def _allowed_torch_builds(facts: Facts, contract: Contract) -> Iterator[list[Fac
 def _need_allows_build(need: Requirement, facts: Facts) -> bool:
     """Whether a need on torch allows this build; True if it cannot be decided."""
     try:
-        return not when.condition_applies(need.when, facts) or want.value_meets_want(
-            need.want, facts.value(need.key)
-        )
+        return not when.condition_applies(need.when, facts) or want.value_meets_want(need.want, facts.value(need.key))
     except UnknownFactError:
         return True
 
@@ -79,11 +75,7 @@ def list_selectable_builds(machine: str, cpu: bool) -> list[torch.TorchBuild]:
     """List every build that could be chosen on a kind of machine, newest release first."""
     found: list[torch.TorchBuild] = []
     for version in reversed(torch.list_torch_releases()):
-        found += (
-            [_make_cpu_build(version, machine)]
-            if cpu
-            else reversed(torch.list_torch_builds(version, machine))
-        )
+        found += [_make_cpu_build(version, machine)] if cpu else reversed(torch.list_torch_builds(version, machine))
     return found
 
 

@@ -75,9 +75,7 @@ def _set_package(facts: Facts, name: str, version: str | None) -> list[Fact]:
     for key in ("python.half_installed", "python.duplicates"):
         rows = facts.value_if_known(key)
         if rows:
-            changed.append(
-                _planned_fact(key, tuple(row for row in rows if not _row_names_package(row, name)))
-            )
+            changed.append(_planned_fact(key, tuple(row for row in rows if not _row_names_package(row, name))))
     return changed
 
 
@@ -155,9 +153,7 @@ def _set_fact(facts: Facts, key: str, value: Any) -> list[Fact]:
     if key == "driver.version":
         changed += [_planned_fact("driver.library", value)] if facts.value_if_known("driver.library") else []
         changed += (
-            [_planned_fact("driver.cuda", toolkits.newest_cuda_for_driver(value))]
-            if "driver.cuda" in facts
-            else []
+            [_planned_fact("driver.cuda", toolkits.newest_cuda_for_driver(value))] if "driver.cuda" in facts else []
         )
     return changed
 

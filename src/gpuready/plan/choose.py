@@ -13,13 +13,7 @@ from gpuready.model.plan import Plan, RejectedChoice
 from gpuready.plan import conflict, reasons, steps, torch_packages
 from gpuready.plan.candidates import PYTHONS, list_selectable_builds
 from gpuready.plan.limits import list_limits
-from gpuready.plan.platform import (
-    PlanPlatform,
-    PlanRequest,
-    machine_facts_only,
-    visible_gpu_values,
-    wants_cpu_only,
-)
+from gpuready.plan.platform import PlanPlatform, PlanRequest, machine_facts_only, visible_gpu_values, wants_cpu_only
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,9 +74,7 @@ class SearchSpace:
 
     def first_failed_limit(self, index: int, pythons: Sequence[str]) -> Limit | None:
         """Return the first limit that rules out a build with every Python; None if one is open."""
-        least = min(
-            (self.masks[index, p] for p in pythons), key=lambda m: (m != 0, (m & -m).bit_length() * -1)
-        )
+        least = min((self.masks[index, p] for p in pythons), key=lambda m: (m != 0, (m & -m).bit_length() * -1))
         return None if not least else self.limits[(least & -least).bit_length() - 1]
 
     def smallest_conflict(self) -> PlanConflict:
@@ -113,9 +105,7 @@ def choose_plan(facts: Facts, contracts: Sequence[Contract], request: PlanReques
         conflict_found = space.smallest_conflict()
         rejected.append(
             RejectedChoice(
-                contract.name,
-                conflict_found.says,
-                conflict_found.needs[0].cite if conflict_found.needs else "",
+                contract.name, conflict_found.says, conflict_found.needs[0].cite if conflict_found.needs else ""
             )
         )
     return _make_impossible_plan(failed, rejected)
@@ -139,12 +129,7 @@ def _make_impossible_plan(failed: Sequence[SearchSpace], rejected: Sequence[Reje
 
 def plan_options(request: PlanRequest) -> dict[str, Any]:
     """Return the command-line flags that a plan was made with."""
-    options_given = {
-        "on": request.on,
-        "wants": request.wants,
-        "contract": request.contract,
-        "python": request.patient,
-    }
+    options_given = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.patient}
     options_given |= {"version": request.version}
     return {name: value for name, value in options_given.items() if value} | dict(request.what_if)
 
@@ -214,21 +199,12 @@ def _oldest_cuda_last(cuda: str) -> tuple[int, int]:
 
 def _rank_python(space: SearchSpace, build: TorchBuild, python: str) -> tuple[bool, bool, bool, int]:
     """Prefer the installed Python, then one the contract advises, then the newest settled one."""
-    here = bool(space.request.prefer) and versions.major_minor(space.request.prefer) == versions.major_minor(
-        python
-    )
+    here = bool(space.request.prefer) and versions.major_minor(space.request.prefer) == versions.major_minor(python)
     advice = [
-        n.want
-        for n in space.contract.requirements_for("python.version")
-        if n.level == "recommended" and not n.when
+        n.want for n in space.contract.requirements_for("python.version") if n.level == "recommended" and not n.when
     ]
     advised = all(torch_packages.meets_want(want, python) for want in advice)
-    return (
-        not here,
-        not advised,
-        not is_python_settled(space, build, python),
-        -versions.major_minor(python)[1],
-    )
+    return (not here, not advised, not is_python_settled(space, build, python), -versions.major_minor(python)[1])
 
 
 def is_python_settled(space: SearchSpace, build: TorchBuild, python: str) -> bool:
@@ -244,9 +220,7 @@ def kernels_for_choice(space: SearchSpace, build: TorchBuild, python: str) -> tu
     key = build.variant, build.version, python
     if key not in space.kernels:
         wanted = torch_packages.wanted_kernels(space.platform, space.contract)
-        space.kernels[key] = (
-            _plan_kernels_here(space, build, python, wanted) if not space.platform.cpu else ()
-        )
+        space.kernels[key] = _plan_kernels_here(space, build, python, wanted) if not space.platform.cpu else ()
     return space.kernels[key]
 
 

@@ -36,9 +36,7 @@ def _minimal_masks(masks: set[int]) -> list[int]:
     return kept
 
 
-def _find_hitting_set(
-    left: list[int], taken: tuple[int, ...], size: int, count: int
-) -> tuple[int, ...] | None:
+def _find_hitting_set(left: list[int], taken: tuple[int, ...], size: int, count: int) -> tuple[int, ...] | None:
     """Return at most ``size`` more limits that hit every remaining mask; branches on the narrowest mask."""
     if not left:
         return tuple(sorted(taken))
@@ -46,9 +44,7 @@ def _find_hitting_set(
         return None
     narrow = left[0]
     for number in (n for n in range(count) if narrow >> n & 1):
-        hitting_set = _find_hitting_set(
-            [m for m in left if not m >> number & 1], (*taken, number), size - 1, count
-        )
+        hitting_set = _find_hitting_set([m for m in left if not m >> number & 1], (*taken, number), size - 1, count)
         if hitting_set is not None:
             return hitting_set
     return None
@@ -60,6 +56,4 @@ def describe_conflict(limits: Sequence[Limit]) -> PlanConflict:
     needs = tuple(dict.fromkeys(need for limit in limits for need in limit.needs))
     if len(limits) == 1:
         return PlanConflict(limits[0].says, facts, needs)
-    return PlanConflict(
-        "these cannot hold together: " + "; ".join(limit.says for limit in limits), facts, needs
-    )
+    return PlanConflict("these cannot hold together: " + "; ".join(limit.says for limit in limits), facts, needs)

@@ -43,9 +43,7 @@ def plan_fix(report: Report, judge: JudgeFunction) -> FixResult:
         if finding.severity == "warning":
             best = search.fix_warning_too(best, finding)
     best = tuple(sorted(best, key=_execution_order))
-    return FixResult(
-        _make_fix_plan(report, search, best), search.facts_after(best), best, search.report_after(best)
-    )
+    return FixResult(_make_fix_plan(report, search, best), search.facts_after(best), best, search.report_after(best))
 
 
 class _FixSearch:
@@ -70,27 +68,16 @@ class _FixSearch:
         """Return the remaining errors (and one warning to clear), without those assumed cleared."""
         change_list = list(changes)
         trusted = {code for change in change_list for code in change.trusts}
-        findings = [
-            f
-            for f in self.report_after(change_list).findings
-            if f.severity == "error" or f.code == extra_code
-        ]
-        return [
-            f
-            for f in findings
-            if f.code not in trusted and not ("*packages" in trusted and _is_about_packages(f))
-        ]
+        findings = [f for f in self.report_after(change_list).findings if f.severity == "error" or f.code == extra_code]
+        return [f for f in findings if f.code not in trusted and not ("*packages" in trusted and _is_about_packages(f))]
 
     def hides_errors(self, changes: Iterable[FixChange]) -> bool:
         """Whether a rule that could be decided before no longer can."""
         return any(
-            u.severity == "error" and u.code not in self.undecided_before
-            for u in self.report_after(changes).undecided
+            u.severity == "error" and u.code not in self.undecided_before for u in self.report_after(changes).undecided
         )
 
-    def cheapest_fix(
-        self, start: tuple[FixChange, ...], extra_code: str = ""
-    ) -> tuple[FixChange, ...] | None:
+    def cheapest_fix(self, start: tuple[FixChange, ...], extra_code: str = "") -> tuple[FixChange, ...] | None:
         """Return the cheapest additional changes that leave no clearable finding open.
 
         None: every path leaves something open. Findings that no change clears at the start are ignored.
@@ -126,9 +113,7 @@ class _FixSearch:
     ) -> list[frozenset[FixChange]]:
         """Return sets with one more change, which clears the first open finding that any change clears."""
         facts, contract = self.facts_after(current), self.initial_report.contract
-        candidates = {
-            change: None for finding in left for change in list_fix_changes(finding, facts, contract)
-        }
+        candidates = {change: None for finding in left for change in list_fix_changes(finding, facts, contract)}
         for finding in left:
             change_sets = [
                 extended
@@ -143,9 +128,7 @@ class _FixSearch:
         self, current: frozenset[FixChange], change: FixChange, finding: Finding, extra_code: str
     ) -> frozenset[FixChange] | None:
         """Return the set with a change if it clears the finding, or if the finding's own change altered it."""
-        extended = frozenset(c for c in current if not c.touched_subjects & change.touched_subjects) | {
-            change
-        }
+        extended = frozenset(c for c in current if not c.touched_subjects & change.touched_subjects) | {change}
         if extended == current:
             return None
         after = next((f for f in self.open_errors(extended, extra_code) if f.code == finding.code), None)
@@ -196,9 +179,7 @@ class _FixSearch:
         """Return the changes that leave the fewest errors, at the lowest cost."""
         sets = [s for s in self.judged if not self.hides_errors(s)]
         return tuple(
-            min(
-                sets, key=lambda s: (len(self.open_errors(s)), _total_cost(s), sorted(c.step.does for c in s))
-            )
+            min(sets, key=lambda s: (len(self.open_errors(s)), _total_cost(s), sorted(c.step.does for c in s)))
         )
 
 
@@ -212,9 +193,7 @@ def _total_cost(changes: Iterable[FixChange]) -> int:
 
 def _is_about_packages(finding: Finding) -> bool:
     """Whether a finding is only about the environment's packages, and so ends with the environment."""
-    return bool(finding.found) and all(
-        fact.key.startswith(changing.ENVIRONMENT_FACTS) for fact in finding.found
-    )
+    return bool(finding.found) and all(fact.key.startswith(changing.ENVIRONMENT_FACTS) for fact in finding.found)
 
 
 def _execution_order(change: FixChange) -> tuple[int, int, str]:
@@ -276,9 +255,7 @@ def _join_installs(first: FixStep, second: FixStep) -> FixStep | None:
     if a[:3] != ("uv", "pip", "install") or b[:3] != a[:3] or {"--reinstall", "--no-deps"} & {*a, *b}:
         return None
     flags = dict(_option_pairs(a)) | dict(_option_pairs(b))
-    if any(
-        dict(_option_pairs(run)).get(name, value) != value for run in (a, b) for name, value in flags.items()
-    ):
+    if any(dict(_option_pairs(run)).get(name, value) != value for run in (a, b) for name, value in flags.items()):
         return None
     words = list(dict.fromkeys([*_positional_words(a), *_positional_words(b)]))
     names = [word.partition("=")[0].partition("<")[0].partition(">")[0] for word in words]

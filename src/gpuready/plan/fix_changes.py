@@ -29,16 +29,7 @@ OTHER_MACHINE_STEPS = (
 )  # fmt: skip
 """Beginnings of steps that lead to another machine, framework or environment: they fix nothing here."""
 
-OPTIONS_WITH_VALUE = (
-    "--python",
-    "--torch-backend",
-    "--index-url",
-    "--extra-index-url",
-    "--index",
-    "-r",
-    "-f",
-    "-e",
-)
+OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--index-url", "--extra-index-url", "--index", "-r", "-f", "-e")
 HARDWARE_FACTS = ("gpu.capability", "gpu.name", "gpu.memory", "gpu.count", "gpu.pci_count", "gpu.vendor", "os.arch",
             "memory.total", "platform.name")  # fmt: skip
 FIXED_FACTS = (*HARDWARE_FACTS, "os.", "python.version", "job.", "package.", "torch.")
@@ -92,15 +83,11 @@ def _read_step(step: FixStep, finding: Finding, facts: Facts, contract: Contract
         yield from _variable_changes(step, finding)
 
 
-def _read_framework_install(
-    step: FixStep, finding: Finding, facts: Facts, contract: Contract
-) -> Iterator[FixChange]:
+def _read_framework_install(step: FixStep, finding: Finding, facts: Facts, contract: Contract) -> Iterator[FixChange]:
     """Install as the framework documents it: its requirements file, or its checkout."""
     path = facts.value_if_known("python.path")
     where = ("--python", str(path)) if path else ()
-    mine = step.replace(
-        run=("uv", "pip", "install", *where, *step.run[2:]), note=step.note or "in its checkout"
-    )
+    mine = step.replace(run=("uv", "pip", "install", *where, *step.run[2:]), note=step.note or "in its checkout")
     if "-r" in step.run:
         named = {"torch"} - required_package_names(contract, facts)
         acts = [*_dependency_actions(facts, contract, named), *_pinned_torch_action(facts, contract)]
@@ -118,11 +105,7 @@ def _pinned_torch_action(facts: Facts, contract: Contract) -> list[tuple[Any, ..
         else None
     )
     installed = str(facts.value_if_known("package.torch") or "").partition("+")[0]
-    return (
-        _torch_build_action(version, None, facts)
-        if version and version.partition("+")[0] != installed
-        else []
-    )
+    return _torch_build_action(version, None, facts) if version and version.partition("+")[0] != installed else []
 
 
 def _positional_arguments(words: Iterable[str]) -> list[str]:
@@ -134,9 +117,7 @@ def _positional_arguments(words: Iterable[str]) -> list[str]:
     return left
 
 
-def _read_uv_install(
-    step: FixStep, finding: Finding, facts: Facts, contract: Contract
-) -> Iterator[FixChange]:
+def _read_uv_install(step: FixStep, finding: Finding, facts: Facts, contract: Contract) -> Iterator[FixChange]:
     """Yield what ``uv pip install`` would change: packages, the torch build, and the framework's dependencies."""
     run = step.run
     backend = run[run.index("--torch-backend") + 1] if "--torch-backend" in run else None
@@ -157,8 +138,7 @@ def _read_uv_install(
         acts += _dependency_actions(facts, contract, named)
     rewritten = [new for word in run for new in words.get(word, [word])]
     cost = sum(
-        changing.TORCH_COST if name == "torch" else changing.PACKAGE_COST
-        for name in map(_requirement_name, words)
+        changing.TORCH_COST if name == "torch" else changing.PACKAGE_COST for name in map(_requirement_name, words)
     )
     yield FixChange(step.replace(run=tuple(dict.fromkeys(rewritten))), cost, tuple(acts), finding.code)
 
@@ -208,8 +188,7 @@ def _torch_with_companions(
         if facts.value_if_known(f"package.{name}") and versions.parse_plain_release(companion) is not None:
             actions.append(("package", name, companion))
             words.append(
-                f"{name}=={companion}"
-                + (f"+{variant}" if _is_build_published(name, companion, variant) else "")
+                f"{name}=={companion}" + (f"+{variant}" if _is_build_published(name, companion, variant) else "")
             )
     return actions, words
 
@@ -234,9 +213,7 @@ def _dependency_actions(facts: Facts, contract: Contract, named: set[str]) -> li
     for name in sorted(required_package_names(contract, facts) - {"torch"}):
         installed = facts.value_if_known(f"package.{name}")
         pins = [need.want for need in required_needs(contract, facts, f"package.{name}")]
-        fits = installed is not None and all(
-            versions.satisfies_specifier(str(installed), pin) for pin in pins
-        )
+        fits = installed is not None and all(versions.satisfies_specifier(str(installed), pin) for pin in pins)
         version = None if fits or name in named else newest_allowed_version(name, "", facts, contract)
         brought += [("package", name, version)] if version else []
     return brought
@@ -251,9 +228,7 @@ def _new_environment_change(python: str, finding: Finding, facts: Facts, contrac
         "ask",
         note="the present one stays; the new one has a plan of its own",
     )
-    return FixChange(
-        step, changing.ENVIRONMENT_COST, (("python", python, None),), finding.code, ("*packages",)
-    )
+    return FixChange(step, changing.ENVIRONMENT_COST, (("python", python, None),), finding.code, ("*packages",))
 
 
 def _variable_changes(step: FixStep, finding: Finding) -> Iterator[FixChange]:
@@ -277,9 +252,7 @@ def _variable_changes(step: FixStep, finding: Finding) -> Iterator[FixChange]:
     unset_match = re.search(r"\bunset ((?:[A-Z][A-Z0-9_]+)(?:(?:,| and|) [A-Z][A-Z0-9_]+)*)", step.does)
     if unset_match:
         names = re.findall(r"[A-Z][A-Z0-9_]+", unset_match[1])
-        yield _shell_change(
-            f"unset {' '.join(names)}", tuple(("unset", n, None) for n in names), finding, step.does
-        )
+        yield _shell_change(f"unset {' '.join(names)}", tuple(("unset", n, None) for n in names), finding, step.does)
 
 
 def _swap_variable_change(right: str, wrong: str, finding: Finding) -> Iterator[FixChange]:
@@ -291,9 +264,7 @@ def _swap_variable_change(right: str, wrong: str, finding: Finding) -> Iterator[
 
 def _shell_change(does: str, acts: tuple[Any, ...], finding: Finding, note: str = "") -> FixChange:
     where = "in the shell that starts the job"
-    return FixChange(
-        FixStep(does, (), "safe", note=where), changing.VARIABLE_COST * len(acts), acts, finding.code
-    )
+    return FixChange(FixStep(does, (), "safe", note=where), changing.VARIABLE_COST * len(acts), acts, finding.code)
 
 
 def _unset_changes(finding: Finding, facts: Facts) -> Iterator[FixChange]:
@@ -345,15 +316,7 @@ def _add_driver_command(step: FixStep, finding: Finding, facts: Facts) -> FixSte
     """Add the install command of this system to a driver step, if the system is known."""
     floor = next((need.want for need in finding.needs if need.key == "driver.version"), "")
     branch = floor.lstrip("<>=~! ").partition(".")[0]
-    plain = facts.value_if_known("os.name") == "ubuntu" and facts.value_if_known("os.container") in (
-        None,
-        "none",
-    )
-    if (
-        not branch.isdecimal()
-        or not floor.startswith(">")
-        or not plain
-        or not step.does.startswith("install")
-    ):
+    plain = facts.value_if_known("os.name") == "ubuntu" and facts.value_if_known("os.container") in (None, "none")
+    if not branch.isdecimal() or not floor.startswith(">") or not plain or not step.does.startswith("install"):
         return step.replace(safety="manual")
     return step.replace(safety="manual", run=("sudo", "apt-get", "install", f"nvidia-driver-{branch}"))

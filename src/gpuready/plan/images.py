@@ -75,14 +75,10 @@ def _framework_image(plan: Plan, driver: str | None) -> dict[str, Any] | None:
 def _choose_cuda_image(cuda: str, driver: str | None) -> dict[str, Any] | None:
     """Return the image of a CUDA release, else the nearest of the same major that the driver supports."""
     same = [
-        r
-        for r in catalogue.list_cuda_images()
-        if versions.major_version(r["cuda"]) == versions.major_version(cuda)
+        r for r in catalogue.list_cuda_images() if versions.major_version(r["cuda"]) == versions.major_version(cuda)
     ]
     reach = toolkits.newest_cuda_for_driver(driver) if driver else None
-    allowed = [r for r in same if reach is None or versions.compare_versions(r["cuda"], reach) <= 0] or same[
-        :1
-    ]
+    allowed = [r for r in same if reach is None or versions.compare_versions(r["cuda"], reach) <= 0] or same[:1]
     older = [r for r in allowed if versions.major_minor(r["cuda"]) <= versions.major_minor(cuda)]
     return older[-1] if older else allowed[0] if allowed else None
 

@@ -45,12 +45,7 @@ def plan_kernels(
 def _planned_torch_facts(build: TorchBuild, python: str) -> list[Fact]:
     """Return the facts of the planned torch and Python that a contract's conditions read."""
     text = f"{build.version}+{build.variant}"
-    stated = {
-        "package.torch": text,
-        "torch.version": text,
-        "torch.cuda": build.cuda,
-        "python.version": python,
-    }
+    stated = {"package.torch": text, "torch.version": text, "torch.cuda": build.cuda, "python.version": python}
     return [Fact(key, value, "plan", "stated") for key, value in stated.items()]
 
 
@@ -60,20 +55,12 @@ def _requested_packages(facts: Facts, contract: Contract, wanted: Sequence[str])
     if "job.wants" not in facts and wanted:
         facts = facts.with_facts(Fact("job.wants", tuple(wanted), "plan", "stated"))
     names = dict.fromkeys(name for word in words for name in catalogue.kernels_for_word(word))
-    own = [
-        n
-        for n in catalogue.list_kernels()
-        if (catalogue.find_kernel(n) or {}).get("own") == contract.framework
-    ]
+    own = [n for n in catalogue.list_kernels() if (catalogue.find_kernel(n) or {}).get("own") == contract.framework]
     names |= dict.fromkeys(own)
     specifiers: dict[str, list[str]] = {}
     for need in contract.needs:
         name = need.key.removeprefix("package.")
-        if (
-            name == need.key
-            or catalogue.find_kernel(name) is None
-            or not _condition_applies(need.when, facts)
-        ):
+        if name == need.key or catalogue.find_kernel(name) is None or not _condition_applies(need.when, facts):
             continue
         if need.level in ("required", "recommended"):
             names.setdefault(name)
@@ -107,9 +94,7 @@ def _plan_kernel(
     allowed = [v for v in known if all(versions.satisfies_specifier(v, spec) for spec in needs)]
     shown_version = allowed[0] if allowed else _exact_pin_version(needs)
     if unsupported:
-        return KernelPlan(
-            name, shown_version, "none", f"{unsupported}; instead: {row['instead']}", row["source"]
-        )
+        return KernelPlan(name, shown_version, "none", f"{unsupported}; instead: {row['instead']}", row["source"])
     if not known or (needs and not allowed):
         return _plan_unlisted_release(row, needs, target)
     best: KernelPlan | None = None
@@ -141,17 +126,13 @@ def _why_unsupported_here(row: KernelRow, target: WheelTarget) -> str:
 def _plan_unlisted_release(row: KernelRow, needs: list[str], target: WheelTarget) -> KernelPlan:
     """Plan a release that is not in the catalogue: no wheel name is known."""
     name, version = row["name"], _exact_pin_version(needs)
-    why = (
-        f"the catalogue has no release of {name} that is {','.join(needs)}" if needs else "it has one source"
-    )
+    why = f"the catalogue has no release of {name} that is {','.join(needs)}" if needs else "it has one source"
     if row["comes"] == "source":
         return _plan_source_build(row, {}, version, target, "no index has it" if "git" in row else why, needs)
     if row["comes"] == "jit":
         return _plan_jit_kernel(row, version, target, False, needs)
     if "toolkit_min" in row and row["comes"] == "release":
-        return _plan_source_build(
-            row, {}, version, target, f"{why}: whether a wheel is ready is not known", needs
-        )
+        return _plan_source_build(row, {}, version, target, f"{why}: whether a wheel is ready is not known", needs)
     return KernelPlan(name, version, "index", f"{why}: whether its wheel fits is not known", row["source"])
 
 
@@ -215,9 +196,7 @@ def _plan_project_wheel(row: KernelRow, version: str, target: WheelTarget) -> Ke
         f"the project has a wheel for torch {target.torch_minor}, CUDA {target.cuda_major}, Python {target.python} and this ABI",
         wheel_row["source"],
         wheel,
-        steps=(
-            FixStep(f"install {row['name']} {version} ready-made", ("uv", "pip", "install", address), "ask"),
-        ),
+        steps=(FixStep(f"install {row['name']} {version} ready-made", ("uv", "pip", "install", address), "ask"),),
     )
 
 
@@ -228,9 +207,7 @@ def _plan_index_wheel(row: KernelRow, version: str, target: WheelTarget, wanted:
     lacking = wheels.why_cuda_differs(release, target) or wheels.why_code_missing(
         wheels.list_wheel_archs(release, target), target, "the wheel of the index is there"
     )
-    if (
-        not lacking and "version" in row
-    ):  # its wheels need one torch version, but the metadata does not say so
+    if not lacking and "version" in row:  # its wheels need one torch version, but the metadata does not say so
         lacking = wheels.why_no_wheel_fits(row, wheel_row, target)
     wheel = wheels.index_wheel_name(release, target)
     impossible = wheels.why_glibc_too_old(wheel, target)
@@ -238,20 +215,14 @@ def _plan_index_wheel(row: KernelRow, version: str, target: WheelTarget, wanted:
     if not lacking:
         step = FixStep(f"install {name} {version}", ("uv", "pip", "install", f"{name}=={version}"), "ask")
         explanation = f"the wheel of the index fits torch {target.build.version} and CUDA {target.cuda_major}"
-        return KernelPlan(
-            name, version, "index", explanation, _release_source(row, version), wheel, steps=(step,)
-        )
+        return KernelPlan(name, version, "index", explanation, _release_source(row, version), wheel, steps=(step,))
     requested = name in wanted or any(word in wanted for word in row.get("wants", ()))
     if row.get("imports_alone") and not requested and not impossible:
-        explanation = (
-            f"{lacking}: its kernels do not serve here, and the job does not ask for them (--wants {name})"
-        )
+        explanation = f"{lacking}: its kernels do not serve here, and the job does not ask for them (--wants {name})"
         return KernelPlan(name, version, "index", explanation, _release_source(row, version), wheel)
     if "toolkit_min" in row:
         return _plan_source_build(row, {}, version, target, lacking)
-    return KernelPlan(
-        name, version, "none", f"{lacking}; instead: {row['instead']}", _release_source(row, version)
-    )
+    return KernelPlan(name, version, "none", f"{lacking}; instead: {row['instead']}", _release_source(row, version))
 
 
 # -- builds ---------------------------------------------------------------------------------------------
@@ -266,9 +237,7 @@ def _plan_source_build(
         return KernelPlan(name, version, "none", why)
     recipe = source_build.make_build_recipe(target.facts, row, release, target.build)
     if recipe.impossible:
-        explanation = "; ".join(
-            part for part in (why, recipe.impossible, f"instead: {row['instead']}") if part
-        )
+        explanation = "; ".join(part for part in (why, recipe.impossible, f"instead: {row['instead']}") if part)
         return KernelPlan(name, version, "none", explanation, _release_source(row, version))
     tries = _wheel_tried_by_setup(row, release, version, target)
     first = f"its setup.py first asks the release page for {tries}" if tries else ""
@@ -285,9 +254,7 @@ def _plan_source_build(
         recipe.arch_list,
         recipe.max_jobs,
         recipe.seconds,  # type: ignore[arg-type]
-        source_build.make_build_steps(
-            target.facts, row, recipe, _pip_requirement(row, version, target, needs)
-        ),
+        source_build.make_build_steps(target.facts, row, recipe, _pip_requirement(row, version, target, needs)),
     )
 
 

@@ -23,18 +23,7 @@ if TYPE_CHECKING:
     from gpuready.model import Contract, Facts
     from gpuready.plan.platform import LimitCheck, PlanRequest
 
-NOT_CHOSEN = (
-    "toolkit.",
-    "compiler.",
-    "disk.",
-    "system.",
-    "env.",
-    "can.",
-    "log.",
-    "fit.",
-    "fleet.",
-    "package.",
-)
+NOT_CHOSEN = ("toolkit.", "compiler.", "disk.", "system.", "env.", "can.", "log.", "fit.", "fleet.", "package.")
 """Provided by the user, the resolver or a later command: no choice of torch depends on it."""
 
 WHEEL_GLIBC, WHEEL_GLIBC_SINCE = "2.28", "2.7"
@@ -44,11 +33,7 @@ LINUX_ONLY = "the catalogue lists the wheels of torch for Linux alone"
 
 def list_limits(platform: PlanPlatform, contract: Contract, request: PlanRequest) -> list[Limit]:
     """List every limit for one contract on one machine, the simplest first."""
-    limit_list = [
-        *_user_limits(request),
-        *_contract_limits(platform, contract),
-        *_platform_limits(platform, contract),
-    ]
+    limit_list = [*_user_limits(request), *_contract_limits(platform, contract), *_platform_limits(platform, contract)]
     limit_list += [
         *_contradicting_pin_limits(platform, contract),
         *_python_tag_limits(),
@@ -161,21 +146,14 @@ def _contradicting_pin_limits(platform: PlanPlatform, contract: Contract) -> Ite
     for pairs in contradicting_needs(contract):
         for a, b in pairs:
             package = a.key.removeprefix("package.")
-            says = (
-                f"{contract.name} asks for {package} {a.want} and for {package} {b.want}, which no version is"
-            )
+            says = f"{contract.name} asks for {package} {a.want} and for {package} {b.want}, which no version is"
 
             def fails(
-                build: TorchBuild,
-                python: str,
-                both: tuple[Requirement, Requirement] = (a, b),
-                says: str = says,
+                build: TorchBuild, python: str, both: tuple[Requirement, Requirement] = (a, b), says: str = says
             ) -> str:
                 return says if all(platform.condition_holds(n.when, build, python) for n in both) else ""
 
-            yield Limit(
-                f"own pins on {package}", says, fails, (), (a, b), axes=limit_axes("", a.when, b.when)
-            )
+            yield Limit(f"own pins on {package}", says, fails, (), (a, b), axes=limit_axes("", a.when, b.when))
 
 
 # -- the machine ----------------------------------------------------------------------------------------
@@ -217,9 +195,7 @@ def _python_tag_limits() -> Iterator[Limit]:
         minor = "{}.{}".format(*versions.major_minor(python))
         return "" if minor in build.python else f"torch {build.version} has no wheel for Python {minor}"
 
-    need = Requirement(
-        "python.version", "one that the wheel of torch is built for", cite="wheel tags of torch"
-    )
+    need = Requirement("python.version", "one that the wheel of torch is built for", cite="wheel tags of torch")
     yield Limit("python tags", "torch comes as a wheel for certain Pythons", fails, (), (need,), axes="both")
 
 
@@ -251,11 +227,7 @@ def _gpu_code_limits(facts: Facts) -> Iterator[Limit]:
     cite = str(toolkits.find_cuda_rule("cubin_compat")["source"])
     for capability in capabilities:
         own = next(
-            (
-                n
-                for n, c in zip(names, facts.value_if_known("gpu.capability") or (), strict=False)
-                if c == capability
-            ),
+            (n for n, c in zip(names, facts.value_if_known("gpu.capability") or (), strict=False) if c == capability),
             "",
         )
         what = f"{own} ({capability})" if own else capability
@@ -268,9 +240,7 @@ def _gpu_code_limits(facts: Facts) -> Iterator[Limit]:
         arch = "sm_" + capability.replace(".", "")
         says = f"torch needs code for {what}, {arch} or what runs there"
         facts_ = tuple(facts.fact(key) for key in ("gpu.name", "gpu.capability") if key in facts)
-        yield Limit(
-            f"code for {capability}", says, fails, facts_, (Requirement("torch.arch", arch, cite=cite),), cite
-        )
+        yield Limit(f"code for {capability}", says, fails, facts_, (Requirement("torch.arch", arch, cite=cite),), cite)
 
 
 @cache_lookup
@@ -298,9 +268,7 @@ def _driver_limits(facts: Facts) -> Iterator[Limit]:
         ),
         "",
     )
-    need = Requirement(
-        "driver.version", f">={floor}" if floor else "*", cite=toolkits.minimum_driver("13.0")[1]
-    )
+    need = Requirement("driver.version", f">={floor}" if floor else "*", cite=toolkits.minimum_driver("13.0")[1])
     says = f"driver {driver} starts programs of CUDA {cuda} and of other minors of its major, no newer ones"
     yield Limit("driver", says, fails, (fact,), (need,), need.cite)
     yield from _driver_branch_limits(facts, str(driver))
@@ -322,14 +290,10 @@ def _driver_branch_limits(facts: Facts, driver: str) -> Iterator[Limit]:
         branch = versions.major_version(driver)
         if first is not None and branch < first:
             why = f"driver {driver} is older than GPUs of capability {capability}, which it does not know"
-            yield Limit(
-                "driver of gpu", why, _always_fails(why), fact, (_driver_need(f">={first}", says_first),)
-            )
+            yield Limit("driver of gpu", why, _always_fails(why), fact, (_driver_need(f">={first}", says_first),))
         if last is not None and branch > last:
             why = f"driver {driver} no longer drives GPUs of capability {capability}"
-            yield Limit(
-                "driver of gpu", why, _always_fails(why), fact, (_driver_need(f"<{last + 1}", says_last),)
-            )
+            yield Limit("driver of gpu", why, _always_fails(why), fact, (_driver_need(f"<{last + 1}", says_last),))
 
 
 def _driver_need(want: str, cite: object) -> Requirement:

@@ -52,9 +52,7 @@ def machine_facts_only(facts: Facts) -> Facts:
     kept = [f for f in facts if not f.key.startswith(ENVIRONMENT_PREFIXES)]
     known = {f.key for f in kept if not f.gap}
     usual = {"os.system": "linux", "os.arch": "x86_64"}
-    taken = [
-        Fact(k, v, "taken, as nothing else is stated", "stated") for k, v in usual.items() if k not in known
-    ]
+    taken = [Fact(k, v, "taken, as nothing else is stated", "stated") for k, v in usual.items() if k not in known]
     return Facts([*kept, *taken], facts.host, facts.otherwise)
 
 
@@ -129,11 +127,7 @@ class PlanPlatform:
         key = when, *((build.version, build.variant) if by_torch else ("", "")), python if by_python else ""
         if key not in self._condition_cache:
             facts = self.facts_with_build(build) if by_torch else self.facts
-            facts = (
-                facts.with_facts(Fact("python.version", python, "the choice", "stated"))
-                if by_python
-                else facts
-            )
+            facts = facts.with_facts(Fact("python.version", python, "the choice", "stated")) if by_python else facts
             self._condition_cache[key] = self._evaluate_condition(when, facts)
         return self._condition_cache[key]
 
@@ -153,11 +147,7 @@ class PlanPlatform:
         if key in ("package.torchvision", "package.torchaudio", "package.triton"):
             return companion_version(build, key.removeprefix("package.")) or self.NOT_KNOWN
         if key.startswith(("torch.", "package.torch")):
-            return (
-                self.facts_with_build(build).value(key)
-                if key in self.facts_with_build(build)
-                else self.NOT_KNOWN
-            )
+            return self.facts_with_build(build).value(key) if key in self.facts_with_build(build) else self.NOT_KNOWN
         return self._machine_value(key)
 
     def _machine_value(self, key: str) -> Any:

@@ -27,16 +27,8 @@ def list_reasons(
     space: SearchSpace, build: TorchBuild, python: str, rejected: Sequence[RejectedChoice]
 ) -> tuple[PlanReason, ...]:
     """Return the reasons for the winner, each with its source."""
-    reasons = [
-        _framework_reason(space, rejected),
-        _torch_reason(space, build),
-        *_index_reasons(space, build, python),
-    ]
-    reasons += [
-        *_gpu_reasons(space, build),
-        *_driver_reasons(space, build),
-        _python_reason(space, build, python),
-    ]
+    reasons = [_framework_reason(space, rejected), _torch_reason(space, build), *_index_reasons(space, build, python)]
+    reasons += [*_gpu_reasons(space, build), *_driver_reasons(space, build), _python_reason(space, build, python)]
     return tuple(reasons)
 
 
@@ -46,29 +38,21 @@ def _framework_reason(space: SearchSpace, rejected: Sequence[RejectedChoice]) ->
         return PlanReason("framework", f"{contract.name}: it was asked for", contract.origin)
     if rejected:
         return PlanReason(
-            "framework",
-            f"{contract.name}: the newest that fits; {rejected[0].choice} does not",
-            rejected[0].cite,
+            "framework", f"{contract.name}: the newest that fits; {rejected[0].choice} does not", rejected[0].cite
         )
     return PlanReason("framework", f"{contract.name}: the newest that has a contract", contract.origin)
 
 
 def _torch_reason(space: SearchSpace, build: TorchBuild) -> PlanReason:
     request = space.request
-    if request.torch and (
-        not request.why or build.version in request.why
-    ):  # ``why`` may be about Python only
+    if request.torch and (not request.why or build.version in request.why):  # ``why`` may be about Python only
         says = request.why or "--torch asks for it"
         return PlanReason("torch", f"{build.version}: {says}", "uv" if request.why else "--torch")
-    pins = [
-        n for n in space.contract.requirements_for("package.torch") if n.level == "required" and n.want != "*"
-    ]
+    pins = [n for n in space.contract.requirements_for("package.torch") if n.level == "required" and n.want != "*"]
     active_pins = [n for n in pins if space.platform.condition_holds(n.when, build, "")]
     if not active_pins:
         return PlanReason(
-            "torch",
-            f"{build.version}: the newest there is; the contract names none",
-            _first_source(build.cite),
+            "torch", f"{build.version}: the newest there is; the contract names none", _first_source(build.cite)
         )
     wants = " and ".join(dict.fromkeys(describe_want(n.want) for n in active_pins))
     exact = active_pins[0].want.startswith("==") and "|" not in active_pins[0].want
@@ -80,9 +64,7 @@ def _torch_reason(space: SearchSpace, build: TorchBuild) -> PlanReason:
 
 def _index_reasons(space: SearchSpace, build: TorchBuild, python: str) -> list[PlanReason]:
     if build.variant == "cpu":
-        return [
-            PlanReason("index", "cpu: there is no GPU to use", space.platform.facts.fact("gpu.count").source)
-        ]
+        return [PlanReason("index", "cpu: there is no GPU to use", space.platform.facts.fact("gpu.count").source)]
     rivals = [i for i, b in enumerate(space.builds) if b.version == build.version and b.pypi and b != build]
     if build.pypi or not rivals:
         word = "what PyPI serves" if build.pypi else f"from the PyTorch index {build.variant}"
@@ -93,9 +75,7 @@ def _index_reasons(space: SearchSpace, build: TorchBuild, python: str) -> list[P
         why = next(w for p in [python, *space.pythons] if (w := limit.fails(default, p)))
         return [PlanReason("index", f"{build.variant}, not PyPI's {default.variant}: {why}", limit.cite)]
     misfits = torch_packages.list_misfits(space.platform, space.contract, default, python)
-    explanation = ", ".join(
-        f"{name} has wheels for {what} alone" for name, what in misfits.items() if "." not in name
-    )
+    explanation = ", ".join(f"{name} has wheels for {what} alone" for name, what in misfits.items() if "." not in name)
     explanation = explanation or ", ".join(f"{name} {what} is recommended" for name, what in misfits.items())
     says = f"{build.variant}, not PyPI's {default.variant}: {explanation or 'its kernels come ready-made'}"
     return [PlanReason("index", says, _package_source(next(iter(misfits), "")))]
@@ -127,9 +107,7 @@ def _python_reason(space: SearchSpace, build: TorchBuild, python: str) -> PlanRe
     if request.python:
         return PlanReason("python", f"{python}: {request.python_source} asks for it", request.python_source)
     if request.prefer and versions.major_minor(request.prefer) == versions.major_minor(python):
-        return PlanReason(
-            "python", f"{python}: it is there already, and everything takes it", "python.version"
-        )
+        return PlanReason("python", f"{python}: it is there already, and everything takes it", "python.version")
     needs = [n for n in space.contract.requirements_for("python.version") if n.level == "required"]
     cite = needs[0].cite if needs else _first_source(build.cite)
     takes = f"; {space.contract.framework} takes {describe_want(needs[0].want)}" if needs else ""
@@ -141,31 +119,22 @@ def why_not_preferred(space: SearchSpace, build: TorchBuild, winner: TorchBuild,
     if build.version != winner.version:
         return f"it would do, and is older than {winner.version}"
     misfits = torch_packages.list_misfits(space.platform, space.contract, build, python)
-    if misfits and len(misfits) > len(
-        torch_packages.list_misfits(space.platform, space.contract, winner, python)
-    ):
+    if misfits and len(misfits) > len(torch_packages.list_misfits(space.platform, space.contract, winner, python)):
         return "it would do, but not for " + ", ".join(f"{name} ({what})" for name, what in misfits.items())
-    return (
-        "it would do; PyPI's own build goes first" if winner.pypi else "it would do, and is for an older CUDA"
-    )
+    return "it would do; PyPI's own build goes first" if winner.pypi else "it would do, and is for an older CUDA"
 
 
 # -- decided versions -----------------------------------------------------------------------------------
 
 
-def list_decided_versions(
-    platform: PlanPlatform, contract: Contract, build: TorchBuild, python: str
-) -> dict[str, str]:
+def list_decided_versions(platform: PlanPlatform, contract: Contract, build: TorchBuild, python: str) -> dict[str, str]:
     """Return every version that the choice fixes, without packages whose name on the index is another project."""
     own = exact_framework_version(contract)
     versions_found = {contract.distribution: own} if contract.distribution and own else {}
     versions_found["torch"] = build.version if build.pypi else f"{build.version}+{build.variant}"
     required_needs = [n for n in contract.requirements_for("package.*") if n.level == "required"]
     for name in ("torchvision", "torchaudio"):
-        if any(
-            n.key == f"package.{name}" and platform.condition_holds(n.when, build, python)
-            for n in required_needs
-        ):
+        if any(n.key == f"package.{name}" and platform.condition_holds(n.when, build, python) for n in required_needs):
             versions_found |= {name: version} if (version := companion_version(build, name)) else {}
     for name, (version, when) in torch_packages.exact_pins(contract).items():
         if platform.condition_holds(when, build, python):
@@ -213,9 +182,7 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
     if space.platform.cpu:
         plan_notes.append("planned for the CPU alone: there is no GPU that it could use")
     if space.platform.facts.value_if_known("os.glibc") is None and "os.glibc" not in space.platform.facts:
-        plan_notes.append(
-            "the system is not stated: planned for Linux with glibc 2.28 or newer; --os states another"
-        )
+        plan_notes.append("the system is not stated: planned for Linux with glibc 2.28 or newer; --os states another")
     return (*plan_notes, *list_unseen_facts(space.platform))
 
 
@@ -234,9 +201,7 @@ def _suggest_other_build(space: SearchSpace, build: TorchBuild, python: str) -> 
 def _memory_notes(space: SearchSpace) -> list[str]:
     """Return the memory floors for usual jobs that a GPU here does not reach."""
     sizes = [int(size * 16 / 15) for size in visible_gpu_values(space.platform.facts, "gpu.memory")]
-    floors = [
-        n for n in space.contract.requirements_for("gpu.memory") if n.level == "required" and not n.when
-    ]
+    floors = [n for n in space.contract.requirements_for("gpu.memory") if n.level == "required" and not n.when]
     short = [n for n in floors if sizes and not value_meets_want(n.want, min(sizes))]
     return [f"{space.contract.framework} asks for GPUs of {describe_want(n.want)} ({n.cite})" for n in short]
 

@@ -20,17 +20,13 @@ if TYPE_CHECKING:
 def required_needs(contract: Contract, facts: Facts, key: str) -> list[Requirement]:
     """List the contract's required needs on a fact; a need whose condition cannot be decided is skipped."""
     return [
-        n
-        for n in contract.requirements_for(key)
-        if n.level == "required" and n.want != "*" and _need_applies(n, facts)
+        n for n in contract.requirements_for(key) if n.level == "required" and n.want != "*" and _need_applies(n, facts)
     ]
 
 
 def required_package_names(contract: Contract, facts: Facts) -> set[str]:
     """Return the names of the packages that the contract requires here."""
-    needs = [
-        n for n in contract.requirements_for("package.*") if n.level == "required" and _need_applies(n, facts)
-    ]
+    needs = [n for n in contract.requirements_for("package.*") if n.level == "required" and _need_applies(n, facts)]
     return {need.key.removeprefix("package.") for need in needs}
 
 
@@ -47,9 +43,7 @@ def newest_allowed_version(name: str, spec: str, facts: Facts, contract: Contrac
     known = [*_known_releases(name), *_boundary_versions([spec, *pins])]
     installed = facts.value_if_known(f"package.{name}")
     known += [str(installed)] if installed else []
-    fitting = [
-        v for v in known if _is_in_specifier(v, spec) and all(_is_in_specifier(v, pin) for pin in pins)
-    ]
+    fitting = [v for v in known if _is_in_specifier(v, spec) and all(_is_in_specifier(v, pin) for pin in pins)]
     if not fitting and spec in ("", "*") and not pins:
         return "1.0"  # any version will do, and none is known
     return max(fitting, key=_release_key, default=None)
@@ -57,12 +51,8 @@ def newest_allowed_version(name: str, spec: str, facts: Facts, contract: Contrac
 
 def _known_releases(name: str) -> list[str]:
     rows = (catalogue.find_package(name) or {}).get("version", ())
-    pairs = [
-        str((torches.find_torch_release(r) or {}).get(name) or "") for r in torches.list_torch_releases()
-    ]
-    return [row["version"] for row in rows] + [
-        p for p in pairs if versions.parse_plain_release(p) is not None
-    ]
+    pairs = [str((torches.find_torch_release(r) or {}).get(name) or "") for r in torches.list_torch_releases()]
+    return [row["version"] for row in rows] + [p for p in pairs if versions.parse_plain_release(p) is not None]
 
 
 def _is_in_specifier(version: str, spec: str) -> bool:
@@ -104,9 +94,7 @@ def pinned_requirement(name: str, spec: str, version: str, facts: Facts, contrac
     """Return the requirement for the installer, including the contract's pins."""
     clauses: list[str] = []
     for one in (spec, *(need.want for need in required_needs(contract, facts, f"package.{name}"))):
-        choice = next(
-            (c for c in one.split("|") if c.strip() not in ("", "*") and _is_in_specifier(version, c)), ""
-        )
+        choice = next((c for c in one.split("|") if c.strip() not in ("", "*") and _is_in_specifier(version, c)), "")
         clauses += [c.strip() for c in choice.split(",") if c.strip()]
     exact = [c for c in clauses if c.startswith("==") and "*" not in c]
     return name + ",".join(exact[:1] or dict.fromkeys(clauses))

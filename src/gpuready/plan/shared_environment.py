@@ -58,12 +58,8 @@ def _find_pin_conflict(one: Contract, other: Contract) -> list[PlanConflict]:
     listed = ", ".join(names[:MAX_LISTED_PACKAGES]) + (
         f" and {len(names) - MAX_LISTED_PACKAGES} more" if len(names) > MAX_LISTED_PACKAGES else ""
     )
-    needs = [
-        need for clash in clashes[:MAX_LISTED_PACKAGES] for need in _conflicting_needs(one, other, *clash)
-    ]
-    return [
-        PlanConflict(f"no environment holds both {one.name} and {other.name}: {listed}", (), tuple(needs))
-    ]
+    needs = [need for clash in clashes[:MAX_LISTED_PACKAGES] for need in _conflicting_needs(one, other, *clash)]
+    return [PlanConflict(f"no environment holds both {one.name} and {other.name}: {listed}", (), tuple(needs))]
 
 
 def _conflicting_needs(
@@ -76,9 +72,7 @@ def _conflicting_needs(
     ]
 
 
-def _describe_group_conflict(
-    group: Sequence[Contract], contract: Contract, plan: Plan | None
-) -> PlanConflict:
+def _describe_group_conflict(group: Sequence[Contract], contract: Contract, plan: Plan | None) -> PlanConflict:
     why = plan.conflicts[0] if plan is not None and plan.conflicts else PlanConflict("nothing fits both")
     names = " and ".join(one.name for one in (*group, contract))
     return why.replace(says=f"no environment holds both {names}: {why.says}")

@@ -55,12 +55,7 @@ def make_build_recipe(
         toolkit=toolkit,
         compiler=f"gcc {known[0]} to {known[1]}" if known else "",
         arch_list=listed,
-        environment=(
-            *variable,
-            f"MAX_JOBS={jobs}",
-            *row.get("environment", ()),
-            *_force_build_variables(row, release),
-        ),
+        environment=(*variable, f"MAX_JOBS={jobs}", *row.get("environment", ()), *_force_build_variables(row, release)),
         max_jobs=jobs,
         seconds=_estimate_build_seconds(facts, row, jobs),
         says="; ".join(part for part in (says, counted, _exact_toolkit_note(row, toolkit)) if part),
@@ -80,10 +75,7 @@ def _choose_toolkit(row: Mapping[str, Any], build: TorchBuild) -> tuple[str, str
     """Return the CUDA that nvcc must have: torch's, within whose major the minor may differ."""
     if versions.compare_versions(build.cuda, row["toolkit_min"]) >= 0:
         return build.cuda, ""
-    return (
-        "",
-        f"it compiles with CUDA {row['toolkit_min']} or newer, and this torch is built for {build.cuda}",
-    )
+    return ("", f"it compiles with CUDA {row['toolkit_min']} or newer, and this torch is built for {build.cuda}")
 
 
 # -- architectures --------------------------------------------------------------------------------------
@@ -112,12 +104,7 @@ def _choose_architectures(
         text = ";".join(_capabilities_up_to_gpu(offered, here))
         return text, (), "it sets the architectures itself, from what torch has up to the GPU", ""
     if not variable:
-        return (
-            ";".join(offered),
-            (),
-            "its setup.py compiles for all of them, and no variable narrows that",
-            "",
-        )
+        return (";".join(offered), (), "its setup.py compiles for all of them, and no variable narrows that", "")
     text = ";".join(_format_capability(one, style) for one in (wanted or offered))
     says = "" if here else "no GPU is known here, so the list has all that it can be compiled for"
     return text, (f"{variable}={text}",), says, ""
@@ -128,13 +115,10 @@ def _compilable_capabilities(
 ) -> list[str]:
     """Return the capabilities it can be compiled for: its own list, else torch's that nvcc supports."""
     if row.get("arch_style") == "own":
-        return [
-            c for c in _dotted_capabilities(build.arch) if int(c.replace(".", "")) >= COLOSSALAI_OLDEST_ARCH
-        ]
+        return [c for c in _dotted_capabilities(build.arch) if int(c.replace(".", "")) >= COLOSSALAI_OLDEST_ARCH]
     if "arch" in row:
         return sorted(
-            catalogue.compiled_capabilities(release if "arch" in release else row, toolkit),
-            key=versions.major_minor,
+            catalogue.compiled_capabilities(release if "arch" in release else row, toolkit), key=versions.major_minor
         )
     targets = toolkits.list_nvcc_targets(toolkit) or ()
     return [c for c in targets if torch.covers_capability(build.arch, c, toolkit)[0]]
@@ -147,9 +131,7 @@ def _dotted_capabilities(arch: Sequence[str]) -> list[str]:
 
 def _best_capability(offered: Sequence[str], capability: str, toolkit: str) -> str | None:
     """Return the newest entry whose code runs on a GPU, or None."""
-    fits = [
-        c for c in offered if torch.covers_capability([f"sm_{c.replace('.', '')}"], capability, toolkit)[0]
-    ]
+    fits = [c for c in offered if torch.covers_capability([f"sm_{c.replace('.', '')}"], capability, toolkit)[0]]
     return max(fits, key=versions.major_minor, default=None)
 
 
@@ -178,11 +160,7 @@ def _format_capability(capability: str, style: str) -> str:
 
 def choose_max_jobs(facts: Facts, row: Mapping[str, Any]) -> tuple[int, str]:
     """Return how many compilers may run at once, and why; a safe number if the machine is unknown."""
-    cores, room, each = (
-        facts.value_if_known("host.cores_usable"),
-        usable_build_memory(facts),
-        row["job_bytes"],
-    )
+    cores, room, each = (facts.value_if_known("host.cores_usable"), usable_build_memory(facts), row["job_bytes"])
     by_cores = max(1, int(cores) // row["job_cores"]) if cores else None
     by_room = max(1, int(room) // each) if room else None
     if by_cores is None and by_room is None:
@@ -255,18 +233,14 @@ def _compile_command(row: Mapping[str, Any], requirement: str) -> tuple[str, ...
 def _toolkit_step(facts: Facts, row: Mapping[str, Any], recipe: BuildRecipe) -> list[FixStep]:
     fact = facts.fact("toolkit.version")
     here = None if fact.gap else fact.value
-    exact = (
-        row.get("toolkit_match") == "minor" and versions.major_version(recipe.toolkit) >= EXACT_MINOR_SINCE
-    )
+    exact = row.get("toolkit_match") == "minor" and versions.major_version(recipe.toolkit) >= EXACT_MINOR_SINCE
     if here and _toolkit_matches(str(here), recipe.toolkit, exact):
         return []
     other_home = find_toolkit_home(facts, recipe.toolkit, exact)
     if other_home:
         return [FixStep(f"set CUDA_HOME to {other_home}", note="another toolkit is in use")]
     have = f"CUDA {here} is here" if here else "none is here" if not fact.gap else f"toolkit: {fact.gap}"
-    return [
-        FixStep(f"install the CUDA {recipe.toolkit} toolkit with nvcc, and set CUDA_HOME to it", note=have),
-    ]
+    return [FixStep(f"install the CUDA {recipe.toolkit} toolkit with nvcc, and set CUDA_HOME to it", note=have)]
 
 
 def _toolkit_matches(here: str, wanted: str, exact: bool) -> bool:
@@ -286,9 +260,7 @@ def _compiler_step(facts: Facts, recipe: BuildRecipe) -> list[FixStep]:
     gcc, known = facts.value_if_known("compiler.gcc"), toolkits.supported_gcc_range(recipe.toolkit)
     if gcc is None or known is None or known[0] <= versions.major_version(str(gcc)) <= known[1]:
         return []
-    return [
-        FixStep(f"install gcc {known[1]} and set CC and CXX to it", note=f"gcc {gcc} is here; {known[2]}")
-    ]
+    return [FixStep(f"install gcc {known[1]} and set CC and CXX to it", note=f"gcc {gcc} is here; {known[2]}")]
 
 
 def _format_build_time(seconds: Sequence[int]) -> str:

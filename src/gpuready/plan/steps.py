@@ -29,13 +29,9 @@ def make_plan_steps(plan: Plan, contract: Contract, facts: Facts, folder: str = 
         note="uv fetches this Python where it is missing",
     )
     framework_steps = _framework_steps(plan, contract, folder)
-    compiled = [
-        _in_new_environment(step) for kernel in plan.kernels for step in _kernel_steps(kernel, contract)
-    ]
+    compiled = [_in_new_environment(step) for kernel in plan.kernels for step in _kernel_steps(kernel, contract)]
     # A requirements file lists the compiled packages too, so these must be installed before it.
-    requirements_at = next(
-        (i for i, step in enumerate(framework_steps) if "-r" in step.run), len(framework_steps)
-    )
+    requirements_at = next((i for i, step in enumerate(framework_steps) if "-r" in step.run), len(framework_steps))
     install_steps = [
         *_manual_steps(contract, facts),
         venv_step,
@@ -64,11 +60,7 @@ def framework_spec(plan: Plan) -> str:
 def _manual_steps(contract: Contract, facts: Facts) -> Iterator[FixStep]:
     """Yield machine requirements that are missing and that no package installer provides."""
     for need in contract.needs:
-        if (
-            need.level == "required"
-            and need.key.startswith(BROUGHT_BY_PERSON)
-            and _is_need_missing(facts, need)
-        ):
+        if need.level == "required" and need.key.startswith(BROUGHT_BY_PERSON) and _is_need_missing(facts, need):
             wanted = wanting.describe_want(need.want)
             yield FixStep(f"bring {need.key}: {wanted}", safety="manual", note=need.cite)
 
@@ -100,9 +92,7 @@ def _pin_torch_family(plan: Plan, folder: str) -> tuple[list[str], tuple[str, ..
 def _torch_step(plan: Plan, folder: str) -> FixStep:
     names, place, where = _pin_torch_family(plan, folder)
     run = ("uv", "pip", "install", "--python", VENV_FOLDER, *place, *names)
-    return FixStep(
-        f"install torch {plan.torch} from {where}", run, "ask", note="torch first: nothing may replace it"
-    )
+    return FixStep(f"install torch {plan.torch} from {where}", run, "ask", note="torch first: nothing may replace it")
 
 
 def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixStep]:
@@ -131,9 +121,7 @@ def _in_new_environment(step: FixStep) -> FixStep:
         return step
     pip, install = words.index("pip"), words.index("install")
     uv = [] if words[pip - 1 : pip] == ["uv"] else ["uv"]
-    return step.replace(
-        run=(*words[:pip], *uv, "pip", "install", "--python", VENV_FOLDER, *words[install + 1 :])
-    )
+    return step.replace(run=(*words[:pip], *uv, "pip", "install", "--python", VENV_FOLDER, *words[install + 1 :]))
 
 
 def _installs_torch(step: FixStep) -> bool:
@@ -148,7 +136,5 @@ def _variables_step(plan: Plan) -> FixStep:
 def _check_step(plan: Plan) -> FixStep:
     wants = ("--wants", str(plan.options["wants"])) if plan.options.get("wants") else ()
     return FixStep(
-        "see that it is clear",
-        ("gpuready", "check", framework_spec(plan), "--python", VENV_FOLDER, *wants),
-        "safe",
+        "see that it is clear", ("gpuready", "check", framework_spec(plan), "--python", VENV_FOLDER, *wants), "safe"
     )

@@ -50,11 +50,7 @@ def _required_packages(contract: Contract) -> dict[str, list[Requirement]]:
     needs_by_package: dict[str, list[Requirement]] = {}
     for need in contract.requirements_for("package.*"):
         name = need.key.removeprefix("package.")
-        tied = (
-            need.key not in CHOSEN_FACTS
-            and name not in WORKS_WITHOUT_KERNELS
-            and catalogue.find_package(name)
-        )
+        tied = need.key not in CHOSEN_FACTS and name not in WORKS_WITHOUT_KERNELS and catalogue.find_package(name)
         if need.level == "required" and tied:
             needs_by_package.setdefault(name, []).append(need)
     return needs_by_package
@@ -71,9 +67,7 @@ def matching_releases(
 @cache_lookup
 def _releases_in_range(package: str, wants: tuple[str, ...]) -> list[dict[str, Any]]:
     rows = (catalogue.find_package(package) or {}).get("version", ())
-    return [
-        row for row in rows if all(w == "*" or versions.satisfies_specifier(row["version"], w) for w in wants)
-    ]
+    return [row for row in rows if all(w == "*" or versions.satisfies_specifier(row["version"], w) for w in wants)]
 
 
 def releases_for_torch(rows: list[dict[str, Any]], build: TorchBuild) -> list[dict[str, Any]]:
@@ -116,9 +110,7 @@ def _python_limit(platform: PlanPlatform, package: str, needs: list[Requirement]
 
 
 def _wants_low_bits(platform: PlanPlatform) -> bool:
-    return bool(
-        {str(w).casefold() for w in platform.facts.value_if_known("job.wants") or ()} & set(LOW_BIT_WANTS)
-    )
+    return bool({str(w).casefold() for w in platform.facts.value_if_known("job.wants") or ()} & set(LOW_BIT_WANTS))
 
 
 def _cuda_library_limit(platform: PlanPlatform, package: str, needs: list[Requirement]) -> Limit:
@@ -205,13 +197,10 @@ def packages_of_other_cuda(
     return other_cuda
 
 
-def list_misfits(
-    platform: PlanPlatform, contract: Contract, build: TorchBuild, python: str
-) -> dict[str, str]:
+def list_misfits(platform: PlanPlatform, contract: Contract, build: TorchBuild, python: str) -> dict[str, str]:
     """Return what does not fit this build but may be installed with it: wheels of another CUDA, unmet advice."""
     misfits = {
-        name: f"CUDA {major}"
-        for name, major in packages_of_other_cuda(platform, contract, build, python).items()
+        name: f"CUDA {major}" for name, major in packages_of_other_cuda(platform, contract, build, python).items()
     }
     for need in contract.needs:
         if need.level != "recommended" or need.key not in CHOSEN_FACTS or need.want == "*":
@@ -239,9 +228,7 @@ def _known_conflict_limits(platform: PlanPlatform, contract: Contract) -> Iterat
 
         def fails(build: TorchBuild, python: str, row: dict[str, Any] = row, names: Any = names) -> str:
             pins = {n: pinned[n] for n in names if n in pinned}
-            here = {
-                n: pin for n, (pin, when) in pins.items() if platform.condition_holds(when, build, python)
-            }
+            here = {n: pin for n, (pin, when) in pins.items() if platform.condition_holds(when, build, python)}
             if row not in catalogue.find_conflicts(here | {"torch": build.version}):
                 return ""
             return f"{row['a']} and {' or '.join(row['b'])}: {row['why']}"

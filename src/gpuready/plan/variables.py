@@ -91,9 +91,7 @@ def _cuda_home_variable(
         return []
     rows = {str(r.get("path")): r for r in facts.value_if_known("toolkit.others") or ()}
     mine = rows.get(have.get("CUDA_HOME", "").rstrip("/"), {})
-    fits = bool(mine.get("nvcc")) and versions.major_version(str(mine["version"])) == versions.major_version(
-        str(cuda)
-    )
+    fits = bool(mine.get("nvcc")) and versions.major_version(str(mine["version"])) == versions.major_version(str(cuda))
     path = have["CUDA_HOME"] if fits else source_build.find_toolkit_home(facts, str(cuda))
     if path is None:
         return []
@@ -101,12 +99,7 @@ def _cuda_home_variable(
     why = f"nvcc {version} there goes with torch's CUDA {cuda}"
     return [
         WantedVariable(
-            "CUDA_HOME",
-            path,
-            contract.name,
-            why,
-            CUDA_HOME_CITE,
-            f"{USER_VALUE_STAYS}, and nvcc is taken from there",
+            "CUDA_HOME", path, contract.name, why, CUDA_HOME_CITE, f"{USER_VALUE_STAYS}, and nvcc is taken from there"
         )
     ]
 
@@ -145,10 +138,7 @@ def _network_variables(facts: Facts, have: Mapping[str, str]) -> list[WantedVari
     if best is None:
         return []
     why = f"NCCL would take {taken}, which exists on this machine alone"
-    return [
-        WantedVariable(name, best, "NCCL", why, cite, USER_VALUE_STAYS)
-        for name, cite in SOCKET_VARIABLES.items()
-    ]
+    return [WantedVariable(name, best, "NCCL", why, cite, USER_VALUE_STAYS) for name, cite in SOCKET_VARIABLES.items()]
 
 
 def _is_multi_node(facts: Facts, have: Mapping[str, str]) -> bool:
@@ -190,9 +180,7 @@ def _visible_devices_variables(facts: Facts, have: Mapping[str, str]) -> list[Wa
             DEVICE_ORDER_CITE,
             USER_VALUE_STAYS,
         ),
-        WantedVariable(
-            "CUDA_VISIBLE_DEVICES", ",".join(kept), "CUDA", why, DEVICE_ORDER_CITE, USER_VALUE_STAYS
-        ),
+        WantedVariable("CUDA_VISIBLE_DEVICES", ",".join(kept), "CUDA", why, DEVICE_ORDER_CITE, USER_VALUE_STAYS),
     ]
 
 

@@ -52,16 +52,12 @@ def why_no_wheel_fits(row: WheelRow, wheel_row: WheelRow | None, target: WheelTa
     for key, value in wanted_values.items():
         if value not in wheel_row[key]:
             return f"no wheel is made for {words[key]}{value}"
-    if any(
-        all(wanted_values[key] == value for key, value in gap.items()) for gap in wheel_row.get("without", ())
-    ):
+    if any(all(wanted_values[key] == value for key, value in gap.items()) for gap in wheel_row.get("without", ())):
         return f"no wheel is made for torch {target.torch_minor}, CUDA {target.cuda_major} and Python {target.python} together"
     made_for = catalogue.compiled_capabilities(
         wheel_row if "arch" in wheel_row else row, wheel_row["built"][target.cuda_major]
     )
-    return why_code_missing(
-        made_for, target, f"its wheel is built with CUDA {wheel_row['built'][target.cuda_major]}"
-    )
+    return why_code_missing(made_for, target, f"its wheel is built with CUDA {wheel_row['built'][target.cuda_major]}")
 
 
 def why_code_missing(code: Sequence[str], target: WheelTarget, where: str) -> str:
@@ -129,8 +125,4 @@ def why_glibc_too_old(wheel: str, target: WheelTarget) -> str:
     if here is None or "manylinux_" not in wheel or len(mark) < 2:
         return ""
     floor = f"{mark[0]}.{mark[1]}"
-    return (
-        f"its wheel wants glibc {floor}, and this is {here}"
-        if versions.compare_versions(here, floor) < 0
-        else ""
-    )
+    return f"its wheel wants glibc {floor}, and this is {here}" if versions.compare_versions(here, floor) < 0 else ""

@@ -57,9 +57,7 @@ def list_probes(
     ]
 
 
-def _run_gpu_and_machine_probes(
-    host: HostAccess, python: str | None, variables: Iterable[str]
-) -> Iterator[list[Fact]]:
+def _run_gpu_and_machine_probes(host: HostAccess, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
     yield _run_gpu_probes(host)
     yield from _run_machine_probes(host, python, variables)
 
@@ -71,9 +69,7 @@ def _run_gpu_probes(host: HostAccess) -> list[Fact]:
     return optional_probes.extend_gpu_facts(host, gpu.probe_gpus(host, detected), detected)
 
 
-def _run_target_probes(
-    host: HostAccess, python: str | None, frameworks: Iterable[str]
-) -> Iterator[list[Fact]]:
+def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> Iterator[list[Fact]]:
     from gpuready.probe import hub, optional_probes, packages, torch
 
     try:
@@ -87,9 +83,7 @@ def _run_target_probes(
     yield hub.probe_hub(host)
 
 
-def _run_machine_probes(
-    host: HostAccess, python: str | None, variables: Iterable[str]
-) -> Iterator[list[Fact]]:
+def _run_machine_probes(host: HostAccess, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
     from gpuready.probe import compilers, environment, machine, optional_probes, toolchain
 
     yield [*machine.probe_machine(host), *environment.probe_environment(host, variables)]
@@ -124,9 +118,7 @@ PYTHON_REFUSAL_KEY = "python.refusal"
 
 def assemble_host_facts(host: HostAccess, facts: Iterable[Fact], python: str | None = None) -> Facts:
     """Assemble probed facts into the facts of one host. ValueError if a named Python is not usable."""
-    frozen = (
-        f.replace(value=_freeze_lists(f.value)) if isinstance(f.value, (list, dict)) else f for f in facts
-    )
+    frozen = (f.replace(value=_freeze_lists(f.value)) if isinstance(f.value, (list, dict)) else f for f in facts)
     collected = Facts(frozen, read_if_present(host.get_hostname) or "")
     if PYTHON_REFUSAL_KEY in collected:
         raise ValueError(collected.value(PYTHON_REFUSAL_KEY))

@@ -86,9 +86,7 @@ def _kernel_module_fact(host: HostAccess, vendor: str) -> Fact:
             path = f"/sys/module/{name}"
             if host.stat_path(path):
                 version = (host.read_text(f"{path}/version") or "").strip()
-                return _accelerator_driver_fact(
-                    f"{name} {version}".strip(), f"{path}/version" if version else path
-                )
+                return _accelerator_driver_fact(f"{name} {version}".strip(), f"{path}/version" if version else path)
     except AccessError as error:
         return _accelerator_driver_fact(None, path).replace(gap=str(error))
     return _accelerator_driver_fact(None, "/sys/module")
@@ -243,9 +241,7 @@ def _find_apple_accelerator(
     )
 
 
-VENDOR_FINDERS: tuple[
-    Callable[[HostAccess, DetectedDevices, tuple[str, ...]], VendorAccelerators | None], ...
-]
+VENDOR_FINDERS: tuple[Callable[[HostAccess, DetectedDevices, tuple[str, ...]], VendorAccelerators | None], ...]
 VENDOR_FINDERS = (
     _find_amd_accelerators,
     _find_huawei_accelerators,

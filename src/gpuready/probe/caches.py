@@ -29,13 +29,9 @@ USER_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 def probe_caches(host: HostAccess) -> list[Fact]:
     """Return the extension cache with its locks, and the cache of torch.compile."""
     return [
+        read_fact("cache.extensions", "TORCH_EXTENSIONS_DIR, XDG_CACHE_HOME, HOME", _extensions_cache_folder, host),
         read_fact(
-            "cache.extensions", "TORCH_EXTENSIONS_DIR, XDG_CACHE_HOME, HOME", _extensions_cache_folder, host
-        ),
-        read_fact(
-            "cache.locks",
-            "the caches of torch and colossalai",
-            lambda: tuple(_find_build_locks(host))[:MAX_FOLDERS],
+            "cache.locks", "the caches of torch and colossalai", lambda: tuple(_find_build_locks(host))[:MAX_FOLDERS]
         ),
         _inductor_cache_fact(host),
     ]
@@ -50,10 +46,7 @@ def _require_home(host: HostAccess) -> str:
 
 def _extensions_cache_folder(host: HostAccess) -> str:
     configured = host.get_env_var("TORCH_EXTENSIONS_DIR")
-    return (
-        configured
-        or f"{host.get_env_var('XDG_CACHE_HOME') or f'{_require_home(host)}/.cache'}/torch_extensions"
-    )
+    return configured or f"{host.get_env_var('XDG_CACHE_HOME') or f'{_require_home(host)}/.cache'}/torch_extensions"
 
 
 def _find_build_locks(host: HostAccess) -> Iterator[str]:
@@ -61,10 +54,7 @@ def _find_build_locks(host: HostAccess) -> Iterator[str]:
     left = MAX_FOLDERS
     for root in (_extensions_cache_folder(host), f"{_require_home(host)}/.cache/colossalai/torch_extensions"):
         for name in host.list_directory(root) or ():
-            inside = [
-                f"{root}/{name}",
-                *(f"{root}/{name}/{n}" for n in host.list_directory(f"{root}/{name}") or ()),
-            ]
+            inside = [f"{root}/{name}", *(f"{root}/{name}/{n}" for n in host.list_directory(f"{root}/{name}") or ())]
             for folder in inside[:left]:
                 if host.stat_path(f"{folder}/{LOCK_FILE}"):
                     yield f"{folder}/{LOCK_FILE}"
@@ -84,9 +74,9 @@ def _inductor_cache_fact(host: HostAccess) -> Fact:
 
 
 def _default_inductor_folder(host: HostAccess) -> str:
-    user = next(
-        (name for key in USER_VARIABLES if (name := host.get_env_var(key))), None
-    ) or host.get_user().get("name")
+    user = next((name for key in USER_VARIABLES if (name := host.get_env_var(key))), None) or host.get_user().get(
+        "name"
+    )
     if not user:
         raise AccessError("nobody says how this user is called")
     plain = "".join("_" if c in '\\/:*?"<>|' else c for c in user)

@@ -81,21 +81,13 @@ def _read_cgroup_v1(host: HostAccess, membership: str) -> CgroupLimits:
     ram = list(_group_folders(f"{CGROUP_ROOT}/memory", _group_path(membership, "memory")))
     cpus, cpus_source = _tightest_limit((_read_v1_cpu_quota(host, f), f"{f}/cpu.cfs_quota_us") for f in cpu)
     name = "memory.limit_in_bytes"
-    memory, source = _tightest_limit(
-        (_parse_limit(host.read_text(f"{f}/{name}")), f"{f}/{name}") for f in ram
-    )
+    memory, source = _tightest_limit((_parse_limit(host.read_text(f"{f}/{name}")), f"{f}/{name}") for f in ram)
     folder = source.rpartition("/")[0]
-    used = (
-        _read_used_memory(host, folder, "memory.usage_in_bytes", "total_inactive_file")
-        if memory is not None
-        else 0
-    )
+    used = _read_used_memory(host, folder, "memory.usage_in_bytes", "total_inactive_file") if memory is not None else 0
     return _make_limits(cpus, cpus_source, memory, source, used)
 
 
-def _make_limits(
-    cpus: float | None, cpus_source: str, memory: float | None, source: str, used: int
-) -> CgroupLimits:
+def _make_limits(cpus: float | None, cpus_source: str, memory: float | None, source: str, used: int) -> CgroupLimits:
     limit = None if memory is None else int(memory)
     available = None if limit is None else max(limit - used, 0)
     return CgroupLimits(cpus, cpus_source, limit, available, source)

@@ -105,9 +105,7 @@ def _build_tool_fact(host: HostAccess, key: str, path: str | None, name: str) ->
     ran = host.run([path, "--version"])
     words = [word for word in ran.out.split() if word[:1].isdigit()]
     version = leading_version(words[0]) if words else None
-    return Fact(
-        key, version, f"{path} --version", gap="" if version else ran.end or f"it ended with {ran.rc}"
-    )
+    return Fact(key, version, f"{path} --version", gap="" if version else ran.end or f"it ended with {ran.rc}")
 
 
 def _find_wheel_version(host: HostAccess, path: str, name: str) -> tuple[str, str] | None:
@@ -116,9 +114,7 @@ def _find_wheel_version(host: HostAccess, path: str, name: str) -> tuple[str, st
     library = f"{path.rpartition('/')[0].rpartition('/')[0]}/lib"
     for python in read_if_present(host.list_directory, library) or ():
         site = f"{library}/{python}/site-packages"
-        for entry in (
-            (read_if_present(host.list_directory, site) or ()) if python.startswith("python3") else ()
-        ):
+        for entry in (read_if_present(host.list_directory, site) or ()) if python.startswith("python3") else ():
             if entry.startswith(f"{name}-") and entry.endswith(".dist-info"):
                 return parse_metadata_folder(entry)[1], f"{site}/{entry}"
     return None

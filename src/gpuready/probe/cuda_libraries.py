@@ -47,9 +47,7 @@ def probe_cuda_libraries(host: HostAccess, facts: list[Fact]) -> list[Fact]:
     """Return cuDNN, NCCL, and every library that overrides one from the wheels."""
     torch = next((fact for fact in facts if fact.key == "torch.path"), None)
     if torch is None or torch.value is None:
-        return gap_facts(
-            KEYS, (torch.gap if torch else "") or "the folder of torch is not known", "torch.path"
-        )
+        return gap_facts(KEYS, (torch.gap if torch else "") or "the folder of torch is not known", "torch.path")
     folder = f"{torch.value}/lib"
     try:
         search = LibrarySearch(host)
@@ -58,11 +56,7 @@ def probe_cuda_libraries(host: HostAccess, facts: list[Fact]) -> list[Fact]:
     except AccessError as error:
         return gap_facts(KEYS, str(error), folder)
     paths = [_library_path_fact(search, key, start, folder) for key, start in LIBRARY_PREFIXES.items()]
-    source = (
-        "LD_LIBRARY_PATH, LD_PRELOAD"
-        if search.search_path or search.preloaded
-        else "LD_LIBRARY_PATH is not set"
-    )
+    source = "LD_LIBRARY_PATH, LD_PRELOAD" if search.search_path or search.preloaded else "LD_LIBRARY_PATH is not set"
     return [*paths, Fact("library.shadowed", _shadowed_libraries(search, bundled), source)]
 
 
@@ -86,9 +80,7 @@ class LibrarySearch:
     def __init__(self, host: HostAccess):
         self.host = host
         self.search_path = _split_search_path(host.get_env_var("LD_LIBRARY_PATH"))
-        self.preloaded = {
-            path.rpartition("/")[2]: path for path in _split_preloads(host.get_env_var("LD_PRELOAD"))
-        }
+        self.preloaded = {path.rpartition("/")[2]: path for path in _split_preloads(host.get_env_var("LD_PRELOAD"))}
         self.loaded: dict[str, LoadedLibrary] = {}
         self.missing: list[str] = []
         self._folder_listings: dict[str, tuple[str, ...]] = {}
@@ -110,9 +102,7 @@ class LibrarySearch:
 
     def _find_library(self, name: str, by: LoadedLibrary, deep: bool) -> LoadedLibrary | None:
         path = (
-            self.preloaded.get(name)
-            or self._find_in_rpath(name, by)
-            or self._find_in_folders(self.search_path, name)
+            self.preloaded.get(name) or self._find_in_rpath(name, by) or self._find_in_folders(self.search_path, name)
         )
         path = (
             path
@@ -205,9 +195,5 @@ def _shadowed_libraries(search: LibrarySearch, bundled: dict[str, str]) -> dict[
         if read_if_present(search.host.resolve_path, one.path) != read_if_present(
             search.host.resolve_path, bundled_path
         ):
-            rows[name] = {
-                "taken": one.path,
-                "instead_of": bundled_path,
-                "because": search.explain_choice(one),
-            }
+            rows[name] = {"taken": one.path, "instead_of": bundled_path, "because": search.explain_choice(one)}
     return rows

@@ -52,11 +52,7 @@ def detect_devices(host: HostAccess) -> DetectedDevices:
     pci = None if devices is None else tuple(a for v, a in devices if v == "nvidia")
     jetson = bool(read_if_present(host.stat_path, "/etc/nv_tegra_release"))
     module = _find_kernel_module(host, errors)
-    if (
-        devices is None
-        and not errors
-        and read_if_present(host.get_uname, default={}).get("system") != "Darwin"
-    ):
+    if devices is None and not errors and read_if_present(host.get_uname, default={}).get("system") != "Darwin":
         errors.append(f"there is no {PCI_DEVICES} here")
     signs = [f"PCI {address}" for address in pci or ()]
     signs += [*nodes, *([module] if module else []), *(["/etc/nv_tegra_release"] if jetson else [])]
@@ -106,16 +102,9 @@ def detected_device_facts(host: HostAccess, detected: DetectedDevices) -> list[F
     other = tuple({"vendor": v, "pci": a} for v, a in detected.others)
     count = None if detected.pci is None else len(detected.pci)
     return [
-        Fact(
-            "gpu.pci_count",
-            count,
-            PCI_DEVICES,
-            gap="" if detected.pci is not None else why or "no PCI bus here",
-        ),
+        Fact("gpu.pci_count", count, PCI_DEVICES, gap="" if detected.pci is not None else why or "no PCI bus here"),
         Fact("gpu.nodes", tuple(_describe_device_node(host, path) for path in detected.nodes), "/dev"),
-        Fact(
-            "gpu.other", other, PCI_DEVICES, gap="" if detected.pci is not None else why or "no PCI bus here"
-        ),
+        Fact("gpu.other", other, PCI_DEVICES, gap="" if detected.pci is not None else why or "no PCI bus here"),
         _platform_fact(host, detected),
     ]
 

@@ -44,9 +44,7 @@ def probe_driver(host: HostAccess, detected: DetectedDevices, reply: dict[str, A
     ]
 
 
-def _driver_version_fact(
-    host: HostAccess, detected: DetectedDevices, reply: dict[str, Any], banner: str
-) -> Fact:
+def _driver_version_fact(host: HostAccess, detected: DetectedDevices, reply: dict[str, Any], banner: str) -> Fact:
     files = f"{SYS_VERSION_FILE}, {PROC_VERSION_FILE}"
     for source, text in (
         (SYS_VERSION_FILE, read_if_present(host.read_text, SYS_VERSION_FILE)),
@@ -100,10 +98,7 @@ def _driver_error_facts(reply: dict[str, Any]) -> list[Fact]:
     """NVML's error code and message: 18 is a driver/library mismatch, 9 a driver that is not loaded."""
     code, message = reply.get("error"), reply.get("says")
     gap = str(message) if message and code is None else ""
-    return [
-        Fact("driver.error", code, "NVML", gap=gap),
-        Fact("driver.says", str(message) if message else None, "NVML"),
-    ]
+    return [Fact("driver.error", code, "NVML", gap=gap), Fact("driver.says", str(message) if message else None, "NVML")]
 
 
 def _libcuda_facts(host: HostAccess) -> list[Fact]:

@@ -62,10 +62,6 @@ def probe_environment(host: HostAccess, extra_names: Iterable[str] = ()) -> list
     except AccessError as error:
         return gap_facts(KEYS, str(error), SOURCE)
     requested = set(extra_names)
-    kept = {
-        name: value
-        for name, value in sorted(variables.items())
-        if is_relevant_variable(name) or name in requested
-    }
+    kept = {name: value for name, value in sorted(variables.items()) if is_relevant_variable(name) or name in requested}
     facts = [Fact(f"env.{name}", value[:MAX_VALUE_LENGTH], SOURCE) for name, value in kept.items()]
     return [Fact("env.names", tuple(kept), SOURCE), *facts]

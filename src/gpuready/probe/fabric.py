@@ -24,11 +24,7 @@ NVIDIA_VENDOR, SWITCH_CLASS = "0x10de", "0x0680"
 MANAGER_PROCESS_NAME = "nv-fabricmanager"[:15]
 """The kernel truncates process names to 15 characters."""
 
-MANAGER_BINARIES = (
-    "/usr/bin/nv-fabricmanager",
-    "/usr/sbin/nv-fabricmanager",
-    "/usr/local/bin/nv-fabricmanager",
-)
+MANAGER_BINARIES = ("/usr/bin/nv-fabricmanager", "/usr/sbin/nv-fabricmanager", "/usr/local/bin/nv-fabricmanager")
 MANAGER_PID_FILES = (
     "/run/nvidia-fabricmanager/nv-fabricmanager.pid",
     "/var/run/nvidia-fabricmanager/nv-fabricmanager.pid",
@@ -46,9 +42,7 @@ def probe_fabric(host: HostAccess, detected: DetectedDevices) -> list[Fact]:
 def _nvswitch_count_fact(host: HostAccess, detected: DetectedDevices) -> Fact:
     """By device files, else by PCI: a container often has only one of the two."""
     nodes = [
-        node
-        for node in detected.nodes
-        if node.startswith(SWITCH_DEVICE) and node[len(SWITCH_DEVICE) :].isdecimal()
+        node for node in detected.nodes if node.startswith(SWITCH_DEVICE) and node[len(SWITCH_DEVICE) :].isdecimal()
     ]
     try:
         addresses = host.list_directory(PCI_DEVICES)
@@ -80,9 +74,7 @@ def _fabric_manager_fact(host: HostAccess, switches: bool) -> Fact:
                 return Fact(key, "running", path)
         binary = next((path for path in MANAGER_BINARIES if host.stat_path(path)), None)
         # Reading every process is expensive: only if there is something to manage.
-        if (binary or switches) and (
-            running_pid := _find_manager_pid(host, host.list_directory("/proc") or ())
-        ):
+        if (binary or switches) and (running_pid := _find_manager_pid(host, host.list_directory("/proc") or ())):
             return Fact(key, "running", f"/proc/{running_pid}/comm")
         if _read_process_name(host, "2") != "kthreadd":
             return Fact(key, None, "/proc/*/comm", gap="the processes of the host cannot be seen from here")
@@ -93,8 +85,7 @@ def _fabric_manager_fact(host: HostAccess, switches: bool) -> Fact:
 
 def _find_manager_pid(host: HostAccess, names: Iterable[str]) -> str | None:
     return next(
-        (pid for pid in names if pid.isdecimal() and _read_process_name(host, pid) == MANAGER_PROCESS_NAME),
-        None,
+        (pid for pid in names if pid.isdecimal() and _read_process_name(host, pid) == MANAGER_PROCESS_NAME), None
     )
 
 
@@ -118,8 +109,6 @@ def probe_gpu_numa(host: HostAccess, facts: Iterable[Fact]) -> list[Fact]:
         except AccessError as error:
             return gap_facts(("gpu.numa",), str(error), path)
         if not word.removeprefix("-").isdecimal():
-            return gap_facts(
-                ("gpu.numa",), "the file is not there" if not word else "it holds no number", path
-            )
+            return gap_facts(("gpu.numa",), "the file is not there" if not word else "it holds no number", path)
         nodes.append(int(word))
     return [Fact("gpu.numa", tuple(nodes), f"{PCI_DEVICES}/*/numa_node")]

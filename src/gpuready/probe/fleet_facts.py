@@ -52,9 +52,7 @@ NETWORK_FILE_SYSTEMS = (
 
 def probe_fleet_facts(host: HostAccess) -> list[Fact]:
     return [
-        read_fact(
-            "firmware.bios", f"{DMI_FOLDER}/bios_version", _read_stripped, host, f"{DMI_FOLDER}/bios_version"
-        ),
+        read_fact("firmware.bios", f"{DMI_FOLDER}/bios_version", _read_stripped, host, f"{DMI_FOLDER}/bios_version"),
         read_fact("firmware.board", DMI_FOLDER, _read_board_name, host),
         read_fact("firmware.nics", INFINIBAND_CLASS, _read_nic_firmware, host),
         read_fact("gpu.vbios", PROC_GPUS, _read_gpu_vbios, host),
@@ -71,10 +69,7 @@ def _read_stripped(host: HostAccess, path: str) -> str | None:
 
 
 def _read_board_name(host: HostAccess) -> str | None:
-    parts = (
-        _read_stripped(host, f"{DMI_FOLDER}/sys_vendor"),
-        _read_stripped(host, f"{DMI_FOLDER}/product_name"),
-    )
+    parts = (_read_stripped(host, f"{DMI_FOLDER}/sys_vendor"), _read_stripped(host, f"{DMI_FOLDER}/product_name"))
     return " ".join(part for part in parts if part) or None
 
 

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from gpuready.probe.gpu_fields import FieldReader, GpuRecord
     from gpuready.system import HostAccess
 
-GPU_KEYS = (
-    "gpu.count",
-    "gpu.vendor",
-    *gpu_fields.LIST_FIELDS,
-    "gpu.lost",
-    "gpu.capability",
-    "gpu.remap_pending",
-)
+GPU_KEYS = ("gpu.count", "gpu.vendor", *gpu_fields.LIST_FIELDS, "gpu.lost", "gpu.capability", "gpu.remap_pending")
 GPU_KEYS += ("gpu.remap_failure", "gpu.mig_devices", "gpu.processes")
 KEYS = (*GPU_KEYS, *device_detection.KEYS, *driver.KEYS, *visibility.KEYS)
 
@@ -43,9 +36,7 @@ def probe_gpus(host: HostAccess, detected: device_detection.DetectedDevices | No
     ]
 
 
-def gpu_facts(
-    host: HostAccess, detected: device_detection.DetectedDevices, reply: dict[str, Any]
-) -> list[Fact]:
+def gpu_facts(host: HostAccess, detected: device_detection.DetectedDevices, reply: dict[str, Any]) -> list[Fact]:
     """Return the facts in the reply of ``query_gpus``; without GPUs in it, every fact is a gap."""
     if "gpus" not in reply:
         evidence = ", ".join(detected.signs[:3])
@@ -55,10 +46,7 @@ def gpu_facts(
     return [
         Fact("gpu.count", len(gpus), source),
         Fact("gpu.vendor", ("nvidia",) * len(gpus), source),
-        *(
-            _per_gpu_fact(key, gpus, source, field, reader)
-            for key, (field, reader) in gpu_fields.LIST_FIELDS.items()
-        ),
+        *(_per_gpu_fact(key, gpus, source, field, reader) for key, (field, reader) in gpu_fields.LIST_FIELDS.items()),
         _lost_gpus_fact(gpus, source),
         _compute_capability_fact(host, gpus, reply),
         _flagged_gpus_fact("gpu.remap_pending", gpus, "remap_pending", source),
@@ -102,9 +90,7 @@ def _flagged_gpus_fact(key: str, gpus: list[GpuRecord], field: str, source: str)
 
 def _compute_capability_fact(host: HostAccess, gpus: list[GpuRecord], reply: dict[str, Any]) -> Fact:
     """As the driver reports it; else by product name, or by one more nvidia-smi query."""
-    fact = _per_gpu_fact(
-        "gpu.capability", gpus, reply["source"], "capability", gpu_fields.read_compute_capability
-    )
+    fact = _per_gpu_fact("gpu.capability", gpus, reply["source"], "capability", gpu_fields.read_compute_capability)
     if not fact.gap:
         return fact
     known = [_capability_by_name(gpu, fact.source) for gpu in gpus]
@@ -136,9 +122,7 @@ def _mig_devices_fact(gpus: list[GpuRecord], source: str) -> Fact:
         devices = gpu.get("mig_devices", ())
         for device in devices if isinstance(devices, (list, tuple)) else ():
             row = device if isinstance(device, dict) else {"uuid": str(device)}
-            rows.append(
-                {"gpu": gpu["index"], **{k: None if isinstance(v, dict) else v for k, v in row.items()}}
-            )
+            rows.append({"gpu": gpu["index"], **{k: None if isinstance(v, dict) else v for k, v in row.items()}})
     return Fact("gpu.mig_devices", tuple(rows), source)
 
 
@@ -149,9 +133,7 @@ def _gpu_processes_fact(host: HostAccess, gpus: list[GpuRecord], source: str) ->
         listed = gpu.get("processes", {"gap": gpu.get("gap", "not given")})
         if isinstance(listed, (list, tuple)):
             rows += [
-                _describe_gpu_process(host, gpu["index"], process)
-                for process in listed
-                if isinstance(process, dict)
+                _describe_gpu_process(host, gpu["index"], process) for process in listed if isinstance(process, dict)
             ]
         else:
             reasons.append(f"GPU {gpu['index']}: {listed.get('gap') if isinstance(listed, dict) else listed}")
@@ -162,9 +144,7 @@ def _describe_gpu_process(host: HostAccess, index: int, process: GpuRecord) -> G
     """One process with GPU memory. Owner and command are visible only in our own PID namespace."""
     pid, used = process.get("pid"), process.get("used")
     uid = (read_if_present(host.stat_path, f"/proc/{pid}") or {}).get("uid")
-    command = " ".join(
-        (read_if_present(host.read_text, f"/proc/{pid}/cmdline", 4096) or "").replace("\0", " ").split()
-    )
+    command = " ".join((read_if_present(host.read_text, f"/proc/{pid}/cmdline", 4096) or "").replace("\0", " ").split())
     row: GpuRecord = {
         "gpu": index,
         "pid": pid if isinstance(pid, int) else None,

@@ -16,17 +16,8 @@ if TYPE_CHECKING:
 FLAG_WORDS = {"yes": True, "enabled": True, "on": True, "no": False, "disabled": False, "off": False}
 COMPUTE_MODES = ("default", "exclusive-thread", "prohibited", "exclusive-process")
 IDLE_REASONS = ("gpu_idle", "idle", "none", "")
-THROTTLE_REASONS = {
-    0x2: "applications_clocks_setting",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-}
-THROTTLE_REASONS |= {
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-}
+THROTTLE_REASONS = {0x2: "applications_clocks_setting", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost"}
+THROTTLE_REASONS |= {0x20: "sw_thermal_slowdown", 0x40: "hw_thermal_slowdown", 0x80: "hw_power_brake_slowdown"}
 THROTTLE_REASONS |= {0x100: "display_clocks_setting"}
 
 
@@ -87,9 +78,7 @@ def read_compute_mode(raw: Any, gpu: GpuRecord) -> str:
 
 
 def count_nvlinks(raw: Any, gpu: GpuRecord) -> int:
-    return (
-        len([link for link in raw if link]) if isinstance(raw, (list, tuple)) else read_number_field(raw, gpu)
-    )
+    return len([link for link in raw if link]) if isinstance(raw, (list, tuple)) else read_number_field(raw, gpu)
 
 
 def read_throttle_reasons(raw: Any, gpu: GpuRecord) -> str:

@@ -90,21 +90,14 @@ def find_existing_parent(
 def _rotational_disk_fact(host: HostAccess, path: str) -> Fact:
     """Whether the disk spins, as the kernel reports for the mounted device."""
     try:
-        device, kind = parse_mount_device(
-            host.read_text(MOUNTINFO_FILE, 1 << 20) or "", host.resolve_path(path)
-        )
-        for file in (
-            f"{BLOCK_DEVICES}/{device}/queue/rotational",
-            f"{BLOCK_DEVICES}/{device}/../queue/rotational",
-        ):
+        device, kind = parse_mount_device(host.read_text(MOUNTINFO_FILE, 1 << 20) or "", host.resolve_path(path))
+        for file in (f"{BLOCK_DEVICES}/{device}/queue/rotational", f"{BLOCK_DEVICES}/{device}/../queue/rotational"):
             word = (host.read_text(file) or "").strip()
             if word in ("0", "1"):
                 return Fact("disk.rotational", word == "1", file)
     except AccessError as error:
         return Fact("disk.rotational", None, MOUNTINFO_FILE, gap=str(error))
-    return Fact(
-        "disk.rotational", None, MOUNTINFO_FILE, gap=f"{kind or 'it'} lies on no disk of this machine"
-    )
+    return Fact("disk.rotational", None, MOUNTINFO_FILE, gap=f"{kind or 'it'} lies on no disk of this machine")
 
 
 def parse_mount_device(text: str, path: str) -> tuple[str, str]:

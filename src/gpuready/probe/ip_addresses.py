@@ -34,9 +34,7 @@ def parse_routes(text: str) -> list[Route]:
         if len(words) > 7 and len(words[1]) == len(words[7]) == 8:
             try:
                 gateway = int(words[3], 16) & 2
-                parsed.append(
-                    (words[0], _parse_kernel_hex(words[1]), 0 if gateway else _parse_kernel_hex(words[7]))
-                )
+                parsed.append((words[0], _parse_kernel_hex(words[1]), 0 if gateway else _parse_kernel_hex(words[7])))
             except ValueError:
                 continue
     return parsed
@@ -70,9 +68,7 @@ def assign_addresses(
     return _assign_unrouted_addresses(owned, left, routes, rows) if left else (owned, set())
 
 
-def _interfaces_with_route(
-    address: str, routes: list[Route], rows: Mapping[str, Mapping[str, Any]]
-) -> set[str]:
+def _interfaces_with_route(address: str, routes: list[Route], rows: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """Return the interfaces with the narrowest route into the network of an address."""
     number = _ipv4_to_int(address) or 0
     if number >> 24 == 127:
@@ -83,10 +79,7 @@ def _interfaces_with_route(
 
 
 def _assign_unrouted_addresses(
-    owned: dict[str, list[str] | None],
-    left: list[str],
-    routes: list[Route],
-    rows: Mapping[str, Mapping[str, Any]],
+    owned: dict[str, list[str] | None], left: list[str], routes: list[Route], rows: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, list[str] | None], set[str]]:
     """Some clouds assign an address without a network: it belongs to the only interface without one."""
     free = [n for n, row in rows.items() if n not in owned and row["up"] and row["kind"] != "loopback"]

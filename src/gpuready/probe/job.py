@@ -42,11 +42,7 @@ ALIASES = {
 
 
 def probe_job(
-    host: HostAccess,
-    wants: str | None,
-    model: str | None,
-    config: str | None,
-    extra_words: Iterable[str] = (),
+    host: HostAccess, wants: str | None, model: str | None, config: str | None, extra_words: Iterable[str] = ()
 ) -> list[Fact]:
     """Return the facts that the flags state. ValueError, in a sentence, if a flag is invalid.
 
@@ -80,9 +76,7 @@ def parse_wants(wants: str, extra_words: Iterable[str] = ()) -> tuple[str, ...]:
             raise ValueError(
                 f"--wants {word} is not known{_suggest_wants(word, (*WANTS, *ALIASES, *normalized_extra))}"
             )
-    return tuple(
-        dict.fromkeys(word if word in normalized_extra else ALIASES.get(word, word) for word in words)
-    )
+    return tuple(dict.fromkeys(word if word in normalized_extra else ALIASES.get(word, word) for word in words))
 
 
 def _strip_separators(word: str) -> str:
@@ -105,16 +99,8 @@ def _model_facts(host: HostAccess, model: str) -> list[Fact]:
             f"--model {model} would be a model of {count} parameters: write {model.strip()}b or {model.strip()}m"
         )
     if count is None:
-        count = model_parameters.count_parameters_at_path(
-            host, model, "--model"
-        ) or model_size.find_size_in_name(model)
+        count = model_parameters.count_parameters_at_path(host, model, "--model") or model_size.find_size_in_name(model)
     if count is None:
-        raise ValueError(
-            f"--model {model} names no size: write 7b, a name such as Llama-3-8B, or a config.json"
-        )
+        raise ValueError(f"--model {model} names no size: write 7b, a name such as Llama-3-8B, or a config.json")
     facts = [Fact("job.parameters", count, "--model", "stated")]
-    return (
-        facts
-        if model_size.parse_parameter_count(model)
-        else [*facts, Fact("job.model", model, "--model", "stated")]
-    )
+    return facts if model_size.parse_parameter_count(model) else [*facts, Fact("job.model", model, "--model", "stated")]

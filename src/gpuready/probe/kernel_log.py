@@ -43,9 +43,7 @@ def probe_kernel_log(host: HostAccess) -> list[Fact]:
     return [Fact("kernel.xids", None, KMSG, gap="; ".join(reasons) or "there is no log of the kernel here")]
 
 
-def parse_xids(
-    lines: tuple[str, ...], extract_message: Callable[[str], str | None]
-) -> tuple[dict[str, Any], ...]:
+def parse_xids(lines: tuple[str, ...], extract_message: Callable[[str], str | None]) -> tuple[dict[str, Any], ...]:
     """Parse number, GPU and text of each Xid.
 
     ``extract_message`` returns the message if the kernel wrote the line, else None.

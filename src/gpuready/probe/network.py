@@ -9,12 +9,7 @@ from __future__ import annotations
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
 from gpuready.probe.fact_keys import NETWORK as KEYS
-from gpuready.probe.ip_addresses import (
-    assign_addresses,
-    parse_inet6_addresses,
-    parse_local_addresses,
-    parse_routes,
-)
+from gpuready.probe.ip_addresses import assign_addresses, parse_inet6_addresses, parse_local_addresses, parse_routes
 from gpuready.system import AccessError
 
 TYPE_CHECKING = False
@@ -113,9 +108,7 @@ def _assign_interface_addresses(host: HostAccess, rows: dict[str, dict[str, Any]
 # -- the choice of NCCL -------------------------------------------------------------------------------
 
 
-def _nccl_interface_fact(
-    host: HostAccess, rows: dict[str, dict[str, Any]], uncertain: set[str], source: str
-) -> Fact:
+def _nccl_interface_fact(host: HostAccess, rows: dict[str, dict[str, Any]], uncertain: set[str], source: str) -> Fact:
     try:
         value, by = read_nccl_setting(host, "NCCL_SOCKET_IFNAME")
         family, _ = read_nccl_setting(host, "NCCL_SOCKET_FAMILY")
@@ -124,9 +117,7 @@ def _nccl_interface_fact(
         return Fact("net.interface", None, "NCCL_SOCKET_IFNAME", gap=str(error))
     is_named = value is not None and len(value) > 1
     if not is_named and len(hint or "") > 1 and not match_interfaces(rows, NCCL_DEFAULT_ORDER[0], family):
-        return Fact(
-            "net.interface", None, "NCCL_COMM_ID", gap="NCCL takes it from the address in NCCL_COMM_ID"
-        )
+        return Fact("net.interface", None, "NCCL_COMM_ID", gap="NCCL takes it from the address in NCCL_COMM_ID")
     rows_without = {n: {**row, "addresses": []} if n in uncertain else row for n, row in rows.items()}
     interface = choose_nccl_interface(rows, value, family)
     if interface != choose_nccl_interface(rows_without, value, family):
@@ -157,9 +148,7 @@ def choose_nccl_interface(
     return next((matches[0] for one in lists if (matches := match_interfaces(interfaces, one, family))), None)
 
 
-def match_interfaces(
-    interfaces: Mapping[str, Mapping[str, Any]], wanted: str, family: str | None = None
-) -> list[str]:
+def match_interfaces(interfaces: Mapping[str, Mapping[str, Any]], wanted: str, family: str | None = None) -> list[str]:
     """Return the interfaces that a prefix list allows, in NCCL's order: ``eth,ib0``, ``=eth0``, ``^docker,lo``."""
     negative, names = wanted.startswith("^"), wanted.removeprefix("^")
     exact, names = names.startswith("="), names.removeprefix("=")
@@ -196,14 +185,10 @@ def _infiniband_fact(host: HostAccess) -> Fact:
             gap = "" if host.stat_path("/sys/class") else "there is no /sys/class"
             return Fact("net.ib", None if gap else {}, INFINIBAND_CLASS, gap=gap)
         ports = {
-            f"{d}/{p}": (d, p)
-            for d in devices
-            for p in host.list_directory(f"{INFINIBAND_CLASS}/{d}/ports") or ()
+            f"{d}/{p}": (d, p) for d in devices for p in host.list_directory(f"{INFINIBAND_CLASS}/{d}/ports") or ()
         }
         return Fact(
-            "net.ib",
-            {key: _read_infiniband_port(host, *port) for key, port in ports.items()},
-            INFINIBAND_CLASS,
+            "net.ib", {key: _read_infiniband_port(host, *port) for key, port in ports.items()}, INFINIBAND_CLASS
         )
     except AccessError as error:
         return Fact("net.ib", None, INFINIBAND_CLASS, gap=str(error))
@@ -212,8 +197,7 @@ def _infiniband_fact(host: HostAccess) -> Fact:
 def _read_infiniband_port(host: HostAccess, device: str, port: str) -> dict[str, Any]:
     at = f"{INFINIBAND_CLASS}/{device}/ports/{port}"
     state, rate, layer = (
-        (read_if_present(host.read_text, f"{at}/{file}") or "").strip()
-        for file in ("state", "rate", "link_layer")
+        (read_if_present(host.read_text, f"{at}/{file}") or "").strip() for file in ("state", "rate", "link_layer")
     )
     number = rate.partition(" ")[0]  # 400 Gb/sec (4X NDR)
     whole = number.replace(".", "", 1).isdecimal()
@@ -230,16 +214,13 @@ def _find_port_netdev(host: HostAccess, device: str, port: str, at: str) -> str 
     netdev = (read_if_present(host.read_text, f"{at}/gid_attrs/ndevs/0") or "").strip()
     if netdev:
         return netdev
-    names: tuple[str, ...] = (
-        read_if_present(host.list_directory, f"{INFINIBAND_CLASS}/{device}/device/net") or ()
-    )
+    names: tuple[str, ...] = read_if_present(host.list_directory, f"{INFINIBAND_CLASS}/{device}/device/net") or ()
     if len(names) == 1:
         return names[0]
     candidates = (
         n
         for n in names
-        if _parse_decimal((read_if_present(host.read_text, f"{NET_CLASS}/{n}/dev_port") or "").strip())
-        == int(port) - 1
+        if _parse_decimal((read_if_present(host.read_text, f"{NET_CLASS}/{n}/dev_port") or "").strip()) == int(port) - 1
     )
     return next(candidates, None) if port.isdecimal() else None
 

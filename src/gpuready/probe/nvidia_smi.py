@@ -92,9 +92,7 @@ def parse_smi_run(ran: RunResult) -> dict[str, Any]:
     gpus = _number_gpus(gpus, lost)
     attached = _parse_smi_int(find_text(log, "attached_gpus"))
     for index in range(len(gpus), min(attached, 1024) if isinstance(attached, int) else 0):
-        gpus.append(
-            {"index": index, "gap": f"nvidia-smi stopped before it ({cut_reason or 'no more output'})"}
-        )
+        gpus.append({"index": index, "gap": f"nvidia-smi stopped before it ({cut_reason or 'no more output'})"})
     if not gpus and ran.rc != 0:
         return _parse_smi_error(ran)
     if not gpus and attached != 0:
@@ -125,9 +123,7 @@ def _parse_smi_error(ran: RunResult) -> dict[str, Any]:
     low = output.lower()
     if "no devices were found" in low:
         return {"driver": {"gap": output}, "cuda": {"gap": output}, "gpus": []}
-    code = next(
-        (code for text, code in ERROR_CODES if text in low), ran.rc if ran.rc in range(1, 30) else None
-    )
+    code = next((code for text, code in ERROR_CODES if text in low), ran.rc if ran.rc in range(1, 30) else None)
     return {"error": code, "says": output}
 
 
@@ -148,9 +144,7 @@ def _find_lost_gpus(text: str) -> list[tuple[str, str]]:
 def _number_gpus(gpus: list[dict[str, Any]], lost: list[tuple[str, str]]) -> list[dict[str, Any]]:
     """Number all GPUs in bus order, including the lost ones."""
     known = {g["pci"] for g in gpus}
-    every = gpus + [
-        {"pci": address, "gap": why, "lost": True} for address, why in lost if address not in known
-    ]
+    every = gpus + [{"pci": address, "gap": why, "lost": True} for address, why in lost if address not in known]
     if len(every) > len(gpus):
         every.sort(key=lambda g: str(g["pci"]))
     return [{**gpu, "index": index} for index, gpu in enumerate(every)]

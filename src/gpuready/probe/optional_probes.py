@@ -25,11 +25,7 @@ SEARCHED_FOLDERS = f"{PCI_DEVICES}, /dev, /sys/module"
 
 def extend_gpu_facts(host: HostAccess, facts: list[Fact], detected: DetectedDevices) -> list[Fact]:
     """Add NUMA nodes, NVSwitches and other vendors' accelerators to the GPU facts."""
-    return [
-        *_add_numa_facts(host, facts),
-        *_fabric_facts(host, detected),
-        *_accelerator_facts(host, detected),
-    ]
+    return [*_add_numa_facts(host, facts), *_fabric_facts(host, detected), *_accelerator_facts(host, detected)]
 
 
 def _add_numa_facts(host: HostAccess, facts: list[Fact]) -> list[Fact]:
@@ -119,18 +115,14 @@ def _known_value(facts: Iterable[Fact], key: str) -> Any:
     return next((fact.value for fact in facts if fact.key == key and not fact.gap), None)
 
 
-def _absent_or_gap_facts(
-    wanted_keys: Sequence[str], values: Sequence[Any], detected: DetectedDevices
-) -> list[Fact]:
+def _absent_or_gap_facts(wanted_keys: Sequence[str], values: Sequence[Any], detected: DetectedDevices) -> list[Fact]:
     """Without any detected device: absent facts, or gaps if detection could not read everything."""
     if detected.blind:
         return gap_facts(wanted_keys, "; ".join(detected.blind), SEARCHED_FOLDERS)
     return [Fact(key, value, SEARCHED_FOLDERS) for key, value in zip(wanted_keys, values, strict=True)]
 
 
-def _probe_or_gaps(
-    wanted_keys: Sequence[str], probe_function: Callable[..., list[Fact]], *args: Any
-) -> list[Fact]:
+def _probe_or_gaps(wanted_keys: Sequence[str], probe_function: Callable[..., list[Fact]], *args: Any) -> list[Fact]:
     try:
         return probe_function(*args)
     except Exception as error:

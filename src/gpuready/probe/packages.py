@@ -47,9 +47,7 @@ class SitePackages(Record):
     twice: dict[str, tuple[str, ...]]
 
 
-def probe_packages(
-    host: HostAccess, target: TargetEnvironment, extra_names: Iterable[str] = ()
-) -> list[Fact]:
+def probe_packages(host: HostAccess, target: TargetEnvironment, extra_names: Iterable[str] = ()) -> list[Fact]:
     """Return the target environment, its packages, and leftovers of failed installs.
 
     ``extra_names`` are distributions whose metadata is read in addition to that of the frameworks.
@@ -64,13 +62,7 @@ def probe_packages(
         Fact("python.site", target.site, target.prefix),
         read_fact("python.disk_free", target.prefix, _free_disk_space, host, target.prefix),
     ]
-    rest = (
-        "python.packages",
-        "python.half_installed",
-        "python.duplicates",
-        "python.shadowed",
-        "python.requires",
-    )
+    rest = ("python.packages", "python.half_installed", "python.duplicates", "python.shadowed", "python.requires")
     if not target.site and target.version is None:
         return [
             *facts,
@@ -136,10 +128,7 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
             if name in installed.versions:
                 continue
             version, place = copies[-1]
-            installed.versions[name], installed.places[name] = (
-                version or _read_metadata_version(host, place),
-                place,
-            )
+            installed.versions[name], installed.places[name] = (version or _read_metadata_version(host, place), place)
             if len(copies) > 1:
                 installed.twice[name] = tuple(v for v, _ in copies)
             half += [p.rpartition("/")[2] for _, p in copies if _is_half_installed(host, p)]
@@ -167,10 +156,7 @@ def _is_half_installed(host: HostAccess, place: str) -> bool:
     if place.endswith(".dist-info"):
         return read_if_present(host.stat_path, f"{place}/METADATA", default=True) is None
     status = read_if_present(host.stat_path, place) or {}
-    return (
-        status.get("kind") == "dir"
-        and read_if_present(host.stat_path, f"{place}/PKG-INFO", default=True) is None
-    )
+    return status.get("kind") == "dir" and read_if_present(host.stat_path, f"{place}/PKG-INFO", default=True) is None
 
 
 def _read_metadata_version(host: HostAccess, place: str) -> str:
@@ -194,9 +180,7 @@ def _read_metadata(host: HostAccess, place: str) -> dict[str, Any] | None:
     headers = _read_metadata_headers(host, place)
     if headers is None:
         return None
-    fields = {
-        field: [value for name, value in headers if name == field] for field in ("version", "requires-python")
-    }
+    fields = {field: [value for name, value in headers if name == field] for field in ("version", "requires-python")}
     return {
         "requires_dist": tuple(value for name, value in headers if name == "requires-dist"),
         "requires_python": next(iter(fields["requires-python"]), None),
@@ -223,13 +207,9 @@ def _parse_metadata_headers(text: str) -> Iterator[tuple[str, str]]:
             yield name.strip().lower(), value.strip()
 
 
-def _framework_metadata(
-    host: HostAccess, installed: SitePackages, extra_names: Iterable[str]
-) -> dict[str, Any]:
+def _framework_metadata(host: HostAccess, installed: SitePackages, extra_names: Iterable[str]) -> dict[str, Any]:
     names = dict.fromkeys([*FRAMEWORKS, *map(canonicalize_name, extra_names)])
-    by_name = {
-        name: _read_metadata(host, installed.places[name]) for name in names if name in installed.places
-    }
+    by_name = {name: _read_metadata(host, installed.places[name]) for name in names if name in installed.places}
     return {name: data for name, data in by_name.items() if data is not None}
 
 

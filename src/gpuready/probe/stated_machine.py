@@ -23,16 +23,7 @@ OS_ALIASES = {
     "win": "windows",
 }
 SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-SIZE_UNITS |= {
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-    "k": 2**10,
-    "m": 2**20,
-    "g": 2**30,
-    "t": 2**40,
-}
+SIZE_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def stated_machine_facts(name: str, what_if: Mapping[str, str]) -> Facts:
@@ -61,12 +52,8 @@ def stated_machine_facts(name: str, what_if: Mapping[str, str]) -> Facts:
 def _parse_gpu_name(name: str) -> tuple[dict[str, Any], int]:
     parsed = gpus.parse_machine(name)
     if parsed is None:
-        near = ", ".join(
-            gpus.suggest_gpu_names(name) or gpus.suggest_gpu_names(name.lower().rpartition("x")[0])
-        )
-        hint = (
-            f"nearest: {near}" if near else "write for example h100x8, rtx4090 or v100x4, or name a recording"
-        )
+        near = ", ".join(gpus.suggest_gpu_names(name) or gpus.suggest_gpu_names(name.lower().rpartition("x")[0]))
+        hint = f"nearest: {near}" if near else "write for example h100x8, rtx4090 or v100x4, or name a recording"
         raise ValueError(f"--on {name!r}: no GPU of the catalogue has that name; {hint}")
     row, count = parsed
     if not 1 <= count <= 1024:

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 OWN_PYTHON = "the Python that runs gpuready"
 PYTHON_HINT = "give a Python interpreter, a virtual environment or a conda prefix"
-LAUNCHER_SCRIPT = (
-    "import sys; sys.stdout.write(sys.prefix + '\\n' + sys.executable + '\\n' + sys.version.split()[0])"
-)
+LAUNCHER_SCRIPT = "import sys; sys.stdout.write(sys.prefix + '\\n' + sys.executable + '\\n' + sys.version.split()[0])"
 """Run by a launcher script, whose path says nothing; with -I and -S, so no site hooks run."""
 
 
@@ -49,9 +47,7 @@ def find_target_environment(host: HostAccess, python: str | None = None) -> Targ
         running = host.get_interpreter()
     except AccessError as error:
         return TargetEnvironment("", "", "", None, (), OWN_PYTHON, OWN_PYTHON, str(error))
-    return _describe_environment(
-        host, running["prefix"], running["executable"], OWN_PYTHON, running["version"]
-    )
+    return _describe_environment(host, running["prefix"], running["executable"], OWN_PYTHON, running["version"])
 
 
 def _find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
@@ -63,9 +59,7 @@ def _find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
     if status is None:
         raise ValueError(f"--python {python}: there is no such file or folder; {PYTHON_HINT}")
     if status["kind"] == "link":
-        raise ValueError(
-            f"--python {python} is a link to nothing: the Python it was made from is gone; {PYTHON_HINT}"
-        )
+        raise ValueError(f"--python {python} is a link to nothing: the Python it was made from is gone; {PYTHON_HINT}")
     if status["kind"] == "dir":
         inside = _find_interpreter(host, path)
         if inside is None:
@@ -88,9 +82,7 @@ def _absolute_path(host: HostAccess, python: str) -> str:
 
 def _require_python3(environment: TargetEnvironment, python: str) -> TargetEnvironment:
     if environment.version is None:
-        raise ValueError(
-            f"--python {python} does not say which Python it is: {environment.gap}; {PYTHON_HINT}"
-        )
+        raise ValueError(f"--python {python} does not say which Python it is: {environment.gap}; {PYTHON_HINT}")
     if environment.version.startswith("2."):
         raise ValueError(f"--python {python} is Python {environment.version}; name one of Python 3")
     return environment
@@ -115,14 +107,10 @@ def _ask_launcher(host: HostAccess, path: str, python: str) -> TargetEnvironment
     if ran.rc != 0 or version is None:
         output = (ran.err or ran.out).strip().splitlines()
         why = ran.end or (output[0][:120] if output else f"it ended with {ran.rc}")
-        raise ValueError(
-            f"--python {python} is a script that does not start a Python 3: {why}; {PYTHON_HINT}"
-        )
+        raise ValueError(f"--python {python} is a script that does not start a Python 3: {why}; {PYTHON_HINT}")
     # Without site hooks a virtual environment reports its base Python; pyvenv.cfg identifies it.
     executable_prefix = lines[1].rpartition("/")[0].rpartition("/")[0]
-    prefix = (
-        executable_prefix if read_if_present(host.stat_path, f"{executable_prefix}/pyvenv.cfg") else lines[0]
-    )
+    prefix = executable_prefix if read_if_present(host.stat_path, f"{executable_prefix}/pyvenv.cfg") else lines[0]
     return _describe_environment(host, prefix, lines[1], "--python", version)
 
 

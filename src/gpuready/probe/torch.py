@@ -33,11 +33,7 @@ def probe_torch(host: HostAccess, target: TargetEnvironment) -> list[Fact]:
     try:
         site, names = _find_torch_site(host, target)
         if site is None:
-            return (
-                absent_facts(KEYS, source)
-                if target.site or target.version
-                else gap_facts(KEYS, target.gap, source)
-            )
+            return absent_facts(KEYS, source) if target.site or target.version else gap_facts(KEYS, target.gap, source)
         folder = f"{site}/torch"
         text = host.read_text(f"{folder}/version.py")
     except AccessError as error:
@@ -46,11 +42,7 @@ def probe_torch(host: HostAccess, target: TargetEnvironment) -> list[Fact]:
     if text is None:
         what = "there is no torch/version.py"
         rest = [key for key in KEYS if key not in ("torch.path", "torch.broken")]
-        return [
-            Fact("torch.path", None, site),
-            Fact("torch.broken", broken, site),
-            *gap_facts(rest, what, site),
-        ]
+        return [Fact("torch.path", None, site), Fact("torch.broken", broken, site), *gap_facts(rest, what, site)]
     version_values = parse_version_py(text)
     return [
         *_torch_build_facts(version_values, f"{folder}/version.py"),
@@ -116,9 +108,7 @@ def _torch_arch_fact(host: HostAccess, folder: str, version_values: dict[str, st
     if not version_values.get("cuda"):
         return Fact("torch.arch", (), f"{folder}/version.py")
     try:
-        arch_lists = [
-            text for text in host.find_elf_strings(path, ".rodata", ("sm_",)) if _is_arch_list(text)
-        ]
+        arch_lists = [text for text in host.find_elf_strings(path, ".rodata", ("sm_",)) if _is_arch_list(text)]
     except AccessError as error:
         return _arch_fact_from_catalog(host, version_values, str(error))
     if not arch_lists:
@@ -128,9 +118,7 @@ def _torch_arch_fact(host: HostAccess, folder: str, version_values: dict[str, st
 
 def _is_arch_list(text: str) -> bool:
     words = text.split()
-    return bool(words) and all(
-        w.startswith(("sm_", "compute_")) and w.rpartition("_")[2][:1].isdigit() for w in words
-    )
+    return bool(words) and all(w.startswith(("sm_", "compute_")) and w.rpartition("_")[2][:1].isdigit() for w in words)
 
 
 def _arch_fact_from_catalog(host: HostAccess, version_values: dict[str, str | None], why: str) -> Fact:
@@ -145,11 +133,7 @@ def _find_catalog_build(host: HostAccess, version_values: dict[str, str | None])
     from gpuready.catalog import torch as catalogue
 
     version, _, local = (version_values.get("__version__") or "").partition("+")
-    if (
-        not leading_version(version)
-        or leading_version(version) != version
-        or not (local.startswith("cu") or not local)
-    ):
+    if not leading_version(version) or leading_version(version) != version or not (local.startswith("cu") or not local):
         return None
     machine = read_if_present(host.get_uname, default={}).get("machine", "x86_64")
     return catalogue.find_torch_build(version, local or version_values.get("cuda"), machine)

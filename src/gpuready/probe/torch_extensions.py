@@ -124,9 +124,7 @@ def _describe_linkage(
         "cudart": next((v for name in library.needed if (v := parse_cudart_major(name))), None),
         "torch": torch,
         "abi": _read_cxx_abi(host, path) if torch else None,
-        "missing": _find_missing_libraries(
-            host, site, library.needed, library.folders, known.get("torch.path")
-        ),
+        "missing": _find_missing_libraries(host, site, library.needed, library.folders, known.get("torch.path")),
     }
 
 
@@ -156,13 +154,9 @@ def _find_missing_libraries(
 ) -> tuple[str, ...]:
     """Libraries found neither beside torch, nor in the file's own folders, nor by the loader."""
     torch_libraries = set(host.list_directory(f"{torch}/lib") or ()) if torch else set()
-    wanted = [
-        name for name in needed if not name.startswith(SYSTEM_LIBRARIES) and name not in torch_libraries
-    ]
+    wanted = [name for name in needed if not name.startswith(SYSTEM_LIBRARIES) and name not in torch_libraries]
     in_own_folders = (
-        {name for folder in folders for name in read_if_present(host.list_directory, folder) or ()}
-        if wanted
-        else set()
+        {name for folder in folders for name in read_if_present(host.list_directory, folder) or ()} if wanted else set()
     )
     wanted = [name for name in wanted if name not in in_own_folders]
     wheels = _list_wheel_libraries(host, site, torch) if wanted else set()

@@ -63,9 +63,7 @@ def parse_visible_devices(
         if index is None:
             return _stop_at_entry(shown, entries, position, name)
         if name in names:
-            return CudaVisibility(
-                (), tuple(entries), f"{entry.strip()!r} names a GPU twice: CUDA fails to start"
-            )
+            return CudaVisibility((), tuple(entries), f"{entry.strip()!r} names a GPU twice: CUDA fails to start")
         shown.append(index)
         names.append(name)
     return CudaVisibility(tuple(shown), why=f"{CUDA_VARIABLE} names {len(shown)} of {count}")
@@ -94,18 +92,14 @@ def _parse_device_index(entry: str, count: int) -> tuple[int | None, str]:
     return index, str(index)
 
 
-def _match_device_uuid(
-    entry: str, uuids: Sequence[str], mig: Sequence[tuple[int, str]]
-) -> tuple[int | None, str]:
+def _match_device_uuid(entry: str, uuids: Sequence[str], mig: Sequence[tuple[int, str]]) -> tuple[int | None, str]:
     """Match a UUID or its start: any case, hyphens anywhere, garbage only after its end."""
     if not entry.startswith(UUID_PREFIXES):
         return None, "is no UUID, and indices cannot follow one"
     wanted = _uuid_hex_digits(entry[4:])
     if wanted is None:
         return None, "is no UUID"
-    known = [
-        (index, _uuid_hex_digits(uuid[4:]) or "") for index, uuid in enumerate(uuids) if isinstance(uuid, str)
-    ]
+    known = [(index, _uuid_hex_digits(uuid[4:]) or "") for index, uuid in enumerate(uuids) if isinstance(uuid, str)]
     known += [(index, _uuid_hex_digits(uuid.removeprefix("MIG-")) or "") for index, uuid in mig]
     matches = [(index, name) for index, name in known if name.startswith(wanted)]
     if len(matches) == 1:
@@ -181,9 +175,7 @@ def _has_mixed_gpus(name: Fact) -> bool:
     return bool(name.gap) or len(set(name.value or ())) > 1
 
 
-def _make_visibility_facts(
-    value: str | None, result: CudaVisibility, source: str, wrong: bool = False
-) -> list[Fact]:
+def _make_visibility_facts(value: str | None, result: CudaVisibility, source: str, wrong: bool = False) -> list[Fact]:
     """The visible GPUs, and the reason if a variable is involved."""
     table: dict[str, Any] | None = None
     if value is not None or wrong:

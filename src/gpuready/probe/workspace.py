@@ -51,9 +51,7 @@ def _python_headers_fact(host: HostAccess, target: TargetEnvironment) -> Fact:
     """Whether Python.h is where the environment's compiler flags point: below its base Python."""
     minor = ".".join((target.version or "").split(".")[:2])
     if not minor:
-        return Fact(
-            "python.headers", None, target.prefix, gap=target.gap or "the version of Python is unknown"
-        )
+        return Fact("python.headers", None, target.prefix, gap=target.gap or "the version of Python is unknown")
     paths: list[str] = []
     try:
         paths += (f"{base}/include/python{minor}/Python.h" for base in _base_prefixes(host, target))
@@ -89,9 +87,7 @@ def _temporary_folder_facts(host: HostAccess, mounts: MountTable) -> list[Fact]:
     if not exists:
         return [*facts, Fact("tmp.noexec", None, path), Fact("tmp.free", None, path)]
     free = read_fact("tmp.free", path, lambda: (host.get_disk_space(path) or {}).get("free"))
-    noexec = read_fact(
-        "tmp.noexec", hub.MOUNTINFO_FILE, lambda: "noexec" in mounts.find_mount(path)["options"]
-    )
+    noexec = read_fact("tmp.noexec", hub.MOUNTINFO_FILE, lambda: "noexec" in mounts.find_mount(path)["options"])
     return [*facts, noexec, free]
 
 
@@ -120,9 +116,7 @@ def parse_mountinfo(text: str, real: str) -> dict[str, Any]:
         if len(point) >= best and (real == point or real.startswith(f"{point}/")):
             best, mount = len(point), {"type": more.split()[0], "options": words[5].split(",")}
     if mount is None:
-        raise AccessError(
-            f"{hub.MOUNTINFO_FILE} does not have it" if text else f"there is no {hub.MOUNTINFO_FILE}"
-        )
+        raise AccessError(f"{hub.MOUNTINFO_FILE} does not have it" if text else f"there is no {hub.MOUNTINFO_FILE}")
     return mount
 
 

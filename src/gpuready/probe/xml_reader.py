@@ -18,9 +18,7 @@ def parse_xml(text: str) -> dict[str, Any]:
     names: list[str] = []
     stack: list[dict[str, Any]] = [{}]
     at = 0
-    while (
-        (start := text.find("<", at)) >= 0 and (end := text.find(">", start)) >= 0 and len(stack) < MAX_DEPTH
-    ):
+    while (start := text.find("<", at)) >= 0 and (end := text.find(">", start)) >= 0 and len(stack) < MAX_DEPTH:
         tag, data, at = text[start + 1 : end], text[at:start].strip(), end + 1
         if tag.startswith(("?", "!")):
             continue

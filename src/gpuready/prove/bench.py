@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 SAMPLE_INTERVAL_S, HANG_AFTER_S = 0.4, 90.0
 """Seconds between two samples, and seconds without a step after which a measure counts as hung."""
 
-SAMPLED_FIELDS = (
-    *("clock_sm", "clock_sm_max", "power_draw", "temperature", "throttle", "pcie_gen", "pcie_width"),
-)
+SAMPLED_FIELDS = (*("clock_sm", "clock_sm_max", "power_draw", "temperature", "throttle", "pcie_gen", "pcie_width"),)
 MEASURE_VERDICTS = ("measured", "absent", "unsupported", "failed")
 
 
@@ -131,10 +129,7 @@ def _run_side_by_side(
     try:
         for task in tasks:
             running.append(
-                (
-                    task,
-                    _RunningBench(_bench_proof_row(task), python, task.device, variables, ranks=task.ranks),
-                )
+                (task, _RunningBench(_bench_proof_row(task), python, task.device, variables, ranks=task.ranks))
             )
             running[-1][1].measured = []
         on_gpu = any("cuda" in word for task in tasks for word in task.words)
@@ -155,9 +150,7 @@ def _run_side_by_side(
     return done
 
 
-def _stop_hung_processes(
-    running: list[tuple[BenchTask, _RunningBench]], host: HostAccess, patience: float
-) -> None:
+def _stop_hung_processes(running: list[tuple[BenchTask, _RunningBench]], host: HostAccess, patience: float) -> None:
     """Stop processes that have not written for long; their deadline covers all measures together."""
     for _, bench in running:
         written = bench.last_write_time()
@@ -196,9 +189,7 @@ def sample_gpus(host: HostAccess) -> list[dict[str, Any]]:
 
 def _load_json(path: str) -> Any:
     try:
-        return json.loads(
-            LiveHost().read_text(path, MAX_RESULT_BYTES) or "null", parse_constant=lambda word: None
-        )
+        return json.loads(LiveHost().read_text(path, MAX_RESULT_BYTES) or "null", parse_constant=lambda word: None)
     except (AccessError, ValueError, RecursionError):
         return None
 
@@ -206,11 +197,7 @@ def _load_json(path: str) -> Any:
 def _read_measures(path: str) -> list[dict[str, Any]]:
     record = _load_json(path)
     rows = record.get("measures") if isinstance(record, dict) else None
-    return (
-        [check_measure_row(row) for row in rows[:200] if isinstance(row, dict)]
-        if isinstance(rows, list)
-        else []
-    )
+    return [check_measure_row(row) for row in rows[:200] if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def check_measure_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -293,13 +280,4 @@ def _find_interrupted(proof: ProofResult, rows: list[dict[str, Any]], task: Benc
 
 def _unmeasured_row(word: str, raw: str, why: str) -> dict[str, Any]:
     name, _, device = word.partition("@")
-    return {
-        "name": name,
-        "device": device,
-        "raw": raw,
-        "why": why,
-        "at": "",
-        "passes": (),
-        "best": None,
-        "spans": (),
-    }
+    return {"name": name, "device": device, "raw": raw, "why": why, "at": "", "passes": (), "best": None, "spans": ()}

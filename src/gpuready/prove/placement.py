@@ -62,11 +62,7 @@ def why_no_gpu(facts: Facts) -> str:
     if not facts.value_if_known("gpu.visible"):
         table = facts.value_if_known("visibility.cuda") or {}
         value = table.get("value")
-        hidden = (
-            f"CUDA_VISIBLE_DEVICES hides all GPUs (value {value!r})"
-            if value is not None
-            else "no GPU is visible"
-        )
+        hidden = f"CUDA_VISIBLE_DEVICES hides all GPUs (value {value!r})" if value is not None else "no GPU is visible"
         return f"{hidden}: {table['why']}" if table.get("why") else hidden
     return ""
 
@@ -102,9 +98,7 @@ def _why_package_missing(row: ProofSpec, facts: Facts) -> str:
     return f"{row.package} is not installed" if found.value is None and not found.gap else ""
 
 
-def unstarted_proof(
-    row: ProofSpec, verdict: str, why: str, device: str = "cuda", counts: bool = True
-) -> ProofResult:
+def unstarted_proof(row: ProofSpec, verdict: str, why: str, device: str = "cuda", counts: bool = True) -> ProofResult:
     return ProofResult(
         name=row.name if counts else f"{row.name}, cpu",
         verdict=verdict,

@@ -32,9 +32,9 @@ class RankResult:
         """The verdict of this rank, and why."""
         process, record = self.process, self.record
         if process.end.startswith(("deadline", "unkillable")):
-            return "hung", _locate_failure(
-                f"no end after {process.seconds:.0f} s", record
-            ) + _unkillable_note(process.end)
+            return "hung", _locate_failure(f"no end after {process.seconds:.0f} s", record) + _unkillable_note(
+                process.end
+            )
         if process.end.startswith("signal"):
             return "crashed", _locate_failure(f"ended by {process.end.replace('signal ', 'SIG')}", record)
         if process.end:
@@ -43,9 +43,7 @@ class RankResult:
             return "failed", f"exit {process.exit} and {self.problem}"
         verdict = record["verdict"]
         if not verdict:
-            return "failed", _locate_failure(
-                f"it ended with exit {process.exit} before it had a result", record
-            )
+            return "failed", _locate_failure(f"it ended with exit {process.exit} before it had a result", record)
         if verdict == PASSED and process.exit != 0:
             return "failed", f"it passed, and then ended with exit {process.exit}"
         wrong = _find_bad_number(record["numbers"]) if verdict == PASSED else ""
@@ -93,13 +91,9 @@ def read_rank_result(path: str, process: BackgroundProcess) -> RankResult:
     if len(text) > MAX_RESULT_BYTES:
         return RankResult(process, {}, f"its result is larger than {MAX_RESULT_BYTES >> 10} KiB")
     try:
-        return RankResult(
-            process, _check_result_record(json.loads(text, parse_constant=_refuse_constant)), ""
-        )
+        return RankResult(process, _check_result_record(json.loads(text, parse_constant=_refuse_constant)), "")
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error_found:
-        return RankResult(
-            process, {}, f"its result is not one: {str(error_found)[:120] or type(error_found).__name__}"
-        )
+        return RankResult(process, {}, f"its result is not one: {str(error_found)[:120] or type(error_found).__name__}")
 
 
 def _refuse_constant(word: str) -> float:
@@ -120,9 +114,7 @@ def _check_result_record(data: Any) -> dict[str, Any]:
         "why": str(data.get("why", ""))[:2000],
         "device": str(data.get("device", ""))[:40],
         "steps": tuple(str(step)[:80] for step in data.get("steps", [])[-MAX_ENTRIES:]),
-        "numbers": {
-            str(name)[:80]: _check_number_row(row) for name, row in list(numbers.items())[:MAX_ENTRIES]
-        },
+        "numbers": {str(name)[:80]: _check_number_row(row) for name, row in list(numbers.items())[:MAX_ENTRIES]},
         "versions": _check_text_table(data.get("versions", {})),
         "hardware": _check_text_table(data.get("hardware", {})),
     }
@@ -151,19 +143,14 @@ def _check_text_table(data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError("its versions or its hardware are of the wrong kind")
     plain = (int, float, bool)
-    return {
-        str(k)[:60]: v if isinstance(v, plain) else str(v)[:300] for k, v in list(data.items())[:MAX_ENTRIES]
-    }
+    return {str(k)[:60]: v if isinstance(v, plain) else str(v)[:300] for k, v in list(data.items())[:MAX_ENTRIES]}
 
 
-def combine_ranks(
-    row: ProofSpec, device: str, rank_results: list[RankResult], deadline: float
-) -> ProofResult:
+def combine_ranks(row: ProofSpec, device: str, rank_results: list[RankResult], deadline: float) -> ProofResult:
     """Combine the ranks of one proof into one Proof: the first failure decides."""
     verdicts = [one.verdict for one in rank_results]
     worst = min(
-        range(len(rank_results)),
-        key=lambda i: (_verdict_priority(verdicts[i][0]), rank_results[i].process.seconds),
+        range(len(rank_results)), key=lambda i: (_verdict_priority(verdicts[i][0]), rank_results[i].process.seconds)
     )
     verdict, why = verdicts[worst]
     first = rank_results[worst]
@@ -200,7 +187,5 @@ def _join_outputs(rank_results: list[RankResult], worst: int) -> str:
         return rank_results[0].process.output_text()
     parts = [worst, *(i for i in range(len(rank_results)) if i != worst)]
     return "\n".join(
-        f"-- rank {i} --\n{rank_results[i].process.output_text()}"
-        for i in parts
-        if rank_results[i].process.size
+        f"-- rank {i} --\n{rank_results[i].process.output_text()}" for i in parts if rank_results[i].process.size
     )

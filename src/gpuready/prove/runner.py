@@ -12,12 +12,7 @@ import sys
 from gpuready.prove import result
 from gpuready.system import redact_text
 from gpuready.system.own_folders import TemporaryFolder
-from gpuready.system.process.background import (
-    BackgroundProcess,
-    find_free_port,
-    kill_marked_processes,
-    wait_for_any,
-)
+from gpuready.system.process.background import BackgroundProcess, find_free_port, kill_marked_processes, wait_for_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,13 +78,9 @@ def proof_command(row: ProofSpec, python: str, device: str) -> list[str]:
     return [python, script, "--device", device, *row.arguments]
 
 
-def proof_environment(
-    ours: Mapping[str, str], folder: str, deadline: float, threads: int = 0
-) -> dict[str, str]:
+def proof_environment(ours: Mapping[str, str], folder: str, deadline: float, threads: int = 0) -> dict[str, str]:
     """Return the user's environment without variables of other runs, with cache folders of its own."""
-    kept = {
-        n: v for n, v in ours.items() if n not in DROPPED_VARIABLES and not n.startswith(DROPPED_PREFIXES)
-    }
+    kept = {n: v for n, v in ours.items() if n not in DROPPED_VARIABLES and not n.startswith(DROPPED_PREFIXES)}
     own = {name: os.path.join(folder, below) for name, below in CACHE_FOLDERS.items()}
     env = kept | OFFLINE_VARIABLES | own
     env["TMPDIR"] = os.path.join(folder, "tmp")
@@ -163,8 +154,7 @@ class RunningProof:
     def _make_proof(self) -> ProofResult:
         try:
             rank_results = [
-                result.read_rank_result(self._result_path(rank), process)
-                for rank, process in enumerate(self.processes)
+                result.read_rank_result(self._result_path(rank), process) for rank, process in enumerate(self.processes)
             ]
             proof = result.combine_ranks(self.row, self.device, rank_results, self.deadline)
             if proof.verdict == "hung" and not proof.steps:
@@ -201,9 +191,7 @@ def run_single_proof(
 ) -> ProofResult:
     """Run one proof and wait for its verdict."""
     environment_given = os.environ if variables is None else variables
-    running = RunningProof(
-        row, python or sys.executable, device, environment_given, deadline=deadline, ranks=ranks
-    )
+    running = RunningProof(row, python or sys.executable, device, environment_given, deadline=deadline, ranks=ranks)
     try:
         while True:
             proof = running.poll_proof()

@@ -28,9 +28,7 @@ def select_capabilities(contract: Contract, facts: Facts) -> Contract:
     capabilities = {capability.name: capability for capability in applicable if capability is not None}
     for word in _wanted_words(facts):
         if word != "cpu" and proofs.proofs_for_capability(word, contract.framework):
-            capabilities[word] = capabilities.get(word, Capability(word, cite="--wants")).replace(
-                level="required"
-            )
+            capabilities[word] = capabilities.get(word, Capability(word, cite="--wants")).replace(level="required")
     on_cpu = is_cpu_requested(facts)
     for row in proofs.proofs_for_framework(contract.framework):
         if on_cpu and row.device == "cuda":
@@ -72,18 +70,14 @@ def list_needed_proofs(contract: Contract) -> tuple[ProofSpec, ...]:
     """Return the proofs of all active capabilities, in catalogue order."""
     of = contract.framework
     names = {
-        row.name
-        for capability in contract.capabilities
-        for row in proofs.proofs_for_capability(capability.name, of)
+        row.name for capability in contract.capabilities for row in proofs.proofs_for_capability(capability.name, of)
     }
     return tuple(row for row in proofs.list_proofs() if row.name in names)
 
 
 def unproved_capabilities(contract: Contract) -> tuple[str, ...]:
     """Return the active capabilities without a proof in gpuready."""
-    return tuple(
-        c.name for c in contract.capabilities if not proofs.proofs_for_capability(c.name, contract.framework)
-    )
+    return tuple(c.name for c in contract.capabilities if not proofs.proofs_for_capability(c.name, contract.framework))
 
 
 # -- without a framework ----------------------------------------------------------------------------------
@@ -124,11 +118,7 @@ def _make_torch_contract(
     listed = [Capability(name, level="required", cite="gpuready prove") for name in needed]
     listed += [Capability(name, cite="gpuready prove") for name in rest]
     return Contract(
-        "torch",
-        version or "not installed",
-        distribution="torch",
-        platforms=platforms,
-        capabilities=tuple(listed),
+        "torch", version or "not installed", distribution="torch", platforms=platforms, capabilities=tuple(listed)
     )
 
 

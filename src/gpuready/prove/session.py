@@ -110,18 +110,14 @@ class ProofSession:
             )
         except (AccessError, OSError) as error:
             self._add_result(
-                placement.unstarted_proof(
-                    task.row, "skipped", f"it could not be started: {error}", task.device
-                )
+                placement.unstarted_proof(task.row, "skipped", f"it could not be started: {error}", task.device)
             )
             return
         self.running.append((task, running_proof))
 
     def _finish_task(self, task: ProofTask, proof: ProofResult) -> None:
         if not task.counts:
-            proof = proof.replace(
-                name=f"{proof.name}, cpu", capability=placement.cpu_capability_names(task.row)
-            )
+            proof = proof.replace(name=f"{proof.name}, cpu", capability=placement.cpu_capability_names(task.row))
         self._add_result(proof)
         broke = proof.verdict in BROKEN_VERDICTS or (proof.verdict == "failed" and "CUDA error" in proof.why)
         if broke and task.device.startswith("cuda") and ", after " not in task.row.name:

@@ -34,9 +34,7 @@ UNMEASURED_VERDICTS = ("absent", "unsupported", "skipped")
 def render_bench_screen(result: BenchResult, screen: Screen, verbose: bool = False) -> str:
     sections = [_format_bench_header(result, screen)]
     for device, rows in _group_by_device(result).items():
-        sections.append(
-            _format_device_section(device, _device_gpu_name(result, device), rows, screen, verbose)
-        )
+        sections.append(_format_device_section(device, _device_gpu_name(result, device), rows, screen, verbose))
     sections += [_format_unmeasured(result, screen), _format_verdict_reasons(result, screen)]
     sections += [lines for f in result.report.findings for lines in [_format_bench_finding(f, screen)]]
     sections += [_format_bench_notes(result, screen), _format_bench_verdict(result, screen)]
@@ -107,10 +105,7 @@ def _group_by_device(result: BenchResult) -> dict[str, list[BenchMeasure]]:
 def _format_device_section(
     device: str, name: str, rows: list[BenchMeasure], screen: Screen, verbose: bool
 ) -> list[str]:
-    lines = [
-        screen.apply_style(escape_unprintable(device), "bold")
-        + (f"  {escape_unprintable(name)}" if name else "")
-    ]
+    lines = [screen.apply_style(escape_unprintable(device), "bold") + (f"  {escape_unprintable(name)}" if name else "")]
     for one in rows:
         lines += _format_measure_row(one, screen)
         if verbose:
@@ -152,14 +147,11 @@ def _format_measure_details(one: BenchMeasure, screen: Screen) -> list[str]:
     parts += [f"spread {one.spread:.1%}"] if one.spread is not None else []
     parts += [f"best turn {format_amount(one.best, one.unit)}"] if one.best else []
     parts += (
-        [f"band {format_amount(one.band[0], one.unit)} to {format_amount(one.band[1], one.unit)}"]
-        if one.band
-        else []
+        [f"band {format_amount(one.band[0], one.unit)} to {format_amount(one.band[1], one.unit)}"] if one.band else []
     )
     parts += [f"expected by {one.cite}"] if one.cite else []
     return [
-        screen.apply_style(text, "dim")
-        for text in screen.format_paragraph(escape_unprintable("; ".join(parts)), 6, 2)
+        screen.apply_style(text, "dim") for text in screen.format_paragraph(escape_unprintable("; ".join(parts)), 6, 2)
     ]
 
 
@@ -197,9 +189,7 @@ def _format_verdict_reasons(result: BenchResult, screen: Screen) -> list[str]:
         lines += screen.lead_paragraph("?", escape_unprintable(f"{why} ({', '.join(names)})"), "undecided")
     reasons = {r.says: r for m in result.measures if m.verdict != "slow" for r in m.reasons}
     return lines + [
-        text
-        for says in reasons
-        for text in screen.format_paragraph(f"seen: {escape_unprintable(says)}", 2, 6)
+        text for says in reasons for text in screen.format_paragraph(f"seen: {escape_unprintable(says)}", 2, 6)
     ]
 
 
@@ -209,27 +199,19 @@ def _gpu_group_suffix(one: BenchMeasure) -> str:
 
 def _format_bench_finding(finding: Any, screen: Screen) -> list[str]:
     """A finding without the measured values, which are already shown above it."""
-    trimmed = finding.replace(
-        found=tuple(f for f in finding.found if not f.key.startswith("bench.")), needs=()
-    )
+    trimmed = finding.replace(found=tuple(f for f in finding.found if not f.key.startswith("bench.")), needs=())
     return findings.format_finding(trimmed, screen)
 
 
 def _format_bench_notes(result: BenchResult, screen: Screen) -> list[str]:
     lines = [
-        text
-        for note in result.notes
-        for text in screen.format_paragraph(f"note: {escape_unprintable(note)}", 0, 6)
+        text for note in result.notes for text in screen.format_paragraph(f"note: {escape_unprintable(note)}", 0, 6)
     ]
     new = [
-        m.name
-        for m in result.measures
-        if m.value is not None and m.device != "cpu" and m.executed in NEVER_RUN_ON_GPU
+        m.name for m in result.measures if m.value is not None and m.device != "cpu" and m.executed in NEVER_RUN_ON_GPU
     ]
     if new:
-        lines += screen.format_paragraph(
-            f"never executed by us before: {', '.join(dict.fromkeys(new))}", 0, 2
-        )
+        lines += screen.format_paragraph(f"never executed by us before: {', '.join(dict.fromkeys(new))}", 0, 2)
     return lines
 
 

@@ -35,9 +35,7 @@ def _fact_change_rows(change: FactChange) -> list[tuple[str, str, str]]:
         f"{_format_changed_fact(change.was)} -> {_format_changed_fact(change.now)}",
         escape_unprintable(change.now.source),
     )
-    flips = [
-        ("", f"{f.code}: {f.was or 'did not apply'} -> {f.now or 'does not apply'}", "") for f in change.flips
-    ]
+    flips = [("", f"{f.code}: {f.was or 'did not apply'} -> {f.now or 'does not apply'}", "") for f in change.flips]
     return [first, *flips]
 
 

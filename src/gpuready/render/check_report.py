@@ -43,12 +43,7 @@ def render_check_screen(
     sections = [_format_check_header(report, display), _format_family_rows(report, display)]
     sections += [findings.format_finding(f, display) for f in report.findings if f.severity != "info"]
     sections.append(
-        [
-            line
-            for f in report.findings
-            if f.severity == "info"
-            for line in findings.format_finding(f, display)
-        ]
+        [line for f in report.findings if f.severity == "info" for line in findings.format_finding(f, display)]
     )
     sections.append(
         [line for several in group_undecided(report) for line in findings.format_undecided(several, display)]
@@ -58,10 +53,7 @@ def render_check_screen(
     sections.append([line for i in report.ignored for line in findings.format_ignored(i, display)])
     if verbose:
         sections += [_format_passed_rules(report, display), _format_timings(seconds or {}, display)]
-    sections += [
-        _format_check_verdict(report, display, elapsed, verbose),
-        _format_next_commands(report, display),
-    ]
+    sections += [_format_check_verdict(report, display, elapsed, verbose), _format_next_commands(report, display)]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
@@ -92,9 +84,7 @@ def _format_check_header(report: Report, screen: Screen) -> list[str]:
     first, *rest = screen.align_ends(left, facts_summary.summarize_machine(report.facts))
     if screen.colour and first.startswith(left):
         first = screen.apply_style(left, "bold") + first[len(left) :]
-    says = (
-        screen.format_paragraph(escape_unprintable(report.contract.says), 2) if report.contract.says else []
-    )
+    says = screen.format_paragraph(escape_unprintable(report.contract.says), 2) if report.contract.says else []
     return [first, *rest, *says]
 
 
@@ -150,10 +140,7 @@ def _format_family_counts(tally: dict[str, int]) -> str:
 def _format_family_row(mark: str, name: str, text: str, right: str, names: int, screen: Screen) -> list[str]:
     start = 2 + (2 if screen.ascii else 1) + 1 + names
     first, *rest = screen.align_ends(text, right, start)
-    return [
-        f"  {screen.status_mark(mark)} {pad_text(name, names)}{first}",
-        *(" " * start + line for line in rest),
-    ]
+    return [f"  {screen.status_mark(mark)} {pad_text(name, names)}{first}", *(" " * start + line for line in rest)]
 
 
 def _proof_family_row(report: Report) -> tuple[str, str, str, str]:
@@ -223,14 +210,8 @@ def _format_check_verdict(report: Report, screen: Screen, elapsed: float | None,
 
 def count_phrases(report: Report) -> list[str]:
     severities = [f.severity for f in report.findings]
-    parts = [
-        units.format_count(severities.count(kind), kind)
-        for kind in _SERIOUS_SEVERITIES
-        if severities.count(kind)
-    ]
-    parts += [
-        units.format_count(len(report.judged), "rule") + (" holds" if len(report.judged) == 1 else " hold")
-    ]
+    parts = [units.format_count(severities.count(kind), kind) for kind in _SERIOUS_SEVERITIES if severities.count(kind)]
+    parts += [units.format_count(len(report.judged), "rule") + (" holds" if len(report.judged) == 1 else " hold")]
     parts += [f"{len(report.undecided)} undecided"]
     parts += [f"{len(report.unstated)} not stated"] if report.unstated else []
     parts += [f"{len(report.ignored)} ignored"] if report.ignored else []
@@ -243,9 +224,7 @@ def list_next_commands(report: Report) -> list[tuple[str, str]]:
     codes = [f.code for f in report.findings if f.severity != "info"] or [u.code for u in report.undecided]
     if any(f.severity == "error" for f in report.findings):
         file = _judges_container_file(report)
-        rows.append(
-            (_plan_command(report), "one that fits" if file else "put the fixes in order; changes nothing")
-        )
+        rows.append((_plan_command(report), "one that fits" if file else "put the fixes in order; changes nothing"))
     if codes:
         rows.append((f"gpuready explain {escape_unprintable(codes[0])}", "the long story"))
     return rows
@@ -257,13 +236,9 @@ def _format_next_commands(report: Report, screen: Screen) -> list[str]:
     width = max([display_width(command) for command, _ in rows], default=0) + 4
     lines = [line for row in rows for line in _format_suggestion(row, width, screen)]
     if report.catalog:
-        lines += screen.format_paragraph(
-            f"judged by the catalogue of {escape_unprintable(report.catalog)}", 2
-        )
+        lines += screen.format_paragraph(f"judged by the catalogue of {escape_unprintable(report.catalog)}", 2)
     if report.facts.value_if_known("user.root"):
-        lines += screen.format_paragraph(
-            "looked at as root: what another user may not open or write was not seen", 2
-        )
+        lines += screen.format_paragraph("looked at as root: what another user may not open or write was not seen", 2)
     return lines
 
 
@@ -272,9 +247,7 @@ def _plan_command(report: Report) -> str:
     name = _contract_spec(report.contract)
     if _judges_container_file(report):
         return escape_unprintable(f"gpuready plan {name} --format dockerfile")
-    on_flag = (
-        f" --on {report.facts.host}" if report.facts.otherwise == NOT_STATED and report.facts.host else ""
-    )
+    on_flag = f" --on {report.facts.host}" if report.facts.otherwise == NOT_STATED and report.facts.host else ""
     return escape_unprintable(f"gpuready plan {name}{on_flag}")
 
 

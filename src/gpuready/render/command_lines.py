@@ -13,14 +13,7 @@ OPTIONS_WITHOUT_FLAG = ("version", "capability", "fix")
 
 
 def build_install_command(plan: Plan) -> tuple[str, ...]:
-    return (
-        "gpuready",
-        "install",
-        _plan_framework_spec(plan),
-        *_iter_plan_flags(plan, plan.options),
-        "-e",
-        ".venv",
-    )
+    return ("gpuready", "install", _plan_framework_spec(plan), *_iter_plan_flags(plan, plan.options), "-e", ".venv")
 
 
 def build_check_command(plan: Plan) -> tuple[str, ...]:

@@ -90,11 +90,7 @@ def bash_completion(entries: Sequence[CommandEntry]) -> str:
         for flag in entry["flags"]:
             if flag["takes"] and not flag["bare"]:
                 candidates = _flag_values(flag) or [":"]
-                action = (
-                    " ".join(candidates)
-                    if candidates == [":"]
-                    else f"_gpuready_words {_quote_words(candidates)}"
-                )
+                action = " ".join(candidates) if candidates == [":"] else f"_gpuready_words {_quote_words(candidates)}"
                 values.setdefault(f"{action}; return", []).append(f'"{entry["name"]} {flag["name"]}"')
             elif flag["bare"]:
                 bare_guard = f"[[ ${{COMP_WORDS[COMP_CWORD]}} == = || ${{COMP_WORDS[COMP_CWORD-1]}} == = ]] && {{ _gpuready_words {_quote_words(_flag_values(flag))}; return; }}"
@@ -104,13 +100,10 @@ def bash_completion(entries: Sequence[CommandEntry]) -> str:
         inner="\n".join(inner),
         values="\n".join(f"    {'|'.join(names)}) {candidates} ;;" for candidates, names in values.items()),
         flags="\n".join(
-            f'        "{e["name"]}") _gpuready_words {_quote_words(f["name"] for f in e["flags"])} ;;'
-            for e in entries
+            f'        "{e["name"]}") _gpuready_words {_quote_words(f["name"] for f in e["flags"])} ;;' for e in entries
         ),
         arguments="\n".join(
-            f'    "{e["name"]}") _gpuready_words {_quote_words(e["arguments"])} ;;'
-            for e in entries
-            if e["arguments"]
+            f'    "{e["name"]}") _gpuready_words {_quote_words(e["arguments"])} ;;' for e in entries if e["arguments"]
         ),
     )
 
@@ -182,8 +175,7 @@ def zsh_completion(entries: Sequence[CommandEntry]) -> str:
         if tails
     ]
     described = (
-        _quote_shell_word(f"{head}:{_escape_colons(descriptions.get(head, f'commands of {head}'))}")
-        for head in heads
+        _quote_shell_word(f"{head}:{_escape_colons(descriptions.get(head, f'commands of {head}'))}") for head in heads
     )
     return _ZSH_TEMPLATE.format(
         heads=" ".join(described),
@@ -200,9 +192,7 @@ def _zsh_argument_specs(entry: CommandEntry) -> str:
 
 
 def _zsh_flag_spec(flag: Mapping[str, Any]) -> str:
-    description = (
-        flag["says"].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
-    )
+    description = flag["says"].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
     name = ("*" if flag["many"] else "") + flag["name"]
     if not flag["takes"]:
         return f"{name}[{description}]"
@@ -243,9 +233,7 @@ def fish_completion(entries: Sequence[CommandEntry]) -> str:
     lines = [_FISH_HEADER.rstrip("\n")]
     for head, tails in _group_by_first_word(entries).items():
         description = _quote_for_fish(descriptions.get(head, f"commands of {head}"))
-        lines.append(
-            f"complete -c gpuready -n 'test (count (commandline -opc)) -eq 1' -a {head} -d {description}"
-        )
+        lines.append(f"complete -c gpuready -n 'test (count (commandline -opc)) -eq 1' -a {head} -d {description}")
         for tail in tails:
             lines.append(
                 f"complete -c gpuready -n '__gpuready_at {head}; and test (count (commandline -opc)) -eq 2' "

@@ -20,9 +20,7 @@ def render_contract_screen(contract: Contract, screen: Screen | None = None) -> 
     sections = [
         _format_contract_header(contract, display),
         _format_contract_section("needs", [_need_row(n) for n in contract.needs], display),
-        _format_contract_section(
-            "capabilities", [_capability_row(c) for c in contract.capabilities], display
-        ),
+        _format_contract_section("capabilities", [_capability_row(c) for c in contract.capabilities], display),
         _format_contract_section("variables", [_variable_row(v) for v in contract.variables], display),
         _format_known_errors(contract.errors, display),
         _format_contract_section("steps", [_contract_step_row(s) for s in contract.steps], display),
@@ -55,11 +53,7 @@ def render_contract_diff(a: str, b: str, rows: Sequence[Any], screen: Screen | N
     display = screen or Screen()
     if not rows:
         return (
-            "\n".join(
-                display.format_paragraph(
-                    f"{escape_unprintable(a)} and {escape_unprintable(b)} ask for the same"
-                )
-            )
+            "\n".join(display.format_paragraph(f"{escape_unprintable(a)} and {escape_unprintable(b)} ask for the same"))
             + "\n"
         )
     head = display.format_paragraph(f"{escape_unprintable(a)} -> {escape_unprintable(b)}")
@@ -80,9 +74,7 @@ def format_unplaced_lines(lines: Sequence[tuple[int, str]], screen: Screen | Non
 
 
 def _format_contract_header(contract: Contract, screen: Screen) -> list[str]:
-    lines = screen.align_ends(
-        escape_unprintable(contract.name), escape_unprintable(", ".join(contract.platforms))
-    )
+    lines = screen.align_ends(escape_unprintable(contract.name), escape_unprintable(", ".join(contract.platforms)))
     for text in (contract.title, contract.origin, contract.says):
         lines += screen.format_paragraph(escape_unprintable(text), 2) if text else []
     return lines
@@ -110,12 +102,7 @@ def _capability_row(item: Capability) -> tuple[str, ...]:
 def _variable_row(item: ContractVariable) -> tuple[str, ...]:
     value = escape_unprintable(item.value or "|".join(item.allowed) or item.note)
     level = f"{item.access}, required" if item.required else item.access
-    return (
-        escape_unprintable(item.name),
-        value,
-        _level_and_condition(level, item.when),
-        escape_unprintable(item.cite),
-    )
+    return (escape_unprintable(item.name), value, _level_and_condition(level, item.when), escape_unprintable(item.cite))
 
 
 def _contract_step_row(step: FixStep) -> tuple[str, ...]:
@@ -136,11 +123,7 @@ def _format_contract_section(title: str, rows: Sequence[tuple[str, ...]], screen
     lines = [screen.apply_style(title, "bold")] if rows else []
     for row, cells in zip(rows, screen.format_table([row[:-1] for row in rows], 2), strict=True):
         lines += ["  " + line for line in cells]
-        lines += (
-            [screen.apply_style(line, "dim") for line in screen.format_paragraph(row[-1], 6)]
-            if row[-1]
-            else []
-        )
+        lines += [screen.apply_style(line, "dim") for line in screen.format_paragraph(row[-1], 6)] if row[-1] else []
     return lines
 
 
@@ -149,9 +132,7 @@ def _format_known_errors(errors: Iterable[KnownError], screen: Screen) -> list[s
     for error in errors:
         code = f"{escape_unprintable(error.code)} " if error.code else ""
         lines += screen.format_paragraph(code + escape_unprintable(error.message), 2, 2)
-        lines += screen.format_paragraph(
-            f"{escape_unprintable(error.cause)}: {escape_unprintable(error.fix)}", 6
-        )
+        lines += screen.format_paragraph(f"{escape_unprintable(error.cause)}: {escape_unprintable(error.fix)}", 6)
         lines += screen.format_paragraph(escape_unprintable(error.cite), 6) if error.cite else []
     return [screen.apply_style("errors", "bold"), *lines] if lines else []
 

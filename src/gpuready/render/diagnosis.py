@@ -71,9 +71,7 @@ def _format_diagnosis_verdict(diagnosis: Diagnosis, display: Screen) -> list[str
         frame = diagnosis.frame
         at = f"{escape_unprintable(str(frame.get('file', '')))}, line {frame.get('line')}, in {escape_unprintable(str(frame.get('function', '')))}"
         lines += _label_diagnosis_text("in", at, display)
-    return lines + (
-        _label_diagnosis_text("so", escape_unprintable(diagnosis.so), display) if diagnosis.so else []
-    )
+    return lines + (_label_diagnosis_text("so", escape_unprintable(diagnosis.so), display) if diagnosis.so else [])
 
 
 def _label_diagnosis_text(label: str, text: str, display: Screen) -> list[str]:
@@ -89,9 +87,7 @@ def _format_log_evidence(diagnosis: Diagnosis, display: Screen, verbose: bool) -
         if several and one.source and (i == 0 or one.source != diagnosis.evidence[i - 1].source):
             lines.append(
                 " " * 2
-                + display.apply_style(
-                    display.truncate_text(escape_unprintable(one.source), display.width - 2), "dim"
-                )
+                + display.apply_style(display.truncate_text(escape_unprintable(one.source), display.width - 2), "dim")
             )
         lines += _format_log_excerpt(one, display, context=i == 0)
     return lines
@@ -108,8 +104,7 @@ def _format_log_excerpt(one: LogEvidence, display: Screen, context: bool) -> lis
     ]
     words = display.wrap_text(escape_unprintable(one.text), width)
     lines += [
-        _format_numbered_line(one.line if i == 0 else None, text, display, True)
-        for i, text in enumerate(words[:5])
+        _format_numbered_line(one.line if i == 0 else None, text, display, True) for i, text in enumerate(words[:5])
     ]
     if len(words) > 5:
         lines[-1] = lines[-1] + display.ellipsis if display_width(words[4]) < width else lines[-1]
@@ -135,16 +130,10 @@ def _format_consequences(diagnosis: Diagnosis, display: Screen, verbose: bool) -
     lines = []
     for i, one in enumerate(rows):
         ranks = f", ranks {_format_rank_ranges(one.ranks)}" if one.ranks else ""
-        text = (
-            f"{escape_unprintable(one.means)} ({format_count(one.count, 'line')} from {one.line} on{ranks})"
-        )
+        text = f"{escape_unprintable(one.means)} ({format_count(one.count, 'line')} from {one.line} on{ranks})"
         lines += _label_diagnosis_text("then" if i == 0 else "", text, display)
     left = len(diagnosis.consequences) - len(rows)
-    return (
-        [*lines, *_label_diagnosis_text("", f"and {left} more of what followed: -v", display)]
-        if left > 0
-        else lines
-    )
+    return [*lines, *_label_diagnosis_text("", f"and {left} more of what followed: -v", display)] if left > 0 else lines
 
 
 def _format_rank_ranges(ranks: Sequence[int]) -> str:
@@ -170,8 +159,7 @@ def _format_diagnosis_step(label: str, step: FixStep, display: Screen) -> list[s
     how = describe_safety(step) if step.run or step.note else ""
     texts = display.align_ends(escape_unprintable(step.does), how, 9)
     lines = [
-        (display.apply_style(f"{label:>7}", "dim") if i == 0 else " " * 7) + "  " + text
-        for i, text in enumerate(texts)
+        (display.apply_style(f"{label:>7}", "dim") if i == 0 else " " * 7) + "  " + text for i, text in enumerate(texts)
     ]
     return lines + [" " * 9 + text for text in wrap_command(step.run, display, 9)] if step.run else lines
 
@@ -206,6 +194,5 @@ def _format_diagnosis_footer(diagnosis: Diagnosis, display: Screen) -> list[str]
     if diagnosis.verdict != "cause" or not diagnosis.code:
         return [display.truncate_text(left, display.width)]
     return display.align_ends(
-        display.truncate_text(left, display.width - 24),
-        f"gpuready explain {escape_unprintable(diagnosis.code)}",
+        display.truncate_text(left, display.width - 24), f"gpuready explain {escape_unprintable(diagnosis.code)}"
     )

@@ -20,17 +20,12 @@ def render_env_script(settings: EnvironmentSettings, shell: str, words: tuple[st
     """The lines for one reader. ValueError, in a sentence, where a value cannot be written for it."""
     line = _LINE_FORMATTERS[shell]
     blocks = [_env_header_comment(settings, shell, words)]
-    blocks += [
-        [*_setting_comment(one), line(_check_variable_name(one.name), one.value)]
-        for one in settings.variables
-    ]
+    blocks += [[*_setting_comment(one), line(_check_variable_name(one.name), one.value)] for one in settings.variables]
     blocks += [_clash_comment(one) for one in settings.conflicts]
     blocks += [_comment_lines(f"! {note}", 2) for note in settings.notes]
     if settings.left:
         names = ", ".join(dict.fromkeys(one.name for one in settings.left))
-        blocks.append(
-            _comment_lines(f"left to {settings.framework}, which sets them where they are due: {names}")
-        )
+        blocks.append(_comment_lines(f"left to {settings.framework}, which sets them where they are due: {names}"))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
@@ -59,9 +54,7 @@ def _setting_comment(one: VariableSetting) -> list[str]:
 
 def _clash_comment(one: VariableConflict) -> list[str]:
     have = escape_unprintable(one.have)
-    lines = _comment_lines(
-        f"conflict: {one.name} is set to {have!r} here, and {one.by} wants {one.wants!r}.", 2
-    )
+    lines = _comment_lines(f"conflict: {one.name} is set to {have!r} here, and {one.by} wants {one.wants!r}.", 2)
     lines += _comment_lines(f"  Nothing is changed: {one.then}. Why it is wanted: {one.why}", 2)
     return lines + (_comment_lines(f"  [{one.cite}]", 4) if one.cite else [])
 
@@ -70,8 +63,7 @@ def _comment_lines(comment: str, hang: int = 0) -> list[str]:
     """Text as comment lines; control characters cannot end a line early."""
     lead = len(comment) - len(comment.lstrip(" "))
     return [
-        f"# {line}"
-        for line in COMMENT_SCREEN.format_paragraph(escape_unprintable(comment), lead, max(hang - lead, 0))
+        f"# {line}" for line in COMMENT_SCREEN.format_paragraph(escape_unprintable(comment), lead, max(hang - lead, 0))
     ]
 
 

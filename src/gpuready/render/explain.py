@@ -22,10 +22,7 @@ def render_rule_page(rule: Mapping[str, Any], screen: Screen | None = None) -> s
     lines += display.format_paragraph(escape_unprintable(rule["name"]), 2)
     sections = [
         lines,
-        *(
-            _format_paragraph(text, display)
-            for text in _split_paragraphs(str(rule["text"]).replace("``", "`"))
-        ),
+        *(_format_paragraph(text, display) for text in _split_paragraphs(str(rule["text"]).replace("``", "`"))),
     ]
     read = ", ".join(dict.fromkeys(rule["reads"]))
     sections += [
@@ -38,10 +35,7 @@ def render_rule_page(rule: Mapping[str, Any], screen: Screen | None = None) -> s
 def render_rule_index(rules: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
     """All codes with their titles, one line each."""
     display = screen or Screen()
-    rows = [
-        tuple(escape_unprintable(rule[k]).rstrip(".") for k in ("code", "severity", "title"))
-        for rule in rules
-    ]
+    rows = [tuple(escape_unprintable(rule[k]).rstrip(".") for k in ("code", "severity", "title")) for rule in rules]
     return "".join(line + "\n" for row in display.format_table(rows) for line in row)
 
 

@@ -25,8 +25,4 @@ def render_fact_list(facts: Facts, screen: Screen | None = None) -> str:
 
 def _fact_row(fact: Fact) -> tuple[str, str, str]:
     where = fact.gap if fact.gap and fact.gap != NOT_STATED else fact.source
-    return (
-        escape_unprintable(fact.key),
-        escape_unprintable(units.format_fact_value(fact)),
-        escape_unprintable(where),
-    )
+    return (escape_unprintable(fact.key), escape_unprintable(units.format_fact_value(fact)), escape_unprintable(where))

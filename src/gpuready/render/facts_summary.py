@@ -51,9 +51,7 @@ def _summarize_gpu(facts: Facts, contract: Contract) -> list[str]:
     if facts.value_if_known("gpu.count") in (0, None):
         return ["no GPU"]
     return [
-        _fact_phrase(
-            facts, "gpu.capability", "capability", lambda v: "capability " + _join_distinct_values(v)
-        ),
+        _fact_phrase(facts, "gpu.capability", "capability", lambda v: "capability " + _join_distinct_values(v)),
         _fact_phrase(facts, "gpu.memory", "memory", _format_total_memory),
         _fact_phrase(facts, "gpu.nvlink", "NVLink", lambda v: "NVLink" if any(_as_tuple(v)) else "no NVLink")
         if facts.value_if_known("gpu.count") != 1
@@ -84,11 +82,7 @@ def _summarize_toolchain(facts: Facts, contract: Contract) -> list[str]:
 
 def _summarize_packages(facts: Facts, contract: Contract) -> list[str]:
     own = contract.distribution or contract.framework
-    named = {
-        "python.version": "Python",
-        _torch_version_key(facts): "torch",
-        "package.transformers": "transformers",
-    }
+    named = {"python.version": "Python", _torch_version_key(facts): "torch", "package.transformers": "transformers"}
     phrases = [_fact_phrase(facts, key, n, _name_and_value(n), f"no {n}") for key, n in named.items()]
     # The header already shows the framework's version: add it only where it differs.
     if f"package.{own}" not in named and facts.value_if_known(f"package.{own}") != contract.version:
@@ -120,9 +114,7 @@ def _summarize_system(facts: Facts, contract: Contract) -> list[str]:
     container = facts.value_if_known("os.container")
     return [
         str(container) if container and container != "none" else "",
-        _fact_phrase(
-            facts, "system.shm", "/dev/shm", lambda v: "/dev/shm " + _format_byte_size(v), "no /dev/shm"
-        ),
+        _fact_phrase(facts, "system.shm", "/dev/shm", lambda v: "/dev/shm " + _format_byte_size(v), "no /dev/shm"),
         _fact_phrase(facts, "memory.total", "RAM", lambda v: f"{_format_nominal_memory(v)} RAM"),
         f"limit {_format_nominal_memory(facts.value_if_known('memory.limit'))}"
         if facts.value_if_known("memory.limit")

@@ -18,21 +18,7 @@ _TEXT_COLUMN = 9
 """The column where a finding's text begins: after ``  found  ``."""
 
 _SAFETY_WORDS = {"safe": "safe", "ask": "asks first"}
-_SENTENCE_OPENERS = (
-    "The",
-    "A",
-    "An",
-    "No",
-    "This",
-    "These",
-    "Two",
-    "One",
-    "Nothing",
-    "Some",
-    "More",
-    "It",
-    "There",
-)
+_SENTENCE_OPENERS = ("The", "A", "An", "No", "This", "These", "Two", "One", "Nothing", "Some", "More", "It", "There")
 
 
 def format_finding(finding: Finding, screen: Screen) -> list[str]:
@@ -64,11 +50,7 @@ def _format_finding_evidence(finding: Finding, screen: Screen) -> list[str]:
 
 def _found_fact_row(fact: Fact) -> tuple[str, str, str]:
     source = fact.gap if fact.gap and fact.gap != NOT_STATED else fact.source
-    return (
-        escape_unprintable(fact.key),
-        escape_unprintable(units.format_fact_value(fact)),
-        escape_unprintable(source),
-    )
+    return (escape_unprintable(fact.key), escape_unprintable(units.format_fact_value(fact)), escape_unprintable(source))
 
 
 def _needed_row(need: Requirement) -> tuple[str, str, str]:
@@ -84,9 +66,7 @@ def format_need_value(text: str) -> str:
         return "present"
     choices = [[escape_unprintable(c.strip()) for c in choice.split(",")] for choice in text.split("|")]
     single_clauses = len(choices) > 1 and all(len(clauses) == 1 for clauses in choices)
-    return " or ".join(
-        ", ".join(_format_need_clause(c, single_clauses) for c in clauses) for clauses in choices
-    )
+    return " or ".join(", ".join(_format_need_clause(c, single_clauses) for c in clauses) for clauses in choices)
 
 
 def format_condition(when: str) -> str:
@@ -108,9 +88,7 @@ def _format_need_clause(clause: str, single_clause: bool) -> str:
 def _format_finding_effect(finding: Finding, screen: Screen) -> list[str]:
     if not finding.so:
         return []
-    return _label_lines(
-        "so", screen.wrap_text(escape_unprintable(finding.so), screen.width - _TEXT_COLUMN), screen
-    )
+    return _label_lines("so", screen.wrap_text(escape_unprintable(finding.so), screen.width - _TEXT_COLUMN), screen)
 
 
 def _format_finding_fixes(finding: Finding, screen: Screen) -> list[str]:
@@ -172,9 +150,7 @@ def _format_many_undecided(several: Sequence[UndecidedRule], screen: Screen) -> 
 
 
 def _format_one_undecided(item: UndecidedRule, screen: Screen) -> list[str]:
-    missing = "; ".join(
-        f"{escape_unprintable(f.key)} unknown, {escape_unprintable(f.gap)}" for f in item.missing
-    )
+    missing = "; ".join(f"{escape_unprintable(f.key)} unknown, {escape_unprintable(f.gap)}" for f in item.missing)
     says = f"cannot tell whether {lowercase_opener(escape_unprintable(item.says))}"
     return screen.lead_paragraph(
         f"? {escape_unprintable(item.code)}", f"{says}: {missing}" if missing else says, "undecided"

@@ -62,9 +62,7 @@ def format_fit_line(result: FitResult) -> str:
     if result.gpus and not where:
         fitting = [place for place in result.gpus if place.verdict == "fits"]
         where = [
-            f"fits {escape_unprintable(fitting[0].name)} and larger"
-            if fitting
-            else "fits no GPU of the catalogue"
+            f"fits {escape_unprintable(fitting[0].name)} and larger" if fitting else "fits no GPU of the catalogue"
         ]
     least = result.proposals[0].says if result.proposals else ""
     change = [f"smallest change: {escape_unprintable(least)}"] if least else []
@@ -74,10 +72,7 @@ def format_fit_line(result: FitResult) -> str:
 def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) -> str:
     sections = [_format_fit_header(result, screen), _format_job_setup(result, screen, verbose)]
     if result.minimum is not None:
-        sections += [
-            _format_memory_bars(result, screen),
-            _format_phase_table(result, screen) if verbose else [],
-        ]
+        sections += [_format_memory_bars(result, screen), _format_phase_table(result, screen) if verbose else []]
     sections += [_format_fit_places(result, screen), _format_catalogue_gpus(result, screen, verbose)]
     sections += [
         _format_proposals(result.proposals, screen, verbose),
@@ -116,11 +111,7 @@ def _format_job_setup(result: FitResult, screen: Screen, verbose: bool) -> list[
     job = dict(result.job)
     if verbose:
         rows = [
-            (
-                escape_unprintable(name),
-                _format_job_value(value),
-                escape_unprintable(result.said.get(name, "default")),
-            )
+            (escape_unprintable(name), _format_job_value(value), escape_unprintable(result.said.get(name, "default")))
             for name, value in job.items()
         ]
         return ["  " + text for row in screen.format_table(rows, 2) for text in row]
@@ -133,15 +124,8 @@ def describe_job_setup(job: dict[str, Any], sources: Any) -> list[str]:
         words += [job["precision"], f"{job['cache']} cache", job["attention"]]
         return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
     method = job["method"] + (f" of rank {job['lora_r']}" if job["method"] != "full" else "")
-    words = [
-        f"{method} training",
-        f"{job['micro_batch']} x {job['seq']} tokens",
-        job["precision"],
-        job["optimizer"],
-    ]
-    words.append(
-        {"none": "no checkpointing"}.get(job["checkpointing"], f"{job['checkpointing']} checkpointing")
-    )
+    words = [f"{method} training", f"{job['micro_batch']} x {job['seq']} tokens", job["precision"], job["optimizer"]]
+    words.append({"none": "no checkpointing"}.get(job["checkpointing"], f"{job['checkpointing']} checkpointing"))
     words += [f"{job['attention']} attention", f"{job['loss']} loss"]
     if job["accumulation"] > 1:
         words.append(f"accumulation {job['accumulation']}")
@@ -164,10 +148,7 @@ def _format_job_value(value: Any) -> str:
         return "yes" if value else "no"
     if value == -1:  # the only negative value a setting can have
         return "auto"
-    return (
-        escape_unprintable(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value)
-        or "none"
-    )
+    return escape_unprintable(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value) or "none"
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
@@ -175,9 +156,7 @@ def _format_job_value(value: Any) -> str:
 
 def _format_memory_bars(result: FitResult, screen: Screen) -> list[str]:
     """One bar for each part at the peak, the largest first, then fragmentation and overhead."""
-    parts = sorted(
-        ((size, name) for name, size in result.parts.items() if size >= MIN_SHOWN_BYTES), reverse=True
-    )
+    parts = sorted(((size, name) for name, size in result.parts.items() if size >= MIN_SHOWN_BYTES), reverse=True)
     unused = max((result.minimum or 0) - sum(size for size, _ in parts), 0)
     rows = [(name, size) for size, name in parts]
     rows += [("between blocks", unused)] if unused else []
@@ -187,20 +166,13 @@ def _format_memory_bars(result: FitResult, screen: Screen) -> list[str]:
     bar_width = screen.width - name_width - 20
     lines = screen.format_paragraph(f"{describe_peak_moment(result)}:")
     for name, size in rows:
-        filled = (
-            max(round(bar_width * size / largest_size), 1) if bar_width >= 8 else 0
-        )  # too narrow for bars
+        filled = max(round(bar_width * size / largest_size), 1) if bar_width >= 8 else 0  # too narrow for bars
         bar = screen.apply_style(("#" if screen.ascii else "█") * filled, "info")
-        lines.append(
-            f"  {pad_text(escape_unprintable(name), name_width)}  {format_gib(size):>10}  {bar}".rstrip()
-        )
+        lines.append(f"  {pad_text(escape_unprintable(name), name_width)}  {format_gib(size):>10}  {bar}".rstrip())
     total = f"  {pad_text('needed', name_width)}  {format_gib(_total_needed_bytes(result)):>10}"
     lines.append(screen.apply_style(total, "bold"))
     spare = f"with room to spare nvidia-smi shows {format_gib(result.peak_device or 0)}"
-    return [
-        *lines,
-        *screen.format_paragraph(f"{spare}; torch allocates {format_gib(result.peak_allocated or 0)}", 2),
-    ]
+    return [*lines, *screen.format_paragraph(f"{spare}; torch allocates {format_gib(result.peak_allocated or 0)}", 2)]
 
 
 def describe_peak_moment(result: FitResult) -> str:
@@ -217,10 +189,7 @@ def _format_phase_table(result: FitResult, screen: Screen) -> list[str]:
         plain = escape_unprintable(name).rstrip("0123456789.")
         highest[plain] = max(highest.get(plain, 0), size)
     rows = [(name, format_gib(size)) for name, size in highest.items()]
-    return [
-        "highest allocation in each phase:",
-        *("  " + text for row in screen.format_table(rows, 2) for text in row),
-    ]
+    return ["highest allocation in each phase:", *("  " + text for row in screen.format_table(rows, 2) for text in row)]
 
 
 # -- GPUs -----------------------------------------------------------------------------------------------------
@@ -233,9 +202,7 @@ def _format_fit_places(result: FitResult, screen: Screen) -> list[str]:
         in_use = f", {format_gib(place.held)} of it held by others" if place.held else ""
         memory = format_gib_range(*place.memory)
         text = f"{count}{escape_unprintable(place.name)}: {memory}{in_use}"
-        outcome = (
-            f"{place.verdict}{describe_spare_memory(place)}" if result.minimum is not None else "undecided"
-        )
+        outcome = f"{place.verdict}{describe_spare_memory(place)}" if result.minimum is not None else "undecided"
         lines += _format_marked_line(
             screen, place.verdict if result.minimum is not None else "undecided", text, outcome
         )
@@ -303,8 +270,7 @@ def _format_proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bo
         lines += screen.format_paragraph(f"costs: {escape_unprintable(one.costs)}", 5, 7)
         if number == 1 or verbose:
             lines += [
-                "     " + screen.truncate_text(escape_unprintable(text), screen.width - 5)
-                for text in one.settings
+                "     " + screen.truncate_text(escape_unprintable(text), screen.width - 5) for text in one.settings
             ]
             lines += [
                 screen.apply_style(text, "dim")
@@ -335,9 +301,7 @@ def _describe_largest(largest: LargestFit) -> str:
 
 def _format_fit_verdict(result: FitResult, screen: Screen) -> list[str]:
     return screen.lead_paragraph(
-        f"{result.verdict}:",
-        escape_unprintable(explain_fit_verdict(result)),
-        FIT_VERDICT_MARKS[result.verdict],
+        f"{result.verdict}:", escape_unprintable(explain_fit_verdict(result)), FIT_VERDICT_MARKS[result.verdict]
     )
 
 
@@ -350,9 +314,7 @@ def explain_fit_verdict(result: FitResult) -> str:
     if not result.places:
         fitting = [place for place in result.gpus if place.verdict == "fits"]
         least = (
-            f"the smallest GPU that holds it is {fitting[0].name}"
-            if fitting
-            else "no GPU of the catalogue has that"
+            f"the smallest GPU that holds it is {fitting[0].name}" if fitting else "no GPU of the catalogue has that"
         )
         return f"{need} needed; {least}" + (f"; {result.why}" if result.why else "")
     if (result.unmodelled or result.lessened) and result.verdict == "undecided":

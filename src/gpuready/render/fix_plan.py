@@ -17,16 +17,10 @@ STEP_SAFETY_WORDS = {"safe": "safe", "ask": "asks first", "manual": "by hand"}
 def render_fix_plan_screen(plan: Plan, screen: Screen | None = None) -> str:
     display = screen or Screen()
     sections = [_format_fix_header(plan, display)]
-    sections += [
-        _format_fix_plan_step(plan, number, step, display) for number, step in enumerate(plan.steps, 1)
-    ]
+    sections += [_format_fix_plan_step(plan, number, step, display) for number, step in enumerate(plan.steps, 1)]
     sections += [_format_fix_conflict(plan, conflict, display) for conflict in plan.conflicts]
     sections += [
-        [
-            text
-            for note in plan.notes
-            for text in display.lead_paragraph("note:", escape_unprintable(note), "info")
-        ]
+        [text for note in plan.notes for text in display.lead_paragraph("note:", escape_unprintable(note), "info")]
     ]
     sections += [_format_fix_summary(plan, display)]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
@@ -34,9 +28,7 @@ def render_fix_plan_screen(plan: Plan, screen: Screen | None = None) -> str:
 
 def _format_fix_header(plan: Plan, screen: Screen) -> list[str]:
     name = f"{plan.framework} {plan.version}" + (f":{plan.variant}" if plan.variant else "")
-    left = f"fix for {escape_unprintable(name)}" + (
-        f" on {escape_unprintable(plan.machine)}" if plan.machine else ""
-    )
+    left = f"fix for {escape_unprintable(name)}" + (f" on {escape_unprintable(plan.machine)}" if plan.machine else "")
     torch = f"torch {plan.torch}" if plan.torch else "no torch"
     then = "then " if plan.steps else ""
     first, *rest = screen.align_ends(
@@ -47,15 +39,9 @@ def _format_fix_header(plan: Plan, screen: Screen) -> list[str]:
 
 def _format_fix_plan_step(plan: Plan, number: int, step: FixStep, screen: Screen) -> list[str]:
     """One step: its safety, its command, and the findings it resolves."""
-    safety = (
-        step.note
-        if step.safety == "manual" and step.note
-        else STEP_SAFETY_WORDS.get(step.safety, step.safety)
-    )
+    safety = step.note if step.safety == "manual" and step.note else STEP_SAFETY_WORDS.get(step.safety, step.safety)
     short = safety if len(safety) < screen.width // 2 else STEP_SAFETY_WORDS.get(step.safety, "")
-    lines = _format_step_title(
-        f"{number}  {escape_unprintable(step.does)}", escape_unprintable(short), screen
-    )
+    lines = _format_step_title(f"{number}  {escape_unprintable(step.does)}", escape_unprintable(short), screen)
     if step.run:
         lines += screen.format_paragraph("$ " + " ".join(quote_command_words(step.run)), 5, 4)
     if step.note and step.note != short:
@@ -86,9 +72,7 @@ def _format_fix_conflict(plan: Plan, conflict: PlanConflict, screen: Screen) -> 
     lines += ["  " + text for row in table for text in row]
     ways = [opening.change for opening in plan.opens if opening.then.endswith(code)]
     return lines + [
-        text
-        for way in ways
-        for text in screen.format_paragraph(f"elsewhere: {escape_unprintable(way)}", 2, 2)
+        text for way in ways for text in screen.format_paragraph(f"elsewhere: {escape_unprintable(way)}", 2, 2)
     ]
 
 

@@ -48,20 +48,18 @@ def _format_exclude_hint(report: FleetReport, screen: Screen) -> list[str]:
         return []
     hints = [f"keep jobs away: --exclude={escape_unprintable(report.exclude)}"]
     for key, value in report.selector.items():
-        hints.append(
-            f"keep tasks away: label_selector={{'{escape_unprintable(key)}': '{escape_unprintable(value)}'}}"
-        )
+        hints.append(f"keep tasks away: label_selector={{'{escape_unprintable(key)}': '{escape_unprintable(value)}'}}")
     if all(len(sentence) <= screen.width for sentence in hints):
         return hints
     count = len(expand_node_set(report.exclude))
     more = " and Ray's label selector" if report.selector else ""
-    sentence = f"keep jobs away from {count:,} node{'s' if count > 1 else ''}: the flag --exclude prints the whole list{more}"
+    sentence = (
+        f"keep jobs away from {count:,} node{'s' if count > 1 else ''}: the flag --exclude prints the whole list{more}"
+    )
     return [*(hint for hint in hints if len(hint) <= screen.width), *screen.format_paragraph(sentence, 0, 2)]
 
 
-def _format_nodes_sentence(
-    text: str, nodes: str, screen: Screen, indent: int = 2, max_rows: int = 4
-) -> list[str]:
+def _format_nodes_sentence(text: str, nodes: str, screen: Screen, indent: int = 2, max_rows: int = 4) -> list[str]:
     """A sentence and its nodes, broken at commas, never within a name."""
     *lines, last = screen.format_paragraph(escape_unprintable(f"{text}:"), indent, 2)
     width, pieces = screen.width - indent - 2, escape_unprintable(nodes).split(",")
@@ -210,9 +208,7 @@ def _format_silent_nodes(report: FleetReport, screen: Screen) -> list[str]:
 
 def _format_codes_by_node(report: FleetReport, screen: Screen) -> list[str]:
     return [
-        text
-        for code, nodes in report.codes.items()
-        for text in _format_nodes_sentence(f"{code} on", nodes, screen)
+        text for code, nodes in report.codes.items() for text in _format_nodes_sentence(f"{code} on", nodes, screen)
     ]
 
 
@@ -242,17 +238,14 @@ def render_exclude_list(report: FleetReport, as_json: bool = False) -> str:
         return json_document.format_json_document(fields)
     if report.selector:  # label_selector={"ray.io/node-id": "!in(...)"} of a task or an actor
         return "".join(
-            f"{escape_unprintable(key)}={escape_unprintable(value)}\n"
-            for key, value in report.selector.items()
+            f"{escape_unprintable(key)}={escape_unprintable(value)}\n" for key, value in report.selector.items()
         )
     return f"{escape_unprintable(report.exclude)}\n" if report.exclude else ""
 
 
 def drain_reason(reports: Sequence[Report]) -> tuple[str, int]:
     """One line for Slurm's drain reason, and the exit code. Undecided rules are mentioned but do not drain a node."""
-    errors = [
-        f for one in reports for f in one.findings if one.verdict == "not-ready" and f.severity == "error"
-    ]
+    errors = [f for one in reports for f in one.findings if one.verdict == "not-ready" and f.severity == "error"]
     serious = errors or [f for one in reports for f in one.findings if one.verdict == "not-ready"]
     if serious:
         first, codes = serious[0], " ".join(dict.fromkeys(f.code for f in serious[1:]))

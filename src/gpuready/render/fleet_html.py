@@ -36,10 +36,7 @@ def render_fleet_html(report: FleetReport) -> str:
         f"<h1>Fleet of {report.nodes:,} nodes: {_escape_html(report.verdict)}</h1>",
         f"<p>{_escape_html(report.did)} through {_escape_html(report.transport)}, {report.seconds:.1f} s</p>",
         '<h2>Every node</h2><div class="map">',
-        *(
-            f'<i class="{kind}" title="{_escape_html(f"{name}: {why}")}"></i>'
-            for name, (kind, why) in kinds.items()
-        ),
+        *(f'<i class="{kind}" title="{_escape_html(f"{name}: {why}")}"></i>' for name, (kind, why) in kinds.items()),
         '</div><p class="key">',
         *(f'<span><i class="{kind}"></i>{says}</span>' for kind, says in _NODE_LEGEND.items()),
         "</p>",

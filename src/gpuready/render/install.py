@@ -36,11 +36,7 @@ def render_install_screen(result: InstallResult, screen: Screen) -> str:
         sections.append(screen.format_paragraph(escape_unprintable(result.says), 0, 2))
     sections += [_format_fault_table(result, screen), *_format_install_findings(result, screen)]
     sections.append(
-        [
-            line
-            for note in result.notes
-            for line in screen.lead_paragraph("note:", escape_unprintable(note), "dim")
-        ]
+        [line for note in result.notes for line in screen.lead_paragraph("note:", escape_unprintable(note), "dim")]
     )
     sections.append(_format_activate_hint(result, screen))
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
@@ -48,9 +44,7 @@ def render_install_screen(result: InstallResult, screen: Screen) -> str:
 
 def render_install_proposal(result: InstallResult, screen: Screen) -> str:
     """What would be installed, for a person to confirm."""
-    head = screen.format_paragraph(
-        f"{_installed_name(result.plan)} into {escape_unprintable(result.environment)}"
-    )
+    head = screen.format_paragraph(f"{_installed_name(result.plan)} into {escape_unprintable(result.environment)}")
     return "\n".join([*head, "", *_format_install_plan(result, screen)])
 
 
@@ -151,12 +145,9 @@ def _format_install_findings(result: InstallResult, screen: Screen) -> list[list
     warnings = sum(f.severity == "warning" for f in report.findings)
     warning_suffix = f", {units.format_count(warnings, 'warning')}" if warnings else ""
     ignored_note = "; ".join(
-        f"{escape_unprintable(i.finding.code)} set aside: {escape_unprintable(i.reason)}"
-        for i in report.ignored
+        f"{escape_unprintable(i.finding.code)} set aside: {escape_unprintable(i.reason)}" for i in report.ignored
     )
-    text = f"gpuready check says {report.verdict}{warning_suffix}" + (
-        f"; {ignored_note}" if ignored_note else ""
-    )
+    text = f"gpuready check says {report.verdict}{warning_suffix}" + (f"; {ignored_note}" if ignored_note else "")
     return [screen.format_paragraph(text, 2)] if report.judged or report.findings else []
 
 
@@ -167,9 +158,7 @@ def _format_activate_hint(result: InstallResult, screen: Screen) -> list[str]:
     if result.verdict in ("installed", "unchanged", "rolled-back"):
         return [f"  source {folder}/bin/activate"]
     if result.verdict == "damaged":
-        return screen.format_paragraph(
-            "install the same plan again to get a whole one, or go back with --rollback", 2
-        )
+        return screen.format_paragraph("install the same plan again to get a whole one, or go back with --rollback", 2)
     return []
 
 

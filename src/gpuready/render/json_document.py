@@ -29,11 +29,7 @@ def report_json_fields(one: Report) -> dict[str, Any]:
 def reports_json_fields(several: Sequence[Report]) -> dict[str, Any]:
     """Several Reports, each judged alone, under the worst of their verdicts."""
     verdict = worst_verdict(r.verdict for r in several)
-    return {
-        "verdict": verdict,
-        "exit": EXIT_CODES[verdict],
-        "reports": [report_json_fields(r) for r in several],
-    }
+    return {"verdict": verdict, "exit": EXIT_CODES[verdict], "reports": [report_json_fields(r) for r in several]}
 
 
 def facts_json_fields(facts: Facts) -> dict[str, Any]:

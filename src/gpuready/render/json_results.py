@@ -40,9 +40,7 @@ def _check_report_fields(reports: Sequence[Report], single_framework: bool) -> d
 def render_prove_json(proved: Any) -> str:
     """The Reports after the proofs (``proved.reports``), the evidence, and the file it was saved to."""
     fields = _check_report_fields(proved.reports, len(proved.reports) == 1)
-    return json_document.format_json_document(
-        fields | {"evidence": proved.evidence.to_json(), "saved": proved.saved}
-    )
+    return json_document.format_json_document(fields | {"evidence": proved.evidence.to_json(), "saved": proved.saved})
 
 
 def render_proofs_json(rows: Sequence[Any]) -> str:
@@ -179,8 +177,7 @@ def render_run_json(outcome: Any, diagnosis_result: Diagnosis | None) -> str:
 
     fields = outcome.to_json() | {"exit": outcome.code}
     return json_document.format_json_document(
-        fields
-        | ({"diagnosis": diagnosis.diagnosis_json_fields(diagnosis_result)} if diagnosis_result else {})
+        fields | ({"diagnosis": diagnosis.diagnosis_json_fields(diagnosis_result)} if diagnosis_result else {})
     )
 
 

@@ -22,9 +22,7 @@ def _junit_test_suite(report: Report) -> str:
         failures += is_failure
         tag = "failure" if is_failure else "system-out"
         cases.append(
-            _junit_test_case(
-                report, finding.code, _junit_result_element(tag, finding.says, _finding_details(finding))
-            )
+            _junit_test_case(report, finding.code, _junit_result_element(tag, finding.says, _finding_details(finding)))
         )
     for item in report.undecided:
         why = "; ".join(f"{fact.key} is unknown: {fact.gap}" for fact in item.missing)
@@ -33,24 +31,18 @@ def _junit_test_suite(report: Report) -> str:
         # Undecided never passes: it fails where it affects the verdict, else it is skipped.
         cases.append(
             _junit_test_case(
-                report,
-                item.code,
-                _junit_result_element("failure" if is_failure else "skipped", item.says, why),
+                report, item.code, _junit_result_element("failure" if is_failure else "skipped", item.says, why)
             )
         )
     for ignored in report.ignored:
         cases.append(
             _junit_test_case(
-                report,
-                ignored.finding.code,
-                _junit_result_element("skipped", ignored.finding.says, ignored.reason),
+                report, ignored.finding.code, _junit_result_element("skipped", ignored.finding.says, ignored.reason)
             )
         )
     for unstated in report.unstated:
         cases.append(
-            _junit_test_case(
-                report, unstated.code, _junit_result_element("skipped", unstated.says, "not stated")
-            )
+            _junit_test_case(report, unstated.code, _junit_result_element("skipped", unstated.says, "not stated"))
         )
     skipped = sum("<skipped" in case for case in cases)
     head = f'name="{escape_xml(report.contract.name)}" tests="{len(cases)}" failures="{failures}" skipped="{skipped}"'
@@ -89,10 +81,7 @@ def escape_xml(text: str) -> str:
         if letter in _XML_ENTITIES:
             out.append(_XML_ENTITIES[letter])
         elif (
-            letter in "\t\n\r"
-            or ("\x20" <= letter <= "\ud7ff")
-            or "\ue000" <= letter <= "\ufffd"
-            or letter > "\uffff"
+            letter in "\t\n\r" or ("\x20" <= letter <= "\ud7ff") or "\ue000" <= letter <= "\ufffd" or letter > "\uffff"
         ):
             out.append(letter)
         else:

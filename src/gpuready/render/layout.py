@@ -89,9 +89,7 @@ class Screen(Record):
             return [[] for _ in rows]
         cells = list(zip(*rows, strict=True))
         natural = [max(display_width(cell) for cell in column) for column in cells]
-        longest = [
-            max(display_width(word) for cell in column for word in cell.split() or [""]) for column in cells
-        ]
+        longest = [max(display_width(word) for cell in column for word in cell.split() or [""]) for column in cells]
         widths = _fit_column_widths(natural, longest, self.width - start, gaps)
         return [self._format_table_row(row, widths) for row in rows]
 
@@ -105,9 +103,7 @@ class Screen(Record):
         return lines
 
 
-def _fit_column_widths(
-    natural: list[int], longest: list[int], total_width: int, gaps: Sequence[int]
-) -> list[int]:
+def _fit_column_widths(natural: list[int], longest: list[int], total_width: int, gaps: Sequence[int]) -> list[int]:
     """The width of each column with its gap. The last column is narrowed first, then the widest of the others.
 
     None becomes narrower than its longest word, which would be truncated, while another can still shrink.

@@ -85,10 +85,7 @@ def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool =
             _format_plan_reasons(plan, display, verbose),
             _format_plan_kernels(plan, display),
         ]
-        sections += [
-            _format_plan_steps(plan.steps, display, verbose),
-            _format_rejected_choices(plan, display, verbose),
-        ]
+        sections += [_format_plan_steps(plan.steps, display, verbose), _format_rejected_choices(plan, display, verbose)]
     else:
         sections += [_format_plan_conflict(conflict, display) for conflict in plan.conflicts]
         sections += [_format_openings(plan.opens, display)]
@@ -126,18 +123,12 @@ def _format_chosen_versions(plan: Plan, screen: Screen) -> list[str]:
     own = plan.packages.get(plan.framework, plan.version)
     cuda = f"CUDA {plan.cuda}" if plan.cuda else "no CUDA"
     rows = [("Python", plan.python, ""), ("torch", plan.torch, f"{cuda}, from {describe_torch_source(plan)}")]
-    rows += [
-        (name, plan.packages[name], "") for name in ("torchvision", "torchaudio") if name in plan.packages
-    ]
+    rows += [(name, plan.packages[name], "") for name in ("torchvision", "torchaudio") if name in plan.packages]
     rows += [(plan.framework, own, "")]
-    more = len(plan.packages) - len(
-        {"torch", "torchvision", "torchaudio", plan.framework} & set(plan.packages)
-    )
+    more = len(plan.packages) - len({"torch", "torchvision", "torchaudio", plan.framework} & set(plan.packages))
     rows += [("and", f"{more} more", "with exact versions: --json lists them")] if more > 0 else []
     return [
-        "  " + text
-        for row in screen.format_table([tuple(map(escape_unprintable, r)) for r in rows], 2)
-        for text in row
+        "  " + text for row in screen.format_table([tuple(map(escape_unprintable, r)) for r in rows], 2) for text in row
     ]
 
 
@@ -195,8 +186,7 @@ def _format_plan_steps(steps: Sequence[FixStep], screen: Screen, verbose: bool) 
             lines += screen.format_paragraph(escape_unprintable(step.note), 5)
         if verbose and step.run and step.note:
             lines += [
-                screen.apply_style(text, "dim")
-                for text in screen.format_paragraph(escape_unprintable(step.note), 5)
+                screen.apply_style(text, "dim") for text in screen.format_paragraph(escape_unprintable(step.note), 5)
             ]
     return lines
 
@@ -210,9 +200,7 @@ def _format_rejected_choices(plan: Plan, screen: Screen, verbose: bool) -> list[
     lines = [screen.apply_style("not taken", "bold")] if shown else []
     for (release, why), builds in shown:
         choice_name = f"{release} ({', '.join(builds)})" if any(builds) else release
-        lines += screen.format_paragraph(
-            f"{escape_unprintable(choice_name)}: {escape_unprintable(why)}", 2, 4
-        )
+        lines += screen.format_paragraph(f"{escape_unprintable(choice_name)}: {escape_unprintable(why)}", 2, 4)
     rest = len(groups) - len(shown)
     return [*lines, f"  and {rest} more: -v lists them"] if rest else lines
 
@@ -234,9 +222,7 @@ def _format_openings(opens: Sequence[PlanAlternative], screen: Screen) -> list[s
         lines += screen.format_paragraph(
             f"{escape_unprintable(opening.change)}: {escape_unprintable(opening.then)}", 2, 4
         )
-        lines += (
-            screen.format_paragraph(" ".join(quote_command_words(opening.run)), 6, 4) if opening.run else []
-        )
+        lines += screen.format_paragraph(" ".join(quote_command_words(opening.run)), 6, 4) if opening.run else []
     return lines
 
 
@@ -244,11 +230,7 @@ def _format_openings(opens: Sequence[PlanAlternative], screen: Screen) -> list[s
 
 
 def _format_plan_notes(plan: Plan, screen: Screen) -> list[str]:
-    return [
-        text
-        for note in plan.notes
-        for text in screen.lead_paragraph("note:", escape_unprintable(note), "info")
-    ]
+    return [text for note in plan.notes for text in screen.lead_paragraph("note:", escape_unprintable(note), "info")]
 
 
 def _format_plan_verdict(plan: Plan, screen: Screen) -> list[str]:
@@ -263,14 +245,9 @@ def _format_plan_verdict(plan: Plan, screen: Screen) -> list[str]:
         lines = screen.lead_paragraph("impossible:", "nothing that the catalogue knows fits", "error")
     if plan.lock:
         lines += ["", *screen.format_paragraph("all of this at once, or none of it:", 2)]
-        lines += screen.format_paragraph(
-            " ".join(quote_command_words(command_lines.build_install_command(plan))), 4, 4
-        )
+        lines += screen.format_paragraph(" ".join(quote_command_words(command_lines.build_install_command(plan))), 4, 4)
     return (
-        [
-            *lines,
-            *screen.format_paragraph(f"chosen by the catalogue of {escape_unprintable(plan.catalog)}", 2),
-        ]
+        [*lines, *screen.format_paragraph(f"chosen by the catalogue of {escape_unprintable(plan.catalog)}", 2)]
         if plan.catalog
         else lines
     )

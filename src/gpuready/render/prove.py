@@ -32,10 +32,7 @@ def render_proof_screen(
     saved_path: str = "",
     note: str = "",
 ) -> str:
-    sections = [
-        _format_proof_header(reports, evidence, screen),
-        _format_proof_rows(evidence.proofs, screen, verbose),
-    ]
+    sections = [_format_proof_header(reports, evidence, screen), _format_proof_rows(evidence.proofs, screen, verbose)]
     sections += [format_proof_failure(p, screen, verbose) for p in evidence.proofs if _has_failed(p)]
     seen: set[str] = set()
     for report in reports:
@@ -52,9 +49,7 @@ def render_proof_screen(
             ]
         )
     sections.append(_format_unproved_names(reports, screen))
-    sections.append(
-        [line for report in reports for line in _format_proof_verdict(report, evidence, screen, elapsed)]
-    )
+    sections.append([line for report in reports for line in _format_proof_verdict(report, evidence, screen, elapsed)])
     sections.append(_format_evidence_footer(evidence, screen, saved_path, note))
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -74,9 +69,7 @@ def _format_proof_rows(proofs: Sequence[ProofResult], screen: Screen, verbose: b
     alone = [p for p in proofs if (p.verdict, p.why) not in together or p.steps]
     names = min(30, max((display_width(escape_unprintable(p.name)) for p in alone), default=0)) + 2
     lines = [line for proof in alone for line in _format_proof_row(proof, names, screen, verbose)]
-    return lines + [
-        line for key, several in together.items() for line in _format_not_run_group(*key, several, screen)
-    ]
+    return lines + [line for key, several in together.items() for line in _format_not_run_group(*key, several, screen)]
 
 
 def _group_not_run(proofs: Sequence[ProofResult]) -> dict[tuple[str, str], list[ProofResult]]:
@@ -106,9 +99,7 @@ def _format_proof_row(proof: ProofResult, names: int, screen: Screen, verbose: b
         *(" " * start + line for line in rest),
     ]
     if verbose:
-        lines += [
-            line for each in _list_proof_numbers(proof) for line in screen.format_paragraph(each, start)
-        ]
+        lines += [line for each in _list_proof_numbers(proof) for line in screen.format_paragraph(each, start)]
     return lines
 
 
@@ -142,9 +133,7 @@ def _describe_proof_outcome(proof: ProofResult) -> str:
 def _describe_proof_backend(proof: ProofResult) -> str:
     """The attention backend, precision or rank count, where a proof reports them."""
     backends = [
-        escape_unprintable(str(proof.hardware[key]))
-        for key in ("backend", "precision")
-        if key in proof.hardware
+        escape_unprintable(str(proof.hardware[key])) for key in ("backend", "precision") if key in proof.hardware
     ]
     ranks = proof.hardware.get("ranks")
     return ", ".join([*backends, *([f"{ranks} ranks"] if ranks else [])])
@@ -184,9 +173,7 @@ def _format_bounded_number(name: str, row: dict[str, Any]) -> str:
 
 def _list_proof_numbers(proof: ProofResult) -> list[str]:
     numbers = [_format_bounded_number(name, row) for name, row in proof.numbers.items()]
-    versions = ", ".join(
-        f"{escape_unprintable(k)} {escape_unprintable(v)}" for k, v in proof.versions.items() if v
-    )
+    versions = ", ".join(f"{escape_unprintable(k)} {escape_unprintable(v)}" for k, v in proof.versions.items() if v)
     return [*numbers, *([versions] if versions else [])]
 
 
@@ -212,10 +199,7 @@ def format_proof_failure(proof: ProofResult, screen: Screen, verbose: bool = Fal
     shown = output_lines if verbose else output_lines[-_MAX_OUTPUT_LINES:]
     if len(shown) < len(output_lines):
         lines.append(f"  {len(output_lines) - len(shown)} lines, then")
-    return [
-        *lines,
-        *("  | " + screen.truncate_text(escape_unprintable(line), screen.width - 4) for line in shown),
-    ]
+    return [*lines, *("  | " + screen.truncate_text(escape_unprintable(line), screen.width - 4) for line in shown)]
 
 
 def _format_unproved_names(reports: Sequence[Report], screen: Screen) -> list[str]:
@@ -224,19 +208,13 @@ def _format_unproved_names(reports: Sequence[Report], screen: Screen) -> list[st
         for fact in reports[0].facts
         if fact.key.startswith("can.") and fact.gap == "gpuready has no proof of it"
     ]
-    return (
-        screen.format_paragraph("no proof yet for: " + escape_unprintable(", ".join(names)), 0, 2)
-        if names
-        else []
-    )
+    return screen.format_paragraph("no proof yet for: " + escape_unprintable(", ".join(names)), 0, 2) if names else []
 
 
 # -- verdict ------------------------------------------------------------------------------------------------
 
 
-def _format_proof_verdict(
-    report: Report, evidence: ProofRecord, screen: Screen, elapsed: float | None
-) -> list[str]:
+def _format_proof_verdict(report: Report, evidence: ProofRecord, screen: Screen, elapsed: float | None) -> list[str]:
     counts: dict[str, int] = {}
     for proof in evidence.proofs:
         counts[proof.verdict] = counts.get(proof.verdict, 0) + 1
@@ -245,9 +223,7 @@ def _format_proof_verdict(
     word = report.verdict.replace("-", " ")
     behind = f" ({', '.join(dict.fromkeys(codes))})" if codes else ""
     right = "" if elapsed is None else units.format_seconds(elapsed)
-    first, *rest = screen.align_ends(
-        f"{word}: {escape_unprintable(report.contract.name)}: {count_text}{behind}", right
-    )
+    first, *rest = screen.align_ends(f"{word}: {escape_unprintable(report.contract.name)}: {count_text}{behind}", right)
     role = {"not-ready": "error", "undecided": "undecided"}.get(report.verdict, "ok")
     return [screen.apply_style(first[: len(word)], role) + first[len(word) :], *rest]
 

@@ -43,11 +43,7 @@ def format_rank_line(rank: int, text: str, colour: bool) -> str:
     tag = f"[rank{rank}]:"
     shown = text.rsplit("\r", 1)[-1] if "\r" in text.rstrip("\r") else text.rstrip("\r")
     shown = escape_unprintable(_strip_rank_tag(shown, rank).replace("\t", "    "))
-    return (
-        f"\x1b[{RANK_COLOURS[rank % len(RANK_COLOURS)]}m{tag}\x1b[0m {shown}\n"
-        if colour
-        else f"{tag} {shown}\n"
-    )
+    return f"\x1b[{RANK_COLOURS[rank % len(RANK_COLOURS)]}m{tag}\x1b[0m {shown}\n" if colour else f"{tag} {shown}\n"
 
 
 def _strip_rank_tag(text: str, rank: int) -> str:
@@ -84,9 +80,7 @@ def render_preflight(rows: Iterable[Any], screen: Screen | None = None) -> str:
     lines: list[str] = []
     for row in rows:
         code = f" [{row.code}]" if row.code and row.severity != "ok" else ""
-        lines += _format_beside_label(
-            row.what, escape_unprintable(row.says) + code, 16, display, "bold", row.severity
-        )
+        lines += _format_beside_label(row.what, escape_unprintable(row.says) + code, 16, display, "bold", row.severity)
         if row.severity != "ok" and row.fix:
             lines += _format_beside_label(f"{'fix':>12}", escape_unprintable(row.fix), 16, display)
     return "\n".join(lines) + "\n"
@@ -121,9 +115,7 @@ def render_run_plan(start_plan: Mapping[str, Any], screen: Screen | None = None)
     nodes = f" on each of {job['nnodes']} nodes" if job["nnodes"] > 1 else ""
     lines = display.format_paragraph(f"{job['nproc']} ranks{nodes} by {job['engine']}; nothing is started", 0)
     lines += display.format_paragraph(f"logs in {escape_unprintable(job['logs'])}", 2)
-    lines += display.format_paragraph(
-        "$ " + " ".join(quote_command_words(tuple(start_plan["command"]))), 2, 2
-    )
+    lines += display.format_paragraph("$ " + " ".join(quote_command_words(tuple(start_plan["command"]))), 2, 2)
     rows = [
         (escape_unprintable(v["name"]), escape_unprintable(v["value"]), escape_unprintable(v["why"]))
         for v in start_plan["variables"]
@@ -200,14 +192,10 @@ def _format_outcome_verdict(outcome: Any, display: Screen) -> list[str]:
     last = outcome.last
     if outcome.verdict == "done":
         return display.lead_paragraph(
-            "done:",
-            f"{outcome.job.world} ranks in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}",
-            "ok",
+            "done:", f"{outcome.job.world} ranks in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}", "ok"
         )
     if outcome.verdict == "interrupted":
-        return display.lead_paragraph(
-            "interrupted:", f"all ranks were ended after {outcome.seconds:.1f} s", "warning"
-        )
+        return display.lead_paragraph("interrupted:", f"all ranks were ended after {outcome.seconds:.1f} s", "warning")
     if not last.first:
         message = next((_note_with_code(note) for note in reversed(last.notes) if note.kind == last.why), "")
         message = message or f"{outcome.job.engine} ended with {last.code} before any rank did"
@@ -215,9 +203,7 @@ def _format_outcome_verdict(outcome: Any, display: Screen) -> list[str]:
     else:
         lines = _format_first_failure(last, display)
     return lines + (
-        display.lead_paragraph("no restart:", escape_unprintable(outcome.says), "warning")
-        if outcome.says
-        else []
+        display.lead_paragraph("no restart:", escape_unprintable(outcome.says), "warning") if outcome.says else []
     )
 
 
@@ -231,9 +217,7 @@ def _format_first_failure(last: Any, display: Screen) -> list[str]:
         who = " and ".join(f"rank {e.rank} on {escape_unprintable(e.host)}" for e in ends[:4]) + (
             " and more" if len(ends) > 4 else ""
         )
-        return display.lead_paragraph(
-            "failed:", f"{who} failed together: which was first cannot be told", "error"
-        )
+        return display.lead_paragraph("failed:", f"{who} failed together: which was first cannot be told", "error")
     end = ends[0]
     return display.lead_paragraph(
         "failed:",
@@ -256,9 +240,7 @@ def _format_last_output(end: Any, display: Screen) -> list[str]:
     """Its last lines: from its last traceback on, where there is one."""
     lines = list(end.last)
     starts = [
-        i
-        for i, text in enumerate(lines)
-        if "Traceback (most recent call last)" in text or "Fatal Python error" in text
+        i for i, text in enumerate(lines) if "Traceback (most recent call last)" in text or "Fatal Python error" in text
     ]
     shown = lines[starts[-1] :] if starts else lines[-MAX_OUTPUT_LINES:]
     if len(shown) > 2 * MAX_OUTPUT_LINES:
@@ -292,11 +274,7 @@ def _describe_rank_fate(end: Any, last: Any) -> str:
         return "ended well"
     if end.stopped:
         exception_text = _find_exception_line(end)
-        return (
-            f"failed of it: {exception_text}"
-            if exception_text
-            else f"waited until gpuready ended the run{at}"
-        )
+        return f"failed of it: {exception_text}" if exception_text else f"waited until gpuready ended the run{at}"
     return f"failed after it: {_find_exception_line(end) or describe_rank_end(end)}"
 
 
@@ -328,14 +306,10 @@ def _format_run_notes(last: Any, display: Screen) -> list[str]:
         if run_note.kind in (last.why, "engine"):
             continue
         lines += display.lead_paragraph(
-            "seen:",
-            escape_unprintable(f"after {run_note.seconds:.0f} s: {_note_with_code(run_note)}"),
-            "info",
+            "seen:", escape_unprintable(f"after {run_note.seconds:.0f} s: {_note_with_code(run_note)}"), "info"
         )
         lines += (
-            _format_beside_label(f"{'fix':>4}", escape_unprintable(run_note.fix), 8, display)
-            if run_note.fix
-            else []
+            _format_beside_label(f"{'fix':>4}", escape_unprintable(run_note.fix), 8, display) if run_note.fix else []
         )
     return lines
 

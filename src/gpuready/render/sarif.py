@@ -55,13 +55,8 @@ def _sarif_results(report: Report) -> list[dict[str, Any]]:
 
 def _sarif_finding_result(report: Report, finding: Finding) -> dict[str, Any]:
     steps = "; or ".join(step.does for step in finding.fix)
-    message_text = f"{report.contract.name}: {finding.says}. So {finding.so}." + (
-        f" Fix: {steps}." if steps else ""
-    )
-    properties = {
-        "found": [f.to_json() for f in finding.found],
-        "needs": [n.to_json() for n in finding.needs],
-    }
+    message_text = f"{report.contract.name}: {finding.says}. So {finding.so}." + (f" Fix: {steps}." if steps else "")
+    properties = {"found": [f.to_json() for f in finding.found], "needs": [n.to_json() for n in finding.needs]}
     return {
         "ruleId": finding.code,
         "level": SARIF_LEVELS[finding.severity],
@@ -99,20 +94,13 @@ def _sarif_location(fact: Fact) -> dict[str, Any]:
     path, line = _file_and_line(fact)
     if line and not path.startswith("/"):  # relative to the working folder, the repository
         return {
-            "physicalLocation": {
-                "artifactLocation": {"uri": _percent_encode_path(path)},
-                "region": {"startLine": line},
-            }
+            "physicalLocation": {"artifactLocation": {"uri": _percent_encode_path(path)}, "region": {"startLine": line}}
         }
     if path.startswith("/"):
         region: dict[str, Any] = {"region": {"startLine": line}} if line else {}
-        return {
-            "physicalLocation": {"artifactLocation": {"uri": "file://" + _percent_encode_path(path)}} | region
-        }
+        return {"physicalLocation": {"artifactLocation": {"uri": "file://" + _percent_encode_path(path)}} | region}
     return {"logicalLocations": [{"name": path or "unknown"}]}
 
 
 def _percent_encode_path(path: str) -> str:
-    return "".join(
-        chr(b) if chr(b) in _UNRESERVED_CHARACTERS else f"%{b:02X}" for b in path.encode("utf-8", "replace")
-    )
+    return "".join(chr(b) if chr(b) in _UNRESERVED_CHARACTERS else f"%{b:02X}" for b in path.encode("utf-8", "replace"))

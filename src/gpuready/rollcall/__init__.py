@@ -93,12 +93,8 @@ def attend_rollcall(
     started = time.monotonic()
     echo_server = _open_echo_server(own_hello)
     try:
-        own_hello = (
-            own_hello.replace(data=(own_hello.data[0], echo_server.port)) if echo_server else own_hello
-        )
-        result = _attend_as_rank(
-            rendezvous, own_hello, window, token, allow_skew, on_progress, inquire, echo_server
-        )
+        own_hello = own_hello.replace(data=(own_hello.data[0], echo_server.port)) if echo_server else own_hello
+        result = _attend_as_rank(rendezvous, own_hello, window, token, allow_skew, on_progress, inquire, echo_server)
     except RankRejected as error:
         raise RollcallRefused(tuple(error.faults)) from None
     finally:
@@ -120,9 +116,7 @@ def attend_over_store(
     from gpuready.rollcall import store_rollcall
 
     started = time.monotonic()
-    echo_server = (
-        _open_echo_server(own_hello) if rendezvous.world_size > (rendezvous.local_world_size or 0) else None
-    )
+    echo_server = _open_echo_server(own_hello) if rendezvous.world_size > (rendezvous.local_world_size or 0) else None
     if echo_server is not None:
         where = own_hello.data[0] or endpoint.source_address_to(rendezvous.address, rendezvous.port)
         own_hello = own_hello.replace(data=(where, echo_server.port))
@@ -180,9 +174,7 @@ def _attend_as_client(rendezvous: Rendezvous, own_hello: Hello, token: str, inqu
     except OSError as error:
         raise RankRejected(
             RollcallFault(
-                "NET016",
-                f"the connection of {own_hello.rank_label} to rank 0 broke ({error})",
-                ranks=(own_hello.rank,),
+                "NET016", f"the connection of {own_hello.rank_label} to rank 0 broke ({error})", ranks=(own_hello.rank,)
             )
         ) from None
     return _make_attendance(reply, rank_client.peer, None).replace(first=rank_client.server_name)
@@ -203,13 +195,7 @@ def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, t
             trouble=file_limit_fault.says, fix=file_limit_fault.fix, trouble_code=file_limit_fault.code
         )
     server = RollcallServer(
-        listener,
-        rendezvous,
-        own_hello,
-        window=window,
-        token=token,
-        allow_skew=allow_skew,
-        on_progress=on_progress,
+        listener, rendezvous, own_hello, window=window, token=token, allow_skew=allow_skew, on_progress=on_progress
     )
     kept = False
     try:
@@ -223,9 +209,7 @@ def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, t
             raise RankRejected(*faults)
         kept = True
         return _make_attendance(
-            {"nodes": server.register.list_machines(), "notes": server.register.list_notes()},
-            "127.0.0.1",
-            listener,
+            {"nodes": server.register.list_machines(), "notes": server.register.list_notes()}, "127.0.0.1", listener
         )
     finally:
         server.close()
@@ -242,9 +226,7 @@ def _listen_on_job_port(rendezvous: Rendezvous, own_hello: Hello) -> socket.sock
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 message = f"{own_hello.rank_label} cannot listen on port {rendezvous.port} ({error.strerror})"
-                raise RankRejected(
-                    RollcallFault("NET018", message, "choose a MASTER_PORT above 1024", (0,))
-                ) from None
+                raise RankRejected(RollcallFault("NET018", message, "choose a MASTER_PORT above 1024", (0,))) from None
         if _is_rollcall_port(rendezvous.port):
             return None
         if time.monotonic() > end:
@@ -268,9 +250,7 @@ def _port_taken_fault(rendezvous: Rendezvous, own_hello: Hello) -> RollcallFault
     by = f"it belongs to {port_holder}" if port_holder else "its holder is not visible from here"
     message = f"{own_hello.rank_label} cannot listen on port {rendezvous.port}: {by}"
     own = f", or end that process: kill {port_holder.pid}" if port_holder and port_holder.pid else ""
-    return RollcallFault(
-        "NET018", message, f"set MASTER_PORT={endpoint.find_free_port()} for all ranks{own}", (0,)
-    )
+    return RollcallFault("NET018", message, f"set MASTER_PORT={endpoint.find_free_port()} for all ranks{own}", (0,))
 
 
 def _check_master_address(rendezvous: Rendezvous, own_hello: Hello) -> tuple[Hello, RollcallFault | None]:
@@ -278,9 +258,7 @@ def _check_master_address(rendezvous: Rendezvous, own_hello: Hello) -> tuple[Hel
     if own_hello.trouble:
         return own_hello, None
     try:
-        resolved = tuple(
-            str(where[0]) for _, where in endpoint.resolve_host(rendezvous.address, rendezvous.port)
-        )
+        resolved = tuple(str(where[0]) for _, where in endpoint.resolve_host(rendezvous.address, rendezvous.port))
     except OSError as error:
         why = endpoint.escape_text(error.strerror or error)
         message = f"MASTER_ADDR {endpoint.escape_text(rendezvous.address)} does not resolve ({why})"
@@ -288,9 +266,7 @@ def _check_master_address(rendezvous: Rendezvous, own_hello: Hello) -> tuple[Hel
         return own_hello.replace(trouble=message, fix=fix, trouble_code="NET016"), None
     own_hello = own_hello.replace(resolved=resolved)
     if all(map(endpoint.is_loopback_address, resolved)):
-        return own_hello, client.loopback_fault(
-            own_hello, rendezvous, resolved
-        ) if rendezvous.nodes > 1 else None
+        return own_hello, client.loopback_fault(own_hello, rendezvous, resolved) if rendezvous.nodes > 1 else None
     if rendezvous.launcher == "kubernetes" or any(map(endpoint.is_local_address, resolved)):
         return own_hello, None
     reached = endpoint.test_reachability(rendezvous.address, rendezvous.port, 2.0)
@@ -304,9 +280,7 @@ def _suggest_own_address() -> str:
     own_addresses = endpoint.list_own_addresses()
     if not own_addresses:
         return "set MASTER_ADDR=127.0.0.1, as this host has no other address"
-    return (
-        f"rank 0 listens on {', '.join(own_addresses[:4])}: set MASTER_ADDR={own_addresses[0]} for all ranks"
-    )
+    return f"rank 0 listens on {', '.join(own_addresses[:4])}: set MASTER_ADDR={own_addresses[0]} for all ranks"
 
 
 def _open_echo_server(own_hello: Hello) -> EchoServer | None:

@@ -69,11 +69,7 @@ class RollcallClient:
             return self._exchange_messages(conn, current_hello, greeting, run_calls)
 
     def _exchange_messages(
-        self,
-        conn: socket.socket,
-        own_hello: Hello,
-        greeting: Mapping[str, object],
-        run_calls: CallRunner,
+        self, conn: socket.socket, own_hello: Hello, greeting: Mapping[str, object], run_calls: CallRunner
     ) -> dict[str, object]:
         salt, rest = str(greeting.get("salt")), b""
         conn.sendall(wire.encode_message(own_hello.to_json(), self.token, salt))
@@ -114,9 +110,7 @@ class RollcallClient:
         while True:
             conn = self._connect_to_server()
             try:
-                return conn, exchange_greeting(
-                    conn, min(GREET_SECONDS, max(0.5, self.until - time.monotonic()))
-                )
+                return conn, exchange_greeting(conn, min(GREET_SECONDS, max(0.5, self.until - time.monotonic())))
             except wire.ProtocolError as error:
                 conn.close()
                 # A store that is being closed may have accepted the connection.
@@ -222,22 +216,18 @@ class RollcallClient:
         ranks = (self.own_hello.rank,)
         local = self._local_holder_note()
         can_inquire = self.inquire is not None and not error.received
-        job = (
-            self.inquire(self.rendezvous.address, self.rendezvous.port)
-            if can_inquire and self.inquire
-            else None
-        )
+        job = self.inquire(self.rendezvous.address, self.rendezvous.port) if can_inquire and self.inquire else None
         if self.rank_holder:
             message = f"{self.own_hello.rank_label} is too many: rank {self.own_hello.rank} of this job is pid {self.rank_holder} of this host, and has begun"
             return RollcallFault("NET006", message, "give each process its own RANK", ranks)
         if job:
-            message = f"the store at {self.address_text} belongs to another start: {job_identity.format_job_identity(job)}"
+            message = (
+                f"the store at {self.address_text} belongs to another start: {job_identity.format_job_identity(job)}"
+            )
             return RollcallFault(
                 "NET018", message, "choose another MASTER_PORT, or wait until that job has ended", ranks
             )
-        message = (
-            f"something else than rank 0 answers at {self.address_text}: {_describe_stranger(error)}{local}"
-        )
+        message = f"something else than rank 0 answers at {self.address_text}: {_describe_stranger(error)}{local}"
         return RollcallFault("NET018", message, "choose another MASTER_PORT, the same for all ranks", ranks)
 
     def _local_holder_note(self) -> str:
@@ -286,7 +276,9 @@ def loopback_fault(own_hello: Hello, rendezvous: Rendezvous, resolved: tuple[str
             else "set MASTER_ADDR to an address of an interface"
         )
         return RollcallFault("NET008", message, fix, (0,))
-    message = f"{own_hello.rank_label} on node {rendezvous.node} looks for rank 0 on its own host: MASTER_ADDR {address_text}"
+    message = (
+        f"{own_hello.rank_label} on node {rendezvous.node} looks for rank 0 on its own host: MASTER_ADDR {address_text}"
+    )
     return RollcallFault(
         "NET008", message, "set MASTER_ADDR to an address of rank 0's host on all nodes", (own_hello.rank,)
     )
@@ -300,9 +292,7 @@ def exchange_greeting(conn: socket.socket, seconds: float) -> dict[str, object]:
     except OSError:
         raise wire.ProtocolError("closed") from None
     line, rest = wire.read_line(conn, until, limit=65536)
-    greeting = (
-        _decode_unsealed(line[len(wire.GREETING) :]) if line.startswith(wire.GREETING) and not rest else None
-    )
+    greeting = _decode_unsealed(line[len(wire.GREETING) :]) if line.startswith(wire.GREETING) and not rest else None
     if not isinstance(greeting, dict):
         raise wire.ProtocolError("odd", line[:200])
     return greeting

@@ -49,9 +49,7 @@ def escape_text(text: object) -> str:
 # -- names ----------------------------------------------------------------------------------------------
 
 
-def resolve_host(
-    host: str, port: int, seconds: float = RESOLVE_SECONDS
-) -> list[tuple[int, tuple[object, ...]]]:
+def resolve_host(host: str, port: int, seconds: float = RESOLVE_SECONDS) -> list[tuple[int, tuple[object, ...]]]:
     """Return families and addresses in the resolver's order; OSError if there are none or it does not answer."""
     try:
         return _getaddrinfo_rows(host, port, socket.AI_NUMERICHOST)
@@ -127,9 +125,7 @@ def test_reachability(host: str, port: int, seconds: float = 3.0) -> ReachResult
     return result
 
 
-def _try_connect(
-    family: int, where: tuple[object, ...], seconds: float
-) -> tuple[socket.socket | None, str, str]:
+def _try_connect(family: int, where: tuple[object, ...], seconds: float) -> tuple[socket.socket | None, str, str]:
     try:
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
@@ -202,9 +198,7 @@ def is_local_address(address: str) -> bool:
     """Whether an address belongs to this host: only then can it be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        where = socket.getaddrinfo(
-            _host_bytes(address), 0, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST
-        )[0][4]
+        where = socket.getaddrinfo(_host_bytes(address), 0, family, socket.SOCK_DGRAM, 0, socket.AI_NUMERICHOST)[0][4]
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
             sock.bind(where)
         return True
@@ -221,9 +215,7 @@ def is_loopback_address(address: str) -> bool:
 
 def find_port_holder(port: int) -> PortHolder | None:
     """Return who has this port, preferring a listening socket; None if the kernel knows of none."""
-    rows = [
-        row for name in ("tcp", "tcp6") for row in _parse_socket_table(f"/proc/net/{name}") if row[0] == port
-    ]
+    rows = [row for name in ("tcp", "tcp6") for row in _parse_socket_table(f"/proc/net/{name}") if row[0] == port]
     if not rows:
         return None
     _, state, uid, inode = min(rows, key=lambda row: row[1] != TCP_LISTEN)

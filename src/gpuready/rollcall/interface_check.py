@@ -37,13 +37,9 @@ def find_interface_fault(
             continue
         existing = endpoint.list_interfaces() if interfaces is None else interfaces
         matching = match_interfaces(name, value, existing)
-        listed = ", ".join(
-            f"{endpoint.escape_text(one)}{'' if up else ' (down)'}" for one, (up, _) in existing.items()
-        )
+        listed = ", ".join(f"{endpoint.escape_text(one)}{'' if up else ' (down)'}" for one, (up, _) in existing.items())
         if not matching:
-            message = (
-                f"{who} has no interface that {name}={endpoint.escape_text(value)} names; it has {listed}"
-            )
+            message = f"{who} has no interface that {name}={endpoint.escape_text(value)} names; it has {listed}"
             return RollcallFault("NET001", message, f"set {name} to one of them", (rank,))
         if not any(existing[one][0] and existing[one][1] for one in matching):
             message = f"the interface {endpoint.escape_text(matching[0])} of {who}, which {name} names, is down or has no address; it has {listed}"

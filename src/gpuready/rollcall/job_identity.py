@@ -47,9 +47,7 @@ def launch_family_id(environ: Mapping[str, str]) -> str:
     import sys
     import zlib
 
-    shared_rows = (
-        f"{k}={v}" for k, v in sorted(environ.items()) if not any(part in k for part in PER_RANK_NAMES)
-    )
+    shared_rows = (f"{k}={v}" for k, v in sorted(environ.items()) if not any(part in k for part in PER_RANK_NAMES))
     words = "\0".join([*sys.orig_argv, *shared_rows]).encode("utf-8", "surrogateescape")
     return f"{os.getppid()}-{zlib.crc32(words):08x}"
 

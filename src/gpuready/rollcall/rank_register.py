@@ -68,9 +68,7 @@ class RankRegister:
         else:
             self._place_hello(hello)
         if received is not None and abs(hello.clock - received) > MAX_SKEW_SECONDS:
-            self.skews.append(
-                f"the clock of {hello.rank_label} is {hello.clock - received:+.0f} s off that of rank 0"
-            )
+            self.skews.append(f"the clock of {hello.rank_label} is {hello.clock - received:+.0f} s off that of rank 0")
 
     def mark_departed(self, hello: Hello, why: str) -> None:
         """Record a rank that left before the answer."""
@@ -196,9 +194,7 @@ class RankRegister:
             collected.append(
                 (
                     key,
-                    ranks_by_value | {"": sorted([*ranks_by_value.get("", []), *silent])}
-                    if silent
-                    else ranks_by_value,
+                    ranks_by_value | {"": sorted([*ranks_by_value.get("", []), *silent])} if silent else ranks_by_value,
                 )
             )
         return collected
@@ -222,10 +218,7 @@ class RankRegister:
             message = f"two processes claim to be rank {one.rank}: {_format_process(one)} and {_format_process(other)}"
             collected.append(
                 RollcallFault(
-                    "NET006",
-                    message,
-                    "give each process its own RANK, and end the one left over",
-                    (one.rank,),
+                    "NET006", message, "give each process its own RANK, and end the one left over", (one.rank,)
                 )
             )
         for users in self.gpus.values():
@@ -247,9 +240,7 @@ class RankRegister:
             strict = kind in ("device", "backend")
             if len(ranks_by_value) < 2 or not _is_decisive((kind, name)) or (self.allow_skew and not strict):
                 continue
-            message = (
-                f"{_describe_subject(kind, name)} differs between ranks: {_format_values(ranks_by_value)}"
-            )
+            message = f"{_describe_subject(kind, name)} differs between ranks: {_format_values(ranks_by_value)}"
             fix = _suggest_fix(kind) + ("" if strict else f", {ALLOW_SKEW_HINT}")
             fewest = min(ranks_by_value.values(), key=len)
             collected.append(RollcallFault(SKEW_CODE, message, fix, tuple(fewest)))
@@ -257,10 +248,7 @@ class RankRegister:
 
 
 def _compared_values(hello: Hello) -> list[tuple[tuple[str, str], str]]:
-    rows: list[tuple[tuple[str, str], str]] = [
-        (("device", ""), hello.device),
-        (("backend", ""), hello.backend),
-    ]
+    rows: list[tuple[tuple[str, str], str]] = [(("device", ""), hello.device), (("backend", ""), hello.backend)]
     rows += [(("version", name), value) for name, value in sorted(hello.versions.items())]
     rows += [(("variable", name), value) for name, value in sorted(hello.variables.items())]
     return rows + [(("code", name), value) for name, value in sorted(hello.code.items())]

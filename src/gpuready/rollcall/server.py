@@ -54,9 +54,7 @@ class RollcallServer:
         self.dropped = 0
         self.answer: dict[str, object] | None = None
         self.answer_json = ""
-        self.job_card = job_identity.describe_this_job(rendezvous, own_hello.host) | {
-            "family": own_hello.family
-        }
+        self.job_card = job_identity.describe_this_job(rendezvous, own_hello.host) | {"family": own_hello.family}
         self.call_outcomes: dict[int, list[object]] = {}
         self.selector = selectors.DefaultSelector()
         self.beacon = beacon.open_beacon()
@@ -64,9 +62,7 @@ class RollcallServer:
 
     # -- the loop -----------------------------------------------------------------------------------
 
-    def gather_ranks(
-        self, suspicion: RollcallFault | None = None, suspect_s: float = 3.0
-    ) -> list[RollcallFault]:
+    def gather_ranks(self, suspicion: RollcallFault | None = None, suspect_s: float = 3.0) -> list[RollcallFault]:
         """Collect hellos until all are there, a fault is certain, or the window has passed.
 
         A ``suspicion`` (a loopback address in a job with several nodes) becomes a fault unless a rank of
@@ -86,9 +82,7 @@ class RollcallServer:
             elif suspicion and now >= doubt_until and not self._has_other_nodes():
                 return [suspicion]
             elif now >= self.until:
-                return self.register.window_fault(
-                    self.window, [*self.turned_away.values(), *self._stranger_note()]
-                )
+                return self.register.window_fault(self.window, [*self.turned_away.values(), *self._stranger_note()])
             soonest = min(filter(None, (settle, self.until, doubt_until if suspicion else 0.0)))
             self._poll_events(max(0.0, min(soonest - now, 0.5)))
             self._report_progress(now)
@@ -110,9 +104,7 @@ class RollcallServer:
             self._poll_events(0.1)
         names = {rank: self.register.present[rank].rank_label for rank in leaders}
         self.register.remarks += trial_connections.find_slow_links(self.call_outcomes, names)
-        return self.register.list_faults() or trial_connections.find_link_faults(
-            plan, self.call_outcomes, names
-        )
+        return self.register.list_faults() or trial_connections.find_link_faults(plan, self.call_outcomes, names)
 
     def announce_answer(self, faults: list[RollcallFault], suspicion: RollcallFault | None = None) -> None:
         """Send the answer to all; after a refusal also to those who still come, for a while."""
@@ -122,11 +114,7 @@ class RollcallServer:
             if client.hello is not None:
                 self._send_sealed(client, self.answer)
         window_passed = time.monotonic() >= self.until or (suspicion is not None and faults == [suspicion])
-        end = (
-            time.monotonic() + (0.5 if window_passed else LINGER_SECONDS)
-            if faults
-            else time.monotonic() + 5.0
-        )
+        end = time.monotonic() + (0.5 if window_passed else LINGER_SECONDS) if faults else time.monotonic() + 5.0
         while time.monotonic() < end and self._has_untold_ranks(bool(faults)):
             self._poll_events(0.05)
 
@@ -162,9 +150,7 @@ class RollcallServer:
         """Describe the connections that were no rank's."""
         found = self.dropped
         return (
-            [f"{found} connection{'s' * (found > 1)} that {'were' if found > 1 else 'was'} no rank's"]
-            if found
-            else []
+            [f"{found} connection{'s' * (found > 1)} that {'were' if found > 1 else 'was'} no rank's"] if found else []
         )
 
     def _has_untold_ranks(self, refused: bool) -> bool:
@@ -264,9 +250,7 @@ class RollcallServer:
                 self._drop_client(client, counted=True)
                 return
             client.greeted = True
-            self._queue_bytes(
-                client, wire.GREETING + wire.encode_message(self._build_greeting(client), "", "")
-            )
+            self._queue_bytes(client, wire.GREETING + wire.encode_message(self._build_greeting(client), "", ""))
             return
         try:
             message = wire.decode_message(line, self.token, client.salt)
@@ -283,18 +267,12 @@ class RollcallServer:
         self._enter_hello(client, hello)
 
     def _handle_later_line(self, client: ClientConnection, message: object) -> None:
-        if (
-            isinstance(message, dict)
-            and isinstance(message.get("dialled"), list)
-            and client.hello is not None
-        ):
+        if isinstance(message, dict) and isinstance(message.get("dialled"), list) and client.hello is not None:
             self.call_outcomes[client.hello.rank] = message["dialled"]
 
     def _enter_hello(self, client: ClientConnection, hello: Hello) -> None:
         if hello.run_id != self.rendezvous.run_id:
-            self._turn_client_away(
-                client, f"{hello.rank_label} of run {escape_text(hello.run_id) or '(none)'}", "run"
-            )
+            self._turn_client_away(client, f"{hello.rank_label} of run {escape_text(hello.run_id) or '(none)'}", "run")
             return
         client.hello = hello
         self.strangers.pop(client.conn.fileno(), None)

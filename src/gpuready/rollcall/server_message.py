@@ -30,8 +30,6 @@ class ServerMessage(Record):
 def parse_server_message(data: object) -> ServerMessage:
     """Parse a line of rank 0; ValueError if it is invalid."""
     message = validation.parse_record(ServerMessage, data)
-    if len(message.dial or ()) > MAX_CALLS or not all(
-        -1 < port < 1 << 16 for _, _, port in message.dial or ()
-    ):
+    if len(message.dial or ()) > MAX_CALLS or not all(-1 < port < 1 << 16 for _, _, port in message.dial or ()):
         raise ValueError("nobody asks a rank to call so")
     return message

@@ -52,9 +52,7 @@ def exchange_over_store(
     store.set(f"{prefix}/hello/{own_hello.rank}/{claim}", json.dumps(own_hello.to_json()))
     _check_earlier_hello(store, prefix, claim - 1, own_hello, window)
     if own_hello.rank == 0 and claim == 1:
-        answer = _gather_hellos(
-            store, prefix, rendezvous, own_hello, window, allow_skew, on_progress, run_calls
-        )
+        answer = _gather_hellos(store, prefix, rendezvous, own_hello, window, allow_skew, on_progress, run_calls)
         store.set(f"{prefix}/answer", json.dumps(answer))
     else:
         answer = _wait_for_answer(store, prefix, own_hello, window, run_calls)
@@ -63,9 +61,7 @@ def exchange_over_store(
     return answer["go"]  # type: ignore[return-value]
 
 
-def _check_earlier_hello(
-    store: KeyValueStore, prefix: str, claim: int, own_hello: Hello, window: float
-) -> None:
+def _check_earlier_hello(store: KeyValueStore, prefix: str, claim: int, own_hello: Hello, window: float) -> None:
     """Reject this run if the store already has this rank's hello.
 
     A store that outlives its jobs may have hellos of an earlier job of the same name. If the other process is
@@ -86,9 +82,7 @@ def _check_earlier_hello(
         raise RankRejected(RollcallFault("RUN023", message, fix, (own_hello.rank,)))
     if (other.machine, other.pid) != (own_hello.machine, own_hello.pid) and store.check([f"{prefix}/answer"]):
         message = f"{own_hello.rank_label} is too many: rank {own_hello.rank} of this job is {other.rank_label}, and has begun"
-        raise RankRejected(
-            RollcallFault("NET006", message, "give each process its own RANK", (own_hello.rank,))
-        )
+        raise RankRejected(RollcallFault("NET006", message, "give each process its own RANK", (own_hello.rank,)))
 
 
 def _wait_for_answer(
@@ -143,9 +137,7 @@ def _gather_hellos(
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
         if on_progress is not None and time.monotonic() - started > next_progress:
-            on_progress(
-                f"waiting for ranks {format_rank_ranges(register.missing_ranks())} of {rendezvous.world_size}"
-            )
+            on_progress(f"waiting for ranks {format_rank_ranges(register.missing_ranks())} of {rendezvous.world_size}")
             next_progress += 5.0
     for rank in range(rendezvous.world_size):
         _enter_hello(store, prefix, register, rank, 2)
@@ -182,9 +174,7 @@ def _test_links(
     return trial_connections.find_link_faults(plan, outcomes, names)
 
 
-def _enter_hello(
-    store: KeyValueStore, prefix: str, register: RankRegister, rank: int, claim: int = 1
-) -> None:
+def _enter_hello(store: KeyValueStore, prefix: str, register: RankRegister, rank: int, claim: int = 1) -> None:
     import json
 
     key = f"{prefix}/hello/{rank}/{claim}"

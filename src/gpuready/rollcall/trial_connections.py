@@ -102,9 +102,7 @@ def _run_trial_call(rank: int, host: str, port: int) -> list[object]:
         if not echoed_bytes:
             return [rank, f"{SMALL_BYTES} B pass, {LARGE_BYTES // 1024} KiB stall", 0.0]
         if echoed_bytes == LARGE_BYTES and seconds > SLOW_SECONDS:
-            again, once_more = _measure_echo(
-                conn, LARGE_BYTES
-            )  # a busy host is slow once, a slow link always
+            again, once_more = _measure_echo(conn, LARGE_BYTES)  # a busy host is slow once, a slow link always
             seconds = min(seconds, once_more) if again == LARGE_BYTES else seconds
     return [rank, "", seconds * LARGE_BYTES / echoed_bytes]
 
@@ -126,9 +124,7 @@ def _measure_echo(conn: socket.socket, size: int) -> tuple[int, float]:
 
 
 def find_link_faults(
-    planned: Mapping[int, Sequence[TrialCall]],
-    outcomes: Mapping[int, Sequence[object]],
-    names: Mapping[int, str],
+    planned: Mapping[int, Sequence[TrialCall]], outcomes: Mapping[int, Sequence[object]], names: Mapping[int, str]
 ) -> list[RollcallFault]:
     """Return the links that do not carry data, with the state of the other direction."""
     outcome = _outcome_by_link(outcomes)
@@ -185,9 +181,7 @@ def _outcome_by_link(outcomes: Mapping[int, Sequence[object]]) -> dict[tuple[int
     return {(rank, other): why for rank, rows in outcomes.items() for other, why, _ in _valid_rows(rows)}
 
 
-def _link_fault(
-    one: str, other: str, where: str, why: str, reverse_why: str, ranks: tuple[int, ...]
-) -> RollcallFault:
+def _link_fault(one: str, other: str, where: str, why: str, reverse_why: str, ranks: tuple[int, ...]) -> RollcallFault:
     way = "the other way works" if not reverse_why else "the other way fails too"
     message = f"{one} cannot send data to {other} at {where} ({why}); {way}"
     if "stall" in why:
@@ -197,9 +191,7 @@ def _link_fault(
             "large packets are lost: give both interfaces one MTU, or allow path MTU discovery",
             ranks,
         )
-    return RollcallFault(
-        "NET017", message, f"let both hosts open ports {_local_port_range()} to each other", ranks
-    )
+    return RollcallFault("NET017", message, f"let both hosts open ports {_local_port_range()} to each other", ranks)
 
 
 def _local_port_range() -> str:

@@ -37,9 +37,7 @@ def compute_seal(token: str, salt: str, body: str) -> str:
     import hashlib
     import hmac
 
-    return hmac.new(
-        token.encode(), f"{salt}\n{body}".encode("utf-8", "surrogatepass"), hashlib.sha256
-    ).hexdigest()
+    return hmac.new(token.encode(), f"{salt}\n{body}".encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
 def dump_compact_json(data: object) -> str:
@@ -79,9 +77,7 @@ def _seals_match(seal_received: str, wanted: str) -> bool:
     return hmac.compare_digest(seal_received.encode(), wanted.encode())
 
 
-def read_line(
-    conn: socket.socket, until: float, already: bytes = b"", limit: int = MAX_LINE
-) -> tuple[bytes, bytes]:
+def read_line(conn: socket.socket, until: float, already: bytes = b"", limit: int = MAX_LINE) -> tuple[bytes, bytes]:
     """Return one line and what followed; ProtocolError at the deadline, at the end, or if it is too long."""
     received = already
     while b"\n" not in received:

@@ -36,9 +36,7 @@ def feature_floors(contract: Contract, feature: str) -> list[Requirement]:
     row = features.find_feature(feature) or {}
     own = Requirement("gpu.capability", f">={row['min_cc']}", cite=str(row["source"]))
     stated = [
-        need
-        for need in contract.requirements_for("gpu.capability")
-        if feature in contract_needs.wants_of_need(need)
+        need for need in contract.requirements_for("gpu.capability") if feature in contract_needs.wants_of_need(need)
     ]
     return [own, *stated]
 

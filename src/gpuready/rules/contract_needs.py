@@ -30,9 +30,7 @@ def read_need_value(facts: Facts, need: Requirement) -> Any:
     return facts.value(need.key)
 
 
-def unmet_needs(
-    facts: Facts, needs: Iterable[Requirement], read: NeedReader = read_need_value
-) -> list[Requirement]:
+def unmet_needs(facts: Facts, needs: Iterable[Requirement], read: NeedReader = read_need_value) -> list[Requirement]:
     """Return the needs that apply and are not met, most severe first."""
     failed, undecided = [], None
     for need in _judgeable_needs(facts, needs, read):
@@ -52,9 +50,7 @@ def unmet_needs(
 
 def needs_in_force(facts: Facts, needs: Iterable[Requirement]) -> list[Requirement]:
     """Return the needs whose condition holds, most severe first."""
-    return [
-        n for n in _judgeable_needs(facts, needs, _read_no_value) if _need_fails(facts, n, _read_no_value)
-    ]
+    return [n for n in _judgeable_needs(facts, needs, _read_no_value) if _need_fails(facts, n, _read_no_value)]
 
 
 def _judgeable_needs(facts: Facts, needs: Iterable[Requirement], read: NeedReader) -> list[Requirement]:
@@ -94,9 +90,7 @@ def _cannot_judge(unwatched: Facts, need: Requirement, read: NeedReader) -> bool
 
 
 def _need_fails(facts: Facts, need: Requirement, read: NeedReader) -> bool:
-    return conditions.condition_applies(need.when, facts) and not value_meets_need(
-        facts, need, read(facts, need)
-    )
+    return conditions.condition_applies(need.when, facts) and not value_meets_need(facts, need, read(facts, need))
 
 
 def stated_needs(facts: Facts, contract: Contract, key: str) -> tuple[Requirement, ...]:

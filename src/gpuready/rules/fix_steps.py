@@ -33,9 +33,7 @@ def format_requirement(package: str, want: str) -> str:
 def install_packages_step(facts: Facts, contract: Contract, wants: Mapping[str, str]) -> FixStep:
     """Return one step that installs these packages at these versions, with torch as a specific build."""
     build = choose_torch_build(facts, contract) if "torch" in wants else None
-    others = [
-        format_requirement(name, want) for name, want in wants.items() if not (build and name == "torch")
-    ]
+    others = [format_requirement(name, want) for name, want in wants.items() if not (build and name == "torch")]
     if build is None:
         return install_step(facts, "install " + " ".join(others), *others)
     descriptions = [f"torch {build.version} built for {build.variant}", *others]
@@ -45,18 +43,12 @@ def install_packages_step(facts: Facts, contract: Contract, wants: Mapping[str, 
 
 def replace_torch_step(facts: Facts, contract: Contract) -> FixStep | None:
     """Return the step that installs a torch that runs here; None if the catalog has none."""
-    return (
-        install_packages_step(facts, contract, {"torch": "*"})
-        if choose_torch_build(facts, contract)
-        else None
-    )
+    return install_packages_step(facts, contract, {"torch": "*"}) if choose_torch_build(facts, contract) else None
 
 
 def choose_torch_build(facts: Facts, contract: Contract) -> TorchBuild | None:
     """Choose a torch inside the contract's pins, for this Python, driver and GPUs."""
-    return next(
-        (build for build in _candidate_builds(facts, contract) if _build_runs_here(facts, build)), None
-    )
+    return next((build for build in _candidate_builds(facts, contract) if _build_runs_here(facts, build)), None)
 
 
 def _build_runs_here(facts: Facts, build: TorchBuild) -> bool:
@@ -64,34 +56,24 @@ def _build_runs_here(facts: Facts, build: TorchBuild) -> bool:
     driver, python = facts.value_if_known("driver.version"), facts.value_if_known("python.version")
     if (
         driver
-        and toolkits.driver_runs_cuda(driver, build.cuda, compat=bool(facts.value_if_known("driver.compat")))
-        is False
+        and toolkits.driver_runs_cuda(driver, build.cuda, compat=bool(facts.value_if_known("driver.compat"))) is False
     ):
         return False
     if python and "{}.{}".format(*versions.major_minor(python)) not in build.python:
         return False
-    capabilities, visible = (
-        facts.value_if_known("gpu.capability") or (),
-        facts.value_if_known("gpu.visible") or (),
-    )
+    capabilities, visible = (facts.value_if_known("gpu.capability") or (), facts.value_if_known("gpu.visible") or ())
     own_capabilities = [capabilities[i] for i in visible if i < len(capabilities)]
-    return all(
-        catalogue.covers_capability(build.arch, capability, build.cuda)[0] for capability in own_capabilities
-    )
+    return all(catalogue.covers_capability(build.arch, capability, build.cuda)[0] for capability in own_capabilities)
 
 
 def _candidate_builds(facts: Facts, contract: Contract) -> Iterator[TorchBuild]:
     """Yield builds inside the pins: installed release first, then newest; PyPI builds before others."""
     machine = facts.value_if_known("os.arch") or "x86_64"
-    pins, cudas = (
-        required_pins(facts, contract, "package.torch"),
-        required_pins(facts, contract, "torch.cuda"),
-    )
+    pins, cudas = (required_pins(facts, contract, "package.torch"), required_pins(facts, contract, "torch.cuda"))
     for release in _releases_by_preference(facts):
         if all(versions.satisfies_specifier(release, pin) for pin in pins):
             builds = sorted(
-                catalogue.list_torch_builds(release, machine),
-                key=lambda b: (not b.pypi, _newest_first_key(b.cuda)),
+                catalogue.list_torch_builds(release, machine), key=lambda b: (not b.pypi, _newest_first_key(b.cuda))
             )
             yield from (b for b in builds if all(versions.satisfies_specifier(b.cuda, pin) for pin in cudas))
 
@@ -109,7 +91,5 @@ def _newest_first_key(cuda: str) -> tuple[int, int]:
 
 def required_pins(facts: Facts, contract: Contract, key: str) -> list[str]:
     """Return what the contract requires of one version here; unknown conditions are ignored."""
-    required = [
-        need for need in contract.requirements_for(key) if need.level == "required" and need.want != "*"
-    ]
+    required = [need for need in contract.requirements_for(key) if need.level == "required" and need.want != "*"]
     return [need.want for need in required if contract_needs.certainly_applies(facts, need)]

@@ -25,9 +25,7 @@ def fleet_rows(facts: Facts, key: str) -> list[FleetRow]:
 def select_drift(facts: Facts, facets: Iterable[str], split: bool = False) -> list[FleetRow]:
     """Return the differences in some facets, those that affect most nodes first."""
     wanted = tuple(facets)
-    differences = [
-        row for row in fleet_rows(facts, "fleet.drift") if row["facet"] in wanted and row["split"] is split
-    ]
+    differences = [row for row in fleet_rows(facts, "fleet.drift") if row["facet"] in wanted and row["split"] is split]
     return sorted(differences, key=lambda row: -sum(group["count"] for group in row["groups"]))
 
 
@@ -59,9 +57,7 @@ def drift_finding(
 
 def first_suspect(facts: Facts, kinds: tuple[str, ...]) -> tuple[FleetRow, int, str] | None:
     """Return the first confirmed suspect of some kinds, its number of tests, and a note about further suspects."""
-    confirmed = [
-        row for row in fleet_rows(facts, "fleet.suspects") if row["confirmed"] and row["kind"] in kinds
-    ]
+    confirmed = [row for row in fleet_rows(facts, "fleet.suspects") if row["confirmed"] and row["kind"] in kinds]
     if not confirmed:
         return None
     more = f", and {len(confirmed) - 1:,} more" if len(confirmed) > 1 else ""

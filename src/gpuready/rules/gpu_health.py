@@ -37,22 +37,16 @@ def reported_values(facts: Facts, key: str) -> dict[int, Any]:
     """Return one fact of every visible GPU that reports it, by index."""
     values = facts.fact(key).value or ()
     return {
-        i: values[i]
-        for i in visible_gpus.list_visible_gpus(facts)
-        if 0 <= i < len(values) and values[i] is not None
+        i: values[i] for i in visible_gpus.list_visible_gpus(facts) if 0 <= i < len(values) and values[i] is not None
     }
 
 
 def require_reported(facts: Facts, key: str) -> None:
     """Raise Unknown if a visible GPU does not report a fact; a GPU that lacks the feature is excused."""
-    silent = [
-        index for index in visible_gpus.list_visible_gpus(facts) if index not in reported_values(facts, key)
-    ]
+    silent = [index for index in visible_gpus.list_visible_gpus(facts) if index not in reported_values(facts, key)]
     if silent and not is_gap_excused(facts, key):
         fact = facts.fact(key)
-        raise UnknownFactError(
-            fact if fact.gap else fact.replace(value=None, gap=f"not known of GPU {silent[0]}")
-        )
+        raise UnknownFactError(fact if fact.gap else fact.replace(value=None, gap=f"not known of GPU {silent[0]}"))
 
 
 def is_gap_excused(facts: Facts, key: str) -> bool:
@@ -77,17 +71,9 @@ def hide_gpus_steps(facts: Facts, bad: Collection[int]) -> list[FixStep]:
     """Return the step that hides these GPUs, if any GPU that answers is left."""
     uuids = facts.fact("gpu.uuid").value or ()
     silent = [index for index, uuid in enumerate(uuids) if uuid is None]
-    usable = [
-        index
-        for index in dict.fromkeys(visible_gpus.list_visible_gpus(facts))
-        if index not in (*bad, *silent)
-    ]
+    usable = [index for index in dict.fromkeys(visible_gpus.list_visible_gpus(facts)) if index not in (*bad, *silent)]
     return (
-        [
-            FixStep(
-                f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, usable)}"
-            )
-        ]
+        [FixStep(f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, usable)}")]
         if usable
         else []
     )

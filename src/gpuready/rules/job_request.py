@@ -19,26 +19,13 @@ BYTES_PER_WEIGHT = {
 }
 """Minimum bytes per weight, by what the job asks for."""
 
-UNKNOWN_WIDTH = (
-    "gptq",
-    "awq",
-    "hqq",
-    "vptq",
-    "gguf",
-    "auto-round",
-    "torchao",
-    "compressed-tensors",
-    "aqlm",
-    "quanto",
-)
+UNKNOWN_WIDTH = ("gptq", "awq", "hqq", "vptq", "gguf", "auto-round", "torchao", "compressed-tensors", "aqlm", "quanto")
 """Quantisation methods that do not determine the bits per weight."""
 
 
 def list_job_wants(facts: Facts) -> frozenset[str]:
     """Return the wants of the job, normalised: ``Flash_Attn`` -> ``flash-attn``."""
-    return frozenset(
-        str(word).casefold().replace("_", "-") for word in _stated_value(facts, "job.wants") or ()
-    )
+    return frozenset(str(word).casefold().replace("_", "-") for word in _stated_value(facts, "job.wants") or ())
 
 
 def job_asks_for(facts: Facts, *words: str) -> bool:

@@ -11,15 +11,7 @@ if TYPE_CHECKING:
 READS = ("env.*", "job.wants", "job.gpus", *visible_gpus.READS)
 
 NODE_COUNT_VARIABLES = ("NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
-PARALLEL_WANTS = (
-    "multi-gpu",
-    "multi-node",
-    "fsdp",
-    "fsdp2",
-    "tensor-parallel",
-    "expert-parallel",
-    "collectives",
-)
+PARALLEL_WANTS = ("multi-gpu", "multi-node", "fsdp", "fsdp2", "tensor-parallel", "expert-parallel", "collectives")
 NODE_RANK_FRAMEWORKS = ("roll",)
 """Frameworks in which RANK and WORLD_SIZE count nodes: ROLL's driver starts Ray with them."""
 
@@ -59,9 +51,6 @@ def has_parallel_processes(facts: Facts) -> bool:
     """Return whether the job has, or may have here, several processes that communicate."""
     if job_request.job_asks_for(facts, *PARALLEL_WANTS) or (job_request.job_gpu_count(facts) or 0) > 1:
         return True
-    if (
-        not environment_variables.environment_unknown(facts)
-        and (integer_variable(facts, "WORLD_SIZE") or 0) > 1
-    ):
+    if not environment_variables.environment_unknown(facts) and (integer_variable(facts, "WORLD_SIZE") or 0) > 1:
         return True
     return job_request.job_gpu_count(facts) is None and len(visible_gpus.list_visible_gpus(facts)) > 1

@@ -22,6 +22,4 @@ def active_rdma_ports(facts: Facts) -> list[str]:
 
 def infiniband_ports(facts: Facts) -> dict[str, dict[str, Any]]:
     """Return the ports of InfiniBand proper; RoCE ports have other uses too and may be down."""
-    return {
-        name: row for name, row in list_rdma_ports(facts).items() if row.get("link_layer") == "InfiniBand"
-    }
+    return {name: row for name, row in list_rdma_ports(facts).items() if row.get("link_layer") == "InfiniBand"}

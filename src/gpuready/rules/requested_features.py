@@ -40,9 +40,7 @@ def _contract_has_floor(facts: Facts, contract: Contract, feature: str) -> bool:
     row = features.find_feature(feature) or {}
     names = {n.replace("_", "-") for n in (feature, str(row.get("id", "")), *row.get("aliases", ()))}
     stated = (
-        need
-        for need in contract.requirements_for("gpu.capability")
-        if contract_needs.wants_of_need(need) & names
+        need for need in contract.requirements_for("gpu.capability") if contract_needs.wants_of_need(need) & names
     )
     own = [need for need in stated if need.level == "required"]
     return bool(
@@ -58,9 +56,7 @@ def feature_need(feature: str) -> Requirement:
     low, high = row["min_cc"], row.get("max_cc")
     want = f"=={low}" if low == high else f">={low}" + (f",<={high}" if high else "")
     source = row["source"]
-    return Requirement(
-        "gpu.capability", want, cite=str(source[0] if isinstance(source, (list, tuple)) else source)
-    )
+    return Requirement("gpu.capability", want, cite=str(source[0] if isinstance(source, (list, tuple)) else source))
 
 
 def falls_back_quietly(contract: Contract, feature: str) -> bool:

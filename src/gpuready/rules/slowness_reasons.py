@@ -20,16 +20,7 @@ if TYPE_CHECKING:
 
 READS = (
     *("gpu.name", "gpu.power_limit", "gpu.power_limit_default", "gpu.throttle", "gpu.pcie", "gpu.pcie_max"),
-    *(
-        "gpu.ecc",
-        "gpu.ecc_errors",
-        "gpu.mig",
-        "gpu.processes",
-        "gpu.memory",
-        "gpu.free",
-        "gpu.nvlink",
-        "bench.samples",
-    ),
+    *("gpu.ecc", "gpu.ecc_errors", "gpu.mig", "gpu.processes", "gpu.memory", "gpu.free", "gpu.nvlink", "bench.samples"),
 )
 HEAT_REASONS = {
     "sw_thermal": "it is too hot",
@@ -92,8 +83,7 @@ def describe_other_users(facts: Facts, gpu: int) -> str:
         labels = [f"pid {p.get('pid')}" + (f" of {p['user']}" if p.get("user") else "") for p in rows[:3]]
         return ", ".join(labels) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
     process_count = max(
-        (s.get("processes") or 0 for s in facts.value_if_known("bench.samples") or () if s.get("gpu") == gpu),
-        default=0,
+        (s.get("processes") or 0 for s in facts.value_if_known("bench.samples") or () if s.get("gpu") == gpu), default=0
     )
     if process_count > 1:  # one is our own
         return f"{process_count - 1} that came while it was measured"
@@ -127,16 +117,8 @@ def _power_limit_reasons(facts: Facts, gpu: int) -> Iterator[SlowReason]:
     if limit and own and limit < LOWERED_POWER_SHARE * own:
         yield SlowReason(
             f"the power limit is {limit:g} W, and its own is {own:g} W",
-            (
-                *_fact_if_present(facts, "gpu.power_limit"),
-                *_fact_if_present(facts, "gpu.power_limit_default"),
-            ),
-            (
-                FixStep(
-                    f"if nobody meant it, set it back: nvidia-smi -i {gpu} -pl {own:g}",
-                    note="needs root",
-                ),
-            ),
+            (*_fact_if_present(facts, "gpu.power_limit"), *_fact_if_present(facts, "gpu.power_limit_default")),
+            (FixStep(f"if nobody meant it, set it back: nvidia-smi -i {gpu} -pl {own:g}", note="needs root"),),
         )
 
 
@@ -154,12 +136,7 @@ def _heat_reasons(facts: Facts, samples: list[BenchRow]) -> Iterator[SlowReason]
             yield SlowReason(
                 f"the GPU held its clocks down in {len(times)} of {len(samples)} samples: {meaning}{temperature_note}",
                 _fact_if_present(facts, "bench.samples"),
-                (
-                    FixStep(
-                        "look at fans, air flow and power cables: nvidia-smi -q -d TEMPERATURE",
-                        note="needs hands",
-                    ),
-                ),
+                (FixStep("look at fans, air flow and power cables: nvidia-smi -q -d TEMPERATURE", note="needs hands"),),
             )
 
 
@@ -180,9 +157,7 @@ def _clock_reasons(facts: Facts, gpu: int, samples: list[BenchRow]) -> Iterator[
         return
     top, limit = max(known, key=lambda s: s["clock_sm"]), _gpu_value(facts, "gpu.power_limit", gpu)
     drawn = max((s["power_draw"] for s in known if s.get("power_draw")), default=0)
-    if top["clock_sm"] < LOCKED_CLOCK_SHARE * top["clock_sm_max"] and not (
-        limit and drawn > FULL_POWER_SHARE * limit
-    ):
+    if top["clock_sm"] < LOCKED_CLOCK_SHARE * top["clock_sm_max"] and not (limit and drawn > FULL_POWER_SHARE * limit):
         yield SlowReason(
             f"the clock stayed at {top['clock_sm']} of {top['clock_sm_max']} MHz, with no limit of power or heat: it is locked",
             _fact_if_present(facts, "bench.samples"),
@@ -243,8 +218,7 @@ def _narrow_link_reason(facts: Facts, message: str) -> SlowReason:
         (*_fact_if_present(facts, "gpu.pcie"), *_fact_if_present(facts, "gpu.pcie_max")),
         (
             FixStep(
-                "seat the card again, try another slot or riser, look at the firmware's settings",
-                note="needs hands",
+                "seat the card again, try another slot or riser, look at the firmware's settings", note="needs hands"
             ),
         ),
     )

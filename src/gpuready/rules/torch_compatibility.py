@@ -47,9 +47,7 @@ def linked_extensions(facts: Facts, contract: Contract) -> dict[str, dict[str, A
     """
     installed = [name for name in EXTENSIONS if (fact := facts.fact(f"package.{name}")).gap or fact.value]
     has_error = any(package_severity(facts, contract, name) == "error" for name in installed)
-    extensions = (
-        (facts.value if has_error else facts.value_if_known)("extension.linked") if installed else None
-    )
+    extensions = (facts.value if has_error else facts.value_if_known)("extension.linked") if installed else None
     return dict(extensions or {})
 
 
@@ -87,12 +85,7 @@ def _torch_pin_in_metadata(lines: Iterable[str]) -> str | None:
     """Return the exact, unconditional torch pin in the lines of a package's metadata."""
     for line in lines:
         name, equals, version = line.replace(" ", "").replace("(", "").replace(")", "").partition("==")
-        if (
-            name == "torch"
-            and equals
-            and ";" not in version
-            and versions.parse_plain_release(version) is not None
-        ):
+        if name == "torch" and equals and ";" not in version and versions.parse_plain_release(version) is not None:
             return f"=={version}"
     return None
 
@@ -113,11 +106,7 @@ def matching_release_steps(facts: Facts, contract: Contract, package: str, pin: 
     """Return steps that install a release built for this torch, or the torch this release is built for."""
     torch = installed_torch_release(facts) or "0"
     releases = [row["version"] for row in (catalogue.find_package(package) or {}).get("version", ())]
-    fitting = [
-        v
-        for v in releases
-        if versions.satisfies_specifier(torch, catalogue.required_torch(package, v) or "<0")
-    ]
+    fitting = [v for v in releases if versions.satisfies_specifier(torch, catalogue.required_torch(package, v) or "<0")]
     steps = [
         fix_steps.install_step(facts, f"install {package} {v}, made for torch {torch}", f"{package}=={v}")
         for v in fitting[-1:]

@@ -44,10 +44,7 @@ def describe_gpus(facts: Facts, indices: Iterable[int], notes: dict[int, Any] | 
     if len(chosen) == len(visible) and len(set(labels)) == 1:
         what = "the GPU" if len(chosen) == 1 else f"the {len(chosen)} GPUs"
         return f"{what} ({labels[0]})" if labels[0] else what
-    parts = [
-        f"GPU {index} ({label})" if label else f"GPU {index}"
-        for index, label in zip(chosen, labels, strict=True)
-    ]
+    parts = [f"GPU {index} ({label})" if label else f"GPU {index}" for index, label in zip(chosen, labels, strict=True)]
     return join_names(parts)
 
 

@@ -138,9 +138,7 @@ def find_accelerator(torch: Any, requested: str | None = None) -> Accelerator:
         accelerator = Accelerator(torch, _platform_of(torch, kind))
         if not accelerator.is_available():
             raise DeviceUnavailable(
-                f"torch has no {kind} here",
-                f"run gpuready check, or ask for another device than {kind}",
-                "GPU001",
+                f"torch has no {kind} here", f"run gpuready check, or ask for another device than {kind}", "GPU001"
             )
         return accelerator
     for kind in DEVICE_ORDER:
@@ -169,9 +167,7 @@ def choose_device_index(
         number = requested.partition(":")[2]
         if not (number.isascii() and number.isdecimal()) or int(number) >= count:
             raise DeviceUnavailable(
-                f"the device {requested!r} is asked for, and {count} are visible",
-                "ask for one that is",
-                "NET012",
+                f"the device {requested!r} is asked for, and {count} are visible", "ask for one that is", "NET012"
             )
         return int(number)
     name, entries = read_visible_devices(accelerator.platform, environ)
@@ -229,9 +225,7 @@ def choose_backend(accelerator: Accelerator, requested: str | None, available: M
         kind, _, name = part.strip().rpartition(":")
         if not name or not available.get(name, True) or (kind and kind not in (*DEVICE_ORDER, "cpu")):
             raise DeviceUnavailable(
-                f"the backend {requested!r} is not one that this torch has",
-                "ask for gloo, nccl or composite",
-                "",
+                f"the backend {requested!r} is not one that this torch has", "ask for gloo, nccl or composite", ""
             )
     return requested
 

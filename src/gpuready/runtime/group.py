@@ -42,13 +42,8 @@ def rank_versions(torch: Any, device: str) -> dict[str, str]:
     """Return the versions that ranks must share, or whose differences are worth a note."""
     import platform
 
-    versions_found = {
-        "torch": str(torch.__version__),
-        "python": ".".join(platform.python_version_tuple()[:2]),
-    }
-    versions_found["cuda"] = str(
-        getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None) or "none"
-    )
+    versions_found = {"torch": str(torch.__version__), "python": ".".join(platform.python_version_tuple()[:2])}
+    versions_found["cuda"] = str(getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None) or "none")
     if device.startswith("cuda"):
         versions_found["nccl"] = _nccl_version(torch)
         versions_found["driver"] = _driver_version()
@@ -100,12 +95,7 @@ class JobGroup:
     """The default process group of this process."""
 
     def __init__(
-        self,
-        torch: Any,
-        rendezvous: Rendezvous,
-        environ: Mapping[str, str],
-        window: float,
-        timeout: float | None,
+        self, torch: Any, rendezvous: Rendezvous, environ: Mapping[str, str], window: float, timeout: float | None
     ) -> None:
         self.torch, self.rendezvous, self.environ = torch, rendezvous, environ
         self.window, self.timeout = window, timeout
@@ -121,9 +111,7 @@ class JobGroup:
         reached = endpoint.test_reachability(self.rendezvous.address, self.rendezvous.port, 3.0)
         if not reached.ok:
             where = f"{self.rendezvous.address}:{self.rendezvous.port}"
-            message = (
-                f"{mine.rank_label} cannot reach torchrun's store at {where} ({reached.why}: {reached.told})"
-            )
+            message = f"{mine.rank_label} cannot reach torchrun's store at {where} ({reached.why}: {reached.told})"
             raise RollcallRefused(
                 (
                     RollcallFault(
@@ -156,15 +144,10 @@ class JobGroup:
         end = time.monotonic() + self.window
         while True:
             try:
-                store = _connect_store(
-                    self.torch, address, self.rendezvous.port, min(CONNECT_TRY_S, self.window)
-                )
+                store = _connect_store(self.torch, address, self.rendezvous.port, min(CONNECT_TRY_S, self.window))
                 break
             except RuntimeError:
-                if (
-                    time.monotonic() > end
-                    or not endpoint.test_reachability(address, self.rendezvous.port, 1.0).ok
-                ):
+                if time.monotonic() > end or not endpoint.test_reachability(address, self.rendezvous.port, 1.0).ok:
                     raise
         store.set_timeout(_timedelta(self.window))
         return store
@@ -186,9 +169,7 @@ class JobGroup:
 
             os.close(number)
             store = made(here, self.rendezvous.port, None, True, **options)
-        store.set(
-            JOB_KEY, json.dumps(job_identity.describe_this_job(self.rendezvous, attendance.host_names[0]))
-        )
+        store.set(JOB_KEY, json.dumps(job_identity.describe_this_job(self.rendezvous, attendance.host_names[0])))
         return store
 
     # -- the group ----------------------------------------------------------------------------------
@@ -289,11 +270,7 @@ class JobGroup:
         """Describe the failure, naming rank 0 if its store is gone."""
         first = endpoint.escape_text((str(error).splitlines() or [type(error).__name__])[0])[:300]
         rank, rendezvous = self.rendezvous.rank, self.rendezvous
-        if (
-            rank
-            and rendezvous.port
-            and not endpoint.test_reachability(rendezvous.address, rendezvous.port, 1.0).ok
-        ):
+        if rank and rendezvous.port and not endpoint.test_reachability(rendezvous.address, rendezvous.port, 1.0).ok:
             return RollcallFault(
                 "RUN019",
                 f"{self.rank0_name} is gone: {what} on rank {rank} ({first})",

@@ -100,12 +100,10 @@ class GroupProof:
         keys = {rank: f"gpuready/proof/{rank}" for rank in range(self.size)}
         there = {rank: key for rank, key in keys.items() if self.store.check([key])}
         addresses = {
-            rank: self.store.get(key).decode("utf-8", "replace").rpartition(":")
-            for rank, key in there.items()
+            rank: self.store.get(key).decode("utf-8", "replace").rpartition(":") for rank, key in there.items()
         }
         return {
-            rank: f"rank {rank} ({endpoint.escape_text(host)}, pid {pid})"
-            for rank, (host, _, pid) in addresses.items()
+            rank: f"rank {rank} ({endpoint.escape_text(host)}, pid {pid})" for rank, (host, _, pid) in addresses.items()
         }
 
     # -- retest in small groups ---------------------------------------------------------------------
@@ -148,9 +146,7 @@ def values_to_send(members: Sequence[int], rank: int) -> list[float]:
     """Return what a rank contributes: small numbers in shared places, then its own places; zeros elsewhere."""
     own = list(members).index(rank)
     shared = [float(i + own % 1000 + 1) for i in range(SHARED_PLACES)]
-    return shared + [
-        float(value) if at == own else 0.0 for at in range(len(members)) for value in FULL_MANTISSAS
-    ]
+    return shared + [float(value) if at == own else 0.0 for at in range(len(members)) for value in FULL_MANTISSAS]
 
 
 def expected_sum(members: Sequence[int]) -> list[float]:
@@ -186,9 +182,7 @@ def _no_answer(error: Exception) -> SumError:
     return {"says": f"no answer ({endpoint.escape_text(first)[:120]})", "owners": [], "nan": False}
 
 
-def diagnose_ranks(
-    size: int, results: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]
-) -> RollcallFault:
+def diagnose_ranks(size: int, results: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> RollcallFault:
     """Summarise the results of all ranks as one fault: a rank, a link between two, or neither."""
     head = f"the first sum over {size} ranks is wrong: "
     absent = [rank for rank in range(size) if rank not in results]
@@ -206,17 +200,10 @@ def diagnose_ranks(
         message = f"{head}{who} {'sends NaN' if _has_nan(results, culprits) else 'changes data'}, {how} ({_example_error(results, culprits)})"
         return RollcallFault("RUN022", message, RETEST_FIX, tuple(culprits))
     links = sorted(
-        {
-            tuple(sorted((rank, int(other))))
-            for rank, row in results.items()
-            for other, w in row["pairs"].items()
-            if w
-        }
+        {tuple(sorted((rank, int(other)))) for rank, row in results.items() for other, w in row["pairs"].items() if w}
     )
     if links:
-        between = "; ".join(
-            f"{names.get(a, f'rank {a}')} and {names.get(b, f'rank {b}')}" for a, b in links[:3]
-        )
+        between = "; ".join(f"{names.get(a, f'rank {a}')} and {names.get(b, f'rank {b}')}" for a, b in links[:3])
         ranks = tuple(sorted({rank for link in links for rank in link}))
         return RollcallFault(
             "RUN022",
@@ -227,10 +214,7 @@ def diagnose_ranks(
     ranks = tuple(rank for rank, row in results.items() if row["first"])
     message = f"{head}{_example_error(results, list(ranks))}; alone and in pairs every rank was right, so that it comes and goes"
     return RollcallFault(
-        "RUN022",
-        message,
-        "run gpuready prove on every host; a device, a memory or a link corrupts data",
-        ranks,
+        "RUN022", message, "run gpuready prove on every host; a device, a memory or a link corrupts data", ranks
     )
 
 
@@ -242,10 +226,7 @@ def _find_culprits(results: Mapping[int, Mapping[str, Any]]) -> tuple[list[int],
     if alone:
         return alone, "and does so alone too"
     bad = {
-        frozenset((rank, int(other)))
-        for rank, row in results.items()
-        for other, wrong in row["pairs"].items()
-        if wrong
+        frozenset((rank, int(other))) for rank, row in results.items() for other, wrong in row["pairs"].items() if wrong
     }
     met = {rank: {frozenset((rank, int(other))) for other in row["pairs"]} for rank, row in results.items()}
     sure = sorted(rank for rank, mine in met.items() if len(mine) > 1 and mine <= bad)

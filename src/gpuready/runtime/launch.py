@@ -92,10 +92,7 @@ def launch_from_torch(
 ) -> World:
     """Like ColossalAI's: started by torchrun, or anything else that sets its variables."""
     return launch(
-        backend=backend,
-        seed=seed,
-        verbose=verbose,
-        **{"framework": "colossalai", "launcher": "torchrun"} | more,
+        backend=backend, seed=seed, verbose=verbose, **{"framework": "colossalai", "launcher": "torchrun"} | more
     )
 
 
@@ -141,9 +138,7 @@ def _import_torch_checked() -> Any:
     import torch
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        message = (
-            "a process group exists already: somebody called init_process_group before gpuready.launch()"
-        )
+        message = "a process group exists already: somebody called init_process_group before gpuready.launch()"
         raise LaunchRefused(
             RollcallFault(OUT_OF_TURN_CODE, message, "remove that call; gpuready.launch() makes the group")
         )
@@ -153,9 +148,7 @@ def _import_torch_checked() -> Any:
         if is_initialized is not None and is_initialized():
             message = f"this process used {kind} before gpuready.launch(), and so has a context on a device that may not be its own"
             raise LaunchRefused(
-                RollcallFault(
-                    OUT_OF_TURN_CODE, message, "call gpuready.launch() before anything touches a device"
-                )
+                RollcallFault(OUT_OF_TURN_CODE, message, "call gpuready.launch() before anything touches a device")
             )
     return torch
 
@@ -174,17 +167,12 @@ def _read_start_window(requested: float | None, environ: Mapping[str, str]) -> f
 
 
 def _discover_rendezvous(
-    environ: MutableMapping[str, str],
-    launcher: str | None,
-    framework: str | None,
-    arguments: Mapping[str, object],
+    environ: MutableMapping[str, str], launcher: str | None, framework: str | None, arguments: Mapping[str, object]
 ) -> LaunchState:
     """Return the launch state with the Rendezvous, or raise one error with all problems, reported to rank 0 too."""
     name = (framework or "").partition("==")[0].partition(":")[0]
     try:
-        return LaunchState(
-            cluster.discover_rendezvous(environ, launcher, framework=name, arguments=arguments), environ
-        )
+        return LaunchState(cluster.discover_rendezvous(environ, launcher, framework=name, arguments=arguments), environ)
     except cluster.RendezvousUnclear as unclear:
         start = LaunchState(unclear.partial, environ)
         start.record_trouble(
@@ -192,9 +180,7 @@ def _discover_rendezvous(
         )
         if unclear.partial.rank and unclear.partial.address:
             rollcall.report_trouble(unclear.partial, start.make_hello(), environ.get("GPUREADY_TOKEN", ""))
-        refusal = LaunchRefused(
-            RollcallFault("", str(unclear))
-        )  # the text contains the code, before the table
+        refusal = LaunchRefused(RollcallFault("", str(unclear)))  # the text contains the code, before the table
         refusal.codes = (unclear.code,)
         raise refusal from None
 
@@ -221,9 +207,7 @@ class LaunchState:
         except ValueError as error:
             self.record_trouble(str(error), "give all ranks one whole number", OWN_FAULT_CODE)
 
-    def find_device(
-        self, torch: Any, requested: str | None, backend: str | None, framework: str | None
-    ) -> None:
+    def find_device(self, torch: Any, requested: str | None, backend: str | None, framework: str | None) -> None:
         """Choose device and backend, set the framework's variables, and only then touch the device."""
         from gpuready.rollcall import interface_check
 
@@ -236,16 +220,12 @@ class LaunchState:
             )
             self._set_framework_variables(torch, accelerator, framework)
             self.backend = devices.choose_backend(accelerator, backend, group.available_backends(torch))
-            self.device_index = devices.choose_device_index(
-                accelerator, self.rendezvous, self.environ, requested
-            )
+            self.device_index = devices.choose_device_index(accelerator, self.rendezvous, self.environ, requested)
         except devices.DeviceUnavailable as error:
             self.record_trouble(str(error), error.fix, error.code)
             return
         except ValueError as error:
-            self.record_trouble(
-                str(error), "write framework as gpuready contract list shows it", OWN_FAULT_CODE
-            )
+            self.record_trouble(str(error), "write framework as gpuready contract list shows it", OWN_FAULT_CODE)
             return
         self.notes += [hidden] if hidden else []
         fault = interface_check.find_interface_fault(
@@ -283,9 +263,7 @@ class LaunchState:
         name, version, variant = contracts.parse_contract_spec(framework)
         contracts.check_contract_exists(name, version, variant)
         contract = contracts.load_contract(name, version, variant, None)
-        self.environ.update(
-            framework_variables(accelerator.platform, contract, self.environ, str(torch.__version__))
-        )
+        self.environ.update(framework_variables(accelerator.platform, contract, self.environ, str(torch.__version__)))
 
     def make_hello(self) -> Hello:
         code = {"seed": str(self.seed)} | code_fingerprints()
@@ -301,9 +279,7 @@ def code_fingerprints() -> dict[str, str]:
     if script:
         with open(script, "rb") as file:
             digests["script"] = hashlib.sha256(file.read(1 << 22)).hexdigest()[:12]
-    names = sorted(
-        name for path in sys.path if path.endswith("-packages") for name in _list_distributions(path)
-    )
+    names = sorted(name for path in sys.path if path.endswith("-packages") for name in _list_distributions(path))
     digests["set of packages"] = hashlib.sha256("\n".join(names).encode("utf-8", "replace")).hexdigest()[:12]
     return digests
 
@@ -324,18 +300,14 @@ def _meet_ranks(start: LaunchState, job_group: group.JobGroup, allow_skew: bool,
     if rendezvous.world_size == 1:
         if mine.trouble:
             raise LaunchRefused(
-                RollcallFault(
-                    mine.trouble_code, f"{mine.rank_label} cannot start: {mine.trouble}", mine.fix, (0,)
-                )
+                RollcallFault(mine.trouble_code, f"{mine.rank_label} cannot start: {mine.trouble}", mine.fix, (0,))
             )
         return rollcall.Attendance(((mine.machine, mine.host, 1),))
     say = _write_progress if verbose or rendezvous.rank == 0 else None
     options: dict[str, Any] = {"window": job_group.window, "allow_skew": allow_skew, "on_progress": say}
     try:
         if rendezvous.agent_store:
-            return rollcall.attend_over_store(
-                job_group.connect_agent_store(mine), rendezvous, mine, **options
-            )
+            return rollcall.attend_over_store(job_group.connect_agent_store(mine), rendezvous, mine, **options)
         token = start.environ.get("GPUREADY_TOKEN", "")
         return rollcall.attend_rollcall(
             rendezvous, mine, token=token, inquire=group.make_store_inquiry(job_group.torch), **options

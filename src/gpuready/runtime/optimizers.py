@@ -43,9 +43,7 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
         for at, beta in enumerate(betas):
             _check_range(f"betas[{at}]", beta, 0.0, 1.0)
         if state_dtype not in (None, torch.float32):
-            raise ValueError(
-                f"state_dtype is {state_dtype}: leave it out (like the parameter), or torch.float32"
-            )
+            raise ValueError(f"state_dtype is {state_dtype}: leave it out (like the parameter), or torch.float32")
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
             "maximize": maximize, "adamw": adamw, "state_dtype": state_dtype,
@@ -92,9 +90,7 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
 
     def _check_parameter(self, p: Any) -> None:
         if p.device.type != self.device:
-            raise ValueError(
-                f"{type(self).__name__} takes parameters on {self.device}, and one is on {p.device}"
-            )
+            raise ValueError(f"{type(self).__name__} takes parameters on {self.device}, and one is on {p.device}")
         if p.dtype not in DTYPE_NAMES:
             raise ValueError(f"{type(self).__name__} takes float32, bfloat16 and float16, and not {p.dtype}")
 
@@ -112,14 +108,10 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
             state["step"] = state["step"].cpu()
         return state
 
-    def _launch_kernel(
-        self, group: dict[str, Any], device: Any, step: float, kinds: Any, rows: list[Any]
-    ) -> None:
+    def _launch_kernel(self, group: dict[str, Any], device: Any, step: float, kinds: Any, rows: list[Any]) -> None:
         if self._kernel is None:
             self._kernel = adamw_kernels.load_adamw(self.device, torch)
-        p, g, m, v = (
-            [tensor.data_ptr() for tensor in column] for column in list(zip(*rows, strict=True))[1:]
-        )
+        p, g, m, v = ([tensor.data_ptr() for tensor in column] for column in list(zip(*rows, strict=True))[1:])
         settings = adamw_kernels.AdamWSettings(
             lr=float(group["lr"]),
             beta1=float(group["betas"][0]),
@@ -147,13 +139,9 @@ class _KernelAdam(torch.optim.Optimizer):  # type: ignore[misc]
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
         mine = [(parameter, group) for group in self.param_groups for parameter in group["params"]]
         for number, (parameter, group) in zip(saved, mine, strict=True):
-            for name in (
-                ("exp_avg", "exp_avg_sq") if group["state_dtype"] and number in state_dict["state"] else ()
-            ):
+            for name in ("exp_avg", "exp_avg_sq") if group["state_dtype"] and number in state_dict["state"] else ():
                 saved_state = state_dict["state"][number][name]
-                self.state[parameter][name] = saved_state.to(
-                    parameter.device, group["state_dtype"], copy=True
-                )
+                self.state[parameter][name] = saved_state.to(parameter.device, group["state_dtype"], copy=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_kernel": None}
@@ -187,11 +175,7 @@ class CPUAdam(_KernelAdam):
 def _advance_steps(states: list[Any]) -> list[float]:
     """Increment all step counters. They are views of one tensor, so this is a single operation."""
     whole = states[0]["step"]._base
-    if (
-        whole is None
-        or len(whole) != len(states)
-        or any(state["step"]._base is not whole for state in states)
-    ):
+    if whole is None or len(whole) != len(states) or any(state["step"]._base is not whole for state in states):
         whole = torch.stack([state["step"] for state in states])
         for at, state in enumerate(states):
             state["step"] = whole[at]

@@ -72,11 +72,7 @@ def choose_platform(available: Set[str], device_name: str | None = None) -> Plat
 
 
 def framework_variables(
-    on: Platform,
-    contract: Contract,
-    environ: Mapping[str, str],
-    torch: str | None = None,
-    wants: Iterable[str] = (),
+    on: Platform, contract: Contract, environ: Mapping[str, str], torch: str | None = None, wants: Iterable[str] = ()
 ) -> dict[str, str]:
     """Return the variables that a framework sets for itself on a platform, as a process would see them.
 

@@ -35,9 +35,7 @@ def supports_feature(feature: str, capability: ComputeCapability, contract: Cont
     if text is None:
         return False
     own, _ = features.check_feature_support(feature, text)
-    return own and all(
-        wanting.value_meets_want(need.want, text) for need in _capability_needs(feature, contract)
-    )
+    return own and all(wanting.value_meets_want(need.want, text) for need in _capability_needs(feature, contract))
 
 
 def mixed_precision(capability: ComputeCapability) -> str:
@@ -57,9 +55,7 @@ def best_attention(
     for name in ("flash-attn", "xformers"):
         why = _why_unusable(name, capability, installed, short, contract)
         if not why:
-            return name, "; ".join(
-                [*reasons, f"{name} {installed[name]} serves {_describe_capability(capability)}"]
-            )
+            return name, "; ".join([*reasons, f"{name} {installed[name]} serves {_describe_capability(capability)}"])
         reasons.append(f"{name}: {why}")
     if capability is None or supports_feature("sdpa_efficient", capability):
         return "sdpa", "; ".join([*reasons, "torch's own attention needs no package"])
@@ -72,11 +68,7 @@ def fp8_recipe(moe: bool) -> tuple[str, ...]:
 
 
 def _why_unusable(
-    name: str,
-    capability: ComputeCapability,
-    installed: Mapping[str, str],
-    dtype: str,
-    contract: Contract | None,
+    name: str, capability: ComputeCapability, installed: Mapping[str, str], dtype: str, contract: Contract | None
 ) -> str:
     """Return why an attention package cannot be used; empty if it can."""
     if name not in installed:
@@ -107,9 +99,7 @@ def _package_needs(package: str, contract: Contract | None) -> list[Requirement]
 
 def _wanted_features(need: Requirement) -> set[str]:
     """Return the wants that activate a need: ``wants=bf16|fp16`` -> bf16, fp16."""
-    conditions = [
-        atom.partition("=")[2] for atom in need.when.split(",") if atom.strip().startswith("wants=")
-    ]
+    conditions = [atom.partition("=")[2] for atom in need.when.split(",") if atom.strip().startswith("wants=")]
     return {_normalize_word(word) for words in conditions for word in words.split("|")}
 
 

@@ -121,9 +121,7 @@ class SeedStreams:
         import contextlib
 
         if name not in self._seeds:
-            raise ValueError(
-                f"no stream is called {name!r}: there are {', '.join(sorted(self._seeds)) or 'none'}"
-            )
+            raise ValueError(f"no stream is called {name!r}: there are {', '.join(sorted(self._seeds)) or 'none'}")
 
         @contextlib.contextmanager
         def swap_generators() -> Iterator[None]:

@@ -46,12 +46,8 @@ class World(Record):
         """
         import torch
 
-        bad = [
-            not bool(torch.isfinite(torch.as_tensor(value)).all()) for value in values.values()
-        ]
-        marks = torch.zeros(
-            self.world_size * len(bad), dtype=torch.int32, device=self.device.replace("mps", "cpu")
-        )
+        bad = [not bool(torch.isfinite(torch.as_tensor(value)).all()) for value in values.values()]
+        marks = torch.zeros(self.world_size * len(bad), dtype=torch.int32, device=self.device.replace("mps", "cpu"))
         for at, wrong in enumerate(bad):
             marks[self.rank * len(bad) + at] = int(wrong)
         if self.world_size > 1:
@@ -66,9 +62,7 @@ class World(Record):
             rows.setdefault(names[i % len(names)], []).append(i // len(names))
         texts = [f"{name} of {' and '.join(map(self._rank_name, ranks[:4]))}" for name, ranks in rows.items()]
         more = (
-            ""
-            if len({i // len(names) for i in bad_places}) == self.world_size
-            else "; on all other ranks it is finite"
+            "" if len({i // len(names) for i in bad_places}) == self.world_size else "; on all other ranks it is finite"
         )
         return f"NaN or infinite: {', '.join(texts)}{more} [RUN022]"
 
@@ -84,9 +78,7 @@ class World(Record):
         """
         from gpuready.runtime import seeds
 
-        return seeds.make_generator(
-            seeds.derive_seed(self.seed, name, *self._stream_parts(per)), device or self.device
-        )
+        return seeds.make_generator(seeds.derive_seed(self.seed, name, *self._stream_parts(per)), device or self.device)
 
     def stream(self, name: str, per: str | Sequence[int] = "rank") -> int:
         """Return the seed of a named stream, for libraries that have their own generators."""

@@ -23,15 +23,7 @@ _ARCH = {
 def default_folders(machine: str) -> tuple[str, ...]:
     """The loader's default folders, and the one where WSL puts the driver's libraries."""
     multi = f"{machine}-linux-gnu"
-    return (
-        f"/lib/{multi}",
-        f"/usr/lib/{multi}",
-        "/lib64",
-        "/usr/lib64",
-        "/lib",
-        "/usr/lib",
-        "/usr/lib/wsl/lib",
-    )
+    return (f"/lib/{multi}", f"/usr/lib/{multi}", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/lib/wsl/lib")
 
 
 def parse_loader_cache(data: bytes, machine: str, prefix: str = "") -> dict[str, str]:
@@ -68,11 +60,7 @@ def _read_string_at(data: bytes, at: int) -> str:
 
 
 def find_library_file(
-    name: str,
-    machine: str,
-    library_path: str,
-    cache: dict[str, str],
-    head: Callable[[str], bytes | None],
+    name: str, machine: str, library_path: str, cache: dict[str, str], head: Callable[[str], bytes | None]
 ) -> str | None:
     """The first usable file. `head` returns the first bytes of a file, or None where there is none."""
     if "/" in name:

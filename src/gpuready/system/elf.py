@@ -30,9 +30,7 @@ def read_elf_headers(path: str) -> dict[str, Any] | None:
     try:
         return _ElfFile(fd).read_headers()
     except (OSError, ValueError, IndexError, OverflowError) as error:
-        raise AccessError(
-            error_reason(error) if isinstance(error, OSError) else "a damaged ELF file"
-        ) from None
+        raise AccessError(error_reason(error) if isinstance(error, OSError) else "a damaged ELF file") from None
     finally:
         os.close(fd)
 
@@ -46,9 +44,7 @@ def find_section_strings(path: str, section: str, pieces: Sequence[str]) -> list
         start, size = _ElfFile(fd).find_section(section)
         return _scan_strings(fd, start, size, [p.encode() for p in pieces if p])
     except (OSError, ValueError, IndexError, OverflowError) as error:
-        raise AccessError(
-            error_reason(error) if isinstance(error, OSError) else "a damaged ELF file"
-        ) from None
+        raise AccessError(error_reason(error) if isinstance(error, OSError) else "a damaged ELF file") from None
     finally:
         os.close(fd)
 
@@ -65,9 +61,7 @@ def locate_section(path: str, section: str) -> tuple[int, int] | None:
             return None
         raise
     except (OSError, ValueError, IndexError, OverflowError) as error:
-        raise AccessError(
-            error_reason(error) if isinstance(error, OSError) else "a damaged ELF file"
-        ) from None
+        raise AccessError(error_reason(error) if isinstance(error, OSError) else "a damaged ELF file") from None
     finally:
         os.close(fd)
 
@@ -161,11 +155,7 @@ class _ElfFile:
         raise ValueError("an address outside the file")
 
     def _read_string(self, offset: int) -> str:
-        return (
-            os.pread(self.fd, _MAX_STRING_BYTES, offset)
-            .partition(b"\0")[0]
-            .decode("utf-8", "backslashreplace")
-        )
+        return os.pread(self.fd, _MAX_STRING_BYTES, offset).partition(b"\0")[0].decode("utf-8", "backslashreplace")
 
     def find_section(self, name: str) -> tuple[int, int]:
         """Offset and size of a section."""

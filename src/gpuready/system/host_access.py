@@ -107,9 +107,7 @@ class HostAccess:
         """Run a program to its end or deadline; never raises. `env` adds variables, or drops them (None)."""
         args = [str(a) for a in argv]
         try:
-            return _parse_run_result(
-                self.answer_query("run", args, deadline, limit, dict(env) if env else None)
-            )
+            return _parse_run_result(self.answer_query("run", args, deadline, limit, dict(env) if env else None))
         except AccessError as error:
             return RunResult(tuple(args), None, end=str(error))
         except ValueError:

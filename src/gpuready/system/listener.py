@@ -53,9 +53,7 @@ def open_in_browser(address: str, folder: str) -> bool:
 
     path = f"{folder}/open.html"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(
-            f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(address)}">gpuready serve'
-        )
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(address)}">gpuready serve')
     try:
         return webbrowser.open(f"file://{path}")
     except webbrowser.Error:

@@ -44,10 +44,7 @@ class LiveHost(HostAccess):
     def _answer_environ(self) -> dict[str, str]:
         from gpuready.system.redact import redact_value
 
-        pairs = (
-            (files.printable_name(name), files.printable_name(value))
-            for name, value in self.variables.items()
-        )
+        pairs = ((files.printable_name(name), files.printable_name(value)) for name, value in self.variables.items())
         return {name: redact_value(name, value) for name, value in pairs}
 
     # ---- files
@@ -169,9 +166,7 @@ class LiveHost(HostAccess):
     def _answer_hostname(self) -> str:
         from gpuready.system.redact import redact_text
 
-        return redact_text(
-            files.printable_name(self.variables.get("GPUREADY_HOSTNAME") or os.uname().nodename)
-        )
+        return redact_text(files.printable_name(self.variables.get("GPUREADY_HOSTNAME") or os.uname().nodename))
 
     def _answer_limits(self) -> dict[str, int]:
         import resource

@@ -97,10 +97,7 @@ def open_log_streams(path: str) -> list[LogStream]:
     except ValueError:
         raise AccessError("not a path") from None
     if S_ISDIR(mode):
-        return [
-            LogStream(printable_name(os.path.relpath(found, path)), found)
-            for found in _list_regular_files(path)
-        ]
+        return [LogStream(printable_name(os.path.relpath(found, path)), found) for found in _list_regular_files(path)]
     if not (S_ISREG(mode) or S_ISFIFO(mode) or S_ISSOCK(mode)):
         raise AccessError("is a device, not a log")
     if S_ISREG(mode):
@@ -210,9 +207,9 @@ def _prepend_chunk(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 def _decode_to_utf8(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Convert UTF-16 and UTF-32 to UTF-8; everything else stays as it is."""
     first = next(pieces, b"")
-    wide = next(
-        (name for mark, name in _WIDE_ENCODINGS.items() if first.startswith(mark)), ""
-    ) or _detect_utf16(first[:2000])
+    wide = next((name for mark, name in _WIDE_ENCODINGS.items() if first.startswith(mark)), "") or _detect_utf16(
+        first[:2000]
+    )
     if not wide:
         yield from _prepend_chunk(first, pieces)
         return
@@ -254,7 +251,9 @@ def _decompress_chunks(pieces: Iterator[bytes], kind: str, stream: LogStream) ->
                 return
             produced += len(out)
             if produced > EXPANSION_CHECK_BYTES and produced > MAX_EXPANSION * consumed:
-                stream.cut = f"it gives more than {MAX_EXPANSION} times its size: reading stopped after {produced} bytes"
+                stream.cut = (
+                    f"it gives more than {MAX_EXPANSION} times its size: reading stopped after {produced} bytes"
+                )
                 return
             if out:
                 yield out

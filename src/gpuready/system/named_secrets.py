@@ -61,7 +61,9 @@ _NEARBY_SECRET = (
 )
 _ADJACENT_SECRET = r"(?=[A-Za-z_\-]{0,40}\d)[A-Za-z0-9_\-]{20,}"
 """What can only be a secret although only a blank separates it from the name."""
-_OPTION_GAP = rf"[ \t]{{0,8}}(?:[\\^`]\r?\n|\\{{3,8}}n)?[ \t]{{0,16}}((?:\r?\n|\\{{1,4}}n)[ \t]{{0,40}}(?:- )?)?({_QUOTE})?"
+_OPTION_GAP = (
+    rf"[ \t]{{0,8}}(?:[\\^`]\r?\n|\\{{3,8}}n)?[ \t]{{0,16}}((?:\r?\n|\\{{1,4}}n)[ \t]{{0,40}}(?:- )?)?({_QUOTE})?"
+)
 """Between an option and its value: blanks, a continued line, perhaps as JSON writes it, or (group 1) the next line."""
 _BARE_VALUE = r"""(?:[^\s"'`,;&)\]}|<>\\]|[,;&)\]}|<>](?![\s"',;)\]}]|$|[\w.\-]+=)|\\(?!["'nrt]))+"""
 _ENTITY = r"[^&\n]*"
@@ -69,7 +71,9 @@ _QUOTED_VALUES = {
     '"': r'(?:[^"\\\n]|\\[^"\n])*', "'": r"(?:[^'\\\n]|\\[^'\n])*", "`": r"[^`\n]*", "“": r"[^”\n]*", "‘": r"[^’\n]*",
 }  # fmt: skip
 _REST_OF_LINE = r"""[^"'\n\r]+"""
-_PARAMETERS = r"""(?:[\w\-]{1,40}=\\{0,7}"[^"\n]{0,400}"(?:,[ \t]{0,4})?|[\w\-]{1,40}=[^\s,"']{1,400}(?:,[ \t]{0,4})?)+"""
+_PARAMETERS = (
+    r"""(?:[\w\-]{1,40}=\\{0,7}"[^"\n]{0,400}"(?:,[ \t]{0,4})?|[\w\-]{1,40}=[^\s,"']{1,400}(?:,[ \t]{0,4})?)+"""
+)
 """The parameters of Digest authentication, including quotes."""
 _VALUE_LEADS = (
     "",
@@ -130,9 +134,7 @@ def find_announced_value(text: str, start: int, end: int, hidden_until: int) -> 
     name, before = text[start:end], text[start - 1 : start]
     kind = secret_kind(name.strip("-."))
     if kind == NONE:
-        kind = _two_word_kind(text, name, start) or (
-            STRONG if _is_query_parameter(text, name, start, before) else NONE
-        )
+        kind = _two_word_kind(text, name, start) or (STRONG if _is_query_parameter(text, name, start, before) else NONE)
     if kind == NONE:
         return None
     found = _explicit_value_span(text, name, before, end, kind) if end < len(text) else None
@@ -200,9 +202,7 @@ def _call_argument_span(text: str, name: str, end: int, kind: str) -> Span | Non
     opening = compile_cached(rf"\([ \t]{{0,4}}[bruf]?({_QUOTE})").match(text, end)
     if not opening or len(words) < 2 or words[0] not in _SETTERS:
         return None
-    return _secret_value_span(
-        text, opening.end(), _QUOTED_VALUES.get(opening.group(1)[-1], _ENTITY), kind, bare=False
-    )
+    return _secret_value_span(text, opening.end(), _QUOTED_VALUES.get(opening.group(1)[-1], _ENTITY), kind, bare=False)
 
 
 def _separate_value_span(text: str, name: str, end: int, kind: str) -> Span | None:
@@ -240,9 +240,7 @@ def _assigned_value_span(text: str, name: str, end: int, kind: str) -> Span | No
         return None  # a URL parameter without a value
     plain = text[end + 1 : end + 2] not in _VALUE_LEADS and text[end + 2 : end + 3] not in _QUOTES
     if text[end] in "=:" and plain:  # NAME=value: needs no regular expression
-        found = _secret_value_span(
-            text, end + 1, _BARE_VALUE, kind, bare=text[end] == ":" and not name.isupper()
-        )
+        found = _secret_value_span(text, end + 1, _BARE_VALUE, kind, bare=text[end] == ":" and not name.isupper())
         if not found or not _is_function_call(text, *found):
             return found
     match = compile_cached(_ASSIGNMENT).match(text, end) if _looks_assigned(text, end) else None
@@ -252,11 +250,7 @@ def _assigned_value_span(text: str, name: str, end: int, kind: str) -> Span | No
     if quote:
         spoken = quote[-1] in "`“‘"  # quoted as in prose: it may be a word about the secret
         return _secret_value_span(
-            text,
-            match.end(),
-            _QUOTED_VALUES.get(quote[-1], _ENTITY),
-            kind,
-            bare=spoken and not name.isupper(),
+            text, match.end(), _QUOTED_VALUES.get(quote[-1], _ENTITY), kind, bare=spoken and not name.isupper()
         )
     if next_ in ("[", "("):
         return _secret_list_span(text, match.end() + 1, kind)
@@ -358,11 +352,7 @@ def _header_value_span(text: str, end: int) -> Span | None:
     at = scheme.match(text, match.end())
     begin = at.end() if at else match.end()
     pairs = compile_cached(r"[^\s=;]{1,80}=").match(text, begin)
-    several = (
-        compile_cached(_PARAMETERS).match(text, begin)
-        if pairs and '"' in text[begin : pairs.end() + 9]
-        else None
-    )
+    several = compile_cached(_PARAMETERS).match(text, begin) if pairs and '"' in text[begin : pairs.end() + 9] else None
     source = _PARAMETERS if several else _REST_OF_LINE
     return _secret_value_span(text, begin, source, STRONG, bare=begin == match.end() and not pairs)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LIBRARY_NAME = "libnvidia-ml.so.1"
 
 _SCRIPT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from gpuready.system import nvml; nvml.script(sys.argv[2])"
+    "import sys; sys.path.insert(0, sys.argv[1]); from gpuready.system import nvml; nvml.print_nvml_parts(sys.argv[2])"
 )
 
 
@@ -48,9 +48,7 @@ def iterate_nvml_parts(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _cuda_version(nvml: NvmlLibrary) -> str:
-    number = nvml.get_number(
-        "nvmlSystemGetCudaDriverVersion_v2 nvmlSystemGetCudaDriverVersion", (), kind="c_int"
-    )
+    number = nvml.get_number("nvmlSystemGetCudaDriverVersion_v2 nvmlSystemGetCudaDriverVersion", (), kind="c_int")
     return f"{number // 1000}.{number % 1000 // 10}"
 
 

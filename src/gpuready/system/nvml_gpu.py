@@ -52,9 +52,7 @@ def read_gpu(nvml: NvmlLibrary, index: int) -> dict[str, Any]:
 def _read_fields(nvml: NvmlLibrary, device: tuple[Any]) -> dict[str, Any]:
     get, number, text = "nvmlDeviceGet", nvml.get_number, nvml.get_text
     sm = nvml.ctypes.c_int(1)  # the clock of the SMs, in MHz
-    memory = _read_field_group(
-        lambda: _memory_info(nvml, device), ("memory_total", "memory_free", "memory_used")
-    )
+    memory = _read_field_group(lambda: _memory_info(nvml, device), ("memory_total", "memory_free", "memory_used"))
     remap = _read_field_group(lambda: _remapped_rows(nvml, device), ("remap_pending", "remap_failure"))
     return {
         "name": read_field(lambda: text(f"{get}Name", *device)),
@@ -74,9 +72,7 @@ def _read_fields(nvml: NvmlLibrary, device: tuple[Any]) -> dict[str, Any]:
         "pcie_width": read_field(lambda: number(f"{get}CurrPcieLinkWidth", device)),
         "pcie_gen_max": read_field(lambda: number(f"{get}MaxPcieLinkGeneration", device)),
         "pcie_width_max": read_field(lambda: number(f"{get}MaxPcieLinkWidth", device)),
-        "power_limit": read_field(
-            lambda: number(f"{get}EnforcedPowerLimit {get}PowerManagementLimit", device) / 1000
-        ),
+        "power_limit": read_field(lambda: number(f"{get}EnforcedPowerLimit {get}PowerManagementLimit", device) / 1000),
         "power_limit_default": read_field(lambda: number(f"{get}PowerManagementDefaultLimit", device) / 1000),
         "power_draw": read_field(lambda: number(f"{get}PowerUsage", device) / 1000),
         "temperature": read_field(lambda: number(f"{get}Temperature", device, nvml.ctypes.c_int(0))),
@@ -157,10 +153,7 @@ def _mig_devices(nvml: NvmlLibrary, device: tuple[Any]) -> list[dict[str, Any]]:
         part = nvml.ctypes.c_void_p()
         try:
             nvml.call_newest(
-                "nvmlDeviceGetMigDeviceHandleByIndex",
-                *device,
-                nvml.ctypes.c_uint(index),
-                nvml.ctypes.byref(part),
+                "nvmlDeviceGetMigDeviceHandleByIndex", *device, nvml.ctypes.c_uint(index), nvml.ctypes.byref(part)
             )
         except NvmlError as error:
             if error.code == GPU_IS_LOST:

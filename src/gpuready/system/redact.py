@@ -50,9 +50,7 @@ _CERTAIN_HINTS = (
 )  # fmt: skip
 """What follows these is a secret whatever it looks like."""
 
-_USERINFO = (
-    r"""([^\s/?#"'<>]*)@|((?:[^\s/?#"'<>@:]{0,64}):(?=[^\s/?#"'<>@:]*[^\s/?#"'<>@:0-9])[^\s"'<>@]{1,256})@"""
-)
+_USERINFO = r"""([^\s/?#"'<>]*)@|((?:[^\s/?#"'<>@:]{0,64}):(?=[^\s/?#"'<>@:]*[^\s/?#"'<>@:0-9])[^\s"'<>@]{1,256})@"""
 """Up to the last @ before the path; or, where it cannot be a port, a password that contains a slash."""
 
 
@@ -208,9 +206,7 @@ def _hide_matches(text: str, where: str, hint: str, source: str, whole: bool = F
             after = max(found.end(), after)
             if (not whole or _begins_word(text, at)) and _is_plausible_secret(found.group(1), hint):
                 parts += [text[copied_until : found.start(1)], REDACTED]
-                copied_until = (
-                    _end_of_broken_token(text, found.end(1), hint, found.group(1)) if whole else found.end(1)
-                )
+                copied_until = _end_of_broken_token(text, found.end(1), hint, found.group(1)) if whole else found.end(1)
                 after = max(after, copied_until)
         at = where.find(hint, after)
     return "".join([*parts, text[copied_until:]]) if parts else text
@@ -221,9 +217,7 @@ def _end_of_broken_token(text: str, end: int, hint: str, secret: str) -> int:
     missing = TOKEN_LENGTHS.get(hint, 0) + len(hint) - len(secret)
     if missing <= 0:
         return end
-    rest = compile_cached(r"(?:\r?\n|\\{1,4}n)[ \t]{0,8}([A-Za-z0-9_\-]{1,36})(?![A-Za-z0-9_\-])").match(
-        text, end
-    )
+    rest = compile_cached(r"(?:\r?\n|\\{1,4}n)[ \t]{0,8}([A-Za-z0-9_\-]{1,36})(?![A-Za-z0-9_\-])").match(text, end)
     return rest.end() if rest and len(rest.group(1)) == missing else end
 
 

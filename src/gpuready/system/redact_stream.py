@@ -38,9 +38,7 @@ class LineRedactor:
         ):  # one of several values: the next line may be another
             self.previous_lines = [self.previous_lines[0], line[-_MAX_REMEMBERED:]]
         else:
-            self.previous_lines = (
-                [*self.previous_lines, line[-_MAX_REMEMBERED:]][-2:] if _may_continue(line) else []
-            )
+            self.previous_lines = [*self.previous_lines, line[-_MAX_REMEMBERED:]][-2:] if _may_continue(line) else []
         return redacted
 
     def _redact_key_line(self, line: str) -> str:
@@ -65,11 +63,7 @@ def _may_continue(line: str) -> bool:
     if not line or line.isspace():
         return False
     bare = line.rstrip()
-    if (
-        bare.endswith(("\\", "^", "`"))
-        or "machine " in line
-        or bare.lstrip().startswith(("login ", "account "))
-    ):
+    if bare.endswith(("\\", "^", "`")) or "machine " in line or bare.lstrip().startswith(("login ", "account ")):
         return True
     if bare.lstrip(" -\"'").startswith(("name", "Private-Lines:")):
         return True

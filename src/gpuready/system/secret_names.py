@@ -9,20 +9,7 @@ from __future__ import annotations
 PASSWORD, STRONG, WEAK, HEADER, NONE = "password", "strong", "weak", "header", ""
 REDACTED = "[redacted]"
 
-NAME_HINTS = (
-    "token",
-    "secret",
-    "pass",
-    "cred",
-    "cookie",
-    "key",
-    "auth",
-    "session",
-    "dsn",
-    "pwd",
-    "jwt",
-    "mnemonic",
-)
+NAME_HINTS = ("token", "secret", "pass", "cred", "cookie", "key", "auth", "session", "dsn", "pwd", "jwt", "mnemonic")
 """A name without one of these is harmless: checked first, because it is cheap."""
 
 
@@ -120,9 +107,7 @@ def _classify_strength(words: list[str]) -> str:
         return STRONG
     if "key" in words or last == "keys":
         return _classify_key_name(words)
-    if any(
-        w.endswith(g) for w in words for g in _GLUED_WORDS if len(w) > len(g) and w not in _HARMLESS_GLUED
-    ):
+    if any(w.endswith(g) for w in words for g in _GLUED_WORDS if len(w) > len(g) and w not in _HARMLESS_GLUED):
         return PASSWORD if any("pass" in w for w in words) else STRONG
     return WEAK if last in _WEAK_WORDS or "apikey" in words or words == ["pass"] else NONE
 
@@ -149,9 +134,7 @@ def must_hide_value(value: str, kind: str, bare: bool = False) -> bool:
     if is_harmless_value(value):
         return False
     if kind == WEAK:
-        return (
-            len(value) >= 16 and looks_generated(value) and not is_digest(value) and not is_plain_path(value)
-        )
+        return len(value) >= 16 and looks_generated(value) and not is_digest(value) and not is_plain_path(value)
     if is_plain_path(value):
         return False
     if kind == PASSWORD:

@@ -13,25 +13,8 @@ if TYPE_CHECKING:
 _W = r"[A-Za-z0-9]"
 _WD = r"[A-Za-z0-9_\-]"
 _ENCODED = (
-    *(
-        "aGZf",
-        "Z2hwX",
-        "Z2hvX",
-        "Z2hzX",
-        "Z2h1X",
-        "Z2l0aHViX3BhdF",
-        "Z2xwYXQt",
-    ),  # hf_, ghp_ .., github_pat_, glpat-
-    *(
-        "c2stcHJvai",
-        "c2stYW50L",
-        "bnZhcGkt",
-        "bnBtX",
-        "cHlwaS1B",
-        "QUtJQ",
-        "eG94Y",
-        "aHZzL",
-    ),  # sk-proj-, .., hvs.
+    *("aGZf", "Z2hwX", "Z2hvX", "Z2hzX", "Z2h1X", "Z2l0aHViX3BhdF", "Z2xwYXQt"),  # hf_, ghp_ .., github_pat_, glpat-
+    *("c2stcHJvai", "c2stYW50L", "bnZhcGkt", "bnBtX", "cHlwaS1B", "QUtJQ", "eG94Y", "aHZzL"),  # sk-proj-, .., hvs.
     *(f"LS0tLS1CRUdJTi{kind}" for kind in ("BQUklW", "BSU0Eg", "BPUEVO", "BFQyBQ", "BFTkNS")),  # private keys
 )
 """How the base64 of tokens with a known prefix begins; Kubernetes stores its secrets that way."""
@@ -41,14 +24,10 @@ _TOKENS = {
     **{hint: rf"({hint}{_W}{{16,}})" for hint in ("hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_")},
     "github_pat_": r"(github_pat_[A-Za-z0-9_]{16,})",
     **{
-        f"{kind}-": rf"({kind}-{_WD}{{16,}})"
-        for kind in ("glpat", "gldt", "glrt", "glptt", "glcbt", "gloas", "glsoat")
+        f"{kind}-": rf"({kind}-{_WD}{{16,}})" for kind in ("glpat", "gldt", "glrt", "glptt", "glcbt", "gloas", "glsoat")
     },
     # model providers and hosts
-    **{
-        hint: rf"({hint}{_WD}{{16,}})"
-        for hint in ("sk-", "nvapi-", "tgp_v1_", "wandb_v1_", "lsv2_pt_", "lsv2_sk_")
-    },
+    **{hint: rf"({hint}{_WD}{{16,}})" for hint in ("sk-", "nvapi-", "tgp_v1_", "wandb_v1_", "lsv2_pt_", "lsv2_sk_")},
     **{
         hint: rf"({hint}{_W}{{20,}})"
         for hint in ("gsk_", "r8_", "xai-", "pplx-", "fw_", "jina_", "csk-", "tvly-", "rpa_", "esecret_")
@@ -98,9 +77,7 @@ _TOKENS = {
     "AGE-SECRET-KEY-1": r"(AGE-SECRET-KEY-1[A-Z0-9]{20,})",
     **{hint: rf"({hint}{_W}{{24,}})" for hint in ("ATBB", "ATCTT3")},
     **{hint: rf"({hint}[A-Za-z0-9+/]{{16,}}={{0,2}})" for hint in _ENCODED},
-    **{
-        hint: rf"({hint}[A-Za-z0-9+/_\-]{{16,}}={{0,2}})" for hint in ("eyJhcGlf", "eyJhdXRo")
-    },  # {"api_, {"auth
+    **{hint: rf"({hint}[A-Za-z0-9+/_\-]{{16,}}={{0,2}})" for hint in ("eyJhcGlf", "eyJhdXRo")},  # {"api_, {"auth
     "eyJ": r"(eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*){0,4})",
 }
 """Hint and pattern of tokens with at least sixteen letters, digits, _ and - in a row."""
@@ -150,38 +127,28 @@ PHRASES = (
     (
         "curl ",
         "",
-        (
-            r"(?i)curl [^\n]{0,200}?(?<=\s)(?:-u|--user|-U|--proxy-user)[ =]?['\"]?[^\s:'\"/]{1,80}:([^\s'\"/\\]{3,})",
-        ),
+        (r"(?i)curl [^\n]{0,200}?(?<=\s)(?:-u|--user|-U|--proxy-user)[ =]?['\"]?[^\s:'\"/]{1,80}:([^\s'\"/\\]{3,})",),
     ),
     (
         "--user",  # not a group name: container engines take --user name:group
         "",
-        (
-            r"(?i)--user[ =]['\"]?[^\s:'\"/]{1,80}:(?!(?-i:[a-z_][a-z0-9_\-]{0,19})(?:[\s'\"]|$))([^\s'\"/\\]{8,})",
-        ),
+        (r"(?i)--user[ =]['\"]?[^\s:'\"/]{1,80}:(?!(?-i:[a-z_][a-z0-9_\-]{0,19})(?:[\s'\"]|$))([^\s'\"/\\]{8,})",),
     ),
     (
         "mysql",
         "",
-        (
-            r"(?i)mysql(?:dump|admin|show|import)? [^\n]{0,100}?(?<=\s)-p(?!thread\b|ipe\b)([^\s'\"\\\-][^\s'\"\\]{2,})",
-        ),
+        (r"(?i)mysql(?:dump|admin|show|import)? [^\n]{0,100}?(?<=\s)-p(?!thread\b|ipe\b)([^\s'\"\\\-][^\s'\"\\]{2,})",),
     ),
     (
         "ldap",
         "",
-        (
-            r"(?i)ldap(?:search|modify|add|whoami|passwd|delete) [^\n]{0,200}?(?<=\s)-w ?['\"]?([^\s'\"\\]{3,})",
-        ),
+        (r"(?i)ldap(?:search|modify|add|whoami|passwd|delete) [^\n]{0,200}?(?<=\s)-w ?['\"]?([^\s'\"\\]{3,})",),
     ),
     (" pass:", "pass", (r"(?i) pass:([^\s'\"\\]{8,})",)),
     (
         "echo ",
         "",
-        (
-            r"(?i)echo (?:-n )?['\"]?([^\s'\"|\\]{3,})['\"]? {0,4}\| {0,4}(?:sudo -S|docker login|passwd|kinit)\b",
-        ),
+        (r"(?i)echo (?:-n )?['\"]?([^\s'\"|\\]{3,})['\"]? {0,4}\| {0,4}(?:sudo -S|docker login|passwd|kinit)\b",),
     ),
     (
         "username",
@@ -191,11 +158,7 @@ PHRASES = (
             rf"\s{{0,4}}:\s{{0,4}}{_Q}([0-9a-f]{{32}}){_Q}",
         ),
     ),
-    (
-        "machine ",
-        "pass",
-        (rf"(?i)machine{_GAP}[^\s\\]{{1,200}}{_GAP}password{_GAP}(\S+)",),
-    ),
+    ("machine ", "pass", (rf"(?i)machine{_GAP}[^\s\\]{{1,200}}{_GAP}password{_GAP}(\S+)",)),
     ("redis-cli ", "", (r"(?i)redis-cli [^\n]{0,200}?(?<=\s)-a ['\"]?([^\s'\"\\]{3,})",)),
     ("twine ", "", (rf"(?i)twine {_SHORT_PASSWORD_OPTION}",)),
     ("mongo", "", (rf"(?i)mongo(?:sh|dump|restore|export|import)? {_SHORT_PASSWORD_OPTION}",)),
@@ -276,9 +239,7 @@ def find_token_patterns(text: str) -> list[tuple[str, str]]:
         if separator in _ESCAPE_SIGNS:
             # A hint with a full stop ends before the word; an escape is not part of the word.
             words.append(
-                _hint_before_word(text, begin)
-                if separator in "./"
-                else text[begin + escape_length(text, begin) : end]
+                _hint_before_word(text, begin) if separator in "./" else text[begin + escape_length(text, begin) : end]
             )
     parts = set("_".join(set(words)).replace("-", "_").split("_"))
     found = _hints_by_head.keys() & (parts | {part[:3] for part in parts})

@@ -51,9 +51,7 @@ def build_web_app(
 ) -> ASGIApp:
     """Build the app behind its guard. Each worker runs in one of ``folders``."""
     web_app = WebApp(folders, body_seconds, cache_bytes)
-    app = Starlette(
-        routes=web_app.list_routes(), lifespan=web_app.manage_workers, exception_handlers=_HANDLERS
-    )
+    app = Starlette(routes=web_app.list_routes(), lifespan=web_app.manage_workers, exception_handlers=_HANDLERS)
     return RequestGuard(app, token=token, hosts=hosts, port=port)
 
 
@@ -88,9 +86,7 @@ class WebApp:
 
         workers = WorkerPool("gpuready.web.worker", self.folders, slow=len(self.folders) - 1)
         self.query_service = QueryService(workers, self.cache_bytes)
-        warm_up_tasks = [
-            asyncio.ensure_future(self._warm_worker(number)) for number in range(len(self.folders))
-        ]
+        warm_up_tasks = [asyncio.ensure_future(self._warm_worker(number)) for number in range(len(self.folders))]
         try:
             yield
         finally:
@@ -153,9 +149,7 @@ class WebApp:
         self.reports[name] = reply.text
         return _report_response(reply.text, {"location": f"/report/{name}"})
 
-    async def _run_on_upload(
-        self, request: Request, words: Sequence[str], name: str, max_bytes: int
-    ) -> HttpReply:
+    async def _run_on_upload(self, request: Request, words: Sequence[str], name: str, max_bytes: int) -> HttpReply:
         async with self.uploads:
             body = await uploads.read_request_body(request, max_bytes, self.body_seconds)
             return await self.query_service.answer_upload(words, name, body)
@@ -201,10 +195,7 @@ async def _handle_invalid_upload(request: Request, error: Exception) -> Response
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 500)
-    messages = {
-        404: "there is nothing here",
-        405: "this cannot be asked so: GET asks, POST sends a log or a recording",
-    }
+    messages = {404: "there is nothing here", 405: "this cannot be asked so: GET asks, POST sends a log or a recording"}
     return _json_response(error_reply(status, messages.get(status, "this request is not understood")))
 
 

@@ -69,9 +69,7 @@ def build_command_words(command: str, pairs: QueryPairs) -> list[str]:
             arguments.append(_check_shape(command, key, value))
             continue
         if key not in allowed_flags:
-            raise InvalidQuery(
-                f"{key!r} is nothing that {command} can be asked: {', '.join(_allowed_names(command))}"
-            )
+            raise InvalidQuery(f"{key!r} is nothing that {command} can be asked: {', '.join(_allowed_names(command))}")
         if key in seen and key not in REPEATABLE_FLAGS:
             raise InvalidQuery(f"{key} is there twice")
         seen.add(key)
@@ -153,12 +151,8 @@ def build_page_commands(pairs: QueryPairs) -> dict[str, list[str]]:
         _check_shape("check", "on", query["gpu"])
     commands: dict[str, list[str]] = {}
     if "framework" in query:
-        fields = machine_fields | {
-            key: query[key] for key in ("framework", "wants", *WHAT_IF_FLAGS) if key in query
-        }
-        commands = {
-            command: build_command_words(command, fields.items()) for command in ("check", "plan", "env")
-        }
+        fields = machine_fields | {key: query[key] for key in ("framework", "wants", *WHAT_IF_FLAGS) if key in query}
+        commands = {command: build_command_words(command, fields.items()) for command in ("check", "plan", "env")}
     if "model" in query:
         fields = machine_fields | {key: query[key] for key in JOB_FIELDS if key in query}
         commands["fit"] = build_command_words("fit", fields.items())

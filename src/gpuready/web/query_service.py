@@ -69,9 +69,7 @@ class QueryService:
         """Answer a command line that reads an uploaded file."""
         return await self._ask_worker({"words": list(words), "name": name}, body, UPLOAD_TIMEOUT, False)
 
-    async def _ask_worker(
-        self, head: Mapping[str, Any], body: bytes, seconds: float, slow: bool
-    ) -> HttpReply:
+    async def _ask_worker(self, head: Mapping[str, Any], body: bytes, seconds: float, slow: bool) -> HttpReply:
         from gpuready.system.process.worker_pool import PoolBusy, WorkerLost, WorkerTimeout
 
         try:
@@ -115,11 +113,7 @@ class QueryService:
 def _cache_seconds(words: Sequence[str], mode: str) -> float:
     """Seconds to cache a result: unlimited unless it describes this machine."""
     elsewhere = any(word.startswith("--on=") for word in words)
-    return (
-        float("inf")
-        if elsewhere or mode == "offer" or words[0] in ("contract", "explain")
-        else LOCAL_CACHE_SECONDS
-    )
+    return float("inf") if elsewhere or mode == "offer" or words[0] in ("contract", "explain") else LOCAL_CACHE_SECONDS
 
 
 def _answer_mode(part: str) -> str:

@@ -63,18 +63,10 @@ class RequestGuard:
         elif scope["path"] == "/" and (token := _query_token(scope)) is not None:
             await self._exchange_token(scope, token, secure_send)
         elif not self._is_authenticated(headers):
+            await _send_response(secure_send, 401, _SIGN_IN_PAGE if not _is_api_path(scope) else TOKEN_MISSING)
+        elif _is_api_path(scope) and "authorization" not in headers and headers.get(PAGE_HEADER, [""])[0] != "1":
             await _send_response(
-                secure_send, 401, _SIGN_IN_PAGE if not _is_api_path(scope) else TOKEN_MISSING
-            )
-        elif (
-            _is_api_path(scope)
-            and "authorization" not in headers
-            and headers.get(PAGE_HEADER, [""])[0] != "1"
-        ):
-            await _send_response(
-                secure_send,
-                403,
-                f"a question needs the header {PAGE_HEADER}: 1, or Authorization: Bearer TOKEN",
+                secure_send, 403, f"a question needs the header {PAGE_HEADER}: 1, or Authorization: Bearer TOKEN"
             )
         else:
             await self._app(scope, receive, secure_send)
@@ -122,14 +114,15 @@ class RequestGuard:
 
 
 TOKEN_MISSING = "the token is missing or wrong: gpuready serve prints the address with it when it starts"
-_PAGE_HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>gpuready</title><link rel="icon" href="data:,">'
+_PAGE_HEAD = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>gpuready</title><link rel="icon" href="data:,">'
+)
 _SIGN_IN_PAGE = _PAGE_HEAD + (
     "<h1>gpuready serve</h1><p>This page needs the token: open the address that <code>gpuready serve</code> printed when it "
     'started.</p><p>You have been here before? <a href="">Go on</a>.</p></html>\n'
 )
 _CONTINUE_PAGE = (
-    _PAGE_HEAD
-    + '<meta http-equiv="refresh" content="0;url={address}"><p><a href="{address}">Go on</a>.</p></html>\n'
+    _PAGE_HEAD + '<meta http-equiv="refresh" content="0;url={address}"><p><a href="{address}">Go on</a>.</p></html>\n'
 )
 
 
@@ -173,18 +166,14 @@ def _add_security_headers(send: Any) -> Any:
     async def send_with_headers(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
             present = {name for name, _ in message.get("headers", ())}
-            missing = [
-                (n.encode(), v.encode()) for n, v in SECURITY_HEADERS.items() if n.encode() not in present
-            ]
+            missing = [(n.encode(), v.encode()) for n, v in SECURITY_HEADERS.items() if n.encode() not in present]
             message = {**message, "headers": [*message.get("headers", ()), *missing]}
         await send(message)
 
     return send_with_headers
 
 
-async def _send_response(
-    send: Any, status: int, text: str, extra_headers: Sequence[tuple[str, str]] = ()
-) -> None:
+async def _send_response(send: Any, status: int, text: str, extra_headers: Sequence[tuple[str, str]] = ()) -> None:
     """Send a page if ``text`` is one, else a sentence as JSON."""
     from gpuready.web.query_service import error_reply
 

@@ -23,13 +23,7 @@ def count_workers() -> int:
 
 
 def serve_web_app(
-    host: str,
-    port: int,
-    *,
-    token: str,
-    announce: Callable[[str], None],
-    open_browser: bool,
-    exact_port: bool = False,
+    host: str, port: int, *, token: str, announce: Callable[[str], None], open_browser: bool, exact_port: bool = False
 ) -> None:
     """Serve until a signal arrives. ``announce`` gets the URL with the token."""
     import uvicorn

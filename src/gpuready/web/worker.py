@@ -58,9 +58,7 @@ def _run_command_words(words: Sequence[str]) -> tuple[str, int]:
     from gpuready.render.layout import Screen
 
     parsed = parser.parse_command_line(words)
-    output: tuple[str, int] = parser.load_command_module(parsed.command).run(
-        parsed, Screen(), time.perf_counter()
-    )
+    output: tuple[str, int] = parser.load_command_module(parsed.command).run(parsed, Screen(), time.perf_counter())
     return output
 
 
@@ -92,9 +90,7 @@ def _select_brief_fields(command: str, text: str) -> str:
     import json
 
     document = json.loads(text)
-    return json.dumps(
-        {name: document[name] for name in BRIEF_FIELDS.get(command, document) if name in document}
-    )
+    return json.dumps({name: document[name] for name in BRIEF_FIELDS.get(command, document) if name in document})
 
 
 def _error_sentence(text: str) -> str:

@@ -82,9 +82,7 @@ def _malformed_recording_message(path: str, error: BaseException) -> str:
     frame_at = error.__traceback__
     while frame_at is not None and frame_at.tb_next is not None:
         frame_at = frame_at.tb_next
-    where = (
-        frame_at.tb_frame.f_code.co_filename.rpartition("/")[2].removesuffix(".py") if frame_at else "a rule"
-    )
+    where = frame_at.tb_frame.f_code.co_filename.rpartition("/")[2].removesuffix(".py") if frame_at else "a rule"
     return (
         f"{path} has a fact of a shape that gpuready does not record ({where} cannot read it): record the machine again "
         "with `gpuready probe -o FILE`"
@@ -153,9 +151,7 @@ def diff_machines(a: str, b: str, framework: str | None = None) -> list[FactChan
 def changes_since_recording(path: str, now: Report) -> list[FactChange]:
     """List what changed since a recording was made, under the contract of a current Report."""
     job = [f for f in now.facts if f.key.startswith("job.")]
-    before = _judge_contract(
-        machine_facts.read_recording(path).with_facts(*job), now.contract, {}, now.strict
-    )
+    before = _judge_contract(machine_facts.read_recording(path).with_facts(*job), now.contract, {}, now.strict)
     return _list_report_changes(before, now)
 
 
@@ -166,9 +162,7 @@ def _list_report_changes(before: Report, after: Report) -> list[FactChange]:
     return compare_reports(before, after, lambda key: bool((find_declaration(key) or {}).get("volatile")))
 
 
-def probe_machine(
-    python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None
-) -> Facts:
+def probe_machine(python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None) -> Facts:
     """Collect everything gpuready can see of a machine without running anything heavy on it."""
     return machine_facts.start_probing(on, python, what_if or {}, None)[0]()
 
@@ -218,9 +212,7 @@ def explain_rule(code: str) -> dict[str, Any]:
         "title": title,
         "text": text.strip(),
         "reads": list(rule_module.READS),
-        "signs": [
-            pattern if isinstance(pattern, str) else pattern["says"] for pattern in rule_module.PATTERNS
-        ],
+        "signs": [pattern if isinstance(pattern, str) else pattern["says"] for pattern in rule_module.PATTERNS],
     }
 
 
@@ -263,7 +255,5 @@ def _check_ignored_codes(ignore: Mapping[str, str]) -> Mapping[str, str]:
     if ignore:
         for code in ignore:
             if code not in rules.RULE_MODULES:
-                raise Refused(
-                    f"--ignore {code}: no rule has that code{suggest_nearest(code, rules.RULE_MODULES)}"
-                )
+                raise Refused(f"--ignore {code}: no rule has that code{suggest_nearest(code, rules.RULE_MODULES)}")
     return ignore

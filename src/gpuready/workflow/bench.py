@@ -134,9 +134,7 @@ def _bench_environment(host: system.LiveHost) -> dict[str, str]:
 # -- the tasks --------------------------------------------------------------------------------------------------
 
 
-def _unmeasurable_rows(
-    kinds: list[MeasureSpec], gpus: tuple[int, ...], facts: Facts
-) -> Iterable[dict[str, Any]]:
+def _unmeasurable_rows(kinds: list[MeasureSpec], gpus: tuple[int, ...], facts: Facts) -> Iterable[dict[str, Any]]:
     """Return the rows of what cannot be measured here: no GPU, or too few."""
     from gpuready.prove.bench import _unmeasured_row
 
@@ -163,11 +161,7 @@ def _plan_phases(
     from gpuready.prove.bench import BenchTask
 
     own = [
-        [
-            f"{kind.name}@{place}"
-            for kind in kinds
-            if kind.device == "cuda" and kind.group in INDEPENDENT_GROUPS
-        ]
+        [f"{kind.name}@{place}" for kind in kinds if kind.device == "cuda" and kind.group in INDEPENDENT_GROUPS]
         for place in places.values()
     ]
     shared = [f"{k.name}@{place}" for place in places.values() for k in kinds if k.group == "transfer"]
@@ -176,9 +170,7 @@ def _plan_phases(
     # With one GPU everything runs in one process: torch is imported once.
     rows = [[[*own[0], *shared]]] if len(own) == 1 else [own, [shared]]
     limit = 120.0 if settings["quick"] else 900.0
-    phases = [
-        tuple(BenchTask(tuple(words), settings, deadline=limit) for words in row if words) for row in rows
-    ]
+    phases = [tuple(BenchTask(tuple(words), settings, deadline=limit) for words in row if words) for row in rows]
     return [phase for phase in [*phases, *_plan_collectives(kinds, tuple(places), settings)] if phase]
 
 
@@ -193,9 +185,7 @@ def _plan_collectives(
     device, ranks = ("cuda", len(gpus)) if gpus else ("cpu", 2)
     sizes = list(settings.get("sizes") or (COLLECTIVE_SIZES if gpus else COLLECTIVE_SIZES[:2]))
     words = tuple(f"{name}@{device}" for name in names)
-    yield (
-        BenchTask(words, settings | {"measures": names, "sizes": sizes}, "bench_ranks", device, ranks, 300.0),
-    )
+    yield (BenchTask(words, settings | {"measures": names, "sizes": sizes}, "bench_ranks", device, ranks, 300.0),)
 
 
 # -- the result -----------------------------------------------------------------------------------------------
@@ -251,9 +241,7 @@ def add_expectations(
     name, link, memory = (_gpu_value(facts, key, index) for key in ("gpu.name", "gpu.pcie_max", "gpu.memory"))
     name = name or names.get(row["device"])
     expected, cite = (
-        bands.expected_rate(kind, str(name or ""), str(link or ""), memory)
-        if index is not None
-        else (None, "")
+        bands.expected_rate(kind, str(name or ""), str(link or ""), memory) if index is not None else (None, "")
     )
     band: Band | None = bands.find_band(str(name), kind.name) if index is not None and name else None
     passes = tuple(row["passes"])

@@ -16,8 +16,7 @@ def gpu_list() -> list[dict[str, Any]]:
     for row in load_catalog("gpus")["gpu"]:
         long = row["name"].casefold().removeprefix("nvidia ").replace(" ", "-")
         name = next(
-            (name for name in (gpu_candidates.gpu_from_row(row).short, long) if gpus.find_gpu(name) is row),
-            None,
+            (name for name in (gpu_candidates.gpu_from_row(row).short, long) if gpus.find_gpu(name) is row), None
         )
         if name is not None:  # else the name is another card's, and cannot be used
             rows.append(
@@ -47,9 +46,7 @@ def torch_list() -> list[str]:
 def driver_list() -> list[str]:
     """Return the drivers that CUDA releases name, newest first."""
     return sorted(
-        set(cuda.list_release_drivers()),
-        key=lambda text: [int(part) for part in text.split(".")],
-        reverse=True,
+        set(cuda.list_release_drivers()), key=lambda text: [int(part) for part in text.split(".")], reverse=True
     )
 
 

@@ -32,9 +32,7 @@ class PendingInstall(Record):
 class PlanIdRegistry:
     """Plan ids that were issued, and those that were used."""
 
-    def __init__(
-        self, lifetime: float = PLAN_ID_SECONDS, now: Callable[[], float] = time.monotonic, host: str = ""
-    ):
+    def __init__(self, lifetime: float = PLAN_ID_SECONDS, now: Callable[[], float] = time.monotonic, host: str = ""):
         self.lifetime, self.now = lifetime, now
         self.host = _sha256_hex(host or _describe_this_host())[:12]
         self.pending: dict[str, PendingInstall] = {}
@@ -61,9 +59,7 @@ class PlanIdRegistry:
             raise Refused("this plan id was given on another host, and is good only there")
         pending_install = self.pending.get(plan_id)
         if pending_install is None:
-            raise Refused(
-                "no plan has this id here: call install_plan first, and give the id that it returns"
-            )
+            raise Refused("no plan has this id here: call install_plan first, and give the id that it returns")
         if self.now() > pending_install.until:
             self.pending.pop(plan_id)
             raise Refused(f"this plan id is older than {self.lifetime:.0f} s: plan again")
@@ -76,9 +72,7 @@ class PlanIdRegistry:
         self.used_ids.add(plan_id)
         order: InstallOrder = pending_install.order
         if _hash_dry_run(order.dry_run()) != pending_install.content:
-            raise Refused(
-                "what this plan would do has changed since it was made: plan again, and look at it again"
-            )
+            raise Refused("what this plan would do has changed since it was made: plan again, and look at it again")
         return order
 
 

@@ -27,13 +27,9 @@ def container_facts(path_and_service: str, host: Facts | None, what_if: Mapping[
     shares: tuple[str, ...] = ()
     try:
         if compose.is_compose_file(path, text):
-            file_facts, shares = compose.read_compose_service(
-                _read_referenced_file, path, text, service, arch
-            )
+            file_facts, shares = compose.read_compose_service(_read_referenced_file, path, text, service, arch)
         else:
-            file_facts = dockerfile_facts.read_dockerfile_facts(
-                _read_referenced_file, path, text, arch, {}, service
-            )
+            file_facts = dockerfile_facts.read_dockerfile_facts(_read_referenced_file, path, text, arch, {}, service)
     except ValueError as error:
         raise Refused(f"{path}: {error}") from None
     if host is None and "driver" in what_if:

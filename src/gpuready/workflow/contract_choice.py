@@ -31,9 +31,7 @@ def installed_frameworks(facts: Facts) -> list[tuple[str, str | None, str | None
     requires = facts.value_if_known("python.requires") or {}
     lines = [line for own_names in installed for line in requires.get(own_names, {}).get("requires_dist", ())]
     brought = {canonical_package_name(split_requirement(line)[0]) for line in lines if "extra ==" not in line}
-    own_names = [names[name] for name in installed if name not in brought] or [
-        names[name] for name in installed
-    ]
+    own_names = [names[name] for name in installed if name not in brought] or [names[name] for name in installed]
     return [(name, None, None) for name in own_names or [DEFAULT_FRAMEWORK]]
 
 
@@ -62,9 +60,7 @@ def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:
     installed = facts.value_if_known(f"package.{name}")
     if installed is None or contracts.covers_version(contract.version, installed):
         return contract
-    return contract.replace(
-        says=f"{name} {installed} is installed, and this contract is for {contract.version}"
-    )
+    return contract.replace(says=f"{name} {installed} is installed, and this contract is for {contract.version}")
 
 
 def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -> Contract:

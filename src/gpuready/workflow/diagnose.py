@@ -36,11 +36,7 @@ def collect_rule_patterns() -> dict[str, Any]:
 
 
 def diagnose_logs(
-    logs: Sequence[str | Iterable[bytes]],
-    *,
-    framework: str | None = None,
-    on: str | None = None,
-    look: bool = True,
+    logs: Sequence[str | Iterable[bytes]], *, framework: str | None = None, on: str | None = None, look: bool = True
 ) -> Diagnosis:
     """Find out why a run died. A log is a path (a file, a folder, - for stdin), or its bytes in pieces.
 
@@ -61,9 +57,7 @@ def diagnose_logs(
         raise Refused(f"cannot read the log: {error}") from None
     cut = [f"{stream.name}: {stream.cut}" for stream in streams if stream.cut]
     diagnosis = diagnose_summary(summary, framework, on, look, (*notes, *cut))
-    unread = (
-        "" if dumps or any(lines for lines, _ in summary.totals) else "the log is empty: nothing was read"
-    )
+    unread = "" if dumps or any(lines for lines, _ in summary.totals) else "the log is empty: nothing was read"
     unread = unread or ("a log was not read to its end: what is missing may tell of a failure" if cut else "")
     if diagnosis.verdict == "healthy" and unread:
         return diagnosis.replace(verdict="unknown", cause="", confidence=0.0, says=unread)
@@ -171,9 +165,7 @@ def _classify_stream(
             raise Refused(f"cannot read {stream.name}: {why}")
         notes.append(f"{stream.name} is left out: {why}")
     elif not in_folder or (head and log_paths.may_be_log(stream.name, head)):
-        sources.append(
-            LogSource(stream.name, stream, log_paths.rank_from_path(stream.name) if in_folder else None)
-        )
+        sources.append(LogSource(stream.name, stream, log_paths.rank_from_path(stream.name) if in_folder else None))
         streams.append(stream)
 
 
@@ -201,9 +193,7 @@ QUIET_CHECKS = 10
 _DONE_MARKERS = ("'train_runtime':", "Training completed", "Training finished", "training done")
 
 
-def follow_log(
-    path: str, *, framework: str | None = None, patience: float | None = None
-) -> Iterator[Diagnosis]:
+def follow_log(path: str, *, framework: str | None = None, patience: float | None = None) -> Iterator[Diagnosis]:
     """Yield a Diagnosis whenever the cause becomes known or changes, judged by the last 8 MiB.
 
     End when the log shows the end of the run (the launcher's line, or that training is done) and nothing follows, or after
@@ -241,9 +231,7 @@ def _diagnose_tail(path: str, tail: bytes, lost_lines: int, framework: str | Non
     summary = read_logs([LogSource(path, [tail])], load_pattern_table(), derive_lines)
     diagnosis = diagnose_summary(summary, framework, look=False)
     if lost_lines:
-        diagnosis = diagnosis.replace(
-            evidence=tuple(e.replace(line=e.line + lost_lines) for e in diagnosis.evidence)
-        )
+        diagnosis = diagnosis.replace(evidence=tuple(e.replace(line=e.line + lost_lines) for e in diagnosis.evidence))
     last_lines = [line.text for line in summary.lines[-40:]]
     is_done = any(words in text for text in last_lines for words in _DONE_MARKERS)
     return diagnosis, is_done or (diagnosis.verdict != "healthy" and any(end.code for end in summary.exits))

@@ -25,14 +25,9 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     here = on is None and look and _ran_on_this_host(summary)
     if on is not None or here:
         diagnosis = _judge_on_machine(
-            diagnosis,
-            machine_facts.read_recording(on) if on is not None else _probe_this_machine(),
-            contract,
-            here,
+            diagnosis, machine_facts.read_recording(on) if on is not None else _probe_this_machine(), contract, here
         )
-    return diagnosis.replace(
-        fix=tuple(dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary))))
-    )
+    return diagnosis.replace(fix=tuple(dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary)))))
 
 
 def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
@@ -55,9 +50,7 @@ def log_match_fact(diagnosis: Diagnosis) -> Fact:
          "captures": diagnosis.captures}
         for e in diagnosis.evidence
     ]  # fmt: skip
-    return Fact(
-        "log.signs", tuple(rows), ", ".join(dict.fromkeys(e.source for e in diagnosis.evidence)), "log"
-    )
+    return Fact("log.signs", tuple(rows), ", ".join(dict.fromkeys(e.source for e in diagnosis.evidence)), "log")
 
 
 def _title_alternative(alternative: AlternativeCause) -> AlternativeCause:
@@ -108,9 +101,7 @@ def _judge_on_machine(diagnosis: Diagnosis, facts: Facts, contract: Contract | N
             notes=(*diagnosis.notes, note),
         )
     others = [f"{code}: {finding.says}" for code, finding in findings.items()]
-    return diagnosis.replace(
-        here=here, notes=(*diagnosis.notes, *(f"on the machine now, {text}" for text in others))
-    )
+    return diagnosis.replace(here=here, notes=(*diagnosis.notes, *(f"on the machine now, {text}" for text in others)))
 
 
 def _find_rule_finding(code: str, facts: Facts, contract: Contract) -> Finding | None:
@@ -155,9 +146,7 @@ def _known_error_steps(contract: Contract | None, summary: LogSummary) -> Sequen
         return ()
     texts = [failure.message for failure in summary.failures]
     known = [
-        error
-        for error in contract.errors
-        if len(error.message) > 15 and any(error.message in text for text in texts)
+        error for error in contract.errors if len(error.message) > 15 and any(error.message in text for text in texts)
     ]
     return [
         FixStep(error.fix, note=f"{contract.name}, {error.cite}" if error.cite else contract.name)

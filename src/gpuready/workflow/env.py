@@ -53,9 +53,7 @@ def framework_variables(
 
     recorded = on is not None and machine_facts.sees_packages(on, None)
     settings = call_or_refuse(recommend_variables, facts, chosen, role, _current_variables(facts, recorded))
-    return settings.replace(
-        conflicts=tuple(c.replace(have=redact_value(c.name, c.have)) for c in settings.conflicts)
-    )
+    return settings.replace(conflicts=tuple(c.replace(have=redact_value(c.name, c.have)) for c in settings.conflicts))
 
 
 def _current_variables(facts: Facts, recording: bool) -> dict[str, str]:

@@ -68,9 +68,7 @@ def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan) -> Plan:
     return resolved
 
 
-def _first_resolved(
-    others: Iterable[tuple[Plan, str]], resolve: ResolvePlan, rejected: RejectedChoice
-) -> Plan | None:
+def _first_resolved(others: Iterable[tuple[Plan, str]], resolve: ResolvePlan, rejected: RejectedChoice) -> Plan | None:
     for other, own_reason in others:
         resolved = resolve(other)
         if resolved.lock:
@@ -94,9 +92,7 @@ def _plans_with_older_python(first: Plan, choose: ChoosePlan) -> Iterator[tuple[
             yield other, why
 
 
-def _plans_with_local_torch(
-    first: Plan, choose: ChoosePlan, wheel_names: Sequence[str]
-) -> Iterator[tuple[Plan, str]]:
+def _plans_with_local_torch(first: Plan, choose: ChoosePlan, wheel_names: Sequence[str]) -> Iterator[tuple[Plan, str]]:
     """Yield plans with a torch wheel from a folder, for that wheel's Python, newest first."""
     wheels = [name.removesuffix(".whl").replace("%2B", "+").split("-") for name in wheel_names]
     known = {(w[1], w[-3]) for w in wheels if len(w) >= 5 and w[0] == "torch" and w[-3].startswith("cp3")}

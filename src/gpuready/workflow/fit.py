@@ -47,9 +47,7 @@ def fit_job(
     label, spec = call_or_refuse(job_spec.read_job, arguments, job_flags)
     machine = _find_gpus(on, every)
     job, spec = job_spec.make_fit_job(spec, machine)
-    result = _start_answer(label, spec, job).replace(
-        notes=(*job_spec.unused_flag_notes(job, job_flags), *spec.notes)
-    )
+    result = _start_answer(label, spec, job).replace(notes=(*job_spec.unused_flag_notes(job, job_flags), *spec.notes))
     predictor = _make_predictor(trace, python)
     search = search and not trace
     try:
@@ -106,9 +104,7 @@ def _find_gpus(on: str | None, every: bool) -> list[GpuCandidate]:
 
     host = system.LiveHost()
     gpu = [look for look in probe.list_probes(host) if look[0] == "gpu"]
-    return gpu_candidates.gpus_from_facts(
-        call_or_refuse(probe.assemble_host_facts, host, system.run_probes(host, gpu))
-    )
+    return gpu_candidates.gpus_from_facts(call_or_refuse(probe.assemble_host_facts, host, system.run_probes(host, gpu)))
 
 
 # -- for check and diagnose -----------------------------------------------------------------------------------
@@ -123,10 +119,7 @@ def fit_facts(config: str, facts: Facts, on: str | None = None) -> list[Fact]:
         if not machine or spec.lessened:
             return []
         fits = [(place, predict_memory(job, gpu_candidates.to_gpu_card(place))) for place in machine]
-    except (
-        ValueError,
-        Refused,
-    ):  # the file says too little, or something that is not modelled
+    except (ValueError, Refused):  # the file says too little, or something that is not modelled
         return []
     rows = tuple(
         {
@@ -156,10 +149,7 @@ def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> 
         )
     except ValueError as error:
         return diagnosis.replace(notes=(*diagnosis.notes, f"{config}: {error}"))
-    steps = [
-        FixStep(_describe_proposal(one), one.run, "safe", note=f"costs: {one.costs}")
-        for one in result.proposals
-    ]
+    steps = [FixStep(_describe_proposal(one), one.run, "safe", note=f"costs: {one.costs}") for one in result.proposals]
     needs = (result.minimum or 0) + result.overhead[1]
     note = f"{config} needs {needs / 2**30:.1f} GiB of a GPU at its peak, by gpuready fit"
     return diagnosis.replace(fix=(*steps, *diagnosis.fix), notes=(*diagnosis.notes, note))
@@ -194,9 +184,7 @@ def _complete_answer(
     job_flags: Mapping[str, Any],
 ) -> FitResult:
     gaps = result.unmodelled, result.lessened
-    judged = [
-        gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine
-    ]
+    judged = [gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine]
     tightest = _tightest_gpu(judged) or GpuCandidate(H200.name, H200.capability, (H200.memory, H200.memory))
     result = _add_peaks(result, _predict_or_raise(predictor, job, tightest)).replace(places=tuple(judged))
     if every or not judged:
@@ -306,9 +294,7 @@ def _find_largest(
     from gpuready.fit.search.change_search import find_largest_value
 
     gaps = result.unmodelled, result.lessened
-    judged = [
-        gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine
-    ]
+    judged = [gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine]
     place = _tightest_gpu(judged)
     assert place is not None
     most = job.model.get("n_positions") if field == "seq" else 0

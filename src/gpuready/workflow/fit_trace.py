@@ -49,8 +49,7 @@ class Tracer:
         result = host.run([python, "-s", script, request], TRACE_SECONDS, MAX_TRACE_BYTES, TRACE_ENVIRONMENT)
         if result.rc != 0:
             last = next(
-                (line for line in reversed(result.err.splitlines()) if line.strip()),
-                result.end or "it said nothing",
+                (line for line in reversed(result.err.splitlines()) if line.strip()), result.end or "it said nothing"
             )
             raise FitUndecided(f"{python} could not trace the model: {last.strip()[:300]}")
         try:

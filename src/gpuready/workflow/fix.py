@@ -41,22 +41,13 @@ def plan_fix(
         note("looking at the environment")
     named = _frameworks_to_check(spec, contract)
     [report, *_] = workflow.check_machine(
-        named,
-        on=on,
-        python=python,
-        wants=wants,
-        model=model,
-        config=config,
-        contract=contract,
-        what_if=what_if,
+        named, on=on, python=python, wants=wants, model=model, config=config, contract=contract, what_if=what_if
     )
     if note is not None and report.findings:
         note(f"trying changes for {len(report.findings)} findings")
     plan = plan_fix(report, _make_judge(report)).plan
     options_given = {"python": python, "wants": wants, "contract": contract}
-    return plan.replace(
-        options=plan.options | {name: value for name, value in options_given.items() if value}
-    )
+    return plan.replace(options=plan.options | {name: value for name, value in options_given.items() if value})
 
 
 def _frameworks_to_check(spec: str | None, contract: str | None) -> list[str]:
@@ -67,9 +58,7 @@ def _frameworks_to_check(spec: str | None, contract: str | None) -> list[str]:
 
     own_contract = call_or_refuse(contracts.read_contract_file, contract)
     if call_or_refuse(contracts.parse_contract_spec, spec)[0] != own_contract.framework:
-        raise Refused(
-            f"--contract is for {own_contract.framework}: mend that framework, and no other, with it"
-        )
+        raise Refused(f"--contract is for {own_contract.framework}: mend that framework, and no other, with it")
     return []
 
 

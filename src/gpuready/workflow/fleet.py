@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
     ShowProgress = Callable[[str, int, int], None]
 
-REQUEST_KINDS = {
-    "check": "check",
-    "prove": "prove",
-    "bench": "bench",
-    "drift": "fingerprint",
-    "bisect": "fingerprint",
-}
+REQUEST_KINDS = {"check": "check", "prove": "prove", "bench": "bench", "drift": "fingerprint", "bisect": "fingerprint"}
 NODE_SECONDS = {"check": 60.0, "prove": 900.0, "bench": 1200.0, "drift": 60.0, "bisect": 60.0}
 """Seconds that a node may take, unless --timeout is set."""
 
@@ -92,11 +86,7 @@ class FleetRun:
 
     def _should_ask(self, node: FleetNode) -> bool:
         """Skip nodes that the scheduler reports as down or drained, unless they were named."""
-        return (
-            node.state in ("up", "unknown")
-            or self.has_named_nodes
-            or self.transport.name not in ("slurm", "ray")
-        )
+        return node.state in ("up", "unknown") or self.has_named_nodes or self.transport.name not in ("slurm", "ray")
 
     def make_request(self, do: str, **more: Any) -> dict[str, Any]:
         options = {**self.task.options, **({"strict": True} if self.task.strict else {})}
@@ -199,9 +189,7 @@ def _bisect_nodes(run: FleetRun) -> Any:
     backend = "nccl" if all(counts.values()) else "gloo"
     answering = [node.replace(gpus=counts[node.name]) for node in answering]
     limit = run.task.timeout or 60.0
-    rounds = PairRounds(
-        run.transport, answering, run.token, backend=backend, seconds=limit, python=run.python or None
-    )
+    rounds = PairRounds(run.transport, answering, run.token, backend=backend, seconds=limit, python=run.python or None)
     search = PairSearch(counts, {node.name: node.labels.get("switch", "") for node in answering})
     # gloo runs on the CPU, which has other work: only a large loss is one of the link.
     share = 0.6 if backend == "nccl" else 0.2
@@ -213,9 +201,7 @@ def _bisect_nodes(run: FleetRun) -> Any:
             search.drop_node(name)
         if len(rounds.without_torch) == len(answering):
             why = next(iter(rounds.without_torch.values()))
-            raise Refused(
-                f"bisect needs torch on the nodes: {why}; name the Python that has it with --python"
-            )
+            raise Refused(f"bisect needs torch on the nodes: {why}; name the Python that has it with --python")
         run.show_progress(f"round {search.round_number}", len(pairs), len(pairs))
     run.notes.append(f"{search.round_number} rounds of pairs over {backend}")
     run.notes += [f"{name} was lost: {why}" for name, why in rounds.unreachable.items()]

@@ -95,9 +95,7 @@ def check_node(request: NodeRequest, name: str) -> str:
 def verdict_codes(reports: list[Report], verdict: str) -> list[str]:
     """Return the codes behind a verdict: errors; where it is undecided, what could not be seen."""
     if verdict == "undecided":
-        return [
-            u.code for report in reports for u in report.undecided if report.strict or u.severity == "error"
-        ]
+        return [u.code for report in reports for u in report.undecided if report.strict or u.severity == "error"]
     grave = {True: ("error", "warning"), False: ("error",)}
     return [f.code for report in reports for f in report.findings if f.severity in grave[report.strict]]
 
@@ -110,9 +108,7 @@ def prove_node(request: NodeRequest, name: str) -> str:
     options = _request_options(request)
     words = [str(one) for one in request.get("framework") or ()]
     strict = bool(options.get("strict"))
-    reports = prove.run_proofs(
-        words, python=options.get("python"), wants=options.get("wants"), strict=strict
-    ).reports
+    reports = prove.run_proofs(words, python=options.get("python"), wants=options.get("wants"), strict=strict).reports
     verdict = worst_verdict(report.verdict for report in reports)
     facts = _add_fleet_facts(reports[0].facts) if reports else _probe_node(options)
     return _format_node_line(request, name, facts, verdict, verdict_codes(list(reports), verdict))
@@ -147,13 +143,7 @@ def bench_figures(result: BenchResult) -> dict[str, list[float]]:
     for one in result.measures:
         kind = bands.find_measure(one.name)
         less = kind is not None and kind.better == "less"
-        value = (
-            one.value
-            if one.value is not None
-            else 0.0
-            if one.verdict in FAILED_VERDICTS and not less
-            else None
-        )
+        value = one.value if one.value is not None else 0.0 if one.verdict in FAILED_VERDICTS and not less else None
         if kind is not None and value is not None:
             rows.setdefault(f"{one.name}_latency" if less else one.name, []).append(float(f"{value:.4g}"))
     return {name: row for name, row in rows.items() if any(row)}
@@ -172,9 +162,7 @@ def measure_pair(request: NodeRequest, name: str) -> str:
     python = find_target_environment(host, _request_options(request).get("python")).path
     count = min(max(int(pair_request.get("gpus", 1)), 1), 64)
     with ThreadPoolExecutor(count) as pool:
-        outputs = pool.map(
-            lambda index: _run_pair_rank(host, pair_request, python, limit, index), range(count)
-        )
+        outputs = pool.map(lambda index: _run_pair_rank(host, pair_request, python, limit, index), range(count))
         ranks = [_parse_pair_output(one) for one in outputs]
     combined = _combine_ranks(ranks)
     combined |= {
@@ -199,11 +187,7 @@ def _run_pair_rank(
         int(pair_request["port"]) + index,
         backend,
     ]
-    words += [
-        max(limit - PAIR_RESERVE_SECONDS, 2.0),
-        REDUCE_BYTES[backend],
-        _rank_device(pair_request, index),
-    ]
+    words += [max(limit - PAIR_RESERVE_SECONDS, 2.0), REDUCE_BYTES[backend], _rank_device(pair_request, index)]
     return host.run([str(word) for word in words], limit, env={"OMP_NUM_THREADS": "1"})
 
 

@@ -21,9 +21,7 @@ DETAIL_ROUNDS = 3
 """How often details are requested: a node that does not answer is skipped, and another of its group asked."""
 
 
-def build_fleet_report(
-    run: FleetRun, reference: Facts | None = None, search: PairSearch | None = None
-) -> FleetReport:
+def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: PairSearch | None = None) -> FleetReport:
     gather = run.gather
     stratum_of = assign_strata(gather.nodes, gather.records)
     differ, drifts = find_drift(run, stratum_of, reference)
@@ -66,10 +64,7 @@ def find_drift(
 
     rows: dict[str, dict[str, Any]] | None = None
     if reference is not None:
-        rows = {
-            facet: facets.reference_values(facet, reference, kernels.list_kernels())
-            for facet in facets.FACETS
-        }
+        rows = {facet: facets.reference_values(facet, reference, kernels.list_kernels()) for facet in facets.FACETS}
     kind = facets.classify_node(reference) if reference is not None else None
     differ = drift.find_facet_differences(run.gather.records, stratum_of, rows, kind)
     avoid: set[str] = set()

@@ -29,9 +29,7 @@ class ReachOptions(Record):
     parallel: int = PARALLEL
 
 
-def choose_fleet_engine(
-    reach: ReachOptions, host: system.HostAccess, environ: Mapping[str, str]
-) -> tuple[str, str]:
+def choose_fleet_engine(reach: ReachOptions, host: system.HostAccess, environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the engine, and why it was chosen."""
     if reach.engine:
         return reach.engine, "--engine says so"
@@ -58,9 +56,7 @@ def _is_above_one(text: str) -> bool:
     return text.isdecimal() and int(text[:9]) > 1
 
 
-def open_transport(
-    reach: ReachOptions, token: str, frameworks: tuple[str, ...] = ()
-) -> tuple[Transport, str]:
+def open_transport(reach: ReachOptions, token: str, frameworks: tuple[str, ...] = ()) -> tuple[Transport, str]:
     """Return the transport to the nodes, and the reason for it; Refused where there is none."""
     host = system.LiveHost()
     environ = host.get_environment()
@@ -73,9 +69,7 @@ def open_transport(
         raise Refused(str(error)) from None
 
 
-def _ssh_transport(
-    reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
-) -> Transport:
+def _ssh_transport(reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any) -> Transport:
     from gpuready.fleet import ssh_hosts
 
     if bool(reach.hosts or reach.nodes) == bool(reach.hostfile):
@@ -93,9 +87,7 @@ def _slurm_transport(
     from gpuready.fleet.slurm import SlurmTransport
 
     only = reach.nodes or reach.hosts
-    return SlurmTransport(
-        host, token, node_list=only, python=reach.python, parallel=reach.parallel, environ=environ
-    )
+    return SlurmTransport(host, token, node_list=only, python=reach.python, parallel=reach.parallel, environ=environ)
 
 
 def _ray_transport(
@@ -108,12 +100,7 @@ def _ray_transport(
     if not address and roll and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         address = f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"  # where ROLL starts its Ray head
     return RayTransport(
-        host,
-        token,
-        address=address,
-        interpreter=reach.python,
-        python=reach.python,
-        parallel=reach.parallel,
+        host, token, address=address, interpreter=reach.python, python=reach.python, parallel=reach.parallel
     )
 
 
@@ -129,9 +116,4 @@ def _elastic_transport(
     return ElasticTransport(where, host.get_hostname(), python)
 
 
-_TRANSPORTS = {
-    "ssh": _ssh_transport,
-    "slurm": _slurm_transport,
-    "ray": _ray_transport,
-    "elastic": _elastic_transport,
-}
+_TRANSPORTS = {"ssh": _ssh_transport, "slurm": _slurm_transport, "ray": _ray_transport, "elastic": _elastic_transport}

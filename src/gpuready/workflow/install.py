@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ENVIRONMENT = ".venv"
 MAX_DEADLINE = 1e8  # seconds
-IGNORED_ON_CPU = {
-    "GPU001": "the plan is for the CPU",
-    "PKG001": "the plan took the CPU build of torch",
-}
+IGNORED_ON_CPU = {"GPU001": "the plan is for the CPU", "PKG001": "the plan took the CPU build of torch"}
 """Findings to expect in a CPU environment, and why they are ignored there."""
 
 
@@ -36,9 +33,7 @@ def rollback_environment(environment: str) -> InstallResult:
     from gpuready.apply import maintenance
 
     return _time_install(
-        lambda: call_or_refuse(
-            maintenance.rollback_environment, system.LiveHost(), environment_home(environment)
-        )
+        lambda: call_or_refuse(maintenance.rollback_environment, system.LiveHost(), environment_home(environment))
     )
 
 
@@ -46,9 +41,7 @@ def verify_environment(environment: str) -> InstallResult:
     """Check that every file of an environment is present and unchanged."""
     from gpuready.apply import maintenance
 
-    return _time_install(
-        lambda: call_or_refuse(maintenance.verify_environment, environment_home(environment))
-    )
+    return _time_install(lambda: call_or_refuse(maintenance.verify_environment, environment_home(environment)))
 
 
 def environment_home(environment: str) -> EnvironmentHome:
@@ -126,9 +119,7 @@ class InstallOrder:
             *self.uv_settings.notes,
             *([f"root would be refused: {self.foreign_file_refusal}"] if self.foreign_file_refusal else []),
         ]
-        self.plan = self.plan.replace(
-            kernels=tuple(k for k in self.plan.kernels if self._should_install_kernel(k))
-        )
+        self.plan = self.plan.replace(kernels=tuple(k for k in self.plan.kernels if self._should_install_kernel(k)))
         self.ingredients = self._make_ingredients()
         self.disk_need = self._check_disk_space()
 
@@ -136,9 +127,7 @@ class InstallOrder:
 
     def _make_plan(self, source: str | None, find_links: Sequence[str], offline: bool) -> Plan:
         if not self.framework:
-            raise Refused(
-                "gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither"
-            )
+            raise Refused("gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither")
         from gpuready.workflow import plan
 
         planned = plan.plan_frameworks(
@@ -177,9 +166,7 @@ class InstallOrder:
                     f"{kernel.package} {kernel.version} has to be built, and first a person must {manual_step}"
                 )
             return True
-        self.notes.append(
-            f"{kernel.package} is left out: nothing that was asked for requires it; --wants brings it"
-        )
+        self.notes.append(f"{kernel.package} is left out: nothing that was asked for requires it; --wants brings it")
         return False
 
     def _is_required(self, package: str) -> bool:
@@ -192,9 +179,7 @@ class InstallOrder:
         if contract is None:
             return False
         needs = [need for need in contract.requirements_for(f"package.{package}") if need.level == "required"]
-        return any(
-            not need.when or wanted & set(need.when.removeprefix("wants=").split("|")) for need in needs
-        )
+        return any(not need.when or wanted & set(need.when.removeprefix("wants=").split("|")) for need in needs)
 
     def _load_plan_contract(self) -> Contract | None:
         """Return the contract of the plan: the user's own, else the framework's, if there is one."""
@@ -238,19 +223,13 @@ class InstallOrder:
         target = self.plan.platform.partition("-")[0]
         here = self.host.get_uname().get("machine", "")
         if target in ("x86_64", "aarch64") and here and target != here:
-            raise Refused(
-                f"the plan is for {target} and this machine is {here}: install it there, or plan a --bundle"
-            )
+            raise Refused(f"the plan is for {target} and this machine is {here}: install it there, or plan a --bundle")
 
     def _check_disk_space(self) -> dict[str, Any]:
         from gpuready.apply import disk_space
 
         wanted = disk_space.estimate_space(self.plan, self.uv_settings.folders)
-        why = (
-            ""
-            if self._is_already_built()
-            else disk_space.explain_shortage(wanted, self.home.existing_parent())
-        )
+        why = "" if self._is_already_built() else disk_space.explain_shortage(wanted, self.home.existing_parent())
         if why:
             raise Refused(f"there is not enough room: {why}")
         return {"size": wanted.size, "files": wanted.files, "how": wanted.how_measured}
@@ -270,11 +249,7 @@ class InstallOrder:
         done = self.home.generations_of_plan(identity)
         generation = done[0] if done else self.home.next_generation(identity)
         now = self.home.current_generation()
-        steps = (
-            ()
-            if done
-            else tuple(install_steps.list_install_steps(self.plan, generation.path, self.ingredients))
-        )
+        steps = () if done else tuple(install_steps.list_install_steps(self.plan, generation.path, self.ingredients))
         return InstallResult(
             "dry-run",
             self.home.path,
@@ -345,18 +320,12 @@ class InstallOrder:
         cpu = not self.plan.cuda and "+rocm" not in self.plan.torch
         ignored = IGNORED_ON_CPU if cpu else {}
         options: dict[str, Any] = {"on": self.on, "wants": self.wants, "contract": self.contract}
-        options |= {
-            "what_if": {k: v for k, v in self.what_if.items() if k not in ("torch", "python-version")}
-        }
+        options |= {"what_if": {k: v for k, v in self.what_if.items() if k not in ("torch", "python-version")}}
         spec = self.framework or self.plan.framework
-        named = (
-            [spec] if spec else [row.name for row in self.plan.lock if contracts.has_contract(row.name)][:1]
-        )
+        named = [spec] if spec else [row.name for row in self.plan.lock if contracts.has_contract(row.name)][:1]
         if named:
             return workflow.check_machine(named, python=generation, ignore=ignored, **options)[0]
-        self.notes.append(
-            "the lock names no framework that gpuready knows: its files were looked over, and no more"
-        )
+        self.notes.append("the lock names no framework that gpuready knows: its files were looked over, and no more")
         return _empty_report()
 
 
@@ -372,9 +341,7 @@ def _index_urls(plan: Plan) -> tuple[str, ...]:
 
     names = dict.fromkeys(row.index for row in plan.lock if row.index)
     urls = [
-        indexes.index_url(name)
-        for name in names
-        if name in indexes.list_indexes() and name != indexes.DEFAULT_INDEX
+        indexes.index_url(name) for name in names if name in indexes.list_indexes() and name != indexes.DEFAULT_INDEX
     ]
     return tuple(urls)
 

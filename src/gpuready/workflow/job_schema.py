@@ -14,11 +14,7 @@ OMITTED_FIELDS = ("model", "steps", "loop", "clip", "experts", "kbit")
 
 def job_json_schema() -> dict[str, Any]:
     """Return each field of a Job with its type, choices and default."""
-    return {
-        name: _field_schema(name, FitJob._defaults[name])
-        for name in FitJob._fields
-        if name not in OMITTED_FIELDS
-    }
+    return {name: _field_schema(name, FitJob._defaults[name]) for name in FitJob._fields if name not in OMITTED_FIELDS}
 
 
 def _field_schema(name: str, default: Any) -> dict[str, Any]:

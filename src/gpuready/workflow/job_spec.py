@@ -31,21 +31,14 @@ def read_job(arguments: Sequence[str], job_flags: Mapping[str, Any]) -> tuple[st
         raise ValueError("a model's name or a file is empty: write it, as in gpuready fit llama-3.1-8b")
     if len(words) > 1:
         raise ValueError(f"one job has one model, and {' and '.join(map(short_repr, words))} are two")
-    parts = [
-        one
-        for word in arguments
-        if is_job_file(word)
-        for one in job_files.read_job_files(word, _read_job_text)
-    ]
+    parts = [one for word in arguments if is_job_file(word) for one in job_files.read_job_files(word, _read_job_text)]
     parts += [JobSettings("model", word, word, said={"model": word}) for word in words]  # overrides a file's
     merged = job_files.merge_settings(
         [*parts, JobSettings("flags", fields=job_flags, said=dict.fromkeys(job_flags, "the command line"))]
     )
     if not merged.model:
         first_path = next((one.path for one in parts), "")
-        raise ValueError(
-            f"{first_path} names no model: write it too, as in gpuready fit llama-3.1-8b {first_path}"
-        )
+        raise ValueError(f"{first_path} names no model: write it too, as in gpuready fit llama-3.1-8b {first_path}")
     label, model_spec = _load_model_config(merged.model, merged.path, merged.said.get("model", ""))
     if "quant" in merged.fields:  # a requested quantization overrides the checkpoint's
         model_spec = model_spec.replace(fields={})
@@ -77,13 +70,9 @@ def _read_job_text(path: str) -> str | None:
 def _load_model_config(model: str | Mapping[str, Any], beside: str, origin: str) -> tuple[str, JobSettings]:
     """Return the model's label and its config.json: given inline, in a folder, or of a known name."""
     if not isinstance(model, str):
-        return origin.rpartition("/")[2] if origin else "config.json", model_config.read_model_settings(
-            model, origin
-        )
+        return origin.rpartition("/")[2] if origin else "config.json", model_config.read_model_settings(model, origin)
     folder = beside.rpartition("/")[0]
-    for path in dict.fromkeys(
-        (model, f"{folder}/{model}" if folder and not model.startswith("/") else model)
-    ):
+    for path in dict.fromkeys((model, f"{folder}/{model}" if folder and not model.startswith("/") else model)):
         where = f"{path.rstrip('/')}/config.json"
         text = _read_job_text(where)
         if text is not None:
@@ -115,15 +104,11 @@ def make_fit_job(spec: JobSettings, machine: Sequence[GpuCandidate]) -> tuple[Fi
         fields["world"] = max(count, 1)
         origins["world"] = "the GPUs of the machine"
         if count < 2:
-            notes.append(
-                "how many GPUs share the job is not stated: counted as one, so nothing is shared (--world N)"
-            )
+            notes.append("how many GPUs share the job is not stated: counted as one, so nothing is shared (--world N)")
     split = fields.get("tensor_parallel", 1)
     if split > fields.get("world", 1):
         if origins.get("world", "the GPUs of the machine") != "the GPUs of the machine":
-            raise Refused(
-                f"{split} GPUs cannot share each layer where {fields['world']} share the job (--world)"
-            )
+            raise Refused(f"{split} GPUs cannot share each layer where {fields['world']} share the job (--world)")
         fields["world"] = split
     job = call_or_refuse(lambda: FitJob(dict(spec.model), **fields).validate_fields())  # type: ignore[arg-type]
     _check_positions(job)
@@ -149,9 +134,7 @@ def unused_flag_notes(job: FitJob, job_flags: Mapping[str, Any]) -> list[str]:
     if job.method == "full":
         unused.append((ADAPTER_FIELDS, "is of an adapter, and there is none (--method lora)"))
     if job.offload == "activations" and job.checkpointing == "none":
-        unused.append(
-            (("offload",), "moves what checkpointing keeps, and it is off (--gradient-checkpointing)")
-        )
+        unused.append((("offload",), "moves what checkpointing keeps, and it is off (--gradient-checkpointing)"))
     return [
         f"{format_job_flags({field: job_flags[field]})[0].partition('=')[0]} {why}: it changes nothing"
         for several, why in unused

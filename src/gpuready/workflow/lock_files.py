@@ -21,18 +21,9 @@ def read_lock_file(path: str, framework: str = "") -> Plan:
         raise Refused(f"{path} does not hold {name}: is it the lock of another framework?")
     torch = by_name.get("torch", "")
     build = torch.partition("+")[2]
-    cuda = (
-        "" if build in ("cpu", "") and not any(n.startswith("nvidia-") for n in by_name) else build or "cuda"
-    )
+    cuda = "" if build in ("cpu", "") and not any(n.startswith("nvidia-") for n in by_name) else build or "cuda"
     return Plan(
-        name,
-        by_name.get(name, ""),
-        "plan",
-        torch=torch,
-        cuda=cuda,
-        packages=by_name,
-        lock=rows,
-        resolved=FOREIGN_LOCK,
+        name, by_name.get(name, ""), "plan", torch=torch, cuda=cuda, packages=by_name, lock=rows, resolved=FOREIGN_LOCK
     )
 
 
@@ -69,12 +60,7 @@ def _parse_locked_requirement(path: str, line: str) -> LockedPackage:
         name, exactly, version = what.partition("==")
     name = canonical_package_name(name.partition("[")[0].strip())
     pinned = bool(at) or (bool(exactly) and versions.is_version(version.strip()))
-    if (
-        not name.replace("-", "").isalnum()
-        or not pinned
-        or not hashes
-        or not all(map(_is_sha256_hash, hashes))
-    ):
+    if not name.replace("-", "").isalnum() or not pinned or not hashes or not all(map(_is_sha256_hash, hashes)):
         raise Refused(f"{path}: {what[:80]!r} needs a name, an exact version (==) and a --hash=sha256:...")
     if at:
         return LockedPackage(name, _version_from_url(origin), hashes, origin=origin.strip())

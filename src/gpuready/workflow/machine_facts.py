@@ -37,9 +37,7 @@ def start_probing(
     from gpuready import probe as looking
 
     host = system.LiveHost()
-    started = system.start_probes(
-        host, call_or_refuse(looking.list_probes, host, python, distributions, variables)
-    )
+    started = system.start_probes(host, call_or_refuse(looking.list_probes, host, python, distributions, variables))
 
     def collect_probed_facts() -> Facts:
         facts = call_or_refuse(looking.assemble_host_facts, host, started.collect_facts(), python)
@@ -59,11 +57,7 @@ def start_container_facts(
     if python is not None:
         raise Refused("--dockerfile and --python do not go together: a container has its own environment")
     host = (
-        None
-        if on is None
-        else read_recording(on)
-        if is_machine_file(on)
-        else _named_machine_facts(on, None, what_if)
+        None if on is None else read_recording(on) if is_machine_file(on) else _named_machine_facts(on, None, what_if)
     )
     return lambda: container_file.container_facts(file, host, what_if), _always_ready, _always_ready
 
@@ -107,20 +101,14 @@ def read_recording(path: str) -> Facts:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise Refused(
-            f"{path} is not JSON: {error}; record a machine with `gpuready probe -o FILE`"
-        ) from None
+        raise Refused(f"{path} is not JSON: {error}; record a machine with `gpuready probe -o FILE`") from None
     except RecursionError:
         raise Refused(f"{path} is nested too deeply for a recording") from None
     if not isinstance(data, dict) or not isinstance(data.get("facts"), list):
-        raise Refused(
-            f"{path} is not a recording: it has no list of facts; make one with `gpuready probe -o FILE`"
-        )
+        raise Refused(f"{path} is not a recording: it has no list of facts; make one with `gpuready probe -o FILE`")
     schema = data.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise Refused(
-            f"{path} has schema {schema!r}, which no gpuready wrote; record it with `gpuready probe -o FILE`"
-        )
+        raise Refused(f"{path} has schema {schema!r}, which no gpuready wrote; record it with `gpuready probe -o FILE`")
     if schema > SCHEMA:
         raise Refused(f"{path} has schema {schema!r} and this gpuready reads {SCHEMA}: upgrade gpuready")
     try:
@@ -130,9 +118,7 @@ def read_recording(path: str) -> Facts:
     for fact in facts:
         if not catalogue.value_matches_type(fact.key, fact.value):
             kind = (catalogue.find_declaration(fact.key) or {})["type"]
-            raise Refused(
-                f"{path}: the fact {fact.key!r} must be of type {kind}, and is {str(fact.value)[:60]!r}"
-            )
+            raise Refused(f"{path}: the fact {fact.key!r} must be of type {kind}, and is {str(fact.value)[:60]!r}")
     return Facts(facts, system.redact_text(str(data.get("host", ""))), "not recorded")
 
 
@@ -164,9 +150,7 @@ def _replace_package_facts(facts: Facts, python: str, distributions: Sequence[st
 
     host = system.LiveHost()
     probe_looks = call_or_refuse(looking.list_probes, host, python, distributions)
-    environment_facts = call_or_refuse(
-        looking.assemble_host_facts, host, system.run_probes(host, probe_looks), python
-    )
+    environment_facts = call_or_refuse(looking.assemble_host_facts, host, system.run_probes(host, probe_looks), python)
     kept = [f for f in facts if not f.key.startswith(_PACKAGE_PREFIXES)]
     return Facts(kept, facts.host, facts.otherwise).with_facts(
         *(f for f in environment_facts if f.key.startswith(_PACKAGE_PREFIXES))
@@ -193,8 +177,6 @@ def job_facts(
     conditions: list[str] = []
     if own_contract is not None:
         conditions += [need.when for need in own_contract.needs]
-        conditions += [row.when for row in own_contract.capabilities] + [
-            row.when for row in own_contract.variables
-        ]
+        conditions += [row.when for row in own_contract.capabilities] + [row.when for row in own_contract.variables]
     extra_words = [word for condition in conditions for word in wanted_words(condition)]
     return call_or_refuse(flags.probe_job, host_for_named_files(), wants, model, config, extra_words)

@@ -62,12 +62,8 @@ def plan_frameworks(
         *machine_facts.job_facts(wants, None, None, own_contract)
     )
     request = _make_plan_request(facts, on, python, wants, contract, stated)
-    contract_lines = [
-        _contracts_to_try(facts, *spec) if own_contract is None else [own_contract] for spec in specs
-    ]
-    choices = [
-        _choose_plan(facts, line, request, spec) for line, spec in zip(contract_lines, specs, strict=True)
-    ]
+    contract_lines = [_contracts_to_try(facts, *spec) if own_contract is None else [own_contract] for spec in specs]
+    choices = [_choose_plan(facts, line, request, spec) for line, spec in zip(contract_lines, specs, strict=True)]
     result = _share_environments(facts, choices, request).replace(facts=facts)
     if not resolve:
         return _note_catalog_age(_mark_unresolved(result))
@@ -79,18 +75,12 @@ def plan_frameworks(
 FrameworkSpec = tuple[str, "str | None", "str | None"]
 
 
-def _parse_specs(
-    frameworks: Sequence[str], own_contract: Contract | None, sees_packages: bool
-) -> list[FrameworkSpec]:
-    specs = list(
-        dict.fromkeys(contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks)
-    )
+def _parse_specs(frameworks: Sequence[str], own_contract: Contract | None, sees_packages: bool) -> list[FrameworkSpec]:
+    specs = list(dict.fromkeys(contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks))
     if own_contract is None:
         return specs
     if len(specs) != 1 or specs[0][0] != own_contract.framework:
-        raise Refused(
-            f"--contract is for {own_contract.framework}: plan that framework, and no other, with it"
-        )
+        raise Refused(f"--contract is for {own_contract.framework}: plan that framework, and no other, with it")
     return [(own_contract.framework, own_contract.version, own_contract.variant or None)]
 
 
@@ -135,9 +125,7 @@ def _make_plan_request(
     )
 
 
-def _contracts_to_try(
-    facts: Facts, framework: str, version: str | None, variant: str | None
-) -> list[Contract]:
+def _contracts_to_try(facts: Facts, framework: str, version: str | None, variant: str | None) -> list[Contract]:
     """Return the contracts to try: that of the named version, else every one, newest first."""
     if not contracts.has_contract(framework):
         return [contract_choice.choose_contract(facts, framework, version, variant)]
@@ -146,9 +134,7 @@ def _contracts_to_try(
         return known or [call_or_refuse(contracts.load_contract, framework, None, variant)]
     from gpuready.contracts.pins import pin_exact_version
 
-    return [
-        pin_exact_version(call_or_refuse(contracts.load_contract, framework, version, variant), version, None)
-    ]
+    return [pin_exact_version(call_or_refuse(contracts.load_contract, framework, version, variant), version, None)]
 
 
 def list_framework_contracts(framework: str, variant: str | None) -> list[Contract]:
@@ -190,17 +176,13 @@ def _other_contracts(spec: FrameworkSpec, lines: Sequence[Contract]) -> list[Con
 
 
 def _is_covered(contract: Contract, lines: Sequence[Contract]) -> bool:
-    return any(
-        contract.variant == c.variant and contracts.covers_version(contract.version, c.version) for c in lines
-    )
+    return any(contract.variant == c.variant and contracts.covers_version(contract.version, c.version) for c in lines)
 
 
 # -- shared environments ---------------------------------------------------------------------------------------------
 
 
-def _share_environments(
-    facts: Facts, chosen: Sequence[tuple[Plan, Contract]], request: PlanRequest
-) -> PlanResult:
+def _share_environments(facts: Facts, chosen: Sequence[tuple[Plan, Contract]], request: PlanRequest) -> PlanResult:
     plans = tuple(plan for plan, _ in chosen)
     used = tuple(contract for _, contract in chosen)
     if len(chosen) == 1 or any(plan.verdict != "plan" for plan in plans):
@@ -264,17 +246,13 @@ def _resolve_plans(
         unresolved_reason = plan.resolved
 
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
-            return call_or_refuse(
-                lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options)
-            )
+            return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
 
         def resolve_plan(one: Plan, once: Callable[[Plan], Plan] = resolve_once) -> Plan:
             return once(one) if is_glibc_stated else resolve_for_newer_glibc(one, once)
 
         if plan.verdict == "plan" and choose_again is not None:
-            free = [
-                word for word, value in (("torch", request.torch), ("python", request.python)) if not value
-            ]
+            free = [word for word, value in (("torch", request.torch), ("python", request.python)) if not value]
             plan = resolve_or_fall_back(
                 plan, choose_again, resolve_plan, free, _list_folder_wheels(host, resolve_options)
             )
@@ -361,6 +339,4 @@ def bundle_wheels(
     from gpuready.apply.bundle import write_bundle as download
 
     places = tuple(find_links)
-    call_or_refuse(
-        lambda: download(system.LiveHost(), plan, folder, find_links=places, offline=offline, note=note)
-    )
+    call_or_refuse(lambda: download(system.LiveHost(), plan, folder, find_links=places, offline=offline, note=note))

@@ -55,8 +55,7 @@ def run_proofs(
     frameworks, capabilities = classify_words(words)
     facts, own_contract = _collect_proof_facts(frameworks, python, wants, model, config, contract)
     contracts_used = [
-        contract_choice.choose_contract(facts, *contract_choice.parse_framework_spec(spec, True))
-        for spec in frameworks
+        contract_choice.choose_contract(facts, *contract_choice.parse_framework_spec(spec, True)) for spec in frameworks
     ]
     contracts_used += [contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []
     needed = [
@@ -72,9 +71,7 @@ def run_proofs(
     all_contracts = [one for one, _ in needed]
     reports = tuple(
         workflow._judge_contract(
-            workflow._add_other_contracts(
-                add_proof_facts(facts, proofs, one, proof_rows), one, all_contracts
-            ),
+            workflow._add_other_contracts(add_proof_facts(facts, proofs, one, proof_rows), one, all_contracts),
             one,
             {},
             strict,
@@ -137,9 +134,7 @@ def _collect_proof_facts(
         raise
 
 
-def _contract_for_capabilities(
-    capabilities: Sequence[str], facts: Facts
-) -> tuple[Contract, tuple[ProofSpec, ...]]:
+def _contract_for_capabilities(capabilities: Sequence[str], facts: Facts) -> tuple[Contract, tuple[ProofSpec, ...]]:
     version = str(facts.value_if_known("package.torch") or "")
     return (
         selection.select_named_proofs(capabilities, version)
@@ -183,13 +178,7 @@ def _execute_proofs(
         raise Refused("there is no Python to run proofs with: name the patient with --python PATH")
     host = system.LiveHost()
     session = ProofSession(
-        facts,
-        python,
-        host.variables,
-        jobs=jobs,
-        deadline=deadline,
-        cpus=host.count_cpus().get("usable", 1),
-        tell=tell,
+        facts, python, host.variables, jobs=jobs, deadline=deadline, cpus=host.count_cpus().get("usable", 1), tell=tell
     )
     return tuple(_add_proof_cause(proof) for proof in _append_kernel_errors(session.run(rows), facts, host))
 
@@ -225,9 +214,7 @@ def _add_proof_cause(proof: ProofResult) -> ProofResult:
     if diagnosis.verdict != "cause" or not diagnosis.code or diagnosis.cause == "not-environment":
         return proof
     fix = [step.to_json() for step in diagnosis.fix]
-    return proof.replace(
-        cause={"code": diagnosis.code, "says": diagnosis.says, "so": diagnosis.so, "fix": fix}
-    )
+    return proof.replace(cause={"code": diagnosis.code, "says": diagnosis.says, "so": diagnosis.so, "fix": fix})
 
 
 def add_proof_facts(
@@ -235,9 +222,7 @@ def add_proof_facts(
 ) -> Facts:
     """Add the proofs executed for one contract; another may bring its own build of the same."""
     names = {row.name for row in rows}
-    return facts.with_facts(
-        *_proof_facts([p for p in proofs if p.name.partition(",")[0] in names], [contract])
-    )
+    return facts.with_facts(*_proof_facts([p for p in proofs if p.name.partition(",")[0] in names], [contract]))
 
 
 def _proof_facts(proofs: Sequence[ProofResult], needed: Sequence[Contract]) -> list[Fact]:
@@ -324,7 +309,5 @@ def read_evidence(path: str) -> ProofRecord:
     except (ValueError, RecursionError) as error:
         raise Refused(f"{path} is no evidence: {error}; make one with gpuready prove -o FILE") from None
     if not evidence.is_intact:
-        raise Refused(
-            f"{path} was changed after it was made: its content does not have the hash that it states"
-        )
+        raise Refused(f"{path} was changed after it was made: its content does not have the hash that it states")
     return evidence

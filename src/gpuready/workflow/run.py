@@ -39,12 +39,7 @@ class PreparedRun:
     """A run ready to start: the job, its preflight, and the contract's report where one was named."""
 
     def __init__(
-        self,
-        job: LaunchJob,
-        sights: list[PreflightItem],
-        report: Report | None,
-        environ: dict[str, str],
-        mpi: str,
+        self, job: LaunchJob, sights: list[PreflightItem], report: Report | None, environ: dict[str, str], mpi: str
     ):
         self.job, self.sights, self.report, self.environ, self.mpi = job, sights, report, environ, mpi
 
@@ -55,14 +50,10 @@ class PreparedRun:
         return 0 if not errors else 2 if any(sight.usage for sight in errors) else 1
 
 
-def prepare_run(
-    words: Sequence[str], framework: str | None = None, *, flags: Mapping[str, Any]
-) -> PreparedRun:
+def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Mapping[str, Any]) -> PreparedRun:
     """Do everything up to the start; nothing is started."""
     if not words:
-        raise Refused(
-            "gpuready run needs a SCRIPT after --, such as gpuready run --nproc 2 -- train.py --lr 1e-4"
-        )
+        raise Refused("gpuready run needs a SCRIPT after --, such as gpuready run --nproc 2 -- train.py --lr 1e-4")
     environ = dict(system.LiveHost().get_environment())
     kind, words, python = script.classify_command(words, flags.get("python"))
     report = None
@@ -109,10 +100,7 @@ def _run_preflight(
     if not errors:
         return [PreflightItem("contract", "ok", f"{name}: {report.verdict}"), *sights]
     fix = f"gpuready check {report.contract.framework} tells all of it; gpuready plan {report.contract.framework} --fix mends it"
-    return [
-        *(PreflightItem("contract", "error", f"{name}: {e.says}", fix, code=e.code) for e in errors),
-        *sights,
-    ]
+    return [*(PreflightItem("contract", "error", f"{name}: {e.says}", fix, code=e.code) for e in errors), *sights]
 
 
 # -- the job ----------------------------------------------------------------------------------------------
@@ -133,16 +121,12 @@ def _make_launch_job(
     nproc = _ranks_per_node(flags.get("nproc"), facts, engine, environ)
     master, port, port_given = _parse_master(flags.get("master") or slurm_master, nnodes, engine)
     if nnodes > 1 and engine in ("local", "torchrun") and not port_given:
-        raise Refused(
-            f"--nnodes {nnodes} needs --master HOST:PORT, the same on every node, and --node-rank R on each"
-        )
+        raise Refused(f"--nnodes {nnodes} needs --master HOST:PORT, the same on every node, and --node-rank R on each")
     if node_rank >= nnodes:
         raise Refused(f"--node-rank {node_rank} is none of {nnodes} nodes: they count from 0")
     forks, why = script.can_fork_ranks(kind, words, nproc, _has_torch(facts))
     if flags.get("fork") and (not forks or engine != "local"):
-        raise Refused(
-            f"--fork cannot be: {why if engine == 'local' else f'{engine} starts each rank by itself'}"
-        )
+        raise Refused(f"--fork cannot be: {why if engine == 'local' else f'{engine} starts each rank by itself'}")
     run_id = _make_run_id(environ)
     job = LaunchJob(
         engine=engine,
@@ -179,9 +163,7 @@ def _choose_run_engine(
         return "slurm", nnodes or slurm_nodes, 0, ""
     if requested is not None:
         if requested == "local" and (nnodes or 1) > 1:
-            raise Refused(
-                f"--engine local starts ranks on this node alone: leave it out for --nnodes {nnodes}"
-            )
+            raise Refused(f"--engine local starts ranks on this node alone: leave it out for --nnodes {nnodes}")
         return requested, nnodes, node, ""
     return ("torchrun" if (nnodes or 1) > 1 else "local"), nnodes, node, ""
 
@@ -287,20 +269,14 @@ def _add_contract_variables(
 
     wanted = framework_variables(framework, python=python)
     rows = [
-        RankVariable(s.name, s.value, s.why or f"{s.by} wants it")
-        for s in wanted.variables
-        if s.name not in environ
+        RankVariable(s.name, s.value, s.why or f"{s.by} wants it") for s in wanted.variables if s.name not in environ
     ]
     return job.replace(variables=tuple(rows), framework=framework)
 
 
 def _detect_mpi() -> str:
     result = system.LiveHost().run(["mpirun", "--version"], 3.0)
-    return (
-        "open"
-        if "open mpi" in (result.out or "").lower() or "open-mpi" in (result.out or "").lower()
-        else "other"
-    )
+    return "open" if "open mpi" in (result.out or "").lower() or "open-mpi" in (result.out or "").lower() else "other"
 
 
 # -- the run ----------------------------------------------------------------------------------------------
@@ -333,18 +309,12 @@ def run_job(
         folder = job.logs if not attempts else os.path.join(job.logs, f"attempt-{len(attempts)}")
         book = _open_log_book(folder)
         supervisor = Supervisor(
-            _with_new_port(job, len(attempts)),
-            ready.environ,
-            make_reporter(job, book),
-            len(attempts),
-            ready.mpi,
+            _with_new_port(job, len(attempts)), ready.environ, make_reporter(job, book), len(attempts), ready.mpi
         )
         try:
             attempts.append(supervisor.run())
         except FileNotFoundError as error:
-            raise Refused(
-                f"{error.filename} cannot be started: {error.strerror}; is the engine installed?"
-            ) from None
+            raise Refused(f"{error.filename} cannot be started: {error.strerror}; is the engine installed?") from None
         finally:
             book.close()
         last = attempts[-1]
@@ -413,9 +383,7 @@ def _log_rank_exits(folder: str, attempt: LaunchAttempt) -> None:
             book.write_line("gpuready", f"Out of memory: Killed process {end.pid} (rank {end.rank})")
         if end.failed and not end.stopped:
             code = -end.signal if end.signal else end.code
-            book.write_line(
-                "gpuready", f"failed (exitcode: {code}) rank: {end.rank} (pid: {end.pid}) of {end.host}"
-            )
+            book.write_line("gpuready", f"failed (exitcode: {code}) rank: {end.rank} (pid: {end.pid}) of {end.host}")
     book.close()
 
 
@@ -432,6 +400,4 @@ def _make_outcome(job: LaunchJob, attempts: list[LaunchAttempt], useless: str, s
     last = attempts[-1]
     verdict = "done" if last.code == 0 else _VERDICTS.get(last.why, "failed")
     code = EXIT_USELESS if useless and last.code else last.code
-    return RunOutcome(
-        job, tuple(attempts), code, "useless" if useless else verdict, useless, round(seconds, 3)
-    )
+    return RunOutcome(job, tuple(attempts), code, "useless" if useless else verdict, useless, round(seconds, 3))

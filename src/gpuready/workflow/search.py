@@ -50,11 +50,7 @@ def search_entries(query: str, kinds: Sequence[str] = (), most: int = 10) -> lis
 
 def _result_row(entry: SearchEntry, score: float, wanted: Sequence[str]) -> dict[str, Any]:
     shown = {"kind": entry.kind, "name": entry.name, "title": entry.title}
-    return shown | {
-        "excerpt": _make_excerpt(entry.text, wanted),
-        "more": entry.more,
-        "score": round(score, 2),
-    }
+    return shown | {"excerpt": _make_excerpt(entry.text, wanted), "more": entry.more, "score": round(score, 2)}
 
 
 def _make_excerpt(text: str, wanted: Sequence[str]) -> str:
@@ -152,15 +148,9 @@ def _contract_entries() -> Iterator[SearchEntry]:
 
 def _contract_asks(contract: Contract) -> Iterator[tuple[str, str]]:
     for need in contract.needs:
-        yield (
-            f"{contract.framework} needs {need.key} {need.want}",
-            _join_nonempty(need.level, need.when, need.cite),
-        )
+        yield (f"{contract.framework} needs {need.key} {need.want}", _join_nonempty(need.level, need.when, need.cite))
     for one in contract.capabilities:
-        yield (
-            f"{contract.framework} capability {one.name}",
-            _join_nonempty(one.level, one.when, one.note, one.cite),
-        )
+        yield (f"{contract.framework} capability {one.name}", _join_nonempty(one.level, one.when, one.note, one.cite))
     for variable in contract.variables:
         value = f"={variable.value}" if variable.value else ""
         yield (
@@ -168,10 +158,7 @@ def _contract_asks(contract: Contract) -> Iterator[tuple[str, str]]:
             _join_nonempty(variable.when, variable.note, variable.cite),
         )
     for error in contract.errors:
-        yield (
-            f"{contract.framework} error: {error.message}",
-            _join_nonempty(error.cause, error.fix, error.code),
-        )
+        yield (f"{contract.framework} error: {error.message}", _join_nonempty(error.cause, error.fix, error.code))
 
 
 def _join_nonempty(*parts: str) -> str:
@@ -189,11 +176,7 @@ def _cause_entries() -> Iterator[SearchEntry]:
         text = _join_nonempty(row.get("so", ""), *fix)
         code = next(iter(row["codes"]), "")
         yield SearchEntry(
-            "cause",
-            row["slug"],
-            _strip_log_clauses(row["says"]),
-            text,
-            f"gpuready explain {code}" if code else "",
+            "cause", row["slug"], _strip_log_clauses(row["says"]), text, f"gpuready explain {code}" if code else ""
         )
 
 

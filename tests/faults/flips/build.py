@@ -50,10 +50,7 @@ FAULTS: dict[str, Fault] = {
     "BLD005": gcc_too_new,
     "BLD006": lambda p: p.wants("build"),
     "BLD007": lambda p: (p.toolkit("12.6.20"), p.set(CUDA_HOME="/opt/nowhere"), p.wants("build")),
-    "BLD008": lambda p: (
-        p.machine.gone(f"{SITE}/torch", f"{SITE}/torch-2.13.0+cu126.dist-info"),
-        p.wants("build"),
-    ),
+    "BLD008": lambda p: (p.machine.gone(f"{SITE}/torch", f"{SITE}/torch-2.13.0+cu126.dist-info"), p.wants("build")),
     "BLD009": lambda p: (p.toolkit("12.6.20"), p.set(TORCH_CUDA_ARCH_LIST="7.0"), p.wants("build")),
     "BLD010": lambda p: (p.toolkit("12.6.20"), p.set(TORCH_CUDA_ARCH_LIST="99.9"), p.wants("build")),
     "BLD011": lambda p: (

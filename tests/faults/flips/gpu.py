@@ -7,21 +7,13 @@ from pathlib import Path
 from tests.faults.flips.patient import GIB, Fault, Patient
 from tests.probe.samples import answer, record
 
-COMPOSE = (
-    "services:\n  train:\n    image: nvidia/cuda:12.6.3-runtime-ubuntu22.04\n    command: python train.py\n"
-)
+COMPOSE = "services:\n  train:\n    image: nvidia/cuda:12.6.3-runtime-ubuntu22.04\n    command: python train.py\n"
 
 
 def no_gpu(p: Patient) -> None:
     for path in Path(f"{p.machine.root}/sys/bus/pci/devices").iterdir():
         p.machine.gone(f"/sys/bus/pci/devices/{path.name}")
-    for name in (
-        "/sys/module/nvidia",
-        "/proc/driver/nvidia",
-        "/dev/nvidiactl",
-        "/dev/nvidia-uvm",
-        "/dev/nvidia0",
-    ):
+    for name in ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"):
         p.machine.gone(name)
     p.nvml = {"error": 9, "says": "driver not loaded"}
 
@@ -52,9 +44,7 @@ FAULTS: dict[str, Fault] = {
     "GPU003": lambda p: p.set(CUDA_VISIBLE_DEVICES="0,99"),
     "GPU004": lambda p: p.gpu(name="Tesla K80", capability="3.7"),
     "GPU005": below_the_floor,
-    "GPU006": lambda p: p.gpu(
-        mode="exclusive_process", processes=[{"pid": 7, "used": GIB, "name": "python"}]
-    ),
+    "GPU006": lambda p: p.gpu(mode="exclusive_process", processes=[{"pid": 7, "used": GIB, "name": "python"}]),
     "GPU007": lambda p: p.gpu(mig=True),
     "GPU008": lambda p: p.gpu(ecc_errors=7),
     "GPU009": lambda p: p.gpu(remap_pending=True),

@@ -37,10 +37,7 @@ FAULTS: dict[str, Fault] = {
     "CAP005": lambda p: (old_gpu("Tesla T4", "7.5", "flash-attn")(p), setattr(p, "frameworks", ["axolotl"])),
     "CAP006": old_gpu("NVIDIA GeForce GTX 980", "5.2", "bnb-4bit"),
     "CAP007": old_gpu("Tesla P100-PCIE-16GB", "6.0", "torch-compile"),
-    "CAP008": lambda p: (
-        p.package("xformers", "0.0.33.post2"),
-        old_gpu("Tesla V100-SXM2-16GB", "7.0", "xformers")(p),
-    ),
+    "CAP008": lambda p: (p.package("xformers", "0.0.33.post2"), old_gpu("Tesla V100-SXM2-16GB", "7.0", "xformers")(p)),
     "CAP009": lambda p: p.wants("fp8", "moe"),
     "CAP010": lambda p: (p.wants("fp8", "moe"), setattr(p, "frameworks", ["roll"])),
     "CAP011": lambda p: p.wants("bf16", "fp16"),

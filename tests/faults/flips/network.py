@@ -34,24 +34,11 @@ FAULTS: dict[str, Fault] = {
     ),
     "NET003": only_the_bridge_of_docker,
     "NET004": lambda p: p.infiniband("2: INIT"),
-    "NET005": lambda p: (
-        p.infiniband("4: ACTIVE"),
-        p.kernel("5.4.0"),
-        p.closed_module(),
-    ),
-    "NET006": lambda p: p.set(
-        RANK="5", WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="10.0.0.1", MASTER_PORT="29500"
-    ),
-    "NET007": lambda p: p.set(
-        RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="10.0.0.1", MASTER_PORT="99999"
-    ),
+    "NET005": lambda p: (p.infiniband("4: ACTIVE"), p.kernel("5.4.0"), p.closed_module()),
+    "NET006": lambda p: p.set(RANK="5", WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="10.0.0.1", MASTER_PORT="29500"),
+    "NET007": lambda p: p.set(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="10.0.0.1", MASTER_PORT="99999"),
     "NET008": lambda p: p.set(
-        RANK="0",
-        WORLD_SIZE="16",
-        LOCAL_RANK="0",
-        LOCAL_WORLD_SIZE="8",
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT="29500",
+        RANK="0", WORLD_SIZE="16", LOCAL_RANK="0", LOCAL_WORLD_SIZE="8", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500"
     ),
     "NET009": lambda p: (
         p.machine.file("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 here\n"),
@@ -61,11 +48,6 @@ FAULTS: dict[str, Fault] = {
     "NET010": lambda p: (p.gpus({}, {}), p.set(NCCL_P2P_DISABLE="1")),
     "NET011": two_rtx_4090_under_an_old_driver,
     "NET012": lambda p: p.set(
-        RANK="0",
-        WORLD_SIZE="8",
-        LOCAL_RANK="0",
-        LOCAL_WORLD_SIZE="8",
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT="29500",
+        RANK="0", WORLD_SIZE="8", LOCAL_RANK="0", LOCAL_WORLD_SIZE="8", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500"
     ),
 }

@@ -65,10 +65,6 @@ FAULTS: dict[str, Fault] = {
     "PKG020": lambda p: p.machine.file(f"{p.machine.home}/random.py", "x = 1\n"),
     "PKG021": lambda p: (p.torch("2.1.0+cu121", "12.1"), p.package("numpy", "2.2.6")),
     "PKG022": lambda p: p.machine.packages("nvidia_cublas_cu12-12.6.4.1", "nvidia_cublas_cu11-11.10.3.66"),
-    "PKG023": lambda p: (
-        p.torch("2.10.0+cu128", "12.8"),
-        p.package("vllm", "0.11.2", "torch==2.9.0"),
-        p.wants("vllm"),
-    ),
+    "PKG023": lambda p: (p.torch("2.10.0+cu128", "12.8"), p.package("vllm", "0.11.2", "torch==2.9.0"), p.wants("vllm")),
     "PKG024": lambda p: setattr(p, "frameworks", ["roll:torch260-vllm"]),
 }

@@ -154,12 +154,9 @@ class Patient:
     def toolkit(self, version: str, at: str = "/usr/local/cuda") -> None:
         plain = ".".join(version.split(".")[:2])
         self.machine.file(
-            f"{at}/version.json",
-            json.dumps({"cuda": {"version": version}, "cuda_nvcc": {"version": version}}),
+            f"{at}/version.json", json.dumps({"cuda": {"version": version}, "cuda_nvcc": {"version": version}})
         )
-        text = (
-            f"nvcc: NVIDIA (R) Cuda compiler driver\\nCuda compilation tools, release {plain}, V{version}\\n"
-        )
+        text = f"nvcc: NVIDIA (R) Cuda compiler driver\\nCuda compilation tools, release {plain}, V{version}\\n"
         self.machine.program("nvcc", f"printf '{text}'", f"{at}/bin")
         self.set(CUDA_HOME=at)
 

@@ -26,10 +26,7 @@ FAULTS: dict[str, Fault] = {
     "SYS009": lambda p: (p.disk.update(free=50 * 10**9), p.asked.update(model="70b"), p.wants("bf16")),
     "SYS010": lambda p: p.set(HF_HUB_OFFLINE="1"),
     "SYS011": lambda p: p.answers.update(wall=1000.0),
-    "SYS012": lambda p: (
-        p.set(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"),
-        p.torch("2.13.0+cu126", "12.6"),
-    ),
+    "SYS012": lambda p: (p.set(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), p.torch("2.13.0+cu126", "12.6")),
     "SYS013": lambda p: p.set(PYTORCH_ALLOC_CONF="expandable_segment:Yes"),
     "SYS014": lambda p: (
         p.torch("2.8.0+cu128", "12.8"),
@@ -44,10 +41,7 @@ FAULTS: dict[str, Fault] = {
         setattr(p, "frameworks", ["colossalai"]),
     ),
     "SYS018": lambda p: p.set(CUDA_LAUNCH_BLOCKING="1"),
-    "SYS019": lambda p: (
-        p.machine.folder_at("/opt/open").chmod(0o777),
-        p.set(PATH="/opt/open:/usr/bin:/bin"),
-    ),
+    "SYS019": lambda p: (p.machine.folder_at("/opt/open").chmod(0o777), p.set(PATH="/opt/open:/usr/bin:/bin")),
     "SYS020": lambda p: (
         os.chown(p.machine.folder_at("/tmp/torchinductor_ada"), 4242, 4242),
         p.set(USER="ada"),

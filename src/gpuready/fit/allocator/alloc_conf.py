@@ -109,9 +109,7 @@ def _parse_divisions(value: str) -> tuple[int, ...]:
             table[max(last, 0) :] = [_parse_power_of_two(count)] * (SIZE_INTERVALS - max(last, 0))
             continue
         index = min(_parse_power_of_two(size).bit_length() - 1, SIZE_INTERVALS - 1)
-        table[0 if last < 0 else index : index + 1] = [_parse_power_of_two(count)] * (
-            index + 1 if last < 0 else 1
-        )
+        table[0 if last < 0 else index : index + 1] = [_parse_power_of_two(count)] * (index + 1 if last < 0 else 1)
         last = index
     return tuple(table)
 

@@ -33,9 +33,7 @@ class OutOfMemory(Exception):
 class CachingAllocator:
     """Best fit over cached blocks, split and merged as torch does; ``cap`` limits what it may reserve."""
 
-    def __init__(
-        self, settings: AllocatorSettings | None = None, cap: int = NO_LIMIT, streams: int = 1
-    ) -> None:
+    def __init__(self, settings: AllocatorSettings | None = None, cap: int = NO_LIMIT, streams: int = 1) -> None:
         settings = settings or AllocatorSettings()
         self.settings, self.streams = settings, streams
         self._is_default = settings == AllocatorSettings()
@@ -43,9 +41,7 @@ class CachingAllocator:
         self.allocated = self.peak = self.reserved = self.peak_reserved = 0
         self.retries = self.births_at_peak = 0
         self.small_reserved = 0  # bytes of the reserve that belong to the small pool
-        self.smallest_failed = (
-            NO_LIMIT  # the smallest reserve that was refused: any cap below it ends the same way
-        )
+        self.smallest_failed = NO_LIMIT  # the smallest reserve that was refused: any cap below it ends the same way
         # blocks freed on a stream are not reused on another; per stream: the large pool, then the small one
         self._free_pools: tuple[FreePool, ...] = tuple([] for _ in range(2 * streams))
         self._address = 0
@@ -75,9 +71,7 @@ class CachingAllocator:
 
     def malloc_block(self, size: int, stream: int = 0) -> MemoryBlock:
         size = (
-            -(-size // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE or MIN_BLOCK_SIZE
-            if self._is_default
-            else self.round_size(size)
+            -(-size // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE or MIN_BLOCK_SIZE if self._is_default else self.round_size(size)
         )
         small = size <= SMALL_REQUEST_LIMIT
         number = 2 * stream + small
@@ -102,11 +96,7 @@ class CachingAllocator:
         self._large_requests += not small
         block = self._find_cached_block(pool, size, number)
         if block is None:
-            block = (
-                self._map_expandable(size, number)
-                if self._expandable_segments
-                else self._new_segment(size, number)
-            )
+            block = self._map_expandable(size, number) if self._expandable_segments else self._new_segment(size, number)
         rest = block.size - size
         if small or self._expandable_segments:
             return block, rest >= MIN_BLOCK_SIZE
@@ -315,17 +305,11 @@ class CachingAllocator:
         """Unmap all pages that are entirely free; their addresses can be mapped again."""
         self.retries += 1
         released = [space.release_free_pages() for space in self._expandable_segments]
-        self.reserved, self.small_reserved = (
-            self.reserved - sum(released),
-            self.small_reserved - sum(released[1::2]),
-        )
+        self.reserved, self.small_reserved = (self.reserved - sum(released), self.small_reserved - sum(released[1::2]))
 
 
 def replay_tape(
-    events: Iterable[int | str],
-    settings: AllocatorSettings | None = None,
-    cap: int = NO_LIMIT,
-    streams: int = 1,
+    events: Iterable[int | str], settings: AllocatorSettings | None = None, cap: int = NO_LIMIT, streams: int = 1
 ) -> CachingAllocator:
     """Replay a tape through a new allocator; OutOfMemory if the cap is too low."""
     allocator = CachingAllocator(settings, cap, streams)
@@ -338,7 +322,16 @@ def clone_allocator(
 ) -> tuple[CachingAllocator, list[MemoryBlock | None]]:
     """Return a copy of an allocator under another cap, and the copied blocks of a tape."""
     clone = CachingAllocator(allocator.settings, cap, allocator.streams)
-    for name in ("allocated", "peak", "reserved", "peak_reserved", "small_reserved", "retries", "_address", "_large_requests"):
+    for name in (
+        "allocated",
+        "peak",
+        "reserved",
+        "peak_reserved",
+        "small_reserved",
+        "retries",
+        "_address",
+        "_large_requests",
+    ):
         setattr(clone, name, getattr(allocator, name))
     all_blocks = [block for block in blocks if block is not None]
     all_blocks += [block for pool in allocator._free_pools for _, _, block in pool]

@@ -66,9 +66,7 @@ def parse_mig_slice(name: str) -> tuple[str, float] | None:
     import re
 
     match = re.search(
-        r"(?<![\s:/-])[\s:/-]*(?:mig[\s:/-]{0,8})?\b\dg\.(\d{1,3})gb(?:\+me(?:\.all)?|\+gfx)?\b",
-        name,
-        re.IGNORECASE,
+        r"(?<![\s:/-])[\s:/-]*(?:mig[\s:/-]{0,8})?\b\dg\.(\d{1,3})gb(?:\+me(?:\.all)?|\+gfx)?\b", name, re.IGNORECASE
     )
     if match is None:
         return None

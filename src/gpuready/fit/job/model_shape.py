@@ -119,16 +119,9 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
         if not isinstance(config.get(name), (bool, type(None))):
             raise ValueError(f"the config's {name} must be true or false, not {config[name]!r}")
     shape = _parse_gpt2_shape(config) if family == "gpt2" else _parse_common_shape(config, family)
-    for name, maximum in (
-        ("layers", MAX_LAYERS),
-        ("vocabulary", 1 << 26),
-        ("experts", 1 << 14),
-        ("hidden", 1 << 22),
-    ):
+    for name, maximum in (("layers", MAX_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
         if getattr(shape, name) > maximum:
-            raise ValueError(
-                f"the config has {name} {getattr(shape, name)}; no model has more than {maximum}"
-            )
+            raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {maximum}")
     if shape.heads % shape.kv_heads:
         raise ValueError(
             f"num_attention_heads ({shape.heads}) must be a multiple of the key/value heads ({shape.kv_heads})"
@@ -184,9 +177,7 @@ def _config_activation(config: Mapping[str, Any], names: tuple[str, ...], defaul
                 f"the config's {name} must be an activation that transformers has, such as silu, not {value!r}"
             )
         if value in COMPOSED_ACTIVATIONS and value != "gelu_new":
-            raise FitUndecided(
-                f"the steps of the activation {value} ({name}) are not known here; --trace plays them"
-            )
+            raise FitUndecided(f"the steps of the activation {value} ({name}) are not known here; --trace plays them")
         return str(value)
     return default
 
@@ -263,9 +254,7 @@ def _apply_family_details(shape: ModelShape, config: Mapping[str, Any], family: 
             dropout_hidden=_config_fraction(config, "hidden_dropout"), dropout_embedding=_config_fraction(config, "hidden_dropout"),
             activation=_config_activation(config, ("hidden_act",), "gelu"),
         )  # fmt: skip
-    shape = shape.replace(
-        rotary=_rotary_fraction(config, family), windows=_layer_windows(config, family, shape.layers)
-    )
+    shape = shape.replace(rotary=_rotary_fraction(config, family), windows=_layer_windows(config, family, shape.layers))
     return _apply_expert_fields(shape, config, family)
 
 
@@ -315,9 +304,7 @@ def _layer_types(config: Mapping[str, Any], layers: int) -> list[str]:
         raise ValueError(f"the config's layer_types names {len(kinds)} layers, and there are {layers}")
     for kind in kinds:
         if kind not in ("full_attention", "sliding_attention"):
-            raise FitUndecided(
-                f"layers of the type {kind!r} (layer_types) are not known here; --trace plays them"
-            )
+            raise FitUndecided(f"layers of the type {kind!r} (layer_types) are not known here; --trace plays them")
     return list(kinds)
 
 
@@ -331,12 +318,8 @@ def _apply_expert_fields(shape: ModelShape, config: Mapping[str, Any], family: s
     if family not in ("qwen2_moe", "qwen3_moe"):
         return shape
     step = _config_count(config, "decoder_sparse_step", default=1)
-    dense = set(_config_layer_numbers(config, "mlp_only_layers")) | {
-        n for n in range(shape.layers) if (n + 1) % step
-    }
-    shared = (
-        _config_count(config, "shared_expert_intermediate_size", default=5632) if family == "qwen2_moe" else 0
-    )
+    dense = set(_config_layer_numbers(config, "mlp_only_layers")) | {n for n in range(shape.layers) if (n + 1) % step}
+    shared = _config_count(config, "shared_expert_intermediate_size", default=5632) if family == "qwen2_moe" else 0
     return shape.replace(
         experts=_config_count(config, "num_experts", default=60 if shared else 128),
         experts_per_token=_config_count(config, "num_experts_per_tok", default=4 if shared else 8),

@@ -37,14 +37,7 @@ FIELD_MAXIMA = {  # largest accepted value
     "world": 1 << 20, "tensor_parallel": 1 << 10, "steps": 16,
 }  # fmt: skip
 AUTO_BUCKET = -1
-BUCKET_FIELDS = (
-    "reduce_bucket",
-    "prefetch_bucket",
-    "persistence",
-    "live_parameters",
-    "reuse_distance",
-    "sub_group",
-)
+BUCKET_FIELDS = ("reduce_bucket", "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "sub_group")
 
 
 class FitUndecided(ValueError):
@@ -95,9 +88,7 @@ class FitJob(Record):
     overlap: bool = False  # ZeRO 1 and 2 then hold two buckets; ZeRO 3 always overlaps
     fsdp: bool = False
     reshard: bool = True  # FSDP frees gathered weights after the forward; if False, only after the backward
-    fp32_shards: bool = (
-        False  # FSDP under accelerate's mixed precision: fp32 shards of weights that compute in 16 bit
-    )
+    fp32_shards: bool = False  # FSDP under accelerate's mixed precision: fp32 shards of weights that compute in 16 bit
     tensor_parallel: int = 1
     offload: str = ""
     steps: int = 2  # played steps: the first creates the optimizer state, the second is like all others
@@ -117,15 +108,10 @@ class FitJob(Record):
             if not isinstance(value, int) or isinstance(value, bool) or not AUTO_BUCKET <= value <= 1 << 63:
                 raise ValueError(f"{field} must be a whole number of values, not {value!r}")
         if self.world > 1 and self.world % self.tensor_parallel:
-            raise ValueError(
-                f"world ({self.world}) must be a multiple of tensor_parallel ({self.tensor_parallel})"
-            )
+            raise ValueError(f"world ({self.world}) must be a multiple of tensor_parallel ({self.tensor_parallel})")
         if self.zero and self.fsdp:
             raise ValueError("ZeRO and FSDP share the same things among the GPUs: choose one")
-        casts_weights = self.zero and self.precision in (
-            "bf16",
-            "fp16",
-        )  # DeepSpeed casts every weight
+        casts_weights = self.zero and self.precision in ("bf16", "fp16")  # DeepSpeed casts every weight
         if casts_weights and self.method != "full" and self.lora_dtype != self.precision:
             return self.replace(lora_dtype=self.precision).validate_fields()
         if self.method == "qlora" and not self.quant:  # as in the QLoRA paper and its scripts

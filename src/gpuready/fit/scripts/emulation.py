@@ -57,10 +57,7 @@ class AttentionKernel(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, bias, kernel, scratch):
         batch, heads, seq, size = q.shape
-        states = (
-            torch.empty(1, dtype=torch.long, device=q.device),
-            torch.empty(1, dtype=torch.long, device=q.device),
-        )
+        states = (torch.empty(1, dtype=torch.long, device=q.device), torch.empty(1, dtype=torch.long, device=q.device))
         if kernel == "cudnn":
             out = torch.empty_like(q)
         else:  # in token order
@@ -120,9 +117,7 @@ class Autocast(TorchFunctionMode):
         return self.dtype is not None and not self.off and (self.forward or torch.is_grad_enabled())
 
     def cast(self, several, dtype):
-        return tuple(
-            reversed([self.one(x, dtype) for x in reversed(several)])
-        )  # the last argument is cast first
+        return tuple(reversed([self.one(x, dtype) for x in reversed(several)]))  # the last argument is cast first
 
     def named(self, several, dtype):
         return {name: self.one(x, dtype) for name, x in several.items()}

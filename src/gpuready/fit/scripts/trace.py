@@ -78,12 +78,7 @@ class AllocationRecorder(TorchDispatchMode):
         return out
 
     def added(self, old, new):
-        if (
-            self.backward
-            and not torch.is_grad_enabled()
-            and isinstance(old, torch.Tensor)
-            and old._base is None
-        ):
+        if self.backward and not torch.is_grad_enabled() and isinstance(old, torch.Tensor) and old._base is None:
             keys = [one.untyped_storage() for one in (old, new)]
             if keys[0].nbytes() == keys[1].nbytes():
                 self.sum = keys[0]._cdata, keys[1]._cdata, len(self.events) - 1
@@ -98,10 +93,7 @@ def build_meta_model(job, autocast):
     if "auto_map" in fields:
         raise SystemExit("its config brings code of its own (auto_map), which is not run here")
     config = transformers.AutoConfig.for_model(fields.pop("model_type", ""), **fields)
-    options = {
-        "dtype": HALF_DTYPES.get(job["precision"], torch.float32),
-        "attn_implementation": job["attention"],
-    }
+    options = {"dtype": HALF_DTYPES.get(job["precision"], torch.float32), "attn_implementation": job["attention"]}
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config, **options)
         model.tie_weights()

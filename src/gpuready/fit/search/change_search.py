@@ -10,12 +10,7 @@ from gpuready.fit.job.gpu_candidates import judge_gpu, to_gpu_card
 from gpuready.fit.job.records import FitJob, FitPrediction
 from gpuready.fit.search.estimate import estimate_peak
 from gpuready.fit.search.prediction import phase_peak_sizes
-from gpuready.fit.search.tuning_steps import (
-    EXPANDABLE_SEGMENTS,
-    TuningStep,
-    is_sensible_job,
-    list_tuning_axes,
-)
+from gpuready.fit.search.tuning_steps import EXPANDABLE_SEGMENTS, TuningStep, is_sensible_job, list_tuning_axes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,16 +53,12 @@ class CachedPredictor:
         self._sketches: dict[Any, list[dict[str, int]]] = {}
         self.prediction_count = self.sketch_count = 0  # predictions and sketches made, without cache hits
 
-    def __call__(
-        self, job: FitJob, gpu: GpuCandidate, search: bool = True, most: int = 0
-    ) -> FitPrediction | None:
+    def __call__(self, job: FitJob, gpu: GpuCandidate, search: bool = True, most: int = 0) -> FitPrediction | None:
         key = (gpu.capability, gpu.memory, gpu.held, search, most, repr(job))
         if key not in self._predictions:
             self.prediction_count += 1
             try:
-                self._predictions[key] = self._predict(
-                    job, to_gpu_card(gpu), search, *((most,) if most else ())
-                )
+                self._predictions[key] = self._predict(job, to_gpu_card(gpu), search, *((most,) if most else ()))
             except ValueError:
                 self._predictions[key] = None
         return self._predictions[key]
@@ -118,9 +109,7 @@ class CachedPredictor:
             for name, size in low.items()
             if name in high
         }
-        return max(
-            (low[name] + (layers - SKETCH_LAYERS_LOW) * more for name, more in one.items()), default=0.0
-        )
+        return max((low[name] + (layers - SKETCH_LAYERS_LOW) * more for name, more in one.items()), default=0.0)
 
 
 def find_cheapest_changes(
@@ -134,28 +123,18 @@ def find_cheapest_changes(
     scale = {_job_regime(job): base.peak_allocated / max(estimate_peak(job), 1)}
     proposals: list[FittingChange] = []
     accepted: list[tuple[int, ...]] = []
-    correction: dict[
-        tuple[int, str], float
-    ] = {}  # factor by which sketches were too low, per kind of sharding
+    correction: dict[tuple[int, str], float] = {}  # factor by which sketches were too low, per kind of sharding
     tries = predictor.prediction_count + max(
         MAX_REPLAYS * DEEP_MODEL_LAYERS // max(count_layers(job.model), DEEP_MODEL_LAYERS), MIN_REPLAYS
     )
     sketches = predictor.sketch_count + MAX_SKETCHES
     for cost, levels, steps in _cheapest_combinations(list_tuning_axes(job, gpus, gpu.capability)):
-        if (
-            len(proposals) >= MAX_PROPOSALS
-            or predictor.prediction_count >= tries
-            or predictor.sketch_count >= sketches
-        ):
+        if len(proposals) >= MAX_PROPOSALS or predictor.prediction_count >= tries or predictor.sketch_count >= sketches:
             break
         if any(all(a <= b for a, b in zip(one, levels, strict=True)) for one in accepted):
             continue
         other = apply_steps(job, steps)
-        if (
-            not is_sensible_job(other)
-            or _is_redundant_change(job, other)
-            or _scaled_estimate(other, scale) > available
-        ):
+        if not is_sensible_job(other) or _is_redundant_change(job, other) or _scaled_estimate(other, scale) > available:
             continue
         sketched = predictor.sketch_allocation(other, gpu)
         if sketched is None:
@@ -168,9 +147,7 @@ def find_cheapest_changes(
         fit = predictor.predict_if_fits(other, gpu, tight=not proposals)
         whole = predictor(other, gpu, False)
         if whole is not None:
-            correction[spread] = correction.get(spread, 1.0) * max(
-                whole.peak_allocated / max(sketched, 1), 1.0
-            )
+            correction[spread] = correction.get(spread, 1.0) * max(whole.peak_allocated / max(sketched, 1), 1.0)
         if fit is not None:
             accepted.append(levels)
             proposals.append((cost, steps, other, fit))
@@ -210,16 +187,7 @@ def _is_redundant_change(job: FitJob, other: FitJob) -> bool:
 
 def _job_regime(job: FitJob) -> tuple[Any, ...]:
     """Return the fields by which jobs share an estimation error."""
-    return (
-        job.method,
-        job.checkpointing,
-        job.loss,
-        job.zero,
-        job.offload,
-        job.optimizer,
-        job.precision,
-        job.quant,
-    )
+    return (job.method, job.checkpointing, job.loss, job.zero, job.offload, job.optimizer, job.precision, job.quant)
 
 
 def _scaled_estimate(job: FitJob, scale: Mapping[tuple[Any, ...], float]) -> float:
@@ -298,9 +266,7 @@ def find_largest_value(
     return good * unit, check_count(good)[1] if good else None, bad * unit if bad * unit <= most else 0
 
 
-def _next_count(
-    good: int, bad: int, probe: int, most: int, available: int, needs: Callable[[int], float]
-) -> int:
+def _next_count(good: int, bad: int, probe: int, most: int, available: int, needs: Callable[[int], float]) -> int:
     """Return the next value to try: by linear interpolation to the available memory, inside the bracket."""
     if bad > most:
         return min(good * 2, most)
@@ -315,9 +281,7 @@ def _next_count(
 def describe_change(steps: Sequence[TuningStep], job: FitJob, other: FitJob) -> tuple[str, str]:
     """Describe a combination, and its cost."""
     titles = [step.says for step in steps]
-    costs = [
-        step.costs for step in sorted(steps, key=lambda s: -s.cost) if not step.costs.startswith("nothing")
-    ]
+    costs = [step.costs for step in sorted(steps, key=lambda s: -s.cost) if not step.costs.startswith("nothing")]
     before, after = (one.micro_batch * one.accumulation * one.world for one in (job, other))
     if job.task == "train" and other.accumulation != job.accumulation:
         titles.append(

@@ -9,14 +9,7 @@ if TYPE_CHECKING:
 
     from gpuready.fit.job.records import FitJob
 
-STATE_BYTES = {
-    "adamw_8bit": 2,
-    "paged_adamw_8bit": 0,
-    "paged_adamw": 0,
-    "adafactor": 0,
-    "adafactor_torch": 0,
-    "sgd": 0,
-}
+STATE_BYTES = {"adamw_8bit": 2, "paged_adamw_8bit": 0, "paged_adamw": 0, "adafactor": 0, "adafactor_torch": 0, "sgd": 0}
 """Bytes of optimizer state per trained parameter, if not two values."""
 
 
@@ -55,16 +48,10 @@ def estimate_peak(job: FitJob) -> float:
     if job.task == "generate":
         cache = 4 * (job.seq + job.new_tokens) * job.micro_batch * layers * hidden / 4
         return weights / job.tensor_parallel + cache / job.tensor_parallel + tokens * (8 * hidden + 4 * wide)
-    trained, trained_width = (
-        (parameters, number) if job.method == "full" else (job.lora_r * layers * hidden * 14, 4)
-    )
+    trained, trained_width = (parameters, number) if job.method == "full" else (job.lora_r * layers * hidden * 14, 4)
     share = max(job.world, 1)
     gradients = trained * trained_width / (share if job.zero >= 2 or job.fsdp else 1)
-    state = (
-        trained
-        * STATE_BYTES.get(job.optimizer, 2 * trained_width)
-        / (share if job.zero >= 1 or job.fsdp else 1)
-    )
+    state = trained * STATE_BYTES.get(job.optimizer, 2 * trained_width) / (share if job.zero >= 1 or job.fsdp else 1)
     spare = gradients if job.optimizer == "adamw" and job.offload not in ("optimizer", "parameters") else 0
     other = parameters * number if job.dpo and (job.method == "full" or job.loop == "plain") else 0.0
     if job.zero >= 3 or job.fsdp:
@@ -79,9 +66,7 @@ def estimate_peak(job: FitJob) -> float:
     return max(still + spare / split, still + twice * (saved / split + loss / split))
 
 
-def _estimate_activations(
-    job: FitJob, tokens: int, hidden: int, wide: int, layers: int, number: int
-) -> float:
+def _estimate_activations(job: FitJob, tokens: int, hidden: int, wide: int, layers: int, number: int) -> float:
     layer = tokens * (10 * hidden + 4 * wide) * number
     if job.method != "full":
         layer += tokens * (3 * hidden + wide) * 4

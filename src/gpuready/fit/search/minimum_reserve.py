@@ -23,9 +23,7 @@ MIB = 1 << 20
 MAX_HALVINGS = 6  # at most so many bisections between allocated and reserved
 
 
-def find_minimum_reserve(
-    tape: Tape, settings: AllocatorSettings, free_replay: TapeReplay, most: int = NO_LIMIT
-) -> int:
+def find_minimum_reserve(tape: Tape, settings: AllocatorSettings, free_replay: TapeReplay, most: int = NO_LIMIT) -> int:
     """Return the minimum reserve, to 0.2 % and never too low; above ``most`` less exact.
 
     Small blocks hardly depend on the cap, so their size in an unlimited replay is added; only the large ones
@@ -62,12 +60,7 @@ class SurvivalCheck:
     """
 
     def __init__(
-        self,
-        events: list[int],
-        settings: AllocatorSettings,
-        least: int = 0,
-        most: int = NO_LIMIT,
-        streams: int = 1,
+        self, events: list[int], settings: AllocatorSettings, least: int = 0, most: int = NO_LIMIT, streams: int = 1
     ) -> None:
         self._settings = settings
         self.survives_from, self.fails_below = most, least  # it survives from here on; it fails below this

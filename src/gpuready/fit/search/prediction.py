@@ -29,9 +29,7 @@ def record_job_tape(job: FitJob, card: GpuCard) -> Tape:
     gc.disable()
     try:
         run = (
-            GenerationRun(job, card, cublas_workspace_size(card))
-            if job.task == "generate"
-            else TrainingRun(job, card)
+            GenerationRun(job, card, cublas_workspace_size(card)) if job.task == "generate" else TrainingRun(job, card)
         )
         tape = run.record_tape()
         tape.events = tape.events[:]  # later frees do not belong to the job
@@ -52,11 +50,7 @@ def predict_job(job: FitJob, card: GpuCard, search: bool = True, most: int = NO_
         card,
     ):  # a search asks without the minimum first, then with it
         tape = _cached_job_tape(job, card)
-        _LAST_PREDICTION[:] = [
-            (job, card),
-            tape,
-            TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf)),
-        ]
+        _LAST_PREDICTION[:] = [(job, card), tape, TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf))]
     return fit_from_tape(job, card, _LAST_PREDICTION[1], search, _LAST_PREDICTION[2], most)
 
 
@@ -136,18 +130,14 @@ class TapeReplay:
         self.peak_reserved = allocator.peak_reserved
         # without an emptied cache, a separate replay of the small pool gives the same size
         self.small_reserved = (
-            None
-            if emptied or settings.replace(expandable=False) != AllocatorSettings()
-            else allocator.small_reserved
+            None if emptied or settings.replace(expandable=False) != AllocatorSettings() else allocator.small_reserved
         )
 
     def locate_peak(self, tape: Tape) -> tuple[str, str]:
         """Return phase and operation of the peak."""
         births = sum(1 for e in tape.events[: self.peak_event + 1] if e.__class__ is not str and e >= 0)  # type: ignore[misc, operator]
         phase = next((e for e in tape.events[self.peak_event :] if e.__class__ is str), "")
-        return PHASE_TITLES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[
-            births - 1
-        ] if births else ""
+        return PHASE_TITLES.get(str(phase).rstrip("0123456789."), str(phase)), tape.ops[births - 1] if births else ""
 
 
 def _birth_position(tape: Tape, number: int) -> int:
@@ -168,9 +158,7 @@ def find_phase_peaks(tape: Tape) -> dict[str, int]:
 
 def phase_peak_sizes(job: FitJob, card: GpuCard) -> dict[str, int]:
     """Return the highest sum of live tensors in each phase: the allocation without block rounding."""
-    return {
-        mark: most for mark, most, _ in _scan_phase_peaks(record_job_tape(job.validate_fields(), card))[1:]
-    }
+    return {mark: most for mark, most, _ in _scan_phase_peaks(record_job_tape(job.validate_fields(), card))[1:]}
 
 
 def _scan_phase_peaks(tape: Tape) -> list[tuple[str, int, int]]:
@@ -243,17 +231,11 @@ def prediction_notes(job: FitJob, card: GpuCard) -> list[str]:
     """Return notes on the limits of the numbers."""
     sentences = []
     if not card.capability.startswith("9."):
-        sentences.append(
-            "the context and the libraries were measured on Hopper alone; for this GPU they are a band"
-        )
+        sentences.append("the context and the libraries were measured on Hopper alone; for this GPU they are a band")
     if job.world > 1:
-        sentences.append(
-            "NCCL's own buffers were not measured: they are a band, within which the verdict is undecided"
-        )
+        sentences.append("NCCL's own buffers were not measured: they are a band, within which the verdict is undecided")
     if job.optimizer.startswith("paged"):
-        sentences.append(
-            "a paged optimizer keeps its state in managed memory, which can move out: it is not counted"
-        )
+        sentences.append("a paged optimizer keeps its state in managed memory, which can move out: it is not counted")
     if job.quant == "int8":
         sentences.append("how many outliers an 8-bit layer keeps depends on the data; they are estimated")
     return sentences

@@ -61,9 +61,7 @@ def build_trace_request(job: FitJob, card: GpuCard) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def predict_traced(
-    job: FitJob, card: GpuCard, trace: Mapping[str, Any], search: bool = True
-) -> FitPrediction:
+def predict_traced(job: FitJob, card: GpuCard, trace: Mapping[str, Any], search: bool = True) -> FitPrediction:
     """Predict a traced job."""
     fit = fit_from_tape(job, card, tape_from_trace(job, card, trace), search)
     versions = ", ".join(f"{name} {version}" for name, version in sorted(trace["versions"].items()))

@@ -100,18 +100,14 @@ def _allocator_steps(job: FitJob) -> list[TuningStep]:
     if job.alloc_conf:
         return []
     title = f"PYTORCH_ALLOC_CONF={EXPANDABLE_SEGMENTS}"
-    return [
-        TuningStep({"alloc_conf": EXPANDABLE_SEGMENTS}, 0.7, title, "nothing: less is lost between blocks")
-    ]
+    return [TuningStep({"alloc_conf": EXPANDABLE_SEGMENTS}, 0.7, title, "nothing: less is lost between blocks")]
 
 
 def _output_steps(job: FitJob) -> list[TuningStep]:
     if not job.keep_outputs:
         return []
     return [
-        TuningStep(
-            {"keep_outputs": False}, 0.5, "let go of the outputs before the backward", "a line in your loop"
-        )
+        TuningStep({"keep_outputs": False}, 0.5, "let go of the outputs before the backward", "a line in your loop")
     ]
 
 
@@ -130,16 +126,11 @@ def _attention_steps(job: FitJob) -> list[TuningStep]:
 def _optimizer_steps(job: FitJob) -> list[TuningStep]:
     steps = []
     if job.optimizer in ("adamw", "adamw_forloop"):
-        steps.append(
-            TuningStep({"optimizer": "adamw_fused"}, 0.6, "the fused AdamW", "nothing: the same mathematics")
-        )
+        steps.append(TuningStep({"optimizer": "adamw_fused"}, 0.6, "the fused AdamW", "nothing: the same mathematics"))
     if job.optimizer in ("adamw", "adamw_fused", "adamw_forloop") and job.zero == 0 and not job.fsdp:
         steps += [
             TuningStep(
-                {"optimizer": "adamw_8bit"},
-                6,
-                "AdamW with 8-bit state",
-                "state is rounded; needs bitsandbytes",
+                {"optimizer": "adamw_8bit"}, 6, "AdamW with 8-bit state", "state is rounded; needs bitsandbytes"
             ),
             TuningStep(
                 {"optimizer": "paged_adamw_8bit"},
@@ -175,10 +166,7 @@ def _checkpointing_steps(job: FitJob) -> list[TuningStep]:
         return []
     return [
         TuningStep(
-            {"checkpointing": "nonreentrant"},
-            7,
-            "gradient checkpointing",
-            "about a third more time for each step",
+            {"checkpointing": "nonreentrant"}, 7, "gradient checkpointing", "about a third more time for each step"
         )
     ]
 
@@ -230,17 +218,13 @@ def _method_steps(job: FitJob) -> list[TuningStep]:
     steps = []
     if job.method == "full":
         steps.append(
-            TuningStep(
-                {"method": "lora"}, 20, f"LoRA of rank {job.lora_r}", "an adapter is trained, not the model"
-            )
+            TuningStep({"method": "lora"}, 20, f"LoRA of rank {job.lora_r}", "an adapter is trained, not the model")
         )
     if job.method in ("full", "lora") and not job.quant:
         cost = 26 if job.method == "full" else 11
         title = f"QLoRA of rank {job.lora_r}" if job.method == "full" else "QLoRA: the base in 4 bits"
         steps.append(
-            TuningStep(
-                {"method": "qlora"}, cost, title, "the base is rounded to 4 bits; slower; needs bitsandbytes"
-            )
+            TuningStep({"method": "qlora"}, cost, title, "the base is rounded to 4 bits; slower; needs bitsandbytes")
         )
     return steps
 
@@ -317,11 +301,7 @@ FILE_KEYS = {
 }  # fmt: skip
 """The name of a field in each kind of file."""
 
-OPTIMIZER_FILE_NAMES = {
-    "adamw_fused": "adamw_torch_fused",
-    "adamw_8bit": "adamw_bnb_8bit",
-    "adamw": "adamw_torch",
-}
+OPTIMIZER_FILE_NAMES = {"adamw_fused": "adamw_torch_fused", "adamw_8bit": "adamw_bnb_8bit", "adamw": "adamw_torch"}
 FILE_SETTINGS: dict[tuple[str, str, Any], tuple[str, ...]] = {
     ("axolotl", "loss", "fused"): (
         "plugins: [axolotl.integrations.liger.LigerPlugin]",
@@ -330,12 +310,7 @@ FILE_SETTINGS: dict[tuple[str, str, Any], tuple[str, ...]] = {
     ("trainer", "loss", "fused"): ("use_liger_kernel: true",),
     ("llama-factory", "loss", "fused"): ("enable_liger_kernel: true",),
     ("axolotl", "attention", "sdpa"): ("sdp_attention: true",),
-    ("axolotl", "method", "lora"): (
-        "adapter: lora",
-        "lora_r: 16",
-        "lora_alpha: 32",
-        "lora_target_linear: true",
-    ),
+    ("axolotl", "method", "lora"): ("adapter: lora", "lora_r: 16", "lora_alpha: 32", "lora_target_linear: true"),
     ("axolotl", "method", "qlora"): ("adapter: qlora", "load_in_4bit: true"),
     ("llama-factory", "method", "lora"): ("finetuning_type: lora",),
     ("llama-factory", "method", "qlora"): ("finetuning_type: lora", "quantization_bit: 4"),

@@ -121,9 +121,7 @@ def _fused_attention(
     inputs = (ops.detach(q), ops.detach(k), ops.detach(v))
     beside = (states, sums, ops.detach(out), bias)
 
-    def backward(
-        g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside
-    ) -> tuple[Tensor | None, ...]:
+    def backward(g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside) -> tuple[Tensor | None, ...]:
         made = tuple(ops.empty_like(x) for x in inputs)
         size_of = backward_scratch(kernel, batch, heads, seq, k_seq, size, grouped, q_width)
         live_buffers = [ops.new_scratch(n) for n in size_of]
@@ -151,9 +149,7 @@ def backward_scratch(
     return [4 * batch * heads * (-(-seq // 32) * 32)]
 
 
-def _math_attention(
-    ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
-) -> Tensor:
+def _math_attention(ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
     """Torch's fallback: materializes all scores, in fp32 since torch 2.5."""
     narrow = q.width
     batch, heads, seq, _ = q.shape
@@ -228,9 +224,7 @@ def eager_attention(
     key_states, value_states = repeat_kv_heads(ops, k, heads), repeat_kv_heads(ops, v, heads)
     dense = make_heads_contiguous(ops, q)
     turned = make_heads_contiguous(ops, key_states)
-    scores = ops.matmul(
-        dense, turned, (batch, heads, seq, keys), columns=not widens
-    )  # gpt2 does not copy its keys
+    scores = ops.matmul(dense, turned, (batch, heads, seq, keys), columns=not widens)  # gpt2 does not copy its keys
     del dense, turned
     scores = ops.scalar_op(scores)
     if softcap:

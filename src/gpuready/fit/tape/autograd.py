@@ -114,12 +114,7 @@ class GraphNode:
     __slots__ = ("buffer", "edges", "op", "run", "saver", "seq", "slots", "waiting")
 
     def __init__(
-        self,
-        seq: int,
-        op: str,
-        edges: tuple[tuple[GraphNode, int, int] | None, ...],
-        run: Backward | None,
-        slots: int,
+        self, seq: int, op: str, edges: tuple[tuple[GraphNode, int, int] | None, ...], run: Backward | None, slots: int
     ):
         self.seq = seq
         self.op = op
@@ -143,9 +138,7 @@ class AutogradGraph:
         self.stop_at_save = -1  # a recomputation stops at this save
         self.on_leaf_gradient: Callable[[Tensor, Tensor], bool] | None = None
         self.in_backward = False
-        self.frees_saved_early = (
-            False  # whether saved tensors are freed as soon as the operation ran backward
-        )
+        self.frees_saved_early = False  # whether saved tensors are freed as soon as the operation ran backward
 
     # ------------------------------------------------------------------------------------------ tensors
     def new_empty(self, shape: tuple[int, ...], width: int) -> Tensor:
@@ -173,9 +166,7 @@ class AutogradGraph:
             self.add_node(made, "view", (x,), lambda g: (view_gradient(g[0], old),))
         return made
 
-    def add_node(
-        self, out: Tensor, op: str, inputs: tuple[Tensor | None, ...], run: Backward, slots: int = 1
-    ) -> None:
+    def add_node(self, out: Tensor, op: str, inputs: tuple[Tensor | None, ...], run: Backward, slots: int = 1) -> None:
         self.seq += 1
         edges = tuple([None if x is None or x.fn is None else (x.fn, x.slot, x.width) for x in inputs])
         out.fn = node = GraphNode(self.seq, op, edges, run, slots)
@@ -214,9 +205,7 @@ class AutogradGraph:
         else:
             incoming = grad.pop()
             first.buffer = [None] * first.slots
-            first.buffer[slot] = (
-                None if incoming is None else view_gradient(incoming, incoming.shape, incoming.view)
-            )
+            first.buffer[slot] = None if incoming is None else view_gradient(incoming, incoming.shape, incoming.view)
             incoming = None
             ready = [(-first.seq, 0, first)]
         del nodes, first
@@ -250,9 +239,7 @@ class AutogradGraph:
             node.edges = () if node.seq != ACCUMULATE_SEQ else node.edges
         self.grad_enabled = before
 
-    def _match_inputs(
-        self, flowing: list[Tensor | None], edges: tuple[tuple[GraphNode, int, int] | None, ...]
-    ) -> None:
+    def _match_inputs(self, flowing: list[Tensor | None], edges: tuple[tuple[GraphNode, int, int] | None, ...]) -> None:
         """Sum gradients to the shape of broadcast inputs, and cast them to their dtype.
 
         torch does so before it frees the incoming gradient and the operation's saved tensors (in a recomputed
@@ -342,9 +329,7 @@ class EarlyBackward:
             node.waiting = 0
             if id(node) not in ran and node.seq < ACCUMULATE_SEQ:  # free its saved tensors
                 node.run, node.edges = None, ()
-        self.outer_nodes = [
-            e[0] for node in self.nodes for e in node.edges if e is not None and id(e[0]) not in ran
-        ]
+        self.outer_nodes = [e[0] for node in self.nodes for e in node.edges if e is not None and id(e[0]) not in ran]
 
     def run_early(self, grads_in: list[Tensor | None]) -> None:
         """Run backward from the gradient, which is popped from the list, to the first node that needs saved tensors."""

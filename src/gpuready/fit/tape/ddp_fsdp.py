@@ -72,8 +72,7 @@ class FsdpShards(LabelledAllocator):
         with self._label_allocations("gathered weights", "all-gather", GATHER_STREAM):
             world, wider = self.job.world, 2 if self.job.fp32_shards else 1
             host_shards = [
-                self.ops.new_scratch(-(-size * wider // world) if self.on_host else 0)
-                for size in self.sizes[layer]
+                self.ops.new_scratch(-(-size * wider // world) if self.on_host else 0) for size in self.sizes[layer]
             ]
             self.in_flight[layer] = self.ops.new_scratch(sum(self.sizes[layer]))
             del host_shards  # shards from the host, copied into the buffer
@@ -128,9 +127,7 @@ class FsdpShards(LabelledAllocator):
     def wrap_layer_runner(self, run: Callable[..., Tensor], layers: int) -> Callable[..., Tensor]:
         """Wrap the layer runner: gather a layer's weights before it and release them after it, both ways."""
 
-        def run_sharded_layer(
-            call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0
-        ) -> Tensor:
+        def run_sharded_layer(call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0) -> Tensor:
             self.gather_group(index)
             out = run(call, self._add_backward_hook(x, None, index), kind)
             if self.job.reshard:

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 class DecoderModel:
     """A decoder with its weights and its forward pass."""
 
-    def __init__(
-        self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker
-    ) -> None:
+    def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
         self.ops, self.shape, self.job = ops, shape, job
         major, _, minor = card.capability.partition(".")
         self.capability = (int(major), int(minor or 0))
@@ -129,21 +127,15 @@ class DecoderModel:
         made: dict[int, Tensor | None] = {}
         both = {0} if self.shape.family in ("gemma2", "gemma3_text") else set()  # these always build both
         past = self.total_length - seq if cache is not None else 0
-        rows = (
-            batch if self.has_row_masks or self.job.padded else 1
-        )  # without padding one mask serves all rows
+        rows = batch if self.has_row_masks or self.job.padded else 1  # without padding one mask serves all rows
         for window in sorted({*self.shape.windows, *both} or {0}):
             keys = seq if cache is None else cache.visible_keys(window, past, seq)
             fixed = cache is not None and cache.max_length > 0 and seq == 1
             causal = not self.job.padded and not (window and keys >= window) and not fixed
-            if self.job.attention == "flash" or (
-                causal and not eager_mask and (seq in (1, keys) or not past)
-            ):
+            if self.job.attention == "flash" or (causal and not eager_mask and (seq in (1, keys) or not past)):
                 made[window] = None
                 continue
-            shared = build_mask(
-                ops, (rows, 1, seq, keys), bool(window), self.has_row_masks or self.job.padded
-            )
+            shared = build_mask(ops, (rows, 1, seq, keys), bool(window), self.has_row_masks or self.job.padded)
             if eager_mask:
                 made[window] = ops.new_empty((batch, 1, seq, keys), width)
             else:
@@ -151,9 +143,7 @@ class DecoderModel:
             del shared
         return made
 
-    def run_layer(
-        self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None
-    ) -> Tensor:
+    def run_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
         """Run one decoder layer."""
         s = self.shape
         if s.parallel == "phi":
@@ -184,13 +174,9 @@ class DecoderModel:
         del before, live_results
         return out
 
-    def _run_neox_layer(
-        self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None
-    ) -> Tensor:
+    def _run_neox_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
         ops, drop = self.ops, self.shape.dropout_hidden if self.training else 0.0
-        attended, weights = self.self_attention(
-            layer, self.apply_norm(hidden, layer.norms["in"]), rotary, mask
-        )
+        attended, weights = self.self_attention(layer, self.apply_norm(hidden, layer.norms["in"]), rotary, mask)
         attended = ops.dropout(attended, drop)
         mlp = self.run_mlp(layer, self.apply_norm(hidden, layer.norms["mid"]))
         mlp = ops.dropout(mlp, drop)
@@ -198,9 +184,7 @@ class DecoderModel:
         del weights
         return out
 
-    def _run_phi_layer(
-        self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None
-    ) -> Tensor:
+    def _run_phi_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
         ops, drop = self.ops, self.shape.dropout_hidden if self.training else 0.0
         x = self.apply_norm(hidden, layer.norms["in"])
         attended, weights = self.self_attention(layer, x, rotary, mask)
@@ -231,9 +215,7 @@ class DecoderModel:
         square = ops.unary_op(wide, "pow", temporaries=2)
         variance = ops.mean(square)
         del square
-        wide = ops.mul(
-            wide, ops.unary_op(ops.scalar_op(variance, "add"), "rsqrt", keeps="result", temporaries=2)
-        )
+        wide = ops.mul(wide, ops.unary_op(ops.scalar_op(variance, "add"), "rsqrt", keeps="result", temporaries=2))
         return ops.mul(w, ops.to_width(wide, x.width))
 
     def _gemma_norm(self, x: Tensor, w: Tensor) -> Tensor:
@@ -264,16 +246,12 @@ class DecoderModel:
     ) -> AttentionOutput:
         ops = self.ops
         q, k, v = self._project_qkv(layer, x)
-        whole = (
-            v if self.shape.packed in ("neox", "phi3") else None
-        )  # they hold the unsplit tensor in a variable
+        whole = v if self.shape.packed in ("neox", "phi3") else None  # they hold the unsplit tensor in a variable
         kept_alive: list[object] = []
         if rotary is not None:
             q, k = apply_rotary(self, q, k, rotary, kept_alive)
         if self.cache is not None:
-            k, v = self.cache.update_layer(
-                layer.index, k, v, self.total_length, self._layer_window(layer.index)
-            )
+            k, v = self.cache.update_layer(layer.index, k, v, self.total_length, self._layer_window(layer.index))
         out, weights = self.attention_core(q, k, v, mask)
         out = apply_linear(ops, out, layer.linears["o"])  # its input is freed before queries, keys and values
         if self.shape.packed == "conv" and self.training:  # gpt2 applies dropout inside its attention
@@ -294,9 +272,7 @@ class DecoderModel:
         )
         if kernel == "eager":
             upcast = s.family != "gpt2" and bf16  # fp16 enters an fp32 softmax without a copy
-            return eager_attention(
-                ops, q, k, v, mask, dropout, s.softcap_attention, upcast, widens=s.family != "gpt2"
-            )
+            return eager_attention(ops, q, k, v, mask, dropout, s.softcap_attention, upcast, widens=s.family != "gpt2")
         if masked and grouped:
             k, v = repeat_kv_heads(ops, k, s.heads), repeat_kv_heads(ops, v, s.heads)
         elif q.shape[2] > 1 and k.shape[2] > q.shape[2]:  # a static cache that is not full yet
@@ -315,9 +291,7 @@ class DecoderModel:
             sizes = (s.heads * s.head_size, s.kv_heads * s.head_size, s.kv_heads * s.head_size)
             whole = apply_linear(ops, x, layer.linears["qkv"])
             shapes = [(batch, seq, n) for n in sizes]
-            parts = (
-                [ops.slice(whole, one) for one in shapes] if s.packed == "phi3" else ops.split(whole, shapes)
-            )
+            parts = [ops.slice(whole, one) for one in shapes] if s.packed == "phi3" else ops.split(whole, shapes)
             q, k, v = (ops.split_heads(p, p.shape[-1] // s.head_size, s.head_size) for p in parts)
             return q, k, v
         made = []
@@ -349,11 +323,7 @@ class DecoderModel:
         return ops.mul(
             half,
             ops.scalar_op(
-                ops.unary_op(
-                    ops.scalar_op(ops.add(x, ops.scalar_op(self._cube_values(x)))),
-                    "tanh",
-                    keeps="result",
-                ),
+                ops.unary_op(ops.scalar_op(ops.add(x, ops.scalar_op(self._cube_values(x)))), "tanh", keeps="result"),
                 "add",
             ),
         )
@@ -389,9 +359,7 @@ class DecoderModel:
     def run_gated_mlp(self, x: Tensor, gate: LinearLayer, up: LinearLayer, down: LinearLayer) -> Tensor:
         ops = self.ops
         if self.job.loss == "liger":
-            return apply_linear(
-                ops, liger.liger_gate(ops, apply_linear(ops, x, gate), apply_linear(ops, x, up)), down
-            )
+            return apply_linear(ops, liger.liger_gate(ops, apply_linear(ops, x, gate), apply_linear(ops, x, up)), down)
         return apply_linear(
             ops, ops.mul(self.apply_activation(apply_linear(ops, x, gate)), apply_linear(ops, x, up)), down
         )

@@ -39,13 +39,7 @@ class ElementwiseOps(AutogradGraph):
         return out
 
     def unary_op(
-        self,
-        x: Tensor,
-        op: str,
-        keeps: str = "input",
-        width: int = 0,
-        temporaries: int = 0,
-        copies: bool = True,
+        self, x: Tensor, op: str, keeps: str = "input", width: int = 0, temporaries: int = 0, copies: bool = True
     ) -> Tensor:
         """One value in, one out. ``keeps`` the input, the result or nothing.
 

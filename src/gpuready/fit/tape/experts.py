@@ -162,10 +162,7 @@ def grouped_matmul(ops: TorchOps, x: Tensor, weight: Tensor, out_size: int) -> T
         ops.count_saved()
     out = ops.new_empty((rows, out_size), x.width)
     if tracked:
-        kept = (
-            ops.detach(x) if weight.requires_grad else None,
-            ops.detach(weight) if x.requires_grad else None,
-        )
+        kept = (ops.detach(x) if weight.requires_grad else None, ops.detach(weight) if x.requires_grad else None)
         needs, shapes, width = (x.requires_grad, weight.requires_grad), (x.shape, weight.shape), weight.width
 
         def backward(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
@@ -194,9 +191,7 @@ def _mask_rows(ops: TorchOps, x: Tensor, mask: Tensor, in_place: bool = False) -
     return out
 
 
-def _run_grouped(
-    model: DecoderModel, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor
-) -> Tensor:
+def _run_grouped(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
     """Tokens sorted by expert, two grouped products, and back into their order."""
     ops, s = model.ops, model.shape
     rows, k = x.shape[0], s.experts_per_token
@@ -221,9 +216,7 @@ def _run_grouped(
     return ops.to_width(summed, x.width)
 
 
-def _run_batched(
-    model: DecoderModel, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor
-) -> Tensor:
+def _run_batched(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
     """Copy the expert's weights for every selected pair of token and expert; nothing is kept for a backward."""
     ops, s = model.ops, model.shape
     count = x.shape[0] * s.experts_per_token
@@ -259,9 +252,7 @@ def _sum_expert_outputs(ops: TorchOps, x: Tensor, rows: int, k: int) -> Tensor:
     return out
 
 
-def _run_one_by_one(
-    model: DecoderModel, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor
-) -> Tensor:
+def _run_one_by_one(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
     """Loop over the experts; each weight is a slice, whose gradient is a full tensor of zeros."""
     ops, s = model.ops, model.shape
     rows, k = x.shape[0], s.experts_per_token

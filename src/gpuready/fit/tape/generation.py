@@ -34,9 +34,7 @@ class KeyValueCache:
         most = min(self.max_length, window) if window else self.max_length
         return most if not window or past + seq <= most else min(past, most - 1) + seq
 
-    def update_layer(
-        self, layer: int, k: Tensor, v: Tensor, length: int, window: int
-    ) -> tuple[Tensor, Tensor]:
+    def update_layer(self, layer: int, k: Tensor, v: Tensor, length: int, window: int) -> tuple[Tensor, Tensor]:
         ops = self.ops
         kind, ops.tape.kind = ops.tape.kind, "cache"
         ops.tape.op = "cache"
@@ -48,9 +46,7 @@ class KeyValueCache:
         ops.tape.kind = kind
         return updated
 
-    def _append_dynamic(
-        self, layer: int, k: Tensor, v: Tensor, length: int, window: int
-    ) -> tuple[Tensor, Tensor]:
+    def _append_dynamic(self, layer: int, k: Tensor, v: Tensor, length: int, window: int) -> tuple[Tensor, Tensor]:
         """Concatenate into new memory. A window keeps the last tokens only, as a view of the concatenation."""
         old = self.entries.pop(layer, None)
         count = self.visible_keys(window, length - k.shape[2], k.shape[2])
@@ -61,9 +57,7 @@ class KeyValueCache:
         self.entries[layer] = keys, values
         return keys, values
 
-    def _write_static(
-        self, layer: int, k: Tensor, v: Tensor, length: int, window: int
-    ) -> tuple[Tensor, Tensor]:
+    def _write_static(self, layer: int, k: Tensor, v: Tensor, length: int, window: int) -> tuple[Tensor, Tensor]:
         most = min(self.max_length, window) if window else self.max_length
         if layer not in self.entries:
             self.entries[layer] = self._new_cache_tensor(k, most), self._new_cache_tensor(v, most)

@@ -67,10 +67,7 @@ def new_layer_weights(model: DecoderModel, index: int) -> LayerWeights:
         if s.parallel != "phi":
             layer.norms["mid"] = new_norm_weights(model, s.hidden)
     if s.post_norms:
-        layer.norms["pre"], layer.norms["post"] = (
-            new_norm_weights(model, s.hidden),
-            new_norm_weights(model, s.hidden),
-        )
+        layer.norms["pre"], layer.norms["post"] = (new_norm_weights(model, s.hidden), new_norm_weights(model, s.hidden))
     return layer
 
 

@@ -92,8 +92,7 @@ class WeightMaker:
     def new_head(self, size: int, vocabulary: int, bias: bool) -> LinearLayer:
         weight = self._new_parameter((vocabulary, size), self.unquantised_width, self.trains_weights)
         return LinearLayer(
-            weight,
-            self._new_parameter((vocabulary,), self.unquantised_width, self.trains_weights) if bias else None,
+            weight, self._new_parameter((vocabulary,), self.unquantised_width, self.trains_weights) if bias else None
         )
 
     def new_linear(self, name: str, size: int, out: int, bias: bool) -> LinearLayer:
@@ -214,9 +213,7 @@ def apply_dora(ops: TorchOps, x: Tensor, result: Tensor, linear: LinearLayer) ->
     whole = _sum_with_scaled(ops, weight)
     norm = ops.new_empty((b.shape[0],), x.width)
     if ops.bias_first:  # transposed weight: the norm reduces over the columns
-        live_buffers = [
-            ops.new_scratch(n) for n in sum_scratch_sizes(a.shape[1], b.shape[0], x.width, ops.processors)
-        ]
+        live_buffers = [ops.new_scratch(n) for n in sum_scratch_sizes(a.shape[1], b.shape[0], x.width, ops.processors)]
         del live_buffers
     del whole
     scale = ops.mul(linear.magnitude, norm)
@@ -278,9 +275,7 @@ def _four_bit_linear(ops: TorchOps, x: Tensor, linear: LinearLayer) -> Tensor:
     """bitsandbytes' 4-bit product: keeps only the codes, and dequantises again in the backward."""
     inside = ops.to_width(x, ops.compute_width)
     ops.tape.op = "4-bit linear"
-    scales = [
-        _dequantise_scales(ops, linear) for _ in range(2)
-    ]  # the scales, and the scales with their mean added
+    scales = [_dequantise_scales(ops, linear) for _ in range(2)]  # the scales, and the scales with their mean added
     weight = ops.new_empty(linear.shape, ops.compute_width)
     out = ops.new_empty((*x.shape[:-1], linear.shape[0]), ops.compute_width)
     ops.ensure_workspace() if linear.bias is None else ops.ensure_bias_workspace()

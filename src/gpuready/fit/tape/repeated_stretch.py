@@ -23,9 +23,7 @@ class RepeatedStretch:
         self.parts: list[tuple[str, list[int]]] = []  # phases, each with its events
         self.kinds: list[str] = []
         self.ops: list[str] = []
-        self.grads: list[
-            tuple[Tensor, Tensor, int | None]
-        ] = []  # parameter, its gradient, and the allocation of that
+        self.grads: list[tuple[Tensor, Tensor, int | None]] = []  # parameter, its gradient, and the allocation of that
 
     def learn_events(self, tag: str, holders: Iterable[Tensor], not_repeated: set[int]) -> bool:
         """Whether the tape from the start to its end can be repeated; ``not_repeated`` are one-time allocations."""
@@ -66,9 +64,7 @@ class RepeatedStretch:
         tape.kinds += self.kinds
         tape.ops += self.ops
         tape.op = self.ops[-1] if self.ops else tape.op
-        shared: dict[int | None, TapeMemory | None] = {
-            None: None
-        }  # several gradients can be views of one allocation
+        shared: dict[int | None, TapeMemory | None] = {None: None}  # several gradients can be views of one allocation
         for holder, grad, number in self.grads:
             if number is not None and number not in shared:
                 shared[number] = TapeMemory.from_number(tape, base + number)

@@ -33,9 +33,7 @@ def rotary_tables(model: DecoderModel, seq: int, width: int) -> RotaryPair | Non
     return cos, sin
 
 
-def apply_rotary(
-    model: DecoderModel, q: Tensor, k: Tensor, rotary: RotaryPair, kept_alive: list[object]
-) -> RotaryPair:
+def apply_rotary(model: DecoderModel, q: Tensor, k: Tensor, rotary: RotaryPair, kept_alive: list[object]) -> RotaryPair:
     """Rotate queries and keys; if only a part is rotated, join it with the rest.
 
     ``kept_alive`` receives what the attention holds in variables while it runs.
@@ -43,16 +41,11 @@ def apply_rotary(
     ops, size, rotated_size = model.ops, q.shape[-1], rotary[0].shape[-1]
     joins_each = model.shape.packed == "phi3"  # phi3 concatenates even an empty rest
     if model.job.loss == "liger":
-        return liger.liger_rotary(ops, q, rotary[0], joins_each), liger.liger_rotary(
-            ops, k, rotary[0], joins_each
-        )
+        return liger.liger_rotary(ops, q, rotary[0], joins_each), liger.liger_rotary(ops, k, rotary[0], joins_each)
     if rotated_size == size and not joins_each:
         return _rotate_tensor(ops, q, rotary), _rotate_tensor(ops, k, rotary)
     parts = []
-    for x in (
-        q,
-        k,
-    ):  # a full slice is the tensor itself; the gradient of an empty one is a full tensor of zeros
+    for x in (q, k):  # a full slice is the tensor itself; the gradient of an empty one is a full tensor of zeros
         first = ops.slice(x, (*x.shape[:-1], rotated_size)) if rotated_size != size else x
         parts.append((first, ops.slice(x, (*x.shape[:-1], size - rotated_size))))
     shapes = q.shape, k.shape

@@ -51,9 +51,7 @@ class TrainingRun:
                 f"no layer of the model is called {_lora_target_names(job)}, so there is nothing to train: name others (--lora-targets)"
             )
         self.reference = None
-        if job.dpo and (
-            job.method == "full" or job.loop == "plain"
-        ):  # the Trainer uses the adapter's base model
+        if job.dpo and (job.method == "full" or job.loop == "plain"):  # the Trainer uses the adapter's base model
             other = job.replace(method="full", quant="", dpo=False)
             self.reference = DecoderModel(ops, shape, other, card, WeightMaker(ops, other, trained=False))
             self.reference.training = False
@@ -61,9 +59,7 @@ class TrainingRun:
         self.autocast = 2 if job.precision.startswith("amp") or job.autocast else 0
         self.run_layer: Callable[..., Tensor] = lambda call, x, *_: call(x)
         if job.checkpointing != "none":
-            self.run_layer = Checkpointing(
-                ops, job.checkpointing == "reentrant", job.offload == "activations"
-            )
+            self.run_layer = Checkpointing(ops, job.checkpointing == "reentrant", job.offload == "activations")
         self._set_up_parallelism(card, rank)
         tape.mark_phase("build")
 

@@ -60,9 +60,7 @@ class Zero3Weights(LabelledAllocator):
         self.offloaded = job.offload in ("optimizer", "parameters")
         self.bucket_size = resolve_bucket_size(job, job.reduce_bucket, 1.0)
         self.prefetch_limit = resolve_bucket_size(job, job.prefetch_bucket, 0.9)
-        self.persistence_threshold = (
-            10 * model_hidden_size(job) if job.persistence == AUTO_BUCKET else job.persistence
-        )
+        self.persistence_threshold = 10 * model_hidden_size(job) if job.persistence == AUTO_BUCKET else job.persistence
         self.gathered: dict[int, Tensor] = {}
         self.in_flight: dict[int, GatherHandle] = {}
         self.live_elements = self.step_id = 0
@@ -294,9 +292,7 @@ class Zero3Weights(LabelledAllocator):
     def wrap_layer_runner(self, run: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Wrap the layer runner: a layer is a module too, with the weights that its submodules do not hold."""
 
-        def run_sharded_layer(
-            call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0
-        ) -> Tensor:
+        def run_sharded_layer(call: Callable[[Tensor], Tensor], x: Tensor, kind: object, index: int = 0) -> Tensor:
             inside = self.layer_extras.get(index, [])
             return run(lambda y: self.run_module(inside, call, y), x, kind)
 
@@ -308,9 +304,7 @@ class Zero3Weights(LabelledAllocator):
         if self.bucket_elements and self.bucket_elements + count > self.bucket_size:
             self._reduce_gradients()
         inside = self.job.contiguous_gradients and count <= self.bucket_size
-        self.bucket_gradients.append(
-            (parameter, None if inside else Tensor(grad.memory, grad.shape, grad.width))
-        )
+        self.bucket_gradients.append((parameter, None if inside else Tensor(grad.memory, grad.shape, grad.width)))
         self.bucket_elements += count
         return True
 
@@ -357,12 +351,7 @@ class Zero3Weights(LabelledAllocator):
                 optimizer.step()
                 master.grad = None
         with self._label_allocations("gathered weights", "all-gather"):
-            small = {
-                id(t): t
-                for module in self.module_order
-                for t in module
-                if t.numel <= self.persistence_threshold
-            }
+            small = {id(t): t for module in self.module_order for t in module if t.numel <= self.persistence_threshold}
             for key, tensor in small.items():
                 size = 0 if self.world == 1 else self.shard_size(tensor) * self.world * tensor.width
                 self.gathered[key] = ops.new_scratch(size)

@@ -91,9 +91,7 @@ def run_with_deadline(orders, node, home):
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             if os.WIFSIGNALED(status):
-                send_line(
-                    orders, "refused", node, "gpuready was ended there by signal %d" % os.WTERMSIG(status)
-                )
+                send_line(orders, "refused", node, "gpuready was ended there by signal %d" % os.WTERMSIG(status))
             return
         time.sleep(0.01)
     try:
@@ -109,9 +107,7 @@ def main(stream, node):
     if sys.version_info < MIN_PYTHON:
         here = ".".join(str(part) for part in sys.version_info[:3])
         words = "%s is Python %s, and gpuready needs %d.%d or newer: name another with --python"
-        return send_line(
-            orders, "refused", node, words % (sys.executable, here, MIN_PYTHON[0], MIN_PYTHON[1])
-        )
+        return send_line(orders, "refused", node, words % (sys.executable, here, MIN_PYTHON[0], MIN_PYTHON[1]))
     if sees_controller_files(orders):
         return run_with_deadline(orders, node, orders["home"]["path"])
     if not orders["size"]:

@@ -113,15 +113,10 @@ def report_task_result(ray, orders, ref, name):
             for word in ("NodeDied", "WorkerCrashed", "Unschedulable", "ActorDied", "OwnerDied", "ObjectLost")
         )
         return send_line(
-            orders["mark"],
-            "dead" if node_lost or "node" in why.lower() else "refused",
-            name,
-            "%s: %s" % (kind, why),
+            orders["mark"], "dead" if node_lost or "node" in why.lower() else "refused", name, "%s: %s" % (kind, why)
         )
     if text is None:
-        return send_line(
-            orders["mark"], "slow", name, "gpuready was not done within %g s" % orders["seconds"]
-        )
+        return send_line(orders["mark"], "slow", name, "gpuready was not done within %g s" % orders["seconds"])
     lines = [line for line in text.splitlines() if line.startswith(orders["mark"] + " ")]
     if not lines:
         return send_line(orders["mark"], "refused", name, "its Python ended without an answer")
@@ -170,10 +165,7 @@ def main(argv):
         import ray  # noqa: F401
     except ImportError:
         return send_line(
-            orders["mark"],
-            "engine",
-            "-",
-            "ray is not installed in %s: pip install gpuready[ray]" % sys.executable,
+            orders["mark"], "engine", "-", "ray is not installed in %s: pip install gpuready[ray]" % sys.executable
         )
     try:
         if orders["address"].startswith("http"):

@@ -117,10 +117,7 @@ def ask_over_store(store, orders, data):
         relay_lines(orders, names[orders["node"]], collect_node_output(*own, orders, 0.1))
     for node in left:
         send_line(
-            orders,
-            "slow",
-            names[node],
-            "no answer in the store within %g s" % (orders["seconds"] + orders["late"]),
+            orders, "slow", names[node], "no answer in the store within %g s" % (orders["seconds"] + orders["late"])
         )
 
 

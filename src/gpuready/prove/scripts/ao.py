@@ -63,9 +63,7 @@ def check_int8(p, torch):
 
 def check_float8(p, torch):
     package_import.require_capability(p, 8, 9, "float8 in torchao")
-    check_quantised(
-        p, torch, "float8_weights", make_config(p, "Float8WeightOnlyConfig"), torch.bfloat16, 8e-2
-    )
+    check_quantised(p, torch, "float8_weights", make_config(p, "Float8WeightOnlyConfig"), torch.bfloat16, 8e-2)
     config = make_config(p, "Float8DynamicActivationFloat8WeightConfig")
     check_quantised(p, torch, "float8_both", config, torch.bfloat16, 8e-2)
 
@@ -113,9 +111,7 @@ def check_fp8_attention(p, torch):
 
     package_import.require_capability(p, 9, 0, "fp8 attention of torchao")
     if p.cuda and p.capability() >= (10, 0):
-        raise proof.Unsupported(
-            "fp8 attention of torchao is FlashAttention-3, which is for compute capability 9.0"
-        )
+        raise proof.Unsupported("fp8 attention of torchao is FlashAttention-3, which is for compute capability 9.0")
     # torchao itself reports only that no backend is compatible.
     package_import.import_compiled(p, "flash_attn_interface", "flash-attn-3")
     attention_module = package_import.import_compiled(p, "torchao.prototype.attention", "torchao")

@@ -9,10 +9,7 @@ from __future__ import annotations
 import proof
 
 OPERATORS = {
-    "flash": (
-        "aten::_scaled_dot_product_flash_attention",
-        "aten::_scaled_dot_product_flash_attention_for_cpu",
-    ),
+    "flash": ("aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_flash_attention_for_cpu"),
     "cudnn": ("aten::_scaled_dot_product_cudnn_attention",),
     "efficient": ("aten::_scaled_dot_product_efficient_attention",),
     "math": ("aten::_scaled_dot_product_attention_math",),
@@ -36,9 +33,7 @@ def run_proof(p):
     taken = profiled_backend(seen)
     p.record_note("backend", taken)
     if backend != "default" and taken != backend:
-        raise proof.WrongResult(
-            "%s attention was forced, and torch took %s" % (backend, taken or "something else")
-        )
+        raise proof.WrongResult("%s attention was forced, and torch took %s" % (backend, taken or "something else"))
     p.begin_step("compare with float64")
     exact, gradients = float64_attention(torch, q, k, v, out)
     p.check_close("output", got, exact, 2e-2)
@@ -64,9 +59,7 @@ def force_backend(torch, backend):
         if backend == "cudnn":
             raise proof.Unsupported("torch %s has no cuDNN attention" % torch.__version__) from None
         return torch.backends.cuda.sdp_kernel(
-            enable_flash=backend == "flash",
-            enable_math=backend == "math",
-            enable_mem_efficient=backend == "efficient",
+            enable_flash=backend == "flash", enable_math=backend == "math", enable_mem_efficient=backend == "efficient"
         )
     names = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
     one = getattr(SDPBackend, names.get(backend, "EFFICIENT_ATTENTION"), None)

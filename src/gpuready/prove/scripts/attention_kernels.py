@@ -43,16 +43,7 @@ def load_flash(p, module, distribution, least, most=None):
     adapter = AttentionKernels()
     adapter.dense = lambda q, k, v, causal: first_output(dense(q, k, v, causal=causal))
     adapter.packed = lambda q, k, v, ends, longest, causal: first_output(
-        packed(
-            q,
-            k,
-            v,
-            cu_seqlens_q=ends,
-            cu_seqlens_k=ends,
-            max_seqlen_q=longest,
-            max_seqlen_k=longest,
-            causal=causal,
-        )
+        packed(q, k, v, cu_seqlens_q=ends, cu_seqlens_k=ends, max_seqlen_q=longest, max_seqlen_k=longest, causal=causal)
     )
     return adapter
 
@@ -109,9 +100,7 @@ def check_xformers_library(p):
     cause = getattr(load_error, "__cause__", None)
     why = package_import.explain_load_error(cause) if cause is not None else "it brings no compiled kernels"
     cuda = p.torch().version.cuda or "none"
-    raise proof.WrongResult(
-        "xformers has no kernels: %s; torch here is for CUDA %s. %s" % (why, cuda, message)
-    )
+    raise proof.WrongResult("xformers has no kernels: %s; torch here is for CUDA %s. %s" % (why, cuda, message))
 
 
 def load_sage(p):
@@ -146,11 +135,7 @@ def load_torch_varlen(p):
     adapter.grouped = "enable_gqa" in words
 
     def packed(q, k, v, ends, longest, causal):
-        extra = (
-            {"is_causal": causal}
-            if "is_causal" in words
-            else {"window_size": (-1, 0) if causal else (-1, -1)}
-        )
+        extra = {"is_causal": causal} if "is_causal" in words else {"window_size": (-1, 0) if causal else (-1, -1)}
         if adapter.grouped and q.shape[1] != k.shape[1]:
             extra["enable_gqa"] = True
         return first_output(varlen_attn(q, k, v, ends, ends, longest, longest, **extra))
@@ -169,16 +154,7 @@ def load_vllm_flash(p):
     adapter = AttentionKernels()
     adapter.backward = False
     adapter.packed = lambda q, k, v, ends, longest, causal: first_output(
-        attend(
-            q,
-            k,
-            v,
-            max_seqlen_q=longest,
-            cu_seqlens_q=ends,
-            max_seqlen_k=longest,
-            cu_seqlens_k=ends,
-            causal=causal,
-        )
+        attend(q, k, v, max_seqlen_q=longest, cu_seqlens_q=ends, max_seqlen_k=longest, cu_seqlens_k=ends, causal=causal)
     )
     return adapter
 
@@ -283,8 +259,7 @@ def check_rounded(p, label, out, reference, inside):
         p.record_number(label + "_ragged_relative_l1", distance)
         if distance > DISTANCE:
             p.record_note(
-                "ragged lengths",
-                "wrong without a causal mask: it counts the keys that fill up the last block",
+                "ragged lengths", "wrong without a causal mask: it counts the keys that fill up the last block"
             )
 
 

@@ -110,9 +110,7 @@ def check_training_output(p, out, method):
     states = []
     for place, _, files in os.walk(out):
         states += [os.path.join(place, x) for x in files if x == "trainer_state.json"]
-    weights = (
-        [x for x in os.listdir(out) if x.endswith((".safetensors", ".bin"))] if os.path.isdir(out) else []
-    )
+    weights = [x for x in os.listdir(out) if x.endswith((".safetensors", ".bin"))] if os.path.isdir(out) else []
     p.record_number("weight_files", len(weights), "least", 1)
     if not states:
         raise proof.WrongResult("axolotl train ended well and left no trainer_state.json in its output")

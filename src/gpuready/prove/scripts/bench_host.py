@@ -21,9 +21,7 @@ class BenchFile:
         space = os.statvfs(folder)
         free = space.f_bavail * space.f_frsize
         if free < 4 * size:
-            raise NotSupportedHere(
-                f"{free // MIB} MiB are free in {folder}, and {4 * size // MIB} MiB are wanted"
-            )
+            raise NotSupportedHere(f"{free // MIB} MiB are free in {folder}, and {4 * size // MIB} MiB are wanted")
         self.size, self.filled = size // BLOCK * BLOCK, 0
         self.fd, path = tempfile.mkstemp(prefix=".gpuready-bench-", dir=folder)
         self.direct = None

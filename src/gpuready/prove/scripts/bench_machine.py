@@ -147,9 +147,7 @@ class MachineBench:
     def _prepare_matmul(self, torch, place, precision, row):
         multiply = MatmulBench(torch, place, precision)
         shape = self.options.get("shapes", {}).get(row["name"])
-        shape, row["tried"] = (
-            (tuple(shape), 1) if shape else multiply.find_best_shape(self.pace["search"], self.quick)
-        )
+        shape, row["tried"] = (tuple(shape), 1) if shape else multiply.find_best_shape(self.pace["search"], self.quick)
         row["shape"] = list(shape)
         multiply.pool = None  # freed until the measure itself: six pools would not fit a small GPU
         at = " x ".join(str(side) for side in shape)
@@ -174,15 +172,9 @@ class MachineBench:
         """Run the shape found by the bursts without rests; search for one if there were none."""
         name = name[: -len(SUSTAINED_SUFFIX)]
         multiply = MatmulBench(torch, place, name.partition("-")[2])
-        known = [
-            r["shape"]
-            for r in self.rows
-            if r["name"] == name and r["device"] == row["device"] and "shape" in r
-        ]
+        known = [r["shape"] for r in self.rows if r["name"] == name and r["device"] == row["device"] and "shape" in r]
         shape_given = self.options.get("shapes", {}).get(name)
-        shape = shape_given or (
-            known[0] if known else multiply.find_best_shape(self.pace["search"], self.quick)[0]
-        )
+        shape = shape_given or (known[0] if known else multiply.find_best_shape(self.pace["search"], self.quick)[0])
         multiply.pool = None
 
         def measure_sustained(seconds):

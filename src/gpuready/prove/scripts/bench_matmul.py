@@ -108,10 +108,7 @@ class MatmulBench:
 
     def _scaled_product(self, a, b):
         """Multiply in fp8; the signature of torch._scaled_mm has changed more than once."""
-        torch, words = (
-            self.torch,
-            {"scale_a": self.one, "scale_b": self.one, "out_dtype": self.torch.bfloat16},
-        )
+        torch, words = (self.torch, {"scale_a": self.one, "scale_b": self.one, "out_dtype": self.torch.bfloat16})
         if self.note != "exact accumulation":
             try:
                 return torch._scaled_mm(a, b.t(), use_fast_accum=True, **words)

@@ -25,10 +25,7 @@ def memory_copy_measure(torch, device, quick):
 
 def _measure_copy(torch, device, clock, size, seconds):
     # Two pairs in turn, so that a copy finds nothing of the previous one in the cache.
-    pairs = [
-        [torch.empty(size, dtype=torch.uint8, device=device).fill_(1) for _ in range(2)]
-        for _ in range(2)
-    ]
+    pairs = [[torch.empty(size, dtype=torch.uint8, device=device).fill_(1) for _ in range(2)] for _ in range(2)]
     middle, best = clock.measure_burst(lambda turn: pairs[turn % 2][0].copy_(pairs[turn % 2][1]), seconds)
     return 2 * size / middle, 2 * size / best
 
@@ -42,9 +39,7 @@ def transfer_measure(torch, device, quick, up):
         here = [torch.empty(size, dtype=torch.uint8, pin_memory=True).fill_(1) for _ in range(2)]
         there = [torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2)]
         to, of = (there, here) if up else (here, there)
-        middle, best = clock.measure_burst(
-            lambda turn: to[turn % 2].copy_(of[turn % 2], non_blocking=True), seconds
-        )
+        middle, best = clock.measure_burst(lambda turn: to[turn % 2].copy_(of[turn % 2], non_blocking=True), seconds)
         return size / middle, size / best
 
     return measure_transfer, f"{size // MIB} MiB, pinned"
@@ -74,9 +69,7 @@ def peer_copy_measure(torch, device, quick):
 def _measure_peer_copy(torch, way, size, seconds):
     a, b = (torch.empty(size, dtype=torch.uint8, device=f"cuda:{index}").fill_(1) for index in way)
     with torch.cuda.device(way[0]):
-        middle, best = BenchClock(torch, a.device).measure_burst(
-            lambda turn: b.copy_(a, non_blocking=True), seconds
-        )
+        middle, best = BenchClock(torch, a.device).measure_burst(lambda turn: b.copy_(a, non_blocking=True), seconds)
     return size / middle, size / best
 
 

@@ -53,9 +53,7 @@ def run_proof(p):
     for size in options["sizes"]:
         count = max(size // 4 // p.ranks, 1) * p.ranks
         whole = torch.zeros(count, device=p.device)
-        known = collective_calls(
-            torch, dist, p.ranks, p.rank, whole, torch.zeros(count // p.ranks, device=p.device)
-        )
+        known = collective_calls(torch, dist, p.ranks, p.rank, whole, torch.zeros(count // p.ranks, device=p.device))
         for word in options["measures"]:
             name = word.partition("@")[0]
             p.begin_step(f"{name} of {size} bytes")
@@ -83,10 +81,7 @@ def _measure_collective(p, dist, clock, name, call, size, options):
             row["passes"].append(size * BUS_SHARES[name](p.ranks) / middle)
             row["best"] = max(row["best"], size * BUS_SHARES[name](p.ranks) / best)
     except (RuntimeError, ValueError, NotImplementedError) as error:
-        row.update(
-            verdict="unsupported" if _is_unsupported(error) else "failed",
-            why=proof.describe_error(error)[:300],
-        )
+        row.update(verdict="unsupported" if _is_unsupported(error) else "failed", why=proof.describe_error(error)[:300])
     row["spans"].append([began, time.time()])
     return row
 

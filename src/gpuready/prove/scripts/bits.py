@@ -68,9 +68,7 @@ def check_8bit(p, torch, bnb):
         p.check_close("int8_rows", codes.double() * scale.double()[:, None] / 127, x, 6e-3)
     for name, threshold in (("int8", 0.0), ("int8_outliers", 6.0)):
         words = {"has_fp16_weights": False, "threshold": threshold}
-        check_layer(
-            p, torch, bnb, bnb.nn.Linear8bitLt, words, name, torch.float16 if p.cuda else torch.bfloat16
-        )
+        check_layer(p, torch, bnb, bnb.nn.Linear8bitLt, words, name, torch.float16 if p.cuda else torch.bfloat16)
 
 
 def has_native_bf16(p):
@@ -119,9 +117,7 @@ def check_optimizers(p, torch, bnb):
             made.step()
         p.wait_for_gpu()
         moved = float64.exact_adamw(start, slopes, 1e-2, decay=0.1) - start.double()
-        p.check_close(
-            name.lower() + "_moved", weight.double() - start.double(), moved, 0.08 if "8" in name else 1e-3
-        )
+        p.check_close(name.lower() + "_moved", weight.double() - start.double(), moved, 0.08 if "8" in name else 1e-3)
         if "8" in name:
             widths = {x.element_size() for k, x in made.state[weight].items() if k in ("state1", "state2")}
             p.record_number("state_bytes", max(widths or {0}), "equal", 1)

@@ -41,9 +41,7 @@ def check_all_reduce(p, torch, dist, dtype):
     got = rank_values(p, torch, dtype, p.rank)
     dist.all_reduce(got)
     p.wait_for_gpu()
-    p.check_equal(
-        result_name("all_reduce", dtype), got, sum(rank_values(p, torch, dtype, r) for r in range(p.ranks))
-    )
+    p.check_equal(result_name("all_reduce", dtype), got, sum(rank_values(p, torch, dtype, r) for r in range(p.ranks)))
 
 
 def check_all_gather(p, torch, dist, dtype):
@@ -88,10 +86,7 @@ def check_send_receive(p, torch, dist, dtype):
     p.begin_step("send and receive")
     after, before = (p.rank + 1) % p.ranks, (p.rank - 1) % p.ranks
     got = torch.zeros(COUNT, dtype=dtype, device=p.device)
-    ops = [
-        dist.P2POp(dist.isend, rank_values(p, torch, dtype, p.rank), after),
-        dist.P2POp(dist.irecv, got, before),
-    ]
+    ops = [dist.P2POp(dist.isend, rank_values(p, torch, dtype, p.rank), after), dist.P2POp(dist.irecv, got, before)]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
     p.wait_for_gpu()

@@ -31,12 +31,7 @@ def run_proof(p):
 
 def set_single_rank():
     """Set the variables of a single-rank torchrun, where no launcher has set them."""
-    for name, value in (
-        ("RANK", "0"),
-        ("LOCAL_RANK", "0"),
-        ("WORLD_SIZE", "1"),
-        ("MASTER_ADDR", "127.0.0.1"),
-    ):
+    for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1")):
         os.environ.setdefault(name, value)
     if "MASTER_PORT" not in os.environ:
         import socket

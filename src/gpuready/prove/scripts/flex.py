@@ -19,9 +19,7 @@ def run_proof(p):
     try:
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     except ImportError:
-        raise proof.Unsupported(
-            "torch %s has no flex attention (2.5 and newer have)" % torch.__version__
-        ) from None
+        raise proof.Unsupported("torch %s has no flex attention (2.5 and newer have)" % torch.__version__) from None
     shape = (1, 4, 256, 64)
     dtype = torch.float16 if p.cuda else torch.float32
     q, k, v = (torch.randn(shape, device=p.device, dtype=dtype, requires_grad=p.cuda) for _ in range(3))

@@ -63,16 +63,12 @@ def check_liger(p, torch):
     p.begin_step("rms norm")
     layer = norm(256, eps=1e-6).to(p.device)
     x = torch.randn(64, 256, device=p.device)
-    compare_function(
-        p, "rms_norm", layer, lambda a: float64.exact_rms_norm(a, layer.weight.detach()), [x], 1e-4
-    )
+    compare_function(p, "rms_norm", layer, lambda a: float64.exact_rms_norm(a, layer.weight.detach()), [x], 1e-4)
     p.begin_step("swiglu")
     ops = package_import.import_compiled(p, "liger_kernel.ops.swiglu")
     gate, up = torch.randn(2, 64, 512, device=p.device).unbind(0)
     silu = torch.nn.functional.silu
-    compare_function(
-        p, "swiglu", ops.LigerSiLUMulFunction.apply, lambda a, b: silu(a) * b, [gate, up], 1e-4
-    )
+    compare_function(p, "swiglu", ops.LigerSiLUMulFunction.apply, lambda a, b: silu(a) * b, [gate, up], 1e-4)
 
 
 def check_cut_cross_entropy(p, torch):
@@ -84,9 +80,7 @@ def check_cut_cross_entropy(p, torch):
     if "fork" in p.arguments:
         patch = package_import.import_compiled(p, "cut_cross_entropy.transformers.patch")
         if not getattr(patch, "AXOLOTL_CCE_FORK", False):
-            raise proof.WrongResult(
-                "cut-cross-entropy is not Axolotl's fork, which is the only one that it takes"
-            )
+            raise proof.WrongResult("cut-cross-entropy is not Axolotl's fork, which is the only one that it takes")
 
 
 def check_lora_kernels(p, torch):

@@ -86,9 +86,7 @@ def check_fp8_product(p, torch):
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
         raise proof.Unsupported("torch %s has no fp8 product (torch._scaled_mm)" % torch.__version__)
     if p.cuda and p.capability() < (8, 9):
-        raise proof.Unsupported(
-            "fp8 products begin at compute capability 8.9, and this GPU has %d.%d" % p.capability()
-        )
+        raise proof.Unsupported("fp8 products begin at compute capability 8.9, and this GPU has %d.%d" % p.capability())
     a, b = make_inputs(p, torch, torch.float32)
     p.begin_step("fp8, one scale for a tensor")
     a8, sa = quantise_fp8(torch, a, None)
@@ -122,10 +120,7 @@ def check_scaled_product(p, torch, name, a8, sa, b8, sb):
     c = torch._scaled_mm(a8, b8.t(), scale_a=sa, scale_b=right, out_dtype=torch.bfloat16)
     c = c[0] if isinstance(c, tuple) else c  # until torch 2.4
     p.wait_for_gpu()
-    a, b = (
-        a8.to(torch.float32).double() * sa.double(),
-        b8.to(torch.float32).double() * sb.double(),
-    )
+    a, b = (a8.to(torch.float32).double() * sa.double(), b8.to(torch.float32).double() * sb.double())
     p.check_close(name, c, a @ b.t(), 1.2e-2)
 
 

@@ -29,13 +29,9 @@ def import_compiled(p, name, distribution=""):
     except ModuleNotFoundError as gone:
         if (gone.name or "").partition(".")[0] == name.partition(".")[0]:
             raise proof.WrongResult("%s is incomplete: %s" % (distribution or name, gone)) from None
-        raise proof.WrongResult(
-            "%s needs %s, which is not installed" % (distribution or name, gone.name)
-        ) from None
+        raise proof.WrongResult("%s needs %s, which is not installed" % (distribution or name, gone.name)) from None
     except (ImportError, OSError, RuntimeError, AttributeError) as bad:
-        raise proof.WrongResult(
-            "%s does not load: %s" % (distribution or name, explain_load_error(bad))
-        ) from bad
+        raise proof.WrongResult("%s does not load: %s" % (distribution or name, explain_load_error(bad))) from bad
 
 
 def explain_load_error(error):
@@ -62,6 +58,5 @@ def require_capability(p, major, minor, what):
     here = p.capability()
     if p.cuda and here < (major, minor):
         raise proof.Unsupported(
-            "%s begins at compute capability %d.%d; this GPU has %d.%d"
-            % (what, major, minor, here[0], here[1])
+            "%s begins at compute capability %d.%d; this GPU has %d.%d" % (what, major, minor, here[0], here[1])
         )

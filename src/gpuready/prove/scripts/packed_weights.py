@@ -49,10 +49,7 @@ def pack_layer(torch, kind, weight):
     """Return the tensors of one layer in the format, and its dequantised weight."""
     values, scale, zero, back = quantise_weight(torch, weight, kind == "gptq")
     if kind == "awq":
-        made = {
-            "qweight": pack_int4(torch, values, 1, AWQ_ORDER),
-            "qzeros": pack_int4(torch, zero, 1, AWQ_ORDER),
-        }
+        made = {"qweight": pack_int4(torch, values, 1, AWQ_ORDER), "qzeros": pack_int4(torch, zero, 1, AWQ_ORDER)}
     else:
         # The first format of GPTQ stores zeros minus one.
         made = {"qweight": pack_int4(torch, values, 0), "qzeros": pack_int4(torch, zero - 1, 1)}

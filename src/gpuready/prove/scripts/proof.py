@@ -80,9 +80,7 @@ class ProofRun:
         self.record["steps"].append(str(name)[:80])
         self.write()
 
-    def record_number(
-        self, name: str, value: Any, bound: str = "", limit: Any = None, unit: str = ""
-    ) -> float:
+    def record_number(self, name: str, value: Any, bound: str = "", limit: Any = None, unit: str = "") -> float:
         """Record a number; outside its bound (most, least or equal) the proof has failed."""
         value = float(value)
         row = {"value": value if math.isfinite(value) else str(value)}  # type: dict[str, Any]
@@ -92,9 +90,7 @@ class ProofRun:
             row["bound"], row["limit"] = bound, float(limit)
         self.record["numbers"][name] = row
         if bound and not is_within_bound(value, bound, float(limit)):
-            raise WrongResult(
-                "%s is %.4g, and has to be %s %.4g" % (name, value, BOUNDS[bound], float(limit))
-            )
+            raise WrongResult("%s is %.4g, and has to be %s %.4g" % (name, value, BOUNDS[bound], float(limit)))
         return value
 
     def check_close(self, name: str, got: Any, reference: Any, relative: float) -> float:
@@ -108,9 +104,7 @@ class ProofRun:
         if not bool(torch.isfinite(got).all()):
             raise WrongResult("%s has NaN or Inf in it" % name)
         scale = max(float(reference.abs().max()), 1e-30)
-        return self.record_number(
-            "%s_error" % name, float((got - reference).abs().max()) / scale, "most", relative
-        )
+        return self.record_number("%s_error" % name, float((got - reference).abs().max()) / scale, "most", relative)
 
     def check_equal(self, name: str, got: Any, reference: Any) -> None:
         """Require every element to be equal; records how many differ."""

@@ -13,12 +13,7 @@ import tiny_llama as tiny
 
 # Configuration class, its arguments, the required distribution, the largest error of the logits.
 QUANTISERS = {
-    "bnb-4bit": (
-        "BitsAndBytesConfig",
-        {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
-        "bitsandbytes",
-        0.4,
-    ),
+    "bnb-4bit": ("BitsAndBytesConfig", {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "bitsandbytes", 0.4),
     "bnb-8bit": ("BitsAndBytesConfig", {"load_in_8bit": True}, "bitsandbytes", 0.1),
     "torchao": ("TorchAoConfig", {}, "torchao", 0.1),
     "eetq": ("EetqConfig", {"weights": "int8"}, "kernels", 0.1),
@@ -54,9 +49,7 @@ def run_proof(p):
     if kind == "torchao":
         words = {"quant_type": torchao_quant_type()}
     if kind == "compressed-fp8":
-        package_import.import_compiled(
-            p, "compressed_tensors", "compressed-tensors"
-        )  # explains what is missing
+        package_import.import_compiled(p, "compressed_tensors", "compressed-tensors")  # explains what is missing
         config = write_fp8_checkpoint(p, torch, exact, folder)
     else:
         config = getattr(transformers, name)(**words)

@@ -53,12 +53,7 @@ def check_plain_actor(p, ray):
             import torch
 
             a = torch.tensor(rows, device=kind)
-            return (
-                (a @ a).cpu().tolist(),
-                str(a.device),
-                os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-                os.getpid(),
-            )
+            return ((a @ a).cpu().tolist(), str(a.device), os.environ.get("CUDA_VISIBLE_DEVICES", ""), os.getpid())
 
     check_actor_product(p, ray, ray.remote(num_gpus=1 if p.cuda else 0, num_cpus=1)(PlainActor).remote())
 
@@ -86,24 +81,13 @@ def check_roll_worker(p, ray):
             import torch
 
             a = torch.tensor(rows, device=kind)
-            return (
-                (a @ a).cpu().tolist(),
-                str(a.device),
-                os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-                os.getpid(),
-            )
+            return ((a @ a).cpu().tolist(), str(a.device), os.environ.get("CUDA_VISIBLE_DEVICES", ""), os.getpid())
 
         def rank_and_port(self):
             info = self.get_rank_info()
             return info.rank, info.world_size, self.get_master_addr_and_port()[1]
 
-    variables = {
-        "WORKER_NAME": "proof-0",
-        "CLUSTER_NAME": "proof",
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_RANK": "0",
-    }
+    variables = {"WORKER_NAME": "proof-0", "CLUSTER_NAME": "proof", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     p.begin_step("start ROLL's worker")
     made = ray.remote(num_gpus=1 if p.cuda else 0, num_cpus=1)(RollActor)
     actor = made.options(runtime_env={"env_vars": variables}).remote(worker_config=WorkerConfig(name="proof"))

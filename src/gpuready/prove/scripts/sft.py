@@ -34,9 +34,7 @@ def run_proof(p):
     names = trainer_kind.__init__.__code__.co_varnames
     read = "processing_class" if "processing_class" in names else "tokenizer"
     data = Dataset.from_list([{"text": text} for text in tiny.SENTENCES * 4])
-    made = trainer_kind(
-        model=model, args=config_kind(**words), train_dataset=data, **{read: tiny.make_tokenizer(p)}
-    )
+    made = trainer_kind(model=model, args=config_kind(**words), train_dataset=data, **{read: tiny.make_tokenizer(p)})
     p.begin_step("train")
     made.train()
     where = {x.device.type for x in made.model.parameters()}

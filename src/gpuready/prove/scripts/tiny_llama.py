@@ -74,11 +74,7 @@ def make_tokenizer(p):
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        pad_token="<pad>",
-        bos_token="<s>",
-        eos_token="</s>",
-        model_max_length=4 * LENGTH,
+        tokenizer_object=made, pad_token="<pad>", bos_token="<s>", eos_token="</s>", model_max_length=4 * LENGTH
     )
 
 

@@ -33,9 +33,7 @@ def add_lora(p, model):
     from peft import LoraConfig, get_peft_model
 
     # ``all-linear`` exists since peft 0.8, and excludes the head.
-    lora_config = LoraConfig(
-        r=16, lora_alpha=32, target_modules=list(tiny.LORA_TARGETS), task_type="CAUSAL_LM"
-    )
+    lora_config = LoraConfig(r=16, lora_alpha=32, target_modules=list(tiny.LORA_TARGETS), task_type="CAUSAL_LM")
     return get_peft_model(model, lora_config)
 
 
@@ -67,11 +65,7 @@ def make_trainer(p, torch, model, precision, extra):
     data = tiny.make_rows()
     p.begin_step("make the Trainer")
     return Trainer(
-        model=model,
-        args=TrainingArguments(**words),
-        train_dataset=data,
-        eval_dataset=data,
-        data_collator=collate_rows,
+        model=model, args=TrainingArguments(**words), train_dataset=data, eval_dataset=data, data_collator=collate_rows
     )
 
 
@@ -85,9 +79,7 @@ def check_weight_device(p, trainer):
     """Check that the weights are on the requested device: a Trainer may fall back to the CPU silently."""
     where = {str(x.device.type) for x in trainer.model.parameters()}
     if where != {p.device.type}:
-        raise proof.WrongResult(
-            "the weights are on %s instead of %s" % (", ".join(sorted(where)), p.device.type)
-        )
+        raise proof.WrongResult("the weights are on %s instead of %s" % (", ".join(sorted(where)), p.device.type))
 
 
 if __name__ == "__main__":

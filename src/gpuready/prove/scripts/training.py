@@ -24,9 +24,7 @@ def run_proof(p):
     p.record_number("loss_first", losses[0])
     p.record_number("loss_last", losses[-1])
     if not all(loss == loss and abs(loss) < 1e6 for loss in losses):
-        raise proof.WrongResult(
-            "the loss is not a number in step %d" % next(i for i, x in enumerate(losses) if x != x)
-        )
+        raise proof.WrongResult("the loss is not a number in step %d" % next(i for i, x in enumerate(losses) if x != x))
     # Before the first step the loss is that of a random guess, ln(256) = 5.55.
     p.record_number("loss_of_a_guess", losses[0], "most", 8.0)
     p.record_number("loss_left", losses[-1] / losses[0], "most", 0.5)

@@ -24,9 +24,7 @@ def render_plan_file(plan: Plan, file_format: str) -> str:
         )
     name = f"{plan.framework} {plan.version}"
     if plan.verdict != "plan":
-        raise ValueError(
-            f"there is no plan for {name} to write: it is impossible here, and the screen says why"
-        )
+        raise ValueError(f"there is no plan for {name} to write: it is impossible here, and the screen says why")
     if plan.options.get("fix") and file_format != "shell":
         raise ValueError(
             f"a plan that mends is made of steps: write it as a shell script or as JSON, not as {file_format}"
@@ -46,11 +44,7 @@ def guess_file_format(path: str) -> str | None:
     name = path.replace("\\", "/").rpartition("/")[2].lower()
     if name in FORMAT_BY_FILE_NAME:
         return FORMAT_BY_FILE_NAME[name]
-    if (
-        name in ("dockerfile", "containerfile")
-        or name.startswith("dockerfile.")
-        or name.endswith(".dockerfile")
-    ):
+    if name in ("dockerfile", "containerfile") or name.startswith("dockerfile.") or name.endswith(".dockerfile"):
         return "dockerfile"
     if name.startswith("requirements") and name.endswith(".txt"):
         return "requirements"

@@ -39,9 +39,7 @@ def render(plan: Plan) -> str:
         lines += quoting.wrap_comment(f"Afterwards, against that torch: {quoting.quote_bash_words(words)}")
     if plan.variables:
         lines += ["variables:"]
-        lines += [
-            f"  {name}: {quoting.quote_toml_string(value)}" for name, value in sorted(plan.variables.items())
-        ]
+        lines += [f"  {name}: {quoting.quote_toml_string(value)}" for name, value in sorted(plan.variables.items())]
     return pins.join_lines(lines)
 
 

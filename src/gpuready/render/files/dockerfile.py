@@ -20,15 +20,8 @@ BUILD_PACKAGES = ("build-essential", "ninja-build")
 
 def render(plan: Plan) -> str:
     if not plan.image:
-        raise ValueError(
-            f"no container image is known for {plan.framework} {plan.version} on CUDA {plan.cuda}"
-        )
-    lines = [
-        "# syntax=docker/dockerfile:1",
-        *pins.header_comment(plan, "A container"),
-        *_usage_comment(plan),
-        "",
-    ]
+        raise ValueError(f"no container image is known for {plan.framework} {plan.version} on CUDA {plan.cuda}")
+    lines = ["# syntax=docker/dockerfile:1", *pins.header_comment(plan, "A container"), *_usage_comment(plan), ""]
     lines += [f"FROM {plan.image}", "", 'SHELL ["/bin/bash", "-o", "pipefail", "-c"]']
     lines += _framework_image_layers(plan) if plan.image_has else _build_layers(plan)
     return pins.join_lines([*lines, *_user_and_variables(plan)])
@@ -75,10 +68,7 @@ def _build_layers(plan: Plan) -> list[str]:
 
 def _format_run_layer(*commands: str) -> list[str]:
     """One RUN of several commands, one per line."""
-    return [
-        f"{' &&' if i else 'RUN'} {c}" + (" \\" if i < len(commands) - 1 else "")
-        for i, c in enumerate(commands)
-    ]
+    return [f"{' &&' if i else 'RUN'} {c}" + (" \\" if i < len(commands) - 1 else "") for i, c in enumerate(commands)]
 
 
 def _hashed_install_layers(plan: Plan, commands: list[str]) -> list[str]:
@@ -92,10 +82,7 @@ def _hashed_install_layers(plan: Plan, commands: list[str]) -> list[str]:
         "",
         *_format_run_layer(
             f"uv pip install --python {VENV_PYTHON} {flags} -r /opt/requirements.txt",
-            *(
-                pins.retarget_install_command(words, VENV_PYTHON)
-                for words in pins.kernel_build_commands(plan)
-            ),
+            *(pins.retarget_install_command(words, VENV_PYTHON) for words in pins.kernel_build_commands(plan)),
         ),
     ]
 
@@ -133,9 +120,7 @@ def _framework_image_layers(plan: Plan) -> list[str]:
 
 
 def _user_and_variables(plan: Plan) -> list[str]:
-    lines = [
-        f"ENV {name}={quoting.quote_docker_value(value)}" for name, value in sorted(plan.variables.items())
-    ]
+    lines = [f"ENV {name}={quoting.quote_docker_value(value)}" for name, value in sorted(plan.variables.items())]
     lines += [f"# {name} must not be set." for name in sorted(plan.unset)]
     path = [] if plan.image_has else [f'ENV VIRTUAL_ENV={VENV_PATH} PATH="{VENV_PATH}/bin:$PATH"']
     return [

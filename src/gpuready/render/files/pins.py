@@ -48,8 +48,7 @@ def format_requirement_pin(one: LockedPackage) -> str:
 def hashed_requirement_lines(one: LockedPackage) -> list[str]:
     digests = [f"    --hash={digest}" for digest in sorted(one.hashes)]
     return [
-        part + (" \\" if i < len(digests) else "")
-        for i, part in enumerate([format_requirement_pin(one), *digests])
+        part + (" \\" if i < len(digests) else "") for i, part in enumerate([format_requirement_pin(one), *digests])
     ]
 
 
@@ -101,9 +100,7 @@ def retarget_install_command(words: tuple[str, ...], python: str) -> str:
         del rest[place : place + 2]
     start = words[:at] if "uv" in words[:at] else (*words[: at - 2], "uv", *words[at - 2 : at])
     return " ".join(
-        part
-        for part in (quoting.quote_bash_words(start), "--python", python, quoting.quote_bash_words(rest))
-        if part
+        part for part in (quoting.quote_bash_words(start), "--python", python, quoting.quote_bash_words(rest)) if part
     )
 
 
@@ -152,13 +149,8 @@ def header_comment(plan: Plan, what: str, how: str = "") -> list[str]:
     where = f" on {plan.machine}" if plan.machine else ""
     lines = quoting.wrap_comment(f"{what} for {name}{where}" + (f": {how}" if how else "."))
     stack = [f"Python {plan.python}" if plan.python else "", f"torch {plan.torch}" if plan.torch else ""]
-    stack += [
-        f"CUDA {plan.cuda}" if plan.cuda else "",
-        f"catalogue of {plan.catalog}" if plan.catalog else "",
-    ]
-    lines += quoting.wrap_comment(
-        "Made by `gpuready plan`: " + ", ".join(part for part in stack if part) + "."
-    )
+    stack += [f"CUDA {plan.cuda}" if plan.cuda else "", f"catalogue of {plan.catalog}" if plan.catalog else ""]
+    lines += quoting.wrap_comment("Made by `gpuready plan`: " + ", ".join(part for part in stack if part) + ".")
     if not is_resolved(plan):
         lines += quoting.wrap_comment(
             f"UNRESOLVED: {unresolved_reason(plan)}. Versions that are not named here are the installer's choice, "

@@ -58,12 +58,7 @@ def _index_table_lines(plan: Plan, wanted: dict[str, str]) -> list[str]:
     lines: list[str] = []
     default_url = pins.default_index_url(plan)
     if default_url:
-        lines += [
-            "[[tool.uv.index]]",
-            f"url = {quoting.quote_toml_string(default_url)}",
-            "default = true",
-            "",
-        ]
+        lines += ["[[tool.uv.index]]", f"url = {quoting.quote_toml_string(default_url)}", "default = true", ""]
     extra_indexes = pins.extra_index_urls(plan)
     for name, address in extra_indexes.items():
         lines += [
@@ -81,7 +76,5 @@ def _index_table_lines(plan: Plan, wanted: dict[str, str]) -> list[str]:
             if index in extra_indexes
         ]
     for name in pins.indexes_without_url(plan):
-        lines += quoting.wrap_comment(
-            f"From the index {name}, whose address must be added under [[tool.uv.index]]."
-        )
+        lines += quoting.wrap_comment(f"From the index {name}, whose address must be added under [[tool.uv.index]].")
     return lines

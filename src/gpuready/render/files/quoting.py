@@ -21,10 +21,7 @@ URL_SCHEMES = ("https://", "http://", "file://")
 def is_package_name(text: str) -> bool:
     """A valid name of a distribution, an index or a framework."""
     return (
-        bool(text)
-        and set(text) <= ALPHANUMERIC | set("._-")
-        and text[0] in ALPHANUMERIC
-        and text[-1] in ALPHANUMERIC
+        bool(text) and set(text) <= ALPHANUMERIC | set("._-") and text[0] in ALPHANUMERIC and text[-1] in ALPHANUMERIC
     )
 
 
@@ -53,9 +50,7 @@ def is_single_line(text: str) -> bool:
 def is_plain_url(text: str) -> bool:
     """A URL or path without blanks and without credentials."""
     bare = text.partition("://")[2].partition("/")[0]
-    return (
-        is_single_line(text) and " " not in text and text.startswith((*URL_SCHEMES, "/")) and "@" not in bare
-    )
+    return is_single_line(text) and " " not in text and text.startswith((*URL_SCHEMES, "/")) and "@" not in bare
 
 
 def is_image_reference(text: str) -> bool:
@@ -67,9 +62,7 @@ def validate_plan_values(plan: Plan) -> Plan:
     for what, test, values in _values_by_grammar(plan):
         for value in values:
             if not isinstance(value, str) or not test(value):
-                raise ValueError(
-                    f"the plan names a {what} that no file can hold: {escape_unprintable(value)[:80]!r}"
-                )
+                raise ValueError(f"the plan names a {what} that no file can hold: {escape_unprintable(value)[:80]!r}")
     return plan
 
 

@@ -56,10 +56,7 @@ def _later_install_comments(plan: Plan) -> list[str]:
     lines = []
     for one in pins.packages_outside_indexes(plan):
         origin = quoting.comment_text(one.origin)
-        lines += [
-            "",
-            *quoting.wrap_comment(f"Not from an index, and so not here; afterwards install {one.name}:"),
-        ]
+        lines += ["", *quoting.wrap_comment(f"Not from an index, and so not here; afterwards install {one.name}:")]
         lines += [f"#   uv pip install --no-deps {quoting.quote_bash_word(origin)}"]
     for words in pins.kernel_build_commands(plan):
         lines += [

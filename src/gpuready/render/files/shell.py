@@ -16,13 +16,7 @@ INSTALLER_PROGRAMS = ("uv", "gpuready")
 
 
 def render(plan: Plan) -> str:
-    lines = [
-        "#!/usr/bin/env bash",
-        *pins.header_comment(plan, *_describe_script(plan)),
-        "",
-        "set -euo pipefail",
-        "",
-    ]
+    lines = ["#!/usr/bin/env bash", *pins.header_comment(plan, *_describe_script(plan)), "", "set -euo pipefail", ""]
     if _is_fix_plan(plan):
         lines += [line for step in plan.steps for line in _script_step_lines(step)]
         lines += _echo_variables(plan)
@@ -92,14 +86,10 @@ def _unresolved_install_lines(plan: Plan) -> list[str]:
     pins_by_name, extra_indexes = pins.requirements_by_package(plan), pins.extra_index_urls(plan)
     lines = []
     for index, address in extra_indexes.items():
-        index_pins = [
-            one for name, one in pins_by_name.items() if pins.find_package_index(plan, name) == index
-        ]
+        index_pins = [one for name, one in pins_by_name.items() if pins.find_package_index(plan, name) == index]
         flags = ("--default-index", address, *index_pins)
         lines.append(f'uv pip install --python "$PYTHON" {quoting.quote_bash_words(flags)}')
-    rest = [
-        one for name, one in pins_by_name.items() if pins.find_package_index(plan, name) not in extra_indexes
-    ]
+    rest = [one for name, one in pins_by_name.items() if pins.find_package_index(plan, name) not in extra_indexes]
     if rest:
         lines.append(f'uv pip install --python "$PYTHON" {quoting.quote_bash_words(rest)}')
     return lines
@@ -127,9 +117,7 @@ def _script_step_lines(step: FixStep, fresh: bool = False) -> list[str]:
     description = quoting.comment_text(step.does)
     if fresh and (step.run[:2] == ("uv", "venv") or step.run[0] == "gpuready"):
         return []
-    command = (
-        pins.retarget_install_command(step.run, '"$PYTHON"') if fresh else quoting.quote_bash_words(step.run)
-    )
+    command = pins.retarget_install_command(step.run, '"$PYTHON"') if fresh else quoting.quote_bash_words(step.run)
     if step.run[:2] == ("uv", "venv"):
         command = f"[ -x {quoting.quote_bash_word(step.run[-1] + '/bin/python')} ] || {command}"
     return [f"# {description}", command]
@@ -147,13 +135,7 @@ def _echo_variables(plan: Plan) -> list[str]:
     """Print the variables of a fixed environment: a script cannot set them for its parent shell."""
     lines = [line for line in slurm.export_lines(plan) if line]
     return (
-        [
-            "",
-            *(
-                f"echo {quoting.quote_bash_word('in the shell that starts the job: ' + line)}"
-                for line in lines
-            ),
-        ]
+        ["", *(f"echo {quoting.quote_bash_word('in the shell that starts the job: ' + line)}" for line in lines)]
         if lines
         else []
     )

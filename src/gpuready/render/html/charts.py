@@ -35,18 +35,14 @@ def build_bench_charts(result: BenchResult) -> dict[str, Any]:
 
 def _bench_finding_view(one: Finding) -> dict[str, Any]:
     """Without the measured values, which are shown above it."""
-    return finding_view(
-        one.replace(found=tuple(f for f in one.found if not f.key.startswith("bench.")), needs=())
-    )
+    return finding_view(one.replace(found=tuple(f for f in one.found if not f.key.startswith("bench.")), needs=()))
 
 
 def _device_chart(device: str, name: str, rows: list[BenchMeasure]) -> dict[str, Any]:
     most = max([1.05, *(one.ratio for one in rows if one.ratio is not None and one.ratio < 3)])
     scale = BAR_AREA_WIDTH / (most * 1.03)
     bars = [_measure_bar(one, n, scale) for n, one in enumerate(rows)]
-    ticks = [
-        {"x": LABEL_WIDTH + share * scale, "says": f"{share:.0%}"} for share in (0, 0.25, 0.5, 0.75, 1.0)
-    ]
+    ticks = [{"x": LABEL_WIDTH + share * scale, "says": f"{share:.0%}"} for share in (0, 0.25, 0.5, 0.75, 1.0)]
     return {
         "name": device,
         "says": name,
@@ -70,9 +66,7 @@ def _measure_bar(one: BenchMeasure, n: int, scale: float) -> dict[str, Any]:
         "expected": benching.format_amount(one.expected, one.unit, one.value) if known else "",
         "share": f"{one.ratio:.0%}" if known and one.ratio is not None else "",
         "verdict": one.verdict.replace("-", " "),
-        "mark": mark_view(benching.VERDICT_MARKS.get(one.verdict, "undecided"))
-        if one.verdict != "measured"
-        else None,
+        "mark": mark_view(benching.VERDICT_MARKS.get(one.verdict, "undecided")) if one.verdict != "measured" else None,
         "kind": benching.VERDICT_MARKS.get(one.verdict, "undecided"),
         "one": one,
         "passes": [benching.format_amount(each, one.unit) for each in one.passes],
@@ -192,12 +186,8 @@ def _spread_labels(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one | {"y": 20 + 18 * n, "end": one["x"] > CHART_WIDTH - 260} for n, one in enumerate(marks)]
 
 
-def _stack_row(
-    name: str, parts: dict[str, int], extra: int, fragmented: int, n: int, scale: float
-) -> dict[str, Any]:
-    pieces = sorted(
-        ((kind, size) for kind, size in parts.items() if size > 0), key=lambda one: _stack_order(one[0])
-    )
+def _stack_row(name: str, parts: dict[str, int], extra: int, fragmented: int, n: int, scale: float) -> dict[str, Any]:
+    pieces = sorted(((kind, size) for kind, size in parts.items() if size > 0), key=lambda one: _stack_order(one[0]))
     pieces += [(FRAGMENTATION, fragmented)] if fragmented else []
     pieces += [(CUDA_OVERHEAD, extra)] if extra else []
     x, segments = float(LABEL_WIDTH), []

@@ -76,11 +76,7 @@ def _found_fact_view(fact: Fact) -> tuple[str, str, str]:
 
 def _needed_view(need: Requirement) -> tuple[str, str, str]:
     when = findings.format_condition(need.when) if need.when else ""
-    return (
-        need.key,
-        findings.format_need_value(need.want),
-        "; ".join(part for part in (need.cite, when) if part),
-    )
+    return (need.key, findings.format_need_value(need.want), "; ".join(part for part in (need.cite, when) if part))
 
 
 def _undecided_view(several: list[UndecidedRule]) -> dict[str, Any]:

@@ -52,9 +52,7 @@ def build_fleet_view(report: FleetReport) -> dict[str, Any]:
 
 def _fleet_finding_view(one: Finding) -> dict[str, Any]:
     """Without the fleet-wide tables, which the page shows separately."""
-    return finding_view(
-        one.replace(found=tuple(f for f in one.found if not f.key.startswith("fleet.")), needs=())
-    )
+    return finding_view(one.replace(found=tuple(f for f in one.found if not f.key.startswith("fleet.")), needs=()))
 
 
 # -- nodes by column --------------------------------------------------------------------------------------------
@@ -67,11 +65,7 @@ def _node_columns(report: FleetReport) -> list[tuple[str, dict[str, tuple[str, s
         (
             "answer",
             _cells_by_node(
-                {
-                    k: ("silent" if k in silent_states else "held", k)
-                    for k in report.states
-                    if k != "answered"
-                },
+                {k: ("silent" if k in silent_states else "held", k) for k in report.states if k != "answered"},
                 report.states,
             ),
         )
@@ -139,9 +133,7 @@ def fold_node_names(several: Iterable[str]) -> str:
             groups.setdefault((stem, len(digits)), []).append(int(digits))
         else:
             unnumbered.append(name)
-    folded = [
-        _format_number_ranges(stem, width, sorted(numbers)) for (stem, width), numbers in groups.items()
-    ]
+    folded = [_format_number_ranges(stem, width, sorted(numbers)) for (stem, width), numbers in groups.items()]
     return ",".join([*folded, *unnumbered])
 
 

@@ -92,9 +92,7 @@ def _proof_view(one: ProofResult) -> dict[str, Any]:
         "numbers": [_bounded_number_view(name, row) for name, row in one.numbers.items()],
         "versions": ", ".join(f"{name} {version}" for name, version in one.versions.items() if version),
         "known": prove.executed_before(one) if one.verdict == PASSED else True,
-        "cause": {"code": one.cause.get("code", ""), "says": one.cause.get("says", "")}
-        if one.cause
-        else None,
+        "cause": {"code": one.cause.get("code", ""), "says": one.cause.get("says", "")} if one.cause else None,
     }
 
 
@@ -120,11 +118,7 @@ def _format_plain_value(value: Any) -> str:
 
 def _plan_view(one: Plan) -> dict[str, Any]:
     own = one.packages.get(one.framework, one.version)
-    chosen = [
-        ("Python", one.python, ""),
-        ("torch", one.torch, _torch_source_text(one)),
-        (one.framework, own, ""),
-    ]
+    chosen = [("Python", one.python, ""), ("torch", one.torch, _torch_source_text(one)), (one.framework, own, "")]
     return {
         "one": one,
         "name": planning.plan_display_name(one),
@@ -132,9 +126,7 @@ def _plan_view(one: Plan) -> dict[str, Any]:
         "chosen": [row for row in chosen if row[1]] if one.verdict == "plan" else [],
         "kernels": [(kernel, planning.describe_kernel_install(kernel)) for kernel in one.kernels],
         "steps": [step_view(each) for each in one.steps],
-        "install": " ".join(quote_command_words(command_lines.build_install_command(one)))
-        if one.lock
-        else "",
+        "install": " ".join(quote_command_words(command_lines.build_install_command(one))) if one.lock else "",
     }
 
 

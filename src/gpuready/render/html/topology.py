@@ -60,9 +60,7 @@ def list_gpu_rows(facts: Facts) -> list[dict[str, Any]]:
             {
                 "index": index,
                 "name": facts_summary.shorten_gpu_name(str(row["name"] or "GPU")),
-                "memory": units.format_nominal_memory(row["memory"])
-                if units.is_byte_count(row["memory"])
-                else "",
+                "memory": units.format_nominal_memory(row["memory"]) if units.is_byte_count(row["memory"]) else "",
                 "capability": str(row["capability"] or ""),
                 "pcie": str(row["pcie"] or ""),
                 "pcie_max": str(row["pcie_max"] or ""),
@@ -127,9 +125,7 @@ def _describe_host(facts: Facts) -> list[str]:
     first = [units.format_count(cpus, "CPU")] if isinstance(cpus, int) else []
     first += [f"{units.format_nominal_memory(memory)} RAM"] if units.is_byte_count(memory) else []
     first += [f"limit {units.format_nominal_memory(limit)}"] if units.is_byte_count(limit) and limit else []
-    named = [
-        str(facts.value_if_known(key)) for key in ("os.pretty", "os.container") if facts.value_if_known(key)
-    ]
+    named = [str(facts.value_if_known(key)) for key in ("os.pretty", "os.container") if facts.value_if_known(key)]
     driver = facts.value_if_known("driver.version")
     named += [f"driver {driver}"] if driver else []
     return [", ".join(part) for part in (first, named) if part]
@@ -145,12 +141,7 @@ def list_network_rows(facts: Facts) -> list[dict[str, str]]:
         kind = str(port.get("link_layer") or "RDMA")
         rows.append(_network_row(str(name), kind, port.get("rate"), str(port.get("state") or "")))
     for name, one in interfaces.items() if isinstance(interfaces, dict) else ():
-        if (
-            not isinstance(one, dict)
-            or not one.get("up")
-            or name in rdma_netdevs
-            or one.get("kind") == "loopback"
-        ):
+        if not isinstance(one, dict) or not one.get("up") or name in rdma_netdevs or one.get("kind") == "loopback":
             continue
         rows.append(_network_row(str(name), str(one.get("kind") or ""), one.get("speed"), "up"))
     return rows
@@ -195,9 +186,7 @@ class _TopologyDrawing:
         if not cards and no_gpu_text:
             self._add_bar(no_gpu_text, "fabric open")
             self.bottom += BOX_GAP
-        fabric_bar = (
-            self._add_bar(fabric, "fabric" if _has_nvlink(cards) else "fabric open") if fabric else None
-        )
+        fabric_bar = self._add_bar(fabric, "fabric" if _has_nvlink(cards) else "fabric open") if fabric else None
         groups = self._add_numa_groups(cards, 44 if fabric else 0)
         if fabric_bar is not None:
             for group in groups:
@@ -224,8 +213,7 @@ class _TopologyDrawing:
     def _add_box(self, x: float, y: float, w: float, h: float, kind: str, says: list[str]) -> dict[str, Any]:
         room = int((w - 12) / LETTER_WIDTH)
         rows = [
-            {"text": _truncate_label(line, room), "whole": line, "y": y + 21 + 16 * n}
-            for n, line in enumerate(says)
+            {"text": _truncate_label(line, room), "whole": line, "y": y + 21 + 16 * n} for n, line in enumerate(says)
         ]
         box = {"x": x, "y": y, "w": w, "h": h, "kind": kind, "rows": rows, "middle": x + w / 2}
         self.boxes.append(box)
@@ -252,8 +240,7 @@ class _TopologyDrawing:
         room = DRAWING_WIDTH - 2 * EDGE_MARGIN - BOX_GAP * (len(nodes) - 1)
         self.card_width = min(CARD_WIDTH, (room - sum(n + 1 for n in columns) * BOX_GAP) / sum(columns))
         group_widths = [
-            max(n * self.card_width + (n + 1) * BOX_GAP, min(MIN_NUMA_WIDTH, room / len(nodes)))
-            for n in columns
+            max(n * self.card_width + (n + 1) * BOX_GAP, min(MIN_NUMA_WIDTH, room / len(nodes))) for n in columns
         ]
         x = max((DRAWING_WIDTH - sum(group_widths) - BOX_GAP * (len(group_widths) - 1)) / 2, EDGE_MARGIN)
         y, tallest, groups = self.bottom, 0.0, []
@@ -295,14 +282,10 @@ class _TopologyDrawing:
             label, kind = _link_label_and_kind(card, up)
             if many and label:
                 label = f"{len(group['gpus'])} x {label}"
-            self._add_line(
-                end["middle"], start if not up or many else end["y"], end["middle"], stop, label, kind
-            )
+            self._add_line(end["middle"], start if not up or many else end["y"], end["middle"], stop, label, kind)
 
     def _add_line(self, x: float, y: float, to: float, down: float, label: str, kind: str) -> None:
-        at = (max(y, down) if kind.startswith("pcie") else min(y, down)) + (
-            -14 if kind.startswith("pcie") else 26
-        )
+        at = (max(y, down) if kind.startswith("pcie") else min(y, down)) + (-14 if kind.startswith("pcie") else 26)
         self.lines.append({"x1": x, "y1": y, "x2": to, "y2": down, "label": label, "kind": kind, "y": at})
 
     def _add_network_cards(self, nics: list[dict[str, str]], host: dict[str, Any]) -> None:

@@ -47,9 +47,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     parts = [part for one in entries.values() for part in one]
     toolkit = facts.value_if_known("toolkit.version")
     capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
-    uncovered = {
-        i: c for i, c in capabilities.items() if not catalogue.covers_capability(parts, c, toolkit)[0]
-    }
+    uncovered = {i: c for i, c in capabilities.items() if not catalogue.covers_capability(parts, c, toolkit)[0]}
     if not uncovered:
         return None
     wanted = ";".join(sorted(set(map(str, capabilities.values()))))
@@ -60,9 +58,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("env.TORCH_CUDA_ARCH_LIST"), facts.fact("gpu.capability")),
         needs=(
             Requirement(
-                "env.TORCH_CUDA_ARCH_LIST",
-                wanted,
-                cite=str(toolkits.find_cuda_rule("cubin_compat")["source"]),
+                "env.TORCH_CUDA_ARCH_LIST", wanted, cite=str(toolkits.find_cuda_rule("cubin_compat")["source"])
             ),
         ),
         so="what is built here has no code for it: no kernel image is available",

@@ -28,11 +28,7 @@ PATTERNS = (
     {"says": "Unknown CUDA arch ({arch}) or GPU not supported", "cause": "toolkit-too-old-for-arch"},
     {"says": "No CUDA targets left to compile", "cause": "toolkit-too-old-for-arch", "as": "clue"},
 )
-BROKEN = {
-    "job.wants": ("build",),
-    "env.TORCH_CUDA_ARCH_LIST": "8.0 9.0 12.0+PTX",
-    "toolkit.version": "12.4",
-}
+BROKEN = {"job.wants": ("build",), "env.TORCH_CUDA_ARCH_LIST": "8.0 9.0 12.0+PTX", "toolkit.version": "12.4"}
 HEALTHY = BROKEN | {"toolkit.version": "12.8"}
 
 
@@ -44,9 +40,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     entries = compilation.parse_build_arch_list(text) if text and row else None
     if row is None or entries is None:
         return None
-    unsupported = [
-        word for word, parts in entries.items() if not any(_is_buildable_arch(row, part) for part in parts)
-    ]
+    unsupported = [word for word, parts in entries.items() if not any(_is_buildable_arch(row, part) for part in parts)]
     if not unsupported:
         return None
     remaining = ";".join(word for word in entries if word not in unsupported)
@@ -55,15 +49,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         compilation.build_severity(facts, contract),
         f"the list TORCH_CUDA_ARCH_LIST has {visible_gpus.join_names(unsupported)}, which CUDA {row['version']} lacks",
         found=tuple(facts.fact(k) for k in ("env.TORCH_CUDA_ARCH_LIST", "toolkit.version", "toolkit.path")),
-        needs=(
-            Requirement(
-                "env.TORCH_CUDA_ARCH_LIST", "|".join(row["targets"]), cite=str(row["source"]["targets"])
-            ),
-        ),
+        needs=(Requirement("env.TORCH_CUDA_ARCH_LIST", "|".join(row["targets"]), cite=str(row["source"]["targets"])),),
         so="the build stops at once: unsupported gpu architecture",
-        fix=(
-            FixStep(f"set TORCH_CUDA_ARCH_LIST={remaining}" if remaining else "unset TORCH_CUDA_ARCH_LIST"),
-        ),
+        fix=(FixStep(f"set TORCH_CUDA_ARCH_LIST={remaining}" if remaining else "unset TORCH_CUDA_ARCH_LIST"),),
     )
 
 

@@ -40,9 +40,7 @@ TOOL_NAMES = {"toolkit.version": "the CUDA toolkit", "toolkit.nvcc": "nvcc", "co
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    failed = contract_needs.unmet_needs(
-        facts, [need for key in KEYS for need in contract.requirements_for(key)]
-    )
+    failed = contract_needs.unmet_needs(facts, [need for key in KEYS for need in contract.requirements_for(key)])
     if not failed:
         return None
     names = list(dict.fromkeys(_tool_name(need) for need in failed))
@@ -67,12 +65,7 @@ def _build_tools_step(facts: Facts, failed: list[Requirement]) -> FixStep:
     tools = [key.partition(".")[2] for key in keys]
     if all(tool in ("ninja", "cmake") for tool in tools):
         return fix_steps.install_step(facts, f"install {visible_gpus.join_names(tools)}", *tools)
-    wants = {
-        key: " and ".join(dict.fromkeys(n.want for n in failed if n.key == key and n.want != "*"))
-        for key in keys
-    }
-    named = [
-        f"{TOOL_NAMES.get(key, tool)} {wants[key]}".strip() for key, tool in zip(keys, tools, strict=True)
-    ]
+    wants = {key: " and ".join(dict.fromkeys(n.want for n in failed if n.key == key and n.want != "*")) for key in keys}
+    named = [f"{TOOL_NAMES.get(key, tool)} {wants[key]}".strip() for key, tool in zip(keys, tools, strict=True)]
     home = "; set CUDA_HOME to the toolkit" if any(key.startswith("toolkit.") for key in keys) else ""
     return FixStep(f"install {visible_gpus.join_names(named)}{home}")

@@ -86,9 +86,7 @@ def _needed_tools(facts: Facts, contract: Contract) -> list[str]:
 def _compiler_steps(facts: Facts, missing: list[str]) -> list[FixStep]:
     steps = []
     if missing != ["compiler.ninja"]:
-        steps.append(
-            FixStep("install gcc and g++ (build-essential), or a compiler from conda", note="needs root")
-        )
+        steps.append(FixStep("install gcc and g++ (build-essential), or a compiler from conda", note="needs root"))
     if "compiler.ninja" in missing:
         steps.append(fix_steps.install_step(facts, "install ninja", "ninja"))
     return steps

@@ -32,10 +32,7 @@ PATTERNS = (
         "unless": ("Successfully installed", "Successfully built flash"),
     },
     "[extension] CUDA_HOME is not found.",
-    {
-        "says": "CUDA was not found on the system, please set the CUDA_HOME or the CUDA_PATH",
-        "in": "exception",
-    },
+    {"says": "CUDA was not found on the system, please set the CUDA_HOME or the CUDA_PATH", "in": "exception"},
     {"says": "Cannot find CUDA_HOME", "without": ("Warning", "WARNING")},
     "Could not find nvcc and default cuda_home=",
     "Could not find nvcc executable",

@@ -98,6 +98,4 @@ def _describe_wrong_home(facts: Facts) -> str | None:
 def _unset_home_steps(facts: Facts) -> list[FixStep]:
     by = contract_needs.peek_fact(facts, "toolkit.chosen_by")
     named = by in ("CUDA_HOME", "CUDA_PATH")
-    return (
-        [FixStep(f"unset {by}: torch then takes the nvcc on the path, or /usr/local/cuda")] if named else []
-    )
+    return [FixStep(f"unset {by}: torch then takes the nvcc on the path, or /usr/local/cuda")] if named else []

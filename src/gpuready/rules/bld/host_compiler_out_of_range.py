@@ -80,6 +80,4 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _other_gcc_step(major: int) -> FixStep:
-    return FixStep(
-        f"install gcc-{major} and g++-{major}, and set CC=gcc-{major} CXX=g++-{major}", note="needs root"
-    )
+    return FixStep(f"install gcc-{major} and g++-{major}, and set CC=gcc-{major} CXX=g++-{major}", note="needs root")

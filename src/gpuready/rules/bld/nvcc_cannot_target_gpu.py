@@ -70,10 +70,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if row is None or compilation.effective_arch_list(facts):
         return None
     built = facts.value("torch.arch")
-    wanted = {
-        i: _arch_torch_requests(built, c)
-        for i, c in visible_gpus.fact_per_gpu(facts, "gpu.capability").items()
-    }
+    wanted = {i: _arch_torch_requests(built, c) for i, c in visible_gpus.fact_per_gpu(facts, "gpu.capability").items()}
     unsupported = {i: c for i, c in wanted.items() if c not in row["targets"]}
     return _unsupported_target_finding(facts, contract, row, unsupported) if unsupported else None
 
@@ -96,9 +93,7 @@ def _unsupported_target_finding(
         compilation.build_severity(facts, contract),
         f"nvcc {facts.value('toolkit.version')} cannot compile for {visible_gpus.describe_gpus(facts, unsupported, unsupported)}",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "gpu.capability", "toolkit.path")),
-        needs=tuple(
-            Requirement("toolkit.version", _toolkit_range(capability), cite=cite) for capability in wanted
-        ),
+        needs=tuple(Requirement("toolkit.version", _toolkit_range(capability), cite=cite) for capability in wanted),
         so="the build stops at once: unsupported gpu architecture",
         fix=tuple(_nvcc_target_steps(row, wanted)),
     )
@@ -106,9 +101,7 @@ def _unsupported_target_finding(
 
 def _toolkit_range(capability: str) -> str:
     """Return the range of toolkits that can target a capability; any newer one if none can yet."""
-    knowing = [
-        v for v in toolkits.list_cuda_releases() if capability in (toolkits.list_nvcc_targets(v) or ())
-    ]
+    knowing = [v for v in toolkits.list_cuda_releases() if capability in (toolkits.list_nvcc_targets(v) or ())]
     if not knowing:
         return f">{toolkits.list_cuda_releases()[-1]}"
     last = "" if knowing[-1] == toolkits.list_cuda_releases()[-1] else f",<={knowing[-1]}"

@@ -56,10 +56,7 @@ PATTERNS = (
     {"says": "ptxas-blackwell{}No such file"},
     {"says": "sm_{arch} is not a recognized processor"},
     {"says": "ptxas fatal : Unsupported .version"},
-    {
-        "says": "ptxas application ptx input, line {}; fatal : Unsupported .version",
-        "without": ("bin/nvcc", "setup.py"),
-    },
+    {"says": "ptxas application ptx input, line {}; fatal : Unsupported .version", "without": ("bin/nvcc", "setup.py")},
     {"says": "NoTritonConfigsError{}ptxas"},
 )
 BROKEN, HEALTHY = log_findings.log_examples(CODE)

@@ -28,21 +28,11 @@ PATTERNS = (
     {"says": "failed to map segment from shared object", "cause": "cache-permission"},
 )
 BROKEN = {"job.wants": ("build",), "tmp.path": "/scratch/job-7", "tmp.exists": False}
-HEALTHY = {
-    "job.wants": ("build",),
-    "tmp.path": "/tmp",
-    "tmp.exists": True,
-    "tmp.noexec": False,
-    "tmp.free": 50 * 10**9,
-}
+HEALTHY = {"job.wants": ("build",), "tmp.path": "/tmp", "tmp.exists": True, "tmp.noexec": False, "tmp.free": 50 * 10**9}
 MINIMUM_FREE = 10**9
 NEEDS = {
-    "tmp.exists": Requirement(
-        "tmp.exists", "true", cite="nvcc writes to TMPDIR and does not make the folder"
-    ),
-    "tmp.noexec": Requirement(
-        "tmp.noexec", "false", level="recommended", cite="pytorch issues 91005 and 123054"
-    ),
+    "tmp.exists": Requirement("tmp.exists", "true", cite="nvcc writes to TMPDIR and does not make the folder"),
+    "tmp.noexec": Requirement("tmp.noexec", "false", level="recommended", cite="pytorch issues 91005 and 123054"),
     "tmp.free": Requirement("tmp.free", ">=1GB", level="recommended", cite="a build of one CUDA extension"),
 }
 

@@ -36,12 +36,7 @@ PATTERNS = (
     "the detected CUDA version ({found}) mismatches",
     "System CUDA version does not match PyTorch CUDA version",
 )
-BROKEN = {
-    "torch.cuda": "12.8",
-    "toolkit.version": "11.8",
-    "toolkit.path": "/usr/local/cuda",
-    "job.wants": ("build",),
-}
+BROKEN = {"torch.cuda": "12.8", "toolkit.version": "11.8", "toolkit.path": "/usr/local/cuda", "job.wants": ("build",)}
 HEALTHY = BROKEN | {"toolkit.version": "12.8"}
 CITE = "torch/utils/cpp_extension.py, _check_cuda_version"
 
@@ -63,9 +58,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(key) for key in ("toolkit.version", "torch.cuda", "toolkit.path")),
         needs=(
             Requirement(
-                "toolkit.version",
-                f">={versions.major_version(torch)},<{versions.major_version(torch) + 1}",
-                cite=CITE,
+                "toolkit.version", f">={versions.major_version(torch)},<{versions.major_version(torch) + 1}", cite=CITE
             ),
         ),
         so="every build stops at once: the detected CUDA version mismatches that of torch",
@@ -99,15 +92,11 @@ def toolkit_and_torch_cuda(facts: Facts) -> tuple[str, str] | None:
 def matching_toolkit_steps(facts: Facts, torch: str) -> list[FixStep]:
     """Return a step that uses an installed toolkit, else steps to install one."""
     wanted = versions.major_minor(torch)
-    others = [
-        row for row in facts.value_if_known("toolkit.others") or () if row.get("version") and row.get("path")
-    ]
+    others = [row for row in facts.value_if_known("toolkit.others") or () if row.get("version") and row.get("path")]
     for row in sorted(others, key=lambda row: versions.major_minor(row["version"]) != wanted):
         if versions.major_version(row["version"]) == wanted[0]:
             return [FixStep(f"set CUDA_HOME={row['path']}, which is CUDA {row['version']}")]
     return [
-        FixStep(
-            f"install the CUDA toolkit {wanted[0]}.{wanted[1]} and set CUDA_HOME to it", note="needs root"
-        ),
+        FixStep(f"install the CUDA toolkit {wanted[0]}.{wanted[1]} and set CUDA_HOME to it", note="needs root"),
         FixStep("take prebuilt wheels of the extensions, which need no toolkit"),
     ]

@@ -20,15 +20,8 @@ if TYPE_CHECKING:
 CODE = "BLD002"
 SEVERITY = "warning"
 READS = major.READS
-PATTERNS = (
-    {"says": "has a minor version mismatch with the version that was used to compile", "as": "trace"},
-)
-BROKEN = {
-    "torch.cuda": "12.8",
-    "toolkit.version": "12.4",
-    "toolkit.path": "/usr/local/cuda",
-    "job.wants": ("build",),
-}
+PATTERNS = ({"says": "has a minor version mismatch with the version that was used to compile", "as": "trace"},)
+BROKEN = {"torch.cuda": "12.8", "toolkit.version": "12.4", "toolkit.path": "/usr/local/cuda", "job.wants": ("build",)}
 HEALTHY = BROKEN | {"toolkit.version": "12.8.93"}
 
 
@@ -46,11 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"the toolkit is CUDA {pair[0]} and torch is built with {pair[1]}",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "torch.cuda", "toolkit.path")),
-        needs=(
-            Requirement(
-                "toolkit.version", f"=={torch[0]}.{torch[1]}.*", level="recommended", cite=major.CITE
-            ),
-        ),
+        needs=(Requirement("toolkit.version", f"=={torch[0]}.{torch[1]}.*", level="recommended", cite=major.CITE),),
         so="extensions are built with a warning; most work, and one that does not load has its reason here",
         fix=tuple(major.matching_toolkit_steps(facts, pair[1])),
     )

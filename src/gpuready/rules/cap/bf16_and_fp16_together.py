@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 CODE = "CAP011"
 SEVERITY = "warning"
 READS = ("job.wants",)
-PATTERNS = (
-    {"says": "At most one of fp16 and bf16 can be True", "in": "exception", "cause": "not-environment"},
-)
+PATTERNS = ({"says": "At most one of fp16 and bf16 can be True", "in": "exception", "cause": "not-environment"},)
 CONTRACT = {"framework": "transformers"}
 BROKEN = {"job.wants": ("bf16", "fp16")}
 HEALTHY = {"job.wants": ("bf16",)}
@@ -34,10 +32,7 @@ ON_TRAINER = ("transformers", "axolotl")
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or contract.framework not in ON_TRAINER:
         return None
-    if not (
-        job_request.job_asks_for(facts, "bf16", "bfloat16")
-        and job_request.job_asks_for(facts, "fp16", "float16")
-    ):
+    if not (job_request.job_asks_for(facts, "bf16", "bfloat16") and job_request.job_asks_for(facts, "fp16", "float16")):
         return None
     return Finding(
         CODE,

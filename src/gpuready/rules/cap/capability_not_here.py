@@ -52,9 +52,7 @@ def _missing_capability_steps(proofs: list[dict[str, Any]], contract: Contract) 
         names = ",".join(dict.fromkeys(str(row["capability"][0]) for row in proofs))
         steps.append(
             FixStep(
-                "see which version would fit here",
-                ("gpuready", "plan", contract.framework, "--wants", names),
-                "safe",
+                "see which version would fit here", ("gpuready", "plan", contract.framework, "--wants", names), "safe"
             )
         )
     if any("GPU" in str(row.get("why", "")) for row in proofs):

@@ -41,11 +41,7 @@ NOT_ON_A_MAC = ("flash-attn", "flash-attn-3", "xformers", "liger", "sage-attenti
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     wants = job_request.list_job_wants(facts)
     foreign = [word for word in (*NVIDIA_ONLY, *NOT_ON_A_MAC) if word in wants]
-    if (
-        "cuda" not in contract.platforms
-        or not foreign
-        or not visible_gpus.has_other_accelerator(facts, contract)
-    ):
+    if "cuda" not in contract.platforms or not foreign or not visible_gpus.has_other_accelerator(facts, contract):
         return None
     platform = facts.value("platform.name")
     missing = [word for word in foreign if word in NVIDIA_ONLY or platform == "mps"]
@@ -57,16 +53,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"there is no {visible_gpus.join_names(missing)} on {platform}",
         found=(facts.fact("platform.name"), facts.fact("job.wants")),
         needs=tuple(
-            Requirement(
-                "platform.name", "cuda", when=f"wants={word}", cite=f"{word}: its kernels are for CUDA"
-            )
+            Requirement("platform.name", "cuda", when=f"wants={word}", cite=f"{word}: its kernels are for CUDA")
             for word in missing
         ),
         so=f"{contract.framework} refuses the job, or takes something else without a word",
         fix=(
-            FixStep(
-                f"leave out {visible_gpus.join_names(missing)}; sdpa is the attention that every platform has"
-            ),
+            FixStep(f"leave out {visible_gpus.join_names(missing)}; sdpa is the attention that every platform has"),
             FixStep("use a machine with NVIDIA GPUs"),
         ),
     )

@@ -67,8 +67,7 @@ ATTENTION_WANTS = {
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     unfit_by_feature = {
-        feature: requested_features.gpus_without_feature(facts, contract, feature)
-        for feature in ATTENTION_WANTS
+        feature: requested_features.gpus_without_feature(facts, contract, feature) for feature in ATTENTION_WANTS
     }
     lacking = {feature: unfit for feature, unfit in unfit_by_feature.items() if unfit}
     if not lacking:

@@ -36,11 +36,7 @@ HEALTHY = BROKEN | {"gpu.name": ("Tesla P100-PCIE-16GB",), "gpu.capability": ("6
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or not capability_floors.feature_requested(facts, "fp16_amp"):
         return None
-    slow = {
-        i: c
-        for i, c in visible_gpus.fact_per_gpu(facts, "gpu.capability").items()
-        if _is_slow_in_fp16(str(c))
-    }
+    slow = {i: c for i, c in visible_gpus.fact_per_gpu(facts, "gpu.capability").items() if _is_slow_in_fp16(str(c))}
     if not slow:
         return None
     return Finding(

@@ -50,16 +50,8 @@ PATTERNS = (
         "in": "exception",
         "cause": "flash-attn-missing",
     },
-    {
-        "says": "No package metadata was found for flash_attn",
-        "in": "exception",
-        "cause": "flash-attn-missing",
-    },
-    {
-        "says": "No package metadata was found for flash-attn",
-        "in": "exception",
-        "cause": "flash-attn-missing",
-    },
+    {"says": "No package metadata was found for flash_attn", "in": "exception", "cause": "flash-attn-missing"},
+    {"says": "No package metadata was found for flash-attn", "in": "exception", "cause": "flash-attn-missing"},
     {"says": "lash-attn is not installed", "in": "exception", "cause": "flash-attn-missing"},
     {"says": "flash_attn is not installed", "in": "exception", "cause": "flash-attn-missing"},
     {"says": "flash-attn package is not installed", "in": "exception", "cause": "flash-attn-missing"},
@@ -138,9 +130,7 @@ def _packages_for_wants(facts: Facts, contract: Contract) -> dict[str, tuple[str
         for word, names in known.items()
         if word in wants and capability_floors.feature_offered(contract, word)
     }
-    return {
-        word: names for word, names in offered.items() if not _contract_names_package(facts, contract, names)
-    }
+    return {word: names for word, names in offered.items() if not _contract_names_package(facts, contract, names)}
 
 
 def _contract_names_package(facts: Facts, contract: Contract, names: tuple[str, ...]) -> bool:

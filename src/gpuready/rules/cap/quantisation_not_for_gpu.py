@@ -37,9 +37,7 @@ BITS = {"bnb_4bit": "4", "bnb_int8": "8"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    unfit_by_feature = {
-        feature: requested_features.gpus_without_feature(facts, contract, feature) for feature in BITS
-    }
+    unfit_by_feature = {feature: requested_features.gpus_without_feature(facts, contract, feature) for feature in BITS}
     lacking = {feature: old for feature, old in unfit_by_feature.items() if old}
     if not lacking:
         return None
@@ -52,14 +50,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"bitsandbytes does not support {bits} bits on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(requested_features.feature_need(feature) for feature in lacking),
-        so="the model does not load, or fails in its first layer"
-        if is_error
-        else "8-bit layers run slowly or fail",
+        so="the model does not load, or fails in its first layer" if is_error else "8-bit layers run slowly or fail",
         fix=(
             FixStep(
-                "load the weights in fp16 or fp32, without quantisation"
-                if is_error
-                else "take 4 bits instead of 8"
+                "load the weights in fp16 or fp32, without quantisation" if is_error else "take 4 bits instead of 8"
             ),
             FixStep(
                 f"use GPUs of compute capability {' and '.join(requested_features.feature_need(f).want for f in lacking)}"

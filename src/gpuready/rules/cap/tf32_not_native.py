@@ -53,8 +53,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=(requested_features.feature_need("tf32"),),
         so=f"{contract.framework} refuses the job when it reads its arguments",
-        fix=(
-            FixStep("take tf32 out of the configuration"),
-            FixStep("use GPUs of compute capability 8.0 or newer"),
-        ),
+        fix=(FixStep("take tf32 out of the configuration"), FixStep("use GPUs of compute capability 8.0 or newer")),
     )

@@ -25,10 +25,7 @@ CODE = "CAP007"
 SEVERITY = "error"
 READS = requested_features.READS
 PATTERNS = (
-    {
-        "says": "which is too old to be supported by the triton GPU compiler",
-        "cause": "arch-not-in-torch-build",
-    },
+    {"says": "which is too old to be supported by the triton GPU compiler", "cause": "arch-not-in-torch-build"},
     {"says": "Triton only supports devices of CUDA Capability", "cause": "arch-not-in-torch-build"},
 )
 BROKEN = {
@@ -45,9 +42,7 @@ FLOOR = "7.0"
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    requested = [
-        name for name in ("torch_compile", "liger") if capability_floors.feature_requested(facts, name)
-    ]
+    requested = [name for name in ("torch_compile", "liger") if capability_floors.feature_requested(facts, name)]
     words = [name.replace("_", "-") for name in requested]
     words += ["flex-attention"] if job_request.job_asks_for(facts, "flex-attention") else []
     old = _gpus_too_old_for_triton(facts) if words else {}

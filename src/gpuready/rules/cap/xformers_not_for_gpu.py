@@ -25,12 +25,7 @@ READS = requested_features.READS
 PATTERNS = (
     {
         "says": "No operator found for `memory_efficient_attention",
-        "with": (
-            "has capability (7",
-            "has capability (6",
-            "has capability (5",
-            "requires device with capability",
-        ),
+        "with": ("has capability (7", "has capability (6", "has capability (5", "requires device with capability"),
         "unless": ("xFormers can't load C++/CUDA extensions", "xFormers wasn't build with CUDA support"),
         "cause": "flash-attn-arch",
     },
@@ -72,8 +67,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(key) for key in ("gpu.capability", "gpu.name", "package.xformers")),
         needs=(requested_features.feature_need("xformers_attention").replace(level="recommended"),),
         so="attention runs only where the operator of torch fits, and fails for other types and shapes",
-        fix=(
-            FixStep("use the attention of torch: sdpa"),
-            FixStep("use GPUs of compute capability 7.5 or newer"),
-        ),
+        fix=(FixStep("use the attention of torch: sdpa"), FixStep("use GPUs of compute capability 7.5 or newer")),
     )

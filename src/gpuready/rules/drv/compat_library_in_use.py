@@ -99,9 +99,7 @@ def _compat_failure(facts: Facts) -> tuple[str, str, str] | None:
 def _all_consumer_gpus(facts: Facts) -> bool:
     """Return whether every visible GPU is known to be one that cuda-compat does not support."""
     visible = facts.value_if_known("gpu.visible") or ()
-    return bool(visible) and all(
-        gpu_health.gpu_market(facts, index) in ("geforce", "titan") for index in visible
-    )
+    return bool(visible) and all(gpu_health.gpu_market(facts, index) in ("geforce", "titan") for index in visible)
 
 
 def _has_integrated_gpu(facts: Facts) -> bool:

@@ -21,15 +21,7 @@ if TYPE_CHECKING:
 
 CODE = "DRV002"
 SEVERITY = "error"
-READS = (
-    "driver.version",
-    "driver.library",
-    "driver.error",
-    "driver.compat",
-    "driver.wsl",
-    "gpu.count",
-    "os.container",
-)
+READS = ("driver.version", "driver.library", "driver.error", "driver.compat", "driver.wsl", "gpu.count", "os.container")
 PATTERNS = (
     "Driver/library version mismatch",
     "nvml error: driver/library version mismatch",
@@ -37,10 +29,7 @@ PATTERNS = (
     {"says": "NVRM: API mismatch: the client has the version {client}, but", "in": "kernel"},
     "API mismatch: the NVIDIA kernel module has version",
     "this kernel module has the version {module}. Please",
-    {
-        "says": "unsupported display driver / cuda driver combination",
-        "cause": "cuda-compat-lib-conflict",
-    },
+    {"says": "unsupported display driver / cuda driver combination", "cause": "cuda-compat-lib-conflict"},
     {"says": "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cause": "cuda-compat-lib-conflict"},
     {"says": "cudaErrorSystemDriverMismatch", "cause": "cuda-compat-lib-conflict"},
     {"says": "cuInit(0) returned 803", "cause": "cuda-compat-lib-conflict"},
@@ -48,12 +37,7 @@ PATTERNS = (
     "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
 )
 BROKEN = {"driver.version": "535.161.08", "driver.library": "535.183.01", "driver.error": None}
-HEALTHY = {
-    "driver.version": "535.183.01",
-    "driver.library": "535.183.01",
-    "driver.error": None,
-    "gpu.count": 1,
-}
+HEALTHY = {"driver.version": "535.183.01", "driver.library": "535.183.01", "driver.error": None, "gpu.count": 1}
 
 MISMATCH = 18
 """NVML error code if kernel module and library differ."""
@@ -94,12 +78,8 @@ def _versions_agree(facts: Facts) -> bool:
 
 def _version_mismatch_steps(facts: Facts) -> tuple[FixStep, ...]:
     if facts.value_if_known("os.container") not in (None, "none"):
-        return (
-            FixStep("remove the driver's libraries from the image; the container runtime brings the host's"),
-        )
+        return (FixStep("remove the driver's libraries from the image; the container runtime brings the host's"),)
     return (
         FixStep("reboot, which loads the module that belongs to the libraries", note="needs root"),
-        FixStep(
-            "end every program on the GPUs, unload the nvidia modules and load them again", note="needs root"
-        ),
+        FixStep("end every program on the GPUs, unload the nvidia modules and load them again", note="needs root"),
     )

@@ -33,9 +33,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     # GPU001 and DRV004 report a missing driver.
     failed = [
-        n
-        for n in contract_needs.unmet_needs(facts, stated)
-        if facts.value_if_known("driver.version") is not None
+        n for n in contract_needs.unmet_needs(facts, stated) if facts.value_if_known("driver.version") is not None
     ]
     if not failed:
         return None

@@ -21,15 +21,7 @@ if TYPE_CHECKING:
 
 CODE = "DRV004"
 SEVERITY = "error"
-READS = (
-    "driver.error",
-    "driver.says",
-    "driver.version",
-    "gpu.pci_count",
-    "gpu.nodes",
-    "libcuda.path",
-    "os.container",
-)
+READS = ("driver.error", "driver.says", "driver.version", "gpu.pci_count", "gpu.nodes", "libcuda.path", "os.container")
 PATTERNS = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
     {"says": "Failed to initialize NVML: Unknown Error"},
@@ -46,10 +38,7 @@ BROKEN = {
     "os.container": None,
 }
 HEALTHY = BROKEN | {"driver.error": None, "driver.says": None, "driver.version": "580.95.05"}
-HEALTHY |= {
-    "gpu.nodes": ({"path": "/dev/nvidia0", "mode": "0666", "uid": 0},),
-    "libcuda.path": "/lib/libcuda.so.1",
-}
+HEALTHY |= {"gpu.nodes": ({"path": "/dev/nvidia0", "mode": "0666", "uid": 0},), "libcuda.path": "/lib/libcuda.so.1"}
 
 NO_PERMISSION, NO_LIBRARY, MISMATCH = 4, 12, 18
 """NVML errors that do not mean a missing driver."""
@@ -80,13 +69,9 @@ def _silence_reason(facts: Facts, error: int | None) -> tuple[str, FixStep] | No
     container = facts.value_if_known("os.container") not in (None, "none")
     module, nodes = facts.fact("driver.version"), facts.value_if_known("gpu.nodes")
     if facts.value_if_known("gpu.pci_count") and module.value is None and not module.gap and not nodes:
-        return "no kernel module is loaded", FixStep(
-            "install the NVIDIA driver for this kernel", note="needs root"
-        )
+        return "no kernel module is loaded", FixStep("install the NVIDIA driver for this kernel", note="needs root")
     if nodes == () and module.value is not None and container:
-        return "the container has no GPU devices", FixStep(
-            "start the container with its GPUs: docker run --gpus all"
-        )
+        return "the container has no GPU devices", FixStep("start the container with its GPUs: docker run --gpus all")
     if error == NO_LIBRARY:
         return _missing_library_reason(facts, container)
     if error == NO_PERMISSION:
@@ -107,6 +92,4 @@ def _missing_library_reason(facts: Facts, container: bool) -> tuple[str, FixStep
         return "its libraries are not in the container", FixStep(
             "start the container with the NVIDIA runtime and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         )
-    return "its libraries are not installed", FixStep(
-        "install the libraries of the same driver", note="needs root"
-    )
+    return "its libraries are not installed", FixStep("install the libraries of the same driver", note="needs root")

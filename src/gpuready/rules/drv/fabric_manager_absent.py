@@ -44,10 +44,7 @@ PATTERNS = (
     {"says": "CUDA failed to initialize{...}(error 802)"},
     "Failed to start NVIDIA fabric manager service",
     "Failed to start nvidia-fabricmanager",
-    {
-        "says": "caused by a system or configuration error in the Fabric Manager or NVSwitches",
-        "as": "symptom",
-    },
+    {"says": "caused by a system or configuration error in the Fabric Manager or NVSwitches", "as": "symptom"},
     {"says": "Failed to bind NVLink SHARP (NVLS) Multicast memory", "as": "symptom"},
 )
 BROKEN = {"gpu.count": 8, "fabric.switches": 4, "fabric.manager": "installed", "driver.version": "580.95.05"}
@@ -59,11 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         "gpu.count"
     ):
         return None
-    if (
-        gpu_health.is_in_container(facts)
-        or facts.value_if_known("os.sandbox")
-        or facts.value_if_known("os.wsl")
-    ):
+    if gpu_health.is_in_container(facts) or facts.value_if_known("os.sandbox") or facts.value_if_known("os.wsl"):
         return None
     switches = facts.value("fabric.switches")
     if not switches or _works_without_manager(facts):
@@ -86,17 +79,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _works_without_manager(facts: Facts) -> bool:
     """Return whether CUDA is known to start anyway, or the GPUs do not use the switches."""
     modes = facts.value_if_known("gpu.mig") or ()
-    return bool(facts.value_if_known("gpu.processes")) or (
-        bool(modes) and all(mode == "on" for mode in modes)
-    )
+    return bool(facts.value_if_known("gpu.processes")) or (bool(modes) and all(mode == "on" for mode in modes))
 
 
 def _fabric_manager_steps(facts: Facts, missing: bool) -> tuple[FixStep, ...]:
     version = facts.value_if_known("driver.version")
     of = f"version {version}, which is the driver's" if version else "the driver's version"
-    start = FixStep(
-        "start it, now and at boot: systemctl enable --now nvidia-fabricmanager", note="needs root"
-    )
+    start = FixStep("start it, now and at boot: systemctl enable --now nvidia-fabricmanager", note="needs root")
     if missing:
         return (FixStep(f"install nvidia-fabricmanager of {of}, and enable it", note="needs root"),)
     return (start, FixStep(f"if it does not stay up, install it in {of}", note="needs root"))

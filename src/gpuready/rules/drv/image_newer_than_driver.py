@@ -39,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     consumer = _only_consumer_gpus(facts)
     if catalogue.driver_runs_cuda(driver, cuda, compat=True, datacentre=not consumer) is False:
-        return (
-            None if _torch_has_same_cuda(facts, cuda) else _old_driver_finding(facts, cuda, driver, SEVERITY)
-        )
+        return None if _torch_has_same_cuda(facts, cuda) else _old_driver_finding(facts, cuda, driver, SEVERITY)
     own = catalogue.newest_cuda_for_driver(driver)
     if consumer and own is not None and versions.major_minor(own) < versions.major_minor(cuda):
         return _old_driver_finding(facts, cuda, driver, "warning")
@@ -77,6 +75,4 @@ def _old_driver_finding(facts: Facts, cuda: str, driver: str, severity: str) -> 
 def _only_consumer_gpus(facts: Facts) -> bool:
     """Return whether every visible GPU is known to be one that cuda-compat does not support."""
     visible = facts.value_if_known("gpu.visible") or ()
-    return bool(visible) and all(
-        gpu_health.gpu_market(facts, index) in ("geforce", "titan") for index in visible
-    )
+    return bool(visible) and all(gpu_health.gpu_market(facts, index) in ("geforce", "titan") for index in visible)

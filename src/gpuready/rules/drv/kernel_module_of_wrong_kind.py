@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 CODE = "DRV009"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.kind")
-PATTERNS = (
-    "requires use of the NVIDIA open kernel modules",
-    "installed in this system is not supported by open",
-)
+PATTERNS = ("requires use of the NVIDIA open kernel modules", "installed in this system is not supported by open")
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
@@ -78,9 +75,7 @@ def _required_module_kind(facts: Facts, index: int, capability: str) -> str:
     rule, cubins = catalogue.find_cuda_rule("open_kernel_modules"), catalogue.find_cuda_rule("cubin_compat")
     if capability in cubins["integrated"]:
         return ""
-    if gpu_health.gpu_name_contains(facts, index, "GH200") or _capability_reaches(
-        capability, rule["open_only_from"]
-    ):
+    if gpu_health.gpu_name_contains(facts, index, "GH200") or _capability_reaches(capability, rule["open_only_from"]):
         return "open"
     return "" if _capability_reaches(capability, rule["open_from"]) else "proprietary"
 

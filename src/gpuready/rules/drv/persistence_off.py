@@ -35,13 +35,9 @@ HEALTHY = BROKEN | {"gpu.persistence": ("on", "on")}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if gpu_health.is_not_applicable(facts, contract, "gpu.persistence") or not visible_gpus.list_visible_gpus(
-        facts
-    ):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.persistence") or not visible_gpus.list_visible_gpus(facts):
         return None
-    off = [
-        index for index, mode in gpu_health.reported_values(facts, "gpu.persistence").items() if mode == "off"
-    ]
+    off = [index for index, mode in gpu_health.reported_values(facts, "gpu.persistence").items() if mode == "off"]
     if not off or facts.value_if_known("driver.wsl"):
         gpu_health.require_reported(facts, "gpu.persistence")
         return None
@@ -52,9 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"persistence mode is off on {visible_gpus.describe_gpus(facts, off)}: programs start slower for it",
         found=(facts.fact("gpu.persistence"),),
-        needs=(
-            Requirement("gpu.persistence", "on", level="optional", cite="NVIDIA Driver Persistence guide"),
-        ),
+        needs=(Requirement("gpu.persistence", "on", level="optional", cite="NVIDIA Driver Persistence guide"),),
         so="the driver starts the GPU anew for every program, which takes seconds",
         fix=(FixStep("turn it on: nvidia-smi -pm 1, or enable nvidia-persistenced", note="needs root"),),
     )

@@ -52,11 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"in WSL the loader {what}",
         found=(facts.fact("libcuda.path"), facts.fact("os.wsl")),
-        needs=(
-            Requirement(
-                "libcuda.path", f"{WSL_LIBRARIES}lib/libcuda.so.1", cite="NVIDIA, CUDA on WSL User Guide"
-            ),
-        ),
+        needs=(Requirement("libcuda.path", f"{WSL_LIBRARIES}lib/libcuda.so.1", cite="NVIDIA, CUDA on WSL User Guide"),),
         so="CUDA finds no device, although Windows and nvidia-smi.exe show it",
         fix=(
             *(

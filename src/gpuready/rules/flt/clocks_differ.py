@@ -41,14 +41,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{lead}: {fleet_findings.shorten_node_set(row['nodes'])} {abs(seconds):,} s {way}",
         found=(facts.fact("fleet.clocks"),),
         needs=(
-            Requirement(
-                "fleet.clocks", "none", level="recommended", cite="munge(7): credentials live 300 seconds"
-            ),
+            Requirement("fleet.clocks", "none", level="recommended", cite="munge(7): credentials live 300 seconds"),
         ),
         so="logs cannot be put in order, and credentials may be refused",
-        fix=(
-            FixStep(
-                "start chrony or systemd-timesyncd on the node and let it set the clock", note="needs root"
-            ),
-        ),
+        fix=(FixStep("start chrony or systemd-timesyncd on the node and let it set the clock", note="needs root"),),
     )

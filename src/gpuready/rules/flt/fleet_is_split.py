@@ -40,20 +40,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     row = max(rows, key=lambda one: sum(group["count"] for group in one["groups"]))
     sizes = [group["count"] for group in row["groups"]]
     parts = [f"{row['of'] - sum(sizes):,} have {fleet_findings.shorten_value(row['want'])}"]
-    parts += [
-        f"{group['count']:,} {fleet_findings.shorten_value(group['value'])}" for group in row["groups"][:2]
-    ]
+    parts += [f"{group['count']:,} {fleet_findings.shorten_value(group['value'])}" for group in row["groups"][:2]]
     more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
     return Finding(
         CODE,
         SEVERITY,
         f"the fleet is split in {row['key'][:40]}: {', '.join(parts)}{more}",
         found=(facts.fact("fleet.drift"),),
-        needs=(
-            Requirement(
-                "fleet.drift", "one value for each fact", level="recommended", cite=fleet_findings.CITE
-            ),
-        ),
+        needs=(Requirement("fleet.drift", "one value for each fact", level="recommended", cite=fleet_findings.CITE),),
         so="a job over both parts runs with both, and its ranks differ",
         fix=(
             FixStep("finish the upgrade, or put the parts into partitions of their own"),

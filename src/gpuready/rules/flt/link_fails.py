@@ -45,20 +45,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     row, tests, more = suspect
     what = (
-        "the link between"
-        if row["kind"] == "link"
-        else "what lies between"
-        if len(row["names"]) > 1
-        else "the switch"
+        "the link between" if row["kind"] == "link" else "what lies between" if len(row["names"]) > 1 else "the switch"
     )
     return Finding(
         CODE,
         SEVERITY,
         f"{what} {' and '.join(row['names'])} fails: {row['failed']} of {tests} pairs across it failed{more}",
         found=(facts.fact("fleet.suspects"),),
-        needs=(
-            Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),
-        ),
+        needs=(Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),
         so="jobs that use both sides fail or hang, and jobs on one side do not",
         fix=(
             FixStep("look at the counters of the ports on the way: ibdiagnet, ethtool -S", note="needs root"),

@@ -23,14 +23,7 @@ READS = ("fleet.memory",)
 PATTERNS = ()
 BROKEN = {
     "fleet.memory": (
-        {
-            "what": "/dev/shm",
-            "nodes": "n0998",
-            "count": 1,
-            "size": 64 << 20,
-            "usual": 1 << 40,
-            "stratum": "all",
-        },
+        {"what": "/dev/shm", "nodes": "n0998", "count": 1, "size": 64 << 20, "usual": 1 << 40, "stratum": "all"},
     )
 }
 HEALTHY = {"fleet.memory": ()}

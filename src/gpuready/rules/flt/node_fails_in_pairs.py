@@ -23,15 +23,7 @@ READS = ("fleet.suspects",)
 PATTERNS = ()
 BROKEN = {
     "fleet.suspects": (
-        {
-            "kind": "node",
-            "names": ("n0412",),
-            "failed": 3,
-            "passed": 0,
-            "confirmed": True,
-            "evidence": (),
-            "gpu": None,
-        },
+        {"kind": "node", "names": ("n0412",), "failed": 3, "passed": 0, "confirmed": True, "evidence": (), "gpu": None},
     )
 }
 HEALTHY = {"fleet.suspects": ()}
@@ -49,9 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"{which} failed {row['failed']} of {tests} pairs, with partners that pass with others{more}",
         found=(facts.fact("fleet.suspects"),),
-        needs=(
-            Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),
-        ),
+        needs=(Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),
         so="any job that has this node in it fails or hangs in its first collectives",
         fix=(
             FixStep("look at its network cards, cables and GPUs, and at gpuready fleet drift"),

@@ -21,18 +21,13 @@ CODE = "FLT015"
 SEVERITY = "error"
 READS = ("fleet.codes", "fleet.widespread")
 PATTERNS = ()
-BROKEN = {
-    "fleet.codes": ({"code": "DRV001", "nodes": "n[0003-0004]", "count": 2, "of": 1000},),
-    "fleet.widespread": (),
-}
+BROKEN = {"fleet.codes": ({"code": "DRV001", "nodes": "n[0003-0004]", "count": 2, "of": 1000},), "fleet.widespread": ()}
 HEALTHY = BROKEN | {"fleet.codes": ()}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     failing = fleet_findings.fleet_rows(facts, "fleet.codes")
-    doubted = (
-        {row["code"] for row in fleet_findings.fleet_rows(facts, "fleet.widespread")} if failing else set()
-    )
+    doubted = {row["code"] for row in fleet_findings.fleet_rows(facts, "fleet.widespread")} if failing else set()
     rows = [row for row in failing if row["code"] not in doubted]
     if not rows:
         return None

@@ -37,25 +37,17 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     row = max(rows, key=lambda one: abs(one["share"]))
     slow = len({one["node"] for one in rows})
     which = row["node"] + (f" GPU {row['gpu']}" if row["gpu"] is not None else "")
-    figures = (
-        f"{which}: {row['figure']} {row['value']:.4g} instead of {row['usual']:.4g} ({row['share']:+.1%})"
-    )
+    figures = f"{which}: {row['figure']} {row['value']:.4g} instead of {row['usual']:.4g} ({row['share']:+.1%})"
     tail = f" in {row['tries']} measurements" if row["tries"] > 1 else ""
     return Finding(
         CODE,
         SEVERITY,
         f"{fleet_findings.format_count(slow)} {'is' if slow == 1 else 'are'} slower than {'its' if slow == 1 else 'their'} equals: {figures}{tail}",
         found=(facts.fact("fleet.outliers"),),
-        needs=(
-            Requirement(
-                "fleet.outliers", "none", cite="Wald 1945, sequential tests of statistical hypotheses"
-            ),
-        ),
+        needs=(Requirement("fleet.outliers", "none", cite="Wald 1945, sequential tests of statistical hypotheses"),),
         so="a job over this node runs at its pace",
         fix=(
-            FixStep(
-                "look at temperature, power limit, clocks and PCIe width of the node: gpuready check -v there"
-            ),
+            FixStep("look at temperature, power limit, clocks and PCIe width of the node: gpuready check -v there"),
             FixStep("keep jobs away from it until then, with the exclude list of this report"),
         ),
     )

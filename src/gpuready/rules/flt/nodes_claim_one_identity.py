@@ -39,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("fleet.conflicts", "none", cite="NCCL: Duplicate GPU detected"),),
         so="one machine or GPU is counted twice, and a job over both stops",
         fix=(
-            FixStep(
-                "name each machine once in the list of hosts, and give cloned machines names of their own"
-            ),
+            FixStep("name each machine once in the list of hosts, and give cloned machines names of their own"),
             FixStep("give each container GPUs of its own"),
         ),
     )

@@ -41,9 +41,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         FACETS,
         so="the same job behaves differently on these nodes, and nothing in its log says why",
-        fix=(
-            FixStep(
-                "set them as on the other nodes: in the image, the prolog or the machines' configuration"
-            ),
-        ),
+        fix=(FixStep("set them as on the other nodes: in the image, the prolog or the machines' configuration"),),
     )

@@ -30,12 +30,7 @@ PATTERNS = (
     {"says": "FlashAttention only supports Hopper GPUs or newer", "cause": "flash-attn-arch"},
 )
 CONTRACT = {"needs": ({"key": "gpu.capability", "want": ">=7.0", "cite": "README.md:474"},)}
-BROKEN = {
-    "gpu.count": 1,
-    "gpu.visible": (0,),
-    "gpu.name": ("Tesla P100-PCIE-16GB",),
-    "gpu.capability": ("6.0",),
-}
+BROKEN = {"gpu.count": 1, "gpu.visible": (0,), "gpu.name": ("Tesla P100-PCIE-16GB",), "gpu.capability": ("6.0",)}
 HEALTHY = BROKEN | {"gpu.name": ("Tesla V100-PCIE-16GB",), "gpu.capability": ("7.0",)}
 
 OTHER_RULES_FEATURES = {"bf16", "fp8"}
@@ -57,9 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
     old = {
-        i: c
-        for i, c in capabilities.items()
-        if not all(contract_needs.value_meets_need(facts, n, c) for n in failed)
+        i: c for i, c in capabilities.items() if not all(contract_needs.value_meets_need(facts, n, c) for n in failed)
     }
     return Finding(
         CODE,
@@ -73,9 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _name_of_failed(failed: list[Requirement], contract: Contract) -> str:
-    return (
-        visible_gpus.join_names(_failed_features(failed)) if _failed_features(failed) else contract.framework
-    )
+    return visible_gpus.join_names(_failed_features(failed)) if _failed_features(failed) else contract.framework
 
 
 def _failed_features(failed: list[Requirement]) -> list[str]:
@@ -83,11 +74,7 @@ def _failed_features(failed: list[Requirement]) -> list[str]:
 
 
 def _failure_verb(failed: list[Requirement]) -> str:
-    return (
-        "is not made for"
-        if contract_needs.worst_need_severity(failed) == "error"
-        else "recommends newer GPUs than"
-    )
+    return "is not made for" if contract_needs.worst_need_severity(failed) == "error" else "recommends newer GPUs than"
 
 
 def _floor_consequence(failed: list[Requirement], contract: Contract) -> str:
@@ -103,9 +90,7 @@ def _capability_floor_steps(
     fit = [index for index in all_gpus if index not in old]
     if fit:
         steps.append(
-            FixStep(
-                f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, fit)}"
-            )
+            FixStep(f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, fit)}")
         )
     if _failed_features(failed):
         steps.append(FixStep(f"do without {visible_gpus.join_names(_failed_features(failed))} on these GPUs"))

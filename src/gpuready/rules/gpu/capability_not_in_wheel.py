@@ -65,9 +65,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not listed:
         return None
     capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
-    uncovered = {
-        i: c for i, c in capabilities.items() if not catalogue.covers_capability(listed, c, built_for)[0]
-    }
+    uncovered = {i: c for i, c in capabilities.items() if not catalogue.covers_capability(listed, c, built_for)[0]}
     return _missing_arch_finding(facts, contract, uncovered, capabilities) if uncovered else None
 
 
@@ -95,9 +93,7 @@ def _missing_arch_steps(
     covered = [index for index in all_gpus if index not in uncovered]
     if covered:
         steps.append(
-            FixStep(
-                f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, covered)}"
-            )
+            FixStep(f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, covered)}")
         )
     return steps
 

@@ -40,14 +40,9 @@ UNNAMED = "hardware slowdown"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if gpu_health.is_not_applicable(facts, contract, "gpu.throttle") or not visible_gpus.list_visible_gpus(
-        facts
-    ):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.throttle") or not visible_gpus.list_visible_gpus(facts):
         return None
-    reasons = {
-        i: _throttle_causes(str(text))
-        for i, text in gpu_health.reported_values(facts, "gpu.throttle").items()
-    }
+    reasons = {i: _throttle_causes(str(text)) for i, text in gpu_health.reported_values(facts, "gpu.throttle").items()}
     throttled = {i: " and ".join(why) for i, why in reasons.items() if why}
     if not throttled:
         gpu_health.require_reported(facts, "gpu.throttle")
@@ -61,9 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("gpu.throttle", "none", level="recommended", cite=CITE),),
         so="everything on this GPU runs at a fraction of its speed, and other GPUs wait for it",
         fix=(
-            FixStep(
-                "look at the cooling: fans, dust, air flow; nvidia-smi -q -d TEMPERATURE", note="needs hands"
-            ),
+            FixStep("look at the cooling: fans, dust, air flow; nvidia-smi -q -d TEMPERATURE", note="needs hands"),
             FixStep("look at the power cables and supplies of the machine", note="needs hands"),
         ),
     )

@@ -74,9 +74,7 @@ CITE = "NVIDIA GPU Memory Error Management"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if gpu_health.is_not_applicable(facts, contract, "gpu.ecc_errors") or not visible_gpus.list_visible_gpus(
-        facts
-    ):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.ecc_errors") or not visible_gpus.list_visible_gpus(facts):
         return None
     told_elsewhere = {i for key in FLAGS if key in facts for i in gpu_health.flagged_gpus(facts, key)}
     counts = gpu_health.reported_values(facts, "gpu.ecc_errors")
@@ -93,10 +91,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="the program that meets such an error is ended; a GPU on which they come back is failing",
         fix=(
             *gpu_health.hide_gpus_steps(facts, bad),
-            FixStep(
-                f"reset it when idle: nvidia-smi --gpu-reset -i {gpu_health.join_indices(bad)}",
-                note="needs root",
-            ),
+            FixStep(f"reset it when idle: nvidia-smi --gpu-reset -i {gpu_health.join_indices(bad)}", note="needs root"),
             FixStep("run dcgmi diag -r 3, and have the GPU replaced if errors come back", note="needs root"),
         ),
     )

@@ -32,9 +32,7 @@ PATTERNS = (
     "cudaErrorInvalidDevice: invalid device ordinal",
     {"says": "Invalid device id", "in": "exception"},
     {"says": "device < num_gpus INTERNAL ASSERT FAILED"},
-    {
-        "says": "Attempting to deserialize object on CUDA device {device} but torch.cuda.device_count() is {count}"
-    },
+    {"says": "Attempting to deserialize object on CUDA device {device} but torch.cuda.device_count() is {count}"},
     {"says": "World size ({want}) is larger than the number of available GPUs ({have}) in this node"},
     {"says": "is out of bounds for the number of available devices", "in": "exception"},
     {"says": "DP adjusted local rank {rank} is out of bounds"},
@@ -52,9 +50,7 @@ HEALTHY = BROKEN | {"job.gpus": 4}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if gpu_health.is_not_applicable(facts, contract, "job.gpus") or job_request.job_asks_for(
-        facts, "multi-node"
-    ):
+    if gpu_health.is_not_applicable(facts, contract, "job.gpus") or job_request.job_asks_for(facts, "multi-node"):
         return None
     wanted = job_request.job_gpu_count(facts) or 0
     visible_count = len(visible_gpus.list_visible_gpus(facts))

@@ -35,12 +35,7 @@ PATTERNS = (
     {"says": "MPS server is not ready to accept new MPS client requests", "cause": "mps-daemon-gone"},
     {"says": "Failed to communicate with the MPS server", "cause": "mps-daemon-gone"},
 )
-BROKEN = {
-    "gpu.count": 1,
-    "gpu.visible": (0,),
-    "gpu.name": ("NVIDIA A100-SXM4-80GB",),
-    "gpu.mode": ("prohibited",),
-}
+BROKEN = {"gpu.count": 1, "gpu.visible": (0,), "gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.mode": ("prohibited",)}
 HEALTHY = BROKEN | {"gpu.mode": ("exclusive-process",), "gpu.processes": ()}
 CITE = "CUDA C++ Programming Guide, Compute Modes"
 
@@ -53,17 +48,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if prohibited:
         severity = SEVERITY if gpu_health.leaves_too_few_gpus(facts, prohibited) else "warning"
         return _compute_mode_finding(
-            facts,
-            severity,
-            f"compute mode prohibited on {visible_gpus.describe_gpus(facts, prohibited)}",
-            prohibited,
+            facts, severity, f"compute mode prohibited on {visible_gpus.describe_gpus(facts, prohibited)}", prohibited
         )
     exclusive = [index for index, mode in modes.items() if str(mode).startswith("exclusive")]
     occupied = _occupied_gpus(facts, exclusive) if exclusive else []
     if occupied:
-        message = (
-            f"another process holds {visible_gpus.describe_gpus(facts, occupied)}, in exclusive compute mode"
-        )
+        message = f"another process holds {visible_gpus.describe_gpus(facts, occupied)}, in exclusive compute mode"
         return _compute_mode_finding(facts, "warning", message, occupied)
     gpu_health.require_reported(facts, "gpu.mode")
     return None
@@ -72,9 +62,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _occupied_gpus(facts: Facts, exclusive: list[int]) -> list[int]:
     """Return the exclusive GPUs in use by a process that does not share them."""
     rows = facts.value("gpu.processes") or ()
-    if facts.value_if_known("env.CUDA_MPS_PIPE_DIRECTORY") or any(
-        "cuda-mps" in str(r.get("command")) for r in rows
-    ):
+    if facts.value_if_known("env.CUDA_MPS_PIPE_DIRECTORY") or any("cuda-mps" in str(r.get("command")) for r in rows):
         return []
     return [index for index in exclusive if any(row.get("gpu") == index for row in rows)]
 
@@ -89,8 +77,6 @@ def _compute_mode_finding(facts: Facts, severity: str, message: str, bad: list[i
         so="CUDA lists the GPU and refuses to work on it: device busy or unavailable",
         fix=(
             *gpu_health.hide_gpus_steps(facts, bad),
-            FixStep(
-                f"open it to all: nvidia-smi -i {gpu_health.join_indices(bad)} -c DEFAULT", note="needs root"
-            ),
+            FixStep(f"open it to all: nvidia-smi -i {gpu_health.join_indices(bad)} -c DEFAULT", note="needs root"),
         ),
     )

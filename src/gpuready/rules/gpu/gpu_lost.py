@@ -69,9 +69,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("gpu.lost", "none", cite="NVIDIA Xid errors, Xid 79"),),
         so="CUDA fails on it, and often on all the other GPUs of the machine until it is back",
         fix=(
-            FixStep(
-                "reboot the machine; if it stays lost, take the power away for a minute", note="needs root"
-            ),
+            FixStep("reboot the machine; if it stays lost, take the power away for a minute", note="needs root"),
             FixStep("look at power supply, cables, riser and cooling of that card", note="needs hands"),
         ),
     )

@@ -61,9 +61,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _is_undecided_row(row: dict[str, Any], word: str) -> bool:
     """Return whether this row cannot be judged; GPU022 reports failed measures."""
     judged = row.get("low") is not None or row.get("group") not in bench_verdict.BANDLESS_GROUPS
-    return word in ("undecided", "absent") or (
-        word == "noisy" and judged and not bench_verdict.is_inside_band(row)
-    )
+    return word in ("undecided", "absent") or (word == "noisy" and judged and not bench_verdict.is_inside_band(row))
 
 
 def _undecided_fact(fact: Fact, rows: list[tuple[dict[str, Any], str, str]]) -> Fact:
@@ -85,15 +83,9 @@ def _slow_gpu_finding(facts: Facts, slow: list[dict[str, Any]]) -> Finding:
         SEVERITY,
         _describe_slow_measures(slow, worst),
         found=(facts.fact("bench.measures"), *(f for f in evidence if f.key != "bench.measures")),
-        needs=(
-            Requirement(
-                "bench.measures", f"{worst['name']} >= {worst['low']:.4g}", level="required", cite=CITE
-            ),
-        ),
-        so=(known or "nothing that can be seen explains it")
-        + "; in a job over many GPUs the slowest sets the pace",
-        fix=tuple(dict.fromkeys(step for reason in why for step in reason.fix))
-        or _inspect_gpu_steps(worst["gpu"]),
+        needs=(Requirement("bench.measures", f"{worst['name']} >= {worst['low']:.4g}", level="required", cite=CITE),),
+        so=(known or "nothing that can be seen explains it") + "; in a job over many GPUs the slowest sets the pace",
+        fix=tuple(dict.fromkeys(step for reason in why for step in reason.fix)) or _inspect_gpu_steps(worst["gpu"]),
     )
 
 

@@ -93,9 +93,7 @@ def _equality_need(capabilities: dict[int, Any], memory: dict[int, Any], model: 
     cite = "torch/nn/parallel/data_parallel.py, _check_balance"
     if len(set(capabilities.values())) > 1:
         return Requirement("gpu.capability", f"=={capabilities[model]}", level="recommended", cite=cite)
-    return Requirement(
-        "gpu.memory", f">={int(memory[model] * SAME_MEMORY_SHARE)}", level="recommended", cite=cite
-    )
+    return Requirement("gpu.memory", f">={int(memory[model] * SAME_MEMORY_SHARE)}", level="recommended", cite=cite)
 
 
 def _group_equal_gpus(capabilities: dict[int, Any], memory: dict[int, Any]) -> list[list[int]]:

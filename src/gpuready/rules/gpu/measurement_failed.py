@@ -28,9 +28,7 @@ HEALTHY = {"bench.measures": (_ROW | {"raw": "measured", "why": ""},)}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    broken = [
-        row for row in facts.value("bench.measures") or () if row["raw"] in bench_verdict.FAILED_OUTCOMES
-    ]
+    broken = [row for row in facts.value("bench.measures") or () if row["raw"] in bench_verdict.FAILED_OUTCOMES]
     if not broken:
         return None
     first = broken[0]
@@ -41,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{first['name']}{more} {first['raw']} on {_measure_location(first)}",
         found=(facts.fact("bench.measures"),),
         needs=(Requirement("bench.measures", "measured", cite="gpuready bench"),),
-        so=" ".join(f"it does not do this work: {first.get('why') or first['raw']}".split())[:300].rstrip(
-            ".!"
-        ),
+        so=" ".join(f"it does not do this work: {first.get('why') or first['raw']}".split())[:300].rstrip(".!"),
         fix=(
             FixStep("see whether the versions fit", ("gpuready", "check"), "safe"),
             FixStep("read the errors of the driver: dmesg, nvidia-smi -q"),

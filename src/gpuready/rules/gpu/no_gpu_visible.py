@@ -60,13 +60,7 @@ PATTERNS = (
         "unless": ("'loss': ", "train_loss", "Training completed"),
     },
     "could not select device driver {} with capabilities: [[gpu]]",
-    {
-        "says": "libcuda.so.1: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "Could not load dynamic library",
-        ),
-    },
+    {"says": "libcuda.so.1: cannot open shared object file", "without": ("dlerror", "Could not load dynamic library")},
     "No GPU found. A GPU is needed for quantization",
     "Unsloth: No NVIDIA GPU found",
     "Unsloth cannot find any torch accelerator",
@@ -125,13 +119,7 @@ PATTERNS = (
     {"says": "No Cuda GPUs are available", "as": "symptom", "without": RAY_MARKERS},
 )
 BROKEN = {"gpu.count": 0, "gpu.visible": (), "gpu.pci_count": 0, "platform.name": "cpu", "os.container": None}
-HEALTHY = {
-    "gpu.count": 1,
-    "gpu.visible": (0,),
-    "gpu.pci_count": 1,
-    "platform.name": "cuda",
-    "os.container": None,
-}
+HEALTHY = {"gpu.count": 1, "gpu.visible": (0,), "gpu.pci_count": 1, "platform.name": "cuda", "os.container": None}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -141,9 +129,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         # GPU002 reports what the variable hides.
         if facts.value("gpu.visible") or facts.value_if_known("visibility.cuda"):
             return None
-        return _no_gpu_finding(
-            facts, contract, "none of the GPUs is shown by CUDA", ("gpu.count", "gpu.visible")
-        )
+        return _no_gpu_finding(facts, contract, "none of the GPUs is shown by CUDA", ("gpu.count", "gpu.visible"))
     if visible_gpus.has_other_accelerator(facts, contract):
         return None
     return _no_gpu_finding(
@@ -155,11 +141,7 @@ def _describe_absence(facts: Facts, contract: Contract) -> str:
     on_bus = facts.value_if_known("gpu.pci_count")
     if "cuda" not in contract.platforms:
         return f"there is no device here for {' or '.join(visible_gpus.accelerator_platforms(contract))}"
-    return (
-        f"the driver lists no GPU, though the PCI bus has {on_bus}"
-        if on_bus
-        else "there is no NVIDIA GPU here"
-    )
+    return f"the driver lists no GPU, though the PCI bus has {on_bus}" if on_bus else "there is no NVIDIA GPU here"
 
 
 def _no_gpu_finding(facts: Facts, contract: Contract, message: str, keys: tuple[str, ...]) -> Finding:
@@ -186,27 +168,18 @@ def _no_gpu_consequence(facts: Facts, contract: Contract) -> str:
 def _no_gpu_steps(facts: Facts, contract: Contract) -> list[FixStep]:
     kind = "an NVIDIA GPU" if "cuda" in contract.platforms else "such a device"
     elsewhere = FixStep(f"run on a machine with {kind}")
-    if facts.value_if_known("os.container") not in (
-        None,
-        "none",
-    ):  # a container sees the bus, whatever GPUs it has
-        inside = FixStep(
-            "start the container with its GPUs: docker run --gpus all", note="outside the container"
-        )
+    if facts.value_if_known("os.container") not in (None, "none"):  # a container sees the bus, whatever GPUs it has
+        inside = FixStep("start the container with its GPUs: docker run --gpus all", note="outside the container")
         return [inside, elsewhere]
     ignored = (
-        "cuda" in contract.platforms
-        and facts.value_if_known("gpu.pci_count")
-        and not facts.value_if_known("gpu.count")
+        "cuda" in contract.platforms and facts.value_if_known("gpu.pci_count") and not facts.value_if_known("gpu.count")
     )
     return _ignored_gpu_steps(facts) if ignored else [elsewhere]
 
 
 def _ignored_gpu_steps(facts: Facts) -> list[FixStep]:
     """Return steps for cards on the bus that the driver ignores."""
-    look = FixStep(
-        "see in the kernel's log why the driver leaves them alone: dmesg | grep NVRM", note="needs root"
-    )
+    look = FixStep("see in the kernel's log why the driver leaves them alone: dmesg | grep NVRM", note="needs root")
     driver, (last, _) = facts.value_if_known("driver.version"), catalogue.last_driver_branch("7.0")
     if not driver or not last or versions.major_version(driver) <= last:
         return [look]

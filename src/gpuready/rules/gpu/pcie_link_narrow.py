@@ -38,14 +38,11 @@ CITE = "NVML API, nvmlDeviceGetMaxPcieLinkWidth"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if gpu_health.is_not_applicable(
-        facts, contract, "gpu.pcie", "gpu.pcie_max"
-    ) or not visible_gpus.list_visible_gpus(facts):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.pcie", "gpu.pcie_max") or not visible_gpus.list_visible_gpus(
+        facts
+    ):
         return None
-    now, most = (
-        gpu_health.reported_values(facts, "gpu.pcie"),
-        gpu_health.reported_values(facts, "gpu.pcie_max"),
-    )
+    now, most = (gpu_health.reported_values(facts, "gpu.pcie"), gpu_health.reported_values(facts, "gpu.pcie_max"))
     narrow = {i: f"{now[i]} of {most[i]}" for i in now if i in most and _is_narrower(now[i], most[i])}
     if not narrow:
         gpu_health.require_reported(facts, "gpu.pcie")
@@ -53,14 +50,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     facts.value("gpu.name")  # the name shows which GPUs are not in a PCIe slot
     narrow = {
-        i: note
-        for i, note in narrow.items()
-        if not gpu_health.gpu_name_contains(facts, i, *gpu_health.MODULE_GPUS)
+        i: note for i, note in narrow.items() if not gpu_health.gpu_name_contains(facts, i, *gpu_health.MODULE_GPUS)
     }
     serious = [
-        i
-        for i in narrow
-        if _is_link_active(now[i], most[i]) and gpu_health.gpu_market(facts, i) == "datacenter"
+        i for i in narrow if _is_link_active(now[i], most[i]) and gpu_health.gpu_market(facts, i) == "datacenter"
     ]
     return _narrow_link_finding(facts, narrow, SEVERITY if serious else "info") if narrow else None
 

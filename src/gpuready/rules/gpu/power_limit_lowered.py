@@ -62,9 +62,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY if min(shares[i] for i in low) < WARNING_SHARE else "info",
         f"the power limit is lowered on {visible_gpus.describe_gpus(facts, low, low)}",
         found=(facts.fact("gpu.power_limit"), facts.fact("gpu.power_limit_default")),
-        needs=(
-            Requirement("gpu.power_limit", f">={min(own[i] for i in low)}", level="recommended", cite=CITE),
-        ),
+        needs=(Requirement("gpu.power_limit", f">={min(own[i] for i in low)}", level="recommended", cite=CITE),),
         so="under load the clocks stay lower, and in a job over many GPUs the slowest sets the pace",
         fix=tuple(_restore_limit_steps({i: own[i] for i in low})),
     )
@@ -74,6 +72,4 @@ def _restore_limit_steps(own: dict[int, int]) -> Iterator[FixStep]:
     """Yield one step for each default limit, which depends on the GPU model."""
     for watts in dict.fromkeys(own.values()):
         where = gpu_health.join_indices([index for index, limit in own.items() if limit == watts])
-        yield FixStep(
-            f"if nobody meant it, set it back: nvidia-smi -i {where} -pl {watts}", note="needs root"
-        )
+        yield FixStep(f"if nobody meant it, set it back: nvidia-smi -i {where} -pl {watts}", note="needs root")

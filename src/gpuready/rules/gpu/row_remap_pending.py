@@ -98,10 +98,7 @@ def _remap_failed_finding(facts: Facts, failed: list[int]) -> Finding:
         found=(facts.fact("gpu.remap_failure"),),
         needs=(Requirement("gpu.remap_failure", "none", cite=CITE),),
         so="programs that touch the bad row are ended or reckon with wrong numbers",
-        fix=(
-            *gpu_health.hide_gpus_steps(facts, failed),
-            FixStep("have the GPU replaced by its vendor", note="RMA"),
-        ),
+        fix=(*gpu_health.hide_gpus_steps(facts, failed), FixStep("have the GPU replaced by its vendor", note="RMA")),
     )
 
 

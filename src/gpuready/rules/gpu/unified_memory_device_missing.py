@@ -35,21 +35,13 @@ PATTERNS = (
         "cause": "no-gpu-visible",
     },
 )
-BROKEN = {
-    "gpu.count": 1,
-    "gpu.nodes": ({"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"}),
-    "os.container": "docker",
-}
-HEALTHY = BROKEN | {
-    "gpu.nodes": ({"path": "/dev/nvidia-uvm"}, {"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"})
-}
+BROKEN = {"gpu.count": 1, "gpu.nodes": ({"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"}), "os.container": "docker"}
+HEALTHY = BROKEN | {"gpu.nodes": ({"path": "/dev/nvidia-uvm"}, {"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"})}
 CONTROL, UNIFIED = "/dev/nvidiactl", "/dev/nvidia-uvm"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if gpu_health.is_not_applicable(facts, contract, "gpu.nodes", "os.container") or not facts.value(
-        "gpu.count"
-    ):
+    if gpu_health.is_not_applicable(facts, contract, "gpu.nodes", "os.container") or not facts.value("gpu.count"):
         return None
     if facts.value("os.container") in (None, "none"):
         return None
@@ -61,14 +53,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"the container has the GPU and not {UNIFIED}",
         found=(facts.fact("gpu.nodes"), facts.fact("os.container")),
-        needs=(
-            Requirement("gpu.nodes", UNIFIED, level="recommended", cite="NVIDIA driver README, device files"),
-        ),
+        needs=(Requirement("gpu.nodes", UNIFIED, level="recommended", cite="NVIDIA driver README, device files"),),
         so="nvidia-smi works, and CUDA fails with error 999 unless it may make that file itself",
         fix=(
-            FixStep(
-                "on the machine run nvidia-modprobe -u -c 0; start the container anew", note="needs root"
-            ),
+            FixStep("on the machine run nvidia-modprobe -u -c 0; start the container anew", note="needs root"),
             FixStep("start the container with all its devices: docker run --gpus all"),
         ),
     )

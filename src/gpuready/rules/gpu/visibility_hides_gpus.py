@@ -27,32 +27,18 @@ READS = ("gpu.count", "visibility.cuda", "gpu.uuid", "job.wants")
 PATTERNS = ()
 BROKEN = {
     "gpu.count": 2,
-    "visibility.cuda": {
-        "value": "",
-        "shown": (),
-        "ignored": (),
-        "why": "CUDA_VISIBLE_DEVICES hides all GPUs",
-    },
+    "visibility.cuda": {"value": "", "shown": (), "ignored": (), "why": "CUDA_VISIBLE_DEVICES hides all GPUs"},
     "gpu.uuid": ("GPU-5b7a0f6e-1", "GPU-c00dfeed-2"),
 }
 HEALTHY = {
     "gpu.count": 2,
-    "visibility.cuda": {
-        "value": "0",
-        "shown": (0,),
-        "ignored": (),
-        "why": "CUDA_VISIBLE_DEVICES names 1 of 2",
-    },
+    "visibility.cuda": {"value": "0", "shown": (0,), "ignored": (), "why": "CUDA_VISIBLE_DEVICES names 1 of 2"},
     "gpu.uuid": ("GPU-5b7a0f6e-1", "GPU-c00dfeed-2"),
 }
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if (
-        "cuda" not in contract.platforms
-        or job_request.job_asks_for(facts, "cpu")
-        or not facts.value("gpu.count")
-    ):
+    if "cuda" not in contract.platforms or job_request.job_asks_for(facts, "cpu") or not facts.value("gpu.count"):
         return None
     table = facts.value("visibility.cuda")
     if not table or table.get("shown"):
@@ -62,11 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         _describe_hidden_gpus(table),
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
-        needs=(
-            Requirement(
-                "visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"
-            ),
-        ),
+        needs=(Requirement("visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"),),
         so="torch.cuda.device_count() is 0, and nothing says why",
         fix=(FixStep("unset CUDA_VISIBLE_DEVICES to show every GPU"), name_gpus_step(facts, table)),
     )

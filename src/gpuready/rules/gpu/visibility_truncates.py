@@ -25,32 +25,18 @@ READS = ("gpu.count", "visibility.cuda", "gpu.uuid", "job.wants")
 PATTERNS = ()
 BROKEN = {
     "gpu.count": 1,
-    "visibility.cuda": {
-        "value": "0,99",
-        "shown": (0,),
-        "ignored": ("99",),
-        "why": "'99' is no GPU of this machine",
-    },
+    "visibility.cuda": {"value": "0,99", "shown": (0,), "ignored": ("99",), "why": "'99' is no GPU of this machine"},
     "gpu.uuid": ("GPU-5b7a0f6e-1",),
 }
 HEALTHY = {
     "gpu.count": 1,
-    "visibility.cuda": {
-        "value": "0",
-        "shown": (0,),
-        "ignored": (),
-        "why": "CUDA_VISIBLE_DEVICES names 1 of 1",
-    },
+    "visibility.cuda": {"value": "0", "shown": (0,), "ignored": (), "why": "CUDA_VISIBLE_DEVICES names 1 of 1"},
     "gpu.uuid": ("GPU-5b7a0f6e-1",),
 }
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if (
-        "cuda" not in contract.platforms
-        or job_request.job_asks_for(facts, "cpu")
-        or not facts.value("gpu.count")
-    ):
+    if "cuda" not in contract.platforms or job_request.job_asks_for(facts, "cpu") or not facts.value("gpu.count"):
         return None
     table = facts.value("visibility.cuda")
     if not table or not table.get("ignored") or not table.get("shown"):
@@ -62,11 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"some entries of CUDA_VISIBLE_DEVICES (value {quote_device_entry(table.get('value'))}) are dropped: {dropped}",
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
-        needs=(
-            Requirement(
-                "visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"
-            ),
-        ),
+        needs=(Requirement("visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"),),
         so=f"{table.get('why')}: the job sees {visible_count} of the {visible_count + len(table['ignored'])} that are named",
         fix=(
             FixStep(

@@ -22,28 +22,13 @@ if TYPE_CHECKING:
 CODE = "MEM003"
 SEVERITY = "warning"
 READS = ("memory.total", "memory.limit", "job.*")
-RAY_MARKERS = (
-    "RayTaskError",
-    "ray.exceptions",
-    "ray::",
-    "Worker exit type",
-    "Worker unexpectedly exits",
-    "RayTask ID",
-)
+RAY_MARKERS = ("RayTaskError", "ray.exceptions", "ray::", "Worker exit type", "Worker unexpectedly exits", "RayTask ID")
 """Phrases of Ray logs: MEM007 (ray-killed-for-memory) reports their workers."""
 PATTERNS = (
     {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
     {"says": "Out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
-    {
-        "says": "Memory cgroup out of memory: Killed process {pid} ({name})",
-        "in": "kernel",
-        "unless": RAY_MARKERS,
-    },
-    {
-        "says": "Memory cgroup out of memory: Kill process {pid} ({name})",
-        "in": "kernel",
-        "unless": RAY_MARKERS,
-    },
+    {"says": "Memory cgroup out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
+    {"says": "Memory cgroup out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
     {"says": "oom-kill:constraint=", "in": "kernel", "unless": RAY_MARKERS},
     {"says": "invoked oom-killer", "in": "kernel", "unless": RAY_MARKERS},
     {"says": "oom_reaper: reaped process", "in": "kernel", "unless": RAY_MARKERS},
@@ -90,12 +75,7 @@ PATTERNS = (
     {"says": "worker died with exit code -9", "as": "clue"},
     {"says": "exitcode=-9", "as": "clue"},
 )
-BROKEN = {
-    "job.parameters": 70_000_000_000,
-    "job.wants": ("bf16",),
-    "memory.total": 2 << 40,
-    "memory.limit": 64 << 30,
-}
+BROKEN = {"job.parameters": 70_000_000_000, "job.wants": ("bf16",), "memory.total": 2 << 40, "memory.limit": 64 << 30}
 HEALTHY = BROKEN | {"memory.limit": 512 << 30}
 
 

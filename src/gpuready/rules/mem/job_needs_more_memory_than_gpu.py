@@ -25,14 +25,10 @@ READS = ("job.fit", "job.config")
 PATTERNS: tuple[str, ...] = ()
 BROKEN = {
     "job.config": "train.yml",
-    "job.fit": (
-        {"gpus": (0,), "name": "Tesla T4", "needs": 32 << 30, "has": 15 << 30, "moment": "backward"},
-    ),
+    "job.fit": ({"gpus": (0,), "name": "Tesla T4", "needs": 32 << 30, "has": 15 << 30, "moment": "backward"},),
 }
 HEALTHY = BROKEN | {
-    "job.fit": (
-        {"gpus": (0,), "name": "NVIDIA H200", "needs": 32 << 30, "has": 139 << 30, "moment": "backward"},
-    )
+    "job.fit": ({"gpus": (0,), "name": "NVIDIA H200", "needs": 32 << 30, "has": 139 << 30, "moment": "backward"},)
 }
 GIB = 1 << 30
 
@@ -52,17 +48,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"the job needs {worst['needs'] / GIB:.1f} GiB at its peak, and {_describe_short_gpus(worst)} at most {worst['has'] / GIB:.1f} GiB",
         found=tuple(facts.fact(key) for key in READS if key in facts),
-        needs=(
-            Requirement("gpu.free", f">={worst['needs'] / 1e9:.1f}GB", cite="the peak of a step, predicted"),
-        ),
+        needs=(Requirement("gpu.free", f">={worst['needs'] / 1e9:.1f}GB", cite="the peak of a step, predicted"),),
         so=f"it ends with CUDA out of memory in the {worst['moment'] or 'step'}",
-        fix=(
-            FixStep(
-                "see the smallest change that fits",
-                ("gpuready", "fit", str(config or "FILE"), *where),
-                "safe",
-            ),
-        ),
+        fix=(FixStep("see the smallest change that fits", ("gpuready", "fit", str(config or "FILE"), *where), "safe"),),
     )
 
 

@@ -91,11 +91,7 @@ PATTERNS = (
     {"says": "HIP out of memory. Tried to allocate"},
     {"says": "OutOfMemoryError: CUDA out of memory", "as": "clue"},
     {"says": "CUDA out of memory.", "as": "clue"},
-    {
-        "says": "CUDA error: out of memory",
-        "as": "clue",
-        "without": visible_gpus.GPU_INIT_FRAMES,
-    },
+    {"says": "CUDA error: out of memory", "as": "clue", "without": visible_gpus.GPU_INIT_FRAMES},
     {"says": "CUDA_ERROR_OUT_OF_MEMORY", "as": "clue"},
     {"says": "CUBLAS_STATUS_ALLOC_FAILED", "as": "clue"},
     {"says": "CUDNN_STATUS_ALLOC_FAILED", "as": "clue"},
@@ -140,9 +136,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{_gpus_have_phrase(facts)} less memory than {_memory_demand(short, contract)}",
         found=tuple(facts.fact(key) for key in ("gpu.memory", "job.parameters", "job.wants") if key in facts),
         needs=tuple(lacking),
-        so="loading the model ends with CUDA out of memory"
-        if short
-        else "jobs of usual size run out of memory",
+        so="loading the model ends with CUDA out of memory" if short else "jobs of usual size run out of memory",
         fix=(
             FixStep("ask for weights of 8 or 4 bits, or for offloading"),
             FixStep("use more GPUs or larger ones, or a smaller model"),

@@ -55,25 +55,16 @@ PATTERNS = (
     "This happens when the GPU memory was not properly cleaned up before initializing",
     "This happens when other processes sharing the same container release GPU memory",
     {"says": "Error in memory profiling. Initial free memory"},
-    {
-        "says": "The memory capacity is unbalanced. Some GPUs may be occupied by other processes",
-        "in": "exception",
-    },
+    {"says": "The memory capacity is unbalanced. Some GPUs may be occupied by other processes", "in": "exception"},
     {"says": "The memory capacity is unbalanced. Some GPUs may be occupied by other processes", "as": "clue"},
-    {
-        "says": "CUDA error: out of memory",
-        "as": "clue",
-        "with": visible_gpus.GPU_INIT_FRAMES,
-    },
+    {"says": "CUDA error: out of memory", "as": "clue", "with": visible_gpus.GPU_INIT_FRAMES},
 )
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
     "gpu.memory": (85_520_809_984,),
     "gpu.free": (45_520_809_984,),
-    "gpu.processes": (
-        {"gpu": 0, "pid": 4711, "used": 39 << 30, "user": "ada", "command": "python train.py"},
-    ),
+    "gpu.processes": ({"gpu": 0, "pid": 4711, "used": 39 << 30, "user": "ada", "command": "python train.py"},),
 }
 HEALTHY = BROKEN | {"gpu.free": (85_000_000_000,), "gpu.processes": ()}
 GIB = 1 << 30
@@ -99,8 +90,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"others hold memory of {visible_gpus.describe_gpus(facts, occupied, amounts)}",
         found=tuple(facts.fact(key) for key in ("gpu.free", "gpu.memory", "gpu.processes")),
         needs=(
-            short
-            or Requirement("gpu.free", "*", level="recommended", cite="free memory is what the job can have"),
+            short or Requirement("gpu.free", "*", level="recommended", cite="free memory is what the job can have"),
         ),
         so=f"the job has that much less: {visible_gpus.join_names(_describe_holders(facts, occupied))}",
         fix=tuple(_free_memory_steps(facts, occupied, total)),
@@ -140,11 +130,7 @@ def _describe_process(row: dict[str, Any]) -> str:
 def _free_memory_steps(facts: Facts, occupied: dict[int, int], total: dict[int, Any]) -> list[FixStep]:
     empty = [index for index in total if index not in occupied]
     steps = (
-        [
-            FixStep(
-                f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, empty)}"
-            )
-        ]
+        [FixStep(f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, empty)}")]
         if empty
         else []
     )

@@ -35,10 +35,7 @@ PATTERNS = (
         ),
         "without": ("NCCL WARN",),
     },
-    {
-        "says": "CUDA error: OS call failed or operation not supported on this OS",
-        "with": ("pin", "Host", "cpu_cache"),
-    },
+    {"says": "CUDA error: OS call failed or operation not supported on this OS", "with": ("pin", "Host", "cpu_cache")},
     {
         "says": "CUDA error: invalid argument",
         "with": ("pin_memory()", "pin memory thread", "cudaHostRegister", "_pin_memory_loop"),

@@ -34,11 +34,7 @@ PATTERNS = (
     {"says": "have been OOM Killed", "also": RAY_MARKERS},
     {"says": "OOMKilled", "also": RAY_MARKERS},
     {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "also": RAY_MARKERS},
-    {
-        "says": "Memory cgroup out of memory: Killed process {pid} ({name})",
-        "in": "kernel",
-        "also": RAY_MARKERS,
-    },
+    {"says": "Memory cgroup out of memory: Killed process {pid} ({name})", "in": "kernel", "also": RAY_MARKERS},
     {"says": "oom-kill event", "also": RAY_MARKERS},
     {"says": "oom_kill event", "also": RAY_MARKERS},
     {
@@ -47,10 +43,7 @@ PATTERNS = (
     },
     {"says": "The process is killed by SIGKILL by OOM killer due to high memory usage", "as": "clue"},
     {"says": "Worker exit type: NODE_OUT_OF_MEMORY", "as": "root"},
-    {
-        "says": "A worker died or was killed while executing a task by an unexpected system error",
-        "as": "clue",
-    },
+    {"says": "A worker died or was killed while executing a task by an unexpected system error", "as": "clue"},
 )
 BROKEN, HEALTHY = log_findings.log_examples(CODE)
 

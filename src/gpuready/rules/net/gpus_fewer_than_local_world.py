@@ -32,12 +32,7 @@ PATTERNS = (
     {"says": "ncclCommInitRank failed: invalid usage", "as": "clue"},
     {"says": "NCCL error: invalid usage", "as": "clue"},
 )
-BROKEN = {
-    "env.names": ("LOCAL_WORLD_SIZE",),
-    "env.LOCAL_WORLD_SIZE": "8",
-    "gpu.count": 4,
-    "gpu.visible": (0, 1, 2, 3),
-}
+BROKEN = {"env.names": ("LOCAL_WORLD_SIZE",), "env.LOCAL_WORLD_SIZE": "8", "gpu.count": 4, "gpu.visible": (0, 1, 2, 3)}
 HEALTHY = BROKEN | {"env.LOCAL_WORLD_SIZE": "4"}
 PER_TASK = ("CUDA_VISIBLE_DEVICES", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RAY_JOB_ID")
 """Variables of launchers that may give each rank its own GPU."""
@@ -65,16 +60,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"this machine is to run {ranks} ranks, and CUDA shows {visible_count} GPU{'s' if visible_count > 1 else ''}",
         found=(facts.fact("env.LOCAL_WORLD_SIZE"), facts.fact("gpu.visible")),
-        needs=(
-            Requirement(
-                "gpu.count", f">={ranks}", cite="torchrun: LOCAL_WORLD_SIZE, one process for each GPU"
-            ),
-        ),
+        needs=(Requirement("gpu.count", f">={ranks}", cite="torchrun: LOCAL_WORLD_SIZE, one process for each GPU"),),
         so="the ranks without a GPU of their own stop, and the others wait for them",
         fix=(
-            FixStep(
-                f"start {visible_count} processes on this machine: torchrun --nproc-per-node {visible_count}"
-            ),
+            FixStep(f"start {visible_count} processes on this machine: torchrun --nproc-per-node {visible_count}"),
             FixStep("show more GPUs to the job: CUDA_VISIBLE_DEVICES, or the request to the scheduler"),
         ),
     )

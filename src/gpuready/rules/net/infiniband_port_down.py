@@ -49,9 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{how_many} of InfiniBand is active: {which}",
         found=(facts.fact("net.ib"),),
         needs=(
-            Requirement(
-                "net.ib", "active", level="recommended", cite="NCCL user guide, troubleshooting, InfiniBand"
-            ),
+            Requirement("net.ib", "active", level="recommended", cite="NCCL user guide, troubleshooting, InfiniBand"),
         ),
         so="NCCL leaves these ports out, and goes over Ethernet where no other is active",
         fix=(

@@ -31,9 +31,7 @@ BROKEN = {
         "eth0": {"up": True, "kind": "ethernet", "addresses": ["10.0.0.7"]},
     },
 }
-HEALTHY = BROKEN | {
-    "net.interfaces": {"ib0": {"up": True, "kind": "infiniband", "addresses": ["10.1.0.7"]}},
-}
+HEALTHY = BROKEN | {"net.interfaces": {"ib0": {"up": True, "kind": "infiniband", "addresses": ["10.1.0.7"]}}}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -55,8 +53,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"all that {visible_gpus.join_names(list(wrong))} allows is down or has no address: {visible_gpus.join_names(which)}",
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
         needs=tuple(
-            Requirement("net.interfaces", "up, with an address", cite=network_interfaces.CITE[name])
-            for name in wrong
+            Requirement("net.interfaces", "up, with an address", cite=network_interfaces.CITE[name]) for name in wrong
         ),
         so="the processes of a job find no way to each other and stop when they connect",
         fix=(

@@ -44,18 +44,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("net.interface"), facts.fact("net.interfaces")),
         needs=(
             Requirement(
-                "net.interface",
-                best or "*",
-                level="recommended",
-                cite=network_interfaces.CITE["NCCL_SOCKET_IFNAME"],
+                "net.interface", best or "*", level="recommended", cite=network_interfaces.CITE["NCCL_SOCKET_IFNAME"]
             ),
         ),
         so="the other nodes are told an address that they cannot reach, and all wait until the time is out",
-        fix=(
-            FixStep(
-                f"set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to {best or 'the interface that they share'}"
-            ),
-        ),
+        fix=(FixStep(f"set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to {best or 'the interface that they share'}"),),
     )
 
 

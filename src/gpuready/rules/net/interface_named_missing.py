@@ -38,67 +38,32 @@ PATTERNS = (
     {
         "says": "Bootstrap : Using [0]lo:127.0.0.1",
         "as": "clue",
-        "also": (
-            "socketStartConnect: Connect to",
-            "socketPollConnect",
-            "Net : Connect to",
-            "Call to connect returned",
-        ),
+        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
     },
     {
         "says": "Bootstrap : Using lo:127.0.0.1",
         "as": "clue",
-        "also": (
-            "socketStartConnect: Connect to",
-            "socketPollConnect",
-            "Net : Connect to",
-            "Call to connect returned",
-        ),
+        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
     },
     {
         "says": "Bootstrap : Using [0]docker0:",
-        "also": (
-            "socketStartConnect: Connect to",
-            "socketPollConnect",
-            "Net : Connect to",
-            "Call to connect returned",
-        ),
+        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
     },
     {
         "says": "Bootstrap : Using docker0:",
-        "also": (
-            "socketStartConnect: Connect to",
-            "socketPollConnect",
-            "Net : Connect to",
-            "Call to connect returned",
-        ),
+        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
     },
     {
         "says": "Bootstrap : Using virbr0:",
-        "also": (
-            "socketStartConnect: Connect to",
-            "socketPollConnect",
-            "Net : Connect to",
-            "Call to connect returned",
-        ),
+        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
     },
     {
         "says": "NET/Socket : Using [0]docker0:",
-        "also": (
-            "socketStartConnect: Connect to",
-            "socketPollConnect",
-            "Net : Connect to",
-            "Call to connect returned",
-        ),
+        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
     },
     {
         "says": "NET/Socket : Using [0]virbr0:",
-        "also": (
-            "socketStartConnect: Connect to",
-            "socketPollConnect",
-            "Net : Connect to",
-            "Call to connect returned",
-        ),
+        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
     },
     "is neither AF_INET(2) nor AF_INET6(10)",
     {"says": "NCCL_SOCKET_IFNAME set{...}no socket interface found"},
@@ -125,9 +90,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     table = facts.value("net.interfaces") or {}
     wrong = [
-        name
-        for name, text in requested.items()
-        if network_interfaces.allowed_interfaces(name, text, table) is None
+        name for name, text in requested.items() if network_interfaces.allowed_interfaces(name, text, table) is None
     ]
     if not wrong:
         return None
@@ -139,9 +102,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
         needs=tuple(
             Requirement(
-                f"env.{name}",
-                network_interfaces.describe_interfaces(table),
-                cite=network_interfaces.CITE[name],
+                f"env.{name}", network_interfaces.describe_interfaces(table), cite=network_interfaces.CITE[name]
             )
             for name in wrong
         ),

@@ -36,11 +36,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if environment_variables.environment_unknown(facts):
         return None
     address = environment_variables.read_variable(facts, "MASTER_ADDR")
-    if (
-        address is None
-        or not is_loopback_address(address)
-        or not job_topology.has_remote_ranks(facts, contract)
-    ):
+    if address is None or not is_loopback_address(address) or not job_topology.has_remote_ranks(facts, contract):
         return None
     sizes = [n for n in ("WORLD_SIZE", "LOCAL_WORLD_SIZE") if environment_variables.read_variable(facts, n)]
     return Finding(
@@ -50,9 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(f"env.{name}") for name in ("MASTER_ADDR", *sizes)),
         needs=(
             Requirement(
-                "env.MASTER_ADDR",
-                "the first machine",
-                cite="torch.distributed, environment variable initialization",
+                "env.MASTER_ADDR", "the first machine", cite="torch.distributed, environment variable initialization"
             ),
         ),
         so="the ranks of other machines look for rank 0 at home and wait until the time is out",

@@ -23,11 +23,7 @@ CODE = "NET007"
 SEVERITY = "error"
 READS = ("env.*",)
 PATTERNS = ()
-BROKEN = {
-    "env.names": ("MASTER_PORT", "RANK"),
-    "env.MASTER_PORT": "99999",
-    "env.RANK": "0",
-}
+BROKEN = {"env.names": ("MASTER_PORT", "RANK"), "env.MASTER_PORT": "99999", "env.RANK": "0"}
 HEALTHY = BROKEN | {"env.MASTER_PORT": "29500"}
 LAST = 65535
 
@@ -46,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("env.MASTER_PORT"),),
         needs=(
             Requirement(
-                "env.MASTER_PORT",
-                ">=1,<=65535",
-                cite="torch.distributed, environment variable initialization",
+                "env.MASTER_PORT", ">=1,<=65535", cite="torch.distributed, environment variable initialization"
             ),
         ),
         so="the ranks cannot meet: they stop with a ValueError or wait until the time is out",

@@ -53,9 +53,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"switched off by {settings}, and here: {visible_gpus.join_names([TRANSPORTS[name] for name in disabled])}",
         found=tuple(facts.fact(f"env.{name}") for name in disabled),
         needs=tuple(
-            Requirement(
-                f"env.{n}", "0", level="recommended", cite=f"NCCL user guide, environment variables, {n}"
-            )
+            Requirement(f"env.{n}", "0", level="recommended", cite=f"NCCL user guide, environment variables, {n}")
             for n in disabled
         ),
         so="GPUs talk through host memory or over Ethernet, many times slower than they could",

@@ -34,11 +34,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if environment_variables.environment_unknown(facts):
         return None
     there = [name for name in RANK_VARIABLES if environment_variables.read_variable(facts, name) is not None]
-    wrong = [
-        *_invalid_numbers(facts, there),
-        *_rank_contradictions(facts),
-        *_size_contradictions(facts, contract),
-    ]
+    wrong = [*_invalid_numbers(facts, there), *_rank_contradictions(facts), *_size_contradictions(facts, contract)]
     if not wrong:
         return None
     return Finding(
@@ -48,9 +44,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(f"env.{name}") for name in there),
         needs=(
             Requirement(
-                "env.RANK",
-                "0 to WORLD_SIZE - 1",
-                cite="torch.distributed, environment variable initialization",
+                "env.RANK", "0 to WORLD_SIZE - 1", cite="torch.distributed, environment variable initialization"
             ),
         ),
         so="the process group cannot be made: this process stops, or the others wait for it",

@@ -57,10 +57,7 @@ PATTERNS = (
         "with": ("TCPStore", "_create_c10d_store", "torch/distributed", "MASTER_ADDR"),
     },
     {"says": "The client socket has failed to connect to {}(errno: 111 - Connection refused)", "as": "clue"},
-    {
-        "says": "The client socket has failed to connect to {}(errno: 110 - Connection timed out)",
-        "as": "clue",
-    },
+    {"says": "The client socket has failed to connect to {}(errno: 110 - Connection timed out)", "as": "clue"},
     {"says": "The client socket has failed to connect to {}(errno: 113 - No route to host)", "as": "clue"},
     {"says": "cannot be retrieved (gai error", "as": "clue"},
     {

@@ -25,11 +25,7 @@ READS = ("torch.cuda", "extension.linked", "env.BNB_CUDA_VERSION", *fix_steps.RE
 PATTERNS = (
     {"says": "Configured CUDA binary not found at", "as": "clue"},
     {"says": "Configured {} binary not found at{}libbitsandbytes", "as": "clue"},
-    {
-        "says": "CUDA Setup failed despite GPU being available",
-        "unless": ("WindowsPath",),
-        "without": (":\\",),
-    },
+    {"says": "CUDA Setup failed despite GPU being available", "unless": ("WindowsPath",), "without": (":\\",)},
     {"says": "CUDA SETUP: Setup Failed!", "unless": ("WindowsPath",), "without": (":\\",)},
     {"says": "CUDA SETUP: CUDA detection failed", "unless": ("WindowsPath",), "without": (":\\",)},
     {
@@ -93,9 +89,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     requested = job_request.job_asks_for(facts, *QUANTISATION_WANTS)
     linked = facts.value("extension.linked") if requested else facts.value_if_known("extension.linked")
     carries = ((linked or {}).get("bitsandbytes") or {}).get("carries")
-    if carries is None or _finds_cuda_library(
-        facts, str(installed), str(cuda), [str(one) for one in carries]
-    ):
+    if carries is None or _finds_cuda_library(facts, str(installed), str(cuda), [str(one) for one in carries]):
         return None
     listed = visible_gpus.join_names([str(one) for one in carries]) or "no CUDA at all"
     return Finding(

@@ -26,10 +26,7 @@ PATTERNS = (
     {"says": "CUDA SETUP: ", "with": ("WindowsPath",)},
     {"says": "[WinError 193]", "with": ("bitsandbytes",)},
     {"says": "CUDA Setup failed despite GPU being available", "with": (":\\", "WindowsPath")},
-    {
-        "says": "CUDA SETUP: Required library version not found: libbitsandbytes_cpu.so",
-        "with": (":\\", "WindowsPath"),
-    },
+    {"says": "CUDA SETUP: Required library version not found: libbitsandbytes_cpu.so", "with": (":\\", "WindowsPath")},
     {"says": "function 'cadam32bit_grad_fp32' not found"},
     {"says": "function 'cquantize_blockwise_{name}' not found"},
     {"says": "function 'cget_col_row_stats' not found"},

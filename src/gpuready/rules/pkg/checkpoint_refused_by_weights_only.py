@@ -29,11 +29,7 @@ PATTERNS = (
     {"says": "Unsupported global: GLOBAL"},
     {"says": "was not an allowed global by default"},
     {"says": "Due to a serious vulnerability issue in `torch.load`"},
-    {
-        "says": "WeightsUnpickler error:",
-        "as": "clue",
-        "without": ("Unsupported operand 118", "Unsupported operand 60"),
-    },
+    {"says": "WeightsUnpickler error:", "as": "clue", "without": ("Unsupported operand 118", "Unsupported operand 60")},
     {"says": "Please use `torch.serialization.add_safe_globals([", "in": "exception"},
     {"says": "Trying to load unsupported GLOBAL"},
     {"says": "Trying to call reduce for unrecognized function"},

@@ -54,9 +54,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def find_contradictions(facts: Facts, contract: Contract) -> Iterator[tuple[Requirement, Requirement]]:
     """Yield for each package the first two needs in force that no version satisfies together."""
     for pairs in contradicting_needs(contract):
-        yield from [pair for pair in pairs if all(conditions.condition_applies(n.when, facts) for n in pair)][
-            :1
-        ]
+        yield from [pair for pair in pairs if all(conditions.condition_applies(n.when, facts) for n in pair)][:1]
 
 
 def _installed_fact(facts: Facts, need: Requirement) -> Fact:

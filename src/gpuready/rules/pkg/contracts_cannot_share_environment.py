@@ -48,9 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None  # no other framework was requested
     own_pins = required_pins(contract)
     other_pins: Mapping[str, Pins] = facts.value("contract.others") or {}
-    clashes = [
-        (name, clash) for name, theirs in other_pins.items() for clash in conflicts_between(own_pins, theirs)
-    ]
+    clashes = [(name, clash) for name, theirs in other_pins.items() for clash in conflicts_between(own_pins, theirs)]
     if not clashes:
         return None
     frameworks = list(dict.fromkeys(name for name, _ in clashes))

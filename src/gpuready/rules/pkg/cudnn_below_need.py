@@ -25,10 +25,7 @@ PATTERNS = (
     "cuDNN version incompatibility: PyTorch was compiled",
     {
         "says": "libcudnn.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "Could not load dynamic library",
-        ),
+        "without": ("dlerror", "Could not load dynamic library"),
     },
     "libcudnn_{part}: cannot open shared object file",
     "Could not load library libcudnn",
@@ -59,9 +56,7 @@ LIBRARY = {"cudnn.version": ("cuDNN", "libcudnn.path"), "nccl.version": ("NCCL",
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return library_below_need(
-        facts, contract, "cudnn.version", CODE, "kernels that it relies on are missing or fail"
-    )
+    return library_below_need(facts, contract, "cudnn.version", CODE, "kernels that it relies on are missing or fail")
 
 
 def library_below_need(facts: Facts, contract: Contract, key: str, code: str, so: str) -> Finding | None:
@@ -81,8 +76,7 @@ def library_below_need(facts: Facts, contract: Contract, key: str, code: str, so
         needs=tuple(failed),
         so=so,
         fix=(
-            fix_steps.replace_torch_step(facts, contract)
-            or FixStep("install a newer torch, which brings its own"),
+            fix_steps.replace_torch_step(facts, contract) or FixStep("install a newer torch, which brings its own"),
             FixStep(f"or bring {name} to {wanted} where torch takes it from the system"),
         ),
     )

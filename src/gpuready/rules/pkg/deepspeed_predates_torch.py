@@ -23,16 +23,8 @@ PATTERNS = (
     {"says": "No module named 'torch._six'", "in": "exception"},
     {"says": "No module named 'torch._six'"},
     {"says": "from 'torch.distributed.elastic.agent.server.api'", "in": "exception"},
-    {
-        "says": "cannot import name '{name}' from 'torch",
-        "in": "exception",
-        "with": ("/deepspeed/", "\\deepspeed\\"),
-    },
-    {
-        "says": "module 'torch{}' has no attribute",
-        "in": "exception",
-        "with": ("/deepspeed/", "\\deepspeed\\"),
-    },
+    {"says": "cannot import name '{name}' from 'torch", "in": "exception", "with": ("/deepspeed/", "\\deepspeed\\")},
+    {"says": "module 'torch{}' has no attribute", "in": "exception", "with": ("/deepspeed/", "\\deepspeed\\")},
     {"says": "No module named 'torch.", "in": "exception", "with": ("/deepspeed/", "\\deepspeed\\")},
     {"says": "DeepSpeed requires torch >=", "in": "exception"},
     {
@@ -40,9 +32,7 @@ PATTERNS = (
         "in": "exception",
     },
     {"says": "from 'torch.distributed.elastic.agent.server.api'", "as": "clue"},
-    {
-        "says": "DeepSpeed ops were compiled and installed with a different version than what is being used at runtime"
-    },
+    {"says": "DeepSpeed ops were compiled and installed with a different version than what is being used at runtime"},
     {"says": "PyTorch version mismatch! DeepSpeed ops"},
     {"says": "CUDA version mismatch! DeepSpeed ops"},
     {"says": "requires torch {}", "in": "exception", "with": ("deepspeed",)},

@@ -65,10 +65,7 @@ PATTERNS = (
         "says": "CUDA kernel failed : no kernel image is available",
         "unless": ("is not compatible with the current PyTorch",),
     },
-    {
-        "says": "GPUassert: no kernel image is available",
-        "unless": ("is not compatible with the current PyTorch",),
-    },
+    {"says": "GPUassert: no kernel image is available", "unless": ("is not compatible with the current PyTorch",)},
     {
         "says": "cudaCheckError() failed : no kernel image is available",
         "unless": ("is not compatible with the current PyTorch",),

@@ -104,14 +104,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"built for the other C++ ABI than this torch: {visible_gpus.join_names(mismatched)}",
         found=(facts.fact("extension.linked"), facts.fact("torch.abi"), facts.fact("torch.version")),
         needs=tuple(
-            Requirement(f"package.{n}", f"{torch_abi} ABI", cite=_symbols_citation(rows[n]))
-            for n in mismatched
+            Requirement(f"package.{n}", f"{torch_abi} ABI", cite=_symbols_citation(rows[n])) for n in mismatched
         ),
         so="its import ends with an undefined symbol of torch's",
-        fix=(
-            _rebuild_step(facts, mismatched),
-            FixStep("or take the ready-made wheel for this torch and this ABI"),
-        ),
+        fix=(_rebuild_step(facts, mismatched), FixStep("or take the ready-made wheel for this torch and this ABI")),
     )
 
 
@@ -121,6 +117,4 @@ def _symbols_citation(row: dict[str, Any]) -> str:
 
 def _rebuild_step(facts: Facts, names: list[str]) -> FixStep:
     words = ("--no-build-isolation", "--no-deps", "--reinstall", *names)
-    return fix_steps.install_step(
-        facts, f"build {visible_gpus.join_names(names)} here, with this torch", *words
-    )
+    return fix_steps.install_step(facts, f"build {visible_gpus.join_names(names)} here, with this torch", *words)

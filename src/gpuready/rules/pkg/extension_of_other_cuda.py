@@ -41,80 +41,42 @@ PATTERNS = (
     },
     {
         "says": "libcublas.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "bitsandbytes",
-            "flash_attn_2_cuda",
-        ),
+        "without": ("dlerror", "bitsandbytes", "flash_attn_2_cuda"),
     },
     {
         "says": "libcublasLt.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "bitsandbytes",
-            "flash_attn_2_cuda",
-        ),
+        "without": ("dlerror", "bitsandbytes", "flash_attn_2_cuda"),
     },
-    {
-        "says": "libcusparse.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "bitsandbytes",
-        ),
-    },
+    {"says": "libcusparse.so.{major}: cannot open shared object file", "without": ("dlerror", "bitsandbytes")},
     {
         "says": "libcufft.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "Could not load dynamic library",
-        ),
+        "without": ("dlerror", "Could not load dynamic library"),
     },
     {
         "says": "libcurand.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "Could not load dynamic library",
-        ),
+        "without": ("dlerror", "Could not load dynamic library"),
     },
     {
         "says": "libcusolver.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "Could not load dynamic library",
-        ),
+        "without": ("dlerror", "Could not load dynamic library"),
     },
     {
         "says": "libcupti.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "Could not load dynamic library",
-        ),
+        "without": ("dlerror", "Could not load dynamic library"),
     },
     {
         "says": "libnvrtc.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "Could not load dynamic library",
-        ),
+        "without": ("dlerror", "Could not load dynamic library"),
     },
     {
         "says": "libnvToolsExt.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "Could not load dynamic library",
-        ),
+        "without": ("dlerror", "Could not load dynamic library"),
     },
     {
         "says": "libcusparseLt.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "Could not load dynamic library",
-        ),
+        "without": ("dlerror", "Could not load dynamic library"),
     },
-    {
-        "says": "were compiled with different CUDA versions",
-        "without": ("torchvision", "TorchAudio", "torchaudio"),
-    },
+    {"says": "were compiled with different CUDA versions", "without": ("torchvision", "TorchAudio", "torchaudio")},
     {
         "says": "were compiled with different CUDA major versions",
         "without": ("torchvision", "TorchAudio", "torchaudio"),
@@ -156,9 +118,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return _other_cuda_finding(facts, contract, mismatched, torch_major)
 
 
-def _other_cuda_finding(
-    facts: Facts, contract: Contract, mismatched: dict[str, int], torch_major: int
-) -> Finding:
+def _other_cuda_finding(facts: Facts, contract: Contract, mismatched: dict[str, int], torch_major: int) -> Finding:
     rows = torch_compatibility.linked_extensions(facts, contract)
     named = visible_gpus.join_names([f"{name} (CUDA {major})" for name, major in mismatched.items()])
     majors = visible_gpus.join_names([str(major) for major in dict.fromkeys(mismatched.values())])
@@ -170,8 +130,7 @@ def _other_cuda_finding(
         f"linked to another CUDA than torch's {facts.value('torch.cuda')}: {named}",
         found=(facts.fact("extension.linked"), facts.fact("torch.cuda")),
         needs=tuple(
-            Requirement(f"package.{n}", f"CUDA {torch_major}", cite=_libraries_citation(rows[n]))
-            for n in mismatched
+            Requirement(f"package.{n}", f"CUDA {torch_major}", cite=_libraries_citation(rows[n])) for n in mismatched
         ),
         so="its import ends with libcudart: cannot open shared object file, or loads a second CUDA",
         fix=(
@@ -187,9 +146,7 @@ def _cuda_major_of_file(row: dict[str, Any]) -> int | None:
     """Return the CUDA major a file links to, by its runtime or by a library it misses."""
     if row.get("cudart"):
         return int(row["cudart"]) if str(row["cudart"]).isdecimal() else None
-    missing = [
-        str(name) for name in row.get("missing") or () if str(name).startswith(CUDA_NUMBERED_LIBRARIES)
-    ]
+    missing = [str(name) for name in row.get("missing") or () if str(name).startswith(CUDA_NUMBERED_LIBRARIES)]
     numbers = [name.rpartition(".so.")[2].partition(".")[0] for name in missing]
     return next((int(number) for number in numbers if number.isdecimal()), None)
 

@@ -87,15 +87,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"flash-attn {installed} is made for another {visible_gpus.join_names(wrong)}",
         found=tuple(facts.fact(key) for key in (KEY, "torch.version", "torch.cuda")),
         needs=(
-            Requirement(
-                KEY, f"for torch {torch}", cite=str((catalogue.find_package("flash-attn") or {})["source"])
-            ),
+            Requirement(KEY, f"for torch {torch}", cite=str((catalogue.find_package("flash-attn") or {})["source"])),
         ),
         so="its import ends with an undefined symbol or a missing library",
-        fix=(
-            FixStep(f"install the flash-attn wheel for torch {torch}, or build it with --no-build-isolation"),
-            SDPA,
-        ),
+        fix=(FixStep(f"install the flash-attn wheel for torch {torch}, or build it with --no-build-isolation"), SDPA),
     )
 
 
@@ -118,9 +113,7 @@ def _must_compile_finding(facts: Facts, contract: Contract) -> Finding | None:
     torch = torch_compatibility.installed_torch_release(facts) if in_force else None
     rows = (catalogue.find_package("flash-attn") or {}).get("version", ())
     taken = [
-        r
-        for r in rows
-        if all(n.want == "*" or versions.satisfies_specifier(r["version"], n.want) for n in in_force)
+        r for r in rows if all(n.want == "*" or versions.satisfies_specifier(r["version"], n.want) for n in in_force)
     ]
     if not torch or not taken or any("wheels" not in r for r in taken):
         return None
@@ -133,8 +126,5 @@ def _must_compile_finding(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact(KEY), facts.fact("torch.version")),
         needs=tuple(in_force),
         so="its install compiles for a long time and needs a CUDA toolkit of torch's major",
-        fix=(
-            FixStep(f"take a torch that it has wheels for: {visible_gpus.join_names(taken[-1]['wheels'])}"),
-            SDPA,
-        ),
+        fix=(FixStep(f"take a torch that it has wheels for: {visible_gpus.join_names(taken[-1]['wheels'])}"), SDPA),
     )

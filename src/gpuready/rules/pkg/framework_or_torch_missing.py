@@ -33,19 +33,14 @@ PATTERNS = (
         "cause": "missing-python-package",
     },
 )
-CONTRACT = {
-    "distribution": "demo",
-    "needs": ({"key": "package.torch", "want": ">=2.2", "cite": "setup.py:9"},),
-}
+CONTRACT = {"distribution": "demo", "needs": ({"key": "package.torch", "want": ">=2.2", "cite": "setup.py:9"},)}
 BROKEN = {"package.demo": None, "package.torch": None, "python.path": "/venv/bin/python"}
 HEALTHY = {"package.demo": "1.0", "package.torch": "2.8.0+cu128", "python.path": "/venv/bin/python"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     own, required = _implied_needs(contract), _package_needs(facts, contract, "required")
-    absent = [
-        n for n in [*own, *contract_needs.needs_in_force(facts, required)] if _is_package_absent(facts, n.key)
-    ]
+    absent = [n for n in [*own, *contract_needs.needs_in_force(facts, required)] if _is_package_absent(facts, n.key)]
     if not absent:
         return _recommended_finding(facts, contract)
     to_show = _needs_to_show(contract, absent)
@@ -54,8 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"not installed: {visible_gpus.join_names(names)}"
-        + (f", and {rest} more that it needs" if rest else ""),
+        f"not installed: {visible_gpus.join_names(names)}" + (f", and {rest} more that it needs" if rest else ""),
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(to_show),
         so=f"{contract.framework} does not start, or fails where it imports them",
@@ -80,17 +74,13 @@ def _implied_needs(contract: Contract) -> list[Requirement]:
     torch = "torch" if visible_gpus.accelerator_platforms(contract) else ""
     names = [name for name in (contract.distribution, torch) if name]
     stated = {need.key for need in contract.needs if need.level == "required" and not need.when}
-    return [
-        Requirement(f"package.{n}", "*", cite=contract.name) for n in names if f"package.{n}" not in stated
-    ]
+    return [Requirement(f"package.{n}", "*", cite=contract.name) for n in names if f"package.{n}" not in stated]
 
 
 def _package_needs(facts: Facts, contract: Contract, level: str) -> list[Requirement]:
     # PKG005 reports what a device map needs.
     other_rules = {"package.accelerate"} if job_request.uses_device_map(facts) else set()
-    return [
-        n for n in contract.requirements_for("package.*") if n.level == level and n.key not in other_rules
-    ]
+    return [n for n in contract.requirements_for("package.*") if n.level == level and n.key not in other_rules]
 
 
 def _needs_to_show(contract: Contract, absent: list[Requirement]) -> list[Requirement]:
@@ -103,9 +93,7 @@ def _package_name(need: Requirement) -> str:
     return need.key.removeprefix("package.")
 
 
-def _install_missing_steps(
-    facts: Facts, contract: Contract, absent: list[Requirement]
-) -> tuple[FixStep, ...]:
+def _install_missing_steps(facts: Facts, contract: Contract, absent: list[Requirement]) -> tuple[FixStep, ...]:
     """Install the framework by version, which brings the rest; follow the contract if no index has it."""
     wants: dict[str, str] = {}
     for need in absent:
@@ -134,9 +122,7 @@ def _installs_distribution(step: FixStep, distribution: str) -> bool:
 def _recommended_finding(facts: Facts, contract: Contract) -> Finding | None:
     recommended = _package_needs(facts, contract, "recommended")
     absent = [
-        n
-        for n in contract_needs.needs_in_force(facts, recommended)
-        if contract_needs.peek_fact(facts, n.key) is None
+        n for n in contract_needs.needs_in_force(facts, recommended) if contract_needs.peek_fact(facts, n.key) is None
     ]
     if not absent:
         return None
@@ -148,9 +134,5 @@ def _recommended_finding(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(need.key) for need in absent),
         needs=tuple(absent),
         so="what uses them is slower or not there",
-        fix=(
-            fix_steps.install_packages_step(
-                facts, contract, {_package_name(need): need.want for need in absent}
-            ),
-        ),
+        fix=(fix_steps.install_packages_step(facts, contract, {_package_name(need): need.want for need in absent}),),
     )

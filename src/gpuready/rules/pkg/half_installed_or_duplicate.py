@@ -47,12 +47,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         CODE,
         SEVERITY if half else "warning",
         _describe_damage(half, duplicates, leftovers),
-        found=tuple(
-            facts.fact(key) for key in ("python.half_installed", "python.duplicates", "torch.broken")
-        ),
+        found=tuple(facts.fact(key) for key in ("python.half_installed", "python.duplicates", "torch.broken")),
         needs=tuple(
-            Requirement(f"package.{name}", "*", cite="one whole copy: its files and its metadata")
-            for name in names
+            Requirement(f"package.{name}", "*", cite="one whole copy: its files and its metadata") for name in names
         ),
         so="imports fail or mix two versions, and installers call it satisfied",
         fix=(_reinstall_step(facts, names), FixStep("make a fresh environment, if there are several")),
@@ -73,24 +70,13 @@ def _is_pip_leftover(entry: str, name: str) -> bool:
     """Return whether an entry is what pip left of a package: ``~orch`` of torch, also as ``~~rch``."""
     entry_name = _entry_package(entry)
     suffix = entry_name.lstrip("~")
-    return (
-        entry_name.startswith("~")
-        and len(suffix) > 1
-        and len(entry_name) == len(name)
-        and name.endswith(suffix)
-    )
+    return entry_name.startswith("~") and len(suffix) > 1 and len(entry_name) == len(name) and name.endswith(suffix)
 
 
 def _describe_damage(half: list[str], duplicates: list[str], leftovers: list[str]) -> str:
-    parts = [
-        ("half installed", half),
-        ("installed twice", duplicates),
-        ("left over from an install", leftovers),
-    ]
+    parts = [("half installed", half), ("installed twice", duplicates), ("left over from an install", leftovers)]
     return "; ".join(f"{what}: {visible_gpus.join_names(names)}" for what, names in parts if names)
 
 
 def _reinstall_step(facts: Facts, names: list[str]) -> FixStep:
-    return fix_steps.install_step(
-        facts, f"install {visible_gpus.join_names(names)} anew", "--reinstall", *names
-    )
+    return fix_steps.install_step(facts, f"install {visible_gpus.join_names(names)} anew", "--reinstall", *names)

@@ -22,14 +22,8 @@ READS = log_findings.READS
 PATTERNS = (
     {"says": "cannot import name '{name}' from 'huggingface_hub", "in": "exception"},
     {"says": "No module named 'huggingface_hub.{name}'", "in": "exception"},
-    {
-        "says": "huggingface-hub{}is required for a normal functioning of this module, but found",
-        "in": "exception",
-    },
-    {
-        "says": "huggingface_hub{}is required for a normal functioning of this module, but found",
-        "in": "exception",
-    },
+    {"says": "huggingface-hub{}is required for a normal functioning of this module, but found", "in": "exception"},
+    {"says": "huggingface_hub{}is required for a normal functioning of this module, but found", "in": "exception"},
     {"says": "module 'huggingface_hub' has no attribute", "in": "exception"},
     {"says": "module 'huggingface_hub.{}' has no attribute", "in": "exception"},
     {"says": "No huggingface_hub attribute", "in": "exception"},

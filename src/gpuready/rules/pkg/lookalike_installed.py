@@ -35,9 +35,7 @@ WEB_DEPENDENCIES = ("autoroutes", "biscuits", "multifruits")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    lookalikes = {
-        name: row for name in _lookalike_names(contract) if (row := _installed_lookalike(facts, name))
-    }
+    lookalikes = {name: row for name in _lookalike_names(contract) if (row := _installed_lookalike(facts, name))}
     if not lookalikes:
         return _pynvml_finding(facts)
     names = [f"{name} {facts.value(f'package.{name}')}" for name in lookalikes]
@@ -47,8 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"not what it seems: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(f"package.{name}") for name in lookalikes),
         needs=tuple(
-            Requirement(f"package.{n}", str(row["wanted"]), cite=str(row["source"]))
-            for n, row in lookalikes.items()
+            Requirement(f"package.{n}", str(row["wanted"]), cite=str(row["source"])) for n, row in lookalikes.items()
         ),
         so="imports find another program under the same name, or nothing at all",
         fix=(
@@ -69,9 +66,7 @@ def _installed_lookalike(facts: Facts, name: str) -> dict[str, Any] | None:
     installed, row = facts.value(f"package.{name}"), catalogue.find_lookalike(name)
     if installed is None or row is None:
         return None
-    same = (
-        versions.is_version(str(installed)) and versions.compare_versions(str(installed), row["version"]) == 0
-    )
+    same = versions.is_version(str(installed)) and versions.compare_versions(str(installed), row["version"]) == 0
     return row if same or (name == "roll" and _is_web_framework(facts)) else None
 
 
@@ -81,19 +76,13 @@ def _is_web_framework(facts: Facts) -> bool:
 
 
 def _lookalike_severity(facts: Facts, contract: Contract, name: str) -> str:
-    return (
-        "error"
-        if name == contract.distribution
-        else torch_compatibility.package_severity(facts, contract, name)
-    )
+    return "error" if name == contract.distribution else torch_compatibility.package_severity(facts, contract, name)
 
 
 def _uninstall_step(facts: Facts, names: list[str]) -> FixStep:
     path = facts.value_if_known("python.path")
     where = ("--python", str(path)) if path else ()
-    return FixStep(
-        f"remove {visible_gpus.join_names(names)}", ("uv", "pip", "uninstall", *where, *names), "ask"
-    )
+    return FixStep(f"remove {visible_gpus.join_names(names)}", ("uv", "pip", "uninstall", *where, *names), "ask")
 
 
 def _pynvml_finding(facts: Facts) -> Finding | None:
@@ -106,11 +95,7 @@ def _pynvml_finding(facts: Facts) -> Finding | None:
         "info",
         f"pynvml {old} lies over the module of nvidia-ml-py",
         found=(facts.fact("package.pynvml"), facts.fact("package.nvidia-ml-py")),
-        needs=(
-            Requirement(
-                "package.nvidia-ml-py", "*", cite="torch/cuda/__init__.py: install nvidia-ml-py instead"
-            ),
-        ),
+        needs=(Requirement("package.nvidia-ml-py", "*", cite="torch/cuda/__init__.py: install nvidia-ml-py instead"),),
         so="torch warns at import, and what asks NVML finds the older module",
         fix=(
             _uninstall_step(facts, ["pynvml"]),

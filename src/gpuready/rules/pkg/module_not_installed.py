@@ -89,11 +89,7 @@ EXCLUDED_PHRASES = (
 )
 """Modules that have their own causes, and names that are the user's own."""
 PATTERNS = (
-    {
-        "says": "ModuleNotFoundError: No module named '{module}'",
-        "in": "exception",
-        "without": EXCLUDED_PHRASES,
-    },
+    {"says": "ModuleNotFoundError: No module named '{module}'", "in": "exception", "without": EXCLUDED_PHRASES},
     {"says": "ImportError: No module named {module}", "in": "exception", "without": EXCLUDED_PHRASES},
     {"says": "requires the {package} library but it was not found in your environment", "in": "exception"},
     {"says": "library. But that was not found in your environment", "in": "exception"},
@@ -105,11 +101,7 @@ PATTERNS = (
     },
     {"says": "Please install it with `pip install {package}`", "in": "exception", "without": ("flash",)},
     {"says": "distribution was not found and is required by", "in": "exception", "without": ("flash",)},
-    {
-        "says": "PackageNotFoundError: No package metadata was found for",
-        "in": "exception",
-        "without": ("flash",),
-    },
+    {"says": "PackageNotFoundError: No package metadata was found for", "in": "exception", "without": ("flash",)},
     {"says": "PackageNotFoundError: {package}", "in": "exception", "without": ("flash",)},
     {"says": "DistributionNotFound: The '{package}' distribution was not found", "in": "exception"},
     {"says": "requires the latest version of bitsandbytes", "in": "exception"},

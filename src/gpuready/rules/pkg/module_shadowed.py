@@ -96,10 +96,7 @@ STANDARD_MODULES = (
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    required, named = (
-        _contract_modules(contract, "required"),
-        _contract_modules(contract, "recommended", "optional"),
-    )
+    required, named = (_contract_modules(contract, "required"), _contract_modules(contract, "recommended", "optional"))
     severities: dict[str, str] = {}
     for path in map(str, facts.value("python.shadowed") or ()):
         name = path.rpartition("/")[2]
@@ -117,8 +114,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"hidden by what lies in the current folder: {visible_gpus.join_names(modules)}",
         found=(facts.fact("python.shadowed"),),
         needs=tuple(
-            Requirement("python.shadowed", "none", cite=f"sys.path: {path} comes first")
-            for path in severities
+            Requirement("python.shadowed", "none", cite=f"sys.path: {path} comes first") for path in severities
         ),
         so="what is run from here imports that file in the place of the real module",
         fix=tuple(FixStep(f"rename {path}, or run from another folder") for path in severities),
@@ -127,7 +123,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def _contract_modules(contract: Contract, *levels: str) -> set[str]:
     """Return the modules of packages the contract names, except its own, whose checkout is meant to be imported."""
-    names = {
-        n.key.removeprefix("package.") for n in contract.requirements_for("package.*") if n.level in levels
-    }
+    names = {n.key.removeprefix("package.") for n in contract.requirements_for("package.*") if n.level in levels}
     return {name.replace("-", "_") for name in names - {contract.distribution, contract.framework}}

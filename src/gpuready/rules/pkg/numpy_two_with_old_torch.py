@@ -35,10 +35,7 @@ PATTERNS = (
     {"says": "cannot import name '{name}' from 'numpy", "in": "exception"},
     {"says": "No module named 'numpy._core", "in": "exception"},
     {"says": "No module named 'numpy.core", "in": "exception"},
-    {
-        "says": "numpy{}is required for a normal functioning of this module, but found numpy==",
-        "in": "exception",
-    },
+    {"says": "numpy{}is required for a normal functioning of this module, but found numpy==", "in": "exception"},
     {"says": "module compiled against ABI version {} but this version of numpy is", "as": "clue"},
     {"says": "module compiled against API version {} but this version of numpy is", "as": "clue"},
     {"says": "module was compiled against NumPy C-API version {} but the running NumPy has"},

@@ -38,24 +38,16 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not foreign:
         return None
     duplicated = [
-        own
-        for name in foreign
-        if (own := _wheel_for_major(name, torch_major)) in installed and _shares_one_file(name)
+        own for name in foreign if (own := _wheel_for_major(name, torch_major)) in installed and _shares_one_file(name)
     ]
     return Finding(
         CODE,
         "warning" if duplicated else SEVERITY,
         f"packages of another CUDA than torch's {cuda}: {visible_gpus.join_names(foreign, 4)}",
-        found=(
-            facts.fact("torch.cuda"),
-            *(facts.fact(f"package.{name}") for name in (*foreign, *duplicated)),
-        ),
+        found=(facts.fact("torch.cuda"), *(facts.fact(f"package.{name}") for name in (*foreign, *duplicated))),
         needs=(
             Requirement(
-                "torch.cuda",
-                f"nvidia packages for CUDA {torch_major}",
-                level="recommended",
-                cite="torch's metadata",
+                "torch.cuda", f"nvidia packages for CUDA {torch_major}", level="recommended", cite="torch's metadata"
             ),
         ),
         so="both majors write the same library, and torch loads whichever was installed last"
@@ -81,16 +73,10 @@ def _shares_one_file(name: str) -> bool:
 def _mixed_wheels_steps(facts: Facts, foreign: list[str], duplicated: list[str]) -> list[FixStep]:
     path = facts.value_if_known("python.path")
     where = ("--python", str(path)) if path else ()
-    removed = FixStep(
-        "remove them, unless something needs them", ("uv", "pip", "uninstall", *where, *foreign), "ask"
-    )
+    removed = FixStep("remove them, unless something needs them", ("uv", "pip", "uninstall", *where, *foreign), "ask")
     again = [
         fix_steps.install_step(
-            facts,
-            f"install {visible_gpus.join_names(duplicated)} anew",
-            "--no-deps",
-            "--reinstall",
-            *duplicated,
+            facts, f"install {visible_gpus.join_names(duplicated)} anew", "--no-deps", "--reinstall", *duplicated
         )
     ]
     return [removed, *(again if duplicated else [])]

@@ -32,10 +32,7 @@ PATTERNS = (
         "says": "accelerate{}is required for a normal functioning of this module, but found accelerate==",
         "in": "exception",
     },
-    {
-        "says": "peft{}is required for a normal functioning of this module, but found peft==",
-        "in": "exception",
-    },
+    {"says": "peft{}is required for a normal functioning of this module, but found peft==", "in": "exception"},
     {"says": "requires `accelerate>=", "in": "exception"},
     {"says": "requires accelerate>=", "in": "exception"},
     {"says": "requires the accelerate library >=", "in": "exception"},

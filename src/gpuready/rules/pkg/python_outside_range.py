@@ -71,10 +71,7 @@ PATTERNS = (
     {"says": "requires Python >=", "as": "clue"},
     {"says": "Python version >=", "as": "clue"},
     {"says": "or later is required", "in": "exception", "as": "clue", "with": ("Python",)},
-    {
-        "says": "python{}is required for a normal functioning of this module, but found python==",
-        "in": "exception",
-    },
+    {"says": "python{}is required for a normal functioning of this module, but found python==", "in": "exception"},
     {
         "says": "SyntaxError: invalid syntax",
         "in": "exception",
@@ -88,11 +85,7 @@ PATTERNS = (
         "without": (":\\",),
     },
     {"says": "is not a supported wheel on this platform"},
-    {
-        "says": "No matching distribution found for",
-        "as": "clue",
-        "without": (":\\", "NewConnectionError", "SSLError"),
-    },
+    {"says": "No matching distribution found for", "as": "clue", "without": (":\\", "NewConnectionError", "SSLError")},
 )
 CONTRACT = {"needs": ({"key": "python.version", "want": ">=3.9,<3.14", "cite": "setup.py:136"},)}
 BROKEN = {"python.version": "3.8.19"}
@@ -106,9 +99,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not stated:
         return None
     failed = [
-        n
-        for n in contract_needs.unmet_needs(facts, stated)
-        if facts.value_if_known("python.version") is not None
+        n for n in contract_needs.unmet_needs(facts, stated) if facts.value_if_known("python.version") is not None
     ]
     if not failed:
         return None

@@ -32,16 +32,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     # PKG002 and PKG001 report a missing torch, or one without CUDA.
     failed = [
-        need
-        for need in contract_needs.unmet_needs(facts, stated)
-        if facts.value_if_known("torch.cuda") is not None
+        need for need in contract_needs.unmet_needs(facts, stated) if facts.value_if_known("torch.cuda") is not None
     ]
     if not failed:
         return None
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
-    step = fix_steps.replace_torch_step(facts, contract) or FixStep(
-        f"install a torch built with CUDA {wanted}"
-    )
+    step = fix_steps.replace_torch_step(facts, contract) or FixStep(f"install a torch built with CUDA {wanted}")
     return Finding(
         CODE,
         contract_needs.worst_need_severity(failed),

@@ -44,11 +44,7 @@ PATTERNS = (
     {"says": "torch version: {torch}+cpu", "as": "clue"},
     {"says": "Torch was not compiled with CUDA"},
     {"says": "torch was not compiled with CUDA"},
-    {
-        "says": "not compiled with CUDA support",
-        "in": "exception",
-        "without": ("bitsandbytes", "opencv", "llama"),
-    },
+    {"says": "not compiled with CUDA support", "in": "exception", "without": ("bitsandbytes", "opencv", "llama")},
     {"says": "PyTorch is not compiled with CUDA"},
     {"says": "PyTorch is not compiled with NCCL support"},
     {"says": "CPU-only version of PyTorch"},
@@ -57,11 +53,7 @@ PATTERNS = (
     {"says": "CUDA is not available", "as": "clue", "also": ("+cpu",)},
     {"says": "_cuda_getDeviceCount'", "in": "exception"},
     {"says": "has no attribute '_cuda_isDriverSufficient'"},
-    {
-        "says": "User provided device_type of 'cuda', but CUDA is not available",
-        "as": "clue",
-        "also": ("+cpu",),
-    },
+    {"says": "User provided device_type of 'cuda', but CUDA is not available", "as": "clue", "also": ("+cpu",)},
 )
 BROKEN = {"torch.build": "cpu", "torch.version": "2.8.0+cpu", "platform.name": "cuda", "gpu.count": 1}
 OWN_BUILDS = {"rocm": "ROCm", "xpu": "Intel's XPU"}
@@ -86,10 +78,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=contract_needs.stated_needs(facts, contract, "torch.build")
         or (Requirement("torch.build", "cuda", cite=cite),),
         so="torch.cuda.is_available() is False, whatever the driver; the job runs on the CPU or not at all",
-        fix=(
-            fix_steps.replace_torch_step(facts, contract)
-            or FixStep("install a torch that is built for CUDA"),
-        ),
+        fix=(fix_steps.replace_torch_step(facts, contract) or FixStep("install a torch that is built for CUDA"),),
     )
 
 
@@ -113,9 +102,7 @@ def _other_platform_finding(facts: Facts, contract: Contract, build: str) -> Fin
         f"torch is {made}, and the accelerators here need one for {name}",
         found=tuple(facts.fact(key) for key in ("torch.build", "torch.version", "platform.name")),
         needs=(
-            Requirement(
-                "torch.build", platform, cite=f"{contract.name}, platforms: {', '.join(contract.platforms)}"
-            ),
+            Requirement("torch.build", platform, cite=f"{contract.name}, platforms: {', '.join(contract.platforms)}"),
         ),
         so="torch finds no accelerator; the job runs on the CPU or not at all",
         fix=(FixStep(f"install a torch that is built for {name}"),),

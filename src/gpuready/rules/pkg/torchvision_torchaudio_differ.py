@@ -38,21 +38,11 @@ PATTERNS = (
     {"says": "Could not load this library: {}torchvision"},
     {
         "says": ": undefined symbol: _Z",
-        "with": (
-            "torchvision/_C",
-            "torchvision\\_C",
-            "torchaudio/lib",
-            "_torchaudio",
-            "torchtext/lib",
-            "libtorchtext",
-        ),
+        "with": ("torchvision/_C", "torchvision\\_C", "torchaudio/lib", "_torchaudio", "torchtext/lib", "libtorchtext"),
     },
     {"says": "cannot open shared object file", "with": ("torchaudio/", "torchvision/"), "in": "exception"},
     {"says": "[WinError 127]", "with": ("torchaudio", "torchvision")},
-    {
-        "says": "module 'torch.library' has no attribute 'register_fake'",
-        "with": ("torchvision", "torchaudio"),
-    },
+    {"says": "module 'torch.library' has no attribute 'register_fake'", "with": ("torchvision", "torchaudio")},
     {"says": "cannot import name '{name}' from 'torchvision", "in": "exception"},
     {"says": "No module named 'torchvision.{name}'", "in": "exception"},
     {"says": "module 'torchaudio' has no attribute", "in": "exception"},
@@ -79,9 +69,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if torch is None or row is None:
         return None
     mismatched = {
-        name: distance
-        for name in ("torchvision", "torchaudio")
-        if (distance := _release_distance(facts, name, torch))
+        name: distance for name in ("torchvision", "torchaudio") if (distance := _release_distance(facts, name, torch))
     }
     if not mismatched:
         return None
@@ -93,9 +81,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             facts, SEVERITY if mismatched.get("torchvision") == "minor" else "warning"
         ),
         f"made for another torch than {torch}: {visible_gpus.join_names(names)}",
-        found=tuple(
-            facts.fact(key) for key in (*(f"package.{name}" for name in mismatched), "torch.version")
-        ),
+        found=tuple(facts.fact(key) for key in (*(f"package.{name}" for name in mismatched), "torch.version")),
         needs=tuple(Requirement(f"package.{n}", want, cite=str(row["source"])) for n, want in wanted.items()),
         so="its operators are missing, and what imports it fails: torchvision::nms does not exist",
         fix=(_install_pair_step(facts, wanted),),

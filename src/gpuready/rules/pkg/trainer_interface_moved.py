@@ -43,10 +43,7 @@ PATTERNS = (
     {"says": "CPOConfig.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
     {"says": "RLOOTrainer.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
     {"says": "RLOOConfig.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
-    {
-        "says": "OnlineDPOTrainer.__init__() got an unexpected keyword argument '{argument}'",
-        "in": "exception",
-    },
+    {"says": "OnlineDPOTrainer.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
     {"says": "OnlineDPOConfig.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
     {"says": "ModelConfig.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},
     {"says": "ScriptArguments.__init__() got an unexpected keyword argument '{argument}'", "in": "exception"},

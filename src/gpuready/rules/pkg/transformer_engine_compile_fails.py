@@ -31,10 +31,7 @@ PATTERNS = (
         "says": "transformer_engine/pytorch/jit.py",
         "with": ("torch/_dynamo", "torch/_inductor", "torch.compile", "torch/jit"),
     },
-    {
-        "says": "Segmentation fault",
-        "with": ("transformer_engine/pytorch/jit.py", "bias_gelu_fused_", "jit_fuser"),
-    },
+    {"says": "Segmentation fault", "with": ("transformer_engine/pytorch/jit.py", "bias_gelu_fused_", "jit_fuser")},
     {"says": "set NVTE_TORCH_COMPILE=0", "as": "clue"},
 )
 BROKEN, HEALTHY = log_findings.log_examples(CODE)

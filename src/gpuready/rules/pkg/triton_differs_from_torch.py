@@ -52,13 +52,7 @@ BROKEN = {
     "package.triton": "3.1.0",
 }
 HEALTHY = BROKEN | {"package.triton": "3.4.0"}
-TRITON_FORKS = (
-    "pytorch-triton",
-    "triton-windows",
-    "pytorch-triton-rocm",
-    "pytorch-triton-xpu",
-    "triton-rocm",
-)
+TRITON_FORKS = ("pytorch-triton", "triton-windows", "pytorch-triton-rocm", "pytorch-triton-xpu", "triton-rocm")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -67,11 +61,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     torch = torch_compatibility.installed_torch_release(facts)
     row = catalogue.find_torch_release(torch) if torch else None
     pin = str((row or {}).get("triton") or "")
-    if (
-        row is None
-        or not pin
-        or any(contract_needs.peek_fact(facts, f"package.{name}") for name in TRITON_FORKS)
-    ):
+    if row is None or not pin or any(contract_needs.peek_fact(facts, f"package.{name}") for name in TRITON_FORKS):
         return None
     wanted = pin if pin[0] in "~=<>" else f"=={pin}"
     compiles = job_request.job_asks_for(facts, "torch-compile", "compile", "flex-attention")

@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     steps = torch_compatibility.matching_release_steps(facts, contract, "vllm", wanted)
     return Finding(
         CODE,
-        torch_compatibility.soften_for_conda(
-            facts, torch_compatibility.package_severity(facts, contract, "vllm")
-        ),
+        torch_compatibility.soften_for_conda(facts, torch_compatibility.package_severity(facts, contract, "vllm")),
         f"vllm {facts.value('package.vllm')} is made for torch {wanted.removeprefix('==')}",
         found=(facts.fact("package.vllm"), facts.fact("torch.version")),
         needs=(Requirement("package.torch", wanted, cite=cite),),

@@ -23,11 +23,7 @@ CODE = "PKG013"
 SEVERITY = "error"
 READS = torch_compatibility.READS
 PATTERNS = (
-    {
-        "says": "xFormers can't load C++/CUDA extensions. xFormers was built for",
-        "as": "clue",
-        "without": ("+cpu)",),
-    },
+    {"says": "xFormers can't load C++/CUDA extensions. xFormers was built for", "as": "clue", "without": ("+cpu)",)},
     {"says": "Please reinstall xformers", "as": "trace"},
 )
 BROKEN = {"job.wants": ("xformers",), "package.xformers": "0.0.32.post2", "torch.version": "2.9.1+cu128"}
@@ -43,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     wanted, cite = pin
     return Finding(
         CODE,
-        torch_compatibility.soften_for_conda(
-            facts, torch_compatibility.package_severity(facts, contract, "xformers")
-        ),
+        torch_compatibility.soften_for_conda(facts, torch_compatibility.package_severity(facts, contract, "xformers")),
         f"xformers {facts.value('package.xformers')} is made for torch {wanted.removeprefix('==')}",
         found=(facts.fact("package.xformers"), facts.fact("torch.version")),
         needs=(Requirement("package.torch", wanted, cite=cite),),

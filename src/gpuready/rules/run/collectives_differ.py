@@ -39,16 +39,8 @@ PATTERNS = (
     {"says": "Mismatched collective", "as": "root"},
     {"says": "lagging/dead/mismatched ranks that caused the desync are", "as": "clue"},
     {"says": "didn't join collective #", "as": "clue"},
-    {
-        "says": "Timed out waiting {after}ms for recv operation to complete",
-        "as": "clue",
-        "unless": DATA_PREPARATION,
-    },
-    {
-        "says": "Timed out waiting {after}ms for send operation to complete",
-        "as": "clue",
-        "unless": DATA_PREPARATION,
-    },
+    {"says": "Timed out waiting {after}ms for recv operation to complete", "as": "clue", "unless": DATA_PREPARATION},
+    {"says": "Timed out waiting {after}ms for send operation to complete", "as": "clue", "unless": DATA_PREPARATION},
     {"says": "Detected that not all ranks have the same number of batches", "as": "root"},
 )
 BROKEN, HEALTHY = log_findings.log_examples(CODE)

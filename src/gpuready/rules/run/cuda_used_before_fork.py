@@ -29,10 +29,7 @@ PATTERNS = (
     "CUDA has been initialized before the `notebook_launcher` could create a forked subprocess",
     "the `Accelerator` should only be initialized inside your training function",
     "you need to avoid running any instruction using `torch.cuda` in any cell",
-    {
-        "says": "cuda runtime error (3) : initialization error",
-        "with": ("multiprocessing", "DataLoader worker"),
-    },
+    {"says": "cuda runtime error (3) : initialization error", "with": ("multiprocessing", "DataLoader worker")},
     {"says": "CUDA error: initialization error", "with": ("DataLoader worker", "_worker_loop")},
 )
 BROKEN, HEALTHY = log_findings.log_examples(CODE)

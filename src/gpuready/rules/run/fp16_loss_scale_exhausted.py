@@ -37,19 +37,13 @@ PATTERNS = (
         "when": "from <= 1",
         "as": "clue",
     },
-    {
-        "says": "Gradient overflow. Skipping step, loss scaler {} reducing loss scale to {to}",
-        "when": "to < 0.001",
-    },
+    {"says": "Gradient overflow. Skipping step, loss scaler {} reducing loss scale to {to}", "when": "to < 0.001"},
     {"says": "Loss scale is at its minimum"},
     {"says": "Minimum loss scale ({}) reached"},
     {"says": "FloatingPointError: Minimum loss scale reached"},
     {"says": "cannot decrease scale anymore"},
     {"says": "overflow detected, setting loss scale to: {to}", "when": "to < 0.01"},
-    {
-        "says": "gradient overflow detected, ignoring gradient, setting loss scale to: {to}",
-        "when": "to < 0.01",
-    },
+    {"says": "gradient overflow detected, ignoring gradient, setting loss scale to: {to}", "when": "to < 0.01"},
     {"says": "overflow detected, setting loss scale to: ", "as": "trace"},
 )
 BROKEN, HEALTHY = log_findings.log_examples(CODE)

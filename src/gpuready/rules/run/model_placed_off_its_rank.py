@@ -30,10 +30,7 @@ PATTERNS = (
     "DistributedDataParallel's input module must be on the same type of devices",
     "`device_map='auto'` in any distributed mode",
     {"says": 'device_map="auto" is not supported', "as": "root"},
-    {
-        "says": "Make sure you loaded the model on the correct device using for example `device_map",
-        "as": "root",
-    },
+    {"says": "Make sure you loaded the model on the correct device using for example `device_map", "as": "root"},
     {"says": "DDP{}device_map='auto'", "in": "exception"},
     {"says": "You can't move a model that has some modules offloaded to cpu or disk", "as": "root"},
     {"says": "You shouldn't move a model that is dispatched using accelerate hooks", "as": "clue"},

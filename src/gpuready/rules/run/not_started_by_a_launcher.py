@@ -35,11 +35,7 @@ PATTERNS = (
     "Please launch distributed training with `llamafactory-cli` or `torchrun`",
     "Could not find 'RANK' in the torch environment",
     "in the torch environment, visit https://www.colossalai.org",
-    {
-        "says": "No module named 'mpi4py'",
-        "with": ("deepspeed", "mpi_discovery", "MPI environment"),
-        "as": "clue",
-    },
+    {"says": "No module named 'mpi4py'", "with": ("deepspeed", "mpi_discovery", "MPI environment"), "as": "clue"},
     {"says": "Not using the DeepSpeed or dist launchers, attempting to detect MPI environment", "as": "clue"},
     {"says": "DeepSpeed backend not set, please initialize it using init_process_group"},
     {"says": "Default process group has not been initialized", "in": "exception", "as": "clue"},

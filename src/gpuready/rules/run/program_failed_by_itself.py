@@ -42,19 +42,10 @@ PATTERNS = (
     {"says": "HIP error: device-side assert triggered", "as": "clue"},
     {"says": "Cuda failure 'device-side assert triggered'", "as": "clue"},
     {"says": "expected sequence of length {} at dim {} (got {})", "in": "exception"},
-    {
-        "says": "Unable to create tensor, you should probably activate truncation and/or padding",
-        "in": "exception",
-    },
-    {
-        "says": "Expected to have finished reduction in the prior iteration before starting a new one",
-        "in": "exception",
-    },
+    {"says": "Unable to create tensor, you should probably activate truncation and/or padding", "in": "exception"},
+    {"says": "Expected to have finished reduction in the prior iteration before starting a new one", "in": "exception"},
     {"says": ": error: unrecognized arguments: {what}", "without": ("--local-rank", "--local_rank")},
-    {
-        "says": ": error: the following arguments are required: {what}",
-        "without": ("--local-rank", "--local_rank"),
-    },
+    {"says": ": error: the following arguments are required: {what}", "without": ("--local-rank", "--local_rank")},
     {"says": ": error: argument --{what}: invalid"},
     {"says": ": error: argument --{what}: expected"},
     {"says": "Process {pid} got signal: 2", "in": "exception", "as": "clue"},

@@ -34,15 +34,7 @@ PATTERNS = (
     {
         "says": "No supported device detected",
         "in": "exception",
-        "with": (
-            "ray::",
-            "/ray/",
-            "RayTaskError",
-            "ray.exceptions",
-            "RayActor",
-            "RayWorker",
-            "vllm_engine.py",
-        ),
+        "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions", "RayActor", "RayWorker", "vllm_engine.py"),
     },
     "CUDA_VISIBLE_DEVICES is set to empty string, which means GPU support is disabled",
     "which means GPU support is disabled. If you are using ray",
@@ -74,10 +66,7 @@ PATTERNS = (
         ),
     },
     {"says": "no CUDA-capable device is detected", "with": ("ray.get(", "Actor(", "_init_workers_ray")},
-    {
-        "says": "Found no NVIDIA driver on your system",
-        "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions"),
-    },
+    {"says": "Found no NVIDIA driver on your system", "with": ("ray::", "/ray/", "RayTaskError", "ray.exceptions")},
     {"says": "CUDA_VISIBLE_DEVICES{}RAY_EXPERIMENTAL_NOSET"},
     {"says": "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES", "as": "clue"},
     {"says": "invalid device ordinal", "with": ("ray::", "RayTaskError", "/ray/_private")},

@@ -25,12 +25,7 @@ PATTERNS = (
     {"says": "Sending process {pid} closing signal SIGHUP"},
     {"says": "SignalException: Process {pid} got signal: 1", "without": ("got signal: 15", "got signal: 10")},
     "got signal: Signals.SIGHUP",
-    {
-        "says": "derived: a process was killed by signal 1",
-        "in": "derived",
-        "without": ("signal 11",),
-        "as": "clue",
-    },
+    {"says": "derived: a process was killed by signal 1", "in": "derived", "without": ("signal 11",), "as": "clue"},
     {"says": "(SIGHUP) received by PID", "as": "clue"},
     {"says": "died with <Signals.SIGHUP: 1>", "as": "root"},
     {"says": "terminated with signal SIGHUP", "as": "root"},

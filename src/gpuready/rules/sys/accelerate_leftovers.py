@@ -53,9 +53,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY if switches else "info",
         f"left over from accelerate launch: {visible_gpus.join_names(settings, 4)}",
         found=tuple(facts.fact(f"env.{name}") for name in leftovers),
-        needs=tuple(
-            Requirement(f"env.{name}", "unset", level="recommended", cite=CITE) for name in leftovers
-        ),
+        needs=tuple(Requirement(f"env.{name}", "unset", level="recommended", cite=CITE) for name in leftovers),
         so=f"{contract.framework} takes device, precision or sharding from them, whatever the job says",
         fix=(FixStep(f"unset {' '.join(leftovers)}"),),
     )

@@ -23,11 +23,7 @@ CODE = "SYS014"
 SEVERITY = "warning"
 READS = (*allocator_settings.READS, "job.wants", *contract_needs.READS)
 PATTERNS = (
-    {
-        "says": "Expandable segments are not compatible with memory pool",
-        "in": "exception",
-        "cause": "not-environment",
-    },
+    {"says": "Expandable segments are not compatible with memory pool", "in": "exception", "cause": "not-environment"},
 )
 BROKEN = {
     "job.wants": ("vllm",),

@@ -51,17 +51,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("cache.inductor"),),
         needs=(Requirement("cache.inductor", "mine", cite=cite),),
         so="torch.compile cannot write there, or takes code from there that somebody else can change",
-        fix=(
-            FixStep("set TORCHINDUCTOR_CACHE_DIR to a folder of this user, such as ~/.cache/torchinductor"),
-        ),
+        fix=(FixStep("set TORCHINDUCTOR_CACHE_DIR to a folder of this user, such as ~/.cache/torchinductor"),),
     )
 
 
 def _compile_will_fail(facts: Facts) -> bool:
     """Return whether a job that compiles certainly fails: the default folder, and a user who is not root."""
     if not (
-        capability_floors.feature_requested(facts, "torch_compile")
-        or job_request.job_asks_for(facts, "flex-attention")
+        capability_floors.feature_requested(facts, "torch_compile") or job_request.job_asks_for(facts, "flex-attention")
     ) or environment_variables.environment_unknown(facts):
         return False
     return (

@@ -42,10 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("clock.year"),),
         needs=(
             Requirement(
-                "clock.year",
-                f">={FIRST_YEAR},<={LAST_YEAR}",
-                level="recommended",
-                cite="RFC 5280, 4.1.2.5: validity",
+                "clock.year", f">={FIRST_YEAR},<={LAST_YEAR}", level="recommended", cite="RFC 5280, 4.1.2.5: validity"
             ),
         ),
         so="certificates count as not yet valid or expired, and downloads over HTTPS fail",

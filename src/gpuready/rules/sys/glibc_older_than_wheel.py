@@ -40,13 +40,7 @@ PATTERNS = (
     {"says": "only has wheels for the following platform", "with": ("manylinux_2_",), "as": "clue"},
 )
 CONTRACT = {"needs": ({"key": "package.torch", "want": ">=2.13.0", "cite": "METADATA:11"},)}
-BROKEN = {
-    "os.system": "linux",
-    "os.arch": "x86_64",
-    "os.glibc": "2.27",
-    "package.torch": None,
-    "python.kind": "venv",
-}
+BROKEN = {"os.system": "linux", "os.arch": "x86_64", "os.glibc": "2.27", "package.torch": None, "python.kind": "venv"}
 HEALTHY = BROKEN | {"os.glibc": "2.35"}
 FLOOR, SINCE = "2.28", "2.7"
 CITE = "torch 2.7.0 on PyPI: wheels for manylinux_2_28, none for musl"

@@ -31,14 +31,7 @@ PATTERNS = (
     },
     {
         "says": "PermissionError: [Errno 13] Permission denied",
-        "without": (
-            "socket.bind",
-            "bind(",
-            "/dev/nvidia",
-            "/dev/infiniband",
-            "multiprocessing.SemLock",
-            "SemLock",
-        ),
+        "without": ("socket.bind", "bind(", "/dev/nvidia", "/dev/infiniband", "multiprocessing.SemLock", "SemLock"),
     },
     {"says": "[Errno 30] Read-only file system"},
     {"says": "(os error 13)"},

@@ -36,9 +36,7 @@ BROKEN = {
     )
 }
 HEALTHY = {
-    "kernel.xids": (
-        {"xid": 31, "pci": "0000:3b:00.0", "line": "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, MMU Fault"},
-    )
+    "kernel.xids": ({"xid": 31, "pci": "0000:3b:00.0", "line": "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, MMU Fault"},)
 }
 XID_MEANINGS = {
     48: "memory that could not be corrected",
@@ -71,9 +69,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         "info" if all(xid in SELF_REPAIRED_XIDS for xid, _ in kinds) else SEVERITY,
         f"the kernel's log has faults of GPUs: {visible_gpus.join_names(words, 2)}",
         found=(facts.fact("kernel.xids"),),
-        needs=(
-            Requirement("kernel.xids", "none", level="recommended", cite="NVIDIA Xid errors, Xid catalog"),
-        ),
+        needs=(Requirement("kernel.xids", "none", level="recommended", cite="NVIDIA Xid errors, Xid catalog"),),
         so="unless the GPU was reset since, jobs on it may fail or stall again",
         fix=(
             FixStep("reset the GPU or reboot, and look whether the lines come again", note="needs root"),

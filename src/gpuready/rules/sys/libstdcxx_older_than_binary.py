@@ -21,36 +21,18 @@ SEVERITY = "error"
 READS = log_findings.READS
 ONLY_WARNED = ("Failed to load image Python extension", "Could not load dynamic library")
 PATTERNS = (
-    {
-        "says": "version `GLIBCXX_{need}' not found (required by {file})",
-        "without": ONLY_WARNED,
-    },
-    {
-        "says": "version `GLIBCXX_{need}' not found",
-        "without": ONLY_WARNED,
-    },
+    {"says": "version `GLIBCXX_{need}' not found (required by {file})", "without": ONLY_WARNED},
+    {"says": "version `GLIBCXX_{need}' not found", "without": ONLY_WARNED},
     "version 'GLIBCXX_{need}' not found",
-    {
-        "says": "version `CXXABI_{need}' not found (required by {file})",
-        "without": ONLY_WARNED,
-    },
-    {
-        "says": "version `CXXABI_{need}' not found",
-        "without": ONLY_WARNED,
-    },
+    {"says": "version `CXXABI_{need}' not found (required by {file})", "without": ONLY_WARNED},
+    {"says": "version `CXXABI_{need}' not found", "without": ONLY_WARNED},
     "version `GCC_{need}' not found",
     {"says": "libstdc++.so.6: cannot open shared object file"},
     {"says": "GLIBCXX_3.4.{need} not found", "without": ONLY_WARNED},
     {"says": "CXXABI_1.3.{need} not found", "without": ONLY_WARNED},
     {"says": "GLIBCXX_{need} not found (required by", "without": ONLY_WARNED},
-    {
-        "says": "undefined symbol: {symbol}, version GLIBCXX_{need}",
-        "without": ("Could not load dynamic library",),
-    },
-    {
-        "says": "undefined symbol: {symbol}, version CXXABI_{need}",
-        "without": ("Could not load dynamic library",),
-    },
+    {"says": "undefined symbol: {symbol}, version GLIBCXX_{need}", "without": ("Could not load dynamic library",)},
+    {"says": "undefined symbol: {symbol}, version CXXABI_{need}", "without": ("Could not load dynamic library",)},
     {"says": "version `GOMP_{need}' not found", "as": "clue"},
 )
 BROKEN, HEALTHY = log_findings.log_examples(CODE)

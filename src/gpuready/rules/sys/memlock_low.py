@@ -25,10 +25,7 @@ SEVERITY = "warning"
 READS = ("limit.memlock", "net.ib", *job_topology.READS)
 PATTERNS = (
     {"says": "Call to ibv_create_cq failed", "without": ("No such device", "Connection timed out")},
-    {
-        "says": "Call to ibv_create_qp failed",
-        "without": ("No such device", "Connection timed out", "Invalid argument"),
-    },
+    {"says": "Call to ibv_create_qp failed", "without": ("No such device", "Connection timed out", "Invalid argument")},
     {"says": "Call to ibv_reg_mr failed"},
     {"says": "Call to ibv_reg_mr_iova2 failed"},
     {"says": "Call to ibv_reg_dmabuf_mr failed", "as": "clue"},
@@ -69,9 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("limit.memlock", ">=64MiB", level="recommended", cite=cite),),
         so="NCCL cannot register its buffers with the network card and fails when it connects",
         fix=(
-            FixStep(
-                "set memlock to unlimited in /etc/security/limits.conf and log in again", note="needs root"
-            ),
+            FixStep("set memlock to unlimited in /etc/security/limits.conf and log in again", note="needs root"),
             FixStep("start the container with --ulimit memlock=-1", note="outside the container"),
         ),
     )

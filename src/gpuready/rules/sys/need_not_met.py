@@ -52,9 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         for need in contract_needs.unmet_needs(facts, _remaining_needs(contract))
         if _follows_from_other_rule(facts, need)
     ]
-    failed = contract_needs.unmet_needs(
-        facts, [need for need in _remaining_needs(contract) if need not in derived]
-    )
+    failed = contract_needs.unmet_needs(facts, [need for need in _remaining_needs(contract) if need not in derived])
     if not failed:
         return None
     keys = list(dict.fromkeys(need.key for need in failed))
@@ -70,11 +68,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _remaining_needs(contract: Contract) -> list[Requirement]:
-    return [
-        n
-        for n in contract.needs
-        if n.key not in OTHER_RULES_KEYS and not n.key.startswith(OTHER_RULES_FAMILIES)
-    ]
+    return [n for n in contract.needs if n.key not in OTHER_RULES_KEYS and not n.key.startswith(OTHER_RULES_FAMILIES)]
 
 
 def _follows_from_other_rule(facts: Facts, need: Requirement) -> bool:

@@ -21,10 +21,7 @@ CODE = "SYS010"
 SEVERITY = "info"
 READS = ("hub.offline", "hub.cache")
 PATTERNS = (
-    {
-        "says": "offline mode is enabled. To disable it, please unset the `HF_HUB_OFFLINE`",
-        "cause": "hub-unreachable",
-    },
+    {"says": "offline mode is enabled. To disable it, please unset the `HF_HUB_OFFLINE`", "cause": "hub-unreachable"},
     {"says": "outgoing traffic has been disabled", "cause": "hub-unreachable"},
     {"says": "Offline mode is enabled.", "in": "exception", "cause": "hub-unreachable"},
 )

@@ -47,10 +47,7 @@ PATTERNS = (
     {"says": "Unsupported platform: Windows", "in": "exception"},
     {"says": "Unable to pre-compile async_io", "with": (":\\",)},
     {"says": "No module named 'vllm._C'", "in": "exception", "with": (":\\",)},
-    {
-        "says": "Could not find a version that satisfies the requirement triton",
-        "with": (":\\", "win_amd64", "win32"),
-    },
+    {"says": "Could not find a version that satisfies the requirement triton", "with": (":\\", "win_amd64", "win32")},
     {"says": "No matching distribution found for triton", "as": "clue"},
     {
         "says": "Could not find a version that satisfies the requirement {package} (from versions:",
@@ -86,11 +83,7 @@ PATTERNS = (
     {"says": "has no attribute 'register_at_fork'"},
     {"says": "module 'socket' has no attribute 'AF_UNIX'"},
     {"says": "add_signal_handler", "in": "exception", "with": (":\\",)},
-    {
-        "says": "Microsoft Visual C++ 14.0 or greater is required",
-        "as": "clue",
-        "with": ("deepspeed", "vllm", "flash"),
-    },
+    {"says": "Microsoft Visual C++ 14.0 or greater is required", "as": "clue", "with": ("deepspeed", "vllm", "flash")},
     {"says": "DeepSpeed{}Windows", "in": "exception"},
     {"says": "Unable to pre-compile {}", "with": (":\\",), "in": "exception"},
     {"says": "'nvidia-nccl-cu", "with": ("win_amd64", ":\\")},
@@ -111,10 +104,7 @@ CUDA_SYSTEM_NEED = Requirement(
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    stated = (
-        *contract.requirements_for("os.system"),
-        *((CUDA_SYSTEM_NEED,) if _has_cuda_gpu(facts, contract) else ()),
-    )
+    stated = (*contract.requirements_for("os.system"), *((CUDA_SYSTEM_NEED,) if _has_cuda_gpu(facts, contract) else ()))
     if not stated:
         return None
     failed = contract_needs.unmet_needs(facts, stated)
@@ -138,7 +128,5 @@ def _has_cuda_gpu(facts: Facts, contract: Contract) -> bool:
 
 def _supported_os_step(system: object) -> FixStep:
     if system == "windows":
-        return FixStep(
-            "use WSL 2 with a Linux distribution", ("wsl", "--install"), note="needs administrator rights"
-        )
+        return FixStep("use WSL 2 with a Linux distribution", ("wsl", "--install"), note="needs administrator rights")
     return FixStep("use a machine or a container with Linux")

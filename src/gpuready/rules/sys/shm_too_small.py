@@ -106,6 +106,4 @@ def _default_need_applies(facts: Facts) -> bool:
 
 def _unmet_shm_needs(facts: Facts, stated: tuple[Requirement, ...]) -> list[Requirement]:
     """Return the unmet needs; empty if there is no /dev/shm."""
-    return (
-        contract_needs.unmet_needs(facts, stated) if stated and facts.value("system.shm") is not None else []
-    )
+    return contract_needs.unmet_needs(facts, stated) if stated and facts.value("system.shm") is not None else []

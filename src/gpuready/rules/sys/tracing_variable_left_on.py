@@ -43,9 +43,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"set for tracing, and slow: {visible_gpus.join_names([f'{n}={environment_variables.read_variable(facts, n)}' for n in active])}",
         found=tuple(facts.fact(f"env.{name}") for name in active),
-        needs=tuple(
-            Requirement(f"env.{name}", "unset", level="optional", cite=CITES[name]) for name in active
-        ),
+        needs=tuple(Requirement(f"env.{name}", "unset", level="optional", cite=CITES[name]) for name in active),
         so="every job that starts from this shell runs slower than it could",
         fix=(FixStep(f"unset {' '.join(active)}"),),
     )
@@ -56,8 +54,6 @@ def _slows_job(facts: Facts, name: str) -> bool:
     if text is None:
         return False
     if name == "CUDA_LAUNCH_BLOCKING":
-        return environment_variables.is_switch_on(facts, name) and not job_request.job_asks_for(
-            facts, "determinism"
-        )
+        return environment_variables.is_switch_on(facts, name) and not job_request.job_asks_for(facts, "determinism")
     words = {"NCCL_DEBUG": "TRACE", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
     return name not in words or text.upper() == words[name]

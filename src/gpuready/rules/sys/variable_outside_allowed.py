@@ -44,11 +44,7 @@ OTHER_RULES_VARIABLES = ("BUILD_EXT",)
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if environment_variables.environment_unknown(facts):
         return None
-    wrong = [
-        variable
-        for variable in _restricted_variables(facts, contract)
-        if _is_value_disallowed(facts, variable)
-    ]
+    wrong = [variable for variable in _restricted_variables(facts, contract) if _is_value_disallowed(facts, variable)]
     if not wrong:
         return None
     return Finding(
@@ -56,20 +52,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"set to what {contract.framework} does not take: {visible_gpus.join_names([v.name for v in wrong])}",
         found=tuple(facts.fact(f"env.{variable.name}") for variable in wrong),
-        needs=tuple(
-            Requirement(f"env.{v.name}", "|".join(v.allowed), level="recommended", cite=v.cite) for v in wrong
-        ),
+        needs=tuple(Requirement(f"env.{v.name}", "|".join(v.allowed), level="recommended", cite=v.cite) for v in wrong),
         so=f"{contract.framework} refuses the value, or goes on as if it were not set",
         fix=tuple(FixStep(f"set {v.name} to {' or '.join(v.allowed)}, or unset it") for v in wrong),
     )
 
 
 def _restricted_variables(facts: Facts, contract: Contract) -> list[ContractVariable]:
-    own = [
-        v
-        for v in environment_variables.variables_in_force(facts, contract)
-        if v.allowed and "read" in v.access
-    ]
+    own = [v for v in environment_variables.variables_in_force(facts, contract) if v.allowed and "read" in v.access]
     return [variable for variable in own if variable.name not in OTHER_RULES_VARIABLES]
 
 

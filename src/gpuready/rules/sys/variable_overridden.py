@@ -52,18 +52,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=tuple(Requirement(f"env.{v.name}", v.value, level="recommended", cite=v.cite) for v in lost),
         so="the value that is set in this shell has no effect on the job",
         fix=tuple(
-            FixStep(f"set {v.name} in the program, after {contract.framework} is imported, or leave it")
-            for v in lost
+            FixStep(f"set {v.name} in the program, after {contract.framework} is imported, or leave it") for v in lost
         ),
     )
 
 
 def _forced_variables(facts: Facts, contract: Contract) -> list[ContractVariable]:
-    return [
-        v
-        for v in environment_variables.variables_in_force(facts, contract)
-        if v.value and "forced" in v.traits
-    ]
+    return [v for v in environment_variables.variables_in_force(facts, contract) if v.value and "forced" in v.traits]
 
 
 def _value_differs(facts: Facts, variable: ContractVariable) -> bool:

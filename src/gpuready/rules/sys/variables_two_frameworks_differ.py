@@ -26,9 +26,7 @@ SEVERITY = "warning"
 READS = ("contract.*",)
 PATTERNS = ()
 CONTRACT = {
-    "variables": (
-        {"name": "CUDA_DEVICE_MAX_CONNECTIONS", "access": "set", "value": "1", "cite": "initialize.py:10"},
-    )
+    "variables": ({"name": "CUDA_DEVICE_MAX_CONNECTIONS", "access": "set", "value": "1", "cite": "initialize.py:10"},)
 }
 BROKEN = {"contract.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}}}
 HEALTHY = {"contract.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}}

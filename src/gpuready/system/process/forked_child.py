@@ -122,9 +122,7 @@ class ForkedChild:
         for group in self._groups:
             termination.kill_group(group)
         if not is_over:
-            self.fault = (reason or _describe_exit(status if by_itself else None)) + (
-                f"; {stuck}" if stuck else ""
-            )
+            self.fault = (reason or _describe_exit(status if by_itself else None)) + (f"; {stuck}" if stuck else "")
         return False
 
     def _drain_pipe(self) -> None:

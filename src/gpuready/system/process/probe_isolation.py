@@ -58,9 +58,7 @@ class ProbeRun:
     def stop_probes(self) -> None:
         """End the probes without waiting for them."""
 
-    def _facts_of_probe(
-        self, task: ProbeTask, parts: Sequence[ProbeAnswer], fault: str, seconds: float
-    ) -> list[Fact]:
+    def _facts_of_probe(self, task: ProbeTask, parts: Sequence[ProbeAnswer], fault: str, seconds: float) -> list[Fact]:
         name, _, keys, _ = task
         self.seconds[name] = seconds
         if isinstance(self.host, RecordingHost):
@@ -81,9 +79,7 @@ def _probe_answers(host: HostAccess, probe: ProbeFunction) -> Iterator[ProbeAnsw
     for facts in (reported,) if isinstance(reported, (list, tuple)) else reported:
         plain = [(f.key, f.value, f.source, f.how, f.gap) for f in facts]
         if may_contain_secret(plain):
-            plain = [
-                (k, redact_json(v), redact_json(s), how, redact_json(gap)) for k, v, s, how, gap in plain
-            ]
+            plain = [(k, redact_json(v), redact_json(s), how, redact_json(gap)) for k, v, s, how, gap in plain]
         yield plain, at.take_recording() if isinstance(at, RecordingHost) else {}
 
 
@@ -140,18 +136,14 @@ class _ForkedRun(ProbeRun):
             if isinstance(child, str):
                 facts += self._facts_of_probe(task, (), child, 0.0)
             else:
-                facts += self._facts_of_probe(
-                    task, child.sent, "" if child.done else child.fault, child.seconds
-                )
+                facts += self._facts_of_probe(task, child.sent, "" if child.done else child.fault, child.seconds)
         return facts
 
     def all_ready(self) -> bool:
         import select
 
         poll = select.poll()
-        open_ = {
-            child.fd: child for child in self._children if isinstance(child, ForkedChild) and child.fd >= 0
-        }
+        open_ = {child.fd: child for child in self._children if isinstance(child, ForkedChild) and child.fd >= 0}
         for fd in open_:
             poll.register(fd, select.POLLIN)
         over = [fd for fd, _ in poll.poll(0) if not open_[fd].read_messages()]
@@ -166,9 +158,7 @@ class _ForkedRun(ProbeRun):
         import select
 
         poll = select.poll()
-        open_ = {
-            child.fd: child for child in self._children if isinstance(child, ForkedChild) and child.fd >= 0
-        }
+        open_ = {child.fd: child for child in self._children if isinstance(child, ForkedChild) and child.fd >= 0}
         for fd in open_:
             poll.register(fd, select.POLLIN)
         while open_:

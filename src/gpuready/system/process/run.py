@@ -43,9 +43,7 @@ _DEFAULT_SIGNALS = (13, 25)
 """SIGPIPE and SIGXFSZ, which Python ignores: programs expect to be ended by them."""
 
 
-def child_environment(
-    base_env: Mapping[str, str], changes: Mapping[str, str | None] | None
-) -> dict[str, str]:
+def child_environment(base_env: Mapping[str, str], changes: Mapping[str, str | None] | None) -> dict[str, str]:
     """Environment of a child: ours, filtered, in the C locale, with the caller's changes."""
     env = {name: value for name, value in base_env.items() if name not in DROPPED_VARIABLES}
     env["LC_ALL"] = "C"
@@ -85,9 +83,7 @@ def run(program: str, argv: Sequence[str], env: Mapping[str, str], deadline: flo
     if end:  # it did not end by itself, so its status is our doing
         rc, signal = None, stuck or end
     cut = out.was_cut or err.was_cut
-    return RunResult(
-        full_argv, rc, out.decoded_text(), err.decoded_text(), time.monotonic() - started, signal, cut
-    )
+    return RunResult(full_argv, rc, out.decoded_text(), err.decoded_text(), time.monotonic() - started, signal, cut)
 
 
 def _start_error(error: Exception) -> str:
@@ -111,9 +107,7 @@ def _spawn_with_pipes(
             pipe.close_write()
 
 
-def _spawn_once(
-    program: str, argv: Sequence[str], env: Mapping[str, str], out: _OutputPipe, err: _OutputPipe
-) -> int:
+def _spawn_once(program: str, argv: Sequence[str], env: Mapping[str, str], out: _OutputPipe, err: _OutputPipe) -> int:
     actions = (
         (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, out.write, 1),

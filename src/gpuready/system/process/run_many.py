@@ -80,9 +80,7 @@ def _start_program(
     on_end: Callable[[ProgramEnd], None],
 ) -> None:
     try:
-        program = _RunningProgram(
-            task, run.child_environment(base_env, task.env), base_env.get("PATH", os.defpath)
-        )
+        program = _RunningProgram(task, run.child_environment(base_env, task.env), base_env.get("PATH", os.defpath))
     except (OSError, ValueError) as error:
         on_end(ProgramEnd(task.key, None, end=run._start_error(error)))
         return
@@ -93,10 +91,7 @@ def _start_program(
 
 
 def _poll_programs(
-    running: dict[int, _RunningProgram],
-    poll: select.poll,
-    on_line: LineHandler,
-    on_end: Callable[[ProgramEnd], None],
+    running: dict[int, _RunningProgram], poll: select.poll, on_line: LineHandler, on_end: Callable[[ProgramEnd], None]
 ) -> None:
     """Wait a moment, read output, and finish programs that are done."""
     ready = {fd for fd, _ in poll.poll(20)}
@@ -172,11 +167,7 @@ class _RunningProgram:
         """Why it is over; None while it runs."""
         if self.heard_enough:
             self.heard_enough_at = self.heard_enough_at or now
-            return (
-                "heard"
-                if now - self.heard_enough_at > EXIT_GRACE_S or termination.has_ended(self.pid)
-                else None
-            )
+            return "heard" if now - self.heard_enough_at > EXIT_GRACE_S or termination.has_ended(self.pid) else None
         if self.line_too_long:
             return "a line too long"
         if termination.has_ended(self.pid):
@@ -214,6 +205,4 @@ def _spawn_program(program: str, task: ProgramTask, env: Mapping[str, str], out:
         (os.POSIX_SPAWN_DUP2, err, 2),
     )
     argv = [program, *task.argv[1:]]
-    return os.posix_spawn(
-        program, argv, env, file_actions=actions, setsid=True, setsigdef=(13, 25), setsigmask=()
-    )
+    return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=(13, 25), setsigmask=())

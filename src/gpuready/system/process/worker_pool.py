@@ -94,15 +94,11 @@ class _PoolWorker:
 class WorkerPool:
     """Several workers and the queue before them."""
 
-    def __init__(
-        self, module: str, folders: Sequence[str], slow: int = 1, env: Mapping[str, str] | None = None
-    ):
+    def __init__(self, module: str, folders: Sequence[str], slow: int = 1, env: Mapping[str, str] | None = None):
         words = (sys.executable, "-c", WORKER_SCRIPT, _ROOT, module)
         self._workers = [_PoolWorker(words, folder, env) for folder in folders]
         self._slow = asyncio.Semaphore(max(1, slow))
-        self._line: asyncio.PriorityQueue[tuple[int, int, asyncio.Future[_PoolWorker]]] = (
-            asyncio.PriorityQueue()
-        )
+        self._line: asyncio.PriorityQueue[tuple[int, int, asyncio.Future[_PoolWorker]]] = asyncio.PriorityQueue()
         self._free = list(self._workers)
         self._count = 0
 
