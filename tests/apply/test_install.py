@@ -57,7 +57,7 @@ def test_the_same_plan_again_is_unchanged(bench):
     bench.install()
     ran = bench.install("1.0", "--json")
     assert ran.code == 0 and told(ran)["verdict"] == "unchanged" and told(ran)["steps"] == []
-    assert len(bench.has_manifest()) == 1
+    assert len(bench.complete()) == 1
 
 
 def test_a_dry_run_shows_the_commands_and_changes_nothing(bench):
@@ -185,7 +185,7 @@ def test_f08_different_environments_share_a_cache(bench):
 def test_two_plans_at_once_on_one_folder_take_turns(bench):
     crowd = [bench.start(*bench.argv(v)) for v in ("1.0", "2.0")]
     assert [p.wait(timeout=120) for p in crowd] == [0, 0]
-    assert bench.version() in ("1.0", "2.0") and len(bench.has_manifest()) == 2
+    assert bench.version() in ("1.0", "2.0") and len(bench.complete()) == 2
     bench.whole()
 
 
@@ -245,7 +245,7 @@ def test_f10_a_running_process_keeps_its_generation(bench):
     assert job.stdout.readline() == "up\n"
     ran = told(bench.install("2.0", "--keep", "1", "--json"))
     assert any("still uses it" in note for note in ran["notes"]), ran["notes"]
-    assert bench.version() == "2.0" and len(bench.has_manifest()) == 2
+    assert bench.version() == "2.0" and len(bench.complete()) == 2
     assert job.communicate("go\n")[0] == "1.0 1.0\n"
     bench.alpha("3.0")
     bench.locks["3.0"] = bench.folder / "3.0.lock"
@@ -349,7 +349,7 @@ def test_f24_many_generations_are_kept_in_bounds(bench):
         assert bench.install(version).code == 0
         assert len(list((bench.home / "generations").iterdir())) == min(number + 1, 2)
     bench.install("1.0", "--keep", "4")
-    assert len(bench.has_manifest()) == 3
+    assert len(bench.complete()) == 3
 
 
 def test_a_damaged_environment_is_made_anew(bench):

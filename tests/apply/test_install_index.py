@@ -101,7 +101,7 @@ def test_f12_and_when_it_is_well_again(bench, index):
     bench.install("1.0")
     ran = bench.run(*without_folder(bench), env=told(index))
     assert ran.code == 0, ran.out + ran.err
-    assert index.asked > 0 and bench.has_manifest()[-1].startswith("0002")
+    assert index.asked > 0 and bench.complete()[-1].startswith("0002")
 
 
 def test_d56_offline_is_named(bench, index):

@@ -33,7 +33,7 @@ def test_what_is_stated_and_paths_that_are_objects():
     assert gpuready.check("transformers", on=OLD).exit == 1
     several = gpuready.check("transformers", "vllm", on="h100x8", wants=["bf16", "flash-attn"])
     assert len(several.data["reports"]) == 2 and str(several).count(" on h100x8") >= 2
-    assert gpuready.probe("rtx4090").found.known("gpu.count") == 1
+    assert gpuready.probe("rtx4090").found.value_if_known("gpu.count") == 1
 
 
 def test_the_other_verbs():

@@ -78,7 +78,7 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
     assert rows.outcome(case, well | {"t.py::test_a": blank | {"failed": ["E broke"]}}) == "FAILED: E broke"
     skipped = {name: blank | {"skipped": ["no root"]} for name in well}
     assert rows.outcome(case, skipped) == "skipped: no root"
-    assert rows.bad_probability([case], said, {"files": []}) and rows.bad_probability(
+    assert rows.bad([case], said, {"files": []}) and rows.bad(
         [case], well, {"files": ["/tmp/x"]}
     )
     assert not rows.bad_probability([case], well, {"files": []})

@@ -167,7 +167,7 @@ class _Ended:
 
     end, exit, seconds, size = "", 0, 1.0, 0
 
-    def text(self) -> str:
+    def output_text(self) -> str:
         return ""
 
 
