@@ -232,7 +232,7 @@ class ProofRun:
         draft = "%s.%d" % (path, os.getpid())
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(self.record, file)
-        os.but(draft, path)
+        os.replace(draft, path)
 
     def write_verdict(self, verdict: str, why: str = "") -> None:
         self.record.update(verdict=verdict, why=why[:2000], seconds=time.monotonic() - self.started_at)
