@@ -38,7 +38,7 @@ def test_an_empty_file_is_empty_and_not_absent(door, tmp_path):
 def test_what_is_not_there_is_none(door, path):
     assert door.read_text(path) is None
     assert door.list_directory(path) is None
-    assert door.stat(path) is None
+    assert door.stat_path(path) is None
     assert door.get_disk_space(path) is None
 
 
@@ -61,8 +61,8 @@ def test_a_large_file_is_capped_and_quick(door, tmp_path):
     text = door.read_text(str(path))
     assert len(text) == 65536
     assert time.monotonic() - begun < 0.2
-    assert door.read(str(path), limit=10) == "x" * 10
-    assert len(door.read(str(path), limit=3 << 20)) == 3 << 20
+    assert door.read_text(str(path), limit=10) == "x" * 10
+    assert len(door.read_text(str(path), limit=3 << 20)) == 3 << 20
 
 
 def test_a_directory_is_no_file(door, tmp_path):
@@ -75,16 +75,16 @@ def test_a_pipe_is_never_waited_for(door, tmp_path):
     begun = time.monotonic()
     assert blind(door.read_text, path) == "not a regular file"
     assert time.monotonic() - begun < 0.2
-    assert door.stat(path)["kind"] == "other"
+    assert door.stat_path(path)["kind"] == "other"
 
 
 def test_a_device_is_never_opened(door):
     assert blind(door.read_text, "/dev/zero") == "not a regular file"
-    assert door.stat("/dev/null")["kind"] == "char"
+    assert door.stat_path("/dev/null")["kind"] == "char"
 
 
 def test_a_path_with_a_nul_is_no_path(door):
-    for ask in (door.read_text, door.list_directory, door.stat, door.get_disk_space, door.real, door.read_elf_headers):
+    for ask in (door.read_text, door.list_directory, door.stat_path, door.get_disk_space, door.resolve_path, door.read_elf_headers):
         assert blind(ask, "/tmp/\0x") == "not a path"
 
 
@@ -145,7 +145,7 @@ def test_stat(door, tmp_path):
     path.chmod(0o640)
     os.utime(path, (1000, 2000))
     assert door.stat_path(str(path)) == {"kind": "file", "mode": 0o640, "uid": os.geteuid(), "size": 5, "mtime": 2000.0}
-    assert door.stat(str(tmp_path))["kind"] == "dir"
+    assert door.stat_path(str(tmp_path))["kind"] == "dir"
 
 
 def test_a_link_is_followed_and_named_only_where_it_leads_nowhere(door, tmp_path):
@@ -153,8 +153,8 @@ def test_a_link_is_followed_and_named_only_where_it_leads_nowhere(door, tmp_path
     (tmp_path / "good").symlink_to("file")
     (tmp_path / "broken").symlink_to("nowhere")
     assert door.stat_path(str(tmp_path / "good"))["kind"] == "file"
-    assert door.stat(str(tmp_path / "broken"))["kind"] == "link"
-    assert door.real(str(tmp_path / "good")) == str(tmp_path / "file")
+    assert door.stat_path(str(tmp_path / "broken"))["kind"] == "link"
+    assert door.resolve_path(str(tmp_path / "good")) == str(tmp_path / "file")
 
 
 def test_disk(door):

@@ -108,7 +108,7 @@ def in_parts(key, then):
     """A look that gives one part and then does something else."""
 
     def look(door):
-        yield [Fact(f"{key}.before", door.env("HOME"))]
+        yield [Fact(f"{key}.before", door.get_env_var("HOME"))]
         then(door)
         yield [Fact(f"{key}.after", 1)]
 
@@ -293,7 +293,7 @@ def test_an_interrupt_leaves_nothing_running(live, monkeypatch):
         raise KeyboardInterrupt
 
     started = start_probes(live, [("hang", hang, ("h",), 60.0)])
-    monkeypatch.setattr(started, "_wait", lambda: interrupt(None))
+    monkeypatch.setattr(started, "_wait_for_children", lambda: interrupt(None))
     with pytest.raises(KeyboardInterrupt):
         started.collect_facts()
 

@@ -36,7 +36,7 @@ def test_with_threads_the_looks_run_in_threads(live, a_thread, monkeypatch):
 
 def test_with_threads_a_recorder_records(a_thread):
     recorder = RecordingHost(LiveHost())
-    looks = [("a", lambda d: [Fact("kernel", d.read("/proc/version"))], ("kernel",), 5.0)]
+    looks = [("a", lambda d: [Fact("kernel", d.read_text("/proc/version"))], ("kernel",), 5.0)]
     facts = run_probes(recorder, looks)
     assert run_probes(ReplayHost(recorder.recording), looks) == facts
 
@@ -57,7 +57,7 @@ def test_a_thread_that_python_does_not_know_counts(monkeypatch):
 
 def test_a_recorder_gathers_what_every_look_asked(live):
     looks = [
-        ("a", lambda d: [Fact("kernel", d.read("/proc/version"))], ("kernel",), 5.0),
+        ("a", lambda d: [Fact("kernel", d.read_text("/proc/version"))], ("kernel",), 5.0),
         ("b", lambda d: [Fact("shell", d.run(["sh", "-c", "echo hi"]).out)], ("shell",), 5.0),
         ("c", raises, ("c",), 5.0),
     ]
@@ -82,7 +82,7 @@ def test_a_replay_runs_here_in_turn(monkeypatch):
 
 def test_an_exception_from_a_tape_is_a_gap():
     assert one(ReplayHost({}), raises).gap == "ValueError: cannot read token=[redacted]"
-    assert one(ReplayHost({}), lambda d: [Fact("a", d.uname())]).gap == "Blind: not recorded"
+    assert one(ReplayHost({}), lambda d: [Fact("a", d.get_uname())]).gap == "AccessError: not recorded"
 
 
 def test_a_started_look_is_abstract():
@@ -103,7 +103,7 @@ def damaged(data):
     os.close(write)
     child = object.__new__(child_module.ForkedChild)
     child.__dict__.update(
-        pid=pid, fd=read, begun=0.0, until=time.monotonic() + 5, deadline=5.0, seconds=0.0, sent=[], fault="",
+        pid=pid, fd=read, started_at=0.0, ends_at=time.monotonic() + 5, deadline=5.0, seconds=0.0, sent=[], fault="",
         done=False, _groups=set(), _buffer=bytearray(), _size=0,
     )  # fmt: skip
     while child.read_messages():

@@ -27,16 +27,16 @@ def test_a_variable(door, monkeypatch):
     monkeypatch.delenv("NOT_SET", raising=False)
     monkeypatch.setenv("EMPTY", "")
     assert door.get_env_var("CUDA_HOME") == "/usr/local/cuda"
-    assert door.env("NOT_SET") is None
-    assert door.env("EMPTY") == ""
+    assert door.get_env_var("NOT_SET") is None
+    assert door.get_env_var("EMPTY") == ""
 
 
 def test_no_variable_gives_its_secret_away(door, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz")
     monkeypatch.setenv("https_proxy", "http://me:hunter2@proxy:3128")
     assert door.get_env_var("HF_TOKEN") == "[redacted]"
-    assert door.env("https_proxy") == "http://me:[redacted]@proxy:3128"
-    assert door.environ()["HF_TOKEN"] == "[redacted]"
+    assert door.get_env_var("https_proxy") == "http://me:[redacted]@proxy:3128"
+    assert door.get_environment()["HF_TOKEN"] == "[redacted]"
 
 
 def test_bytes_that_are_not_text_are_escaped(monkeypatch):
@@ -164,7 +164,7 @@ def test_the_clock_never_goes_back(door):
 
 def test_an_unknown_question(door):
     with pytest.raises(AttributeError):
-        door.ask("no_such_verb")
+        door.answer_query("no_such_verb")
 
 
 # -- the price of the door
@@ -180,10 +180,10 @@ def fresh(code):
 def test_nothing_heavy_is_imported():
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from gpuready.system import AccessError, HostAccess, LiveHost, RunResult, RecordingHost, ReplayHost, redact, run_probes\n"
+        "from gpuready.system import AccessError, HostAccess, LiveHost, RunResult, RecordingHost, ReplayHost, redact_text, run_probes\n"
         "from gpuready.model import Fact\n"
-        "Live().run(['true']); Live().environ(); Live().library('libcuda.so.1')\n"
-        "together(Recorder(Live()), [('a', lambda d: [Fact('a', d.read('/proc/version'))], ('a',), 5)])\n"
+        "LiveHost().run(['true']); LiveHost().get_environment(); LiveHost().find_library('libcuda.so.1')\n"
+        "run_probes(RecordingHost(LiveHost()), [('a', lambda d: [Fact('a', d.read_text('/proc/version'))], ('a',), 5)])\n"
         "print(*sorted(set(sys.modules) - before))"
     )
     heavy = {"typing", "dataclasses", "subprocess", "pathlib", "packaging", "threading", "logging", "inspect"}
@@ -206,5 +206,5 @@ def test_the_names_are_there_and_no_others():
 
 
 def test_the_function_is_not_hidden_by_its_module():
-    code = "import gpuready.system.recording; from gpuready.system import redact; print(redact('plain'))"
+    code = "import gpuready.system.recording; from gpuready.system import redact_text; print(redact_text('plain'))"
     assert fresh(code) == "plain\n"

@@ -31,31 +31,31 @@ def everything(door):
 
     return [
         see(door.get_env_var, "PATH"),
-        see(door.env, "NO_SUCH_VARIABLE"),
-        see(door.environ),
-        see(door.read, "/proc/version"),
-        see(door.read, "/proc/version", limit=5),
-        see(door.read, "/no/such"),
-        see(door.read, "/"),
+        see(door.get_env_var, "NO_SUCH_VARIABLE"),
+        see(door.get_environment),
+        see(door.read_text, "/proc/version"),
+        see(door.read_text, "/proc/version", limit=5),
+        see(door.read_text, "/no/such"),
+        see(door.read_text, "/"),
         see(door.list_directory, "/proc/self/task"),
-        see(door.stat, "/dev/null"),
-        see(door.real, "/proc/self/cwd"),
+        see(door.stat_path, "/dev/null"),
+        see(door.resolve_path, "/proc/self/cwd"),
         see(door.get_disk_space, "/proc"),
         see(door.find_program, "sh"),
         see(door.run, ["sh", "-c", "echo hi"]),
         see(door.run, ["no-such-program"], deadline=1),
-        see(door.library, "libc.so.6"),
+        see(door.find_library, "libc.so.6"),
         see(door.list_libraries, "libc.so"),
         see(door.read_elf_headers, "/proc/version"),
         see(door.find_elf_strings, "/proc/version", ".rodata", ["x"]),
         see(door.query_nvml),
-        see(door.uname),
+        see(door.get_uname),
         see(door.get_hostname),
         see(door.get_resource_limits),
         see(door.count_cpus),
         see(door.get_glibc_version),
         see(door.get_user),
-        see(door.cwd),
+        see(door.get_cwd),
         see(door.get_interpreter),
     ]
 
@@ -72,8 +72,8 @@ def test_what_is_recorded_is_what_is_played():
 
 def test_recording_changes_no_answer():
     door = LiveHost()
-    for verb in ("uname", "cpus", "libc", "limits", "cwd", "interpreter"):
-        assert getattr(RecordingHost(door), verb)() == getattr(door, verb)()
+    for query in ("get_uname", "count_cpus", "get_glibc_version", "get_resource_limits", "get_cwd", "get_interpreter"):
+        assert getattr(RecordingHost(door), query)() == getattr(door, query)()
 
 
 def test_a_question_that_was_not_asked():
@@ -191,7 +191,7 @@ def test_a_failed_look_fails_the_same_way_from_the_tape():
         os.kill(os.getpid(), 11)
 
     def well(door):
-        return [Fact("host.kernel", door.uname()["release"], "uname")]
+        return [Fact("host.kernel", door.get_uname()["release"], "uname")]
 
     looks = [("crashing", crash, ("gpu.count", "gpu.name"), 2.0), ("well", well, ("host.kernel",), 2.0)]
     recorder = RecordingHost(LiveHost())
