@@ -70,12 +70,15 @@ def test_modules_know_their_keys():
     assert {key for module in modules for key in module.KEYS} | set(fact_keys.NUMA) == set(EVERY)
 
 
-@pytest.mark.parametrize("look", [network, workspace, caches])
-def test_a_look_that_stumbles_loses_its_own_facts_alone(look, monkeypatch):
+@pytest.mark.parametrize(
+    ("look", "function"),
+    [(network, "probe_network"), (workspace, "probe_workspace"), (caches, "probe_caches")],
+)
+def test_a_look_that_stumbles_loses_its_own_facts_alone(look, function, monkeypatch):
     def stumble(*_):
         raise ZeroDivisionError("boom")
 
-    monkeypatch.setattr(look, "look", stumble)
+    monkeypatch.setattr(look, function, stumble)
     found = {fact.key: fact for fact in every(Fake(BARE))}
     assert {found[key].gap for key in look.KEYS} == {"the look failed: ZeroDivisionError: boom"}
     assert found["fabric.switches"].value == 0

@@ -206,7 +206,7 @@ def test_no_shared_memory():
 
 def test_everything_is_dark():
     class Dark(Fake):
-        def ask(self, verb, *args):
+        def answer_query(self, verb, *args):
             raise AccessError("not recorded")
 
     for fact in machine.probe_machine(Dark()):

@@ -256,8 +256,8 @@ def test_yaml_is_not_needed_until_it_is_asked_for():
         "import sys; sys.modules['yaml'] = None\n"
         "from gpuready.probe import job\n"
         "from tests.probe.fakes import Fake\n"
-        "job.look(Fake({}), 'bf16', '7b', None)\n"
-        "try: job.look(Fake({'/a.yml': 'a: 1'}), None, None, '/a.yml')\n"
+        "job.probe_job(Fake({}), 'bf16', '7b', None)\n"
+        "try: job.probe_job(Fake({'/a.yml': 'a: 1'}), None, None, '/a.yml')\n"
         "except ValueError as no: print(no)\n"
     )
     path = [p for p in sys.path if p]

@@ -33,7 +33,7 @@ def machine(files=None, mounts=PLAIN, **given):
 
 def looked(door, who=None):
     found = workspace.probe_workspace(door, who or someone())
-    assert tuple(fact.key for fact in found) == workspace.WORKSPACE
+    assert tuple(fact.key for fact in found) == workspace.KEYS
     return by_key(found)
 
 

@@ -155,7 +155,7 @@ def test_what_nvcc_says(text, version):
 
 def test_a_dark_machine():
     class Dark(Fake):
-        def ask(self, verb, *args):
+        def answer_query(self, verb, *args):
             raise AccessError("not recorded")
 
     assert {f.gap for f in toolchain.probe_toolchain(Dark())} == {"not recorded"}
