@@ -14,7 +14,7 @@ from gpuready.apply import disk_space
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentHome
 from gpuready.apply.install_steps import format_lock_requirements, kernels_to_build, plan_identity
 from gpuready.apply.journal import InstallJournal, read_journal
-from gpuready.apply.lease import Lease, LeaseHeldError, LeaseLostError
+from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.system import durable_files
 from tests.apply.wheels import wheel
@@ -122,7 +122,7 @@ def test_the_journal_survives_a_torn_line(home):
 def test_one_lease_at_a_time(home):
     first, second = (Lease(home.join_path(".gpuready"), "here") for _ in range(2))
     first.acquire_lease()
-    with pytest.raises(LeaseHeldError, match="process"):
+    with pytest.raises(LeaseBusyError, match="process"):
         second.acquire_lease(wait=False)
     first.release_lease()
     second.acquire_lease(wait=False)

@@ -122,8 +122,8 @@ def test_the_short_road_agrees_with_packaging(text, monkeypatch):
     monkeypatch.setattr(pins, "_parse_plain_requirement", lambda text: None)
     long = pins._parse_requirement(text, {})
     assert (short is None) == (long is None)
-    if short and long and not short.held:
-        assert (short.name, short.held) == (long.name, long.held)
+    if short and long and not short.applies:
+        assert (short.name, short.applies) == (long.name, long.applies)
     elif short and long:
         clauses = [{c.strip().replace(" ", "") for c in p.specifier.split(",")} for p in (short, long)]
-        assert (short.name, short.held, clauses[0]) == (long.name, long.held, clauses[1])
+        assert (short.name, short.applies, clauses[0]) == (long.name, long.applies, clauses[1])

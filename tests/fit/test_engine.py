@@ -95,7 +95,7 @@ def test_verdict_has_a_band():
     assert fit.verdict_on(card.replace(memory=fit.minimum + high)) == "fits"
     assert fit.verdict_on(card.replace(memory=fit.minimum + low - 1)) == "does not fit"
     assert fit.verdict_on(card.replace(memory=fit.minimum + low)) == "undecided"
-    assert fit.verdict_on(card.replace(memory=fit.minimum + high, held=GIB)) == "does not fit"
+    assert fit.verdict_on(card.replace(memory=fit.minimum + high, in_use=GIB)) == "does not fit"
 
 
 def test_grouped_heads_fall_to_the_slow_kernel_without_a_fused_one():

@@ -36,7 +36,7 @@ def line(**message: object) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-HELLO = line(t="hello", token="s3cret", seats=[])
+HELLO = line(t="hello", token="s3cret", ranks=[])
 
 
 def test_a_friend_is_heard(hub):

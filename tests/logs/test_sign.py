@@ -18,19 +18,19 @@ def one(sign):
 
 def test_a_literal_is_found_anywhere_in_a_line():
     assert one("driver is too old").match_text("The NVIDIA driver is too old (found 11000)") == {}
-    assert one("driver is too old").match("the driver is old") is None
+    assert one("driver is too old").match_text("the driver is old") is None
 
 
 def test_captures_run_to_the_next_literal_and_to_the_end_of_the_line():
     sign = one("Tried to allocate {want}. GPU {gpu} has")
     assert sign.match_text("x Tried to allocate 4.35 GiB. GPU 3 has a") == {"want": "4.35 GiB", "gpu": "3"}
-    assert one("killed process {rest}").match("killed process 77 (python)\nnext") == {"rest": "77 (python)"}
+    assert one("killed process {rest}").match_text("killed process 77 (python)\nnext") == {"rest": "77 (python)"}
 
 
 def test_a_gap_stays_in_its_line_unless_it_says_otherwise():
     text = "ptxas error in codegen\nValue 'sm_121a' is not defined"
     assert one("ptxas error{}is not defined").match_text(text) is None
-    assert one("ptxas error{...}Value '{arch}' is not defined").match(text) == {"arch": "sm_121a"}
+    assert one("ptxas error{...}Value '{arch}' is not defined").match_text(text) == {"arch": "sm_121a"}
 
 
 def test_a_gap_is_bounded():

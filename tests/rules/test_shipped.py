@@ -54,7 +54,7 @@ def complete(agreed):
     """The fit machine with every package that a contract asks for there, at a version that it takes."""
     values = dict(H100)
     for _ in range(2):  # what is in force may hang on a package of the first round
-        asked = [n for n in agreed.wants("package.*") if contract_needs.certainly_applies(facts(values), n)]
+        asked = [n for n in agreed.requirements_for("package.*") if contract_needs.certainly_applies(facts(values), n)]
         for key in {need.key for need in asked}:
             pins = [need.want for need in asked if need.key == key]
             values[key] = _inside(pins[:-1] if agreed.name in CONTRADICTORY and "<1.27" in pins else pins)
@@ -136,7 +136,7 @@ def test_a_fit_machine_raises_no_alarm(agreed):
 def _takes(agreed, python):
     from gpuready.model import versions
 
-    return all(versions.satisfies_specifier(python, n.want) for n in agreed.wants("python.version"))
+    return all(versions.satisfies_specifier(python, n.want) for n in agreed.requirements_for("python.version"))
 
 
 def _torch(values):

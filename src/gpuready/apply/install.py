@@ -11,7 +11,7 @@ from gpuready.apply import audit, install_steps, uv
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome
 from gpuready.apply.install_errors import InstallFailed, explain_uv_failure, format_os_error
 from gpuready.apply.journal import InstallJournal
-from gpuready.apply.lease import Lease, LeaseHeldError, LeaseLostError
+from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.contracts import distribution_name
 from gpuready.model.plan import InstallResult
 from gpuready.system import durable_files
@@ -69,8 +69,8 @@ class Installer:
         try:
             self.home.claim_folder()
             self.lease.acquire_lease(on_wait=self.show_progress)
-        except LeaseHeldError as held_error:
-            raise InstallFailed(str(held_error)) from None
+        except LeaseBusyError as busy_error:
+            raise InstallFailed(str(busy_error)) from None
         except OSError as error:
             raise InstallFailed(f"{self.home.path} cannot hold an environment: {format_os_error(error)}") from None
         try:

@@ -28,7 +28,7 @@ STOPPED_SECONDS = 3.0
 """How long a holder may be stopped before we give up, in seconds."""
 
 
-class LeaseHeldError(Exception):
+class LeaseBusyError(Exception):
     """Another process holds the lease; the text names it and says what to do."""
 
 
@@ -51,7 +51,7 @@ class Lease:
     # -- acquiring --------------------------------------------------------------------------------------
 
     def acquire_lease(self, wait: bool = True, on_wait: Callable[[str], None] = lambda text: None) -> None:
-        """Wait for the lease; LeaseHeldError if its holder is stopped, or if we must not wait."""
+        """Wait for the lease; LeaseBusyError if its holder is stopped, or if we must not wait."""
         last_text, since, announced = "", time.monotonic(), ""
         delay = 0.01
         while not self._try_acquire(last_text, since):
@@ -108,13 +108,13 @@ class Lease:
     def _raise_if_stuck(self, holder: ProcessIdentity | None, seconds: float, wait: bool) -> None:
         if holder is None:
             if not wait and self.fd is None and seconds > 1:
-                raise LeaseHeldError("another install is under way here")
+                raise LeaseBusyError("another install is under way here")
             return
         state = identity.process_state(holder)
         if not wait and state != "dead":
-            raise LeaseHeldError(f"{_describe_holder(holder)} is installing here: wait for it, or end it")
+            raise LeaseBusyError(f"{_describe_holder(holder)} is installing here: wait for it, or end it")
         if state == "stopped" and seconds > STOPPED_SECONDS:
-            raise LeaseHeldError(
+            raise LeaseBusyError(
                 f"{_describe_holder(holder)} is installing here and is stopped: kill -CONT {holder.pid}, or end it"
             )
 

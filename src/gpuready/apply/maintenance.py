@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.apply.generation import EnvironmentHome
 from gpuready.apply.journal import InstallJournal
-from gpuready.apply.lease import Lease, LeaseHeldError
+from gpuready.apply.lease import Lease, LeaseBusyError
 from gpuready.model.plan import InstallResult
 from gpuready.system import file_contents
 
@@ -19,7 +19,7 @@ def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResu
     lease = Lease(home.join_path(".gpuready"), host.get_hostname())
     try:
         lease.acquire_lease(wait=False)
-    except LeaseHeldError as error:
+    except LeaseBusyError as error:
         raise ValueError(f"{home.path} cannot be rolled back now: {error}") from None
     try:
         published, before = home.current_generation(), home.previous_generation()

@@ -44,7 +44,7 @@ TRUSTED_AGE_DAYS = 180
 
 
 def catalog_age_days(today: str, since: str = "") -> int:
-    """Return the age in days of the catalog (or of the date ``since``) on ``today``, given as YYYY-MM-DD."""
+    """Return the age in days of the catalog (or of the date ``since``) on ``today`` (YYYY-MM-DD)."""
     from datetime import date
 
     return (date.fromisoformat(today[:10]) - date.fromisoformat((since or catalog_date())[:10])).days

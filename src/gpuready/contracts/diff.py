@@ -46,7 +46,7 @@ def _table_changes(table: str, before: dict[str, str], after: dict[str, str]) ->
 
 
 def _rows_by_name(table: str, rows: tuple[Record, ...]) -> dict[str, str]:
-    """Return the rows by name. Rows with equal names (required and recommended minimum) are told apart by level."""
+    """Return the rows by name. Rows with equal names (required and recommended minimum) are distinguished by level."""
     found: dict[str, str] = {}
     for row in rows:
         name = " when ".join(text for text in (getattr(row, f) for f in KEY_FIELDS[table]) if text)

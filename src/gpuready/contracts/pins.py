@@ -29,7 +29,7 @@ class MetadataPin(Record):
 
     name: str
     specifier: str
-    held: bool
+    applies: bool
 
 
 def merge_metadata_pins(
@@ -44,7 +44,7 @@ def merge_metadata_pins(
     metadata_pins = [
         pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None
     ]
-    pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in metadata_pins if pin.held))
+    pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in metadata_pins if pin.applies))
     if requires_python and _is_specifier(requires_python):
         pins.insert(0, Requirement("python.version", _normalize_specifier(requires_python), "", "required", cite))
     replaced = {pin.key for pin in pins} | (_stale_pins(contract, metadata_pins) if metadata_pins else set())

@@ -82,7 +82,7 @@ def _collect_suspects(
     summary: LogSummary, lookup: Lookup, order: EventOrder, all_of_it: bool = False
 ) -> list[CauseSuspect]:
     groups: dict[str, list[PatternMatch]] = {}
-    for match in summary.sightings:
+    for match in summary.matches:
         if not all_of_it and order.was_survived(match):
             continue
         if match.sign.strength == "clue" and not order.has_failed and order.is_alive_after(match):

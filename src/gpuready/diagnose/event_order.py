@@ -34,7 +34,7 @@ class EventOrder:
     def __init__(self, summary: LogSummary):
         self.summary = summary
         self._index = {(line.source, line.number): i for i, line in reversed(list(enumerate(summary.lines)))}
-        self._known = {s.failure for s in summary.sightings if s.failure is not None}
+        self._known = {s.failure for s in summary.matches if s.failure is not None}
         self._after = self._consequence_exceptions()
         self.survived = SurvivalAnalysis(summary)
         self.first_exits = [end for end in summary.exits if end.first and not end.ended_by_launcher]

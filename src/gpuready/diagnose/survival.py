@@ -65,7 +65,7 @@ class SurvivalAnalysis:
             source: max((i for i in bad if summary.lines[i].source == source), default=-1)
             for source in {line.source for line in summary.lines}
         }
-        self._pattern_lines = {s.index for s in summary.sightings}
+        self._pattern_lines = {s.index for s in summary.matches}
         self._steps: dict[int, int] = {}  # last line of progress in each source
         self._works = self._last_working_lines(summary.lines)
         self._several = {line.source for line in summary.lines if line.place == "launcher" or line.rank is not None}

@@ -45,7 +45,7 @@ class AnswerCollector:
         self.skews: dict[str, float] = {}
         self.claims: dict[str, set[str]] = {}  # name in a report -> nodes that were asked
         self.conflicts: dict[str, set[str]] = {}  # node -> other nodes whose name it reported
-        self.verdicts_given: dict[str, set[tuple[str, tuple[str, ...]]]] = {}  # node -> several verdicts with codes
+        self.several_verdicts: dict[str, set[tuple[str, tuple[str, ...]]]] = {}  # node -> several verdicts with codes
         self.pairs: list[tuple[str, dict[str, object]]] = []
         self.newer_nodes: set[str] = set()
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class AnswerCollector:
         if previous is not None and previous.sort_precedence == report.sort_precedence:
             return False
         if report.verdict and previous is not None and previous.verdict:
-            self.verdicts_given.setdefault(name, {(previous.verdict, previous.codes)}).add(
+            self.several_verdicts.setdefault(name, {(previous.verdict, previous.codes)}).add(
                 (report.verdict, report.codes)
             )
         if is_newer_schema(report):
@@ -166,7 +166,7 @@ class AnswerCollector:
 
     def conflicting_verdicts(self) -> dict[str, tuple[str, ...]]:
         """Nodes that reported different verdicts in one run, with all of them."""
-        differ = {name: {verdict for verdict, _ in verdicts} for name, verdicts in self.verdicts_given.items()}
+        differ = {name: {verdict for verdict, _ in verdicts} for name, verdicts in self.several_verdicts.items()}
         return {name: tuple(sorted(verdicts)) for name, verdicts in differ.items() if len(verdicts) > 1}
 
     def find_collisions(self) -> list[tuple[str, tuple[str, ...]]]:

@@ -87,7 +87,7 @@ class ElasticTransport(script_driver.ScriptedTransport):
         return result
 
     def serve_requests(self) -> str:
-        """On every node but the first: answer until told to end. Return the problem, if any."""
+        """On every node but the first: answer until asked to end. Return the problem, if any."""
         trouble, _ = self._run_store_script("serve", {}, b"", 24 * 3600.0, lambda *_: None)
         return trouble
 

@@ -37,7 +37,7 @@ SINFO = 15.0
 LAUNCH_SECONDS, SINGLE_NODE_SECONDS = 20.0, 30.0
 """Seconds that Slurm may take to give all nodes and start tasks, and to give one node alone.
 
-The second applies after a step that a dead node made fail: Slurm returns the others only when it has given
+The second applies after a step that a dead node made fail: Slurm returns the others only when it gives
 that node up.
 """
 

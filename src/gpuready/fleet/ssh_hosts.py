@@ -51,7 +51,7 @@ _SSH_ERRORS = (
 
 
 def parse_host_list(text: str, where: str = "--hosts") -> list[FleetNode]:
-    """Parse hosts given on a command line: ``n[01-16],user@gpu7:2222``."""
+    """Parse hosts of a command line: ``n[01-16],user@gpu7:2222``."""
     return _require_unique_names([_parse_host(name, where) for name in _expand_hosts(text)], where)
 
 

@@ -64,7 +64,7 @@ class AnswerTracker:
         self.needing_gpuready: list[str] = []
 
     def track_line(self, text: str, now: float, name: str = "") -> bool:
-        """Handle one output line of the given node, else of the one that the line names; True when it is done."""
+        """Handle one output line of ``node``, else of the one that the line names; True when it is done."""
         if not text.startswith(f"{self.mark} "):
             return False
         word, _, rest = text[len(self.mark) + 1 :].partition(" ")

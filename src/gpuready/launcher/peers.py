@@ -50,7 +50,7 @@ def explain_missing_nodes(job: LaunchJob) -> tuple[str, str]:
                 "look at node 0: it names who came",
             )
         return (
-            f"node 0 does not answer on {endpoint_text}: {reached.why} {reached.told}".rstrip(),
+            f"node 0 does not answer on {endpoint_text}: {reached.why} {reached.detail}".rstrip(),
             "start node 0, or open the port between the nodes",
         )
     connected_addresses = connected_hosts(job.port)

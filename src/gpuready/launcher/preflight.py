@@ -33,7 +33,7 @@ def run_preflight(
     job: LaunchJob,
     facts: Facts,
     which: Callable[[str], str | None],
-    port_given: bool,
+    port_requested: bool,
     environ: Mapping[str, str] | None = None,
 ) -> list[PreflightItem]:
     """Run all checks in the order of the screen."""
@@ -41,7 +41,7 @@ def run_preflight(
         _check_script(job, facts, which),
         _check_engine(job, facts, which),
         _check_ranks(job, facts),
-        _check_port(job, port_given),
+        _check_port(job, port_requested),
         _check_peers(job),
         _check_shared_memory(job, facts),
         _check_limits(job, facts),
@@ -106,12 +106,12 @@ def _check_ranks(job: LaunchJob, facts: Facts) -> Iterator[PreflightItem]:
         yield PreflightItem("ranks", OK, f"{where}, {'each with its GPU' if visible else 'no GPU here'}")
 
 
-def _check_port(job: LaunchJob, port_given: bool) -> Iterator[PreflightItem]:
+def _check_port(job: LaunchJob, port_requested: bool) -> Iterator[PreflightItem]:
     if job.engine not in ("local", "torchrun") or job.node_rank != 0:
         return
     port_holder = endpoint.find_port_holder(job.port)
     if port_holder is None:
-        yield PreflightItem("port", OK, f"{job.port} is free" + ("" if port_given else ", chosen for this run"))
+        yield PreflightItem("port", OK, f"{job.port} is free" + ("" if port_requested else ", chosen for this run"))
         return
     who = (
         f"pid {port_holder.pid}, {port_holder.command} ({port_holder.user}, {port_holder.age_s:.0f} s old)"
@@ -135,10 +135,10 @@ def _check_peers(job: LaunchJob) -> Iterator[PreflightItem]:
         return
     reached = endpoint.test_reachability(job.master, job.port, 1.5)
     if reached.why == "name":
-        yield PreflightItem("peers", ERROR, f"the name {job.master} of node 0 does not resolve: {reached.told}",
+        yield PreflightItem("peers", ERROR, f"the name {job.master} of node 0 does not resolve: {reached.detail}",
                     f"add a line to /etc/hosts, or give its address: --master ADDRESS:{job.port}")  # fmt: skip
     elif not reached.ok and reached.why != "refused":
-        yield PreflightItem("peers", WARNING, f"node 0 does not answer on {job.master}:{job.port} yet ({reached.why}: {reached.told})",
+        yield PreflightItem("peers", WARNING, f"node 0 does not answer on {job.master}:{job.port} yet ({reached.why}: {reached.detail})",
                     "start node 0, or open the port between the nodes")  # fmt: skip
     else:
         yield PreflightItem("peers", OK, f"node 0 is there: {job.master}:{job.port}")

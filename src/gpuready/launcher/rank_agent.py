@@ -159,7 +159,7 @@ class RankAgent:
             {**{n: os.environ[n] for n in _TORCHRUN_NAMES if n in os.environ}, **s} for s in self.rank_variables()
         ]
         preflight = node_preflight.preflight_node(self.settings["looks"], os.environ, rank_rows)
-        self.send_message(t="hello", token=self.settings["token"], host=_agent_hostname(), pid=os.getpid(), seats=rank_rows,
+        self.send_message(t="hello", token=self.settings["token"], host=_agent_hostname(), pid=os.getpid(), ranks=rank_rows,
                  port=_find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
                  node=os.environ.get("SLURMD_NODENAME") or _agent_hostname(), seen=preflight)  # fmt: skip
 

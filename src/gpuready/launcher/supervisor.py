@@ -48,7 +48,7 @@ class Supervisor:
         self.why, self.code = "", 0
         self.signals: list[int] = []
         self.signals_handled = 0
-        self.started_ranks_at: float | None = None  # when all were told to start
+        self.started_ranks_at: float | None = None  # when all were asked to start
         self.failed_at: float | None = None
         self.stopped_at: float | None = None
         self.hello_of_rank: dict[int, dict[str, Any]] = {}
@@ -144,7 +144,7 @@ class Supervisor:
                 self.reporter.write_line(rank, self.ledger.ranks[rank].host, line)
 
     def _handle_hello(self, link: AgentLink, message: dict[str, Any]) -> None:
-        for hello in message["seats"]:
+        for hello in message["ranks"]:
             rank = int(hello.get("RANK", -1))
             other = self.hello_of_rank.get(rank)
             if other is not None or rank not in self.ledger.ranks:

@@ -82,7 +82,7 @@ class LogSummary(Record):
     lines: tuple[LogLine, ...] = ()
     failures: tuple[LoggedException, ...] = ()
     exits: tuple[ProcessExit, ...] = ()
-    sightings: tuple[PatternMatch, ...] = ()
+    matches: tuple[PatternMatch, ...] = ()
     aftermath: tuple[PatternMatch, ...] = ()
     heard: frozenset[str] = frozenset()  # texts of also and unless that occur anywhere
 

@@ -164,7 +164,7 @@ class VariableSetting(Record):
     by: str  # the framework of the contract, or torch, NCCL, CUDA
     why: str = ""
     cite: str = ""
-    state: str = "set"  # set: newly set; held: already has this value
+    state: str = "set"  # or "held": already has this value
 
 
 class VariableConflict(Record):

@@ -91,13 +91,13 @@ class Record(metaclass=_RecordMeta):
     def from_json(cls, data: object) -> Self:
         """Build from decoded JSON; ValueError names the wrong field. Unknown keys are ignored."""
         if not isinstance(data, dict):
-            raise ValueError(f"a {cls.__name__.lower()} must be an object, not {_json_kind(data)}")
+            raise ValueError(f"a {record_type_words(cls)} must be an object, not {_json_kind(data)}")
         values = {}
         for field in cls._fields:
             if field in data:
                 values[field] = cls._decode_field(field, data[field])
             elif field not in cls._defaults:
-                raise ValueError(f"a {cls.__name__.lower()} needs the key {field!r}")
+                raise ValueError(f"a {record_type_words(cls)} needs the key {field!r}")
         return cls(**values)
 
     @classmethod
@@ -108,6 +108,11 @@ class Record(metaclass=_RecordMeta):
         if isinstance(value, list):
             return tuple(inner.from_json(item) for item in value)
         return inner.from_json(value)
+
+
+def record_type_words(record_type: type[Record]) -> str:
+    """``FitResult`` -> ``fit result``, for error messages."""
+    return "".join(f" {char.lower()}" if char.isupper() else char for char in record_type.__name__).strip()
 
 
 def _to_plain_json(value: Any) -> Any:

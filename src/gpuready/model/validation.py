@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from gpuready.model.record import Record
+from gpuready.model.record import Record, record_type_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def validate_record(record: Record) -> None:
         value, kind = getattr(record, field), str(type(record).__annotations__[field])
         if not _matches_annotation(value, kind):
             expected = kind.replace("tuple[", "list of [").replace("Mapping", "dict")
-            raise ValueError(f"{field!r} of a {type(record).__name__.lower()} must be {expected}")
+            raise ValueError(f"{field!r} of a {record_type_words(type(record))} must be {expected}")
         if field in type(record)._nested:
             for item in value if isinstance(value, tuple) else (value,):
                 if isinstance(item, Record):
@@ -49,7 +49,7 @@ _PLAIN_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _matches_annotation(value: Any, kind: str) -> bool:
-    """Whether a value matches an annotation given as text; anything but plain types passes."""
+    """Whether a value matches an annotation in text form; anything but plain types passes."""
     choices, plain, parts = _parse_annotation(kind)
     if choices:
         return any(_matches_annotation(value, choice) for choice in choices)

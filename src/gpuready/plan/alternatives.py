@@ -193,6 +193,6 @@ def plan_command(contract: Contract, request: PlanRequest) -> tuple[str, ...]:
     framework_word = (
         f"{contract.framework}=={contract.version}{variant}" if request.version else contract.framework + variant
     )
-    flags = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.patient}
+    flags = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.target_python}
     words = [word for name, value in (flags | dict(request.what_if)).items() if value for word in (f"--{name}", value)]
     return ("gpuready", "plan", framework_word, *words)

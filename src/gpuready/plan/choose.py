@@ -129,9 +129,9 @@ def _make_impossible_plan(failed: Sequence[SearchSpace], rejected: Sequence[Reje
 
 def plan_options(request: PlanRequest) -> dict[str, Any]:
     """Return the command-line flags that a plan was made with."""
-    options_given = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.patient}
-    options_given |= {"version": request.version}
-    return {name: value for name, value in options_given.items() if value} | dict(request.what_if)
+    options = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.target_python}
+    options |= {"version": request.version}
+    return {name: value for name, value in options.items() if value} | dict(request.what_if)
 
 
 # -- the ranking ----------------------------------------------------------------------------------------
@@ -172,9 +172,9 @@ def _capability_option(space: SearchSpace) -> dict[str, Any]:
     return {"capability": capabilities} if capabilities else {}
 
 
-def _with_cpu_wanted(options_given: dict[str, Any]) -> dict[str, Any]:
-    wants = [word for word in str(options_given.get("wants", "")).split(",") if word]
-    return options_given | {"wants": ",".join(dict.fromkeys([*wants, "cpu"]))}
+def _with_cpu_wanted(options: dict[str, Any]) -> dict[str, Any]:
+    wants = [word for word in str(options.get("wants", "")).split(",") if word]
+    return options | {"wants": ",".join(dict.fromkeys([*wants, "cpu"]))}
 
 
 def best_choice(space: SearchSpace, choices: Sequence[Choice]) -> Choice:

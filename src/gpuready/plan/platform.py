@@ -40,7 +40,7 @@ class PlanRequest(Record):
     wants: str = ""
     what_if: Mapping[str, str] = {}
     contract: str = ""
-    patient: str = ""  # --python
+    target_python: str = ""  # --python
     version: str = ""  # the requested version
 
     def make_fact(self, key: str, value: str, source: str) -> Fact:

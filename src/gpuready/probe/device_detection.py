@@ -31,7 +31,7 @@ PLATFORM_NODES = (("kfd", "rocm"), ("davinci", "npu"), ("hl", "hpu"), ("mtgpu", 
 
 
 class DetectedDevices(Record):
-    """What the folders show. ``pci`` is None if the bus is not readable; ``blind`` has the reasons."""
+    """What the folders show. ``pci`` is None if the bus is not readable; ``read_errors`` has the reasons."""
 
     signs: tuple[str, ...] = ()
     pci: tuple[str, ...] | None = None
@@ -40,7 +40,7 @@ class DetectedDevices(Record):
     foreign: tuple[str, ...] = ()
     wsl: bool = False
     jetson: bool = False
-    blind: tuple[str, ...] = ()
+    read_errors: tuple[str, ...] = ()
 
 
 def detect_devices(host: HostAccess) -> DetectedDevices:
@@ -64,7 +64,7 @@ def detect_devices(host: HostAccess) -> DetectedDevices:
         foreign=tuple(n for n in names if n.startswith(tuple(p for p, _ in PLATFORM_NODES))),
         wsl="/dev/dxg" in nodes,
         jetson=jetson,
-        blind=tuple(errors),
+        read_errors=tuple(errors),
     )
 
 
@@ -98,7 +98,7 @@ def _find_kernel_module(host: HostAccess, errors: list[str]) -> str | None:
 
 
 def detected_device_facts(host: HostAccess, detected: DetectedDevices) -> list[Fact]:
-    why = "; ".join(detected.blind)
+    why = "; ".join(detected.read_errors)
     other = tuple({"vendor": v, "pci": a} for v, a in detected.others)
     count = None if detected.pci is None else len(detected.pci)
     return [
@@ -138,6 +138,6 @@ def _platform_fact(host: HostAccess, detected: DetectedDevices) -> Fact:
     system = read_if_present(host.get_uname, default={})
     if system.get("system") == "Darwin" and system.get("machine") == "arm64":
         return Fact("platform.name", "mps", "uname")
-    if detected.blind:
-        return Fact("platform.name", None, PCI_DEVICES, gap="; ".join(detected.blind))
+    if detected.read_errors:
+        return Fact("platform.name", None, PCI_DEVICES, gap="; ".join(detected.read_errors))
     return Fact("platform.name", "cpu", f"{PCI_DEVICES}, /dev, /sys/module")

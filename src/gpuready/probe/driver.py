@@ -31,7 +31,7 @@ PROC_VERSION_FILE = "/proc/driver/nvidia/version"
 
 
 def probe_driver(host: HostAccess, detected: DetectedDevices, reply: dict[str, Any]) -> list[Fact]:
-    """Return the driver facts, given the reply of ``query_gpus``."""
+    """Return the driver facts, from the reply of ``query_gpus``."""
     banner = read_if_present(host.read_text, PROC_VERSION_FILE) or ""
     return [
         _driver_version_fact(host, detected, reply, banner),
@@ -56,7 +56,7 @@ def _driver_version_fact(host: HostAccess, detected: DetectedDevices, reply: dic
     if isinstance(reported, str) and leading_version(reported):
         return Fact("driver.version", leading_version(reported), str(reply.get("source")))
     if not detected.signs or not _shows_loaded_driver(detected):
-        return Fact("driver.version", None, files, gap="; ".join(detected.blind))
+        return Fact("driver.version", None, files, gap="; ".join(detected.read_errors))
     return Fact("driver.version", None, files, gap=str(reply.get("says") or "no file names it"))
 
 
@@ -77,7 +77,7 @@ def _driver_kind_fact(detected: DetectedDevices, banner: str) -> Fact:
         return Fact("driver.kind", "open", PROC_VERSION_FILE)
     if "Kernel Module" in banner:
         return Fact("driver.kind", "proprietary", PROC_VERSION_FILE)
-    if not _shows_loaded_driver(detected) and not detected.blind:
+    if not _shows_loaded_driver(detected) and not detected.read_errors:
         return Fact("driver.kind", None, PROC_VERSION_FILE)
     return Fact("driver.kind", None, PROC_VERSION_FILE, gap="this file, which tells, is not here")
 
@@ -88,7 +88,7 @@ def _driver_cuda_fact(detected: DetectedDevices, reply: dict[str, Any]) -> Fact:
         reported = f"{reported // 1000}.{reported % 1000 // 10}"
     if isinstance(reported, str) and leading_version(reported):
         return Fact("driver.cuda", leading_version(reported), source)
-    if not detected.signs and not detected.blind:
+    if not detected.signs and not detected.read_errors:
         return Fact("driver.cuda", None, source)
     why = reported.get("gap") if isinstance(reported, dict) else reply.get("says")
     return Fact("driver.cuda", None, source, gap=str(why or "the driver does not say"))

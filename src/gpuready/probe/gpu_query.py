@@ -27,8 +27,8 @@ PROC_LABELS = (("name", "Model"), ("uuid", "GPU UUID"))
 
 def query_gpus(host: HostAccess, detected: DetectedDevices) -> dict[str, Any]:
     """Return ``gpus`` and ``source`` of the first source that replies; ``error`` and ``says`` of one that failed."""
-    if not detected.signs and detected.blind:
-        return {"says": "; ".join(detected.blind)}
+    if not detected.signs and detected.read_errors:
+        return {"says": "; ".join(detected.read_errors)}
     if not detected.signs:
         return {"gpus": [], "source": f"{PCI_DEVICES}, /dev, /sys/module"}
     reply = _query_nvml(host)

@@ -53,7 +53,7 @@ def assign_addresses(
 ) -> tuple[dict[str, list[str] | None], set[str]]:
     """Return the addresses per interface, and the interfaces that may have an unassigned address.
 
-    None stands for addresses that cannot be told apart. If several interfaces are in one network, each has an
+    None stands for addresses that cannot be distinguished. If several interfaces are in one network, each has an
     address in it, because the kernel creates the route from the address.
     """
     owned: dict[str, list[str] | None] = {}

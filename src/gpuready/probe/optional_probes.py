@@ -117,8 +117,8 @@ def _known_value(facts: Iterable[Fact], key: str) -> Any:
 
 def _absent_or_gap_facts(wanted_keys: Sequence[str], values: Sequence[Any], detected: DetectedDevices) -> list[Fact]:
     """Without any detected device: absent facts, or gaps if detection could not read everything."""
-    if detected.blind:
-        return gap_facts(wanted_keys, "; ".join(detected.blind), SEARCHED_FOLDERS)
+    if detected.read_errors:
+        return gap_facts(wanted_keys, "; ".join(detected.read_errors), SEARCHED_FOLDERS)
     return [Fact(key, value, SEARCHED_FOLDERS) for key, value in zip(wanted_keys, values, strict=True)]
 
 

@@ -190,8 +190,8 @@ def run_single_proof(
     ranks: int = 1,
 ) -> ProofResult:
     """Run one proof and wait for its verdict."""
-    environment_given = os.environ if variables is None else variables
-    running = RunningProof(row, python or sys.executable, device, environment_given, deadline=deadline, ranks=ranks)
+    child_environment = os.environ if variables is None else variables
+    running = RunningProof(row, python or sys.executable, device, child_environment, deadline=deadline, ranks=ranks)
     try:
         while True:
             proof = running.poll_proof()

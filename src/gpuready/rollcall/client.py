@@ -189,7 +189,7 @@ class RollcallClient:
         return words.get(self.reached.why, "not reached")
 
     def _unreached_fault(self, waited: float) -> RollcallFault:
-        detail, who, ranks = escape_text(self.reached.told), self.own_hello.rank_label, (self.own_hello.rank,)
+        detail, who, ranks = escape_text(self.reached.detail), self.own_hello.rank_label, (self.own_hello.rank,)
         if self.reached.why == "name":
             message = f"{who} cannot resolve MASTER_ADDR {escape_text(self.rendezvous.address)} ({detail})"
             fix = f"write the right name, or add a line 'ADDRESS {escape_text(self.rendezvous.address)}' to /etc/hosts of {escape_text(self.own_hello.host)}"

@@ -37,7 +37,7 @@ class ReachResult(Record):
 
     ok: bool = False
     why: str = ""  # "name", "refused", "no route", "no answer"
-    told: str = ""
+    detail: str = ""
     addresses: tuple[str, ...] = ()
 
 

@@ -28,12 +28,12 @@ MAX_STRANGERS = 512  # connections that have not sent a hello
 
 
 class ClientConnection:
-    __slots__ = ("conn", "greeted", "hello", "received", "salt", "since", "told", "unsent", "where")
+    __slots__ = ("conn", "greeted", "hello", "received", "salt", "since", "unsent", "where")
 
     def __init__(self, conn: socket.socket, where: str, now: float) -> None:
         self.conn, self.where, self.since = conn, where, now
         self.received, self.unsent, self.salt = b"", b"", wire.make_nonce()
-        self.greeted = self.told = False
+        self.greeted = False
         self.hello: Hello | None = None
 
 
@@ -115,7 +115,7 @@ class RollcallServer:
                 self._send_sealed(client, self.answer)
         window_passed = time.monotonic() >= self.until or (suspicion is not None and faults == [suspicion])
         end = time.monotonic() + (0.5 if window_passed else LINGER_SECONDS) if faults else time.monotonic() + 5.0
-        while time.monotonic() < end and self._has_untold_ranks(bool(faults)):
+        while time.monotonic() < end and self._has_waiting_ranks(bool(faults)):
             self._poll_events(0.05)
 
     def close(self) -> None:
@@ -153,8 +153,8 @@ class RollcallServer:
             [f"{found} connection{'s' * (found > 1)} that {'were' if found > 1 else 'was'} no rank's"] if found else []
         )
 
-    def _has_untold_ranks(self, refused: bool) -> bool:
-        """Whether a rank still has to be told: after a refusal all expected ranks, else those with unsent data."""
+    def _has_waiting_ranks(self, refused: bool) -> bool:
+        """Whether a rank still has to be informed: after a refusal all expected ranks, else those with unsent data."""
         register = self.register
         came = len(register.present) + len(register.troubled) + len(register.misplaced)
         if refused and came < self.rendezvous.world_size:

@@ -94,7 +94,7 @@ def run_trial_calls(calls: Sequence[Sequence[object]]) -> list[object]:
 def _run_trial_call(rank: int, host: str, port: int) -> list[object]:
     conn, reached = endpoint.connect_to_host(host, port, CONNECT_SECONDS)
     if conn is None:
-        return [rank, f"{reached.why}: {reached.told}", 0.0]
+        return [rank, f"{reached.why}: {reached.detail}", 0.0]
     with conn:
         if _measure_echo(conn, SMALL_BYTES)[0] < SMALL_BYTES:
             return [rank, "it connects, and nothing comes back", 0.0]

@@ -121,7 +121,7 @@ def uses_clang(facts: Facts) -> bool:
 
 
 def find_other_toolkit(facts: Facts, wanted: str = "") -> str | None:
-    """Return the folder of another installed toolkit with nvcc, of the wanted major if one is given."""
+    """Return the folder of another installed toolkit with nvcc, of the wanted major if one is named."""
     for one in facts.value_if_known("toolkit.others") or ():
         version = one.get("version")
         if not (one.get("nvcc") and version) or one.get("path") == facts.value_if_known("toolkit.path"):

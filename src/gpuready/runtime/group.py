@@ -111,7 +111,7 @@ class JobGroup:
         reached = endpoint.test_reachability(self.rendezvous.address, self.rendezvous.port, 3.0)
         if not reached.ok:
             where = f"{self.rendezvous.address}:{self.rendezvous.port}"
-            message = f"{mine.rank_label} cannot reach torchrun's store at {where} ({reached.why}: {reached.told})"
+            message = f"{mine.rank_label} cannot reach torchrun's store at {where} ({reached.why}: {reached.detail})"
             raise RollcallRefused(
                 (
                     RollcallFault(
@@ -214,7 +214,7 @@ class JobGroup:
             change(limit)
 
     def share_seed(self, seed: int | None) -> int:
-        """Return the job's seed; rank 0 draws one if none was given."""
+        """Return the job's seed; rank 0 draws one if none is set."""
         from gpuready.runtime import seeds
 
         if seed is not None:

@@ -77,7 +77,7 @@ def framework_variables(
     """Return the variables that a framework sets for itself on a platform, as a process would see them.
 
     A variable that the framework also reads keeps its value. Rows whose condition cannot be decided (``torch`` not
-    given) and variables that the launcher sets are left out.
+    set) and variables that the launcher sets are left out.
     """
     facts = _platform_facts(on, torch, wants)
     rows = [v for v in contract.variables if _is_set_by_framework(v) and _condition_applies(v.when, facts)]

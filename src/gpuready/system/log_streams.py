@@ -18,7 +18,7 @@ MAX_FILES, MAX_DEPTH = 20_000, 12
 """How many files of a folder are read, and how deep."""
 
 MAX_EXPANSION, EXPANSION_CHECK_BYTES = 150, 256 << 20
-"""Compressed data that expands more than this many times is not a log, once it has given this many bytes."""
+"""Compressed data that expands more than this many times is not a log, once it has yielded this many bytes."""
 
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 _CANNOT_DECOMPRESS = "it is compressed with {}, which this Python cannot read; unpack it first"

@@ -159,7 +159,7 @@ def _name_of_value(table: dict[Any, Any], key: Any, outer: str) -> str:
 
 
 def _announcing_name(items: Any, at: int) -> str:
-    """The name given by an adjacent item: an option, a header, a variable of a pair."""
+    """The name in an adjacent item: an option, a header, a variable of a pair."""
     before = items[at - 1] if at else items[1] if len(items) == 2 else ""
     if not isinstance(before, str) or not isinstance(items[at], str) or "=" in before:
         return ""

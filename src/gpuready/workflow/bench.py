@@ -116,7 +116,7 @@ def _torch_devices(facts: Facts, gpus: tuple[int, ...]) -> dict[int, str]:
 
 
 def _disk_folders(host: system.HostAccess, folder: str | None) -> list[str]:
-    """Return where the disk is measured: the given folder; else the current and the temporary one."""
+    """Return where the disk is measured: the named folder; else the current and the temporary one."""
     here = call_or_refuse(host.get_cwd)
     if folder is None:
         return [here, host.get_env_var("TMPDIR") or "/tmp"]

@@ -78,7 +78,7 @@ def _make_predictor(trace: bool = False, python: str | None = None) -> CachedPre
 
 
 def _order_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort flags by the order of a Job's fields, so that the result does not depend on the order given."""
+    """Sort flags by the order of a Job's fields, so that the result does not depend on their order."""
     place = {field: n for n, field in enumerate(JOB_FIELDS)}
     return dict(sorted(flags.items(), key=lambda row: place.get(row[0], len(place))))
 

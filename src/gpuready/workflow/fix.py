@@ -46,8 +46,8 @@ def plan_fix(
     if note is not None and report.findings:
         note(f"trying changes for {len(report.findings)} findings")
     plan = plan_fix(report, _make_judge(report)).plan
-    options_given = {"python": python, "wants": wants, "contract": contract}
-    return plan.replace(options=plan.options | {name: value for name, value in options_given.items() if value})
+    options = {"python": python, "wants": wants, "contract": contract}
+    return plan.replace(options=plan.options | {name: value for name, value in options.items() if value})
 
 
 def _frameworks_to_check(spec: str | None, contract: str | None) -> list[str]:

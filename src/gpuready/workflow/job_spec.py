@@ -68,7 +68,7 @@ def _read_job_text(path: str) -> str | None:
 
 
 def _load_model_config(model: str | Mapping[str, Any], beside: str, origin: str) -> tuple[str, JobSettings]:
-    """Return the model's label and its config.json: given inline, in a folder, or of a known name."""
+    """Return the model's label and its config.json: inline, in a folder, or of a known name."""
     if not isinstance(model, str):
         return origin.rpartition("/")[2] if origin else "config.json", model_config.read_model_settings(model, origin)
     folder = beside.rpartition("/")[0]

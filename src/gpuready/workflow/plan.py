@@ -121,7 +121,7 @@ def _make_plan_request(
         wants=wants or "",
         what_if=what_if,
         contract=contract or "",
-        patient=python or "",
+        target_python=python or "",
     )
 
 

@@ -95,7 +95,7 @@ def read_fleet_report(path: str) -> FleetReport:
 
 
 def _read_or_fit(words: Sequence[str], on: str | None) -> FitResult:
-    """Return a saved result of ``gpuready fit --json``, or fit the given model and job files."""
+    """Return a saved result of ``gpuready fit --json``, or fit the named model and job files."""
     from gpuready.model.fit import FitResult
     from gpuready.workflow import fit
 

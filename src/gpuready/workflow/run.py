@@ -62,7 +62,7 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
 
         report = workflow.check_machine([framework], python=python)[0]
     facts = report.facts if report else _probe_python(python)
-    job, port_given = _make_launch_job(kind, tuple(words), python, facts, environ, flags)
+    job, port_requested = _make_launch_job(kind, tuple(words), python, facts, environ, flags)
     job = _add_contract_variables(job, framework, python, environ, facts)
     if flags.get("check-collectives"):
         job = job.replace(variables=(*job.variables, CHECK_COLLECTIVES))
@@ -70,7 +70,7 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
         job = job.replace(looks=engines.node_preflight_command(job))
     if flags.get("reap"):
         preflight.end_orphan_ranks()
-    sights = [] if flags.get("no-preflight") else _run_preflight(job, facts, port_given, report, environ)
+    sights = [] if flags.get("no-preflight") else _run_preflight(job, facts, port_requested, report, environ)
     mpi = _detect_mpi() if job.engine == "mpi" else "open"
     return PreparedRun(job, sights, report, environ, mpi)
 
@@ -86,10 +86,10 @@ def _probe_python(python: str | None) -> Facts:
 
 
 def _run_preflight(
-    job: LaunchJob, facts: Facts, port_given: bool, report: Report | None, environ: Mapping[str, str]
+    job: LaunchJob, facts: Facts, port_requested: bool, report: Report | None, environ: Mapping[str, str]
 ) -> list[PreflightItem]:
     which = system.LiveHost().find_program
-    sights = preflight.run_preflight(job, facts, which, port_given, environ)
+    sights = preflight.run_preflight(job, facts, which, port_requested, environ)
     if job.engine in REMOTE_ENGINES:  # this may be a login node: the compute nodes check themselves
         message = f"{job.framework or 'each node'}: looked at on every node before its ranks begin"
         return [*(s for s in sights if s.what in ("script", "engine")), PreflightItem("nodes", "ok", message)]
@@ -119,8 +119,8 @@ def _make_launch_job(
     engine, nodes, node, slurm_master = _choose_run_engine(flags.get("engine"), nodes, node, environ)
     nnodes, node_rank = nodes or 1, node or 0
     nproc = _ranks_per_node(flags.get("nproc"), facts, engine, environ)
-    master, port, port_given = _parse_master(flags.get("master") or slurm_master, nnodes, engine)
-    if nnodes > 1 and engine in ("local", "torchrun") and not port_given:
+    master, port, port_requested = _parse_master(flags.get("master") or slurm_master, nnodes, engine)
+    if nnodes > 1 and engine in ("local", "torchrun") and not port_requested:
         raise Refused(f"--nnodes {nnodes} needs --master HOST:PORT, the same on every node, and --node-rank R on each")
     if node_rank >= nnodes:
         raise Refused(f"--node-rank {node_rank} is none of {nnodes} nodes: they count from 0")
@@ -146,7 +146,7 @@ def _make_launch_job(
         preload=forks and engine == "local",
         start=why if engine == "local" else f"started by {engine}",
     )
-    return job, port_given
+    return job, port_requested
 
 
 def _choose_run_engine(

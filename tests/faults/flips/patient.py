@@ -40,7 +40,7 @@ class Door(live_host.LiveHost):
         return self.patient.nvml
 
     def _answer_run(self, argv: Any, deadline: float, limit: int, changes: Any) -> Any:
-        return super()._run(argv, min(deadline, 1.0), limit, changes)
+        return super()._answer_run(argv, min(deadline, 1.0), limit, changes)
 
     def _answer_disk(self, path: str) -> Any:
         return self.patient.disk

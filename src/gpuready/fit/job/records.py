@@ -122,12 +122,12 @@ class FitJob(Record):
 
 
 class GpuCard(Record):
-    """A GPU's memory. ``held`` is used by other processes, in bytes."""
+    """A GPU's memory. ``in_use`` is used by other processes, in bytes."""
 
     name: str
     capability: str
     memory: int
-    held: int = 0
+    in_use: int = 0
 
 
 H200 = GpuCard("NVIDIA H200", "9.0", 150_109_880_320)
@@ -153,7 +153,7 @@ class FitPrediction(Record):
 
     def verdict_on(self, card: GpuCard) -> str:
         """Return ``fits``, ``does not fit`` or ``undecided``, by the minimum memory needed."""
-        available = card.memory - card.held
+        available = card.memory - card.in_use
         if self.minimum + self.overhead[1] <= available:
             return "fits"
         return "does not fit" if self.minimum + self.overhead[0] > available else "undecided"

@@ -67,13 +67,13 @@ class AttentionKernel(torch.autograd.Function):
         if kernel != "cudnn" or any(ctx.needs_input_grad):
             sums = torch.empty((batch, heads, rows), dtype=torch.float32, device=q.device)
         ctx.save_for_backward(q, k, v, out, sums, bias, *states)
-        ctx.told = kernel, scratch
+        ctx.kernel_and_scratch = kernel, scratch
         return out
 
     @staticmethod
     def backward(ctx, grad):
         q, k, v = ctx.saved_tensors[:3]
-        kernel, scratch = ctx.told
+        kernel, scratch = ctx.kernel_and_scratch
         made = [torch.empty_like(x) for x in (q, k, v)]
         grouped = k.shape[1] != q.shape[1]
         sizes = scratch(kernel, *q.shape[:3], k.shape[2], q.shape[3], grouped, q.element_size())

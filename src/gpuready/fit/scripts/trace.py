@@ -131,7 +131,7 @@ def disable_packing_lookup():
         from transformers import masking_utils
     except ImportError:  # an older transformers, which does not inspect them
         return
-    masking_utils.find_packed_sequence_indices = lambda *given, **named: None
+    masking_utils.find_packed_sequence_indices = lambda *args, **named: None
 
 
 def native_dropout(x, p=0.5, training=True, inplace=False):
@@ -213,7 +213,7 @@ def main():
         )
     head = model.get_output_embeddings()
     if head is not None:
-        head.register_forward_pre_hook(lambda *given: recorder.mark("=loss") if autocast.forward else None)
+        head.register_forward_pre_hook(lambda *args: recorder.mark("=loss") if autocast.forward else None)
     if job["autocast"]:
         autocast.__enter__()
     with recorder:

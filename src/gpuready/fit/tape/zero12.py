@@ -98,7 +98,7 @@ class ZeroPartitions(LabelledAllocator):
         """Flatten the weights: beside the old ones if there is room, else through the host."""
         ops, size = self.ops, self.shard_size * self.job.world * self.width
         with self._label_allocations("parameters", "flatten"):
-            together = 2 * size <= card.memory - card.held
+            together = 2 * size <= card.memory - card.in_use
             if not together:
                 for tensor in self.trained:
                     tensor.memory = None

@@ -3,7 +3,7 @@ agents' store.
 
     python store.py FILE      FILE: one line of JSON (role, store, this node), then the stdin of a node's Python
 
-Roles: ``nodes`` and ``ask`` on the first node, ``serve`` on every other one until it is told to end.
+Roles: ``nodes`` and ``ask`` on the first node, ``serve`` on every other one until it is asked to end.
 """
 
 import json
@@ -128,7 +128,7 @@ def relay_lines(orders, name, text):
 
 
 def serve_store_requests(store, orders):
-    """Answer requests until told to end, or until none has come for ``idle`` seconds."""
+    """Answer requests until asked to end, or until none has come for ``idle`` seconds."""
     from base64 import b64decode
 
     store.set(store_key(orders, "hello", orders["node"]), own_description(orders))

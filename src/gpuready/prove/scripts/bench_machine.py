@@ -173,8 +173,8 @@ class MachineBench:
         name = name[: -len(SUSTAINED_SUFFIX)]
         multiply = MatmulBench(torch, place, name.partition("-")[2])
         known = [r["shape"] for r in self.rows if r["name"] == name and r["device"] == row["device"] and "shape" in r]
-        shape_given = self.options.get("shapes", {}).get(name)
-        shape = shape_given or (known[0] if known else multiply.find_best_shape(self.pace["search"], self.quick)[0])
+        shape_option = self.options.get("shapes", {}).get(name)
+        shape = shape_option or (known[0] if known else multiply.find_best_shape(self.pace["search"], self.quick)[0])
         multiply.pool = None
 
         def measure_sustained(seconds):

@@ -107,7 +107,7 @@ def _is_step_needed(step: FixStep) -> bool:
 def _script_step_lines(step: FixStep, fresh: bool = False) -> list[str]:
     """One step: its command, or a message where a person must do it.
 
-    For a fresh environment the script has already created the folder it was given.
+    For a fresh environment the script has already created the folder of its argument.
     """
     if not step.run or step.safety == "manual":
         command = f": {quoting.quote_bash_words(step.run)}" if step.run else ""

@@ -76,9 +76,9 @@ CITE = "NVIDIA GPU Memory Error Management"
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if gpu_health.is_not_applicable(facts, contract, "gpu.ecc_errors") or not visible_gpus.list_visible_gpus(facts):
         return None
-    told_elsewhere = {i for key in FLAGS if key in facts for i in gpu_health.flagged_gpus(facts, key)}
+    reported_elsewhere = {i for key in FLAGS if key in facts for i in gpu_health.flagged_gpus(facts, key)}
     counts = gpu_health.reported_values(facts, "gpu.ecc_errors")
-    bad = {i: f"{n} since the driver was loaded" for i, n in counts.items() if n and i not in told_elsewhere}
+    bad = {i: f"{n} since the driver was loaded" for i, n in counts.items() if n and i not in reported_elsewhere}
     if not bad:
         gpu_health.require_reported(facts, "gpu.ecc_errors")
         return None

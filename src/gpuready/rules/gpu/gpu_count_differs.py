@@ -26,7 +26,7 @@ SCHEDULERS = (
     *("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "SGE_TASK_ID", "OAR_JOB_ID"),
     *("_CONDOR_SLOT", "KUBERNETES_SERVICE_HOST"),
 )
-"""Environment variables of jobs that may have been given only some of the GPUs."""
+"""Environment variables of jobs that may have only some of the GPUs."""
 
 ACCESS_LIMITS = ("os.container", "os.sandbox", "driver.wsl", *(f"env.{name}" for name in SCHEDULERS))
 READS = ("gpu.count", "gpu.pci_count", "env.names", "gpu.mig", "job.wants", *ACCESS_LIMITS)
