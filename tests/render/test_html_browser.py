@@ -37,14 +37,14 @@ def whole(browser, files):
         viewport=SIZE, offline=True, permissions=["clipboard-read", "clipboard-write"], accept_downloads=True
     )
     yield seen.open((files / "whole.html").as_uri())
-    seen.clean_value()
+    seen.clean()
 
 
 @pytest.fixture
 def fleet(browser, files):
     seen = browser(viewport=SIZE, offline=True)
     yield seen.open((files / "fleet.html").as_uri())
-    seen.clean_value()
+    seen.clean()
 
 
 def test_it_opens_from_disk_without_a_word_or_a_request(whole, document):
