@@ -104,11 +104,10 @@ def test_a_room_stays_a_room_however_it_is_imported(name):
         assert told.startswith("True True True") and f"gpuready/{name}" in told
 
 
-def test_a_room_that_is_called_is_the_command():
-    told = run(
-        "import gpuready.fit; import gpuready; from gpuready.fit import FitJob; print(gpuready.fit('qwen2.5-7b', on='h100').verdict)"
-    )
-    assert told.strip() in ("fits", "does-not-fit", "tight")
+def test_calling_a_package_is_the_command():
+    code = "import gpuready.fit; import gpuready; from gpuready.fit.job.records import FitJob\n"
+    code += "print(*(gpuready.fit('qwen2.5-7b', on=gpu).verdict for gpu in ('h100', 'rtx4090')), sep=';')"
+    assert run(code).strip() == "fits;does not fit"
 
 
 def test_the_import_loads_nothing():
@@ -121,7 +120,7 @@ def test_dir_tells_the_commands():
 
 
 def test_the_type_checker_knows_what_a_command_takes_and_gives(tmp_path):
-    good = "import gpuready\na: gpuready.Answer = gpuready.check.evaluate('vllm', on='h100', driver='550')\nx: int = a.exit\ns: str = gpuready.fit('m').json()\n"
+    good = "import gpuready\na: gpuready.Result = gpuready.check('vllm', on='h100', driver='550')\nx: int = a.exit\ns: str = gpuready.fit('m').json()\n"
     bad = "import gpuready\ngpuready.check('vllm', on=3)\ngpuready.explain(4)\ngpuready.check('vllm', driver=550)\n"
     for name, text in (("good", good), ("bad", bad)):
         (tmp_path / f"{name}.py").write_text(text)

@@ -54,38 +54,49 @@ def test_a_plan_whose_ground_moved_is_refused(agent, bench, person):
     assert "changed since" in agent("install_apply", plan_id=second)[1][0]
 
 
-@pytest.mark.parametrize("given", [{}, {"plan_id": "x"}, {"plan_id": "a-b-c", "agreed": True}])
-def test_no_change_without_an_id_of_this_host(agent, given):
-    assert agent("install_apply", **given)[0]
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, "plan_id"),
+        ({"plan_id": "x"}, "no plan has this id here"),
+        ({"plan_id": "a-b-c", "agreed": True}, "given on another host"),
+    ],
+)
+def test_no_change_without_an_id_of_this_host(agent, bench, person, arguments, reason):
+    person.says = ElicitResult(action="accept", content={"install": True})
+    asked, files = len(person.questions), sorted(bench.home.rglob("*"))
+    failed, texts = agent("install_apply", **arguments)
+    assert failed and reason in texts[0]
+    assert len(person.questions) == asked and sorted(bench.home.rglob("*")) == files
 
 
-class Dry:
+class DryOrder:
     """An order as far as a ledger sees it."""
 
     def __init__(self, content):
         self.content = content
 
-    def dry(self):
+    def dry_run(self):
         return InstallResult("dry-run", self.content)
 
-    def install(self):
+    def run_install(self):
         return InstallResult("installed", self.content)
 
 
 def test_an_id_is_good_once_here_and_for_a_while():
     now = [0.0]
     here, there = (PlanIdRegistry(60, lambda: now[0], host) for host in ("here", "there"))
-    name, _ = here.issue_plan_id(Dry("env"))
+    name, _ = here.issue_plan_id(DryOrder("env"))
     with pytest.raises(refusal.Refused, match="another host"):
         there.redeem_plan_id(name)
     assert here.redeem_plan_id(name).content == "env"
     with pytest.raises(refusal.Refused, match="used already"):
         here.redeem_plan_id(name)
-    late, _ = here.issue_plan_id(Dry("env"))
+    late, _ = here.issue_plan_id(DryOrder("env"))
     now[0] = 61.0
     with pytest.raises(refusal.Refused, match="older than"):
         here.redeem_plan_id(late)
-    moved = Dry("env")
+    moved = DryOrder("env")
     name, _ = here.issue_plan_id(moved)
     moved.content = "other"
     with pytest.raises(refusal.Refused, match="changed since"):
@@ -105,7 +116,7 @@ def test_an_id_is_good_once_here_and_for_a_while():
 )
 def test_a_person_is_asked_by_old_and_new_clients(portal, mode, says, agreed, done):
     desk = server.ToolServer(AllowedPaths(["."]), allow_changes=True)
-    plan, _ = desk.install_tools.ledger.issue_plan_id(Dry("env"))
+    plan, _ = desk.install_tools.ledger.issue_plan_id(DryOrder("env"))
     person = Asked()
     person.says = says
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -84,7 +85,11 @@ def test_who_holds_a_port():
 
 
 def test_interfaces_and_addresses():
-    assert endpoint.list_interfaces()["lo"][0] in (True, False)
+    found = endpoint.list_interfaces()
+    assert set(found) == set(os.listdir("/sys/class/net")) & {name for _, name in socket.if_nameindex()}
+    for name, (up, _) in found.items():
+        assert up is bool(int(Path("/sys/class/net", name, "flags").read_text(), 16) & 1), name
+    assert "127.0.0.1" in found["lo"][1] or not found["lo"][0]
     assert endpoint.is_local_address("127.0.0.1") and not endpoint.is_local_address("198.51.100.7")
     assert not any(map(endpoint.is_loopback_address, endpoint.list_own_addresses()))
 
