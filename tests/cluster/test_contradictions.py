@@ -22,7 +22,7 @@ def test_the_local_rank_of_a_launcher_that_agrees_is_taken():
 
 
 def test_arguments_that_are_wrong():
-    said = problems({}, given={"rank": -1, "world_size": 2, "host": "a b", "port": 70000})
+    said = problems({}, arguments={"rank": -1, "world_size": 2, "host": "a b", "port": 70000})
     assert "the argument rank is -1" in said and "the argument host" in said and "the argument port is 70000" in said
 
 

@@ -86,9 +86,9 @@ def test_a55_the_ranks_die_with_their_supervisor(stage, record_property):
     process.kill()
     process.communicate()
     began = time.monotonic()
-    while stage.script_failed() and time.monotonic() < began + 3:
+    while stage.left() and time.monotonic() < began + 3:
         time.sleep(0.02)
-    assert not stage.script_failed()
+    assert not stage.left()
     record_property("seen", ("A55", "", "no rank and no worker is left", time.monotonic() - began))
 
 
@@ -131,7 +131,7 @@ def test_sigterm_ends_all_and_is_told(stage):
 
 def test_under_nohup_a_terminal_that_closes_ends_nothing(stage):
     stage.script(FOREVER)
-    stage.shared_memory_before = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stage.before = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
     process = stage.start("--nproc", "2", "--", "train.py")
     stage.until("pid", 1)
     process.send_signal(signal.SIGHUP)

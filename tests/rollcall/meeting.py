@@ -20,7 +20,7 @@ more = json.loads(os.environ.get("MORE", "{}"))
 say = lambda said: print(said, file=sys.stderr)
 try:
     a = rollcall.attend_rollcall(r, hello.make_hello(r, os.environ, **more), window=float(os.environ.get("WINDOW", "4")), token=os.environ.get("GPUREADY_TOKEN", ""),
-                        allow_skew="SKEW" in os.environ, say=say)
+                        allow_skew="SKEW" in os.environ, on_progress=say)
     print(json.dumps({"go": True, "nodes": a.nodes, "notes": a.notes, "s": time.monotonic() - begun}))
     time.sleep(float(os.environ.get("STAY", "0")))
 except rollcall.RollcallRefused as no:
