@@ -19,7 +19,7 @@ else:  # the same two modules under their old names
 
 SOURCE = Path(__file__).parents[2] / "src"
 CALLS = ("compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer")
-OURS = ("Pattern", "compiled")
+OURS = ("LazyRegex", "compile_cached")
 """What compiles an expression later, or once."""
 SOME = 300
 """Repeats of more than so many count as endless."""
@@ -39,13 +39,13 @@ def every() -> tuple[list[Expression], list[str]]:
     found, unknown = [], []
     for path in sorted((SOURCE / "gpuready").rglob("*.py")):
         text = path.read_text()
-        if "scripts" in path.parts or not any(word in text for word in ("re.", "Pattern(", "compiled(")):
+        if "scripts" in path.parts or not any(word in text for word in ("re.", "LazyRegex(", "compile_cached(")):
             continue
         name, whole = str(path.relative_to(SOURCE / "gpuready")), ast.parse(text)
         kept = {id(one.value): one.targets[0] for one in ast.walk(whole) if isinstance(one, ast.Assign)}
         for call in ast.walk(whole):
             if isinstance(call, ast.Call) and (how := _how(call)) and call.args:
-                if id(call) in kept and how in ("Pattern", "compile"):  # under a name: how it is used is found by that
+                if id(call) in kept and how in ("LazyRegex", "compile"):  # under a name: how it is used is found by that
                     how = _used(text, ast.unparse(kept[id(call)]))
                 try:
                     found.append(_read(path, name, call, how))
@@ -64,10 +64,13 @@ def tables() -> Iterator[Expression]:
     for hint, _, sources in (*secret_patterns.WEBHOOKS, *secret_patterns.PHRASES):
         yield from (Expression(f"shapes {hint}", source, 0, True) for source in sources)
     yield Expression("redact _USERINFO", redaction._USERINFO, 0, False)
-    names = "_BARE _ENTITY _LINE _AFTER _APART _BESIDE _ONWARDS _LIST _NEARBY _PARAMETERS"
+    names = (
+        "_BARE_VALUE _ENTITY _REST_OF_LINE _ASSIGNMENT _SEPARATE_VALUE _ADJACENT_SECRET _OPTION_GAP _LIST_ITEMS "
+        "_NEARBY_SECRET _PARAMETERS"
+    )
     for name in names.split():
         yield Expression(f"announced {name}", getattr(named_secrets, name), 0, False)
-    for name in ("_BEFORE", "_PAIRED"):
+    for name in ("_VALUE_BEFORE_NAME", "_VALUE_IN_PAIR"):
         yield Expression(f"announced {name}", getattr(named_secrets, name), 0, True)
     yield from (Expression("announced _QUOTED", source, 0, False) for source in named_secrets._QUOTED_VALUES.values())
 
@@ -119,7 +122,7 @@ def _read(path: Path, name: str, call: ast.Call, how: str) -> Expression:
         if "re." in ast.unparse(node) or isinstance(node, ast.Constant):
             value = eval(compile(ast.Expression(node), name, "eval"), space)
             flags |= int(value) if isinstance(value, int) and _how(call) not in ("sub", "subn", "split") else 0
-    return Expression(f"{name}:{call.lineno}", source, flags, how not in ("match", "fullmatch", "compiled"))
+    return Expression(f"{name}:{call.lineno}", source, flags, how not in ("match", "fullmatch", "compile_cached"))
 
 
 # -- texts ------------------------------------------------------------------------------------------------------

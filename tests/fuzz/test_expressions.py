@@ -22,8 +22,8 @@ QUICK = 0.004
 ENDS = ("", "\x01\n")
 
 BUILT = {
-    "catalog/gpus.py", "contracts/page.py", "contracts/page_rows.py", "contracts/phrases.py", "logs/pattern.py", "logs/story.py",
-    "render/files/pins.py", "system/announced.py", "system/redact.py", "system/shapes.py",
+    "catalog/gpus.py", "contracts/page.py", "contracts/page_rows.py", "contracts/phrases.py", "logs/lazy_regex.py", "logs/log_summary.py",
+    "render/files/pins.py", "system/named_secrets.py", "system/redact.py", "system/secret_patterns.py",
 }  # fmt: skip
 """Where expressions are put together while the program works, or come from a table: those are heard, or in `tables`."""
 
