@@ -141,7 +141,7 @@ def test_the_function_decides_as_the_page_says(statement):
     path = functions(statement)[0]
     assert statement["cases"] and all(callable(reading.function(name)) for name in functions(statement))
     for case in statement["cases"]:
-        result = reading.engine_name(path, case)
+        result = reading.called(path, case)
         assert ("gives" in case) != ("has" in case)
         if "gives" in case:
             assert reading.gives(result, case["gives"]), (case, result)

@@ -1,4 +1,4 @@
-"""The page of the JSON documents, written from the nouns themselves; used by reference.py."""
+"""The page of the JSON documents, written from the records themselves; used by reference.py."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ import re
 from types import ModuleType
 
 from gpuready import model
-from gpuready.model import bench, diagnosis, fit, fleet, plan, proof, report_document
+from gpuready.model import bench, contract, diagnosis, facts, fit, fleet, plan, proof, report, report_document
 from gpuready.model.record import Record
 
+MODULES = (facts, contract, report, plan, fit, diagnosis, proof, bench, fleet, report_document)
+"""In the order of the page."""
 COMMANDS = """\
 | command | document |
 |---|---|
 | `check` | [Report](#report) of one framework, else `reports`: a list; with `verdict`, `exit`, `host` |
 | `plan` | [Plan](#plan) of one framework, else `plans`: a list; with `exit` |
-| `install` | [Installed](#installed) |
-| `env` | [Settings](#settings) |
-| `fit` | [Fitted](#fitted) |
+| `install` | [InstallResult](#installresult) |
+| `env` | [EnvironmentSettings](#environmentsettings) |
+| `fit` | [FitResult](#fitresult) |
 | `diagnose` | [Diagnosis](#diagnosis) |
-| `prove` | [Report](#report), with `evidence` ([Evidence](#provenevidence)) and `saved`, the file that it is kept in |
-| `bench` | [Benched](#benched) |
+| `prove` | [Report](#report), with `evidence` ([ProofRecord](#proofrecord)) and `saved`, the file that it is kept in |
+| `bench` | [BenchResult](#benchresult) |
 | `fleet` | [FleetReport](#fleetreport); with `--exclude` only `exclude`, `selector` and `blames` |
 | `run` | how it ended: `verdict`, `exit`, `says`, `attempts`, `diagnosis`; with `--dry-run` what would start: `job`, `command`, `variables`, `sights`; where it is refused, `sights` |
-| `report --json` | [Reported](#reported): each part as its own command writes it |
+| `report --json` | [ReportDocument](#reportdocument): each part as its own command writes it |
 | `probe` | `host` and `facts`: a list of [Fact](#fact); with `-o` also `tape`, the redacted answers that they were read from |
 | `contract show` | [Contract](#contract) |
 | `contract list`, `diff`, `import` | `contracts`; `a`, `b` and `changes`; `contract` and `unplaced` |
@@ -47,25 +49,20 @@ WORDS = {"str": "text", "int": "number", "float": "number", "bool": "true or fal
 
 def page() -> str:
     parts = [INTRODUCTION]
-    for module in (model, plan, fit, diagnosis, proof, bench, fleet, report_document):
-        parts += [of_noun(cls, module) for cls in nouns(module)]
+    for module in MODULES:
+        parts += [of_record(cls, module) for cls in records(module)]
     return "\n".join(parts)
 
 
-def nouns(module: ModuleType) -> list[type[Record]]:
+def records(module: ModuleType) -> list[type[Record]]:
     found = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Record) and c is not Record]
     return [c for c in found if c.__module__ == module.__name__]
 
 
-def title(cls: type[Record]) -> str:
-    """Two nouns are called Evidence: that of a log and that of the proofs."""
-    return "proven.Evidence" if cls is proof.ProofRecord else cls.__name__
-
-
-def of_noun(cls: type[Record], module: ModuleType) -> str:
+def of_record(cls: type[Record], module: ModuleType) -> str:
     story = " ".join((cls.__doc__ or "").split())
     lines = [
-        f"## {title(cls)}\n",
+        f"## {cls.__name__}\n",
         f"{story.replace('``', '`').replace('<', '&lt;')}\n",
         "| field | type | default | meaning |",
         "|---|---|---|---|",
@@ -84,7 +81,7 @@ def of_noun(cls: type[Record], module: ModuleType) -> str:
 
 def kind_of(annotation: str, nested: type[Record] | None, cls: type[Record]) -> str:
     if nested is not None:
-        link = f"[{title(nested)}](#{title(nested).lower().replace('.', '')})"
+        link = f"[{nested.__name__}](#{nested.__name__.lower()})"
         return f"list of {link}" if annotation.startswith(("tuple", "list")) else link
     if annotation == "Facts":
         return "list of [Fact](#fact)"

@@ -1,10 +1,10 @@
-"""The JSON Schema of the documents, written from the nouns: docs/reference/documents.schema.json.
+"""The JSON Schema of the documents, written from the records: docs/reference/documents.schema.json.
 
     python tools/json_schema.py [--check]
 
-A document has every field of its noun, so all are required; fields may be added at any time, so more are allowed. What stands
-under ``$defs`` by the name of a noun is that noun; the names in small letters are the documents, one for each function of
-render/answers.py. The frozen copy in the tests holds every later schema of the same number to what it promised.
+A document has every field of its record, so all are required; fields may be added at any time, so more are allowed. What stands
+under ``$defs`` by the name of a record is that record; the names in small letters are the documents, one for each function of
+render/json_results.py. The frozen copy in the tests holds every later schema of the same number to what it promised.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from json_page import FIELD, nouns, title
+from json_page import FIELD, MODULES, records
 
 from gpuready import model
 from gpuready.check import changes
 from gpuready.launcher import job
-from gpuready.model import bench, diagnosis, fit, fleet, plan, proof, report_document
 from gpuready.model.record import Record
 
 PATH = Path(__file__).parent.parent / "docs" / "reference" / "documents.schema.json"
-MODULES = (model, plan, fit, diagnosis, proof, bench, fleet, report_document, changes, job)
 WORDS: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
@@ -37,22 +35,17 @@ VERDICTS = {"enum": ["ready", "clear", "not-ready", "undecided"]}
 HEAD = {"schema": {"const": model.SCHEMA}, "gpuready": {"type": "string"}}
 TEXT, NUMBER = WORDS["str"], WORDS["int"]
 SAID = {"verdict": TEXT, "exit": NUMBER}
-OPTIONAL = {"Fitted": ("largest",)}
+OPTIONAL = {"FitResult": ("largest",)}
 """Fields that a document leaves out where they do not apply."""
 
 
-def called(cls: type[Record]) -> str:
-    """A run has nouns of its own, some of which bear the name of another."""
-    return f"run.{cls.__name__}" if cls.__module__ == job.__name__ else title(cls)
-
-
-NAMES = {called(cls) for module in MODULES for cls in nouns(module)}
+NAMES = {cls.__name__ for module in (*MODULES, changes, job) for cls in records(module)}
 
 
 def schema() -> dict[str, Any]:
     """The whole of it. Which document a file is, its place under ``$defs`` tells better than the root, which takes them all."""
     every = documents()
-    defs = {called(cls): of_noun(cls) for module in MODULES for cls in nouns(module)}
+    defs = {cls.__name__: of_record(cls) for module in (*MODULES, changes, job) for cls in records(module)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"gpuready documents, schema {model.SCHEMA}",
@@ -62,35 +55,35 @@ def schema() -> dict[str, Any]:
 
 
 def parts() -> dict[str, Any]:
-    """What stands alone in one document and in a list in another: a noun with its verdict."""
+    """What stands alone in one document and in a list in another: a record with its verdict."""
     judged = {"verdict": VERDICTS, "exit": NUMBER, "host": TEXT}
     return {
         "judged": thing(judged, also=ref("Report")),
         "planned": thing(SAID, also=ref("Plan")),
-        "measured": thing(SAID | {"kind": {"const": "bench"}, "report": ref("judged")}, also=ref("Benched")),
-        "sized": thing(SAID | {"fits": {}, "places": many(placed()), "gpus": many(placed())}, also=ref("Fitted")),
+        "measured": thing(SAID | {"kind": {"const": "bench"}, "report": ref("judged")}, also=ref("BenchResult")),
+        "sized": thing(SAID | {"fits": {}, "places": many(placed()), "gpus": many(placed())}, also=ref("FitResult")),
         "fleeted": thing(SAID, also=ref("FleetReport")),
         "diagnosed": thing(SAID, also=ref("Diagnosis")),
     }
 
 
 def placed() -> dict[str, Any]:
-    return thing({"room": many(NUMBER)}, also=ref("Place"))
+    return thing({"room": many(NUMBER)}, also=ref("GpuCandidate"))
 
 
 def documents() -> dict[str, Any]:
-    """The answers of the commands, by the name of their function in render/answers.py."""
+    """The answers of the commands, by the name of their function in render/json_results.py."""
     judged = {"verdict": VERDICTS, "exit": NUMBER}
-    plans = {"plans": many(ref("planned")), "environments": many(many(TEXT)), "conflicts": many(ref("Conflict"))}
+    plans = {"plans": many(ref("planned")), "environments": many(many(TEXT)), "conflicts": many(ref("PlanConflict"))}
     compared = {"a": TEXT, "b": TEXT}
     code = dict.fromkeys(("code", "name", "severity", "title"), TEXT) | {"reads": many(TEXT), "signs": many({})}
     return {
         "check": {"anyOf": [headed(also=ref("judged")), headed(judged | {"reports": many(ref("judged"))})]},
-        "prove": headed({"evidence": ref("proven.Evidence"), "saved": TEXT}, also=ref("check")),
+        "prove": headed({"evidence": ref("ProofRecord"), "saved": TEXT}, also=ref("check")),
         "proofs": headed({"proofs": many(rows("name", "says", "device"))}),
         "plan": {"anyOf": [headed(also=ref("planned")), headed(SAID | plans)]},
-        "install": headed(also=ref("Installed")),
-        "env": headed(also=ref("Settings")),
+        "install": headed(also=ref("InstallResult")),
+        "env": headed(also=ref("EnvironmentSettings")),
         "fit": headed(also=ref("sized")),
         "diagnose": headed(also=ref("diagnosed")),
         "bench": headed(also=ref("measured")),
@@ -100,17 +93,17 @@ def documents() -> dict[str, Any]:
         "report": headed(judged | whole()),
         "probe": headed({"host": TEXT, "facts": many(ref("Fact"))}),
         "recording": headed({"kind": {"const": "recording"}, "host": TEXT, "facts": many(ref("Fact"))}),
-        "diff": headed(compared | {"changes": many(thing({"worse": WORDS["bool"]}, also=ref("Change")))}),
+        "diff": headed(compared | {"changes": many(thing({"worse": WORDS["bool"]}, also=ref("FactChange")))}),
         "contract": headed(also=ref("Contract")),
         "contracts": headed({"contracts": many(rows("framework", "version", "variant", "distribution"))}),
         "contract_diff": headed(compared | {"changes": many({})}),
         "contract_import": headed({"contract": ref("Contract"), "unplaced": many({"type": "array"})}),
         "explain": headed(code | {"text": TEXT}),
         "codes": headed({"rules": many(thing(code))}),
-        "start": headed({"job": ref("run.Job"), "command": many(TEXT), "variables": many(ref("run.Variable")),
-                         "sights": many(ref("run.Sight"))}),
-        "refused": headed(SAID | {"sights": many(ref("run.Sight"))}),
-        "run": headed(SAID, also=ref("run.Outcome")),
+        "start": headed({"job": ref("LaunchJob"), "command": many(TEXT), "variables": many(ref("RankVariable")),
+                         "sights": many(ref("PreflightItem"))}),
+        "refused": headed(SAID | {"sights": many(ref("PreflightItem"))}),
+        "run": headed(SAID, also=ref("RunOutcome")),
         "search": headed({"query": TEXT, "hits": many({"type": "object"})}),
         "names": headed({"kind": TEXT, "names": many(TEXT)}),
     }  # fmt: skip
@@ -118,7 +111,7 @@ def documents() -> dict[str, Any]:
 
 def whole() -> dict[str, Any]:
     """The parts of a whole report, each null where it was not asked for."""
-    names = {"proofs": "proven.Evidence", "bench": "measured", "fit": "sized", "fleet": "fleeted"}
+    names = {"proofs": "ProofRecord", "bench": "measured", "fit": "sized", "fleet": "fleeted"}
     asked = {part: {"anyOf": [ref(name), {"type": "null"}]} for part, name in names.items()}
     reports = {"reports": many(ref("judged")), "notes": many(TEXT), "plan": {"type": ["object", "null"]}}
     return {"kind": {"const": "report"}, "made": TEXT, **reports, **asked}
@@ -144,13 +137,13 @@ def thing(fields: dict[str, Any], also: dict[str, Any] | None = None) -> dict[st
     return {"type": "object", "properties": fields, "required": list(fields), **({"allOf": [also]} if also else {})}
 
 
-def of_noun(cls: type[Record]) -> dict[str, Any]:
-    """Every field of a noun with its type, and its first sentence."""
+def of_record(cls: type[Record]) -> dict[str, Any]:
+    """Every field of a record with its type, and its first sentence."""
     lines = (FIELD.match(line) for line in inspect.getsource(cls).splitlines())
     told = {match[1]: match[2].strip() for match in lines if match and match[1] in cls._fields}
     fields = {name: of_field(cls, name, told.get(name, "Any")) for name in cls._fields}
     story = " ".join((cls.__doc__ or "").split()).partition(". ")[0].rstrip(".")
-    left = [name for name in fields if name not in OPTIONAL.get(called(cls), ())]
+    left = [name for name in fields if name not in OPTIONAL.get(cls.__name__, ())]
     made = {"description": story, **thing(fields), "required": left}
     return made | {"required": []} if "to_json" in vars(cls) else made  # it leaves out what does not apply
 
@@ -159,11 +152,8 @@ def of_field(cls: type[Record], name: str, annotation: str) -> dict[str, Any]:
     nested = cls._nested.get(name)
     if nested is not None:
         listed = annotation.startswith(("tuple", "list"))
-        plain = many(ref(called(nested))) if listed else ref(called(nested))
+        plain = many(ref(nested.__name__)) if listed else ref(nested.__name__)
         return {"anyOf": [plain, {"type": "null"}]} if "None" in annotation.split(" | ") else plain
-    beside = f"run.{annotation}"
-    if called(cls).startswith("run.") and beside in NAMES:
-        return ref(beside)
     return many(ref("Fact")) if annotation == "Facts" else of_type(annotation)
 
 

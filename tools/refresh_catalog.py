@@ -84,7 +84,7 @@ def run(told: argparse.Namespace) -> int:
     if troubles:
         raise Trouble(f"{len(troubles)} answer{'s' if len(troubles) > 1 else ''} could not be used")
     if told.write:
-        _write(room, texts, [c for c in found if c.condition_holds(told.accept)], told.only)
+        _write(room, texts, [c for c in found if c.applies(told.accept)], told.only)
     return 1 if told.check and found else 0
 
 

@@ -184,7 +184,7 @@ def test_rolls_variants_share_what_is_common():
     common = {n.key for n in contract("roll-0.3.0").requirements_for("package.*")}
     for name in NAMES:
         if name.startswith("roll-0.3.0-torch"):
-            assert common <= {n.key for n in contract(name).wants("package.*")}, name
+            assert common <= {n.key for n in contract(name).requirements_for("package.*")}, name
             assert contract(name).variables == contract("roll-0.3.0").variables
 
 

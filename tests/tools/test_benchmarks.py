@@ -103,7 +103,7 @@ def _runs(state: Path) -> bool:
 def test_a_shorter_draw_never_replaces_a_full_record(runner):
     for job in runner.JOBS:
         usual, full = job.asked(False, False), job.asked(False, True)
-        assert (usual[1] == full[1]) == (not job.trains_weights)
+        assert (usual[1] == full[1]) == (not job.full)
 
 
 def test_what_cannot_run_here_is_skipped_with_a_reason(runner):

@@ -34,7 +34,7 @@ def test_a_library_that_is_too_large_is_read_at_its_start(opened, monkeypatch): 
     table = b"\0libtorch.so\0libcudart.so.12\0"
     wheel = opened({"huge.so": bytes(9000) + table + NOISE})
     assert loads(wheel) == "libcudart.so.12"
-    assert wheel._read_copied_file.web.bytes < wheel.size / 2
+    assert wheel._file.web.bytes < wheel.size / 2
 
 
 def test_a_name_without_libraries_beside_it_is_not_believed(opened, monkeypatch):  # noqa: F811
