@@ -45,12 +45,12 @@ def workflow(monkeypatch):
 
     fake.Refused, fake.calls = Refused, calls
     fake.answer = lambda name, answer: setattr(fake, name, noted(name, answer))
-    fake.answer("check", [VERDICTS["not-ready"]])
-    fake.answer("explain", STORY)
-    fake.answer("explained", [STORY])
-    fake.answer("probe", FACTS)
-    fake.answer("record", {"schema": 1, "kind": "recording", "facts": []})
-    fake.answer("save", None)
+    fake.answer("check_machine", [VERDICTS["not-ready"]])
+    fake.answer("explain_rule", STORY)
+    fake.answer("explain_all_rules", [STORY])
+    fake.answer("probe_machine", FACTS)
+    fake.answer("record_machine", {"schema": 1, "kind": "recording", "facts": []})
+    fake.answer("save_text_file", None)
     fake.answer("contract_list", [{"framework": "demo", "version": "1.0"}])
     fake.answer("contract_show", Contract("demo", "1.0"))
     fake.answer("contract_diff", [{"change": "added", "name": "x"}])
@@ -82,7 +82,7 @@ def test_check_passes_on_what_was_said(told, workflow):
         *("--python-version", "3.12", "--ignore", "gpu001=a login node"),
     )
     ((name, args, named),) = workflow.calls
-    assert (name, args) == ("check", (["demo", "other==2:x"],))
+    assert (name, args) == ("check_machine", (["demo", "other==2:x"],))
     assert named.pop("seconds") == {}
     assert named == {
         "on": "h100x8",
@@ -124,20 +124,20 @@ def test_every_what_if_flag_reaches_the_workflow(told, workflow):
 )
 @pytest.mark.parametrize("how", [[], ["-q"], ["-v"], ["--json"]])
 def test_the_exit_code_is_that_of_the_worst(told, workflow, verdicts, code, how):
-    workflow.answer("check", [VERDICTS[v] for v in verdicts])
+    workflow.answer("check_machine", [VERDICTS[v] for v in verdicts])
     got, out, err = told("check", *how)
     assert got == code and out and not err
 
 
 def test_the_screen_of_several_shows_each_and_one_time(told, workflow):
-    workflow.answer("check", [VERDICTS["not-ready"], VERDICTS["clear"]])
+    workflow.answer("check_machine", [VERDICTS["not-ready"], VERDICTS["clear"]])
     _, out, _ = told("check", "demo", "other")
     assert "demo 1.0 on here" in out and "other 2.0 on here" in out
     assert out.count("0.0s") == 1 and "\n\nother 2.0" in out
 
 
 def test_quiet(told, workflow):
-    workflow.answer("check", [VERDICTS["not-ready"], VERDICTS["undecided"]])
+    workflow.answer("check_machine", [VERDICTS["not-ready"], VERDICTS["undecided"]])
     assert told("check", "-q")[1] == "demo 1.0: not ready (GPU001)\nthird 3.0: undecided (GPU002)\n"
 
 
@@ -161,7 +161,7 @@ def test_json_of_several_or_of_none_named_is_a_list(told, workflow):
     """Its shape follows from the command line, not from what happens to be installed."""
     document = json.loads(told("check", "--json")[1])
     assert document["verdict"] == "not-ready" and len(document["reports"]) == 1
-    workflow.answer("check", [VERDICTS["clear"], VERDICTS["undecided"]])
+    workflow.answer("check_machine", [VERDICTS["clear"], VERDICTS["undecided"]])
     document = json.loads(told("check", "other", "third", "--json")[1])
     assert document["verdict"] == "undecided" and document["exit"] == 3
     assert [r["contract"]["framework"] for r in document["reports"]] == ["other", "third"]
@@ -179,7 +179,7 @@ def test_ignoring_needs_a_reason(told, workflow, given):
 
 def test_explain(told, workflow):
     assert "error[GPU001]: There is no GPU" in told("explain", "GPU001")[1]
-    assert workflow.calls == [("explain", ("GPU001",), {})]
+    assert workflow.calls == [("explain_rule", ("GPU001",), {})]
     assert json.loads(told("explain", "GPU001", "--json")[1])["name"] == "no-gpu"
 
 
@@ -199,7 +199,7 @@ def test_probe_records(told, workflow):
     code, out, err = told("probe", "-o", "machine.json", "--python", "/venv")
     assert code == 0 and not out and "machine.json" in err
     (_, _, named), (name, (path, text), _) = workflow.calls
-    assert named == {"python": "/venv"} and (name, path) == ("save", "machine.json")
+    assert named == {"python": "/venv"} and (name, path) == ("save_text_file", "machine.json")
     assert json.loads(text)["kind"] == "recording"
     code, out, err = told("probe", "-o", "-")
     assert json.loads(out)["kind"] == "recording" and not err
@@ -234,7 +234,7 @@ def test_contract_show_takes_one_of_two(told, argv):
 
 
 def test_a_refusal_is_one_sentence(told, workflow):
-    workflow.answer("check", workflow.Refused("m.json is not a recording\x1b[2J\nmake one"))
+    workflow.answer("check_machine", workflow.Refused("m.json is not a recording\x1b[2J\nmake one"))
     code, out, err = told("check", "--on", "m.json")
     assert (code, out) == (2, "") and err == "gpuready: m.json is not a recording\\x1b[2J\\nmake one\n"
 
@@ -250,7 +250,7 @@ def test_a_refusal_is_one_sentence(told, workflow):
     ],
 )
 def test_the_unexpected_is_one_sentence_too(told, workflow, error, words):
-    workflow.answer("check", error)
+    workflow.answer("check_machine", error)
     code, out, err = told("check")
     assert (code, out) == (2, "")
     assert err == f"gpuready failed: {words}; please report with gpuready probe -o machine.json\n"
@@ -258,19 +258,19 @@ def test_the_unexpected_is_one_sentence_too(told, workflow, error, words):
 
 def test_debug_shows_where(told, workflow, monkeypatch):
     monkeypatch.setenv("GPUREADY_DEBUG", "1")
-    workflow.answer("check", ValueError("odd"))
+    workflow.answer("check_machine", ValueError("odd"))
     code, _, err = told("check")
     assert code == 2 and "Traceback" in err and err.splitlines()[-1].startswith("gpuready failed: ")
 
 
 def test_the_own_deadline_and_the_interrupt(told, workflow):
-    workflow.answer("check", TimeoutError("NVML did not answer within 10 s"))
+    workflow.answer("check_machine", TimeoutError("NVML did not answer within 10 s"))
     assert told("check") == (124, "", "gpuready: out of time: NVML did not answer within 10 s\n")
 
     def interrupted(*args, **named):
         raise KeyboardInterrupt
 
-    workflow.check = interrupted
+    workflow.check_machine = interrupted
     assert told("check") == (130, "", "")
 
 
@@ -281,7 +281,7 @@ def test_a_signal_keeps_its_exit_code_whatever_fails_after_it(told, workflow):
         except BaseException:
             raise OSError(5, "Input/output error") from None
 
-    workflow.check = ended
+    workflow.check_machine = ended
     assert told("check")[0] == 143
     assert told("no-such-command")[0] == 2
 

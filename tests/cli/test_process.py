@@ -23,7 +23,7 @@ def slow(*a, **k):
         time.sleep(60)
     finally:
         sys.stderr.write("cleaned up\\n")
-fake.check = slow
+fake.check_machine = slow
 """
 
 
@@ -50,7 +50,7 @@ class Deaf:
 def deaf(*a, **k):
     Deaf()
     time.sleep(30)
-fake.check = deaf
+fake.check_machine = deaf
 """
     began = time.monotonic()
     assert run("check", body=body) == (code, "", "")
@@ -58,7 +58,7 @@ fake.check = deaf
 
 
 def test_a_reader_that_has_gone_away_is_no_error():
-    for size in ("", "fake.check = lambda *a, **k: [report(name='n' * 10) for _ in range(3000)]"):
+    for size in ("", "fake.check_machine = lambda *a, **k: [report(name='n' * 10) for _ in range(3000)]"):
         reading, writing = os.pipe()
         os.close(reading)
         code, _, err = run("check", body=size, stdout=writing)
@@ -95,7 +95,7 @@ def check(*a, **k):
     number = os.open("/dev/null", os.O_RDONLY)
     assert number > 2, number
     return [report()]
-fake.check = check
+fake.check_machine = check
 """
     assert run("check", body=body, **closing(0, 1))[0] == 1
 

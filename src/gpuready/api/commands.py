@@ -1,4 +1,4 @@
-"""The commands as functions: ``gpuready.check.evaluate("transformers", on="h100x8")``. Each returns a Result; bad input raises Refused.
+"""The commands as functions: ``gpuready.check("transformers", on="h100x8")``. Each returns a Result; bad input raises Refused.
 
 Arguments are named as on the command line, with _ for -. What-if values (driver, torch, ram, ...) are keywords too.
 """
