@@ -87,12 +87,17 @@ plugin = HybridParallelPlugin(tp_size=2, pp_size=1, zero_stage=1, precision="bf1
 """
 
 
+def read_disk(path: str, disk: dict[str, str]) -> list[job_files.JobSettings]:
+    """The settings of a file, and of those that it names."""
+    return job_files.read_settings_with_nested(job_files.load_job_file(path, disk.get), disk.get)
+
+
 def read(text: str, name: str = "a.yml") -> job_files.JobSettings:
-    return job_files.read_job_text(text, name)
+    return job_files.read_job_settings(job_files.load_job_file(name, {name: text}.get))
 
 
 def fields(text: str, name: str = "a.yml", *keys: str) -> dict:
-    found = dict(job_files.merge_settings(job_files.read_job_files(name, {name: text}.get)).fields)
+    found = dict(job_files.merge_settings(read_disk(name, {name: text})).fields)
     return {key: found.get(key) for key in keys} if keys else found
 
 
@@ -237,7 +242,7 @@ def test_a_file_that_is_named_is_looked_for_beside_and_above():
         "job/configs/a.yml": AXOLOTL + "deepspeed: ds/zero2.json",
         "job/ds/zero2.json": json.dumps(DEEPSPEED | {"zero_optimization": {"stage": 2}}),
     }
-    whole = job_files.merge_settings(job_files.read_job_files("job/configs/a.yml", disk.get))
+    whole = job_files.merge_settings(read_disk("job/configs/a.yml", disk))
     assert (whole.kind, whole.fields["zero"], whole.said["zero"]) == (
         "axolotl",
         2,
@@ -247,11 +252,11 @@ def test_a_file_that_is_named_is_looked_for_beside_and_above():
 
 def test_a_file_that_is_not_there_may_tell_by_its_name():
     disk = {"a.yml": AXOLOTL + "deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_all.json"}
-    whole = job_files.merge_settings(job_files.read_job_files("a.yml", disk.get))
+    whole = job_files.merge_settings(read_disk("a.yml", disk))
     assert (whole.fields["zero"], whole.fields["offload"]) == (3, "parameters")
     assert "taken from its name" in whole.notes[-1]
     with pytest.raises(ValueError, match=r"names the deepspeed file mine\.json, which is not there"):
-        job_files.read_job_files("a.yml", {"a.yml": AXOLOTL + "deepspeed: mine.json"}.get)
+        read_disk("a.yml", {"a.yml": AXOLOTL + "deepspeed: mine.json"})
 
 
 # -- bad input --------------------------------------------------------------------------------------------------
@@ -311,7 +316,7 @@ def test_any_value_under_any_key_is_an_answer_or_one_sentence(kind, data):
     for key in data.draw(st.lists(st.sampled_from([*base, *more]), min_size=1, max_size=3)):
         whole[key] = data.draw(ANY)
     try:
-        several = job_files.read_job_files("a.yml", {"a.yml": yaml.safe_dump(whole)}.get)
+        several = read_disk("a.yml", {"a.yml": yaml.safe_dump(whole)})
     except ValueError as bad:
         assert "\n" not in str(bad) and len(str(bad)) < 400
         return
@@ -328,7 +333,7 @@ def test_any_value_under_any_key_is_an_answer_or_one_sentence(kind, data):
 def test_any_text_is_an_answer_or_one_sentence(text):
     for name in ("a.yml", "a.json", "a.py"):
         try:
-            job_files.read_job_text(text, name)
+            read(text, name)
         except ValueError as bad:
             assert str(bad)
 
@@ -345,12 +350,12 @@ def test_any_text_is_an_answer_or_one_sentence(text):
 )
 def test_a_part_of_a_deepspeed_file_that_is_of_the_wrong_kind_is_one_sentence(change, sentence):
     with pytest.raises(ValueError, match=r"^ds\.json: ") as bad:
-        job_files.read_job_text(json.dumps({"train_micro_batch_size_per_gpu": 1} | change), "ds.json")
+        read(json.dumps({"train_micro_batch_size_per_gpu": 1} | change), "ds.json")
     assert sentence in str(bad.value) and "\n" not in str(bad.value)
 
 
 def test_deepspeed_says_true_for_the_first_stage():
-    found = job_files.read_job_text(json.dumps({"zero_optimization": True}), "ds.json")
+    found = read(json.dumps({"zero_optimization": True}), "ds.json")
     assert found.fields["zero"] == 1
     nothing = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}}
-    assert "offload" not in job_files.read_job_text(json.dumps(nothing), "ds.json").fields
+    assert "offload" not in read(json.dumps(nothing), "ds.json").fields

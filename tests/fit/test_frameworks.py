@@ -22,7 +22,8 @@ NEW = {
 
 
 def read(found: dict, name: str = "a.yml") -> job_files.JobSettings:
-    return job_files.merge_settings(job_files.read_job_files(name, {name: yaml.safe_dump(found)}.get))
+    disk = {name: yaml.safe_dump(found)}.get
+    return job_files.merge_settings(job_files.read_settings_with_nested(job_files.load_job_file(name, disk), disk))
 
 
 # -- axolotl --------------------------------------------------------------------------------------------------

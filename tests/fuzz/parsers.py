@@ -142,9 +142,9 @@ def model(data: bytes) -> None:
     """A model's config.json, for the check and for the fit."""
     from gpuready.fit.job import model_shape
     from gpuready.fit.job.records import FitUndecided
-    from gpuready.jobs import model_parameters
+    from gpuready.jobs import job_files, model_parameters
 
-    found = model_parameters.parse_json_object(_text(data), "config.json", "--model")
+    found = job_files.decode_json_object(_text(data), "--model config.json")
     _tried(lambda _: model_parameters.count_config_parameters(found, "config.json", "--model"), "")
     try:
         model_shape.parse_model_config(found)
@@ -158,8 +158,15 @@ def training(data: bytes) -> None:
 
     text = _text(data)
     for name in ("x.yml", "x.json", "x.py"):
-        _tried(lambda told, name=name: job_files.merge_settings(job_files.read_job_files(name, lambda _: told)), text)  # type: ignore[misc]
-    _json(job_facts.read_job_config(Paper(text), "x.yml"))
+        _tried(lambda told, name=name: _settings(told, name), text)  # type: ignore[misc]
+    _json(job_facts.job_file_facts(Paper(text), job_files.load_job_file("x.yml", lambda _: text, "--config")))
+
+
+def _settings(text: str, name: str) -> Any:
+    from gpuready.jobs import job_files
+
+    file = job_files.load_job_file(name, lambda _: text)
+    return job_files.merge_settings(job_files.read_settings_with_nested(file, lambda _: text))
 
 
 class _Ended:

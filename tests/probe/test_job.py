@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 
 import pytest
 
 from gpuready import contracts
+from gpuready.jobs import job_files
 from gpuready.probe import job
 from gpuready.probe.job import ALIASES, WANTS, parse_wants
 from gpuready.system import AccessError
+from tests.deadlines import HANG_S
 from tests.probe.fakes import Fake, by_key
 from tests.probe.test_size import LLAMA
 
@@ -53,7 +53,15 @@ actor_infer:
 
 
 def look(wants=None, model=None, config=None, files=None):
-    facts = job.probe_job(Fake(files or {}), wants, model, config)
+    host = Fake(files or {})
+    file = (
+        None
+        if config is None
+        else job_files.load_job_file(
+            config, lambda path: host.read_text(path, job_files.MAX_FILE_BYTES + 1), "--config"
+        )
+    )
+    facts = job.probe_job(host, wants, model, file)
     assert {f.how for f in facts} <= {"stated"}
     assert {f.key for f in facts} <= set(job.KEYS)
     return {key: fact.value for key, fact in by_key(facts).items()}
@@ -248,20 +256,14 @@ def test_a_file_that_multiplies_itself():
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
     begun = time.monotonic()
     assert look(config="/a.yml", files={"/a.yml": "\n".join(lines)})["job.wants"] == ("bf16",)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < HANG_S / 2
 
 
-def test_yaml_is_not_needed_until_it_is_asked_for():
-    code = (
-        "import sys; sys.modules['yaml'] = None\n"
-        "from gpuready.probe import job\n"
-        "from tests.probe.fakes import Fake\n"
-        "job.probe_job(Fake({}), 'bf16', '7b', None)\n"
-        "try: job.probe_job(Fake({'/a.yml': 'a: 1'}), None, None, '/a.yml')\n"
-        "except ValueError as no: print(no)\n"
-    )
-    path = [p for p in sys.path if p]
-    ran = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"], capture_output=True, text=True
-    )
-    assert ran.stdout.strip() == "--config /a.yml needs PyYAML to be read: install the package pyyaml"
+def test_a_python_file_states_its_plugin():
+    text = "plugin = HybridParallelPlugin(tp_size=2, precision='bf16')\n"
+    assert look(config="/t.py", files={"/t.py": text})["job.config"] == "/t.py"
+
+
+def test_braces_in_yaml_are_read_as_json_or_as_yaml():
+    for text in ("{bf16: true}", '{\t"bf16": true}'):
+        assert look(config="/a.yml", files={"/a.yml": text})["job.wants"] == ("bf16",)

@@ -1,22 +1,21 @@
-"""A job's configuration file: Hugging Face arguments, axolotl or ROLL YAML, or a model's config.json.
+"""Facts that a job's file states: Hugging Face arguments, axolotl or ROLL YAML, or a model's config.json.
 
 Only explicit settings count. ``auto``, templates and framework defaults state nothing.
 """
 
 from __future__ import annotations
 
-from gpuready.jobs import model_parameters, model_size, yaml_loader
+from gpuready.jobs import model_parameters, model_size
 from gpuready.model import Fact
-from gpuready.system import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
+    from gpuready.jobs.job_files import JobFile
     from gpuready.system import HostAccess
 
-MAX_FILE_BYTES = 1 << 20
 MAX_VALUES = 20_000
 """Limit on the values read per file: aliases can make a small file endless."""
 
@@ -50,48 +49,19 @@ MODEL_KEYS = ("base_model", "model_name_or_path", "pretrain", "model_name", "pre
 OFF_VALUES: tuple[Any, ...] = (None, False, "", 0, "no", "none", "false", "auto", "off", [], {})
 
 
-def read_job_config(host: HostAccess, path: str) -> list[Fact]:
-    """Return the facts that the file states. ValueError names file and line if it cannot be parsed."""
-    config = load_job_config(host, path)
+def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
+    """Return the facts that the file states."""
+    config, path = file.config, file.path
     stated: dict[str, Any] = {"job.config": path}
-    if _is_model_config(config):
+    if file.kind == "model" and _describes_whole_model(config):
         stated["job.parameters"] = model_parameters.count_config_parameters(config, path, "--config")
     wants = tuple(dict.fromkeys(_find_wants(config)))
     stated |= {"job.wants": wants} if wants else {}
-    stated |= _find_gpu_count(config) | _find_model_facts(host, config, path)
+    stated |= _find_gpu_count(config) | _find_model_facts(host, config)
     return [Fact(key, value, path if key != "job.config" else "--config", "stated") for key, value in stated.items()]
 
 
-def load_job_config(host: HostAccess, path: str) -> dict[str, Any]:
-    """Load the file as a mapping, JSON or YAML by its name."""
-    try:
-        text = host.read_text(path, MAX_FILE_BYTES + 1)
-    except AccessError as error:
-        raise ValueError(f"--config {path} cannot be read: {error}") from None
-    if text is None:
-        raise ValueError(f"--config {path} does not exist")
-    if len(text) > MAX_FILE_BYTES:
-        raise ValueError(f"--config {path} is larger than {MAX_FILE_BYTES >> 20} MiB, which no job's configuration is")
-    if path.endswith(".json"):
-        return model_parameters.parse_json_object(text, path, "--config")
-    return _parse_job_yaml(text, path)
-
-
-def _parse_job_yaml(text: str, path: str) -> dict[str, Any]:
-    try:
-        import yaml
-    except ImportError:
-        raise ValueError(f"--config {path} needs PyYAML to be read: install the package pyyaml") from None
-    try:
-        config = yaml.load(text, yaml_loader.make_bounded_loader())
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ValueError(f"--config {path} {yaml_loader.describe_yaml_error(error)}") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"--config {path} line 1: it must be a mapping of names to values")
-    return config
-
-
-def _is_model_config(config: dict[str, Any]) -> bool:
+def _describes_whole_model(config: Mapping[str, Any]) -> bool:
     return "model_type" in config and ("architectures" in config or "vocab_size" in config)
 
 
@@ -114,7 +84,7 @@ def walk_pairs(config: Any) -> Iterator[tuple[str, Any]]:
             waiting += node
 
 
-def _find_wants(config: dict[str, Any]) -> Iterator[str]:
+def _find_wants(config: Mapping[str, Any]) -> Iterator[str]:
     for key, value in walk_pairs(config):
         if key in SWITCH_KEYS and not _is_off(value):
             second = key == "fsdp" and config.get("fsdp_version") in (2, "2")
@@ -131,14 +101,14 @@ def _is_off(value: Any) -> bool:
     return (value.lower() if isinstance(value, str) else value) in OFF_VALUES
 
 
-def _find_gpu_count(config: dict[str, Any]) -> dict[str, Any]:
+def _find_gpu_count(config: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in walk_pairs(config):
         if key in ("num_gpus_per_node", "n_gpus_per_node") and isinstance(value, int) and 0 < value <= 1024:
             return {"job.gpus": value}
     return {}
 
 
-def _find_model_facts(host: HostAccess, config: dict[str, Any], path: str) -> dict[str, Any]:
+def _find_model_facts(host: HostAccess, config: Mapping[str, Any]) -> dict[str, Any]:
     """The model, its size from its name or its files, and the device map."""
     stated: dict[str, Any] = {}
     for key, value in walk_pairs(config):
@@ -148,11 +118,8 @@ def _find_model_facts(host: HostAccess, config: dict[str, Any], path: str) -> di
             stated.setdefault("job.model", value)
     name = stated.get("job.model")
     if name:
-        local = (
-            model_parameters.count_parameters_at_path(host, name, "--config")
-            if name.startswith(("/", "./", "../"))
-            else None
-        )
+        is_path = name.startswith(("/", "./", "../"))
+        local = model_parameters.count_parameters_at_path(host, name, "--config") if is_path else None
         count = local or model_size.find_size_in_name(name)
         stated |= {"job.parameters": count} if count else {}
     return stated

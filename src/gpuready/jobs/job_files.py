@@ -1,16 +1,19 @@
-"""Read files that describe a job. The kind of a file is recognized by its keys; nothing is executed."""
+"""Read files that describe a job, each once. The kind of a file is recognized by its keys; nothing is executed."""
 
 from __future__ import annotations
 
+from gpuready.jobs import yaml_loader
 from gpuready.jobs.config_reader import JobSettings, short_repr
+from gpuready.model.record import Record
+from gpuready.system import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-MAX_FILE_SIZE = 4 << 20
-"""The largest file that is read, in bytes."""
+MAX_FILE_BYTES = 1 << 20
+"""The largest file that is read."""
 
 KIND_KEYS = {
     "roll": ("actor_train", "sft_train", "student_train", "rollout_batch_size", "student_pretrain", "actor_infer"),
@@ -41,23 +44,101 @@ KIND_KEYS = {
 KNOWN_KINDS = "axolotl, ROLL, ColossalAI, TrainingArguments, LLaMA-Factory, DeepSpeed or accelerate"
 
 
-def read_job_text(source: str, path: str) -> JobSettings:
-    """Return what a file states. ValueError, one sentence with the file's name, if it describes no job."""
+class JobFile(Record):
+    """A job's file, read once. Its facts (``job_facts``) and its settings for a fit both come from here."""
+
+    path: str
+    kind: str  # "" if its keys are those of no known kind
+    config: Mapping[str, Any]
+
+
+def load_job_file(path: str, read: Callable[[str], str | None], flag: str = "") -> JobFile:
+    """Load a file; ValueError, one sentence that starts with ``flag`` and the path, if it is no mapping.
+
+    ``read`` returns the text of a path, None if it does not exist; it may raise AccessError.
+    """
+    config = read_mapping(path, read, flag)
+    if config is None:
+        raise ValueError(f"{flag} {path} does not exist".lstrip())
+    return make_job_file(path, config)
+
+
+def make_job_file(path: str, config: dict[str, Any]) -> JobFile:
+    is_script = path.endswith(".py")  # only ColossalAI's are read
+    return JobFile(path, "colossalai" if is_script else _detect_kind(config), config)
+
+
+def _detect_kind(config: Mapping[str, Any]) -> str:
+    return next((kind for kind, keys in KIND_KEYS.items() if any(key in config for key in keys)), "")
+
+
+def read_mapping(path: str, read: Callable[[str], str | None], flag: str = "") -> dict[str, Any] | None:
+    """Read a JSON, YAML or Python file as a mapping; None if it does not exist."""
+    try:
+        text = read(path)
+    except AccessError as error:
+        raise ValueError(f"{flag} {path} cannot be read: {error}".lstrip()) from None
+    return None if text is None else decode_mapping(text, path, flag)
+
+
+def decode_mapping(text: str, path: str, flag: str = "") -> dict[str, Any]:
+    """Decode a text by the name of its file. ValueError names the file and the line."""
+    name = f"{flag} {path}".lstrip()
+    if len(text) > MAX_FILE_BYTES:
+        raise ValueError(f"{name} is larger than {MAX_FILE_BYTES >> 20} MiB, which no job's configuration is")
+    text = text.removeprefix("\ufeff")  # byte order mark of Windows editors
     if path.endswith(".py"):
         from gpuready.jobs.roll_colossalai import find_plugin_in_script
 
-        return _read_kind("colossalai", path, find_plugin_in_script(source, path))
-    config = decode_config(source, path)
-    kind = next((kind for kind, keys in KIND_KEYS.items() if any(key in config for key in keys)), "")
-    if kind == "model":
-        return JobSettings("model", path, config, said={"model": path})
-    if not kind:
-        present_keys = ", ".join(short_repr(key) for key in list(config)[:3]) or "nothing"
-        raise ValueError(f"{path} is no training file of {KNOWN_KINDS}, and no config.json: it has {present_keys}")
-    return _read_kind(kind, path, config)
+        return find_plugin_in_script(text, name)
+    try:
+        is_json = path.endswith(".json") or text.lstrip()[:1] == "{"
+        config = decode_json_object(text, name) if is_json else _decode_yaml_mapping(text, name)
+    except ValueError:
+        if not is_json or path.endswith(".json"):
+            raise
+        config = _decode_yaml_mapping(text, name)  # a YAML flow mapping
+    return {str(key): value for key, value in config.items()}
 
 
-def _read_kind(kind: str, path: str, config: dict[str, Any]) -> JobSettings:
+def decode_json_object(text: str, name: str) -> dict[str, Any]:
+    import json
+
+    try:
+        config = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply") from None
+    except ValueError as error:
+        where = f" line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else f": {error}"
+        raise ValueError(f"{name}{where}; it must be JSON") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{name} line 1: it must be an object, in braces")
+    return config
+
+
+def _decode_yaml_mapping(text: str, name: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        config = yaml.load(text, yaml_loader.make_bounded_loader())
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} {yaml_loader.describe_yaml_error(error)}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{name} line 1: it must be a mapping of names to values")
+    return config
+
+
+def read_job_settings(file: JobFile) -> JobSettings:
+    """Return what a file sets for a fit. ValueError, one sentence with the file's name, if it describes no job."""
+    if file.kind == "model":
+        return JobSettings("model", file.path, file.config, said={"model": file.path})
+    if not file.kind:
+        present_keys = ", ".join(short_repr(key) for key in list(file.config)[:3]) or "nothing"
+        raise ValueError(f"{file.path} is no training file of {KNOWN_KINDS}, and no config.json: it has {present_keys}")
+    return _read_kind(file.kind, file.path, file.config)
+
+
+def _read_kind(kind: str, path: str, config: Mapping[str, Any]) -> JobSettings:
     from gpuready.jobs import axolotl, deepspeed_accelerate, huggingface, llama_factory, roll_colossalai
 
     readers = {
@@ -72,61 +153,10 @@ def _read_kind(kind: str, path: str, config: dict[str, Any]) -> JobSettings:
     return readers[kind](path, config)
 
 
-def decode_config(source: str, path: str) -> dict[str, Any]:
-    """Decode JSON or YAML into a mapping. ValueError names the file and the line."""
-    if len(source) > MAX_FILE_SIZE:
-        raise ValueError(f"{path} is larger than {MAX_FILE_SIZE >> 20} MiB, which no configuration is")
-    source = source.removeprefix("\ufeff")  # byte order mark of Windows editors
-    config = (
-        _decode_json(source, path)
-        if path.endswith(".json") or source.lstrip()[:1] == "{"
-        else _decode_yaml(source, path)
-    )
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} line 1: it must be a mapping of names to values")
-    return {str(key): value for key, value in config.items()}
-
-
-def _decode_json(source: str, path: str) -> Any:
-    import json
-
-    try:
-        return json.loads(source)
-    except RecursionError:
-        raise ValueError(f"{path} is nested too deeply") from None
-    except ValueError as error:
-        where = f" line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else f": {error}"
-        raise ValueError(f"{path}{where}; it must be JSON") from None
-
-
-def _decode_yaml(source: str, path: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise ValueError(f"{path} needs PyYAML to be read: install the package pyyaml") from None
-    try:
-        return yaml.safe_load(source)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark is not None else ""
-        what = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise ValueError(f"{path}{line}: {what}; it must be YAML") from None
-    except RecursionError:
-        raise ValueError(f"{path} is nested too deeply") from None
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{path} cannot be read as YAML: {error}") from None
-
-
-def read_job_files(path: str, read: Callable[[str], str | None]) -> list[JobSettings]:
-    """Read a file and the files that it names. ``read`` returns the text of a path, None if it does not exist."""
-    source = read(path)
-    if source is None:
-        raise ValueError(f"{path} does not exist")
-    first = read_job_text(source, path)
-    settings = [first]
-    for what, name in first.inner:
-        settings.append(_read_nested_file(first, what, name, read))
-    return settings
+def read_settings_with_nested(file: JobFile, read: Callable[[str], str | None]) -> list[JobSettings]:
+    """Read a file's settings and those of the files that it names."""
+    first = read_job_settings(file)
+    return [first, *(_read_nested_file(first, what, name, read) for what, name in first.inner)]
 
 
 def _read_nested_file(
@@ -136,9 +166,9 @@ def _read_nested_file(
     if isinstance(name, dict):
         return _read_kind(what, f"{outer.path}: {what}", name)
     for path in _candidate_paths(outer.path, name):
-        source = read(path)
-        if source is not None:
-            return _read_kind(what, path, decode_config(source, path))
+        config = read_mapping(path, read)
+        if config is not None:
+            return _read_kind(what, path, config)
     from gpuready.jobs.config_reader import ConfigReader
     from gpuready.jobs.roll_colossalai import read_zero_from_name
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gpuready.jobs import model_parameters, model_size
 from gpuready.model import Fact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gpuready.jobs.job_files import JobFile
     from gpuready.system import HostAccess
 
 KEYS = ("job.wants", "job.parameters", "job.config", "job.device_map", "job.gpus", "job.model")
@@ -42,17 +42,17 @@ ALIASES = {
 
 
 def probe_job(
-    host: HostAccess, wants: str | None, model: str | None, config: str | None, extra_words: Iterable[str] = ()
+    host: HostAccess, wants: str | None, model: str | None, file: JobFile | None, extra_words: Iterable[str] = ()
 ) -> list[Fact]:
-    """Return the facts that the flags state. ValueError, in a sentence, if a flag is invalid.
+    """Return the facts that the flags and the job's file state. ValueError, in a sentence, if a flag is invalid.
 
     ``extra_words`` are accepted by ``wants`` in addition to the known ones: those of a user's own contract.
     """
     facts: dict[str, Fact] = {}
-    if config is not None:
+    if file is not None:
         from gpuready.jobs import job_facts
 
-        facts |= {f.key: f for f in job_facts.read_job_config(host, config)}
+        facts |= {f.key: f for f in job_facts.job_file_facts(host, file)}
     if model is not None:
         facts |= {f.key: f for f in _model_facts(host, model)}
     if wants is not None:
@@ -93,6 +93,8 @@ def _suggest_wants(word: str, known: Iterable[str]) -> str:
 
 def _model_facts(host: HostAccess, model: str) -> list[Fact]:
     """Accept ``7b``, a name that contains a size, a config.json, or a folder with one."""
+    from gpuready.jobs import model_parameters, model_size
+
     count = model_size.parse_parameter_count(model)
     if count is not None and count < 100_000:
         raise ValueError(

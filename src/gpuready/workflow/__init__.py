@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.check.changes import FactChange
+    from gpuready.jobs.job_files import JobFile
     from gpuready.model import Contract, Facts, Report
 
 
@@ -49,15 +50,16 @@ def check_machine(
         )
     try:
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
-        job = machine_facts.job_facts(wants, model, config, own_contract)
-        facts = _add_fit_facts(collect().with_facts(*job), config, on)
+        file = machine_facts.load_job_file(config)
+        job = machine_facts.job_facts(wants, model, file, own_contract)
+        facts = _add_fit_facts(collect().with_facts(*job), file, on)
     except BaseException as end:  # a refusal or a signal: stop probes that still run
         stop()
         if not partial or isinstance(end, (Exception, KeyboardInterrupt)):
             raise
         # A scheduler's SIGTERM. Stopped probes return what they had, and a gap for the rest.
         facts = _collect_partial_facts(collect, end).with_facts(
-            *machine_facts.job_facts(wants, model, config, own_contract)
+            *machine_facts.job_facts(wants, model, machine_facts.load_job_file(config), own_contract)
         )
     try:
         chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
@@ -97,13 +99,13 @@ def _collect_partial_facts(collect: Callable[[], Facts], signal_error: BaseExcep
         raise signal_error from None
 
 
-def _add_fit_facts(facts: Facts, config: str | None, on: str | None = None) -> Facts:
+def _add_fit_facts(facts: Facts, file: JobFile | None, on: str | None = None) -> Facts:
     """Add what the job of a configuration file needs of the GPUs; free where there is none."""
-    if config is None:
+    if file is None:
         return facts
     from gpuready.workflow.fit import fit_facts
 
-    return facts.with_facts(*fit_facts(config, facts, on))
+    return facts.with_facts(*fit_facts(file, facts, on))
 
 
 def _add_other_contracts(facts: Facts, contract: Contract, every: list[Contract]) -> Facts:
@@ -196,32 +198,35 @@ def save_text_file(path: str, text: str) -> None:
 
 def explain_rule(code: str) -> dict[str, Any]:
     """Return the explanation of a rule, by its code or its name."""
+    from gpuready.catalog.causes import list_pattern_texts
+
     query = code.strip()
-    by_name = {rules.rule_name(c): c for c in rules.RULE_MODULES}
+    codes = rules.list_codes()
+    by_name = {rules.rule_name(c): c for c in codes}
     rule_code = by_name.get(query.lower(), query.upper())
-    if rule_code not in rules.RULE_MODULES:
-        hint = suggest_nearest(query, [*rules.RULE_MODULES, *by_name])
+    if rule_code not in codes:
+        hint = suggest_nearest(query, [*codes, *by_name])
         raise Refused(f"no rule is called {code!r}{hint}; `gpuready explain` alone lists them all")
-    rule_module = rules.load_rule(rule_code)
-    title, _, text = (rule_module.__doc__ or "").strip().partition("\n")
+    rule = rules.load_rule(rule_code)
+    title, _, text = (rule.__doc__ or "").strip().partition("\n")
     return {
         "schema": SCHEMA,
         "code": rule_code,
         "name": rules.rule_name(rule_code),
-        "severity": rule_module.SEVERITY,
+        "severity": rule.SEVERITY,
         "title": title,
         "text": text.strip(),
-        "reads": list(rule_module.READS),
-        "signs": [pattern if isinstance(pattern, str) else pattern["says"] for pattern in rule_module.PATTERNS],
+        "reads": list(rule.READS),
+        "signs": list_pattern_texts(rule_code),
     }
 
 
 def list_rule_codes() -> list[str]:
-    return list(rules.RULE_MODULES)
+    return rules.list_codes()
 
 
 def explain_all_rules() -> list[dict[str, Any]]:
-    return [{k: v for k, v in explain_rule(code).items() if k != "text"} for code in rules.RULE_MODULES]
+    return [{k: v for k, v in explain_rule(code).items() if k != "text"} for code in rules.list_codes()]
 
 
 def contract_list() -> list[dict[str, Any]]:
@@ -253,7 +258,8 @@ def contract_import(path: str) -> tuple[Contract, list[tuple[int, str]]]:
 
 def _check_ignored_codes(ignore: Mapping[str, str]) -> Mapping[str, str]:
     if ignore:
+        codes = rules.list_codes()
         for code in ignore:
-            if code not in rules.RULE_MODULES:
-                raise Refused(f"--ignore {code}: no rule has that code{suggest_nearest(code, rules.RULE_MODULES)}")
+            if code not in codes:
+                raise Refused(f"--ignore {code}: no rule has that code{suggest_nearest(code, codes)}")
     return ignore

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuready.fit import FitPrediction
     from gpuready.fit.search.change_search import CachedPredictor
     from gpuready.jobs.config_reader import JobSettings
+    from gpuready.jobs.job_files import JobFile
     from gpuready.model import Facts
     from gpuready.model.diagnosis import Diagnosis
 
@@ -110,11 +111,11 @@ def _find_gpus(on: str | None, every: bool) -> list[GpuCandidate]:
 # -- for check and diagnose -----------------------------------------------------------------------------------
 
 
-def fit_facts(config: str, facts: Facts, on: str | None = None) -> list[Fact]:
+def fit_facts(file: JobFile, facts: Facts, on: str | None = None) -> list[Fact]:
     """Return what the job of a file needs of these GPUs, as a fact; empty where that is uncertain."""
     machine = gpu_candidates.gpus_from_facts(facts)
     try:
-        _, spec = job_spec.read_job([config], {})
+        _, spec = job_spec.merge_job([file], [], {})
         job, spec = job_spec.make_fit_job(spec, machine)
         if not machine or spec.lessened:
             return []
@@ -132,7 +133,7 @@ def fit_facts(config: str, facts: Facts, on: str | None = None) -> list[Fact]:
         | ({"on": on} if on else {})
         for place, fit in fits
     )
-    return [Fact("job.fit", rows, config, "stated")]
+    return [Fact("job.fit", rows, file.path, "stated")]
 
 
 def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> Diagnosis:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpuready import system
 from gpuready.fit import FitJob
 from gpuready.fit.job import known_models
 from gpuready.jobs import job_files, model_config
 from gpuready.jobs.config_reader import JobSettings, short_repr
+from gpuready.workflow import machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files
 
 TYPE_CHECKING = False
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from gpuready.jobs.job_files import JobFile
     from gpuready.model.fit import GpuCandidate
 
 JOB_SUFFIXES = (".json", ".yml", ".yaml", ".py")
@@ -31,7 +32,13 @@ def read_job(arguments: Sequence[str], job_flags: Mapping[str, Any]) -> tuple[st
         raise ValueError("a model's name or a file is empty: write it, as in gpuready fit llama-3.1-8b")
     if len(words) > 1:
         raise ValueError(f"one job has one model, and {' and '.join(map(short_repr, words))} are two")
-    parts = [one for word in arguments if is_job_file(word) for one in job_files.read_job_files(word, _read_job_text)]
+    files = [job_files.load_job_file(word, machine_facts.read_job_text) for word in arguments if is_job_file(word)]
+    return merge_job(files, words, job_flags)
+
+
+def merge_job(files: Sequence[JobFile], words: Sequence[str], job_flags: Mapping[str, Any]) -> tuple[str, JobSettings]:
+    """Merge what loaded files, the model's name and the flags say."""
+    parts = [one for file in files for one in job_files.read_settings_with_nested(file, machine_facts.read_job_text)]
     parts += [JobSettings("model", word, word, said={"model": word}) for word in words]  # overrides a file's
     merged = job_files.merge_settings(
         [*parts, JobSettings("flags", fields=job_flags, said=dict.fromkeys(job_flags, "the command line"))]
@@ -59,14 +66,6 @@ def is_job_file(word: str) -> bool:
     return word.endswith(JOB_SUFFIXES)
 
 
-def _read_job_text(path: str) -> str | None:
-    try:
-        text = host_for_named_files().read_text(path, job_files.MAX_FILE_SIZE + 1)
-    except system.AccessError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    return text
-
-
 def _load_model_config(model: str | Mapping[str, Any], beside: str, origin: str) -> tuple[str, JobSettings]:
     """Return the model's label and its config.json: inline, in a folder, or of a known name."""
     if not isinstance(model, str):
@@ -74,11 +73,9 @@ def _load_model_config(model: str | Mapping[str, Any], beside: str, origin: str)
     folder = beside.rpartition("/")[0]
     for path in dict.fromkeys((model, f"{folder}/{model}" if folder and not model.startswith("/") else model)):
         where = f"{path.rstrip('/')}/config.json"
-        text = _read_job_text(where)
-        if text is not None:
-            return model.rstrip("/").rpartition("/")[2], model_config.read_model_settings(
-                job_files.decode_config(text, where), where
-            )
+        config = job_files.read_mapping(where, machine_facts.read_job_text)
+        if config is not None:
+            return model.rstrip("/").rpartition("/")[2], model_config.read_model_settings(config, where)
     config = known_models.find_model_config(model)
     if config is None:
         if model.startswith(("/", ".", "~")) or host_for_named_files().stat_path(model) is not None:

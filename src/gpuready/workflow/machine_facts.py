@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from gpuready.jobs.job_files import JobFile
     from gpuready.model import Contract
 
 
@@ -167,10 +168,26 @@ def _apply_what_if(facts: Facts, what_if: Mapping[str, str]) -> Facts:
     )
 
 
+def load_job_file(config: str | None) -> JobFile | None:
+    """Load the file of ``--config``, once for its facts and its fit."""
+    if config is None:
+        return None
+    from gpuready.jobs import job_files
+
+    return call_or_refuse(job_files.load_job_file, config, read_job_text, "--config")
+
+
+def read_job_text(path: str) -> str | None:
+    """Return the text of a job's file, one byte more than is accepted; None if it does not exist."""
+    from gpuready.jobs.job_files import MAX_FILE_BYTES
+
+    return host_for_named_files().read_text(path, MAX_FILE_BYTES + 1)
+
+
 def job_facts(
-    wants: str | None, model: str | None, config: str | None, own_contract: Contract | None = None
+    wants: str | None, model: str | None, file: JobFile | None, own_contract: Contract | None = None
 ) -> list[Fact]:
-    """Return the facts of the job's flags; a user's own contract may use words of its own."""
+    """Return the facts of the job's flags and file; a user's own contract may use words of its own."""
     from gpuready.contracts.when import wanted_words
     from gpuready.probe import job as flags
 
@@ -179,4 +196,4 @@ def job_facts(
         conditions += [need.when for need in own_contract.needs]
         conditions += [row.when for row in own_contract.capabilities] + [row.when for row in own_contract.variables]
     extra_words = [word for condition in conditions for word in wanted_words(condition)]
-    return call_or_refuse(flags.probe_job, host_for_named_files(), wants, model, config, extra_words)
+    return call_or_refuse(flags.probe_job, host_for_named_files(), wants, model, file, extra_words)

@@ -127,8 +127,9 @@ def _collect_proof_facts(
         None, python, {}, None, *machine_facts.metadata_to_read(specs, own_contract)
     )
     try:
-        job = machine_facts.job_facts(wants, model, config, own_contract)
-        return workflow._add_fit_facts(collect().with_facts(*job), config), own_contract
+        file = machine_facts.load_job_file(config)
+        job = machine_facts.job_facts(wants, model, file, own_contract)
+        return workflow._add_fit_facts(collect().with_facts(*job), file), own_contract
     except BaseException:
         stop()
         raise
