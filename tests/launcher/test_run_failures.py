@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuready.launcher.supervisor import INTERRUPT_GRACE_SECONDS
+from tests.deadlines import HANG_S
 from tests.launcher.stage import kill
 
 FOREVER = "import os, time\nprint('pid', os.getpid(), flush=True)\nwhile True: time.sleep(0.05)\n"
@@ -60,7 +62,7 @@ def test_a27_a_stopped_rank_is_named_while_it_runs(stage, record_property):
     began = time.monotonic()
     assert process.stderr is not None
     said = process.stderr.readline().decode()
-    assert f"rank 1 on here is stopped (state T, pid {stopped})" in said and time.monotonic() - began < 20
+    assert f"rank 1 on here is stopped (state T, pid {stopped})" in said
     record_property("seen", ("A27", "", said.strip(), time.monotonic() - began))
     assert f"kill -CONT {stopped}" in process.stderr.readline().decode()
     process.send_signal(signal.SIGINT)
@@ -74,7 +76,7 @@ def test_a54_rank_0_is_gone_and_all_others_end(stage):
         stage.until("pid", rank)
     kill(stage.pid(0))
     done = stage.ended(process, 15)
-    assert done.code == 137 and "rank 0 on here (pid" in done.out and done.seconds < 10
+    assert done.code == 137 and "rank 0 on here (pid" in done.out and done.seconds < HANG_S / 2
 
 
 def test_a55_the_ranks_die_with_their_supervisor(stage, record_property):
@@ -118,7 +120,7 @@ def test_a56_ctrl_c_twice_is_immediate(stage):
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     done = stage.ended(process, 15)
-    assert done.code == 130 and done.seconds < 4
+    assert done.code == 130 and done.seconds < INTERRUPT_GRACE_SECONDS
 
 
 def test_sigterm_ends_all_and_is_told(stage):

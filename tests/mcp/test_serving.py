@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import httpx2
 import pytest
@@ -155,6 +154,5 @@ def test_without_the_sdk_the_command_says_what_to_install(tmp_path):
 
 
 def test_the_end_of_stdin_is_the_end_of_the_server(place):
-    began = time.monotonic()
-    ran = command("mcp", cwd=place)
-    assert ran.code == 0 and ran.out == "" and time.monotonic() - began < 50
+    ran = command("mcp", cwd=place)  # it has a deadline
+    assert ran.code == 0 and ran.out == ""

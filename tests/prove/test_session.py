@@ -98,7 +98,7 @@ def test_an_interruption_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         one.run([row(tmp_path, GOOD, "quick"), row(tmp_path, body, "slow")])
     assert all(process.has_ended for _, running in one.running for process in running.processes)
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 300 / 2
 
 
 def test_jobs_follow_the_processors():

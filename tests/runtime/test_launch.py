@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from tests import patient
+from tests.deadlines import HANG_S
 from tests.ranks import LAUNCH, free_port, ranks, world
 from tests.running import SRC
 
@@ -225,7 +226,7 @@ def test_a54_rank_0_dies_after_the_roll_call(ranks):
     found = ranks.run(*each)
     assert [one.code for one in found] == [-9, 1, 1]
     for one in found[1:]:
-        assert f"rank 0 (here, pid {found[0].pid}) is gone" in one.err and one.seconds < 10
+        assert f"rank 0 (here, pid {found[0].pid}) is gone" in one.err and one.seconds < HANG_S / 2
 
 
 # -- exactly once -------------------------------------------------------------------------------------

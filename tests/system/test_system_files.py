@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
 from gpuready.system import AccessError, LiveHost
+from tests.deadlines import fastest
 
 
 @pytest.fixture
@@ -57,10 +57,8 @@ def test_a_large_file_is_capped_and_quick(door, tmp_path):
     with open(path, "wb") as file:
         file.write(b"x" * 1000)
         file.truncate(100 << 20)  # a hundred megabytes, most of them a hole
-    begun = time.monotonic()
-    text = door.read_text(str(path))
-    assert len(text) == 65536
-    assert time.monotonic() - begun < 0.2
+    assert len(door.read_text(str(path))) == 65536
+    assert fastest(lambda: door.read_text(str(path))) < fastest(path.read_bytes) / 4
     assert door.read_text(str(path), limit=10) == "x" * 10
     assert len(door.read_text(str(path), limit=3 << 20)) == 3 << 20
 
@@ -72,9 +70,7 @@ def test_a_directory_is_no_file(door, tmp_path):
 def test_a_pipe_is_never_waited_for(door, tmp_path):
     path = str(tmp_path / "fifo")
     os.mkfifo(path)
-    begun = time.monotonic()
-    assert blind(door.read_text, path) == "not a regular file"
-    assert time.monotonic() - begun < 0.2
+    assert blind(door.read_text, path) == "not a regular file"  # who waits for it waits for ever
     assert door.stat_path(path)["kind"] == "other"
 
 
@@ -84,7 +80,14 @@ def test_a_device_is_never_opened(door):
 
 
 def test_a_path_with_a_nul_is_no_path(door):
-    for ask in (door.read_text, door.list_directory, door.stat_path, door.get_disk_space, door.resolve_path, door.read_elf_headers):
+    for ask in (
+        door.read_text,
+        door.list_directory,
+        door.stat_path,
+        door.get_disk_space,
+        door.resolve_path,
+        door.read_elf_headers,
+    ):
         assert blind(ask, "/tmp/\0x") == "not a path"
 
 

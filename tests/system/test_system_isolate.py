@@ -13,6 +13,7 @@ import pytest
 from gpuready.model import Fact
 from gpuready.system import RecordingHost, ReplayHost, run_probes, start_probes
 from gpuready.system.process import forked_child as child_module
+from tests.deadlines import HANG_S
 from tests.system.looks import one, raises, well
 
 
@@ -21,7 +22,7 @@ def crash(_):
 
 
 def hang(_):
-    time.sleep(60)
+    time.sleep(HANG_S)
 
 
 def quits(_):
@@ -99,7 +100,7 @@ def test_endless_recursion_is_a_gap(live):
 def test_a_hang_costs_its_deadline_and_no_more(live, alive):
     begun = time.monotonic()
     facts = run_probes(live, [("bad", hang, ("a",), 0.3), ("good", well("b"), ("b",), 5.0)])
-    assert time.monotonic() - begun < 0.8
+    assert time.monotonic() - begun < HANG_S / 2
     assert facts[0].gap == "no answer within 0.3 s"
     assert facts[1].value == "fine"
 
@@ -178,7 +179,7 @@ def test_deadlines_are_of_each_look(live):
     begun = time.monotonic()
     looks = [(f"hang{i}", hang, (f"h{i}",), 0.1 * i) for i in (1, 2, 3)]
     facts = run_probes(live, looks)
-    assert 0.27 <= time.monotonic() - begun < 0.8  # a deadline includes what ending a look takes
+    assert 0.27 <= time.monotonic() - begun < HANG_S / 2  # a deadline includes what ending a look takes
     assert [f.gap for f in facts] == [f"no answer within 0.{i} s" for i in (1, 2, 3)]
 
 
@@ -197,7 +198,7 @@ def test_what_a_look_started_goes_with_it(live, alive):
 
     begun = time.monotonic()
     assert one(live, starts, deadline=0.5).gap == "no answer within 0.5 s"
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 14.1421 / 2
     until = time.monotonic() + 1
     while alive("14.1421", 0) and time.monotonic() < until:
         time.sleep(0.01)
@@ -224,7 +225,7 @@ def test_an_unkillable_look_is_left_and_named(live, monkeypatch):
     monkeypatch.setattr(os, "kill", lambda *_: None)
     begun = time.monotonic()
     gap = one(live, hang, deadline=0.3).gap
-    assert time.monotonic() - begun < 0.8
+    assert time.monotonic() - begun < HANG_S / 2
     assert gap.startswith(f"no answer within 0.3 s; unkillable: pid {killed[0]} in state S")
     monkeypatch.undo()
     real(killed[0], 9)
@@ -250,15 +251,15 @@ def test_nothing_a_look_prints_is_heard(live, capfd):
 def test_looks_run_at_the_same_time(live):
     def slow(key):
         def look(_):
-            time.sleep(0.3)
-            return [Fact(key, 1)]
+            begun = time.monotonic()
+            time.sleep(1)
+            return [Fact(key, (begun, time.monotonic()))]
 
         return look
 
-    begun = time.monotonic()
     facts = run_probes(live, [(f"s{i}", slow(f"k{i}"), (f"k{i}",), 5.0) for i in range(5)])
     assert len(facts) == 5
-    assert time.monotonic() - begun < 0.9
+    assert max(fact.value[0] for fact in facts) < min(fact.value[1] for fact in facts), "all at work at one moment"
 
 
 def test_work_may_be_done_between_start_and_collect(live):
@@ -276,15 +277,15 @@ def test_work_may_be_done_between_start_and_collect(live):
 def test_the_time_of_each_look_is_told(live):
     started = start_probes(live, [("a", well("a"), ("a",), 5.0), ("hang", hang, ("h",), 0.2)])
     started.collect_facts()
-    assert 0 < started.seconds["a"] < 0.2
-    assert 0.18 <= started.seconds["hang"] < 0.7
+    assert started.seconds["a"] > 0
+    assert 0.18 <= started.seconds["hang"] < HANG_S / 2
 
 
 def test_looks_can_be_stopped(live):
     started = start_probes(live, [("hang", hang, ("h",), 60.0)])
     begun = time.monotonic()
     started.stop_probes()
-    assert time.monotonic() - begun < 0.5
+    assert time.monotonic() - begun < HANG_S / 2
     assert started.collect_facts()[0].gap == "interrupted"
 
 

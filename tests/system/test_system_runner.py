@@ -11,6 +11,7 @@ import pytest
 
 from gpuready.system import LiveHost, RunResult
 from gpuready.system.process import run, termination
+from tests.deadlines import HANG_S
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_a_program_that_answers(door):
     ran = door.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert (ran.rc, ran.out, ran.err, ran.end, ran.cut) == (3, "out\n", "err\n", "", False)
     assert ran.argv[0] == door.find_program("sh")
-    assert 0 < ran.seconds < 4
+    assert ran.seconds > 0
 
 
 def test_success_without_a_word_is_told_as_it_is(door):
@@ -43,13 +44,13 @@ def test_success_without_a_word_is_told_as_it_is(door):
 def test_a_hang_ends_at_the_deadline(door):
     ran, seconds = timed(door, ["sleep", "60"], deadline=0.3)
     assert (ran.rc, ran.end) == (None, "deadline")
-    assert 0.27 <= seconds < 4  # it includes what ending it takes
+    assert 0.27 <= seconds < HANG_S / 2  # it includes what ending it takes
 
 
 def test_what_was_said_before_the_hang_is_kept(door, script):
     ran, seconds = timed(door, [script("printf 'GPU 0: H200\\nGPU 1'; exec sleep 60")], deadline=0.4)
     assert (ran.out, ran.end, ran.rc) == ("GPU 0: H200\nGPU 1", "deadline", None)
-    assert seconds < 4
+    assert seconds < HANG_S / 2
 
 
 def test_a_crash_is_named(door):
@@ -61,28 +62,27 @@ def test_a_program_that_ignores_the_polite_signal(door, script, alive):
     path = script("trap '' TERM INT HUP; while :; do sleep 0.05; done", name="stubborn-program")
     ran, seconds = timed(door, [path], deadline=0.3)
     assert ran.end == "deadline"
-    assert seconds < 4
+    assert seconds < HANG_S / 2
     assert alive("stubborn-program") == []
 
 
 def test_a_grandchild_that_holds_the_pipe_delays_nothing(door, alive):
     ran, seconds = timed(door, ["sh", "-c", "sleep 31.4159 & echo done"], deadline=5)
     assert (ran.rc, ran.out, ran.end) == (0, "done\n", "")
-    assert seconds < 4
+    assert seconds < 31.4159 / 2
     assert alive("31.4159") == []
 
 
 def test_the_whole_family_is_ended_at_the_deadline(door, alive):
     ran, seconds = timed(door, ["sh", "-c", "sleep 27.1828 & sleep 27.1828 & wait"], deadline=0.3)
     assert ran.end == "deadline"
-    assert seconds < 4
+    assert seconds < 27.1828 / 2
     assert alive("27.1828") == []
 
 
 def test_output_that_never_ends(door):
-    ran, seconds = timed(door, ["yes"], deadline=10)
+    ran, _ = timed(door, ["yes"], deadline=10)
     assert (len(ran.out), ran.cut, ran.end, ran.rc) == (1 << 20, True, "endless output", None)
-    assert seconds < 4
 
 
 def test_errors_that_never_end(door):
@@ -150,7 +150,7 @@ def test_an_unkillable_child_is_left_and_named(door, monkeypatch):
     monkeypatch.setattr(os, "killpg", lambda pid, _: pids.append(pid))
     monkeypatch.setattr(os, "kill", lambda *_: None)
     ran, seconds = timed(door, ["sleep", "60"], deadline=0.3)
-    assert seconds < 4
+    assert seconds < HANG_S / 2
     assert ran.rc is None
     assert ran.end.startswith(f"unkillable: pid {pids[0]} in state S")
     real(pids[0], 9)
@@ -213,9 +213,8 @@ def test_an_environment_too_large_to_hand_on():
 
 
 def test_there_is_nothing_to_read_on_standard_input(door):
-    ran, seconds = timed(door, ["cat"], deadline=5)
-    assert (ran.out, ran.rc) == ("", 0)
-    assert seconds < 4
+    ran, _ = timed(door, ["cat"], deadline=5)
+    assert (ran.out, ran.rc, ran.end) == ("", 0, "")
 
 
 def test_a_session_of_its_own(door):
@@ -271,7 +270,7 @@ def test_an_old_c_library_without_sessions(door, monkeypatch):
     assert door.run(["echo", "yes"]).out == "yes\n"
     ran, seconds = timed(door, ["sh", "-c", "sleep 60 & sleep 60"], deadline=0.2)
     assert ran.end == "deadline"
-    assert seconds < 4
+    assert seconds < HANG_S / 2
 
 
 IGNORING = """
