@@ -40,7 +40,7 @@ def disagreement(case) -> tuple[str, str]:
     found = tried.choose_plan(facts, [contract], tried.PlanRequest(python=python or ""))
     if found.verdict == "plan":
         version, _, variant = found.torch.partition("+")
-        build = tried.torch.find_torch_build(version, variant, facts.known("os.arch"))
+        build = tried.torch.find_torch_build(version, variant, facts.value_if_known("os.arch"))
         return "plan", " ".join(tried.errors(tried.environment(facts, build, found.python, contract), contract))
     if any("which no version is" in c.says or "catalogue has no torch" in c.says for c in found.conflicts):
         return "impossible by its own pins", ""

@@ -22,8 +22,8 @@ SOURCE = 'extern "C" int twice(int x) { return TIMES * x; }\n'
 LOAD = """
 import sys
 sys.path[:0] = sys.argv[2].split(":")
-from gpuready.extensions import Extension, load
-found = load(Extension("twice", (sys.argv[1],), flags=("-DTIMES=2",)))
+from gpuready.extensions import Extension, load_extension
+found = load_extension(Extension("twice", (sys.argv[1],), flags=("-DTIMES=2",)))
 print(found.how, found.function("twice", "i")(21))
 """
 

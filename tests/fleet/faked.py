@@ -61,7 +61,7 @@ if kind in ("nan", "deep", "types", "liar"):
     print(m, "answer", host, body, flush=True)
     sys.exit(0)
 if kind == "old":
-    data = sys.stdin.buffer.read().replace(b"LEAST = (3, 10)", b"LEAST = (9, 10)")
+    data = sys.stdin.buffer.read().replace(b"MIN_PYTHON = (3, 10)", b"MIN_PYTHON = (9, 10)")
     sys.exit(subprocess.run(["sh", "-c", command[0]], input=data).returncode)
 if kind == "banner":
     print("#" * 60 + "\n# Authorised use only\n@gpuready-wrong answer banner {}\n" + "motd " * 500)
@@ -96,5 +96,5 @@ class Bin:
         path.write_text(f"#!{sys.executable}\n{source}")
         path.chmod(0o755)
 
-    def asked(self) -> list[str]:
+    def asked_lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []

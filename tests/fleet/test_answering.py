@@ -23,11 +23,11 @@ from gpuready.workflow import fleet_node
 def here(monkeypatch, tmp_path):
     """A node whose packages are recorded, and whose station is read from files that a test may change."""
     monkeypatch.setattr(workflow, "probe_machine", lambda python=None: machine())
-    for name, text in {"SOURCE": "tsc", "GOVERNOR": "performance", "DMI": "2.1"}.items():
+    for name, text in {"CLOCK_SOURCE_FILE": "tsc", "GOVERNOR_FILE": "performance", "DMI_FOLDER": "2.1"}.items():
         path = tmp_path / name
-        path.mkdir() if name == "DMI" else path.write_text(f"{text}\n")
+        path.mkdir() if name == "DMI_FOLDER" else path.write_text(f"{text}\n")
         monkeypatch.setattr(fleet_facts, name, str(path))
-    (tmp_path / "DMI" / "bios_version").write_text("2.1\n")
+    (tmp_path / "DMI_FOLDER" / "bios_version").write_text("2.1\n")
     monkeypatch.setattr(fleet_facts, "MOUNTS_FILE", str(tmp_path / "mounts"))
     (tmp_path / "mounts").write_text("nas:/data /data nfs4 rw,noatime 0 0\nproc /proc proc rw 0 0\n")
     return tmp_path
@@ -41,9 +41,9 @@ def answer(name: str, **more) -> NodeAnswer:
 @pytest.mark.parametrize(
     ("file", "text", "facet", "key", "value"),
     [
-        ("SOURCE", "hpet\n", "time", "clock.source", "hpet"),
-        ("GOVERNOR", "powersave\n", "clocks", "cpu.governor", "powersave"),
-        ("DMI/bios_version", "1.9\n", "firmware", "firmware.bios", "1.9"),
+        ("CLOCK_SOURCE_FILE", "hpet\n", "time", "clock.source", "hpet"),
+        ("GOVERNOR_FILE", "powersave\n", "clocks", "cpu.governor", "powersave"),
+        ("DMI_FOLDER/bios_version", "1.9\n", "firmware", "firmware.bios", "1.9"),
         ("mounts", "nas:/data /data nfs4 ro 0 0\n", "mounts", "mount.table./data.read_only", "yes"),
         ("mounts", "old:/data /data nfs4 rw 0 0\n", "mounts", "mount.table./data.source", "old:/data"),
         ("mounts", "", "mounts", "mount.table./data.type", "none"),

@@ -73,7 +73,7 @@ def test_drift_names_the_odd_node_and_the_silent_ones(desk, tmp_path):
     assert found["nodes"] == 6 and any("hosts were named" in note for note in found["notes"])
     html = page.read_text()
     assert html.count('class="differs" title="good3') == 1 and "<script" not in html
-    assert len(desk.bin.asked_count()) == 6 + 2, "details of one node of each group, and of no other"
+    assert len(desk.bin.asked_lines()) == 6 + 2, "details of one node of each group, and of no other"
 
 
 def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
@@ -106,7 +106,7 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
     asked = {
         word
         for word in ("good1", "good2", "good3", "good4", "good5")
-        if any(f"'{word}'" in line for line in desk.bin.asked_count())
+        if any(f"'{word}'" in line for line in desk.bin.asked_lines())
     }
     assert asked == {"good4", "good5"} and any("3 nodes had answered before" in note for note in found["notes"])
 
@@ -148,7 +148,7 @@ def test_the_prolog_says_one_line_and_its_exit_code_drains(desk):
     argv = [sys.executable, "-m", "gpuready", "fleet", "check", "--prolog", "transformers"]
     done = subprocess.run(argv, env=bare, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == code and done.stdout.startswith("gpuready: ") and not done.stderr, done.stderr
-    assert not desk.bin.asked_count(), "nobody else is asked"
+    assert not desk.bin.asked_lines(), "nobody else is asked"
 
 
 def told(*findings, undecided=()) -> Report:

@@ -106,7 +106,7 @@ def test_g12_nodes_that_slurm_will_not_give_are_named_and_not_waited_for(bin_):
     kinds = {name: answer.kind for name, answer in answers.items()}
     assert kinds.pop("n01") == "answered" and kinds.pop("n04") == "dead"
     assert set(kinds.values()) == {"refused"} and "drained" in answers["n03"].why
-    assert "--nodelist=n01" in bin_.asked_count()[0] and len(bin_.asked_count()) == 1
+    assert "--nodelist=n01" in bin_.asked_lines()[0] and len(bin_.asked_lines()) == 1
 
 
 def test_g12_a_sinfo_that_hangs_is_bounded(bin_, monkeypatch):
@@ -134,7 +134,7 @@ def test_one_node_that_is_busy_does_not_spoil_it_for_all(bin_, monkeypatch):
     monkeypatch.setenv("ALL_OR_NOTHING", "1")
     transport = fleet("n[01-02]")
     answers = asked(transport, transport.list_nodes())
-    assert {a.kind for a in answers.values()} == {"answered"} and len(bin_.asked_count()) == 3
+    assert {a.kind for a in answers.values()} == {"answered"} and len(bin_.asked_lines()) == 3
 
 
 @pytest.mark.parametrize("name", ["n01;reboot", "$(id)", "-N9", "n01 --uid=0", "n01\n#SBATCH --uid=0", "a`b`"])

@@ -27,7 +27,7 @@ CONTRACTS = [
 ROW = {(c.framework, c.version, c.variant): c for c in CONTRACTS}
 SETTLING = {"GPU", "DRV", "PKG", "SYS", "MEM"}
 """The families of rules that a choice of versions answers; the others are about the job and the network."""
-CODES = [code for code in rules.RULE_MODULES if code[:3] in SETTLING and code != "PKG002"]
+CODES = [code for code in rules.list_codes() if code[:3] in SETTLING and code != "PKG002"]
 """PKG002 tells what is not there yet, which the installer brings."""
 
 
@@ -72,7 +72,7 @@ def environment(facts, build, python, contract):
             Fact("extension.linked", here, "the test", "stated"),
             Fact(f"package.{contract.distribution}", rows[-1]["version"], "the test", "stated"),
         ]
-    return facts.fix_warning_too(Fact("os.system", facts.known("os.system") or "linux", "the test", "stated"), *found)
+    return facts.with_facts(Fact("os.system", facts.value_if_known("os.system") or "linux", "the test", "stated"), *found)
 
 
 def required(contract):
@@ -108,7 +108,7 @@ def wrong(facts, contract) -> bool:
 
 def possible(facts, contract, pythons=PYTHONS) -> str | None:
     """The first environment that no rule speaks against, tried one by one; None where there is none."""
-    arch = facts.known("os.arch") or "x86_64"
+    arch = facts.value_if_known("os.arch") or "x86_64"
     for version in reversed(torch.list_torch_releases()):
         for build in torch.list_torch_builds(version, arch):
             if not _inside(version, contract):
@@ -185,7 +185,7 @@ def test_the_choice_and_the_rules_agree(case):
     found = choose_plan(facts, [contract], PlanRequest(python=python or ""))
     if found.verdict == "plan":
         version, _, variant = found.torch.partition("+")
-        build = torch.find_torch_build(version, variant, facts.known("os.arch"))
+        build = torch.find_torch_build(version, variant, facts.value_if_known("os.arch"))
         assert errors(environment(facts, build, found.python, contract), contract) == []
         return
     pythons = (python,) if python else PYTHONS

@@ -28,7 +28,7 @@ def of(framework: str) -> Contract:
 
 
 def values(found) -> dict[str, str]:
-    return {one.name: one.fact_value for one in found.variables}
+    return {one.name: one.value for one in found.variables}
 
 
 @pytest.mark.parametrize(

@@ -111,12 +111,12 @@ def test_a_long_run_counts_what_comes_after_the_first_half():
     """A GPU that meets its power limit after a while: 8 turns at full speed, and 2.5 times as long ones from then on."""
     sys.path.append(SCRIPTS_FOLDER)
     try:
-        from bench_clock import Clock
+        from bench_clock import BenchClock
     finally:
         sys.path.remove(SCRIPTS_FOLDER)
-    clock = Clock(None, SimpleNamespace(type="cpu"))
-    clock.times = lambda work, count: [0.01 if turn < 8 else 0.025 for turn in range(count)]
-    assert clock.held(None, 0.4) == (pytest.approx(0.025), 0.01)
+    clock = BenchClock(None, SimpleNamespace(type="cpu"))
+    clock.time_turns = lambda work, count: [0.01 if turn < 8 else 0.025 for turn in range(count)]
+    assert clock.measure_sustained(None, 0.4) == (pytest.approx(0.025), 0.01)
 
 
 @pytest.mark.faults
@@ -173,7 +173,7 @@ for word in asked:
         row(word, "", ())
         import ctypes; ctypes.string_at(0)
     row(word)
-p.end("passed")
+p.write_verdict("passed")
 """
     )
     assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == [
@@ -192,7 +192,7 @@ for word in asked:
         row(word, "", ())
         while True: pass
     row(word)
-p.end("passed")
+p.write_verdict("passed")
 """,
         patience=1.5,
     )
@@ -203,7 +203,7 @@ def test_a_crash_in_the_second_sweep_leaves_the_first(told):
     rows, _ = told(
         """
 for word in asked: row(word, "", (5.0,))
-p.step(asked[1] + " again")
+p.begin_step(asked[1] + " again")
 os.kill(os.getpid(), 9)
 """
     )
@@ -248,18 +248,18 @@ def test_a_script_without_a_result_measures_nothing(told, body):
     ],
 )
 def test_numbers_that_are_none_are_refused(told, passes):
-    rows, _ = told(f"for word in asked: row(word, passes=list({passes}))\np.end('passed')")
+    rows, _ = told(f"for word in asked: row(word, passes=list({passes}))\np.write_verdict('passed')")
     assert {row["raw"] for row in rows.values()} == {"failed"}
     assert all(row["passes"] == () or min(row["passes"]) > 0 for row in rows.values())
 
 
 def test_what_was_not_asked_for_is_not_taken(told):
-    rows, _ = told("row('matmul-bf16@cuda:0')\nfor word in asked: row(word)\np.end('passed')")
+    rows, _ = told("row('matmul-bf16@cuda:0')\nfor word in asked: row(word)\np.write_verdict('passed')")
     assert set(rows) == {"cpu-matmul", "cpu-memory", "disk-read"}
 
 
 def test_hostile_words_stay_short_and_secrets_out(told):
-    body = "token = 'hf_' + 'aB3' * 12\nfor word in asked: row(word, 'failed', ())\nrows[0]['why'] = token + chr(27) + 'x' * 5000\np.write(); p.end('passed')"
+    body = "token = 'hf_' + 'aB3' * 12\nfor word in asked: row(word, 'failed', ())\nrows[0]['why'] = token + chr(27) + 'x' * 5000\np.write(); p.write_verdict('passed')"
     rows, _ = told(body)
     assert len(rows["cpu-matmul"]["why"]) <= 300 and "aB3aB3" not in rows["cpu-matmul"]["why"]
 
@@ -287,7 +287,7 @@ def test_the_driver_is_asked_while_a_gpu_is_measured(told):
     door.answer = {
         "gpus": [{"index": 0, "clock_sm": 345, "power_draw": {"gap": "Not Supported"}, "throttle": ["idle"]}]
     }
-    slowly = "for word in asked:\n    row(word)\n    time.sleep(0.6)\np.end('passed')"
+    slowly = "for word in asked:\n    row(word)\n    time.sleep(0.6)\np.write_verdict('passed')"
     _, found = told(slowly, ("matmul-bf16@cuda:0",), door=door)
     assert found.samples and {s["gpu"] for s in found.samples} == {0}
     assert found.samples[0]["clock_sm"] == 345 and "power_draw" not in found.samples[0]

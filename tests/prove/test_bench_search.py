@@ -50,7 +50,7 @@ def surface(seed: int, noise: float = 0.0):
 def test_the_best_of_a_grid_is_found_within_two_in_a_hundred(search, seed):
     units, exact = surface(seed)
     _, shaken = surface(seed, 0.004)
-    best, _, seen = search.search_best_shape(shaken, search.coarse(units, LIMIT), LIMIT)
+    best, _, seen = search.search_best_shape(shaken, search.starting_shapes(units, LIMIT), LIMIT)
     assert exact(best) >= 0.98 * max(exact(shape) for shape in GRID)
     assert len(seen) <= 96 < len(GRID)
 
@@ -58,7 +58,7 @@ def test_the_best_of_a_grid_is_found_within_two_in_a_hundred(search, seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_a_quick_search_is_near_it_with_twenty_looks(search, seed):
     units, exact = surface(seed)
-    best, _, seen = search.search_best_shape(exact, search.coarse(units, LIMIT, quick=True), LIMIT, most=20)
+    best, _, seen = search.search_best_shape(exact, search.starting_shapes(units, LIMIT, quick=True), LIMIT, most=20)
     assert exact(best) >= 0.96 * max(exact(shape) for shape in GRID)
     assert len(seen) <= 20
 
@@ -72,7 +72,7 @@ def test_one_lucky_number_is_no_maximum(search):
         looks[shape] = looks.get(shape, 0) + 1
         return 1.5 if shape == lucky and looks[shape] == 1 else 1.0 if shape == (8192, 8192, 8192) else 0.9
 
-    best, value, _ = search.search_best_shape(rate, search.coarse(132, LIMIT), LIMIT)
+    best, value, _ = search.search_best_shape(rate, search.starting_shapes(132, LIMIT), LIMIT)
     assert best == (8192, 8192, 8192) and value == 1.0
 
 
@@ -83,7 +83,9 @@ def test_when_the_time_is_up_nothing_more_is_tried(search):
         looked.append(shape)
         return 1.0
 
-    best, _, seen = search.search_best_shape(rate, search.coarse(0), LIMIT, lambda: len(looked) >= 3, lambda: True)
+    best, _, seen = search.search_best_shape(
+        rate, search.starting_shapes(0), LIMIT, lambda: len(looked) >= 3, lambda: True
+    )
     assert len(looked) == len(seen) == 3 and best in seen
 
 
@@ -94,10 +96,10 @@ def test_there_is_an_answer_even_without_time(search):
 
 def test_shapes_that_cannot_be_multiplied_are_passed_over(search):
     best, _, _ = search.search_best_shape(
-        lambda s: None if s[0] > 4096 else float(s[0]), search.coarse(108, LIMIT), LIMIT
+        lambda s: None if s[0] > 4096 else float(s[0]), search.starting_shapes(108, LIMIT), LIMIT
     )
     assert best[0] == 4096
-    assert search.search(lambda s: None, search.coarse(108, LIMIT), LIMIT)[:2] == (None, 0.0)
+    assert search.search_best_shape(lambda s: None, search.starting_shapes(108, LIMIT), LIMIT)[:2] == (None, 0.0)
 
 
 def test_waves_fill_every_multiprocessor_alike(search):
@@ -111,7 +113,7 @@ def test_shapes_stay_inside_the_memory(search):
     for shape in search.starting_shapes(132, 1280):
         assert max(shape) <= 1280 and min(shape) >= 16
         for step in search.STEPS:
-            assert all(max(other) <= 1280 for other in search.neighbours(shape, step, 1280))
+            assert all(max(other) <= 1280 for other in search.neighbour_shapes(shape, step, 1280))
 
 
 def test_the_grid_is_no_part_of_the_search(search):

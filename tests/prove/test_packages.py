@@ -119,9 +119,9 @@ def test_why_a_package_does_not_load_is_said_in_words(tmp_path, text, says):
     (tmp_path / "broken.py").write_text(text)
     code = (
         f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; sys.path += [{str(SCRIPTS)!r}]\n"
-        "import proof, opening\n"
-        "try: opening.module(proof.Proof([]), 'broken')\n"
-        "except proof.Wrong as wrong: print(wrong)\n"
+        "import proof, package_import\n"
+        "try: package_import.import_compiled(proof.ProofRun([]), 'broken')\n"
+        "except proof.WrongResult as wrong: print(wrong)\n"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert says in told.stdout, told
@@ -228,8 +228,8 @@ except OSError as missing:
         f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; sys.path += [{str(SCRIPTS)!r}]\n"
         "import types, proof, attention_kernels\n"
         "torch = types.SimpleNamespace(version=types.SimpleNamespace(cuda='13.0'))\n"
-        "try: attention_kernels.loaded(types.SimpleNamespace(torch=lambda: torch))\n"
-        "except proof.Wrong as wrong: print(wrong)\n"
+        "try: attention_kernels.check_xformers_library(types.SimpleNamespace(torch=lambda: torch))\n"
+        "except proof.WrongResult as wrong: print(wrong)\n"
     )
     (tmp_path / "xformers").mkdir()
     (tmp_path / "xformers" / "__init__.py").write_text("")

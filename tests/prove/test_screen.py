@@ -44,7 +44,7 @@ def page(width: int = 80, **options) -> str:
 @pytest.mark.parametrize("width", [40, 80, 100])
 @pytest.mark.parametrize("verbose", [False, True])
 def test_no_line_is_too_long_and_nothing_hostile_is_let_through(width, verbose):
-    text = page(width, verbose=verbose, kept="/home/ada/" + "y" * 200, note=HOSTILE)
+    text = page(width, verbose=verbose, saved_path="/home/ada/" + "y" * 200, note=HOSTILE)
     assert all(len(line) <= width for line in text.splitlines())
     assert not set(text) & {"\x1b", "\x07", "\u202e"}
 

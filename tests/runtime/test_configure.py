@@ -91,7 +91,7 @@ def test_too_late(tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("")
     ran = run(tmp_path, "import torch, gpuready\ngpuready.configure('axolotl')")
-    assert ran.returncode == 1 and "TooLate: torch is imported already" in ran.stderr
+    assert ran.returncode == 1 and "TorchAlreadyImported: torch is imported already" in ran.stderr
     assert issubclass(TorchAlreadyImported, RuntimeError)
 
 

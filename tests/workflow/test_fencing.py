@@ -65,7 +65,7 @@ def test_a_link_made_later_is_seen(yard, tmp_path):
 def test_files_that_files_name_are_held_to_the_fence(yard, tmp_path):
     outside = str(tmp_path / "inside-not" / "b.json")
     assert refusal.read_named_file(outside) == "{}"
-    yard.close()
+    yard.restrict_named_files()
     try:
         with pytest.raises(Refused, match="does not exist"):
             refusal.read_named_file(outside)

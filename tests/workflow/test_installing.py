@@ -12,7 +12,7 @@ class _Told:
     def __init__(self, value: str):
         self.value = value
 
-    def env(self, name: str) -> str:
+    def get_env_var(self, name: str) -> str:
         return self.value
 
 

@@ -29,7 +29,7 @@ class PlanResult(Record):
     environments: tuple[tuple[str, ...], ...]
     conflicts: tuple[PlanConflict, ...] = ()
     contracts: tuple[Contract, ...] = ()
-    facts: Any = None
+    facts: Facts | None = None
 
     @property
     def verdict(self) -> str:
@@ -241,7 +241,7 @@ def _resolve_plans(
 
     host = system.LiveHost()
     plans = []
-    is_glibc_stated = result.facts.known("os.glibc") is not None or "os.glibc" in result.facts
+    is_glibc_stated = result.facts.value_if_known("os.glibc") is not None or "os.glibc" in result.facts
     for plan, contract in zip(result.plans, result.contracts, strict=True):
         unresolved_reason = plan.resolved
 
