@@ -11,7 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+
+from compile_catalog import compile_pattern_table  # noqa: E402
 
 from gpuready.logs.log_summary import PatternIndex  # noqa: E402
 from gpuready.workflow import diagnose  # noqa: E402
@@ -28,9 +31,7 @@ def main() -> int:
     told = parser.parse_args()
     texts = [Path(name).read_text(encoding="utf-8") for name in told.file]
     rows = [json.loads(line) for text in texts for line in text.splitlines() if line.strip()]
-    diagnose._PATTERN_TABLES["auto"] = PatternIndex(
-        diagnose.collect_rule_patterns()
-    )  # the rules as they are written now
+    diagnose._PATTERN_TABLES["auto"] = PatternIndex(compile_pattern_table())  # the patterns as they are written now
     right = rank_right = ranked = negative = false = 0
     started = time.perf_counter()
     for row in rows:

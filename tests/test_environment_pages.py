@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gpuready import contracts, rules
+from gpuready.catalog import causes, features
 from gpuready.catalog import facts as catalogue
-from gpuready.catalog import features
 from gpuready.logs.log_patterns import compile_patterns, fold_whitespace
 from gpuready.model import Finding
 from gpuready.render.contract import render_contract_screen
@@ -190,13 +190,13 @@ def test_the_variable_is_read_or_set(statement):
 def test_the_error_has_a_cause_a_fix_and_the_code_of_the_rule_that_knows_it(statement):
     for error in rows(agreed(statement), statement["row"]):
         assert len(error.cause) > 10 and len(error.fix) > 10
-        assert not error.code or error.code in rules.RULE_MODULES
+        assert not error.code or error.code in rules.list_codes()
 
 
 @pytest.mark.parametrize("row", contracts.list_contract_rows(), ids=lambda row: row["file"])
 def test_an_error_that_a_rule_has_a_sign_for_carries_its_code(row):
     one = contracts.load_contract(row["framework"], row["version"], row["variant"] or None)
-    signs = [sign for rule in rules.load_all_rules() for sign in compile_patterns(rule.CODE, rule.PATTERNS)]
+    signs = [sign for code in rules.list_codes() for sign in compile_patterns(code, causes.list_patterns(code))]
     sure = [sign for sign in signs if sign.strength == "root" and not (sign.near or sign.also or sign.place)]
     for error in one.errors:
         knowing = {sign.code for sign in sure if sign.match_text(fold_whitespace(error.message)) is not None}

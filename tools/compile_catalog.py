@@ -45,7 +45,8 @@ def outputs(root: Path = ROOT) -> dict[Path, str]:
         drop = EVERYWHERE | DROP.get(path.stem, set())
         files[root / "catalog" / "data" / module(path)] = literal(compact(read(path), drop))
     if root == ROOT:
-        files[root / "catalog" / "data" / "signs.py"] = literal(signs())
+        files[root / "catalog" / "data" / "patterns.py"] = literal(compile_pattern_table())
+        files[root / "catalog" / "data" / "log_rules.py"] = literal(compile_log_rules())
     index = []
     for path in sorted((root / "contracts").glob("*.toml")):
         contract = resolved(path)
@@ -95,17 +96,67 @@ def resolved(path: Path) -> dict[str, Any]:
         sys.path.remove(str(ROOT.parent))
 
 
-def signs() -> dict[str, Any]:
-    """The signs of all rules, and by which literals they are found: no rule is imported to read a log."""
+RULE_KEYS = {"code", "patterns", "phrases"}
+LOG_RULE_KEYS = {"severity", "title", "text"}
+
+
+def read_rule_files() -> list[dict[str, Any]]:
+    """The TOML files of the rules, by code, each with its name and with the phrases in the place of ``@name``."""
     sys.path[:0] = [str(ROOT.parent)]
-    from gpuready.workflow.diagnose import collect_rule_patterns
+    from gpuready.rules import FAMILIES, RULE_MODULES
+
+    sys.path.remove(str(ROOT.parent))
+    shared = read(ROOT / "rules" / "phrases.toml")
+    found = []
+    for path in sorted((ROOT / "rules").glob("*/*.toml")):
+        data = read(path)
+        wanted = RULE_KEYS if path.with_suffix(".py").exists() else RULE_KEYS | LOG_RULE_KEYS
+        if set(data) | {"phrases"} != wanted:
+            raise SystemExit(f"{path} has the keys {', '.join(data)}; it must have {', '.join(sorted(wanted))}")
+        if RULE_MODULES.get(data["code"], f"{path.parent.name}.{path.stem}") != f"{path.parent.name}.{path.stem}":
+            raise SystemExit(f"{path}: {data['code']} is {RULE_MODULES[data['code']]}")
+        phrases = shared | data.get("phrases", {})
+        rows = [_expand_phrases(row, phrases, path) for row in data["patterns"]]
+        found.append({**data, "name": path.stem.replace("_", "-"), "patterns": rows})
+    return sorted(found, key=lambda data: (FAMILIES.index(data["code"][:3]), data["code"]))
+
+
+def _expand_phrases(pattern: Any, phrases: dict[str, list[str]], path: Path) -> Any:
+    if isinstance(pattern, str):
+        return pattern
+    try:
+        return {
+            key: tuple(one for text in value for one in (phrases[text[1:]] if text.startswith("@") else [text]))
+            if isinstance(value, list)
+            else value
+            for key, value in pattern.items()
+        }
+    except KeyError as missing:
+        raise SystemExit(f"{path}: no phrases are called {missing}") from None
+
+
+def compile_pattern_table() -> dict[str, Any]:
+    """The log patterns of all rules, and by which literals they are found: no rule is imported to read a log."""
+    rows = [(data["code"], pattern) for data in read_rule_files() for pattern in data["patterns"]]
+    rows += [("", row["says"]) for row in read(ROOT / "catalog" / "aftermath.toml")["aftermath"]]
+    sys.path[:0] = [str(ROOT.parent)]
+    from gpuready.logs.log_summary import build_pattern_table
 
     try:
-        return collect_rule_patterns()
+        return build_pattern_table(rows)
     except ValueError as bad:
         raise SystemExit(str(bad)) from None
     finally:
         sys.path.remove(str(ROOT.parent))
+
+
+def compile_log_rules() -> dict[str, Any]:
+    """The rules that only a log can trigger, by code."""
+    return {
+        data["code"]: {key: data[key].strip() for key in ("name", *LOG_RULE_KEYS)}
+        for data in read_rule_files()
+        if "severity" in data
+    }
 
 
 def entry(path: Path, contract: dict[str, Any]) -> dict[str, Any]:

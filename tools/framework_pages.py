@@ -137,7 +137,7 @@ def _errors(contract: Contract) -> list[str]:
 
 
 def rule_link(code: str, above: str = "../") -> str:
-    if code not in rules.RULE_MODULES:
+    if code not in rules.list_codes():
         return code
     return f"[{code}]({above}rules/{code[:3].lower()}.md#{code.lower()})"
 

@@ -34,14 +34,14 @@ FAMILIES = {
 
 def rules_page() -> str:
     """All codes in one table; each family has a page of its own."""
-    families = list(dict.fromkeys(code[:3] for code in rules.RULE_MODULES))
+    families = list(dict.fromkeys(code[:3] for code in rules.list_codes()))
     listed = ", ".join(f"[{FAMILIES[family]}](rules/{family.lower()}.md)" for family in families)
     lines = [
         "# Rules\n",
-        f"{len(rules.RULE_MODULES)} rules. A code is for ever. `gpuready explain CODE` prints the same text. By family: {listed}.\n",
+        f"{len(rules.list_codes())} rules. A code is for ever. `gpuready explain CODE` prints the same text. By family: {listed}.\n",
         "| code | name | severity | the wrong thing |\n|---|---|---|---|",
     ]
-    for s in (workflow.explain_rule(code) for code in rules.RULE_MODULES):
+    for s in (workflow.explain_rule(code) for code in rules.list_codes()):
         link = framework_pages.rule_link(s["code"], "")
         lines.append(f"| {link} | {s['name']} | {s['severity']} | {text(s['title'])} |")
     return "\n".join(lines) + "\n"
@@ -49,7 +49,7 @@ def rules_page() -> str:
 
 def family_page(family: str) -> str:
     lines = [f"# {family}: {FAMILIES[family]}\n"]
-    for code in rules.RULE_MODULES:
+    for code in rules.list_codes():
         if code.startswith(family):
             lines += rule_section(workflow.explain_rule(code))
     return "\n".join(lines) + "\n"
@@ -111,7 +111,7 @@ def pages() -> dict[Path, str]:
         HERE / "json.md": json_page.page(),
         HERE / "frameworks" / "index.md": frameworks_page(),
     }
-    for family in dict.fromkeys(code[:3] for code in rules.RULE_MODULES):
+    for family in dict.fromkeys(code[:3] for code in rules.list_codes()):
         made[HERE / "rules" / f"{family.lower()}.md"] = family_page(family)
     for framework in contracts.list_frameworks():
         made[HERE / "frameworks" / f"{framework}.md"] = framework_pages.page(framework)

@@ -88,7 +88,7 @@ def test_conditions_can_be_asked_of_any_machine(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_codes_are_codes_of_the_ledger(name):
-    assert {e.code for e in contract(name).errors} - {""} <= set(rules.RULE_MODULES)
+    assert {e.code for e in contract(name).errors} - {""} <= set(rules.list_codes())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from gpuready import rules
+from gpuready.catalog import causes
+from gpuready.rules.log_rules import load_log_rules
 from gpuready.workflow.diagnose import diagnose_logs
 from tests.faults import flips
 
 ROOT = Path(__file__).parents[2]
 NEEDS_ROOT = ("SYS020",)
+LOG_RULES = frozenset(load_log_rules())
 HEALTHY = "step 1 loss 2.31\nstep 2 loss 2.29\n" * 20
 
 
@@ -71,10 +74,10 @@ def silent() -> set[str]:
     return told("")
 
 
-@pytest.mark.parametrize("code", sorted(rules.LOG_RULES))
+@pytest.mark.parametrize("code", sorted(LOG_RULES))
 def test_a_line_in_a_log_flips_the_rule(code):
     assert code not in silent()
-    lines = [line for sign in rules.load_rule(code).PATTERNS for line in worded(sign)]
+    lines = [line for sign in causes.list_patterns(code) for line in worded(sign)]
     assert any(code in told(line) for line in lines[:80])
 
 
@@ -84,10 +87,10 @@ def test_a_line_in_a_log_flips_the_rule(code):
 def ways() -> dict[str, str]:
     """How each rule of the ledger is flipped."""
     found = {}
-    for code in rules.RULE_MODULES:
+    for code in rules.list_codes():
         if code in flips.FAULTS:
             found[code] = "at the door"
-        elif code in rules.LOG_RULES:
+        elif code in LOG_RULES:
             found[code] = "in a log"
         else:
             found[code] = flips.ELSEWHERE.get(code, "by its facts alone")

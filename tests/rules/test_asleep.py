@@ -9,7 +9,7 @@ from gpuready.check.evaluate import judge
 from gpuready.model import Fact, Facts
 from tests.rules.worlds import example, facts
 
-ANCHORED = [code for code in rules.RULE_MODULES if rules.required_facts(code)]
+ANCHORED = [code for code in rules.list_codes() if rules.required_facts(code)]
 EMPTY = {"gpu.count": 0, "gpu.visible": ()}
 
 
@@ -54,7 +54,7 @@ def test_what_is_unknown_or_there_wakes_it(code):
 
 def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_second_contract():
     awake = {rule.CODE for rule in rules.applicable_rules(Facts([]))}
-    asleep = set(rules.RULE_MODULES) - awake
+    asleep = set(rules.list_codes()) - awake
     assert all(
         key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet."))
         for code in asleep
@@ -72,8 +72,7 @@ def test_a_fleet_s_rules_sleep_on_one_machine():
 
 
 def test_anchors_name_what_is_in_the_ledger():
-    families = {code[:3] for code in rules.RULE_MODULES}
-    assert set(rules.REQUIRED_FACTS) <= set(rules.RULE_MODULES) | families
+    assert set(rules.REQUIRED_FACTS) <= {*rules.RULE_MODULES, *rules.FAMILIES}
 
 
 def test_warming_stops_when_somebody_has_had_enough():

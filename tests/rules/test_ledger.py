@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from gpuready import rules
+from gpuready.catalog import causes
 from gpuready.catalog import facts as catalogue
 from gpuready.check.evaluate import judge, rule_title
 from gpuready.model import Finding, FixStep, UnknownFactError
 from gpuready.render.finding import lowercase_opener
 from tests.rules.worlds import dark, example, facts, outcome
 
-FAMILIES = ("GPU", "DRV", "BLD", "PKG", "SYS", "NET", "MEM", "CAP", "FLT", "RUN")
+FOLDER = Path(rules.__file__).parent
 
 every = pytest.mark.parametrize("rule", list(rules.load_all_rules()), ids=lambda rule: rule.CODE)
 
@@ -23,24 +25,32 @@ every = pytest.mark.parametrize("rule", list(rules.load_all_rules()), ids=lambda
 
 def test_codes_are_given_out_in_order_and_never_twice():
     numbers: dict[str, list[int]] = {}
-    for code in rules.RULE_MODULES:
+    for code in rules.list_codes():
         assert re.fullmatch(r"[A-Z]{3}\d{3}", code)
         numbers.setdefault(code[:3], []).append(int(code[3:]))
-    assert set(numbers) <= set(FAMILIES)
+    assert list(numbers) == list(rules.FAMILIES)
     for family, given in numbers.items():
         assert given == list(range(1, len(given) + 1)), family
-    assert len(set(rules.RULE_MODULES.values())) == len(rules.RULE_MODULES)
+    names = [rules.rule_name(code) for code in rules.list_codes()]
+    assert len(set(names)) == len(names)
 
 
 def test_each_module_has_the_code_under_which_it_stands():
-    for code in rules.RULE_MODULES:
+    for code in rules.list_codes():
         assert code == rules.load_rule(code).CODE
-        assert code[:3].lower() == rules.RULE_MODULES[code].partition(".")[0]
+    for code, module in rules.RULE_MODULES.items():
+        assert code[:3].lower() == module.partition(".")[0]
+
+
+def test_each_pattern_file_stands_in_the_folder_of_its_family():
+    for path in FOLDER.glob("*/*.toml"):
+        code = path.read_text(encoding="utf-8").split('"')[1]
+        assert (code[:3].lower(), rules.rule_name(code)) == (path.parent.name, path.stem.replace("_", "-"))
 
 
 def test_names_state_the_wrong_thing_with_hyphens():
     assert rules.rule_name("DRV001") == "driver-older-than-wheel"
-    for code in rules.RULE_MODULES:
+    for code in rules.list_codes():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", rules.rule_name(code))
         assert not rules.rule_name(code).startswith("check-")
 
@@ -51,9 +61,10 @@ def test_a_code_that_was_never_given_out():
 
 
 def test_signs_belong_to_one_rule():
-    signs = [str(sign) for rule in rules.load_all_rules() for sign in rule.PATTERNS]
+    rows = [sign for code in rules.list_codes() for sign in causes.list_patterns(code)]
+    signs = [str(sign) for sign in rows]
     assert len(signs) == len(set(signs)), "two rules may share words only under different conditions"
-    bare = [sign for rule in rules.load_all_rules() for sign in rule.PATTERNS if isinstance(sign, str)]
+    bare = [sign for sign in rows if isinstance(sign, str)]
     assert all(len(sign) >= 16 for sign in bare), "a sign must be too long to turn up by chance"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpuready.catalog import cache_lookup, load_catalog
 
 TYPE_CHECKING = False
@@ -40,22 +42,27 @@ def list_consequences() -> list[dict[str, Any]]:
     return rows
 
 
+def list_patterns(code: str) -> list[str | dict[str, Any]]:
+    """Return the log patterns of a rule, as they are written."""
+    return _index_patterns().get(code, [])
+
+
+@cache_lookup
+def _index_patterns() -> dict[str, list[str | dict[str, Any]]]:
+    by_code: dict[str, list[str | dict[str, Any]]] = {}
+    for code, pattern in load_catalog("patterns")["rows"]:
+        by_code.setdefault(code, []).append(pattern)
+    return by_code
+
+
 def fill_captures(text: str, captures: Mapping[str, str]) -> str:
     """Fill in captures; drop a bracketed clause, ``[ (asked for {want})]``, if one of its captures is missing."""
-    out, rest = "", text
-    while "[" in rest:
-        head, _, rest = rest.partition("[")
-        clause, _, rest = rest.partition("]")
-        out += head + (_substitute_captures(clause, captures) if _has_captures(clause, captures) else "")
-    return _substitute_captures(out + rest, captures)
 
+    def fill(match: re.Match[str]) -> str:
+        clause, name = match.groups()
+        if clause is not None:
+            names = re.findall(r"{(.*?)}", clause)
+            return fill_captures(clause, captures) if all(captures.get(n) for n in names) else ""
+        return captures[name][:60] if name in captures else match[0]
 
-def _has_captures(clause: str, captures: Mapping[str, str]) -> bool:
-    names = [part.partition("}")[0] for part in clause.split("{")[1:]]
-    return all(captures.get(name) for name in names)
-
-
-def _substitute_captures(text: str, captures: Mapping[str, str]) -> str:
-    for name, value in captures.items():
-        text = text.replace("{" + name + "}", value[:60])
-    return text
+    return re.sub(r"\[(.*?)\]|{(.*?)}", fill, text)

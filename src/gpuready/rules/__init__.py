@@ -1,4 +1,8 @@
-"""The table of rule codes: assigned in order, never reused, each with the module of its rule."""
+"""The rules by their codes, which are assigned in order and never reused.
+
+A rule is a module (``gpu/gpu_lost.py``), with its log patterns in a TOML file beside it (``gpu/gpu_lost.toml``). A rule
+that only a log can trigger is the TOML file alone (``run/time_limit_reached.toml``): see ``log_rules``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuready.model import Facts, Rule
+
+FAMILIES = ("GPU", "DRV", "BLD", "PKG", "SYS", "NET", "MEM", "CAP", "RUN", "FLT")
+"""In the order in which rules are listed."""
 
 RULE_MODULES = {
     "GPU001": "gpu.no_gpu_visible",
@@ -26,9 +33,6 @@ RULE_MODULES = {
     "GPU015": "gpu.fewer_gpus_than_job",
     "GPU016": "gpu.gpus_of_unequal_kind",
     "GPU017": "gpu.unified_memory_device_missing",
-    "GPU018": "gpu.gpu_fails_at_work",
-    "GPU019": "gpu.gpu_slower_than_before",
-    "GPU020": "gpu.nvlink_faulty",
     "GPU021": "gpu.gpu_slower_than_its_kind",
     "GPU022": "gpu.measurement_failed",
     "GPU023": "gpu.container_given_no_gpu",
@@ -63,8 +67,6 @@ RULE_MODULES = {
     "BLD015": "bld.stale_extension_lock",
     "BLD016": "bld.force_cuda_zero",
     "BLD017": "bld.build_ext_not_integer",
-    "BLD018": "bld.ptxas_predates_gpu",
-    "BLD019": "bld.libcuda_not_found_by_triton",
     "PKG001": "pkg.torch_is_cpu_only",
     "PKG002": "pkg.framework_or_torch_missing",
     "PKG003": "pkg.package_outside_pins",
@@ -89,18 +91,6 @@ RULE_MODULES = {
     "PKG022": "pkg.nvidia_wheels_mixed",
     "PKG023": "pkg.vllm_does_not_fit",
     "PKG024": "pkg.contract_contradicts_itself",
-    "PKG025": "pkg.extension_lacks_gpu",
-    "PKG026": "pkg.transformers_predates_model",
-    "PKG027": "pkg.hub_client_out_of_step",
-    "PKG028": "pkg.trainer_interface_moved",
-    "PKG029": "pkg.peft_or_accelerate_out_of_step",
-    "PKG030": "pkg.bitsandbytes_predates_triton",
-    "PKG031": "pkg.deepspeed_predates_torch",
-    "PKG032": "pkg.checkpoint_refused_by_weights_only",
-    "PKG033": "pkg.transformer_engine_compile_fails",
-    "PKG034": "pkg.module_not_installed",
-    "PKG035": "pkg.bitsandbytes_lacks_windows",
-    "PKG036": "pkg.ray_out_of_step",
     "SYS001": "sys.shm_too_small",
     "SYS002": "sys.disk_too_small",
     "SYS003": "sys.os_unsupported",
@@ -123,11 +113,6 @@ RULE_MODULES = {
     "SYS020": "sys.cache_of_another_user",
     "SYS021": "sys.kernel_reports_gpu_faults",
     "SYS022": "sys.accelerate_leftovers",
-    "SYS023": "sys.libstdcxx_older_than_binary",
-    "SYS024": "sys.weights_incomplete",
-    "SYS025": "sys.hub_access_not_granted",
-    "SYS026": "sys.hub_unreachable",
-    "SYS027": "sys.tls_certificate_refused",
     "NET001": "net.interface_named_missing",
     "NET002": "net.interface_down",
     "NET003": "net.interface_is_virtual",
@@ -140,20 +125,9 @@ RULE_MODULES = {
     "NET010": "net.p2p_disabled",
     "NET011": "net.rtx40_needs_p2p_off",
     "NET012": "net.gpus_fewer_than_local_world",
-    "NET013": "net.peer_to_peer_broken",
-    "NET014": "net.collective_stalls",
-    "NET015": "net.rdma_transfer_failed",
-    "NET016": "net.rendezvous_unreachable",
-    "NET017": "net.nodes_cannot_connect",
-    "NET018": "net.master_port_taken",
-    "NET019": "net.link_slower_than_peers",
     "MEM001": "mem.memory_below_job",
     "MEM002": "mem.memory_held_by_others",
     "MEM003": "mem.host_memory_below_weights",
-    "MEM004": "mem.nccl_out_of_memory",
-    "MEM005": "mem.kv_cache_does_not_fit",
-    "MEM006": "mem.pinned_memory_refused",
-    "MEM007": "mem.ray_killed_for_memory",
     "MEM008": "mem.job_needs_more_memory_than_gpu",
     "CAP001": "cap.bf16_not_native",
     "CAP002": "cap.fp8_not_native",
@@ -171,32 +145,6 @@ RULE_MODULES = {
     "CAP014": "cap.proof_crashed",
     "CAP015": "cap.proof_hung",
     "CAP016": "cap.capability_not_here",
-    "RUN001": "run.collectives_differ",
-    "RUN002": "run.not_started_by_a_launcher",
-    "RUN003": "run.local_rank_argument_refused",
-    "RUN004": "run.slurm_tasks_do_not_match",
-    "RUN005": "run.time_limit_reached",
-    "RUN006": "run.terminal_was_closed",
-    "RUN007": "run.cuda_used_before_fork",
-    "RUN008": "run.model_placed_off_its_rank",
-    "RUN009": "run.tensors_on_different_devices",
-    "RUN010": "run.roll_mapping_exceeds_gpus",
-    "RUN011": "run.fp16_weights_with_scaler",
-    "RUN012": "run.fp16_loss_scale_exhausted",
-    "RUN013": "run.fsdp_unit_of_mixed_dtypes",
-    "RUN014": "run.operands_of_different_dtypes",
-    "RUN015": "run.quantised_model_moved",
-    "RUN016": "run.peers_waited_for_one_rank",
-    "RUN017": "run.ray_actor_without_gpu",
-    "RUN018": "run.ray_cannot_place",
-    "RUN019": "run.program_failed_by_itself",
-    "RUN020": "run.ranks_not_alike",
-    "RUN021": "run.launch_called_out_of_turn",
-    "RUN022": "run.collective_result_wrong",
-    "RUN023": "run.earlier_run_left_over",
-    "RUN024": "run.rank_held_up",
-    "RUN025": "run.script_cannot_be_started",
-    "RUN026": "run.rank_slower_than_peers",
     "FLT001": "flt.node_unreachable",
     "FLT002": "flt.driver_differs",
     "FLT003": "flt.software_differs",
@@ -314,45 +262,42 @@ REQUIRED_FACTS: dict[str, tuple[str, ...]] = {
 """The facts that a rule, or a family of rules, requires. If all of them are known to be absent, zero or empty,
 the rule is not even imported."""
 
-LOG_RULES = frozenset(
-    {
-        "GPU018", "GPU019", "GPU020",
-        "BLD018", "BLD019",
-        "PKG025", "PKG026", "PKG027", "PKG028", "PKG029", "PKG030", "PKG031", "PKG032", "PKG033", "PKG034",
-        "PKG035", "PKG036",
-        "SYS023", "SYS024", "SYS025", "SYS026", "SYS027",
-        "NET013", "NET014", "NET015", "NET016", "NET017", "NET018", "NET019",
-        "MEM004", "MEM005", "MEM006", "MEM007",
-        "RUN001", "RUN002", "RUN003", "RUN004", "RUN005", "RUN006", "RUN007", "RUN008", "RUN009", "RUN010",
-        "RUN011", "RUN012", "RUN013", "RUN014", "RUN015", "RUN016", "RUN017", "RUN018", "RUN019", "RUN020",
-        "RUN021", "RUN022", "RUN023", "RUN024", "RUN025", "RUN026",
-    }
-)  # fmt: skip
-"""The rules that only apply if there is a log."""
-
 _SUPPLIED_FAMILIES = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.")
 """Families of facts that are not probed on a machine: if they were not supplied, they are absent."""
 
 
 def load_rule(code: str) -> Rule:
-    """Import the rule of a code; KeyError for an unknown code."""
+    """Load the rule of a code; KeyError for an unknown code."""
+    if code not in RULE_MODULES:
+        from gpuready.rules import log_rules
+
+        return log_rules.LogRule(code)
     module = f"gpuready.rules.{RULE_MODULES[code]}"
     return __import__(module, fromlist=("CODE",))  # importlib costs a millisecond more
 
 
 def load_all_rules() -> Iterator[Rule]:
-    return (load_rule(code) for code in RULE_MODULES)
+    return (load_rule(code) for code in list_codes())
+
+
+def list_codes() -> list[str]:
+    """Return the codes of all rules, by family and number."""
+    from gpuready.rules import log_rules
+
+    codes = [*RULE_MODULES, *log_rules.load_log_rules()]
+    return sorted(codes, key=lambda code: (FAMILIES.index(code[:3]), code))
 
 
 def required_facts(code: str) -> tuple[str, ...]:
-    if code in LOG_RULES:
+    if code not in RULE_MODULES:
         return ("log.signs",)
     return REQUIRED_FACTS.get(code, REQUIRED_FACTS.get(code[:3], ()))
 
 
 def applicable_rules(facts: Facts) -> list[Rule]:
     """Return the rules that can have a finding for these facts."""
-    return [load_rule(code) for code in RULE_MODULES if not _cannot_apply(code, facts)]
+    codes = list_codes() if "log.signs" in facts else RULE_MODULES
+    return [load_rule(code) for code in codes if not _cannot_apply(code, facts)]
 
 
 def _cannot_apply(code: str, facts: Facts) -> bool:
@@ -380,4 +325,8 @@ def preload_rules(should_stop: Callable[[], bool], gpu: bool = False) -> None:
 
 def rule_name(code: str) -> str:
     """Return ``driver-older-than-wheel`` for ``DRV001``."""
+    if code not in RULE_MODULES:
+        from gpuready.rules import log_rules
+
+        return str(log_rules.load_log_rules()[code]["name"])
     return RULE_MODULES[code].rpartition(".")[2].replace("_", "-")

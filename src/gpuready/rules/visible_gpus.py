@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 READS = ("gpu.count", "gpu.visible", "gpu.name", "gpu.uuid")
 OTHER_PLATFORMS = ("rocm", "xpu", "npu", "hpu", "mps", "mlu", "musa", "neuron", "tpu")
 """Platforms other than CUDA that have accelerators of their own."""
-GPU_INIT_FRAMES = (
-    "set_device(", "_cuda_setDevice", "_cuda_init", "cuda.init()", "mem_get_info", "_lazy_init()", "manual_seed_all",
-)  # fmt: skip
-"""Stack frames of a program that is only starting to use a GPU: if memory is short there, other processes hold it."""
 
 
 def list_visible_gpus(facts: Facts) -> tuple[int, ...]:

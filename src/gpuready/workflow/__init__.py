@@ -198,7 +198,8 @@ def save_text_file(path: str, text: str) -> None:
 
 def explain_rule(code: str) -> dict[str, Any]:
     """Return the explanation of a rule, by its code or its name."""
-    from gpuready.catalog.causes import list_pattern_texts
+    from gpuready.catalog.causes import list_patterns
+    from gpuready.logs.log_patterns import pattern_text
 
     query = code.strip()
     codes = rules.list_codes()
@@ -217,7 +218,7 @@ def explain_rule(code: str) -> dict[str, Any]:
         "title": title,
         "text": text.strip(),
         "reads": list(rule.READS),
-        "signs": list_pattern_texts(rule_code),
+        "signs": [pattern_text(pattern) for pattern in list_patterns(rule_code)],
     }
 
 

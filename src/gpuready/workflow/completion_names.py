@@ -16,7 +16,7 @@ def list_completion_names(kind: str) -> list[str]:
     if kind == "codes":
         from gpuready import rules
 
-        return list(rules.RULE_MODULES)
+        return rules.list_codes()
     if kind == "proofs":
         from gpuready import contracts
         from gpuready.catalog import proofs

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from gpuready import catalog, rules, system
+from gpuready import catalog, system
 from gpuready.catalog import causes
 from gpuready.diagnose import judge
 from gpuready.logs import flight_recorder, log_paths
 from gpuready.logs.derived_lines import derive_lines
-from gpuready.logs.log_summary import LogSource, PatternIndex, build_pattern_table, read_logs
+from gpuready.logs.log_summary import LogSource, PatternIndex, read_logs
 from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
 
     from gpuready.logs.log_summary import LogSummary
     from gpuready.model.diagnosis import Diagnosis, LogEvidence
@@ -25,14 +24,8 @@ _PATTERN_TABLES: dict[str, PatternIndex] = {}
 def load_pattern_table(engine: str = "auto") -> PatternIndex:
     """Return every rule's patterns and the known consequences, as compiled in the catalogue."""
     if engine not in _PATTERN_TABLES:
-        _PATTERN_TABLES[engine] = PatternIndex(catalog.load_catalog("signs"), engine)
+        _PATTERN_TABLES[engine] = PatternIndex(catalog.load_catalog("patterns"), engine)
     return _PATTERN_TABLES[engine]
-
-
-def collect_rule_patterns() -> dict[str, Any]:
-    """Collect the same from the rules themselves, to compile the catalogue."""
-    rows = [(code, pattern) for code in rules.RULE_MODULES for pattern in rules.load_rule(code).PATTERNS]
-    return build_pattern_table([*rows, *(("", row["says"]) for row in causes.list_consequences())])
 
 
 def diagnose_logs(
@@ -101,7 +94,7 @@ def _redact_diagnosis(diagnosis: Diagnosis) -> Diagnosis:
 
 def _redact_evidence(evidence: LogEvidence) -> LogEvidence:
     """Redact the lines of one evidence together: a key may continue over several lines."""
-    from gpuready.system.redact_stream import redact_lines
+    from gpuready.system.redaction.lines import redact_lines
 
     lines = redact_lines((*evidence.before, evidence.text, *evidence.after))
     count = len(evidence.before)

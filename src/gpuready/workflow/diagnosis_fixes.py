@@ -32,9 +32,9 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
 
 def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
     diagnosis = diagnosis.replace(alternatives=tuple(_title_alternative(a) for a in diagnosis.alternatives))
-    from gpuready.rules import log_findings
+    from gpuready.rules import log_rules
 
-    finding = log_findings.log_finding(
+    finding = log_rules.log_finding(
         Facts([log_match_fact(diagnosis)]), Contract("log", ""), diagnosis.code, "error", diagnosis.cause
     )
     if finding is None:
@@ -107,7 +107,7 @@ def _judge_on_machine(diagnosis: Diagnosis, facts: Facts, contract: Contract | N
 def _find_rule_finding(code: str, facts: Facts, contract: Contract) -> Finding | None:
     from gpuready.check.evaluate import judge
 
-    if code not in rules.RULE_MODULES or code in rules.LOG_RULES:
+    if code not in rules.RULE_MODULES:  # only a log can trigger it
         return None
     report = judge([rules.load_rule(code)], facts, contract)
     return report.findings[0] if report.findings else None

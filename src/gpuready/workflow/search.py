@@ -125,7 +125,7 @@ def _build_index() -> SearchIndex:
 
 
 def _rule_entries() -> Iterator[SearchEntry]:
-    for code in rules.RULE_MODULES:
+    for code in rules.list_codes():
         explanation = workflow.explain_rule(code)
         text = " ".join([explanation["text"], *explanation["signs"], *explanation["reads"]])
         yield SearchEntry(

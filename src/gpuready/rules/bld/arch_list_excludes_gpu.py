@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 CODE = "BLD009"
 SEVERITY = "error"
 READS = (*visible_gpus.READS, "gpu.capability", *compilation.READS)
-PATTERNS = ()
 BROKEN = {
     "job.wants": ("build",),
     "env.TORCH_CUDA_ARCH_LIST": "7.0;7.5;8.0",

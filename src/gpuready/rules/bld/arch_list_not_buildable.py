@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 CODE = "BLD010"
 SEVERITY = "error"
 READS = ("toolkit.path", *compilation.READS)
-PATTERNS = (
-    {"says": "Unknown CUDA arch ({arch}) or GPU not supported", "cause": "toolkit-too-old-for-arch"},
-    {"says": "No CUDA targets left to compile", "cause": "toolkit-too-old-for-arch", "as": "clue"},
-)
 BROKEN = {"job.wants": ("build",), "env.TORCH_CUDA_ARCH_LIST": "8.0 9.0 12.0+PTX", "toolkit.version": "12.4"}
 HEALTHY = BROKEN | {"toolkit.version": "12.8"}
 

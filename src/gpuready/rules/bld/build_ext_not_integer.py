@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "BLD017"
 SEVERITY = "error"
 READS = ("env.BUILD_EXT", "package.*", "job.wants")
-PATTERNS = ()
 CONTRACT = {
     "framework": "colossalai",
     "distribution": "colossalai",

@@ -24,10 +24,6 @@ CODE = "BLD003"
 SEVERITY = "error"
 KEYS = ("toolkit.version", "toolkit.nvcc", "compiler.gcc", "compiler.gxx", "compiler.ninja", "compiler.cmake")
 READS = (*KEYS, "python.path", *contract_needs.READS)
-PATTERNS = (
-    {"says": "CUDA_HOME environment variable is not set", "cause": "cuda-home-missing"},
-    {"says": "Ninja is required to load C++ extensions", "cause": "missing-python-package"},
-)
 CONTRACT = {
     "needs": (
         {"key": "toolkit.version", "want": ">=11.0", "when": "build", "cite": "README.md:473"},

@@ -21,38 +21,6 @@ if TYPE_CHECKING:
 CODE = "BLD008"
 SEVERITY = "error"
 READS = (*compilation.READS, *fix_steps.READS)
-BUILD_MARKERS = (
-    "build_meta",
-    "get_requires_for_build",
-    "Getting requirements to build",
-    "setup.py",
-    "build_wheel",
-    "build_editable",
-    "prepare_metadata",
-    "Preparing metadata",
-    "Failed to build",
-    "build backend",
-    "egg_info",
-)
-"""Phrases by which a package build is recognised."""
-PATTERNS = (
-    "[extension] PyTorch is not found while BUILD_EXT=1",
-    "`torch`, but doesn't declare it as a build dependency",
-    "but doesn't declare it as a build dependency",
-    {"says": "No module named 'torch'", "with": BUILD_MARKERS},
-    {"says": "Unable to import torch, please visit", "with": ("setup.py",)},
-    {"says": "Please install torch before", "with": BUILD_MARKERS},
-    {"says": "No module named 'packaging'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'wheel'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'psutil'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'numpy'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
-    {"says": "PyTorch is required to build", "with": BUILD_MARKERS},
-    {"says": "No module named 'setuptools'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'pkg_resources'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'pybind11'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
-    {"says": "No module named 'Cython'", "with": BUILD_MARKERS, "unless": ("install --no-build-isolation",)},
-    {"says": "Cannot import 'setuptools.build_meta'"},
-)
 BROKEN = {"job.wants": ("build",), "package.torch": None, "python.path": "/venv/bin/python"}
 HEALTHY = BROKEN | {"package.torch": "2.8.0+cu128"}
 CITE = "torch/utils/cpp_extension.py: an extension is compiled with the headers of the torch it runs with"

@@ -23,27 +23,6 @@ if TYPE_CHECKING:
 CODE = "BLD011"
 SEVERITY = "error"
 READS = ("compiler.gcc", "compiler.gxx", "compiler.ninja", "python.path", *compilation.READS)
-PATTERNS = (
-    "Failed to find C compiler. Please specify via CC",
-    {"says": "No working C++ compiler found"},
-    {"says": "InvalidCxxCompiler"},
-    {"says": "error: command 'gcc' failed: No such file or directory"},
-    {"says": "error: command 'g++' failed: No such file or directory"},
-    {"says": "linux-gnu-gcc' failed: No such file or directory"},
-    {"says": "linux-gnu-g++' failed: No such file or directory"},
-    {"says": "unable to execute 'gcc': No such file or directory"},
-    {"says": "unable to execute 'g++': No such file or directory"},
-    {"says": "No such file or directory: 'gcc'"},
-    {"says": "No such file or directory: 'g++'"},
-    {"says": "No such file or directory: 'c++'"},
-    {"says": "/bin/sh: 1: c++: not found"},
-    {"says": "/bin/sh: c++: command not found"},
-    {"says": "/bin/sh: 1: g++: not found"},
-    {"says": "gcc: command not found"},
-    {"says": "No CMAKE_CXX_COMPILER could be found"},
-    {"says": "gcc: fatal error: cannot execute 'cc1plus'"},
-    {"says": "fatal error: cannot execute ‘cc1plus’"},
-)
 BROKEN = {"job.wants": ("torch-compile",), "compiler.gcc": None}
 HEALTHY = {"job.wants": ("torch-compile",), "compiler.gcc": "12.2.0"}
 TOOL_NAMES = {"compiler.gcc": "a C compiler", "compiler.gxx": "a C++ compiler", "compiler.ninja": "ninja"}

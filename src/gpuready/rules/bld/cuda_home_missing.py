@@ -24,33 +24,6 @@ if TYPE_CHECKING:
 CODE = "BLD006"
 SEVERITY = "error"
 READS = ("toolkit.path", "toolkit.home_missing", "toolkit.others", "torch.cuda", *compilation.READS)
-PATTERNS = (
-    "CUDA_HOME is None, please set CUDA_HOME to compile",
-    {"says": "CUDA_HOME does not exist, unable to compile CUDA op(s)", "in": "exception"},
-    {
-        "says": "was requested, but nvcc was not found.",
-        "unless": ("Successfully installed", "Successfully built flash"),
-    },
-    "[extension] CUDA_HOME is not found.",
-    {"says": "CUDA was not found on the system, please set the CUDA_HOME or the CUDA_PATH", "in": "exception"},
-    {"says": "Cannot find CUDA_HOME", "without": ("Warning", "WARNING")},
-    "Could not find nvcc and default cuda_home=",
-    "Could not find nvcc executable",
-    "Could not find nvcc, please",
-    "Could not find NVCC",
-    {"says": "CUDA_HOME is not set", "in": "exception"},
-    {"says": "CUDA_HOME environment variable must be set", "in": "exception"},
-    {"says": "please set CUDA_HOME", "in": "exception"},
-    "CMAKE_CUDA_COMPILER-NOTFOUND",
-    "No CMAKE_CUDA_COMPILER could be found",
-    "Failed to find nvcc.",
-    "Could NOT find CUDA (missing: CUDA_TOOLKIT_ROOT_DIR",
-    "Could NOT find CUDAToolkit (missing: CUDAToolkit",
-    "Could not find `nvcc` executable",
-    "Specify CUDA_TOOLKIT_ROOT_DIR",
-    {"says": "assert CUDA_HOME is not None"},
-    {"says": "AssertionError: CUDA_HOME", "as": "clue"},
-)
 BROKEN = {"job.wants": ("build",), "toolkit.path": None, "toolkit.home_missing": None}
 HEALTHY = BROKEN | {"toolkit.path": "/usr/local/cuda"}
 CITE = "torch/utils/cpp_extension.py, _find_cuda_home"

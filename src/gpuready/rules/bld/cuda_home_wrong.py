@@ -25,23 +25,6 @@ CODE = "BLD007"
 SEVERITY = "error"
 HOME_FACTS = ("toolkit.home_missing", "toolkit.path", "toolkit.chosen_by", "toolkit.nvcc")
 READS = (*HOME_FACTS, "toolkit.others", "torch.cuda", *compilation.READS)
-PATTERNS = (
-    "[extension] The nvcc compiler is not found in",
-    "bin/nvcc: No such file or directory",
-    "/bin/nvcc: not found",
-    {"says": "nvcc: command not found", "as": "clue"},
-    {"says": "nvcc: not found", "as": "clue"},
-    "nvcc not found at '",
-    "No such file or directory: '{}bin/nvcc'",
-    "No such file or directory: '{}bin\\nvcc",
-    "No such file or directory: 'nvcc'",
-    {"says": "cannot find CUDA compiler: nvcc"},
-    {"says": "fatal error: cuda_runtime.h: No such file or directory"},
-    {"says": "fatal error: cuda_runtime_api.h: No such file or directory"},
-    {"says": "fatal error: cuda.h: No such file or directory"},
-    {"says": "fatal error: cusparse.h: No such file or directory"},
-    {"says": "fatal error: cublas_v2.h: No such file or directory"},
-)
 BROKEN = {
     "job.wants": ("build",),
     "toolkit.home_missing": "/opt/cuda-11",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "BLD016"
 SEVERITY = "warning"
 READS = ("env.FORCE_CUDA",)
-PATTERNS = ()
 CONTRACT = {
     "framework": "colossalai",
     "variables": ({"name": "FORCE_CUDA", "access": "read", "cite": "extensions/cuda_extension.py:33"},),

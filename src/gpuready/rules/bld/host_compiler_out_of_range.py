@@ -24,31 +24,6 @@ if TYPE_CHECKING:
 CODE = "BLD005"
 SEVERITY = "error"
 READS = ("compiler.gcc", *compilation.READS)
-PATTERNS = (
-    "unsupported GNU version! gcc versions later than {most} are not supported",
-    "unsupported GNU version! gcc versions",
-    "unsupported clang version! clang version must be",
-    "unsupported Microsoft Visual Studio version!",
-    "than the maximum required version by CUDA",
-    "than the minimum required version by CUDA",
-    "The current installed version of {compiler} is greater than the maximum required version",
-    "The current installed version of {compiler} is less than the minimum required version",
-    "build PyTorch with a too old version of GCC",
-    "error: unrecognized command line option '-std=c++{std}'",
-    "error: unrecognized command-line option '-std=c++{std}'",
-    "error: unrecognized command line option ‘-std=c++{std}’",
-    "error: unrecognized command-line option ‘-std=c++{std}’",
-    "compatible compiler is required to use ATen",
-    "compatible compiler is required to use PyTorch",
-    {"says": "std_function.h:{}: error: parameter packs not expanded with"},
-    {"says": "error: parameter packs not expanded with", "with": ("/bits/std_function.h",)},
-    {"says": "Microsoft Visual C++ {} or greater is required", "as": "clue"},
-    {"says": "You need C++{std} to compile PyTorch", "as": "clue"},
-    {"says": "Cannot find compiler 'cl.exe' in PATH", "as": "clue"},
-    {"says": "#error: -- unsupported{}version!"},
-    {"says": "GCC version must be", "as": "clue"},
-    {"says": "gcc version {} is not supported", "as": "clue"},
-)
 BROKEN = {"job.wants": ("build",), "toolkit.version": "12.1", "compiler.gcc": "13.2.0"}
 HEALTHY = {"job.wants": ("build",), "toolkit.version": "12.4", "compiler.gcc": "13.2.0"}
 

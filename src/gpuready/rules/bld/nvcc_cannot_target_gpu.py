@@ -28,29 +28,6 @@ if TYPE_CHECKING:
 CODE = "BLD004"
 SEVERITY = "error"
 READS = (*visible_gpus.READS, "gpu.capability", "torch.arch", "toolkit.path", *compilation.READS)
-PATTERNS = (
-    "Unsupported gpu architecture '{arch}'",
-    "Unsupported gpu architecture",
-    "nvcc fatal : Value '{arch}' is not defined for option 'gpu-architecture'",
-    "nvcc fatal : Value '{arch}' is not defined for option 'gpu-code'",
-    "is not a supported CUDA architecture",
-    "CUDA_ARCHITECTURES{}is not supported by the CUDA compiler",
-    "FlashAttention is only supported on CUDA {need} and above",
-    "FlashAttention-3 is only supported on CUDA",
-    {
-        "says": "ptxas fatal : Value '{arch}' is not defined for option 'gpu-name'",
-        "with": ("bin/nvcc", "setup.py", "cpp_extension"),
-        "without": ("triton", "Triton", "inductor"),
-    },
-    {"says": "nvcc fatal : Value 'c++{std}' is not defined for option 'std'", "as": "clue"},
-    {"says": "Please upgrade CUDA to {} or higher", "as": "clue"},
-    {
-        "says": "error: identifier {name} is undefined",
-        "without": ("-packages/", "/csrc/", "/include/"),
-        "cause": "not-environment",
-    },
-    {"says": "is only supported on CUDA {need} and above", "in": "exception"},
-)
 BROKEN = {
     "job.wants": ("build",),
     "toolkit.version": "12.4",

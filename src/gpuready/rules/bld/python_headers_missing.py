@@ -23,21 +23,6 @@ if TYPE_CHECKING:
 CODE = "BLD012"
 SEVERITY = "error"
 READS = ("python.headers", "python.path", *compilation.READS)
-PATTERNS = (
-    "fatal error: Python.h: No such file or directory",
-    "Python.h: No such file or directory",
-    "'Python.h' file not found",
-    "Cannot open include file: 'Python.h'",
-    "fatal error: pyconfig.h: No such file or directory",
-    "Could NOT find Python (missing: {}Development",
-    "Could NOT find Python3 (missing: {}Development",
-    "Could NOT find PythonLibs (missing: PYTHON_",
-    "Could NOT find Python (missing: Python_INCLUDE_DIRS",
-    "Could NOT find Python3 (missing: Python3_INCLUDE_DIRS",
-    "cannot find -lpython3",
-    "unable to find library -lpython3",
-    "ERROR: Python dependency not found",
-)
 BROKEN = {"job.wants": ("torch-compile",), "python.headers": False}
 HEALTHY = {"job.wants": ("torch-compile",), "python.headers": True}
 CITE = "triton/runtime/build.py and torch/utils/cpp_extension.py: both include Python.h"

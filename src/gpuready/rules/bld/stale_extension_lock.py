@@ -21,41 +21,6 @@ if TYPE_CHECKING:
 CODE = "BLD015"
 SEVERITY = "warning"
 READS = ("cache.locks",)
-BUILD_END_MARKERS = (
-    "Loading extension module",
-    "Time to load",
-    "Time taken to",
-    "Error building extension",
-    "ninja: build stopped",
-    "CUDA_HOME",
-    "Error: ",
-    "error: command",
-)
-"""Messages at the end of a build, successful or not."""
-PATTERNS = (
-    'Waited on lock file "',
-    {"says": "torch/utils/file_baton.py"},
-    {"says": "file_baton.py{} in wait"},
-    {
-        "says": "[extension] Compiling or loading the JIT-built {op} kernel during runtime now",
-        "unless": BUILD_END_MARKERS,
-    },
-    {"says": "[extension] Compiling the JIT {op} kernel during runtime now", "unless": BUILD_END_MARKERS},
-    {
-        "says": "as PyTorch extensions root...",
-        "unless": (
-            *BUILD_END_MARKERS,
-            "Building extension module",
-            "Emitting ninja build file",
-            "ninja: no work to do",
-        ),
-    },
-    {"says": "[extension] Loading the JIT-built {op} kernel during runtime now", "unless": BUILD_END_MARKERS},
-    {
-        "says": "No pre-built kernel is found, build and load the {op} kernel during runtime now",
-        "unless": BUILD_END_MARKERS,
-    },
-)
 BROKEN = {"cache.locks": ("/home/u/.cache/torch_extensions/py312_cu128/fused_adam/lock",)}
 HEALTHY = {"cache.locks": ()}
 CITE = "torch/utils/file_baton.py: wait() ends when the file is gone"

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 CODE = "BLD013"
 SEVERITY = "error"
 READS = ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", *compilation.READS)
-PATTERNS = (
-    {"says": "nvcc fatal   : Could not open output file", "cause": "cache-permission"},
-    {"says": "failed to map segment from shared object", "cause": "cache-permission"},
-)
 BROKEN = {"job.wants": ("build",), "tmp.path": "/scratch/job-7", "tmp.exists": False}
 HEALTHY = {"job.wants": ("build",), "tmp.path": "/tmp", "tmp.exists": True, "tmp.noexec": False, "tmp.free": 50 * 10**9}
 MINIMUM_FREE = 10**9

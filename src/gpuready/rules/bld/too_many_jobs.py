@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 CODE = "BLD014"
 SEVERITY = "warning"
 READS = ("host.cores_usable", "memory.available", "memory.limit", *compilation.READS)
-PATTERNS = (
-    {"says": "died due to signal 9 (Kill signal)", "cause": "host-oom-killed"},
-    {"says": "fatal error: Killed signal terminated program cc1plus", "cause": "host-oom-killed"},
-)
 BROKEN = {
     "job.wants": ("build",),
     "env.MAX_JOBS": None,

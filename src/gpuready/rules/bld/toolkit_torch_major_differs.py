@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 CODE = "BLD001"
 SEVERITY = "error"
 READS = ("torch.cuda", "toolkit.version", "toolkit.path", "toolkit.others", *contract_needs.READS)
-PATTERNS = (
-    "mismatches the version that was used to compile",
-    {
-        "says": "Installed CUDA version {found} does not match the version torch was compiled with {want}",
-        "without": ("accepting this combination",),
-    },
-    "Cuda extensions are being compiled with a version of Cuda that does not match",
-    "does not match the version used to compile Pytorch binaries",
-    "The detected CUDA version ({found}) mismatches",
-    "the detected CUDA version ({found}) mismatches",
-    "System CUDA version does not match PyTorch CUDA version",
-)
 BROKEN = {"torch.cuda": "12.8", "toolkit.version": "11.8", "toolkit.path": "/usr/local/cuda", "job.wants": ("build",)}
 HEALTHY = BROKEN | {"toolkit.version": "12.8"}
 CITE = "torch/utils/cpp_extension.py, _check_cuda_version"

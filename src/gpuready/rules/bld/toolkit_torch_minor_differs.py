@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "BLD002"
 SEVERITY = "warning"
 READS = major.READS
-PATTERNS = ({"says": "has a minor version mismatch with the version that was used to compile", "as": "trace"},)
 BROKEN = {"torch.cuda": "12.8", "toolkit.version": "12.4", "toolkit.path": "/usr/local/cuda", "job.wants": ("build",)}
 HEALTHY = BROKEN | {"toolkit.version": "12.8.93"}
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "CAP011"
 SEVERITY = "warning"
 READS = ("job.wants",)
-PATTERNS = ({"says": "At most one of fp16 and bf16 can be True", "in": "exception", "cause": "not-environment"},)
 CONTRACT = {"framework": "transformers"}
 BROKEN = {"job.wants": ("bf16", "fp16")}
 HEALTHY = {"job.wants": ("bf16",)}

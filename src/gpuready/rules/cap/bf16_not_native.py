@@ -22,28 +22,6 @@ if TYPE_CHECKING:
 CODE = "CAP001"
 SEVERITY = "error"
 READS = capability_floors.READS
-PATTERNS = (
-    "Bfloat16 is only supported on GPUs with compute capability of at least 8.0",
-    "bfloat16 is only supported on GPUs with compute capability of at least 8.0",
-    "Your setup doesn't support bf16/gpu",
-    {"says": "Your setup doesn't support bf16", "in": "exception"},
-    "bf16 mixed precision requires PyTorch >= 1.10 and a supported device",
-    "bf16 requested, but AMP is not supported on this GPU",
-    "Current CUDA Device does not support bfloat16",
-    "Type bf16 is not supported on your device",
-    {"says": "Type bf16 is not supported"},
-    {"says": "requires .target sm_80 or higher", "with": ("bf16",)},
-    {"says": "does not support bfloat16", "in": "exception"},
-    {"says": "does not support bf16", "in": "exception"},
-    {"says": "bf16 is not supported on", "in": "exception"},
-    {"says": "bfloat16 is not supported on", "in": "exception"},
-    {"says": "BF16 is not supported on", "in": "exception"},
-    {"says": "Using `bf16=True` requires", "in": "exception"},
-    {"says": "CUBLAS_STATUS_NOT_SUPPORTED", "with": ("CUDA_R_16BF",), "as": "clue"},
-    {"says": "CUBLAS_STATUS_INVALID_VALUE", "with": ("CUDA_R_16BF",), "as": "clue"},
-    {"says": "bf16 is only supported on A100+ GPUs"},
-    {"says": "BFloat16 is not supported on your", "in": "exception"},
-)
 BROKEN = {
     "job.wants": ("bf16",),
     "gpu.count": 1,

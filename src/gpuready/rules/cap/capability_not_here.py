@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "CAP016"
 SEVERITY = "error"
 READS = proof_results.READS
-PATTERNS = ()
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
 BROKEN, HEALTHY = proof_results.proof_examples("absent", "no GPU")
 

@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 CODE = "CAP012"
 SEVERITY = "error"
 READS = ("platform.name", "job.wants")
-PATTERNS = (
-    {
-        "says": "is currently not supported in Ascend npu, please disable this configuration",
-        "cause": "not-environment",
-        "in": "exception",
-    },
-)
 CONTRACT = {"platforms": ("cuda", "mps")}
 BROKEN = {"job.wants": ("flash-attn",), "platform.name": "mps"}
 HEALTHY = BROKEN | {"platform.name": "cuda"}

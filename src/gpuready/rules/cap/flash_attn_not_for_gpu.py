@@ -24,32 +24,6 @@ if TYPE_CHECKING:
 CODE = "CAP005"
 SEVERITY = "error"
 READS = requested_features.READS
-PATTERNS = (
-    {"says": "requires compute capability >= 8, but found", "with": ("lash",)},
-    {"says": "requires compute capability >= 9, but found", "with": ("lash",)},
-    "FlashAttention-2 only supports Ampere",
-    "FlashAttention-3 only supports Hopper",
-    "FlashAttention-3 is only supported on",
-    "Flash Attention 3 is only supported on",
-    "FlashAttention only supports sm8x",
-    "Expected is_sm8x || is_sm90 to be true",
-    "Expected is_sm90 || is_sm8x || is_sm75 to be true",
-    "Expected is_sm80 || is_sm90 to be true",
-    "flash attention is only supported on GPUs with compute capability",
-    "Flash attention currently only supported for compute capability >= 80",
-    "Flash Attention requires Ampere",
-    "Flash Attention 2.0 only supports Ampere",
-    "FlashAttention backward for head dim > 64 requires A100 or H100",
-    "FlashAttention backward for head dim > 192 requires A100",
-    "Cannot use FLASH_ATTN backend{}compute capability",
-    {
-        "says": "Selected backend {} is not valid for this configuration. Reason: [{}compute capability not supported",
-        "in": "exception",
-    },
-    {"says": "Cannot use FlashAttention-2 backend for Volta and Turing GPUs", "as": "clue"},
-    {"says": "Cannot use FlashAttention backend for Volta and Turing GPUs", "as": "clue"},
-    {"says": "FlashAttention requires a GPU with compute capability", "as": "clue"},
-)
 BROKEN = {
     "job.wants": ("flash-attn",),
     "gpu.count": 1,

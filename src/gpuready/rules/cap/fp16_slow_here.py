@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "CAP003"
 SEVERITY = "warning"
 READS = capability_floors.READS
-PATTERNS = ()
 BROKEN = {
     "job.wants": ("fp16",),
     "gpu.count": 1,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "CAP010"
 SEVERITY = "info"
 READS = ("job.wants",)
-PATTERNS = ()
 CONTRACT = {
     "framework": "roll",
     "capabilities": ({"name": "fp8", "cite": "fp8_rollout.md:59", "traits": ("moe-by-block",)},),

@@ -21,57 +21,6 @@ if TYPE_CHECKING:
 CODE = "CAP009"
 SEVERITY = "error"
 READS = fix_steps.READS
-PATTERNS = (
-    {
-        "says": "FlashAttention2 has been toggled on, but it cannot be used due to the following error: the package",
-        "cause": "flash-attn-missing",
-    },
-    {
-        "says": "FlashAttention3 has been toggled on, but it cannot be used due to the following error: the package",
-        "cause": "flash-attn-missing",
-    },
-    {
-        "says": "FlashAttention4 has been toggled on, but it cannot be used due to the following error: the package",
-        "cause": "flash-attn-missing",
-    },
-    {
-        "says": "has been toggled on, but it cannot be used due to the following error: you need flash_attn package version",
-        "cause": "flash-attn-missing",
-    },
-    {"says": "Flash Attention 2 is not available", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "Flash Attention 2 is not installed", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "No module named 'flash_attn'", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "No module named 'flash_attn.", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "No module named 'flash_attn_interface'", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "not found in your environment: flash_attn", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "not found in your environment: {}flash_attn", "in": "exception", "cause": "flash-attn-missing"},
-    {
-        "says": "The 'flash-attn{}' distribution was not found and is required",
-        "in": "exception",
-        "cause": "flash-attn-missing",
-    },
-    {"says": "No package metadata was found for flash_attn", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "No package metadata was found for flash-attn", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "lash-attn is not installed", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "flash_attn is not installed", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "flash-attn package is not installed", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "FlashAttention is not installed", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "FlashAttention-2 is not installed", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "FlashAttention2 is not installed", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "lease install flash-attn", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "lease install flash_attn", "in": "exception", "cause": "flash-attn-missing"},
-    {"says": "Please install FlashAttention", "in": "exception", "cause": "flash-attn-missing"},
-    {
-        "says": "pip install flash-attn",
-        "in": "exception",
-        "without": ("undefined symbol",),
-        "cause": "flash-attn-missing",
-    },
-    {"says": "flash_attn seems to be not installed", "cause": "flash-attn-missing"},
-    {"says": "requires `transformer_engine` or `MS-AMP` to be installed", "cause": "missing-python-package"},
-    {"says": "SageAttention is not installed", "in": "exception", "cause": "missing-python-package"},
-    {"says": "ImportError: flash_attn", "cause": "flash-attn-missing"},
-)
 CONTRACT = {"capabilities": ({"name": "sage-attention"},)}
 BROKEN = {
     "job.wants": ("sage-attention",),

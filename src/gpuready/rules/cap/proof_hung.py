@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "CAP015"
 SEVERITY = "error"
 READS = proof_results.READS
-PATTERNS = ()
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
 BROKEN, HEALTHY = proof_results.proof_examples("hung", "no end after 60 s, in the step: multiply in bf16")
 

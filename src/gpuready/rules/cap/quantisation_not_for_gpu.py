@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 CODE = "CAP006"
 SEVERITY = "error"
 READS = requested_features.READS
-PATTERNS = (
-    {"says": "Your GPU does not support Int8 Matmul", "as": "trace"},
-    {"says": "Only slow 8-bit matmul is supported for your GPU", "as": "trace"},
-)
 BROKEN = {
     "job.wants": ("bnb-4bit",),
     "gpu.count": 1,

@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 CODE = "CAP004"
 SEVERITY = "error"
 READS = requested_features.READS
-PATTERNS = (
-    {
-        "says": "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7",
-        "in": "exception",
-        "cause": "not-environment",
-    },
-)
 CONTRACT = {"capabilities": ({"name": "tf32", "gate": "tf32"},)}
 BROKEN = {
     "job.wants": ("tf32",),

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 CODE = "CAP007"
 SEVERITY = "error"
 READS = requested_features.READS
-PATTERNS = (
-    {"says": "which is too old to be supported by the triton GPU compiler", "cause": "arch-not-in-torch-build"},
-    {"says": "Triton only supports devices of CUDA Capability", "cause": "arch-not-in-torch-build"},
-)
 BROKEN = {
     "job.wants": ("torch-compile",),
     "gpu.count": 1,

@@ -22,25 +22,6 @@ if TYPE_CHECKING:
 CODE = "CAP008"
 SEVERITY = "warning"
 READS = requested_features.READS
-PATTERNS = (
-    {
-        "says": "No operator found for `memory_efficient_attention",
-        "with": ("has capability (7", "has capability (6", "has capability (5", "requires device with capability"),
-        "unless": ("xFormers can't load C++/CUDA extensions", "xFormers wasn't build with CUDA support"),
-        "cause": "flash-attn-arch",
-    },
-    {
-        "says": "No operator found for `memory_efficient_attention",
-        "with": ("xFormers wasn't build with CUDA support",),
-        "cause": "ext-abi-mismatch",
-    },
-    {
-        "says": "No operator found for `memory_efficient_attention",
-        "also": ("xFormers can't load C++/CUDA extensions",),
-        "unless": ("Torch not compiled with CUDA",),
-        "cause": "ext-abi-mismatch",
-    },
-)
 BROKEN = {
     "job.wants": ("xformers",),
     "gpu.count": 1,

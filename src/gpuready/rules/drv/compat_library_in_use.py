@@ -30,24 +30,6 @@ READS = (
     *("driver.compat", "driver.library", "driver.version", "gpu.count", "gpu.visible", "gpu.name"),
     *("gpu.capability", "job.wants"),
 )
-PATTERNS = (
-    {
-        "says": "forward compatibility was attempted on non supported HW",
-        "without": ("cuda/compat", "cuda-compat", "/compat/"),
-        "cause": "driver-library-mismatch",
-    },
-    {
-        "says": "forward compatibility was attempted on non supported HW",
-        "with": ("cuda/compat", "cuda-compat", "/compat/"),
-    },
-    {"says": "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "cause": "driver-library-mismatch"},
-    {"says": "(error 804)", "with": ("CUDA",), "cause": "driver-library-mismatch"},
-    {
-        "says": "cuInit(0) returned 804",
-        "unless": ("compatibility mode is UNAVAILABLE",),
-        "cause": "driver-library-mismatch",
-    },
-)
 BROKEN = {
     "gpu.count": 1,
     "driver.compat": "/usr/local/cuda/compat/libcuda.so.570.124.06",

@@ -22,20 +22,6 @@ if TYPE_CHECKING:
 CODE = "DRV002"
 SEVERITY = "error"
 READS = ("driver.version", "driver.library", "driver.error", "driver.compat", "driver.wsl", "gpu.count", "os.container")
-PATTERNS = (
-    "Driver/library version mismatch",
-    "nvml error: driver/library version mismatch",
-    "RM has detected an NVML/RM version mismatch",
-    {"says": "NVRM: API mismatch: the client has the version {client}, but", "in": "kernel"},
-    "API mismatch: the NVIDIA kernel module has version",
-    "this kernel module has the version {module}. Please",
-    {"says": "unsupported display driver / cuda driver combination", "cause": "cuda-compat-lib-conflict"},
-    {"says": "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cause": "cuda-compat-lib-conflict"},
-    {"says": "cudaErrorSystemDriverMismatch", "cause": "cuda-compat-lib-conflict"},
-    {"says": "cuInit(0) returned 803", "cause": "cuda-compat-lib-conflict"},
-    "NVMLError_LibRmVersionMismatch",
-    "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
-)
 BROKEN = {"driver.version": "535.161.08", "driver.library": "535.183.01", "driver.error": None}
 HEALTHY = {"driver.version": "535.183.01", "driver.library": "535.183.01", "driver.error": None, "gpu.count": 1}
 

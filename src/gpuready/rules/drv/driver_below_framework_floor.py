@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "DRV003"
 SEVERITY = "error"
 READS = ("driver.version", *contract_needs.READS)
-PATTERNS = ()
 CONTRACT = {"needs": ({"key": "driver.version", "want": ">=525", "cite": "environment page"},)}
 BROKEN = {"driver.version": "470.256.02"}
 HEALTHY = {"driver.version": "525.60.13"}

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 CODE = "DRV007"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.version")
-PATTERNS = ("supported through the NVIDIA 580.xx Legacy drivers",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -29,12 +29,6 @@ CODE = "DRV006"
 SEVERITY = "warning"
 KEYS = ("toolkit.version", "driver.version", "toolkit.path")
 READS = (*KEYS, "toolkit.others", "driver.compat", "torch.cuda", *contract_needs.READS)
-PATTERNS = (
-    "the provided PTX was compiled with an unsupported toolchain",
-    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-    "cudaErrorUnsupportedPtxVersion",
-    "CUDA version is {} which is older than the PTX compiler version",
-)
 BROKEN = {
     "job.wants": ("build",),
     "toolkit.version": "13.0",

@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 CODE = "DRV001"
 SEVERITY = "error"
 READS = ("torch.cuda", "driver.version", "driver.compat", "gpu.count", *fix_steps.READS)
-PATTERNS = (
-    "The NVIDIA driver on your system is too old (found version {found})",
-    "The NVIDIA driver on your system is too old",
-    "CUDA driver version is insufficient for CUDA runtime",
-    "CUDA_ERROR_INSUFFICIENT_DRIVER",
-    "cudaErrorInsufficientDriver",
-    "unsatisfied condition: cuda",
-    "This container was built for NVIDIA Driver Release {} or later, but",
-    "CUDA initialization failure with error: 35",
-    "unsupported CUDA version: driver {have} < image",
-)
 BROKEN = {"torch.cuda": "13.0", "driver.version": "550.144.03", "driver.compat": None, "gpu.count": 1}
 HEALTHY = {"torch.cuda": "13.0", "driver.version": "580.95.05", "driver.compat": None, "gpu.count": 1}
 

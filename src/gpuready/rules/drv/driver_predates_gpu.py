@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 CODE = "DRV008"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.version")
-PATTERNS = ("installed in this system is not supported by the",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 CODE = "DRV004"
 SEVERITY = "error"
 READS = ("driver.error", "driver.says", "driver.version", "gpu.pci_count", "gpu.nodes", "libcuda.path", "os.container")
-PATTERNS = (
-    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
-    {"says": "Failed to initialize NVML: Unknown Error"},
-    "Failed to initialize NVML: Driver Not Loaded",
-    "nvml error: driver not loaded",
-)
 BROKEN = {
     "driver.error": 9,
     "driver.says": "Driver Not Loaded",

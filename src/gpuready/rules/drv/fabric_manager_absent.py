@@ -28,25 +28,6 @@ READS = (
     *("fabric.switches", "fabric.manager", "gpu.count", "gpu.mig", "gpu.processes"),
     *("driver.version", "os.container", "os.sandbox", "os.wsl", "job.wants"),
 )
-PATTERNS = (
-    "Error 802: system not yet initialized",
-    "error (802) : system not yet initialized",
-    "error=802 : system not yet initialized",
-    "system not yet initialized",
-    "CUDA_ERROR_SYSTEM_NOT_READY",
-    "cudaErrorSystemNotReady",
-    "failed to start nvidia-fabricmanager",
-    "fabric manager NVIDIA GPU driver interface version {} don't match with driver version",
-    {"says": "Fabric Manager is not running", "as": "clue"},
-    {"says": "request to query NVSwitch device information from NVSwitch driver failed", "as": "clue"},
-    "ystem not yet initialized (error 802)",
-    "cuInit(0) returned 802",
-    {"says": "CUDA failed to initialize{...}(error 802)"},
-    "Failed to start NVIDIA fabric manager service",
-    "Failed to start nvidia-fabricmanager",
-    {"says": "caused by a system or configuration error in the Fabric Manager or NVSwitches", "as": "symptom"},
-    {"says": "Failed to bind NVLink SHARP (NVLS) Multicast memory", "as": "symptom"},
-)
 BROKEN = {"gpu.count": 8, "fabric.switches": 4, "fabric.manager": "installed", "driver.version": "580.95.05"}
 HEALTHY = BROKEN | {"fabric.manager": "running"}
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 CODE = "DRV009"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.kind")
-PATTERNS = ("requires use of the NVIDIA open kernel modules", "installed in this system is not supported by open")
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 CODE = "DRV005"
 SEVERITY = "error"
 READS = ("gpu.count", "driver.stub")
-PATTERNS = ("CUDA driver is a stub library", "CUDA_ERROR_STUB_LIBRARY", "cudaErrorStubLibrary")
 BROKEN = {"gpu.count": 1, "driver.stub": "/usr/local/cuda/lib64/stubs/libcuda.so.1"}
 HEALTHY = {"gpu.count": 1, "driver.stub": None}
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 CODE = "DRV013"
 SEVERITY = "info"
 READS = (*gpu_health.READS, "gpu.persistence", "driver.wsl")
-PATTERNS = ()
 BROKEN = {
     "gpu.count": 2,
     "gpu.visible": (0, 1),

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 CODE = "DRV012"
 SEVERITY = "error"
 READS = ("os.wsl", "driver.wsl", "libcuda.path", "driver.library", "driver.error", "gpu.count", "job.wants")
-PATTERNS = ()
 BROKEN = {
     "os.wsl": True,
     "driver.wsl": True,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "FLT009"
 SEVERITY = "warning"
 READS = ("fleet.clocks",)
-PATTERNS = ()
 BROKEN = {"fleet.clocks": ({"nodes": "n0017", "count": 1, "seconds": 47},)}
 HEALTHY = {"fleet.clocks": ()}
 REFUSED_AFTER_S = 300

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "FLT002"
 SEVERITY = "error"
 READS = ("fleet.drift",)
-PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {

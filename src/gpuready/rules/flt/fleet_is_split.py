@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "FLT006"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
-PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {

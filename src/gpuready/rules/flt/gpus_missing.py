@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "FLT007"
 SEVERITY = "error"
 READS = ("fleet.gpus",)
-PATTERNS = ()
 BROKEN = {"fleet.gpus": ({"nodes": "n0412", "count": 1, "gpus": 7, "usual": 8, "stratum": "NVIDIA H100 80GB HBM3"},)}
 HEALTHY = {"fleet.gpus": ()}
 

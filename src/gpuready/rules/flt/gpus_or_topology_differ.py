@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "FLT008"
 SEVERITY = "error"
 READS = ("fleet.drift",)
-PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {

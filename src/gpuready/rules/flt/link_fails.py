@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "FLT017"
 SEVERITY = "error"
 READS = ("fleet.suspects",)
-PATTERNS = ()
 BROKEN = {
     "fleet.suspects": (
         {

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "FLT010"
 SEVERITY = "error"
 READS = ("fleet.memory",)
-PATTERNS = ()
 BROKEN = {
     "fleet.memory": (
         {"what": "/dev/shm", "nodes": "n0998", "count": 1, "size": 64 << 20, "usual": 1 << 40, "stratum": "all"},

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "FLT014"
 SEVERITY = "warning"
 READS = ("fleet.flaps",)
-PATTERNS = ()
 BROKEN = {"fleet.flaps": ({"said": "clear and not-ready", "nodes": "n0007", "count": 1},)}
 HEALTHY = {"fleet.flaps": ()}
 

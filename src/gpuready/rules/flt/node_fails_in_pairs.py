@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "FLT016"
 SEVERITY = "error"
 READS = ("fleet.suspects",)
-PATTERNS = ()
 BROKEN = {
     "fleet.suspects": (
         {"kind": "node", "names": ("n0412",), "failed": 3, "passed": 0, "confirmed": True, "evidence": (), "gpu": None},

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "FLT015"
 SEVERITY = "error"
 READS = ("fleet.codes", "fleet.widespread")
-PATTERNS = ()
 BROKEN = {"fleet.codes": ({"code": "DRV001", "nodes": "n[0003-0004]", "count": 2, "of": 1000},), "fleet.widespread": ()}
 HEALTHY = BROKEN | {"fleet.codes": ()}
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "FLT011"
 SEVERITY = "error"
 READS = ("fleet.outliers",)
-PATTERNS = ()
 BROKEN = {
     "fleet.outliers": (
         {"node": "n0412", "gpu": 3, "figure": "gemm_bf16", "value": 650.0, "usual": 707.0, "share": -0.081,

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "FLT001"
 SEVERITY = "error"
 READS = ("fleet.unreachable", "fleet.nodes")
-PATTERNS = ()
 BROKEN = {
     "fleet.nodes": 1000,
     "fleet.unreachable": (

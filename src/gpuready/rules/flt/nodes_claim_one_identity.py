@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "FLT012"
 SEVERITY = "error"
 READS = ("fleet.conflicts",)
-PATTERNS = ()
 BROKEN = {"fleet.conflicts": ({"what": "8 GPUs", "nodes": "n[0041-0042]"},)}
 HEALTHY = {"fleet.conflicts": ()}
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "FLT005"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
-PATTERNS = ()
 BROKEN = {
     "fleet.drift": (
         {

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "FLT013"
 SEVERITY = "warning"
 READS = ("fleet.widespread",)
-PATTERNS = ()
 BROKEN = {"fleet.widespread": ({"code": "SYS011", "nodes": "n[0001-0300]", "count": 300, "of": 1000},)}
 HEALTHY = {"fleet.widespread": ()}
 

@@ -20,7 +20,6 @@ from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Finding, FixStep, Requirement
 from gpuready.rules import fix_steps, visible_gpus
-from gpuready.rules.log_phrases import EXTENSION_FRAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,19 +30,6 @@ if TYPE_CHECKING:
 CODE = "GPU004"
 SEVERITY = "error"
 READS = (*visible_gpus.READS, "gpu.capability", "torch.cuda", "torch.arch", *fix_steps.READS)
-PATTERNS = (
-    {"says": "no kernel image is available for execution on the device", "without": EXTENSION_FRAMES},
-    "is not compatible with the current PyTorch installation",
-    "PyTorch no longer supports this GPU because it is too old",
-    {
-        "says": "no kernel image is available for execution on the device",
-        "with": EXTENSION_FRAMES,
-        "also": ("is not compatible with the current PyTorch",),
-    },
-    {"says": "invalid value for --gpu-architecture (-arch)", "in": "exception"},
-    {"says": "nvrtc: error: invalid value for --gpu-architecture"},
-    {"says": "CUDA error: invalid device function", "without": EXTENSION_FRAMES, "as": "clue"},
-)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CODE = "GPU011"
 SEVERITY = "warning"
 READS = (*gpu_health.READS, "gpu.throttle")
-PATTERNS = ()
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "GPU023"
 SEVERITY = "error"
 READS = ("container.gpus", "container.shows", "container.image", "job.wants")
-PATTERNS = ()
 BROKEN = {"container.gpus": "none", "container.shows": False}
 HEALTHY = {"container.gpus": "all", "container.shows": False}
 CITE = "Docker documentation: compose, GPU support; NVIDIA container toolkit, NVIDIA_VISIBLE_DEVICES"

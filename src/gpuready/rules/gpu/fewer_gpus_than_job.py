@@ -22,29 +22,6 @@ if TYPE_CHECKING:
 CODE = "GPU015"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "visibility.cuda")
-PATTERNS = (
-    "CUDA error: invalid device ordinal",
-    "HIP error: invalid device ordinal",
-    {"says": "cuda runtime error ({}) : invalid device ordinal"},
-    {"says": "Cuda failure 'invalid device ordinal'"},
-    {"says": "CUDA driver error: invalid device ordinal"},
-    {"says": "Cuda failure 101 'invalid device ordinal'"},
-    "cudaErrorInvalidDevice: invalid device ordinal",
-    {"says": "Invalid device id", "in": "exception"},
-    {"says": "device < num_gpus INTERNAL ASSERT FAILED"},
-    {"says": "Attempting to deserialize object on CUDA device {device} but torch.cuda.device_count() is {count}"},
-    {"says": "World size ({want}) is larger than the number of available GPUs ({have}) in this node"},
-    {"says": "is out of bounds for the number of available devices", "in": "exception"},
-    {"says": "DP adjusted local rank {rank} is out of bounds"},
-    {"says": "specified on host '", "in": "exception", "with": ("No slot '",)},
-    {"says": "Trying to use {want} GPUs but only", "in": "exception"},
-    {"says": "is larger than the number of available GPUs", "in": "exception"},
-    {"says": "device_count={have}", "in": "exception", "with": ("local_rank", "LOCAL_RANK"), "as": "clue"},
-    {
-        "says": "You requested gpu: {...}But your machine only has: {have}",
-        "unless": ("SLURM_", "srun", "slurmstepd", "SLURMEnvironment", "slurm_environment.py"),
-    },
-)
 BROKEN = {"job.gpus": 8, "gpu.count": 4, "gpu.visible": (0, 1, 2, 3)}
 HEALTHY = BROKEN | {"job.gpus": 4}
 

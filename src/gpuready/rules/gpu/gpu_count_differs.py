@@ -30,7 +30,6 @@ SCHEDULERS = (
 
 ACCESS_LIMITS = ("os.container", "os.sandbox", "driver.wsl", *(f"env.{name}" for name in SCHEDULERS))
 READS = ("gpu.count", "gpu.pci_count", "env.names", "gpu.mig", "job.wants", *ACCESS_LIMITS)
-PATTERNS = ()
 BROKEN = {
     "gpu.count": 7,
     "gpu.pci_count": 8,

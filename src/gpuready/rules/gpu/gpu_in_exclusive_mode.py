@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 CODE = "GPU006"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.mode", "gpu.processes", "env.CUDA_MPS_PIPE_DIRECTORY")
-PATTERNS = (
-    {"says": "CUDA-capable device(s) is/are busy or unavailable", "as": "symptom"},
-    {"says": "all CUDA-capable devices are busy or unavailable", "as": "symptom"},
-    {"says": "MPS client failed to connect to the MPS control daemon", "cause": "mps-daemon-gone"},
-    {"says": "MPS server is not ready to accept new MPS client requests", "cause": "mps-daemon-gone"},
-    {"says": "Failed to communicate with the MPS server", "cause": "mps-daemon-gone"},
-)
 BROKEN = {"gpu.count": 1, "gpu.visible": (0,), "gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.mode": ("prohibited",)}
 HEALTHY = BROKEN | {"gpu.mode": ("exclusive-process",), "gpu.processes": ()}
 CITE = "CUDA C++ Programming Guide, Compute Modes"

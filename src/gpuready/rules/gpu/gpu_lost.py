@@ -24,31 +24,6 @@ if TYPE_CHECKING:
 CODE = "GPU013"
 SEVERITY = "error"
 READS = ("gpu.lost", "gpu.pci", "job.wants")
-PATTERNS = (
-    "GPU has fallen off the bus",
-    "fallen off the bus and is not responding to commands",
-    {"says": "NVRM: Xid (PCI:{gpu}): 79,", "in": "kernel"},
-    "Unable to determine the device handle for GPU",
-    "Reboot the system to recover this GPU",
-    {"says": "GPU is lost", "without": ("if the GPU is lost",)},
-    "NVMLError_GpuIsLost",
-    {"says": "Surprise Down Error", "as": "clue"},
-    "has fallen off the bus",
-    "fallen off the bus",
-    {"says": "NVIDIA Corporation {}(rev ff)"},
-    {"says": "Unable to determine the device handle for gpu"},
-    {"says": "Xid={xid} on Device", "when": "xid == 79"},
-    {"says": "caused by previous Xid {xid}", "when": "xid == 79"},
-    {"says": "GPU is lost."},
-    {"says": "Gpu is lost"},
-    {"says": "The GPU is lost"},
-    {"says": "NVML_ERROR_GPU_IS_LOST"},
-    {"says": "GPU is probably locked!"},
-    {"says": "probe of {} failed with error -1", "with": ("nvidia", "NVRM")},
-    {"says": "pciehp: Slot({}): Link Down"},
-    {"says": "PCI device is no longer accessible"},
-    {"says": "DCGM_FR_GPU_LOST"},
-)
 BROKEN = {"gpu.lost": (3,), "gpu.pci": ("0000:1b:00.0", "0000:43:00.0", "0000:52:00.0", "0000:5e:00.0")}
 HEALTHY = BROKEN | {"gpu.lost": ()}
 

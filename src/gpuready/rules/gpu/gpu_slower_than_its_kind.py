@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 CODE = "GPU021"
 SEVERITY = "error"
 READS = ("bench.measures", *slowness_reasons.READS)
-PATTERNS = ()
 _ROW = {
     "name": "matmul-bf16",
     "gpu": 0,

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 CODE = "GPU016"
 SEVERITY = "warning"
 READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "job.device_map")
-PATTERNS = (
-    {"says": "There is an imbalance between your GPUs", "as": "trace"},
-    {"says": "Detected different devices in the system", "as": "trace"},
-)
 BROKEN = {
     "job.gpus": 2,
     "gpu.count": 2,

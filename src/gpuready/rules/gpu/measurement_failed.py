@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "GPU022"
 SEVERITY = "error"
 READS = ("bench.measures",)
-PATTERNS = ()
 _ROW = {"name": "matmul-bf16", "gpu": 0, "raw": "failed", "why": "RuntimeError: no kernel image is available"}
 BROKEN = {"bench.measures": (_ROW,)}
 HEALTHY = {"bench.measures": (_ROW | {"raw": "measured", "why": ""},)}

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 CODE = "GPU007"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.mig", "gpu.mig_devices", "visibility.cuda")
-PATTERNS = ({"says": "No MIG devices found", "as": "clue", "cause": "no-gpu-visible"},)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

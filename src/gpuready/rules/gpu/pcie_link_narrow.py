@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CODE = "GPU010"
 SEVERITY = "warning"
 READS = (*gpu_health.READS, "gpu.pcie", "gpu.pcie_max")
-PATTERNS = ()
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

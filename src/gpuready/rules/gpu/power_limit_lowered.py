@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CODE = "GPU012"
 SEVERITY = "warning"
 READS = (*gpu_health.READS, "gpu.power_limit", "gpu.power_limit_default")
-PATTERNS = ()
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -26,44 +26,6 @@ CODE = "GPU009"
 SEVERITY = "warning"
 FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
 READS = (*gpu_health.READS, *FLAGS)
-PATTERNS = (
-    {
-        "says": "marked for remapping, reset gpu to activate",
-        "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
-    },
-    "Row Remapping table is full",
-    "All reserved rows for bank are remapped",
-    {
-        "says": "NVRM: Xid (PCI:{gpu}): 63,",
-        "in": "kernel",
-        "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
-    },
-    {"says": "row remapping pending", "as": "clue"},
-    {
-        "says": "Row Remapper: New row",
-        "unless": ("): 94, ", "): 95, ", "): 48, ", "uncorrectable ECC error encountered"),
-    },
-    {"says": "Dynamic Page Retirement: New page retired", "in": "kernel"},
-    {"says": "Remapped Rows{...}Pending : Yes", "as": "clue"},
-    {"says": "Remapping Failure Occurred : Yes"},
-    {"says": "Pending Page Blacklist : Yes", "as": "clue"},
-    {"says": "Row remapping failure"},
-    {"says": "row remapping failed"},
-    {"says": "pending row remap"},
-    {"says": "Pending row remap"},
-    {"says": "pending row remapping"},
-    {"says": "Row remapping is pending"},
-    {"says": "row-remapping pending"},
-    {"says": "DCGM_FR_PENDING_ROW_REMAP"},
-    {"says": "DCGM_FR_ROW_REMAP_FAILURE"},
-    {"says": "DCGM_FR_PENDING_PAGE_RETIREMENTS"},
-    {"says": "DCGM_FR_RETIRED_PAGES_LIMIT"},
-    {"says": "row remap failure"},
-    {"says": "RemappedRows{...}Pending: true"},
-    {"says": "Xid={xid} on Device", "when": "xid >= 63 and xid <= 64"},
-    {"says": "NVRM: Row Remapper Error"},
-    {"says": "pages pending retirement"},
-)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 CODE = "GPU017"
 SEVERITY = "warning"
 READS = ("gpu.count", "gpu.nodes", "os.container", "os.sandbox", "gpu.capability", "job.wants")
-PATTERNS = (
-    {
-        "says": "CUDA unknown error - this may be due to an incorrectly set up environment",
-        "as": "clue",
-        "cause": "no-gpu-visible",
-    },
-)
 BROKEN = {"gpu.count": 1, "gpu.nodes": ({"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"}), "os.container": "docker"}
 HEALTHY = BROKEN | {"gpu.nodes": ({"path": "/dev/nvidia-uvm"}, {"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"})}
 CONTROL, UNIFIED = "/dev/nvidiactl", "/dev/nvidia-uvm"

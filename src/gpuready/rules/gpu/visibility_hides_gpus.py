@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 CODE = "GPU002"
 SEVERITY = "error"
 READS = ("gpu.count", "visibility.cuda", "gpu.uuid", "job.wants")
-PATTERNS = ()
 BROKEN = {
     "gpu.count": 2,
     "visibility.cuda": {"value": "", "shown": (), "ignored": (), "why": "CUDA_VISIBLE_DEVICES hides all GPUs"},

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "GPU003"
 SEVERITY = "error"
 READS = ("gpu.count", "visibility.cuda", "gpu.uuid", "job.wants")
-PATTERNS = ()
 BROKEN = {
     "gpu.count": 1,
     "visibility.cuda": {"value": "0,99", "shown": (0,), "ignored": ("99",), "why": "'99' is no GPU of this machine"},

@@ -22,59 +22,6 @@ if TYPE_CHECKING:
 CODE = "MEM003"
 SEVERITY = "warning"
 READS = ("memory.total", "memory.limit", "job.*")
-RAY_MARKERS = ("RayTaskError", "ray.exceptions", "ray::", "Worker exit type", "Worker unexpectedly exits", "RayTask ID")
-"""Phrases of Ray logs: MEM007 (ray-killed-for-memory) reports their workers."""
-PATTERNS = (
-    {"says": "Out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
-    {"says": "Out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
-    {"says": "Memory cgroup out of memory: Killed process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
-    {"says": "Memory cgroup out of memory: Kill process {pid} ({name})", "in": "kernel", "unless": RAY_MARKERS},
-    {"says": "oom-kill:constraint=", "in": "kernel", "unless": RAY_MARKERS},
-    {"says": "invoked oom-killer", "in": "kernel", "unless": RAY_MARKERS},
-    {"says": "oom_reaper: reaped process", "in": "kernel", "unless": RAY_MARKERS},
-    {"says": "oom-kill event", "unless": RAY_MARKERS},
-    {"says": "oom_kill event", "unless": RAY_MARKERS},
-    {"says": "have been OOM Killed", "unless": RAY_MARKERS},
-    {"says": "killed by the cgroup out-of-memory handler", "unless": RAY_MARKERS},
-    {"says": "Exceeded job memory limit", "as": "clue"},
-    {"says": "Exceeded step memory limit", "as": "clue"},
-    {"says": "exceeded memory limit (", "in": "launcher"},
-    {"says": "srun: error: {host}: task {task}: Out Of Memory", "unless": RAY_MARKERS},
-    {"says": "srun: error: {host}: tasks {task}: Out Of Memory", "unless": RAY_MARKERS},
-    {"says": "Reason: OOMKilled", "unless": RAY_MARKERS},
-    {"says": "OOMKilled", "unless": RAY_MARKERS, "as": "clue"},
-    "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit",
-    "is killed by signal: Killed",
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-    {
-        "says": "Cannot allocate memory",
-        "in": "exception",
-        "without": ("ibv_", "/dev/shm", "shm_open", "torch_shm", "static TLS"),
-        "as": "root",
-    },
-    {"says": "Unable to allocate {size} for an array with shape", "in": "exception"},
-    {"says": "The paging file is too small for this operation to complete"},
-    {"says": "MemoryError", "in": "exception", "without": ("OutOfMemoryError", "CUDA"), "as": "clue"},
-    {"says": "std::bad_alloc", "as": "clue"},
-    {"says": "One of the subprocesses has abruptly died during map operation", "as": "clue"},
-    {"says": "A process in the process pool was terminated abruptly", "as": "clue"},
-    {"says": "exited unexpectedly", "as": "clue", "with": ("DataLoader worker",)},
-    {"says": "derived: a process was killed by signal 9", "in": "derived", "as": "clue"},
-    {"says": "died with <Signals.SIGKILL: 9>", "as": "clue"},
-    {"says": "Signal 9 (SIGKILL) received by PID", "as": "clue"},
-    {"says": "terminated with signal SIGKILL", "as": "clue"},
-    {"says": ": line {at}: {pid} Killed {name}", "unless": RAY_MARKERS},
-    {"says": "exited with code 137", "as": "clue"},
-    {"says": "exit code: 137", "as": "clue"},
-    {"says": "Exit Code: 137", "as": "clue"},
-    {"says": "exit status 137", "as": "clue"},
-    {"says": "Exited with exit code 137", "as": "clue"},
-    {"says": "exit code 137", "as": "clue"},
-    {"says": "WorkerProc was terminated{}signal 9", "as": "clue"},
-    {"says": "worker died with exit code -9", "as": "clue"},
-    {"says": "exitcode=-9", "as": "clue"},
-)
 BROKEN = {"job.parameters": 70_000_000_000, "job.wants": ("bf16",), "memory.total": 2 << 40, "memory.limit": 64 << 30}
 HEALTHY = BROKEN | {"memory.limit": 512 << 30}
 

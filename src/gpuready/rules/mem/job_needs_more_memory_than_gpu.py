@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "MEM008"
 SEVERITY = "error"
 READS = ("job.fit", "job.config")
-PATTERNS: tuple[str, ...] = ()
 BROKEN = {
     "job.config": "train.yml",
     "job.fit": ({"gpus": (0,), "name": "Tesla T4", "needs": 32 << 30, "has": 15 << 30, "moment": "backward"},),

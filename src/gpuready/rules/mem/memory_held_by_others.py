@@ -24,41 +24,6 @@ if TYPE_CHECKING:
 CODE = "MEM002"
 SEVERITY = "warning"
 READS = (*visible_gpus.READS, "gpu.memory", "gpu.free", "gpu.processes", "job.*")
-PATTERNS = (
-    "is less than desired GPU memory utilization",
-    {
-        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}this process has {held} memory in use.",
-        "when": "total - free - held >= 0.4 * total",
-    },
-    {
-        "says": "Tried to allocate {want}. GPU {gpu} has a total capacity of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {spare} is reserved by PyTorch but unallocated",
-        "when": "total - free - held - spare >= 0.4 * total",
-        "without": ("this process has",),
-    },
-    {
-        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}this process has {held} memory in use.",
-        "when": "total - free - held >= 0.4 * total",
-    },
-    {
-        "says": "Tried to allocate {want}. GPU {gpu} has a total capacty of {total} of which {free} is free.{}Of the allocated memory {held} is allocated by PyTorch{}and {spare} is reserved by PyTorch but unallocated",
-        "when": "total - free - held - spare >= 0.4 * total",
-        "without": ("this process has",),
-    },
-    {
-        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {held} reserved in total by PyTorch",
-        "when": "total - free - held >= 0.4 * total",
-    },
-    {
-        "says": "Tried to allocate {want} (GPU {gpu}; {total} total capacity; {used} already allocated; {free} free; {spare} cached)",
-        "when": "total - free - used - spare >= 0.4 * total",
-    },
-    "This happens when the GPU memory was not properly cleaned up before initializing",
-    "This happens when other processes sharing the same container release GPU memory",
-    {"says": "Error in memory profiling. Initial free memory"},
-    {"says": "The memory capacity is unbalanced. Some GPUs may be occupied by other processes", "in": "exception"},
-    {"says": "The memory capacity is unbalanced. Some GPUs may be occupied by other processes", "as": "clue"},
-    {"says": "CUDA error: out of memory", "as": "clue", "with": visible_gpus.GPU_INIT_FRAMES},
-)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

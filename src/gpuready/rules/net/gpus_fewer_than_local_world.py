@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 CODE = "NET012"
 SEVERITY = "error"
 READS = job_topology.READS
-PATTERNS = (
-    "Duplicate GPU detected : rank {a} and rank {b} both on CUDA device",
-    "Duplicate GPU detected",
-    {"says": "ncclInvalidUsage: This usually reflects invalid usage of NCCL library", "as": "clue"},
-    {"says": "invalid usage (run with NCCL_DEBUG=WARN for details)", "as": "clue"},
-    {"says": "NCCL error in: {}, invalid usage, NCCL version", "as": "clue"},
-    {"says": "NCCL Error 5: invalid usage", "as": "clue"},
-    {"says": "ncclCommInitRank failed: invalid usage", "as": "clue"},
-    {"says": "NCCL error: invalid usage", "as": "clue"},
-)
 BROKEN = {"env.names": ("LOCAL_WORLD_SIZE",), "env.LOCAL_WORLD_SIZE": "8", "gpu.count": 4, "gpu.visible": (0, 1, 2, 3)}
 HEALTHY = BROKEN | {"env.LOCAL_WORLD_SIZE": "4"}
 PER_TASK = ("CUDA_VISIBLE_DEVICES", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RAY_JOB_ID")

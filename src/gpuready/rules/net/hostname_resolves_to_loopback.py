@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 CODE = "NET009"
 SEVERITY = "warning"
 READS = ("net.hostname_address", *job_topology.READS)
-PATTERNS = (
-    {"says": "Unable to resolve hostname to a (local) address", "as": "clue"},
-    {"says": "Gloo connectFullMesh failed with", "as": "clue"},
-    {"says": "onnection refused, remote=[127.0.", "as": "clue"},
-    {"says": "onnect to 127.0.1.1<", "with": ("failed :", "returned")},
-    {"says": "onnect to 127.0.0.1<", "with": ("failed :", "returned"), "as": "clue"},
-)
 BROKEN = {"job.wants": ("multi-node",), "net.hostname_address": "127.0.1.1", "env.names": ()}
 HEALTHY = BROKEN | {"net.hostname_address": "10.0.0.7"}
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 CODE = "NET004"
 SEVERITY = "warning"
 READS = (*rdma_ports.READS, *job_topology.READS)
-PATTERNS = ()
 BROKEN = {
     "job.wants": ("multi-node",),
     "net.ib": {"mlx5_0/1": {"state": "init", "link_layer": "InfiniBand", "rate": None, "netdev": "ib0"}},

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "NET002"
 SEVERITY = "error"
 READS = (*network_interfaces.READS, "net.interface", *job_topology.READS)
-PATTERNS = ()
 BROKEN = {
     "job.wants": ("multi-node",),
     "env.names": ("NCCL_SOCKET_IFNAME",),

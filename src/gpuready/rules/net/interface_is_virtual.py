@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "NET003"
 SEVERITY = "warning"
 READS = ("net.interface", *network_interfaces.READS, *job_topology.READS)
-PATTERNS = ()
 BROKEN = {"job.wants": ("multi-node",), "net.interface": "docker0", "net.interfaces": {}}
 HEALTHY = BROKEN | {"net.interface": "enp1s0f0"}
 HOST_ONLY_PREFIXES = ("docker", "virbr", "veth", "podman", "cni-podman", "lxcbr", "lxdbr")

@@ -22,54 +22,6 @@ if TYPE_CHECKING:
 CODE = "NET001"
 SEVERITY = "error"
 READS = (*network_interfaces.READS, *job_topology.READS)
-PATTERNS = (
-    "Bootstrap : no socket interface found",
-    "Bootstrap: no socket interface found",
-    {"says": "NCCL WARN {}no socket interface found"},
-    {"says": "NET/Socket : no interface found", "in": "nccl"},
-    {"says": "No interface found in the same subnet as remote address", "in": "nccl"},
-    {"says": "No usable listening interface found", "in": "nccl"},
-    "Unable to find address for: ",
-    "Unable to find interface for",
-    {"says": "ifa != nullptr. Unable to find"},
-    {"says": "onnect to 172.17.0.1<", "with": ("failed", "returned")},
-    {"says": "onnect to fe80:", "with": ("failed :", "returned")},
-    {"says": "onnect to fe80:", "as": "trace"},
-    {
-        "says": "Bootstrap : Using [0]lo:127.0.0.1",
-        "as": "clue",
-        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
-    },
-    {
-        "says": "Bootstrap : Using lo:127.0.0.1",
-        "as": "clue",
-        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
-    },
-    {
-        "says": "Bootstrap : Using [0]docker0:",
-        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
-    },
-    {
-        "says": "Bootstrap : Using docker0:",
-        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
-    },
-    {
-        "says": "Bootstrap : Using virbr0:",
-        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
-    },
-    {
-        "says": "NET/Socket : Using [0]docker0:",
-        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
-    },
-    {
-        "says": "NET/Socket : Using [0]virbr0:",
-        "also": ("socketStartConnect: Connect to", "socketPollConnect", "Net : Connect to", "Call to connect returned"),
-    },
-    "is neither AF_INET(2) nor AF_INET6(10)",
-    {"says": "NCCL_SOCKET_IFNAME set{...}no socket interface found"},
-    {"says": "GLOO_SOCKET_IFNAME{}not found", "in": "exception"},
-    {"says": "NCCL_SOCKET_IFNAME{}not found", "as": "clue"},
-)
 BROKEN = {
     "job.wants": ("multi-gpu",),
     "env.names": ("NCCL_SOCKET_IFNAME",),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "NET008"
 SEVERITY = "error"
 READS = ("env.*",)
-PATTERNS = ()
 BROKEN = {
     "env.names": ("MASTER_ADDR", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     "env.MASTER_ADDR": "127.0.0.1",

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "NET007"
 SEVERITY = "error"
 READS = ("env.*",)
-PATTERNS = ()
 BROKEN = {"env.names": ("MASTER_PORT", "RANK"), "env.MASTER_PORT": "99999", "env.RANK": "0"}
 HEALTHY = BROKEN | {"env.MASTER_PORT": "29500"}
 LAST = 65535

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "NET010"
 SEVERITY = "warning"
 READS = ("gpu.nvlink", *rdma_ports.READS, *job_topology.READS)
-PATTERNS = ()
 BROKEN = {
     "env.names": ("NCCL_P2P_DISABLE",),
     "env.NCCL_P2P_DISABLE": "1",

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "NET005"
 SEVERITY = "warning"
 READS = ("net.peermem", "os.kernel", "driver.kind", *rdma_ports.READS, *job_topology.READS)
-PATTERNS = ()
 BROKEN = {
     "job.wants": ("multi-node",),
     "gpu.count": 8,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 CODE = "NET006"
 SEVERITY = "error"
 READS = ("env.*",)
-PATTERNS = ("rank should be in the interval [0, ", "environment variable WORLD_SIZE expected, but not set")
 BROKEN = {"env.names": ("RANK", "WORLD_SIZE"), "env.RANK": "8", "env.WORLD_SIZE": "8"}
 HEALTHY = BROKEN | {"env.RANK": "7"}
 PAIRS = (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))

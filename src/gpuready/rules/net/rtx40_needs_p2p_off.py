@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "NET011"
 SEVERITY = "warning"
 READS = ("gpu.count", "gpu.name", "driver.version", "env.*", "job.wants", "job.gpus")
-PATTERNS = ("Using RTX 4000 series doesn't support faster communication broadband via P2P or IB",)
 CONTRACT = {"framework": "transformers"}
 BROKEN = {
     "gpu.count": 2,

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 CODE = "PKG005"
 SEVERITY = "error"
 READS = ("python.path", *contract_needs.READS)
-PATTERNS = (
-    {"says": "requires `accelerate`", "in": "exception", "cause": "missing-python-package"},
-    {"says": "a `device_map` requires Accelerate", "in": "exception", "cause": "missing-python-package"},
-    {"says": "a `tp_plan` requires Accelerate", "in": "exception", "cause": "missing-python-package"},
-    {"says": "requires Accelerate: `pip install", "in": "exception", "cause": "missing-python-package"},
-)
 BROKEN = {"job.device_map": "auto", "package.accelerate": None, "python.path": "/venv/bin/python"}
 HEALTHY = {"job.device_map": "auto", "package.accelerate": "1.15.0", "python.path": "/venv/bin/python"}
 CITE = "transformers, from_pretrained: device_map needs accelerate"

@@ -22,52 +22,6 @@ if TYPE_CHECKING:
 CODE = "PKG014"
 SEVERITY = "error"
 READS = ("torch.cuda", "extension.linked", "env.BNB_CUDA_VERSION", *fix_steps.READS)
-PATTERNS = (
-    {"says": "Configured CUDA binary not found at", "as": "clue"},
-    {"says": "Configured {} binary not found at{}libbitsandbytes", "as": "clue"},
-    {"says": "CUDA Setup failed despite GPU being available", "unless": ("WindowsPath",), "without": (":\\",)},
-    {"says": "CUDA SETUP: Setup Failed!", "unless": ("WindowsPath",), "without": (":\\",)},
-    {"says": "CUDA SETUP: CUDA detection failed", "unless": ("WindowsPath",), "without": (":\\",)},
-    {
-        "says": "CUDA SETUP: Problem: The main issue seems to be that the main CUDA",
-        "unless": ("WindowsPath",),
-        "without": (":\\",),
-    },
-    {
-        "says": "Attempted to use bitsandbytes native library functionality but it's not available",
-        "unless": ("Torch not compiled with CUDA",),
-    },
-    {"says": "'NoneType' object has no attribute 'cadam32bit"},
-    {"says": "'NoneType' object has no attribute 'cquantize"},
-    {"says": "'NoneType' object has no attribute 'cget_"},
-    {"says": "'NoneType' object has no attribute 'cdequantize"},
-    {"says": "libbitsandbytes_cpu.so: undefined symbol: c", "in": "exception"},
-    {"says": "undefined symbol: cget_col_row_stats"},
-    {"says": "undefined symbol: cquantize_blockwise"},
-    {"says": "undefined symbol: cadam32bit", "as": "clue"},
-    {"says": "name 'str2optimizer{}' is not defined", "in": "exception"},
-    {
-        "says": "libcudart.so.{major}: cannot open shared object file",
-        "with": ("bitsandbytes",),
-        "unless": ("WindowsPath",),
-    },
-    {"says": "libcusparse.so.{major}: cannot open shared object file", "with": ("bitsandbytes",)},
-    {"says": "libcublas.so.{major}: cannot open shared object file", "with": ("bitsandbytes",)},
-    {"says": "libcublasLt.so.{major}: cannot open shared object file", "with": ("bitsandbytes",)},
-    {"says": "bitsandbytes library load error", "as": "clue", "unless": ("Torch not compiled with CUDA",)},
-    {"says": "Could not find the bitsandbytes CUDA binary at", "as": "clue"},
-    {"says": "The 8-bit optimizer is not available on your device", "in": "exception"},
-    {"says": "CUDA is required but not available for bitsandbytes", "in": "exception"},
-    {"says": "libcudart.so not found in any environmental path", "as": "clue", "unless": ("WindowsPath",)},
-    {"says": "CUDA SETUP: WARNING! libcuda.so not found", "as": "clue"},
-    {"says": "Either way, this might cause trouble in the future", "as": "trace"},
-    {"says": "compiled without GPU support", "as": "clue", "unless": ("Torch not compiled with CUDA",)},
-    {
-        "says": "No libcudart.so found! Install CUDA or the cudatoolkit package",
-        "as": "clue",
-        "unless": ("WindowsPath",),
-    },
-)
 BROKEN = {
     "job.wants": ("bnb-4bit",),
     "package.bitsandbytes": "0.49.2",

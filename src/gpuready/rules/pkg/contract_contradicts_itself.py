@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 CODE = "PKG024"
 SEVERITY = "error"
 READS = ("package.*", "python.version", "job.*", "gpu.*", "platform.*", "torch.*", "os.*")
-PATTERNS = ({"says": "your requirements are unsatisfiable", "as": "clue", "cause": "missing-python-package"},)
 CONTRACT = {
     "needs": (
         {"key": "package.opentelemetry-sdk", "want": ">=1.30", "cite": "ray 2.48.0"},

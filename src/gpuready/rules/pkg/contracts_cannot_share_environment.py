@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 CODE = "PKG008"
 SEVERITY = "error"
 READS = ("contract.*", "package.*", "python.version")
-PATTERNS = (
-    {
-        "says": "because these package versions have conflicting dependencies",
-        "as": "clue",
-        "cause": "missing-python-package",
-    },
-)
 CONTRACT = {"needs": ({"key": "package.transformers", "want": "==4.51.3", "cite": "requirements.txt:19"},)}
 BROKEN = {
     "package.transformers": "5.20.1",

@@ -21,34 +21,6 @@ if TYPE_CHECKING:
 CODE = "PKG015"
 SEVERITY = "error"
 READS = ("cudnn.version", "libcudnn.path", "torch.cuda", "torch.version", *fix_steps.READS)
-PATTERNS = (
-    "cuDNN version incompatibility: PyTorch was compiled",
-    {
-        "says": "libcudnn.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "Could not load dynamic library"),
-    },
-    "libcudnn_{part}: cannot open shared object file",
-    "Could not load library libcudnn",
-    "Unable to load any of {{libcudnn",
-    "Invalid handle. Cannot load symbol cudnn",
-    "Cannot load symbol cudnnCreate",
-    "undefined symbol: cudnn",
-    "undefined symbol: _ZTIN10cask_cudnn",
-    "undefined symbol: _ZN5cudnn",
-    "libcudnn{}: undefined symbol",
-    "Loaded runtime CuDNN library: {found} but source was compiled with: {want}",
-    "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
-    "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED",
-    "CUDNN_STATUS_VERSION_MISMATCH",
-    "CUDNN_STATUS_RUNTIME_PREREQUISITE_MISSING",
-    "version `libcudnn{}' not found",
-    {"says": "cuDNN is not found", "in": "exception"},
-    {"says": "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "unless": ("CUDA out of memory",)},
-    {"says": "CUDNN_STATUS_NOT_INITIALIZED", "as": "clue"},
-    {"says": "CUDNN_STATUS_ARCH_MISMATCH", "as": "clue"},
-    {"says": "GET was unable to find an engine to execute this computation", "as": "clue"},
-    {"says": "No execution plans support the graph", "as": "clue"},
-)
 CONTRACT = {"needs": ({"key": "cudnn.version", "want": ">=9.1.0", "cite": "installation.md:14"},)}
 BROKEN = {"cudnn.version": "8.9.2.26", "torch.cuda": "12.1"}
 HEALTHY = {"cudnn.version": "9.1.0.70", "torch.cuda": "12.4"}

@@ -25,46 +25,6 @@ if TYPE_CHECKING:
 CODE = "PKG011"
 SEVERITY = "error"
 READS = ("torch.abi", "extension.linked", *torch_compatibility.READS)
-OTHER_RULES_EXTENSIONS = (
-    "flash_attn_2_cuda",
-    "flash_attn_3",
-    "flash_attn_cuda",
-    "torchvision",
-    "torchaudio",
-    "torchtext",
-    "libcudnn",
-    "rotary_emb.cpython",
-    "dropout_layer_norm",
-)
-"""Extensions that have rules of their own."""
-PATTERNS = (
-    {"says": ": undefined symbol: _Z", "without": OTHER_RULES_EXTENSIONS},
-    {"says": ".so: undefined symbol: THP", "without": OTHER_RULES_EXTENSIONS},
-    {"says": "undefined symbol: aoti_torch", "without": OTHER_RULES_EXTENSIONS},
-    {"says": "undefined symbol: torch_", "without": OTHER_RULES_EXTENSIONS},
-    {"says": "libtorch_cuda_cu.so: cannot open shared object file"},
-    {"says": "libtorch_cuda_cpp.so: cannot open shared object file"},
-    {"says": "libc10_cuda.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
-    {"says": "libc10.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
-    {"says": "libtorch_cuda.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
-    {"says": "libtorch.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
-    {"says": "libtorch_python.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
-    {"says": "libtorch_cpu.so: cannot open shared object file", "without": OTHER_RULES_EXTENSIONS},
-    {
-        "says": "'_OpNamespace' '{space}' object has no attribute",
-        "in": "exception",
-        "without": ("torchvision", "torchaudio"),
-    },
-    {"says": "No such operator {op}", "in": "exception", "without": ("torchvision::", "torchaudio::")},
-    {
-        "says": "DLL load failed while importing {module}:",
-        "in": "exception",
-        "as": "clue",
-        "without": ("flash_attn", "bitsandbytes", "torchvision"),
-    },
-    {"says": "Could not load libtorchcodec", "as": "clue"},
-    {"says": 'generic_type: type "{type}" is already registered', "as": "clue"},
-)
 BROKEN = {
     "job.wants": ("flash-attn",),
     "torch.abi": False,

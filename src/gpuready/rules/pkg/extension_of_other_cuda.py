@@ -26,62 +26,6 @@ if TYPE_CHECKING:
 CODE = "PKG010"
 SEVERITY = "error"
 READS = ("torch.cuda", "extension.linked", *torch_compatibility.READS)
-PATTERNS = (
-    {
-        "says": "libcudart.so.{major}: cannot open shared object file",
-        "without": (
-            "dlerror",
-            "bitsandbytes",
-            "torchaudio",
-            "torchvision",
-            "flash_attn_2_cuda",
-            "flash_attn_cuda",
-            "flash_attn_3_cuda",
-        ),
-    },
-    {
-        "says": "libcublas.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "bitsandbytes", "flash_attn_2_cuda"),
-    },
-    {
-        "says": "libcublasLt.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "bitsandbytes", "flash_attn_2_cuda"),
-    },
-    {"says": "libcusparse.so.{major}: cannot open shared object file", "without": ("dlerror", "bitsandbytes")},
-    {
-        "says": "libcufft.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "Could not load dynamic library"),
-    },
-    {
-        "says": "libcurand.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "Could not load dynamic library"),
-    },
-    {
-        "says": "libcusolver.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "Could not load dynamic library"),
-    },
-    {
-        "says": "libcupti.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "Could not load dynamic library"),
-    },
-    {
-        "says": "libnvrtc.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "Could not load dynamic library"),
-    },
-    {
-        "says": "libnvToolsExt.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "Could not load dynamic library"),
-    },
-    {
-        "says": "libcusparseLt.so.{major}: cannot open shared object file",
-        "without": ("dlerror", "Could not load dynamic library"),
-    },
-    {"says": "were compiled with different CUDA versions", "without": ("torchvision", "TorchAudio", "torchaudio")},
-    {
-        "says": "were compiled with different CUDA major versions",
-        "without": ("torchvision", "TorchAudio", "torchaudio"),
-    },
-)
 BROKEN = {
     "job.wants": ("xformers",),
     "torch.cuda": "13.0",

@@ -26,37 +26,6 @@ if TYPE_CHECKING:
 CODE = "PKG012"
 SEVERITY = "error"
 READS = ("torch.cuda", "torch.abi", *torch_compatibility.READS)
-PATTERNS = (
-    "flash_attn_2_cuda{}undefined symbol",
-    "flash_attn_3_cuda{}undefined symbol",
-    "flash_attn_cuda{}undefined symbol",
-    "flash_attn_3/_C{}undefined symbol",
-    "flash_attn_config{}undefined symbol",
-    "rotary_emb.cpython{}undefined symbol",
-    "dropout_layer_norm{}undefined symbol",
-    "fused_dense_lib{}undefined symbol",
-    {
-        "says": ": undefined symbol: _Z",
-        "with": (
-            "flash_attn_2_cuda.",
-            "flash_attn_cuda.",
-            "flash_attn_3_cuda.",
-            "import flash_attn_2_cuda",
-            "import flash_attn_cuda",
-        ),
-        "without": ("vllm_flash_attn", "_vllm_fa"),
-    },
-    "DLL load failed while importing flash_attn_2_cuda",
-    "DLL load failed while importing flash_attn_cuda",
-    "No module named 'flash_attn_2_cuda'",
-    "No module named 'flash_attn_cuda'",
-    "No module named 'flash_attn_3_cuda'",
-    {
-        "says": "cannot open shared object file",
-        "with": ("flash_attn_2_cuda", "flash_attn_cuda", "flash_attn_3_cuda"),
-        "in": "exception",
-    },
-)
 BROKEN = {
     "job.wants": ("flash-attn",),
     "package.flash-attn": "2.8.3+cu12torch2.8cxx11abitrue",

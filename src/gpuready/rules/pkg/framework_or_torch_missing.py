@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 CODE = "PKG002"
 SEVERITY = "error"
 READS = (*fix_steps.READS, "python.duplicates")
-PATTERNS = (
-    {
-        "says": "None of PyTorch, TensorFlow >= 2.0, or Flax have been found",
-        "as": "clue",
-        "cause": "missing-python-package",
-    },
-    {
-        "says": "requires the PyTorch library but it was not found in your environment",
-        "in": "exception",
-        "cause": "missing-python-package",
-    },
-)
 CONTRACT = {"distribution": "demo", "needs": ({"key": "package.torch", "want": ">=2.2", "cite": "setup.py:9"},)}
 BROKEN = {"package.demo": None, "package.torch": None, "python.path": "/venv/bin/python"}
 HEALTHY = {"package.demo": "1.0", "package.torch": "2.8.0+cu128", "python.path": "/venv/bin/python"}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "PKG006"
 SEVERITY = "error"
 READS = ("python.half_installed", "python.duplicates", "torch.broken", "python.path")
-PATTERNS = ({"says": "Ignoring invalid distribution", "as": "trace"},)
 BROKEN = {
     "python.half_installed": ("torch-2.8.0.dist-info",),
     "python.duplicates": (),

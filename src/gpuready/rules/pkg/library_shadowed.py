@@ -25,27 +25,6 @@ if TYPE_CHECKING:
 CODE = "PKG017"
 SEVERITY = "warning"
 READS = ("library.shadowed", "torch.cuda")
-PATTERNS = (
-    "undefined symbol: __nvJitLink",
-    "undefined symbol: nvJitLink",
-    "libnvJitLink.so.{major}: cannot open shared object file",
-    "version `libnvJitLink.so.{major}' not found",
-    "version `libcusparse.so.{major}' not found",
-    "version `libcublas.so.{major}' not found",
-    "version `libcublasLt.so.{major}' not found",
-    {"says": "undefined symbol: cublasLt"},
-    {"says": "undefined symbol: cusparse"},
-    {"says": "undefined symbol: cudaGetDriverEntryPointByVersion"},
-    {"says": "undefined symbol: cudaGraph", "without": ("bitsandbytes",)},
-    {"says": "cuDNN version incompatibility: PyTorch was compiled", "cause": "cudnn-mismatch"},
-    {"says": "undefined symbol: nccl", "cause": "nccl-lib-mismatch"},
-    {"says": "undefined symbol: pnccl", "cause": "nccl-lib-mismatch"},
-    {"says": "undefined symbol: cusolver"},
-    {"says": "undefined symbol: cufft"},
-    {"says": "undefined symbol: cublas", "with": ("libcusolver", "libcusparse", "libtorch_cuda")},
-    "version `libcusolver.so.{major}' not found",
-    "version `libcufft.so.{major}' not found",
-)
 BROKEN = {
     "torch.cuda": "12.8",
     "library.shadowed": {

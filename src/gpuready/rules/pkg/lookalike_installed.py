@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 CODE = "PKG009"
 SEVERITY = "error"
 READS = torch_compatibility.READS
-PATTERNS = ()
 CONTRACT = {"framework": "roll", "distribution": "roll"}
 BROKEN = {"package.roll": "0.13.4"}
 HEALTHY = {"package.roll": "0.3.0", "package.pynvml": None}

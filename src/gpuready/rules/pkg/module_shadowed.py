@@ -23,64 +23,6 @@ if TYPE_CHECKING:
 CODE = "PKG020"
 SEVERITY = "error"
 READS = ("python.shadowed",)
-PATTERNS = (
-    {
-        "says": "if it has the same name as a library you intended to import",
-        "in": "exception",
-        "cause": "not-environment",
-    },
-    {
-        "says": "since it has the same name as the standard library module named",
-        "in": "exception",
-        "cause": "not-environment",
-    },
-    {
-        "says": "partially initialized module 'torch' has no attribute",
-        "in": "exception",
-        "as": "clue",
-        "cause": "not-environment",
-    },
-    {
-        "says": "(most likely due to a circular import)",
-        "in": "exception",
-        "without": ("torchvision", "-packages/"),
-        "cause": "not-environment",
-    },
-    {
-        "says": "cannot import name '{name}' from '{module}' (",
-        "in": "exception",
-        "without": (
-            "-packages/",
-            "-packages\\",
-            "/lib/python3",
-            "\\Lib\\",
-            "from 'huggingface_hub",
-            "from 'transformers",
-            "from 'trl",
-            "from 'peft",
-            "from 'accelerate",
-            "from 'numpy",
-            "from 'torch",
-            "from 'ray",
-            "from 'triton",
-            "from 'typing",
-            "from 'datetime",
-            "from 'vllm",
-            "from 'deepspeed",
-            "from 'enum",
-            "from 'collections",
-            "from 'datasets",
-            "from 'diffusers",
-            "from 'sglang",
-            "from 'verl",
-            "from 'llamafactory",
-            "from 'axolotl",
-            "from 'colossalai",
-            "from 'megatron",
-        ),
-        "cause": "not-environment",
-    },
-)
 BROKEN = {"python.shadowed": ("/home/u/train/torch.py",)}
 HEALTHY = {"python.shadowed": ("/home/u/train/left_pad.py",)}
 ALWAYS_IMPORTED = ("torch", "numpy")

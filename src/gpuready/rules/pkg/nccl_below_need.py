@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 CODE = "PKG016"
 SEVERITY = "error"
 READS = ("nccl.version", "libnccl.path", "torch.cuda", "torch.version", *fix_steps.READS)
-PATTERNS = (
-    "undefined symbol: nccl",
-    "undefined symbol: pnccl",
-    "libnccl.so.{major}: cannot open shared object file",
-    "libnccl.so: cannot open shared object file",
-    "version `libnccl.so.{major}' not found",
-    {"says": "Failed to load NCCL library from"},
-    {"says": "Mismatched NCCL version detected"},
-    {"says": "NCCL version mismatch"},
-    {"says": "Found NCCL library version {} but it should be", "as": "clue"},
-)
 CONTRACT = {"needs": ({"key": "nccl.version", "want": ">=2.20", "cite": "installation guide"},)}
 BROKEN = {"nccl.version": "2.18.1", "torch.cuda": "12.1"}
 HEALTHY = {"nccl.version": "2.27.3", "torch.cuda": "12.8"}

@@ -21,32 +21,6 @@ if TYPE_CHECKING:
 CODE = "PKG021"
 SEVERITY = "error"
 READS = torch_compatibility.READS
-PATTERNS = (
-    {"says": "A module that was compiled using NumPy 1.x cannot be run in", "as": "clue"},
-    "RuntimeError: Numpy is not available",
-    {"says": "Numpy is not available", "in": "exception"},
-    {"says": "numpy.dtype size changed, may indicate binary incompatibility", "in": "exception"},
-    {"says": "numpy.ufunc size changed, may indicate binary incompatibility", "in": "exception"},
-    {"says": "numpy.ndarray size changed, may indicate binary incompatibility", "in": "exception"},
-    "numpy.core.multiarray failed to import",
-    "numpy.core.umath failed to import",
-    "numpy._core.multiarray failed to import",
-    "was removed in the NumPy 2.0 release",
-    {"says": "cannot import name '{name}' from 'numpy", "in": "exception"},
-    {"says": "No module named 'numpy._core", "in": "exception"},
-    {"says": "No module named 'numpy.core", "in": "exception"},
-    {"says": "numpy{}is required for a normal functioning of this module, but found numpy==", "in": "exception"},
-    {"says": "module compiled against ABI version {} but this version of numpy is", "as": "clue"},
-    {"says": "module compiled against API version {} but this version of numpy is", "as": "clue"},
-    {"says": "module was compiled against NumPy C-API version {} but the running NumPy has"},
-    {"says": "AttributeError: _ARRAY_API not found", "as": "clue"},
-    {"says": "Failed to initialize NumPy: _ARRAY_API not found", "as": "trace"},
-    {"says": "module 'numpy' has no attribute", "in": "exception", "as": "clue"},
-    {"says": "module 'numpy.core' has no attribute", "in": "exception"},
-    {"says": "Unable to avoid copy while creating an array as requested", "in": "exception"},
-    {"says": "Numba needs NumPy {} or less", "in": "exception"},
-    {"says": "size changed, may indicate binary incompatibility", "as": "clue"},
-)
 BROKEN = {"torch.version": "2.2.2+cu121", "package.numpy": "2.1.3", "python.path": "/venv/bin/python"}
 HEALTHY = BROKEN | {"package.numpy": "1.26.4"}
 

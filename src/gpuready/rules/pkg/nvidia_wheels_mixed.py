@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "PKG022"
 SEVERITY = "info"
 READS = ("torch.cuda", "python.packages", "python.path", "package.*")
-PATTERNS = ()
 BROKEN = {"torch.cuda": "13.0", "package.nvidia-cublas-cu12": "12.8.4.1", "python.packages": 90}
 HEALTHY = {"torch.cuda": "12.8", "package.nvidia-cublas-cu12": "12.8.4.1", "python.packages": 90}
 ONE_FILE = ("nccl", "cudnn", "cusparselt", "nvshmem")

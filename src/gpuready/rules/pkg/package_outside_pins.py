@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 CODE = "PKG003"
 SEVERITY = "error"
 READS = fix_steps.READS
-PATTERNS = (
-    {
-        "says": "is required for a normal functioning of this module, but found",
-        "in": "exception",
-        "as": "clue",
-        "cause": "missing-python-package",
-    },
-)
 CONTRACT = {"needs": ({"key": "package.transformers", "want": "==4.51.3", "cite": "requirements.txt:19"},)}
 BROKEN = {"package.transformers": "5.1.0", "python.path": "/venv/bin/python"}
 HEALTHY = {"package.transformers": "4.51.3", "python.path": "/venv/bin/python"}

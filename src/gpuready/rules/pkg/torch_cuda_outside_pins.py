@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CODE = "PKG007"
 SEVERITY = "error"
 READS = ("torch.cuda", "torch.version", "gpu.visible", *fix_steps.READS)
-PATTERNS = ()
 CONTRACT = {"needs": ({"key": "torch.cuda", "want": ">=12.4", "cite": "installation guide"},)}
 BROKEN = {"torch.cuda": "11.8", "torch.version": "2.6.0+cu118", "python.version": "3.12.3"}
 HEALTHY = {"torch.cuda": "12.8", "torch.version": "2.8.0+cu128", "python.version": "3.12.3"}

@@ -23,38 +23,6 @@ if TYPE_CHECKING:
 CODE = "PKG001"
 SEVERITY = "error"
 READS = ("torch.build", "torch.version", *fix_steps.READS)
-PATTERNS = (
-    "Torch not compiled with CUDA enabled",
-    "PyTorch was compiled without CUDA support",
-    "PyTorch is not linked with support for cuda devices",
-    "module 'torch._C' has no attribute '_cuda_",
-    {"says": "Tried to instantiate dummy base class", "in": "exception"},
-    {"says": "Distributed package doesn't have NCCL built in", "without": (":\\",)},
-    {
-        "says": "Could not run '{}' with arguments from the 'CUDA' backend",
-        "in": "exception",
-        "without": ("torchvision::", "torchaudio", "xformers"),
-    },
-    {"says": "Cannot initialize CUDA without ATen_cuda library"},
-    {"says": "mixed precision requires a GPU", "in": "exception", "as": "clue", "also": ("+cpu",)},
-    {"says": "(you have {torch}+cpu)", "as": "trace"},
-    {"says": "installed version of bitsandbytes was compiled without GPU support", "as": "trace"},
-    {"says": "(you have {torch}+cpu)", "as": "clue"},
-    {"says": "PyTorch version: {torch}+cpu", "as": "clue"},
-    {"says": "torch version: {torch}+cpu", "as": "clue"},
-    {"says": "Torch was not compiled with CUDA"},
-    {"says": "torch was not compiled with CUDA"},
-    {"says": "not compiled with CUDA support", "in": "exception", "without": ("bitsandbytes", "opencv", "llama")},
-    {"says": "PyTorch is not compiled with CUDA"},
-    {"says": "PyTorch is not compiled with NCCL support"},
-    {"says": "CPU-only version of PyTorch"},
-    {"says": "CPU version of PyTorch", "in": "exception"},
-    {"says": "Torch is not able to use GPU; add --skip-torch-cuda-test", "as": "clue", "also": ("+cpu",)},
-    {"says": "CUDA is not available", "as": "clue", "also": ("+cpu",)},
-    {"says": "_cuda_getDeviceCount'", "in": "exception"},
-    {"says": "has no attribute '_cuda_isDriverSufficient'"},
-    {"says": "User provided device_type of 'cuda', but CUDA is not available", "as": "clue", "also": ("+cpu",)},
-)
 BROKEN = {"torch.build": "cpu", "torch.version": "2.8.0+cpu", "platform.name": "cuda", "gpu.count": 1}
 OWN_BUILDS = {"rocm": "ROCm", "xpu": "Intel's XPU"}
 """Platforms that have their own wheels; the others use a plug-in on the plain one."""

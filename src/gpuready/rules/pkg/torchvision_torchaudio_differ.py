@@ -24,36 +24,6 @@ if TYPE_CHECKING:
 CODE = "PKG019"
 SEVERITY = "error"
 READS = torch_compatibility.READS
-PATTERNS = (
-    "operator torchvision::nms does not exist",
-    "Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision",
-    "Could not run 'torchvision::{op}' with arguments from the 'CUDA' backend",
-    "PyTorch and torchvision were compiled with different CUDA",
-    "PyTorch and TorchAudio were compiled with different CUDA",
-    "PyTorch has CUDA version {} whereas TorchAudio has CUDA version",
-    "partially initialized module 'torchvision' has no attribute 'extension'",
-    "torchvision/_C.so: undefined symbol",
-    "libtorchaudio.so: undefined symbol",
-    {"says": "Could not load this library: {}torchaudio"},
-    {"says": "Could not load this library: {}torchvision"},
-    {
-        "says": ": undefined symbol: _Z",
-        "with": ("torchvision/_C", "torchvision\\_C", "torchaudio/lib", "_torchaudio", "torchtext/lib", "libtorchtext"),
-    },
-    {"says": "cannot open shared object file", "with": ("torchaudio/", "torchvision/"), "in": "exception"},
-    {"says": "[WinError 127]", "with": ("torchaudio", "torchvision")},
-    {"says": "module 'torch.library' has no attribute 'register_fake'", "with": ("torchvision", "torchaudio")},
-    {"says": "cannot import name '{name}' from 'torchvision", "in": "exception"},
-    {"says": "No module named 'torchvision.{name}'", "in": "exception"},
-    {"says": "module 'torchaudio' has no attribute", "in": "exception"},
-    {"says": "cannot import name '{name}' from 'torchaudio", "in": "exception"},
-    {"says": "module 'torchvision' has no attribute", "in": "exception", "as": "clue"},
-    {"says": "Failed to load image Python extension", "as": "trace"},
-    {"says": "Couldn't load custom C++ ops"},
-    {"says": "torchvision{}compiled with different CUDA", "in": "exception"},
-    {"says": "RuntimeError: operator torchaudio::"},
-    {"says": "operator torchvision::{op} does not exist"},
-)
 BROKEN = {"torch.version": "2.8.0+cu128", "package.torchvision": "0.21.0+cu124", "package.torchaudio": None}
 HEALTHY = BROKEN | {"package.torchvision": "0.23.0+cu128"}
 UNPINNED_SINCE = ("0.29.1", "2.14.0")

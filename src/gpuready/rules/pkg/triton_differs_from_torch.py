@@ -23,28 +23,6 @@ if TYPE_CHECKING:
 CODE = "PKG018"
 SEVERITY = "error"
 READS = ("torch.build", *torch_compatibility.READS)
-PATTERNS = (
-    {
-        "says": "Cannot find a working triton installation",
-        "in": "exception",
-        "without": (":\\",),
-        "cause": "missing-python-package",
-    },
-    {
-        "says": "Cannot find a working triton installation",
-        "in": "exception",
-        "with": (":\\",),
-        "cause": "windows-unsupported",
-    },
-    {
-        "says": "cannot import name '{name}' from 'triton",
-        "in": "exception",
-        "without": ("bitsandbytes",),
-        "cause": "ext-abi-mismatch",
-    },
-    {"says": "module 'triton' has no attribute", "in": "exception", "cause": "ext-abi-mismatch"},
-    {"says": "module 'triton.language' has no attribute", "in": "exception", "cause": "ext-abi-mismatch"},
-)
 BROKEN = {
     "job.wants": ("torch-compile",),
     "torch.version": "2.8.0+cu128",

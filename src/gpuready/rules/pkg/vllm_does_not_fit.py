@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 CODE = "PKG023"
 SEVERITY = "error"
 READS = torch_compatibility.READS
-PATTERNS = (
-    {"says": "Failed to import from vllm._C with ImportError", "as": "clue"},
-    {"says": "Failed to import from vllm._C with", "as": "clue", "without": ("Windows",)},
-    {"says": "No module named 'vllm._C'", "in": "exception", "without": (":\\",)},
-    {"says": "No module named 'vllm._rocm_C'", "in": "exception"},
-)
 BROKEN = {"job.wants": ("vllm",), "package.vllm": "0.11.2", "torch.version": "2.10.0+cu128"}
 HEALTHY = BROKEN | {"torch.version": "2.9.0+cu128"}
 

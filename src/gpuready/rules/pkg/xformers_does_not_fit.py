@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 CODE = "PKG013"
 SEVERITY = "error"
 READS = torch_compatibility.READS
-PATTERNS = (
-    {"says": "xFormers can't load C++/CUDA extensions. xFormers was built for", "as": "clue", "without": ("+cpu)",)},
-    {"says": "Please reinstall xformers", "as": "trace"},
-)
 BROKEN = {"job.wants": ("xformers",), "package.xformers": "0.0.32.post2", "torch.version": "2.9.1+cu128"}
 HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128"}
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 CODE = "SYS022"
 SEVERITY = "warning"
 READS = ("env.*", "job.wants")
-PATTERNS = ()
 CONTRACT = {"framework": "transformers"}
 BROKEN = {"env.names": ("ACCELERATE_USE_CPU",), "env.ACCELERATE_USE_CPU": "true"}
 HEALTHY = BROKEN | {"env.ACCELERATE_USE_CPU": "false"}

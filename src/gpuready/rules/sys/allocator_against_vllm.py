@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 CODE = "SYS014"
 SEVERITY = "warning"
 READS = (*allocator_settings.READS, "job.wants", *contract_needs.READS)
-PATTERNS = (
-    {"says": "Expandable segments are not compatible with memory pool", "in": "exception", "cause": "not-environment"},
-)
 BROKEN = {
     "job.wants": ("vllm",),
     "env.names": ("PYTORCH_CUDA_ALLOC_CONF",),

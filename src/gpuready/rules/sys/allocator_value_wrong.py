@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 CODE = "SYS013"
 SEVERITY = "error"
 READS = allocator_settings.READS
-PATTERNS = (
-    {"says": "Unrecognized CachingAllocator option", "in": "exception", "cause": "not-environment"},
-    {"says": "' in CUDA allocator config.", "in": "exception", "cause": "not-environment"},
-    {
-        "says": "Expected a single True/False argument for expandable_segments",
-        "in": "exception",
-        "cause": "not-environment",
-    },
-)
 BROKEN = {
     "env.names": ("PYTORCH_CUDA_ALLOC_CONF",),
     "env.PYTORCH_CUDA_ALLOC_CONF": "expandable_segments=True",

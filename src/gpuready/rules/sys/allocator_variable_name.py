@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 CODE = "SYS012"
 SEVERITY = "warning"
 READS = allocator_settings.READS
-PATTERNS = ({"says": "PYTORCH_CUDA_ALLOC_CONF is deprecated, use PYTORCH_ALLOC_CONF instead", "as": "trace"},)
 BROKEN = {
     "env.names": (NEW_VARIABLE,),
     "env.PYTORCH_ALLOC_CONF": "expandable_segments:True",

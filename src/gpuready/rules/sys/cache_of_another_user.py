@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 CODE = "SYS020"
 SEVERITY = "error"
 READS = ("cache.inductor", "env.*", "job.wants")
-PATTERNS = (
-    "Permission denied: '/tmp/torchinductor_",
-    "Permission denied: '/tmp/ray",
-    "Permission denied: '/tmp/triton",
-)
 BROKEN = {
     "job.wants": ("torch-compile",),
     "cache.inductor": {"path": "/tmp/torchinductor_ada", "uid": 0, "mine": False},

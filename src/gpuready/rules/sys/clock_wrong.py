@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 CODE = "SYS011"
 SEVERITY = "warning"
 READS = ("clock.year",)
-PATTERNS = (
-    {"says": "certificate verify failed: certificate is not yet valid", "cause": "hub-ssl-verify"},
-    {"says": "certificate verify failed: certificate has expired", "cause": "hub-ssl-verify"},
-)
 BROKEN = {"clock.year": 1970}
 HEALTHY = {"clock.year": 2026}
 FIRST_YEAR, LAST_YEAR = 2024, 2099

@@ -21,32 +21,6 @@ if TYPE_CHECKING:
 CODE = "SYS002"
 SEVERITY = "error"
 READS = ("disk.free", "disk.path", *contract_needs.READS)
-PATTERNS = (
-    {
-        "says": "[Errno 28] No space left on device",
-        "without": ("/dev/shm", "shared memory", "shm_open", "/torch_", "nccl-"),
-    },
-    {
-        "says": "No space left on device",
-        "without": ("/dev/shm", "shared memory", "shm_open", "/torch_", "nccl-", "NCCL WARN"),
-    },
-    {"says": "PytorchStreamWriter failed writing file {file}: file write failed"},
-    {"says": "PytorchStreamWriter failed writing"},
-    {"says": "inline_container.cc:{}] . unexpected pos"},
-    {"says": "unexpected pos {} vs", "in": "exception"},
-    {"says": "Disk quota exceeded"},
-    {"says": "(os error 28)", "without": ("/dev/shm",)},
-    {"says": "code: 28, kind: StorageFull"},
-    {"says": "basic_ios::clear: iostream error", "in": "exception", "as": "clue"},
-    {"says": "Not enough disk space", "in": "exception"},
-    {"says": "There is not enough space on the disk"},
-    {"says": "not enough free disk space", "as": "clue"},
-    {"says": "disk is full", "in": "exception"},
-    {"says": "file_system_monitor{}is over {percent}% full", "as": "clue"},
-    {"says": "Local disk is full", "in": "exception"},
-    {"says": "OutOfDiskError", "in": "exception"},
-    {"says": "[Errno 27] File too large"},
-)
 CONTRACT = {"needs": ({"key": "disk.free", "want": ">=50GB", "cite": "installation guide"},)}
 BROKEN = {"disk.free": 20_000_000_000, "disk.path": "/home"}
 HEALTHY = {"disk.free": 200_000_000_000, "disk.path": "/home"}

@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 CODE = "SYS005"
 SEVERITY = "error"
 READS = ("os.glibc", "python.kind", *contract_needs.READS)
-PATTERNS = (
-    "version `GLIBC_{need}' not found (required by {file})",
-    "version `GLIBC_{need}' not found",
-    "version 'GLIBC_{need}' not found",
-    "requires glibc >=",
-    {"says": "no wheels with a matching platform tag", "with": ("manylinux",)},
-    {"says": "GLIBC version is too old", "as": "clue"},
-    "GLIBC_2.{need} not found (required by",
-    {"says": "libc.so.6: version {}GLIBC_{need} not found"},
-    {"says": "libm.so.6: version {}GLIBC_{need} not found"},
-    {"says": "manylinux_2_{need}_x86_64 is not a supported"},
-    {"says": "undefined symbol: {symbol}, version GLIBC_2.{need}", "without": ("GLIBC_PRIVATE",)},
-    {"says": "manylinux_2_{need}_x86_64.whl is not a supported wheel on this platform", "as": "clue"},
-    {"says": "only has wheels for the following platform", "with": ("manylinux_2_",), "as": "clue"},
-)
 CONTRACT = {"needs": ({"key": "package.torch", "want": ">=2.13.0", "cite": "METADATA:11"},)}
 BROKEN = {"os.system": "linux", "os.arch": "x86_64", "os.glibc": "2.27", "package.torch": None, "python.kind": "venv"}
 HEALTHY = BROKEN | {"os.glibc": "2.35"}

@@ -22,34 +22,6 @@ if TYPE_CHECKING:
 CODE = "SYS008"
 SEVERITY = "warning"
 READS = ("hub.writable", *model_hub.READS)
-PATTERNS = (
-    {"says": "There was a problem when trying to write in your cache folder", "as": "clue"},
-    {"says": "PermissionError at {path} when downloading"},
-    {
-        "says": "[Errno 13] Permission denied: '{path}'",
-        "without": ("socket.bind", "bind(", "/dev/nvidia", "/dev/infiniband"),
-    },
-    {
-        "says": "PermissionError: [Errno 13] Permission denied",
-        "without": ("socket.bind", "bind(", "/dev/nvidia", "/dev/infiniband", "multiprocessing.SemLock", "SemLock"),
-    },
-    {"says": "[Errno 30] Read-only file system"},
-    {"says": "(os error 13)"},
-    {"says": "(os error 30)"},
-    {"says": "code: 13, kind: PermissionDenied"},
-    {"says": "mkdir: cannot create directory {path}: Permission denied"},
-    {"says": "mkdir: cannot create directory {path}: Read-only file system"},
-    {"says": "PermissionError: [Errno 1] Operation not permitted: '{path}'"},
-    {"says": "is not writable. Please", "in": "exception"},
-    {"says": "cache directory {} is not writable", "in": "exception"},
-    {"says": "[Errno 122] Disk quota exceeded", "cause": "disk-full"},
-    {"says": "filesystem error: cannot create director{}: Permission denied"},
-    {"says": "Permission denied: could not create", "in": "exception"},
-    {"says": "PermissionError: [WinError 5]"},
-    {"says": "OSError: [Errno 13] Permission denied"},
-    {"says": "could not create '{path}': Permission denied"},
-    {"says": "could not create '{path}': Read-only file system"},
-)
 BROKEN = {"hub.writable": False, "hub.cache": "/models/hub", "hub.offline": False}
 HEALTHY = BROKEN | {"hub.writable": True}
 

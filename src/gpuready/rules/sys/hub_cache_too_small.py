@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "SYS009"
 SEVERITY = "warning"
 READS = ("disk.free", "disk.path", *model_hub.READS, "job.*")
-PATTERNS = ({"says": "Not enough free disk space to download the file", "as": "clue", "cause": "disk-full"},)
 BROKEN = {
     "job.parameters": 70_000_000_000,
     "job.wants": ("bf16",),

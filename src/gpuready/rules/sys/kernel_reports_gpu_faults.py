@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CODE = "SYS021"
 SEVERITY = "warning"
 READS = ("kernel.xids",)
-PATTERNS = ("GPU recovery action changed from", "of waiting for RPC response from GPU")
 BROKEN = {
     "kernel.xids": (
         {

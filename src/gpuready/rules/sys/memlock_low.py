@@ -23,22 +23,6 @@ if TYPE_CHECKING:
 CODE = "SYS007"
 SEVERITY = "warning"
 READS = ("limit.memlock", "net.ib", *job_topology.READS)
-PATTERNS = (
-    {"says": "Call to ibv_create_cq failed", "without": ("No such device", "Connection timed out")},
-    {"says": "Call to ibv_create_qp failed", "without": ("No such device", "Connection timed out", "Invalid argument")},
-    {"says": "Call to ibv_reg_mr failed"},
-    {"says": "Call to ibv_reg_mr_iova2 failed"},
-    {"says": "Call to ibv_reg_dmabuf_mr failed", "as": "clue"},
-    {"says": "Call to ibv_alloc_pd failed", "without": ("No such device",)},
-    {"says": "Call to ibv_alloc_pd failed with error Cannot allocate memory"},
-    {"says": "Call to ibv_create_{} failed with error Cannot allocate memory"},
-    {"says": "RLIMIT_MEMLOCK is {bytes} bytes", "as": "clue"},
-    {"says": "failed to initialize while trying to allocate some locked memory"},
-    {"says": "ibv_create_cq({}) failed: Cannot allocate memory"},
-    {"says": "ibv_reg_mr({}) failed: Cannot allocate memory"},
-    {"says": "Please set max locked memory (ulimit -l) to 'unlimited'"},
-    {"says": "check that the memlock limit"},
-)
 BROKEN = {
     "job.wants": ("multi-node",),
     "limit.memlock": 8 << 20,

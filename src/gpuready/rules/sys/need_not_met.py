@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 CODE = "SYS004"
 SEVERITY = "error"
 READS = ("*",)
-PATTERNS = ()
 CONTRACT = {"needs": ({"key": "memory.total", "want": ">=64GB", "cite": "installation guide"},)}
 BROKEN = {"memory.total": 16_000_000_000}
 HEALTHY = {"memory.total": 128_000_000_000}

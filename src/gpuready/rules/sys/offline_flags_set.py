@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 CODE = "SYS010"
 SEVERITY = "info"
 READS = ("hub.offline", "hub.cache")
-PATTERNS = (
-    {"says": "offline mode is enabled. To disable it, please unset the `HF_HUB_OFFLINE`", "cause": "hub-unreachable"},
-    {"says": "outgoing traffic has been disabled", "cause": "hub-unreachable"},
-    {"says": "Offline mode is enabled.", "in": "exception", "cause": "hub-unreachable"},
-)
 BROKEN = {"hub.offline": True, "hub.cache": "/home/ada/.cache/huggingface/hub"}
 HEALTHY = BROKEN | {"hub.offline": False}
 

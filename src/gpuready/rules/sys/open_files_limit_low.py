@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 CODE = "SYS006"
 SEVERITY = "warning"
 READS = ("limit.nofile", *job_topology.READS)
-PATTERNS = (
-    "OSError: [Errno 24] Too many open files",
-    "Too many open files. Communication with the workers is no longer possible",
-    "received 0 items of ancdata",
-    {"says": "Too many open files", "in": "exception"},
-    {"says": "Too many open files", "in": "nccl"},
-    "(errno: 24 - Too many open files)",
-    "in read-write mode: Too many open files (24)",
-    {"says": "Too many open files (os error 24)"},
-    {"says": "Too many open files", "as": "clue"},
-    {"says": "[Errno 24]", "in": "exception"},
-    "No file descriptors available (os error 24)",
-    {"says": "Please increase the limit using `ulimit -n` in the shell", "in": "exception"},
-)
 BROKEN = {"limit.nofile": 1024, "gpu.count": 8, "gpu.visible": (0, 1, 2, 3, 4, 5, 6, 7)}
 HEALTHY = BROKEN | {"limit.nofile": 1_048_576}
 DEFAULT_LIMIT, ENOUGH = 1024, 4096

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CODE = "SYS019"
 SEVERITY = "warning"
 READS = ("path.unsafe", "os.wsl")
-PATTERNS = ()
 BROKEN = {"path.unsafe": (".", "/opt/tools"), "os.wsl": False}
 HEALTHY = BROKEN | {"path.unsafe": ()}
 WINDOWS = "/mnt/"

@@ -22,45 +22,6 @@ if TYPE_CHECKING:
 CODE = "SYS001"
 SEVERITY = "warning"
 READS = ("os.container", "system.shm", *contract_needs.READS)
-PATTERNS = (
-    "NCCL WARN Error: failed to extend /dev/shm/nccl-{} to {bytes} bytes",
-    "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-{}(size {bytes})",
-    {"says": "NCCL WARN Error while creating shared memory segment", "in": "nccl"},
-    {"says": "NCCL WARN Error while attaching to shared memory segment", "in": "nccl"},
-    {"says": "NCCL WARN Unable to allocate shared memory ({bytes} bytes)"},
-    {"says": "NCCL WARN Call to posix_fallocate failed"},
-    {"says": "NCCL WARN {}posix_fallocate failed : No space left on device"},
-    {"says": "Error while creating shared memory segment /dev/shm/nccl"},
-    {"says": "failed to extend /dev/shm/nccl"},
-    "This might be caused by insufficient shared memory (shm)",
-    "It is possible that dataloader's workers are out of shared memory",
-    "is killed by signal: Bus error",
-    "unable to allocate shared memory(shm) for file",
-    {"says": "unable to write to file </torch_", "with": ("No space left", "(28)")},
-    {"says": "unable to write to file </torch_", "as": "clue"},
-    {"says": "unable to resize file </torch_"},
-    {"says": "unable to mmap {bytes} bytes from file </torch_", "as": "clue"},
-    {"says": "unable to open shared memory object", "without": ("Too many open files",), "as": "clue"},
-    {"says": "No space left on device: '/dev/shm"},
-    {
-        "says": "[Errno 28] No space left on device",
-        "with": (
-            "shared_memory.py",
-            "SemLock",
-            "multiprocessing/synchronize.py",
-            "/dev/shm",
-            "multiprocessing/heap.py",
-            "posixshmem",
-        ),
-    },
-    {"says": "insufficient shared memory", "as": "clue"},
-    {"says": "derived: a process was killed by signal 7", "in": "derived", "as": "clue"},
-    {"says": "Signal 7 (SIGBUS) received by PID", "as": "clue"},
-    {"says": "died with <Signals.SIGBUS: 7>", "as": "clue"},
-    {"says": "Bus error (core dumped)", "as": "clue"},
-    {"says": "Fatal Python error: Bus error", "as": "clue"},
-    {"says": "Caught signal 7 (Bus error: nonexistent physical address)", "as": "clue"},
-)
 BROKEN = {"os.container": "docker", "system.shm": 64 << 20}
 HEALTHY = {"os.container": "docker", "system.shm": 16 << 30}
 DEFAULT_NEED = Requirement(

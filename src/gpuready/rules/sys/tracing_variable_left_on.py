@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "SYS018"
 SEVERITY = "info"
 READS = ("env.*", "job.wants")
-PATTERNS = ()
 BROKEN = {"env.names": ("CUDA_LAUNCH_BLOCKING",), "env.CUDA_LAUNCH_BLOCKING": "1"}
 HEALTHY = BROKEN | {"env.CUDA_LAUNCH_BLOCKING": "0"}
 CITES = {

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 CODE = "SYS015"
 SEVERITY = "warning"
 READS = environment_variables.READS
-PATTERNS = (
-    {"says": "Unknown option TRANSFORMERS_VERBOSITY=", "as": "trace"},
-    {"says": "Unknown model_download_type:", "in": "exception", "cause": "not-environment"},
-)
 CONTRACT = {
     "variables": (
         {

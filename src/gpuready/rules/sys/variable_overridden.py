@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CODE = "SYS016"
 SEVERITY = "warning"
 READS = environment_variables.READS
-PATTERNS = ()
 CONTRACT = {
     "variables": (
         {

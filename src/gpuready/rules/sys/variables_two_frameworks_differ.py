@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 CODE = "SYS017"
 SEVERITY = "warning"
 READS = ("contract.*",)
-PATTERNS = ()
 CONTRACT = {
     "variables": ({"name": "CUDA_DEVICE_MAX_CONNECTIONS", "access": "set", "value": "1", "cite": "initialize.py:10"},)
 }
