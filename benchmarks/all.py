@@ -1,11 +1,11 @@
 """Every benchmark that this machine can run, one after the other, then the page: ``make benchmarks``.
 
-    python benchmarks/all.py [--quick|--full] [--only NAME,...] [--list] [--patient PATH] [--minutes 40]
+    python benchmarks/all.py [--quick|--full] [--only NAME,...] [--list] [--target PATH] [--minutes 40]
 
 Each is a script of its own with a deadline; what it finds stands in benchmarks/results, and a script that fails leaves the record that was
 there. ``--quick`` is a trial: few rounds, results under build/benchmarks/quick, no page; ``--full`` draws as many as the kept records have. What needs a GPU, or somebody else's
 package, is not run: its record stays, and the list names it with its date. For the rivals an environment with torch is made
-under build/benchmarks (some minutes, once), unless --patient names one.
+under build/benchmarks (some minutes, once), unless --target names one.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ ELSEWHERE = {
 """Records that are kept: what making them anew takes."""
 
 
-def patient(given: str) -> str:
+def target_environment(requested: str) -> str:
     """An environment with torch and the rivals; empty where none can be had."""
-    if given:
-        return given
-    home = BUILD / "patient"
+    if requested:
+        return requested
+    home = BUILD / "target-environment"
     if (home / "made").exists():
         return str(home)
     sys.path[:0] = [str(ROOT / "src")]
@@ -112,7 +112,7 @@ def patient(given: str) -> str:
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     pip = [str(home / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     log = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    # As tests/patient.py does: what the index has, else the build for the CPU from where the catalogue knows it.
+    # As tests/target_environment.py does: what the index has, else the build for the CPU from where the catalogue knows it.
     if subprocess.run([*pip, *TORCH], **log).returncode:  # type: ignore[call-overload]
         words = [*pip, "--extra-index-url", indexes.index_url("cpu"), *TORCH]
         if subprocess.run(words, **log).returncode:  # type: ignore[call-overload]
@@ -220,7 +220,7 @@ def listed() -> str:
 def measure(jobs: list[Job], told: argparse.Namespace) -> list[dict[str, Any]]:
     folder = BUILD / "quick" if told.quick else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
-    where = patient(told.patient) if any(job.needs == "torch" for job in jobs) else ""
+    where = target_environment(told.target) if any(job.needs == "torch" for job in jobs) else ""
     ends, rows = time.monotonic() + told.minutes * 60, []
     for job in jobs:
         why = skipped(job, where)
@@ -242,7 +242,7 @@ def main() -> int:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", default="", help="these, by name, with commas")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--patient", default=os.environ.get("GPUREADY_BENCHMARK_PATIENT", ""))
+    parser.add_argument("--target", default=os.environ.get("GPUREADY_BENCHMARK_TARGET", ""))
     parser.add_argument("--minutes", type=float, default=40, help="no further one is begun after so many")
     told = parser.parse_args()
     jobs = chosen(told.only)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests import patient
+from tests import target_environment
 from tests.running import SRC
 
 SERVER = r"""
@@ -99,7 +99,7 @@ class Ranks:
 
     def __init__(self) -> None:
         env = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SRC), "HOME": "/nonexistent"}
-        self.server = subprocess.Popen([patient.python(), "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)  # fmt: skip
+        self.server = subprocess.Popen([target_environment.python(), "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)  # fmt: skip
         assert self.server.stdout.readline() == "ready\n"
 
     def run(

@@ -9,23 +9,23 @@ import pytest
 
 from gpuready.catalog import proofs
 from gpuready.prove import runner
-from tests import patient
+from tests import target_environment
 
 
 def test_transformers_is_installed_and_trains():
     """In the environment that other tests use for its torch: made here or by the first of them, by the same command."""
-    ran = patient.install()
+    ran = target_environment.install()
     if ran.returncode == 2 and "no lock to install" in ran.stderr:
         pytest.skip(f"NO INDEX: nothing of the real install is tested ({ran.stderr.strip()})")
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr
     found = json.loads(ran.stdout)
     assert found["verdict"] in ("installed", "unchanged") and found["report"]["verdict"] == "clear"
     packages = found["plan"]["packages"]
-    assert packages["torch"] == patient.TORCH and "accelerate" in packages
+    assert packages["torch"] == target_environment.TORCH and "accelerate" in packages
     # The environment is believed when it has trained: the proof of the Trainer, as `gpuready prove trainer` runs it.
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    home = str(patient.HOME / "bin" / "python")
+    home = str(target_environment.HOME / "bin" / "python")
     trained = runner.run_single_proof(proofs.find_proof("trainer"), home, "cpu", env, deadline=600)
     assert trained.verdict == "passed" and trained.device == "cpu", trained
     assert trained.numbers["steps"]["value"] == 30

@@ -15,7 +15,7 @@ import pytest
 
 from gpuready.extensions import adamw_kernels, loader, prebuild
 from gpuready.system import LiveHost, elf, fatbin
-from tests import patient
+from tests import target_environment
 from tests.extensions import toolkit
 
 SRC = Path(adamw_kernels.SOURCES_FOLDER).parent.parent.parent
@@ -100,7 +100,7 @@ def test_how_it_came(kernel):
 
 
 def test_in_a_real_torch_compiled_on_first_use(tmp_path):
-    script = str(Path(__file__).with_name("in_patient.py"))
+    script = str(Path(__file__).with_name("in_target_environment.py"))
     environ = {
         **os.environ,
         "GPUREADY_EXTENSIONS_DIR": str(tmp_path / "cache"),
@@ -108,7 +108,7 @@ def test_in_a_real_torch_compiled_on_first_use(tmp_path):
         "OMP_WAIT_POLICY": "passive",
     }
     environ.pop("GPUREADY_EXTENSIONS_PREBUILT", None)
-    ran = subprocess.run([patient.python(), script, str(SRC)], env=environ, capture_output=True, text=True)
+    ran = subprocess.run([target_environment.python(), script, str(SRC)], env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout.splitlines()[-1])
     assert told["how"] == "built" and told["kept"] is True and told["conversions"] > 100_000

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gpuready.rollcall import endpoint
-from tests import patient
+from tests import target_environment
 from tests.faults.fleets import SRC, Ray, gpuready, kept
 from tests.launcher import engines
 
@@ -59,7 +59,7 @@ def test_slurm_inside_an_allocation_and_pairs_that_reduce(slurm, tmp_path, seen)
     """salloc gives the nodes; gpuready finds them by itself, and its steps share them."""
     began = time.monotonic()
     env = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(tmp_path), **slurm.environ}
-    words = ["fleet", "bisect", "--python", patient.python(), "--timeout", "60", "--json"]
+    words = ["fleet", "bisect", "--python", target_environment.python(), "--timeout", "60", "--json"]
     done = subprocess.run(
         ["salloc", "-N3", "--quiet", *gpuready(*words)], capture_output=True, text=True, env=env, timeout=400
     )
@@ -182,7 +182,7 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
 
 
 def test_elastic_two_agents_of_torchrun(tmp_path, seen):
-    python, port = patient.python(), endpoint.find_free_port()
+    python, port = target_environment.python(), endpoint.find_free_port()
     env = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     began = time.monotonic()
     both = []

@@ -15,7 +15,7 @@ import pytest
 from gpuready.fleet.pair_rounds import PairRounds
 from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
 from gpuready.workflow import fleet_node
-from tests import patient
+from tests import target_environment
 from tests.faults.fleets import kept
 from tests.fleet.test_command import Desk
 
@@ -29,7 +29,7 @@ def desk(tmp_path: Path) -> Desk:
 
 def asked(desk: Desk, *words: str) -> tuple[dict, float]:
     began = time.monotonic()
-    found = desk.json(*words, "--python", patient.python(), OMP_NUM_THREADS="1", LONE_SHELL="sh")
+    found = desk.json(*words, "--python", target_environment.python(), OMP_NUM_THREADS="1", LONE_SHELL="sh")
     return found, time.monotonic() - began
 
 
@@ -95,7 +95,7 @@ class Threads:
 def test_g15_a_rank_for_each_gpu_and_the_one_that_fails_is_named(seen, monkeypatch):
     """Three ranks on each of two nodes, as for three GPUs, over gloo; then one of them has a GPU that is not there."""
     nodes = [FleetNode("n1", address="127.0.0.1"), FleetNode("n2", address="127.0.0.1")]
-    rounds = PairRounds(Threads(), nodes, f"t{os.getpid()}", ranks=3, python=patient.python(), seconds=30.0)
+    rounds = PairRounds(Threads(), nodes, f"t{os.getpid()}", ranks=3, python=target_environment.python(), seconds=30.0)
     (well,) = rounds(1, [("n1", "n2")])
     assert well.outcome == "passed" and len(well.rates) == 3 and well.rate == min(well.rates) > 0, well
     device = fleet_node._rank_device

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests import patient
+from tests import target_environment
 from tests.faults.fleets import SRC, Hosts, gpuready, ip, kept
 
 pytestmark = pytest.mark.faults
@@ -33,12 +33,12 @@ def fleet(hosts: Hosts, *words: str) -> tuple[dict, float]:
 
 
 def test_every_host_answers_and_those_without_a_shared_disk_too(hosts, seen):
-    found, seconds = fleet(hosts, "check", "transformers", "--hosts", HOSTS, "--python", patient.python())
+    found, seconds = fleet(hosts, "check", "transformers", "--hosts", HOSTS, "--python", target_environment.python())
     assert found["states"] == {"answered": HOSTS} and found["transport"] == "ssh"
     hosts.stop(2)
     hosts.serve(2, before=f"mount -t tmpfs none {SRC}")
     time.sleep(1)
-    again, later = fleet(hosts, "check", "transformers", "--hosts", HOSTS, "--python", patient.python())
+    again, later = fleet(hosts, "check", "transformers", "--hosts", HOSTS, "--python", target_environment.python())
     assert again["states"] == {"answered": HOSTS}, again["reasons"]
     hosts.stop(2)
     hosts.serve(2)
@@ -93,7 +93,9 @@ def test_g15_the_bad_node_and_the_bad_link_among_eight(hosts, seen, fault):
     for one, other in cuts:
         hosts.cut(one, other)
     try:
-        found, seconds = fleet(hosts, "bisect", "--hosts", HOSTS, "--python", patient.python(), "--timeout", "25")
+        found, seconds = fleet(
+            hosts, "bisect", "--hosts", HOSTS, "--python", target_environment.python(), "--timeout", "25"
+        )
     finally:
         for one, other in cuts:
             hosts.mend(one, other)

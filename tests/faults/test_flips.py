@@ -25,21 +25,21 @@ HEALTHY = "step 1 loss 2.31\nstep 2 loss 2.29\n" * 20
 
 
 @pytest.fixture
-def patient(tmp_path, monkeypatch):
+def machine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return flips.Patient(tmp_path)
+    return flips.BreakableMachine(tmp_path)
 
 
-def test_the_machine_at_the_door_is_well(patient, monkeypatch):
-    assert patient.codes(monkeypatch) == set()
+def test_the_machine_at_the_door_is_well(machine, monkeypatch):
+    assert machine.codes(monkeypatch) == set()
 
 
 @pytest.mark.parametrize("code", sorted(flips.FAULTS))
-def test_a_fault_at_the_door_flips_the_rule(patient, monkeypatch, code):
+def test_a_fault_at_the_door_flips_the_rule(machine, monkeypatch, code):
     if code in NEEDS_ROOT and os.geteuid() != 0:
         pytest.skip("only root can make a folder of another user")
-    flips.FAULTS[code](patient)
-    assert code in patient.codes(monkeypatch)
+    flips.FAULTS[code](machine)
+    assert code in machine.codes(monkeypatch)
 
 
 # -- in a log ----------------------------------------------------------------------------------------------

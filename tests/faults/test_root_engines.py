@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests import patient
+from tests import target_environment
 from tests.launcher import engines
 from tests.launcher.stage import Stage
 from tests.launcher.test_torch import REDUCE
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture
 def torch_stage(tmp_path):
-    return Stage(tmp_path, patient.python())
+    return Stage(tmp_path, target_environment.python())
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from benchmarks import log_speed
 
-from tests import patient
+from tests import target_environment
 from tests.faults import mounts
 from tests.launcher.stage import Stage, kill
 from tests.launcher.test_torch import REDUCE
@@ -66,7 +66,7 @@ dist.destroy_process_group()
 
 @pytest.fixture
 def torch_stage(tmp_path):
-    return Stage(tmp_path, patient.python())
+    return Stage(tmp_path, target_environment.python())
 
 
 def noted(stage: Stage, process, words: str, within: float, then: int = signal.SIGINT) -> tuple[str, float]:

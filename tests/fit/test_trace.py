@@ -17,10 +17,10 @@ import pytest
 from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
 from gpuready.fit.search import traced_prediction
 from gpuready.workflow.fit_trace import Tracer
-from tests import patient
+from tests import target_environment
 from tests.running import gpuready
 
-HOME = patient.ROOT / ".venv" / "traced"
+HOME = target_environment.ROOT / ".venv" / "traced"
 WANTED = ("transformers", "peft", "accelerate")
 LLAMA = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8,
@@ -62,8 +62,8 @@ def has(interpreter: str) -> bool:
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    """The patient's torch with transformers and peft beside it: in a venv that sees the patient's, made once and kept."""
-    found, made = patient.python(), str(HOME / "bin" / "python")
+    """the torch of the target environment with transformers and peft beside it: in a venv that sees the target environment's, made once and kept."""
+    found, made = target_environment.python(), str(HOME / "bin" / "python")
     if has(found):
         return found
     HOME.parent.mkdir(exist_ok=True)
@@ -123,7 +123,7 @@ def test_a_model_that_is_not_known_here(python, tmp_path):
     assert any("transformers" in note for note in told["notes"])
 
 
-def test_what_is_missing_in_the_patient_is_said():
+def test_what_is_missing_in_the_target_environment_is_said():
     """This Python has no torch, or no transformers: the last words of the script are the reason."""
     with pytest.raises(FitUndecided, match=r"could not trace the model: ModuleNotFoundError: No module named"):
         Tracer(sys.executable)(FitJob(LLAMA), H200, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests import patient
+from tests import target_environment
 from tests.launcher.stage import Stage
 
 REDUCE = """
@@ -31,7 +31,7 @@ for step in range(10000):
 
 @pytest.fixture
 def torch_stage(tmp_path):
-    return Stage(tmp_path, patient.python())
+    return Stage(tmp_path, target_environment.python())
 
 
 def test_forked_ranks_reduce(torch_stage):

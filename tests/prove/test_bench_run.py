@@ -19,7 +19,7 @@ from gpuready.render import bench as render
 from gpuready.render import json_document as written
 from gpuready.render.layout import Screen
 from gpuready.workflow import Refused, bench
-from tests import patient
+from tests import target_environment
 
 TINY = {"size": 16 << 20, "sizes": [1 << 16, 1 << 20], "turns": 3, "pace": {"search": 0.3, "pass": 0.02, "warm": 0.0}}
 GPU = [kind.name for kind in bands.list_measures() if kind.device == "cuda"]
@@ -30,13 +30,13 @@ no_gpu = pytest.mark.skipif(HAS_GPU, reason="A GPU IS HERE: what a machine witho
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One whole run of a machine without GPU, with the torch of the patient."""
+    """One whole run of a machine without GPU, with the torch of the target environment."""
     folder = tmp_path_factory.mktemp("disk")
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("OMP_NUM_THREADS", "1")  # threads that wait spin
         found = bench.measure_machine(
-            python=patient.python(),
+            python=target_environment.python(),
             only=",".join([*GPU, *HOST]),
             folder=str(folder),
             show_step=told.append,
@@ -125,7 +125,7 @@ def test_the_rate_without_rests_is_of_the_shape_of_the_bursts(tmp_path):
     words = ("matmul-fp32@cpu", "matmul-fp32-held@cpu")
     options = {"quick": True, "repeat": 1, "shapes": {"matmul-fp32": [256, 256, 256]}, "pace": {"held": 0.05}}
     found = measuring.run_benchmarks(
-        (BenchTask(words, options),), patient.python(), dict(os.environ), system.LiveHost()
+        (BenchTask(words, options),), target_environment.python(), dict(os.environ), system.LiveHost()
     )
     burst, held = found.rows
     assert (burst["raw"], held["raw"]) == ("measured", "measured"), found.rows

@@ -13,7 +13,7 @@ import pytest
 from gpuready import contracts
 from gpuready.catalog import proofs
 from gpuready.prove import runner
-from tests import patient
+from tests import target_environment
 
 SCRIPTS = Path(runner.SCRIPTS_FOLDER)
 OURS = [row for row in proofs.list_proofs() if row.source and row.script not in ("matmul",)]
@@ -24,11 +24,11 @@ def site(python: Path) -> Path:
 
 
 def environment(folder: Path) -> str:
-    """A Python with the patient's packages behind its own, which are none so far."""
+    """A Python with the target environment's packages behind its own, which are none so far."""
     if not (folder / "bin" / "python").exists():
-        subprocess.run([patient.python(), "-m", "venv", "--without-pip", str(folder)], check=True)
+        subprocess.run([target_environment.python(), "-m", "venv", "--without-pip", str(folder)], check=True)
         code = "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))"
-        below = subprocess.run([patient.python(), "-c", code], capture_output=True, text=True, check=True)
+        below = subprocess.run([target_environment.python(), "-c", code], capture_output=True, text=True, check=True)
         (site(folder / "bin" / "python") / "patient.pth").write_text(below.stdout)
     return str(folder / "bin" / "python")
 

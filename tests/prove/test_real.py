@@ -12,7 +12,7 @@ import pytest
 
 import gpuready
 from gpuready.model.proof import ProofRecord
-from tests import patient
+from tests import target_environment
 
 SRC = str(Path(gpuready.__file__).parent.parent)
 
@@ -26,7 +26,7 @@ def told(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "OMP_NUM_THREADS": "1",
     }
     env.pop("CUDA_VISIBLE_DEVICES", None)
-    argv = [sys.executable, "-m", "gpuready", "prove", *words, "--python", patient.python()]
+    argv = [sys.executable, "-m", "gpuready", "prove", *words, "--python", target_environment.python()]
     return subprocess.run(argv, env=env, capture_output=True, text=True)
 
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests import patient
+from tests import target_environment
 from tests.deadlines import HANG_S
 from tests.ranks import LAUNCH, free_port, ranks, world
 from tests.running import SRC
@@ -145,7 +145,7 @@ def test_under_a_real_torchrun_with_a_restart(tmp_path):
         str(script),
     ]
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
-    ran = subprocess.run([patient.python(), *words], env=env, capture_output=True, text=True, timeout=90)
+    ran = subprocess.run([target_environment.python(), *words], env=env, capture_output=True, text=True, timeout=90)
     assert ran.returncode == 0, ran.stderr[-3000:]
     rows = [line.split() for line in ran.stdout.splitlines() if line.startswith("SEED")]
     seeds = {count: {row[1] for row in rows if row[4] == count} for count in "01"}

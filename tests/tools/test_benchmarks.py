@@ -34,7 +34,7 @@ def runner():
 
 @pytest.fixture
 def asked(runner):
-    return runner.argparse.Namespace(quick=False, full=False, patient="", minutes=1)
+    return runner.argparse.Namespace(quick=False, full=False, target="", minutes=1)
 
 
 def _script(tmp_path, runner, monkeypatch, text: str) -> object:

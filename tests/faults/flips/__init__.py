@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.faults.flips import build, driver, gpu, job, network, package, surroundings
 from tests.faults.flips.elsewhere import ELSEWHERE
-from tests.faults.flips.patient import Fault, Patient
+from tests.faults.flips.machine import BreakableMachine, Fault
 
-__all__ = ["ELSEWHERE", "FAULTS", "Patient"]
+__all__ = ["ELSEWHERE", "FAULTS", "BreakableMachine"]
 
 FAULTS: dict[str, Fault] = {
     **gpu.FAULTS,

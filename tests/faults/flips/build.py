@@ -5,38 +5,38 @@ from __future__ import annotations
 import os
 
 from tests.faults.bench import SITE
-from tests.faults.flips.patient import Fault, Patient
+from tests.faults.flips.machine import BreakableMachine, Fault
 
 
-def toolkit_of_another_major(p: Patient) -> None:
+def toolkit_of_another_major(p: BreakableMachine) -> None:
     p.toolkit("11.8.89")
     p.wants("build")
 
 
-def toolkit_of_another_minor(p: Patient) -> None:
+def toolkit_of_another_minor(p: BreakableMachine) -> None:
     p.toolkit("12.1.66")
     p.wants("build")
 
 
-def ninja_too_old(p: Patient) -> None:
+def ninja_too_old(p: BreakableMachine) -> None:
     p.contract('key = "compiler.ninja"\nwant = ">=9.0"')
 
 
-def nvcc_too_old_for_the_gpu(p: Patient) -> None:
+def nvcc_too_old_for_the_gpu(p: BreakableMachine) -> None:
     p.gpu(name="NVIDIA GeForce RTX 5090", capability="12.0")
     p.torch("2.8.0+cu128", "12.8")
     p.toolkit("12.4.99")
     p.wants("build")
 
 
-def gcc_too_new(p: Patient) -> None:
+def gcc_too_new(p: BreakableMachine) -> None:
     p.toolkit("12.1.66")
     p.machine.program("gcc", "echo 15.1.0")
     p.machine.program("g++", "echo 15.1.0")
     p.wants("build")
 
 
-def stale_lock(p: Patient) -> None:
+def stale_lock(p: BreakableMachine) -> None:
     at = p.machine.file("/home/ada/.cache/torch_extensions/py312_cu126/own/lock")
     os.utime(at, (1_000_000_000, 1_000_000_000))
     p.wants("build")

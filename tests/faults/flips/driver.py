@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 from tests.faults.bench import SITE
-from tests.faults.flips.patient import Fault, Patient
+from tests.faults.flips.machine import BreakableMachine, Fault
 
 
-def container(p: Patient, text: str, **what_if: str) -> None:
+def container(p: BreakableMachine, text: str, **what_if: str) -> None:
     p.machine.file("/Dockerfile", text)
     p.asked.update(dockerfile="/Dockerfile", on="h100", what_if=what_if)
 
 
-def driver_below_the_contract(p: Patient) -> None:
+def driver_below_the_contract(p: BreakableMachine) -> None:
     p.contract('key = "driver.version"\nwant = ">=590"')
 
 
-def silent(p: Patient) -> None:
+def silent(p: BreakableMachine) -> None:
     p.nvml = {"error": 999, "says": "unknown error"}
     p.machine.program("nvidia-smi", "echo 'Failed to initialize NVML: Unknown Error'; exit 255")
 
 
-def stub(p: Patient) -> None:
+def stub(p: BreakableMachine) -> None:
     p.machine.gone("/usr/lib/libcuda.so.1")
     p.toolkit("12.6.20")
     p.machine.libcuda("12.6", "/usr/local/cuda/lib64/stubs")
     p.set(LD_LIBRARY_PATH="/usr/local/cuda/lib64/stubs")
 
 
-def toolkit_newer_than_driver(p: Patient) -> None:
+def toolkit_newer_than_driver(p: BreakableMachine) -> None:
     p.driver("550.144.03", "12.4")
     p.machine.gone(f"{SITE}/torch", f"{SITE}/torch-2.13.0+cu126.dist-info")
     p.toolkit("13.0.48")
     p.wants("build")
 
 
-def closed_module_for_a_new_gpu(p: Patient) -> None:
+def closed_module_for_a_new_gpu(p: BreakableMachine) -> None:
     p.undriven("NVIDIA GeForce RTX 5090", "580.95.05")
     p.closed_module()
 
 
-def no_fabric_manager(p: Patient) -> None:
+def no_fabric_manager(p: BreakableMachine) -> None:
     p.gpus(*[{}] * 8)
     for index in range(4):
         folder = f"/sys/bus/pci/devices/0000:{index + 0xC0:02x}:00.0"
@@ -50,7 +50,7 @@ def no_fabric_manager(p: Patient) -> None:
     p.machine.file("/proc/2/comm", "kthreadd\n")
 
 
-def compat_library(p: Patient) -> None:
+def compat_library(p: BreakableMachine) -> None:
     p.driver("470.256.02", "11.4")
     p.machine.libcuda("560.35.05", "/usr/local/cuda/compat")
     p.set(LD_LIBRARY_PATH="/usr/local/cuda/compat")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.faults.flips.patient import GIB, Fault, Patient
+from tests.faults.flips.machine import GIB, BreakableMachine, Fault
 from tests.probe.samples import answer, record
 
 COMPOSE = "services:\n  train:\n    image: nvidia/cuda:12.6.3-runtime-ubuntu22.04\n    command: python train.py\n"
 
 
-def no_gpu(p: Patient) -> None:
+def no_gpu(p: BreakableMachine) -> None:
     for path in Path(f"{p.machine.root}/sys/bus/pci/devices").iterdir():
         p.machine.gone(f"/sys/bus/pci/devices/{path.name}")
     for name in ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"):
@@ -18,22 +18,22 @@ def no_gpu(p: Patient) -> None:
     p.nvml = {"error": 9, "says": "driver not loaded"}
 
 
-def below_the_floor(p: Patient) -> None:
+def below_the_floor(p: BreakableMachine) -> None:
     p.gpu(name="Tesla P100-PCIE-16GB", capability="6.0")
     p.contract('key = "gpu.capability"\nwant = ">=8.0"')
 
 
-def lost(p: Patient) -> None:
+def lost(p: BreakableMachine) -> None:
     p.gpus({}, {})
     p.nvml = answer(record(), {"index": 1, "pci": "00000000:14:00.0", "error": 15, "gap": "GPU is lost"})
 
 
-def more_ranks_than_gpus(p: Patient) -> None:
+def more_ranks_than_gpus(p: BreakableMachine) -> None:
     p.machine.file("/job.yml", "num_gpus_per_node: 8\n")
     p.asked.update(config="/job.yml")
 
 
-def compose_without_gpus(p: Patient) -> None:
+def compose_without_gpus(p: BreakableMachine) -> None:
     p.machine.file("/compose.yml", COMPOSE)
     p.asked.update(dockerfile="/compose.yml", on="h100", what_if={"driver": "580.95.05"})
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from tests.faults.flips.gpu import no_gpu
-from tests.faults.flips.patient import GIB, Fault, Patient
+from tests.faults.flips.machine import GIB, BreakableMachine, Fault
 
 
 def old_gpu(name: str, capability: str, *words: str) -> Fault:
-    def inject(p: Patient) -> None:
+    def inject(p: BreakableMachine) -> None:
         p.gpu(name=name, capability=capability, memory_total=16 * GIB, memory_free=15 * GIB)
         p.wants(*words)
 
     return inject
 
 
-def a_job_too_large(p: Patient) -> None:
+def a_job_too_large(p: BreakableMachine) -> None:
     job = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 8\nsequence_len: 8192\noptimizer: adamw_torch\nbf16: true\n"
     p.machine.file("/job.yml", job)
     p.frameworks = ["axolotl"]
     p.asked.update(config="/job.yml")
 
 
-def on_a_mac(p: Patient) -> None:
+def on_a_mac(p: BreakableMachine) -> None:
     no_gpu(p)
     p.kernel("25.1.0", system="Darwin", machine="arm64")
     p.contract(platforms=("cuda", "mps"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.faults.flips.patient import ROUTE, Fault, Patient
+from tests.faults.flips.machine import ROUTE, BreakableMachine, Fault
 from tests.probe.samples import answer
 
 
-def two_rtx_4090_under_an_old_driver(p: Patient) -> None:
+def two_rtx_4090_under_an_old_driver(p: BreakableMachine) -> None:
     p.gpus(
         {"name": "NVIDIA GeForce RTX 4090", "capability": "8.9"},
         {"name": "NVIDIA GeForce RTX 4090", "capability": "8.9"},
@@ -16,7 +16,7 @@ def two_rtx_4090_under_an_old_driver(p: Patient) -> None:
     p.nvml = answer(*p.nvml["gpus"], driver="535.104.05", cuda="12.2")
 
 
-def only_the_bridge_of_docker(p: Patient) -> None:
+def only_the_bridge_of_docker(p: BreakableMachine) -> None:
     p.interface("docker0")
     p.machine.gone("/sys/class/net/docker0/device")
     p.machine.folder_at("/sys/class/net/docker0/bridge")

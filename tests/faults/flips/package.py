@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from tests.faults.bench import SITE
-from tests.faults.flips.patient import Fault, Patient
+from tests.faults.flips.machine import BreakableMachine, Fault
 
 NEW_SPELLING = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 OLD_SPELLING = "_ZN3c105ErrorC1ENS_14SourceLocationESs"
 """Functions of torch that take a string, as the two ABIs of C++ spell it."""
 
 
-def linked_to_another_cuda(p: Patient) -> None:
+def linked_to_another_cuda(p: BreakableMachine) -> None:
     p.torch("2.13.0+cu130", "13.0")
     p.package("xformers", "0.0.33.post2")
     p.library(f"{SITE}/xformers/_C.so", "libc10.so", "libtorch.so", "libcudart.so.12")
     p.wants("xformers")
 
 
-def built_for_another_spelling(p: Patient) -> None:
+def built_for_another_spelling(p: BreakableMachine) -> None:
     p.library(f"{SITE}/torch/lib/libc10.so", calls=OLD_SPELLING)
     p.package("flash-attn", "2.7.4.post1")
     at = f"{SITE}/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
@@ -25,7 +25,7 @@ def built_for_another_spelling(p: Patient) -> None:
     p.wants("flash-attn")
 
 
-def another_cudnn_comes_first(p: Patient) -> None:
+def another_cudnn_comes_first(p: BreakableMachine) -> None:
     p.library(f"{SITE}/torch/lib/libtorch_cuda.so", "libcudnn.so.9")
     for folder in (f"{SITE}/nvidia/cudnn/lib", "/opt/cudnn"):
         p.library(f"{folder}/libcudnn.so.9")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from tests.faults.bench import SITE
-from tests.faults.flips.patient import GIB, Fault, Patient
+from tests.faults.flips.machine import GIB, BreakableMachine, Fault
 
 
-def an_old_libc(p: Patient) -> None:
+def an_old_libc(p: BreakableMachine) -> None:
     p.machine.gone(f"{SITE}/torch", f"{SITE}/torch-2.13.0+cu126.dist-info")
     p.answers.update(libc="2.17")
     p.contract('key = "package.torch"\nwant = ">=2.13.0"')

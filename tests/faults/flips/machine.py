@@ -1,6 +1,6 @@
-"""A healthy machine at the door, of which a fault changes something: files, variables, programs, the driver's answers.
+"""A healthy machine behind host access, of which a fault changes something: files, variables, programs, the driver's answers.
 
-Nothing here names a fact: the probes look through the door, and what they make of it is judged as by ``gpuready check``.
+Nothing here names a fact: the probes read the host, and what they find is judged as by ``gpuready check``.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from tests.probe.links import trie
 from tests.probe.samples import answer, information, record
 
 GIB = 1 << 30
-Fault = Callable[["Patient"], Any]
+Fault = Callable[["BreakableMachine"], Any]
 X86 = {"system": "Linux", "machine": "x86_64", "version": "#1 SMP"}
-"""The patient is the same wherever the tests run: wheels of torch differ from one machine to another."""
+"""The machine is the same wherever the tests run: wheels of torch differ from one machine to another."""
 
 ROUTE = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n{0} 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n"
 
 
-class Door(live_host.LiveHost):
-    """The door onto a machine made of files; NVML, limits and disks answer what they are told to."""
+class MachineAccess(live_host.LiveHost):
+    """Host access to a machine made of files; NVML, limits and disks answer what they are told to."""
 
-    def __init__(self, patient: Patient):
-        super().__init__(str(patient.machine.root), patient.machine.variables)
-        self.patient = patient
+    def __init__(self, machine: BreakableMachine):
+        super().__init__(str(machine.machine.root), machine.machine.variables)
+        self.machine = machine
 
     def _answer_nvml(self, deadline: float = 20.0) -> Any:
-        return self.patient.nvml
+        return self.machine.nvml
 
     def _answer_run(self, argv: Any, deadline: float, limit: int, changes: Any) -> Any:
         return super()._answer_run(argv, min(deadline, 1.0), limit, changes)
 
     def _answer_disk(self, path: str) -> Any:
-        return self.patient.disk
+        return self.machine.disk
 
     def _answer_limits(self) -> Any:
-        return {**super()._answer_limits(), **self.patient.limits}
+        return {**super()._answer_limits(), **self.machine.limits}
 
     def answer_query(self, verb: str, *args: Any) -> Any:
-        told = self.patient.answers.get(verb)
-        return told if told is not None and verb in self.patient.answers else super().answer_query(verb, *args)
+        told = self.machine.answers.get(verb)
+        return told if told is not None and verb in self.machine.answers else super().answer_query(verb, *args)
 
 
-class Patient:
+class BreakableMachine:
     """One H100 that is well, with transformers; a fault changes something of it."""
 
     def __init__(self, folder: Path):
@@ -148,7 +148,7 @@ class Patient:
         words = [*build, "-x", "none", "-Wl,--no-as-needed", *(work / name for name in needed), "-o", at]
         subprocess.run(words, input=source.encode(), check=True)
         told = bytearray(at.read_bytes())
-        told[18:20] = (62).to_bytes(2, "little")  # for the processor that the patient says it has
+        told[18:20] = (62).to_bytes(2, "little")  # for the processor that the machine says it has
         at.write_bytes(told)
 
     def toolkit(self, version: str, at: str = "/usr/local/cuda") -> None:
@@ -176,7 +176,7 @@ class Patient:
 
     def codes(self, monkeypatch: Any) -> set[str]:
         """The codes of what a check of this machine finds."""
-        monkeypatch.setattr(system, "LiveHost", lambda *_: Door(self))
+        monkeypatch.setattr(system, "LiveHost", lambda *_: MachineAccess(self))
         os.chdir(self.machine.home)
         reports = workflow.check_machine(self.frameworks, **self.asked)
         return {finding.code for report in reports for finding in report.findings}
