@@ -1,9 +1,11 @@
-"""The nouns: frozen, equal by value, JSON both ways, and the one fold."""
+"""The records: frozen, equal by value, JSON both ways, and the one fold."""
 
 from __future__ import annotations
 
 import json
 import pickle
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,12 +18,15 @@ from gpuready.model import (
     Facts,
     Finding,
     FixStep,
+    IgnoredFinding,
+    Record,
     Report,
     Requirement,
     UndecidedRule,
     UnknownFactError,
     worst_verdict,
 )
+from gpuready.model.record import field
 
 FACT = Fact("driver.version", "550.54.15", "/sys/module/nvidia/version")
 CONTRACT = Contract("demo", "1.0", capabilities=(Capability("matmul", "required"), Capability("fp8")))
@@ -37,7 +42,7 @@ def report(**fields) -> Report:
     return Report(CONTRACT, fields.pop("facts", Facts([])), **fields)
 
 
-def test_a_noun_is_frozen_slotted_and_equal_by_value():
+def test_a_record_is_frozen_slotted_and_equal_by_value():
     assert Fact("driver.version", "550.54.15", "/sys/module/nvidia/version") == FACT
     assert FACT.replace(value="580") != FACT
     assert FACT != "driver.version"
@@ -59,15 +64,68 @@ def test_a_noun_is_frozen_slotted_and_equal_by_value():
         (lambda: Fact(1, 2, 3, 4, 5, 6), "takes 5 fields"),
     ],
 )
-def test_a_noun_says_what_it_needs(build, says):
+def test_a_record_says_what_it_needs(build, says):
     with pytest.raises(TypeError, match=says):
         build()
 
 
+class Counted(Record):
+    value: Any
+    counts: dict[str, int] = field(default_factory=dict)
+    inner: Fact | None = None
+    KINDS: ClassVar[tuple[str, ...]] = ("a",)
+
+
+def test_records_share_no_default():
+    first, second = Counted(1), Counted(1)
+    first.counts["a"] = 1
+    assert second.counts == {} and Counted(1).counts == {}
+    for mutable in ({}, [], set()):
+        with pytest.raises(TypeError, match=r"Shared\.rows: a mutable default is shared"):
+            type(Record)("Shared", (Record,), {"__annotations__": {"rows": "Any"}, "rows": mutable})
+    assert "KINDS" not in Counted._fields and Counted.KINDS == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 1.0),
+        (1, True),
+        ({"a": 1, "b": [2]}, {"b": [2.0], "a": True}),
+        (([{"a": (1,)}],), ([{"a": (1.0,)}],)),
+        ({1, 2}, frozenset({2, 1})),
+        ({"a": 1}, MappingProxyType({"a": 1})),
+        (Fact("a", [1]), Fact("a", [1.0])),
+        (Facts([Fact("a", 1)]), Facts([Fact("a", 1.0)])),
+    ],
+)
+def test_equal_records_have_equal_hashes(one, other):
+    assert Counted(one) == Counted(other)
+    assert hash(Counted(one)) == hash(Counted(other)) and len({Counted(one), Counted(other)}) == 1
+
+
+def test_unlike_records_have_unlike_hashes():
+    values = [1, 2, "1", (1,), {"a": 1}, {"a": 2}, {"b": 1}, ({"a": 1},)]
+    assert len({hash(Counted(value)) for value in values}) == len(values)
+
+
+def test_nested_records_come_from_the_annotations():
+    assert Counted.nested_records() == {"inner": Fact}
+    assert Contract.nested_records()["steps"] is FixStep and "platforms" not in Contract.nested_records()
+    assert Counted.from_json({"value": 1, "inner": {"key": "a", "value": 2}}).inner == Fact("a", 2)
+    assert Counted.from_json({"value": 1, "inner": None}).inner is None
+    with pytest.raises(ValueError, match="an ignored finding needs the key 'finding'"):
+        IgnoredFinding.from_json({})
+    with pytest.raises(ValueError, match="a finding must be an object, not null"):
+        IgnoredFinding.from_json({"finding": None, "why": ""})
+    with pytest.raises(ValueError, match="a fix step needs the key 'does'"):
+        Finding.from_json({"code": "A", "severity": "error", "says": "", "fix": [{}]})
+
+
 def test_json_both_ways():
-    for noun in (FACT, finding("error"), CONTRACT):
-        text = json.dumps(noun.to_json())
-        assert type(noun).from_json(json.loads(text)) == noun
+    for record in (FACT, finding("error"), CONTRACT):
+        text = json.dumps(record.to_json())
+        assert type(record).from_json(json.loads(text)) == record
     assert list(FACT.to_json()) == ["key", "value", "source", "how", "gap"]
     assert json.loads(json.dumps(report(facts=Facts([FACT])).to_json()))["facts"][0]["key"] == "driver.version"
 

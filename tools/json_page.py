@@ -44,6 +44,7 @@ Schema, each under `$defs` by its name: `check`, `plan`, `fit`, `run`.
 {COMMANDS}
 """
 FIELD = re.compile(r"^    ([a-z]\w*): ([^=#]+?)(?:\s*= ([^#]*?))?\s*(?:# (?!type:)(.*))?$")
+DEFAULTS = {"field(default_factory=dict)": "{}"}
 WORDS = {"str": "text", "int": "number", "float": "number", "bool": "true or false", "Any": "any"}
 
 
@@ -69,9 +70,9 @@ def of_record(cls: type[Record], module: ModuleType) -> str:
     ]
     fields = [m for line in inspect.getsource(cls).splitlines() if (m := FIELD.match(line)) and m[1] in cls._fields]
     for match in fields:
-        nested = cls._nested.get(match[1])
+        nested = cls.nested_records().get(match[1])
         kind = kind_of(match[2].strip(), nested, cls)
-        default = "" if match[3] is None else f"`{match[3].strip().strip('()') or 'empty'}`"
+        default = "" if match[3] is None else f"`{DEFAULTS.get(match[3], match[3].strip('()')) or 'empty'}`"
         meaning = re.sub(r"^type: .*?#\s*", "", match[4] or "")
         lines.append(
             f"| `{match[1]}` | {kind} | {default if match[3] else 'required'} | {meaning.replace('|', chr(92) + '|')} |"

@@ -149,7 +149,7 @@ def of_record(cls: type[Record]) -> dict[str, Any]:
 
 
 def of_field(cls: type[Record], name: str, annotation: str) -> dict[str, Any]:
-    nested = cls._nested.get(name)
+    nested = cls.nested_records().get(name)
     if nested is not None:
         listed = annotation.startswith(("tuple", "list"))
         plain = many(ref(nested.__name__)) if listed else ref(nested.__name__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from gpuready.catalog import indexes, packages
 from gpuready.contracts import when
 from gpuready.model import Fact, Facts, Record, UnknownFactError, versions
+from gpuready.model.record import field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class ResolutionRequest(Record):
     without: tuple[str, ...]  # packages excluded wherever they are required
     python: str
     platform: str
-    wants: dict[str, tuple[str, ...]] = {}  # package -> ranges it must satisfy
+    wants: dict[str, tuple[str, ...]] = field(default_factory=dict)  # package -> ranges it must satisfy
     allowed: tuple[str, ...] = ()  # lookalikes that the contract itself requires
     notes: tuple[str, ...] = ()
 

@@ -34,8 +34,6 @@ class FactChange(Record):
     now: Fact
     flips: tuple[RuleFlip, ...] = ()
 
-    _nested = {"was": Fact, "now": Fact, "flips": RuleFlip}
-
     @property
     def is_worse(self) -> bool:
         return any(flip.is_worse for flip in self.flips)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import Record
+from gpuready.model.record import field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ParsedCommand(Record):
 
     command: str
     arguments: tuple[str, ...] = ()
-    flags: dict[str, Any] = {}
+    flags: dict[str, Any] = field(default_factory=dict)
     help: bool = False
     rest: tuple[str, ...] = ()
 

@@ -187,7 +187,7 @@ def _suggest_names(name: str, names: list[str]) -> str:
 def _make_contract(row: dict[str, Any]) -> Contract:
     # tools/compile_catalog.py has validated the rows already.
     data = {key: value for key, value in _load_data_module(row["file"]).items() if key in Contract._fields}
-    for key, record in Contract._nested.items():
+    for key, record in Contract.nested_records().items():
         data[key] = tuple(record(**item) for item in data.get(key, ()))
     return Contract(**data)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.catalog import cuda as toolkits
 from gpuready.extensions import cuda_targets
 from gpuready.model import Record, versions
+from gpuready.model.record import field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class BuildEnvironment(Record):
     capabilities: tuple[str, ...] = ()  # of the visible GPUs
     cores: int = 0
     memory: int = 0
-    variables: Mapping[str, str] = {}  # those in BUILD_VARIABLES
+    variables: Mapping[str, str] = field(default_factory=dict)  # those in BUILD_VARIABLES
 
 
 class BuildMessage(Record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.model.record import Record
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ class JobSettings(Record):
     kind: str
     path: str = ""
     model: str | Mapping[str, Any] = ""
-    fields: Mapping[str, Any] = {}
-    said: Mapping[str, str] = {}  # field -> file and key
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    said: Mapping[str, str] = field(default_factory=dict)  # field -> file and key
     inner: tuple[tuple[str, Any], ...] = ()  # files that it names or contains: kind, and path or mapping
     unmodelled: tuple[str, ...] = ()  # uncounted features that may need more
     lessened: tuple[str, ...] = ()  # uncounted features that may need less
@@ -128,7 +128,7 @@ def short_repr(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def parse_count(value: object) -> int:
+def parse_positive_int(value: object) -> int:
     """Parse a whole number from 1 up, also if YAML made it text or a float."""
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) < 20:
         value = int(value)

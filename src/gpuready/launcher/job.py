@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import Record
+from gpuready.model.record import field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ class LaunchJob(Record):
     variables: tuple[RankVariable, ...] = ()
     framework: str = ""
     looks: tuple[str, ...] = ()  # the preflight command, run on each node before its ranks start
-
-    _nested = {"variables": RankVariable}
 
     @property
     def world(self) -> int:
@@ -117,9 +116,7 @@ class LaunchAttempt(Record):
     seconds: float = 0.0
     started: float | None = None  # seconds until the last rank had started
     engine_said: tuple[str, ...] = ()
-    stacks: dict[int, Any] = {}  # stacks of the others when the first one failed
-
-    _nested = {"ends": RankEnd, "notes": RunNote}
+    stacks: dict[int, Any] = field(default_factory=dict)  # stacks of the others when the first one failed
 
     def end(self, rank: int) -> RankEnd | None:
         return next((e for e in self.ends if e.rank == rank), None)
@@ -134,9 +131,7 @@ class RunOutcome(Record):
     verdict: str = ""  # done, failed, useless, hung, missing, interrupted
     says: str = ""
     seconds: float = 0.0
-    diagnosis: dict[str, Any] = {}
-
-    _nested = {"attempts": LaunchAttempt}
+    diagnosis: dict[str, Any] = field(default_factory=dict)
 
     @property
     def last(self) -> LaunchAttempt | None:

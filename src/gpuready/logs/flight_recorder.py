@@ -7,7 +7,7 @@ for no one. A rank that has enqueued what its peers have already completed has a
 
 from __future__ import annotations
 
-from gpuready.model.record import Record
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class RecorderDump(Record):
     """The flight-recorder dump of one rank."""
 
     rank: int
-    groups: dict[str, CollectiveGroup] = {}
+    groups: dict[str, CollectiveGroup] = field(default_factory=dict)
     entries: int = 0
 
 

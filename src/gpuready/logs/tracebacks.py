@@ -49,8 +49,6 @@ class LoggedException(Record):
     caught: bool = False  # logged, but no process ended by it
     text: str = ""  # all of it, folded
 
-    _nested = {"frames": StackFrame}
-
     @property
     def short_type(self) -> str:
         return self.type.rpartition(".")[2].rpartition("::")[2]

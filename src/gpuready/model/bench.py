@@ -6,6 +6,7 @@ Rates are in FLOP/s, OP/s and bytes per second, times in seconds; only the scree
 from __future__ import annotations
 
 from gpuready.model import Fact, FixStep, Record, Report
+from gpuready.model.record import field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ class SlowReason(Record):
     found: tuple[Fact, ...] = ()
     fix: tuple[FixStep, ...] = ()
 
-    _nested = {"found": Fact, "fix": FixStep}
-
 
 class BenchMeasure(Record):
     """One measurement on one device, with its verdict."""
@@ -56,8 +55,6 @@ class BenchMeasure(Record):
     seconds: float = 0.0  # duration, including the search
     tried: int = 0  # number of shapes tried
 
-    _nested = {"reasons": SlowReason}
-
 
 class BenchResult(Record):
     """All measurements of one machine."""
@@ -66,8 +63,8 @@ class BenchResult(Record):
     python: str
     report: Report
     measures: tuple[BenchMeasure, ...] = ()
-    versions: dict[str, str] = {}
-    hardware: dict[str, Any] = {}
+    versions: dict[str, str] = field(default_factory=dict)
+    hardware: dict[str, Any] = field(default_factory=dict)
     made: str = ""  # UTC
     quick: bool = False
     repeat: int = 2

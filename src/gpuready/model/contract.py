@@ -83,14 +83,6 @@ class Contract(Record):
     steps: tuple[FixStep, ...] = ()
     notes: tuple[str, ...] = ()
 
-    _nested = {
-        "needs": Requirement,
-        "capabilities": Capability,
-        "variables": ContractVariable,
-        "errors": KnownError,
-        "steps": FixStep,
-    }
-
     @property
     def name(self) -> str:
         return f"{self.framework} {self.version}" + (f":{self.variant}" if self.variant else "")

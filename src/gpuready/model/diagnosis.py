@@ -6,6 +6,7 @@ Separate from ``model.py`` so that a check, which reads no log, does not import 
 from __future__ import annotations
 
 from gpuready.model import FixStep, Record
+from gpuready.model.record import field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ class AlternativeCause(Record):
     decide: str = ""
     evidence: tuple[LogEvidence, ...] = ()
 
-    _nested = {"evidence": LogEvidence}
-
 
 class LogTotals(Record):
     """Name and size of one log that was read."""
@@ -76,20 +75,12 @@ class Diagnosis(Record):
     consequences: tuple[Consequence, ...] = ()
     fix: tuple[FixStep, ...] = ()
     alternatives: tuple[AlternativeCause, ...] = ()
-    frame: dict[str, Any] = {}  # in the user's own code: file, line, function
-    captures: dict[str, str] = {}  # from the decisive line: sizes, versions, names
+    frame: dict[str, Any] = field(default_factory=dict)  # in the user's own code: file, line, function
+    captures: dict[str, str] = field(default_factory=dict)  # from the decisive line: sizes, versions, names
     framework: str = ""
     here: bool = False  # whether the run was on this machine
     logs: tuple[LogTotals, ...] = ()
     notes: tuple[str, ...] = ()
-
-    _nested = {
-        "evidence": LogEvidence,
-        "consequences": Consequence,
-        "fix": FixStep,
-        "alternatives": AlternativeCause,
-        "logs": LogTotals,
-    }
 
     @property
     def exit(self) -> int:

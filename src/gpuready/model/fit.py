@@ -4,7 +4,7 @@ bytes.
 
 from __future__ import annotations
 
-from gpuready.model.record import Record
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ class FitResult(Record):
     peak_device: int | None = None
     minimum: int | None = None
     overhead: tuple[int, int] = (0, 0)
-    parts: Mapping[str, int] = {}
-    phases: Mapping[str, int] = {}
-    stacks: Mapping[str, Mapping[str, int]] = {}  # phase -> memory live at its peak, by kind
+    parts: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, int] = field(default_factory=dict)
+    stacks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # phase -> memory live at its peak, by kind
     peak_at: tuple[str, str] = ("", "")
     places: tuple[GpuCandidate, ...] = ()
     gpus: tuple[GpuCandidate, ...] = ()  # GPUs of the catalogue, if requested
@@ -86,8 +86,6 @@ class FitResult(Record):
     lessened: tuple[str, ...] = ()  # features that need less than counted: rule out "does not fit"
     notes: tuple[str, ...] = ()
     why: str = ""
-
-    _nested = {"places": GpuCandidate, "gpus": GpuCandidate, "proposals": Proposal, "largest": LargestFit}
 
     @property
     def verdict(self) -> str:

@@ -7,6 +7,7 @@ Separate from ``model.py``, so that a check of one machine does not import them.
 from __future__ import annotations
 
 from gpuready.model import EXIT_CODES, Contract, Facts, Finding, Record, Report, UndecidedRule, worst_verdict
+from gpuready.model.record import field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class FleetNode(Record):
     state: str = "up"  # up, down, drained, reserved, booting, unknown
     why: str = ""
     gpus: int = 0
-    labels: dict[str, str] = {}  # partition, switch, and others from the transport
+    labels: dict[str, str] = field(default_factory=dict)  # partition, switch, and others from the transport
     address: str = ""
 
 
@@ -57,8 +58,6 @@ class Drift(Record):
     stratum: str = ""
     against: str = "majority"  # majority, reference
     split: bool = False
-
-    _nested = {"groups": NodeGroup}
 
 
 class Outlier(Record):
@@ -110,33 +109,28 @@ class FleetReport(Record):
     nodes: int
     findings: tuple[Finding, ...] = ()
     undecided: tuple[UndecidedRule, ...] = ()
-    verdicts: dict[str, str] = {}  # believed verdict of the nodes themselves -> node set
-    states: dict[str, str] = {}  # answered, dead, slow, refused, garbled; drained, reserved ... -> node set
-    reasons: dict[str, str] = {}  # "kind: why" -> node set
-    codes: dict[str, str] = {}  # code that nodes reported -> node set
-    strata: dict[str, str] = {}  # stratum -> node set
+    verdicts: dict[str, str] = field(default_factory=dict)  # believed verdict of the nodes themselves -> node set
+    states: dict[str, str] = field(
+        default_factory=dict
+    )  # answered, dead, slow, refused, garbled; drained, reserved ... -> node set
+    reasons: dict[str, str] = field(default_factory=dict)  # "kind: why" -> node set
+    codes: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> node set
+    strata: dict[str, str] = field(default_factory=dict)  # stratum -> node set
     drift: tuple[Drift, ...] = ()
     outliers: tuple[Outlier, ...] = ()
     suspects: tuple[FleetSuspect, ...] = ()
     exclude: str = ""  # node set to keep jobs away from
-    selector: dict[str, str] = {}  # the same as a Ray label selector, if its labels are known
-    blames: dict[str, str] = {}  # code of the finding that excludes them -> node set
-    figures: dict[str, dict[str, tuple[float, ...]]] = {}  # figure -> node -> one value, or one for each GPU
+    selector: dict[str, str] = field(default_factory=dict)  # the same as a Ray label selector, if its labels are known
+    blames: dict[str, str] = field(default_factory=dict)  # code of the finding that excludes them -> node set
+    figures: dict[str, dict[str, tuple[float, ...]]] = field(
+        default_factory=dict
+    )  # figure -> node -> one value, or one for each GPU
     pairs: tuple[NodePair, ...] = ()
     rounds: int = 0
     seconds: float = 0.0
     run: str = ""
     strict: bool = False
     notes: tuple[str, ...] = ()
-
-    _nested = {
-        "findings": Finding,
-        "undecided": UndecidedRule,
-        "drift": Drift,
-        "outliers": Outlier,
-        "suspects": FleetSuspect,
-        "pairs": NodePair,
-    }
 
     @property
     def verdict(self) -> str:

@@ -6,6 +6,7 @@ Separate from ``model.py`` so that a check, which plans nothing, does not import
 from __future__ import annotations
 
 from gpuready.model import Fact, FixStep, Record, Requirement
+from gpuready.model.record import field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ class PlanConflict(Record):
     facts: tuple[Fact, ...] = ()
     needs: tuple[Requirement, ...] = ()
 
-    _nested = {"facts": Fact, "needs": Requirement}
-
 
 class PlanAlternative(Record):
     """A change that would make a plan possible."""
@@ -62,8 +61,6 @@ class KernelPlan(Record):
     max_jobs: int = 0  # for a build: MAX_JOBS, from cores and memory
     seconds: tuple[int, int] = ()  # type: ignore[assignment]  # for a build: about how long, from and to
     steps: tuple[FixStep, ...] = ()
-
-    _nested = {"steps": FixStep}
 
 
 class LockedPackage(Record):
@@ -91,7 +88,7 @@ class Plan(Record):
     cuda: str = ""
     index: str = ""  # the name of torch's index in the catalogue: pypi, cu126, cpu
     platform: str = ""  # the resolver's platform: x86_64-manylinux_2_28
-    packages: dict[str, str] = {}  # every decided version; all of them after a resolution
+    packages: dict[str, str] = field(default_factory=dict)  # every decided version; all of them after a resolution
     kernels: tuple[KernelPlan, ...] = ()
     steps: tuple[FixStep, ...] = ()
     because: tuple[PlanReason, ...] = ()
@@ -103,24 +100,14 @@ class Plan(Record):
     image: str = ""  # the base container image
     image_has: str = ""  # for a framework's own image: what it contains
     image_flags: tuple[str, ...] = ()  # flags for `docker run`
-    tools: dict[str, str] = {}  # other programs to install, with versions: uv
-    indexes: dict[str, str] = {}  # index name -> URL
-    variables: dict[str, str] = {}  # variables to set for a job
+    tools: dict[str, str] = field(default_factory=dict)  # other programs to install, with versions: uv
+    indexes: dict[str, str] = field(default_factory=dict)  # index name -> URL
+    variables: dict[str, str] = field(default_factory=dict)  # variables to set for a job
     unset: tuple[str, ...] = ()  # variables to unset
-    host: dict[str, int] = {}  # machine sizes: gpus, cpus, memory (bytes)
+    host: dict[str, int] = field(default_factory=dict)  # machine sizes: gpus, cpus, memory (bytes)
     catalog: str = ""
     notes: tuple[str, ...] = ()
-    options: dict[str, Any] = {}  # the command-line flags, so that a lock can be made again
-
-    _nested = {
-        "kernels": KernelPlan,
-        "steps": FixStep,
-        "because": PlanReason,
-        "fell": RejectedChoice,
-        "conflicts": PlanConflict,
-        "opens": PlanAlternative,
-        "lock": LockedPackage,
-    }
+    options: dict[str, Any] = field(default_factory=dict)  # the command-line flags, so that a lock can be made again
 
     @property
     def exit(self) -> int:
@@ -149,11 +136,9 @@ class InstallResult(Record):
     seconds: float = 0.0
     faults: tuple[InstallFault, ...] = ()
     notes: tuple[str, ...] = ()
-    need: dict[str, Any] = {}  # bytes, files, and how they were estimated
+    need: dict[str, Any] = field(default_factory=dict)  # bytes, files, and how they were estimated
     report: Any = None
     exit: int = 0
-
-    _nested = {"steps": FixStep, "faults": InstallFault}
 
 
 class VariableSetting(Record):
@@ -193,8 +178,6 @@ class EnvironmentSettings(Record):
     conflicts: tuple[VariableConflict, ...] = ()
     left: tuple[VariableSetting, ...] = ()  # set by the framework itself, per process or temporarily
     notes: tuple[str, ...] = ()
-
-    _nested = {"variables": VariableSetting, "conflicts": VariableConflict, "left": VariableSetting}
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ Separate from ``model.py`` so that a check, which executes nothing, does not pay
 from __future__ import annotations
 
 from gpuready.model import Fact, Record
+from gpuready.model.record import field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,9 +28,11 @@ class ProofResult(Record):
     verdict: str
     why: str = ""
     device: str = ""  # cuda:0, cpu
-    numbers: dict[str, dict[str, Any]] = {}  # name -> value, bound (most, least, equal), limit, unit
-    versions: dict[str, str] = {}
-    hardware: dict[str, Any] = {}
+    numbers: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # name -> value, bound (most, least, equal), limit, unit
+    versions: dict[str, str] = field(default_factory=dict)
+    hardware: dict[str, Any] = field(default_factory=dict)
     steps: tuple[str, ...] = ()  # the last one is where it ended
     seconds: float = 0.0
     output: str = ""  # redacted; head and tail only
@@ -37,7 +40,7 @@ class ProofResult(Record):
     source: str = ""
     capability: tuple[str, ...] = ()
     executed: str = ""  # machine on which this proof was executed before; empty: none
-    cause: dict[str, Any] = {}  # what diagnose finds in the output: code, says, fix
+    cause: dict[str, Any] = field(default_factory=dict)  # what diagnose finds in the output: code, says, fix
 
     @property
     def last_step(self) -> str:
@@ -52,11 +55,9 @@ class ProofRecord(Record):
     python: str
     proofs: tuple[ProofResult, ...] = ()
     made: str = ""  # UTC
-    machine: dict[str, Any] = {}
+    machine: dict[str, Any] = field(default_factory=dict)
     gpuready: str = ""
     digest: str = ""
-
-    _nested = {"proofs": ProofResult}
 
     def with_digest(self) -> ProofRecord:
         """Return a copy with its digest set."""

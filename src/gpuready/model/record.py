@@ -6,31 +6,52 @@ dataclass semantics.
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, ClassVar
+    from collections.abc import Callable
+    from typing import Any, TypeVar
 
     from typing_extensions import Self, dataclass_transform
+
+    FieldValue = TypeVar("FieldValue")
 else:
 
     def dataclass_transform(**_):
         return lambda cls: cls
 
 
-@dataclass_transform(frozen_default=True)
+class _DefaultFactory:
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def field(*, default_factory: Callable[[], FieldValue]) -> FieldValue:
+    """A field whose default is made anew for each record: ``field(default_factory=dict)``."""
+    return _DefaultFactory(default_factory)  # type: ignore[return-value]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class _RecordMeta(type):
     """Turn annotated fields into slots, an initialiser, equality and immutability."""
 
     _fields: tuple[str, ...]
     _defaults: dict[str, Any]
+    _nested: dict[str, type[Record]] | None
 
     def __new__(mcls, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> Any:
-        fields = tuple(f for f in space.get("__annotations__", {}) if not f.startswith("_"))
+        annotations = space.get("__annotations__", {})
+        fields = tuple(f for f, kind in annotations.items() if f[0] != "_" and not kind.startswith("ClassVar"))
         defaults = {f: space.pop(f) for f in fields if f in space}
+        for field_name, default in defaults.items():
+            if isinstance(default, (dict, list, set)):
+                raise TypeError(f"{name}.{field_name}: a mutable default is shared; use field(default_factory=...)")
         space["__slots__"] = fields
         cls = super().__new__(mcls, name, bases, space)
-        cls._fields, cls._defaults = fields, defaults
+        cls._fields, cls._defaults, cls._nested = fields, defaults, None
         return cls
 
 
@@ -39,8 +60,6 @@ _set_slot = object.__setattr__
 
 class Record(metaclass=_RecordMeta):
     """A frozen record; equal when its fields are equal."""
-
-    _nested: ClassVar[Mapping[str, type[Record]]] = {}
 
     if not TYPE_CHECKING:
 
@@ -54,7 +73,8 @@ class Record(metaclass=_RecordMeta):
                 if field in named:
                     put(self, field, named.pop(field))
                 elif field in self._defaults:
-                    put(self, field, self._defaults[field])
+                    default = self._defaults[field]
+                    put(self, field, default.make() if type(default) is _DefaultFactory else default)
                 else:
                     raise TypeError(f"{type(self).__name__} needs the field {field!r}")
             if named:
@@ -71,7 +91,7 @@ class Record(metaclass=_RecordMeta):
         return all(getattr(self, f) == getattr(other, f) for f in type(self)._fields)
 
     def __hash__(self) -> int:
-        return hash(tuple(repr(getattr(self, f)) for f in type(self)._fields))
+        return hash(tuple(_hash_value(getattr(self, f)) for f in type(self)._fields))
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{f}={getattr(self, f)!r}" for f in type(self)._fields)
@@ -91,28 +111,53 @@ class Record(metaclass=_RecordMeta):
     def from_json(cls, data: object) -> Self:
         """Build from decoded JSON; ValueError names the wrong field. Unknown keys are ignored."""
         if not isinstance(data, dict):
-            raise ValueError(f"a {record_type_words(cls)} must be an object, not {_json_kind(data)}")
+            raise ValueError(f"{describe_record_type(cls)} must be an object, not {_json_kind(data)}")
         values = {}
         for field in cls._fields:
             if field in data:
                 values[field] = cls._decode_field(field, data[field])
             elif field not in cls._defaults:
-                raise ValueError(f"a {record_type_words(cls)} needs the key {field!r}")
+                raise ValueError(f"{describe_record_type(cls)} needs the key {field!r}")
         return cls(**values)
 
     @classmethod
     def _decode_field(cls, field: str, value: object) -> object:
-        inner = cls._nested.get(field)
-        if inner is None:
+        inner = cls.nested_records().get(field)
+        if inner is None or isinstance(value, inner) or (value is None and "None" in cls.__annotations__[field]):
             return _freeze_lists(value)
         if isinstance(value, list):
             return tuple(inner.from_json(item) for item in value)
         return inner.from_json(value)
 
+    @classmethod
+    def nested_records(cls) -> dict[str, type[Record]]:
+        """Fields annotated with a record: ``Fact``, ``Fact | None`` or ``tuple[Fact, ...]``."""
+        if cls._nested is None:
+            names = vars(sys.modules[cls.__module__])
+            kinds = {f: cls.__annotations__[f].removeprefix("tuple[").partition(",")[0] for f in cls._fields}
+            found = {f: names.get(kind.partition(" |")[0]) for f, kind in kinds.items()}
+            cls._nested = {f: kind for f, kind in found.items() if isinstance(kind, _RecordMeta)}
+        return cls._nested
 
-def record_type_words(record_type: type[Record]) -> str:
-    """``FitResult`` -> ``fit result``, for error messages."""
-    return "".join(f" {char.lower()}" if char.isupper() else char for char in record_type.__name__).strip()
+
+def describe_record_type(record_type: type[Record]) -> str:
+    """``FitResult`` -> ``a fit result``, for error messages."""
+    words = "".join(f" {char.lower()}" if char.isupper() else char for char in record_type.__name__).strip()
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _hash_value(value: Any) -> int:
+    """A hash that is equal for equal values, also where they hold dicts, lists or sets."""
+    if isinstance(value, (tuple, list)):
+        return hash(tuple(map(_hash_value, value)))
+    if isinstance(value, (set, frozenset)):
+        return hash(frozenset(value))
+    if hasattr(value, "items"):
+        return hash(frozenset((key, _hash_value(item)) for key, item in value.items()))
+    try:
+        return hash(value)
+    except TypeError:  # an unhashable object of another kind: only its equality decides
+        return 0
 
 
 def _to_plain_json(value: Any) -> Any:

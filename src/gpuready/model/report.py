@@ -23,8 +23,6 @@ class Finding(Record):
     so: str = ""
     fix: tuple[FixStep, ...] = ()
 
-    _nested = {"found": Fact, "needs": Requirement, "fix": FixStep}
-
 
 class UndecidedRule(Record):
     """A rule that could not decide, and the facts it lacks."""
@@ -33,8 +31,6 @@ class UndecidedRule(Record):
     severity: str
     says: str
     missing: tuple[Fact, ...] = ()
-
-    _nested = {"missing": Fact}
 
 
 class PassedRule(Record):
@@ -49,8 +45,6 @@ class IgnoredFinding(Record):
 
     finding: Finding
     reason: str
-
-    _nested = {"finding": Finding}
 
 
 EXIT_CODES = {"ready": 0, "clear": 0, "not-ready": 1, "undecided": 3}
@@ -100,12 +94,11 @@ def worst_verdict(verdicts: Iterable[str]) -> str:
 if TYPE_CHECKING:
 
     class Rule(Protocol):
-        """One rule: a module under ``rules/FAMILY/``. Its docstring is its documentation."""
+        """One rule: a module under ``rules/FAMILY/``, or a LogRule. Its docstring is its documentation."""
 
         CODE: str
         SEVERITY: str
         READS: tuple[str, ...]
-        PATTERNS: tuple[str | Mapping[str, Any], ...]  # see gpuready.logs
         BROKEN: Mapping[str, Any]
         HEALTHY: Mapping[str, Any]
         __doc__: str | None

@@ -102,9 +102,7 @@ def parse_check_report(data: object) -> Report:
 
 def parse_bench_result(data: Mapping[str, Any]) -> BenchResult:
     """Parse the JSON of ``gpuready bench``."""
-    rows = _parse_record_list(BenchMeasure, data, "measures")
-    bare = {**data, "report": None, "measures": []}
-    return parse_record(BenchResult, bare).replace(report=parse_check_report(data.get("report")), measures=rows)
+    return parse_record(BenchResult, {**data, "report": parse_check_report(data.get("report"))})
 
 
 def _get_object_field(document: Mapping[str, Any], name: str) -> dict[str, Any] | None:

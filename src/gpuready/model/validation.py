@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from gpuready.model.record import Record, record_type_words
+from gpuready.model.record import Record, describe_record_type
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def validate_record(record: Record) -> None:
         value, kind = getattr(record, field), str(type(record).__annotations__[field])
         if not _matches_annotation(value, kind):
             expected = kind.replace("tuple[", "list of [").replace("Mapping", "dict")
-            raise ValueError(f"{field!r} of a {record_type_words(type(record))} must be {expected}")
-        if field in type(record)._nested:
+            raise ValueError(f"{field!r} of {describe_record_type(type(record))} must be {expected}")
+        if field in type(record).nested_records():
             for item in value if isinstance(value, tuple) else (value,):
                 if isinstance(item, Record):
                     validate_record(item)

@@ -6,6 +6,7 @@ from gpuready.catalog import cache_lookup
 from gpuready.catalog import torch as torches
 from gpuready.contracts import when as conditions
 from gpuready.model import NOT_STATED, Fact, Facts, Record, UnknownFactError, versions
+from gpuready.model.record import field
 from gpuready.plan.candidates import make_build_facts
 
 TYPE_CHECKING = False
@@ -38,7 +39,7 @@ class PlanRequest(Record):
     prefer: str = ""  # the installed Python
     on: str = ""
     wants: str = ""
-    what_if: Mapping[str, str] = {}
+    what_if: Mapping[str, str] = field(default_factory=dict)
     contract: str = ""
     target_python: str = ""  # --python
     version: str = ""  # the requested version

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 
 from gpuready.catalog.proofs import ProofSpec
-from gpuready.model.record import Record
+from gpuready.model.record import Record, field
 from gpuready.prove.result import MAX_RESULT_BYTES
 from gpuready.prove.runner import RunningProof
 from gpuready.system import AccessError, LiveHost, redact_text
-from gpuready.system.process.background import wait_for_any
+from gpuready.system.process.runner import wait_for_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class BenchTask(Record):
     """The measures (``name@device``) of one process, or of one process per rank, and their options."""
 
     words: tuple[str, ...]
-    options: dict[str, Any] = {}  # for the script: quick, repeat, folder, sizes
+    options: dict[str, Any] = field(default_factory=dict)  # for the script: quick, repeat, folder, sizes
     script: str = "bench_machine"
     device: str = "cpu"
     ranks: int = 1
@@ -48,8 +48,8 @@ class BenchOutcome(Record):
 
     rows: tuple[dict[str, Any], ...] = ()
     samples: tuple[dict[str, Any], ...] = ()
-    versions: dict[str, str] = {}
-    hardware: dict[str, Any] = {}
+    versions: dict[str, str] = field(default_factory=dict)
+    hardware: dict[str, Any] = field(default_factory=dict)
 
 
 class _RunningBench(RunningProof):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from gpuready.model.record import Record
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Hello(Record):
     device: str = "cpu"
     gpu: str = ""  # identity of the device, to find two ranks on one
     backend: str = ""
-    versions: Mapping[str, str] = {}
-    variables: Mapping[str, str] = {}
-    code: Mapping[str, str] = {}
+    versions: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
     clock: float = 0.0
     left: float = 60.0  # seconds that this rank will still wait
     data: tuple[str, int] = ("", 0)  # where this host accepts a trial connection; only its first rank

@@ -24,8 +24,6 @@ class ServerMessage(Record):
     go: StartPermit | None = None
     dial: tuple[tuple[int, str, int], ...] | None = None
 
-    _nested = {"refused": RollcallFault, "go": StartPermit}
-
 
 def parse_server_message(data: object) -> ServerMessage:
     """Parse a line of rank 0; ValueError if it is invalid."""

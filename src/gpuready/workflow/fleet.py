@@ -8,7 +8,7 @@ from gpuready import system
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.transport import TransportUnavailable
-from gpuready.model.record import Record
+from gpuready.model.record import Record, field
 from gpuready.workflow import fleet_transport
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
@@ -43,7 +43,7 @@ class FleetTask(Record):
     reference: str = ""
     resume: str = ""
     strict: bool = False
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def node_seconds(self) -> float:

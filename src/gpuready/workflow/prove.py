@@ -6,7 +6,7 @@ from gpuready import __version__, contracts, system, workflow
 from gpuready.model import SCHEMA, Fact, Record, Report, proof, validation
 from gpuready.model.proof import PASSED, SKIPPED, ProofRecord
 from gpuready.prove import selection
-from gpuready.workflow import contract_choice, machine_facts
+from gpuready.workflow import contract_choice
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
 TYPE_CHECKING = False
@@ -33,8 +33,6 @@ class ProveResult(Record):
     evidence: ProofRecord
     saved: str = ""  # where the evidence is
     note: str = ""  # why it was not kept
-
-    _nested = {"reports": Report, "evidence": ProofRecord}
 
 
 def run_proofs(
@@ -70,8 +68,8 @@ def run_proofs(
     evidence = _make_evidence(proofs, facts)
     all_contracts = [one for one, _ in needed]
     reports = tuple(
-        workflow._judge_contract(
-            workflow._add_other_contracts(add_proof_facts(facts, proofs, one, proof_rows), one, all_contracts),
+        workflow.judge_contract(
+            workflow.add_other_contracts(add_proof_facts(facts, proofs, one, proof_rows), one, all_contracts),
             one,
             {},
             strict,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.model.record import Record
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,7 +144,9 @@ class FitPrediction(Record):
     phases: Mapping[str, int]  # the highest allocation in each phase of a step
     peak_at: tuple[str, str] = ("", "")  # the phase and the operation at the peak
     notes: tuple[str, ...] = ()
-    stacks: Mapping[str, Mapping[str, int]] = {}  # memory live at the peak of each phase, by kind
+    stacks: Mapping[str, Mapping[str, int]] = field(
+        default_factory=dict
+    )  # memory live at the peak of each phase, by kind
 
     @property
     def peak_device(self) -> int:
