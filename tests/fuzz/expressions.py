@@ -56,9 +56,9 @@ def every() -> tuple[list[Expression], list[str]]:
 
 def tables() -> Iterator[Expression]:
     """Expressions that stand in tables."""
-    from gpuready.system import named_secrets, redact_text, secret_patterns  # noqa: F401
+    from gpuready.system.redaction import named_secrets, secret_patterns, text
 
-    redaction: Any = sys.modules["gpuready.system.redact"]
+    redaction: Any = text
     for hint, source in secret_patterns._TOKENS.items():
         yield Expression(f"shapes {hint}", source, 0, True)
     for hint, _, sources in (*secret_patterns.WEBHOOKS, *secret_patterns.PHRASES):

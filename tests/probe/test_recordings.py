@@ -25,7 +25,7 @@ def test_a_real_h200_is_read_from_its_tape_as_it_was_recorded():
 
 
 def test_the_recording_holds_no_secret_and_no_home():
-    from gpuready.system.redact import may_contain_secret
+    from gpuready.system.redaction.text import may_contain_secret
 
     assert not may_contain_secret(H200["facts"])
     assert "/home/user/.cache" in json.dumps(H200), "the home folder is a made-up one"

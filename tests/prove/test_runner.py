@@ -14,7 +14,7 @@ import pytest
 
 import gpuready
 from gpuready.prove import runner
-from gpuready.system.process import background
+from gpuready.system.process import runner as program_runner
 from tests.prove.scripts import GOOD, PYTHON, fake_torch, row
 
 SRC = str(Path(gpuready.__file__).parent.parent)
@@ -108,7 +108,7 @@ def run_proof(p):
 """
     found = prove(tmp_path, body)
     assert found.verdict == "passed"
-    assert len(found.output) < 4 * background.KEPT_BYTES
+    assert len(found.output) < 4 * program_runner.KEPT_BYTES
     assert found.output.startswith("the beginning") and "the end" in found.output[-200:]
     assert "bytes left out" in found.output
 

@@ -8,8 +8,8 @@ import string
 import pytest
 
 from gpuready.system import redact_text
-from gpuready.system.redact import redact_json, redact_value
-from gpuready.system.redact_stream import redact_lines
+from gpuready.system.redaction.lines import redact_lines
+from gpuready.system.redaction.text import redact_json, redact_value
 from tests.secrets.seeded import ALNUM, HEX, WORD, Mint
 
 BASE = ALNUM + "+/"

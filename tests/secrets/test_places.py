@@ -7,9 +7,9 @@ import json
 import pytest
 
 from gpuready.system import redact_text
-from gpuready.system.redact import may_contain_secret, redact_json
-from gpuready.system.redact_stream import redact_lines
-from gpuready.system.secret_names import is_surely_generated
+from gpuready.system.redaction.lines import redact_lines
+from gpuready.system.redaction.secret_names import is_surely_generated
+from gpuready.system.redaction.text import may_contain_secret, redact_json
 from tests.running import SRC
 from tests.secrets.seeded import HEX, Mint
 from tests.secrets.shown import HARMLESS, LEAKS
@@ -112,5 +112,5 @@ def test_names_that_announce_nothing_need_no_pattern():
         ("package.requires", ('blobfile; extra == "tiktoken"', "mistral-common[image]>=1.11.7", "HF_TOKEN, HUGGING_FACE_HUB_TOKEN")),
         {"hub.token": None, "eos_token": "</s>", "max_tokens": 4096},
     ]  # fmt: skip
-    code = f"import sys\nfrom gpuready.system.redact import may_contain_secret\nassert not may_contain_secret({facts!r})\nassert 're' not in sys.modules"
+    code = f"import sys\nfrom gpuready.system.redaction.text import may_contain_secret\nassert not may_contain_secret({facts!r})\nassert 're' not in sys.modules"
     subprocess.run([sys.executable, "-S", "-c", code], check=True, env={"PYTHONPATH": str(SRC)})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuready.system import redact_text
-from gpuready.system.redact import redact_json
-from gpuready.system.redact_stream import LineRedactor, redact_lines
+from gpuready.system.redaction.lines import LineRedactor, redact_lines
+from gpuready.system.redaction.text import redact_json
 from tests.secrets.harmless import values
 from tests.secrets.seeded import leaked, seeds
 

@@ -12,7 +12,7 @@ import pytest
 
 from gpuready.model import Fact
 from gpuready.system import RecordingHost, ReplayHost, run_probes, start_probes
-from gpuready.system.process import forked_child as child_module
+from gpuready.system.process import isolation
 from tests.deadlines import HANG_S
 from tests.system.looks import one, raises, well
 
@@ -86,7 +86,7 @@ def test_no_looks_no_facts(live):
     ids=lambda x: x.__name__ if callable(x) else "",
 )
 def test_a_look_that_fails_is_a_gap_for_each_of_its_keys(live, look, why, monkeypatch):
-    monkeypatch.setattr(child_module, "MAX_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(isolation, "MAX_ANSWER_BYTES", 1 << 20)
     facts = run_probes(live, [("bad", look, ("one", "two"), 10.0), ("good", well("three"), ("three",), 5.0)])
     assert facts[0] == Fact("one", None, "probe bad", gap=why)
     assert facts[1] == Fact("two", None, "probe bad", gap=why)
@@ -320,15 +320,11 @@ def test_no_signal_falls_between_the_start_of_a_child_and_our_note_of_it(monkeyp
     """Each of these is an exception in the parent: it would leave a child that nobody knows of."""
     import signal
 
-    from gpuready.system.process import probe_isolation
-
     held = []
     monkeypatch.setattr(
-        probe_isolation,
-        "_fork_probe",
-        lambda door, look: held.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())) or "none",
+        isolation, "_fork_probe", lambda door, look: held.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())) or "none"
     )
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    probe_isolation._ForkedRun(None, [("one", well, ("well",), 1.0)])
+    isolation._ForkedRun(None, [("one", well, ("well",), 1.0)])
     assert held and {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= held[0]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before

@@ -10,8 +10,7 @@ import pytest
 
 from gpuready.model import Fact
 from gpuready.system import LiveHost, RecordingHost, ReplayHost, run_probes, start_probes
-from gpuready.system.process import forked_child as child_module
-from gpuready.system.process import probe_isolation
+from gpuready.system.process import isolation
 from tests.system.looks import one, raises, well
 
 # -- with threads
@@ -44,13 +43,13 @@ def test_with_threads_a_recorder_records(a_thread):
 
 def test_a_thread_that_python_does_not_know_counts(monkeypatch):
     monkeypatch.setattr(os, "listdir", lambda _: ["1", "2"])
-    assert child_module.is_single_threaded() is False
+    assert isolation.is_single_threaded() is False
 
     def refuse(_):
         raise OSError
 
     monkeypatch.setattr(os, "listdir", refuse)
-    assert child_module.is_single_threaded() is True
+    assert isolation.is_single_threaded() is True
 
 
 # -- from a tape
@@ -88,8 +87,8 @@ def test_an_exception_from_a_tape_is_a_gap():
 
 def test_a_started_look_is_abstract():
     with pytest.raises(NotImplementedError):
-        probe_isolation.ProbeRun(ReplayHost({}), []).collect_facts()
-    probe_isolation.ProbeRun(ReplayHost({}), []).stop_probes()
+        isolation.ProbeRun(ReplayHost({}), []).collect_facts()
+    isolation.ProbeRun(ReplayHost({}), []).stop_probes()
 
 
 # -- the pipe
@@ -102,7 +101,7 @@ def damaged(data):
         os.write(write, data)
         os._exit(0)
     os.close(write)
-    child = object.__new__(child_module.ForkedChild)
+    child = object.__new__(isolation.ForkedChild)
     child.__dict__.update(
         pid=pid, fd=read, started_at=0.0, ends_at=time.monotonic() + 5, deadline=5.0, seconds=0.0, sent=[], fault="",
         done=False, _groups=set(), _buffer=bytearray(), _size=0,

@@ -8,7 +8,7 @@ import string
 import pytest
 
 from gpuready.system import redact_text, redact_value
-from gpuready.system.redact import may_contain_secret, redact_json
+from gpuready.system.redaction.text import may_contain_secret, redact_json
 from tests.system.redact_texts import HARMLESS, SECRETS, A
 
 

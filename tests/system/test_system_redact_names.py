@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready.system import redact_value
-from gpuready.system.redact import redact_json
-from gpuready.system.secret_names import is_digest, is_plain_path, looks_generated, secret_kind, split_name
+from gpuready.system.redaction.secret_names import is_digest, is_plain_path, looks_generated, secret_kind, split_name
+from gpuready.system.redaction.text import redact_json
 from tests.system.redact_texts import HEX, A
 
 # Name and value of a variable; the value goes whole.

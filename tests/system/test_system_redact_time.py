@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gpuready.system import redact_text
-from gpuready.system.secret_patterns import _TOKENS, PHRASES, WEBHOOKS
+from gpuready.system.redaction.secret_patterns import _TOKENS, PHRASES, WEBHOOKS
 
 TIMES = 8
 """How much longer the long text is than the short one."""

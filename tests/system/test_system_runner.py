@@ -10,7 +10,7 @@ import time
 import pytest
 
 from gpuready.system import LiveHost, RunResult
-from gpuready.system.process import run, termination
+from gpuready.system.process import runner, termination
 from tests.deadlines import HANG_S
 
 
@@ -252,7 +252,7 @@ def test_nothing_outlives_an_interrupt(door, monkeypatch, alive):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "_read_until_end", interrupt)
+    monkeypatch.setattr(runner, "wait_for_any", interrupt)
     with pytest.raises(KeyboardInterrupt):
         door.run(["sleep", "16.1803"])
     assert alive("16.1803") == []

@@ -122,7 +122,7 @@ def _compile_pylock(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> li
     """Ask uv for the address of every file, under the rules of the resolution."""
     from gpuready.apply.pip_config import _parse_toml
     from gpuready.system.own_folders import TemporaryFolder
-    from gpuready.system.process.run_with_progress import unredacted_variables
+    from gpuready.system.process.runner import unredacted_variables
 
     request, env = _lock_request(host, plan, settings)
     path = uv.find_uv(host)

@@ -15,7 +15,7 @@ import os
 
 from gpuready.model import Record
 from gpuready.system import durable_files, file_locks
-from gpuready.system.process import identity
+from gpuready.system.process import inspection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class EnvironmentHome:
         """Return generations used by a process (PID 0 if only its lock shows it); uncertain counts as used."""
         if not generations:
             return {}
-        users = identity.find_folder_users([g.path for g in generations], self.path)
+        users = inspection.find_folder_users([g.path for g in generations], self.path)
         for generation in generations:
             if generation.path not in users and file_locks.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False:
                 users[generation.path] = 0

@@ -13,8 +13,8 @@ import time
 
 from gpuready.model import validation
 from gpuready.system import durable_files, file_locks
-from gpuready.system.process import identity
-from gpuready.system.process.identity import ProcessIdentity
+from gpuready.system.process import inspection
+from gpuready.system.process.inspection import ProcessIdentity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Lease:
 
     def __init__(self, folder: str, host: str):
         self.lock, self.path = f"{folder}/lock", f"{folder}/lease"
-        self.own_process = identity.current_process(host)
+        self.own_process = inspection.current_process(host)
         self.token = os.urandom(8).hex()
         self.fd: int | None = None
         self.locked = False
@@ -85,11 +85,11 @@ class Lease:
         holder = _parse_holder(text)
         if holder is None or holder == self.own_process:
             return True
-        if self.locked and identity.is_same_kernel(holder) and _was_locked(text):
+        if self.locked and inspection.is_same_kernel(holder) and _was_locked(text):
             return True  # the kernel released its lock: it has ended
-        if identity.process_state(holder) == "dead":
+        if inspection.process_state(holder) == "dead":
             return True
-        if identity.process_state(holder) in ("running", "stopped"):
+        if inspection.process_state(holder) in ("running", "stopped"):
             return False
         return text == last_text and time.monotonic() - since >= EXPIRY
 
@@ -110,7 +110,7 @@ class Lease:
             if not wait and self.fd is None and seconds > 1:
                 raise LeaseBusyError("another install is under way here")
             return
-        state = identity.process_state(holder)
+        state = inspection.process_state(holder)
         if not wait and state != "dead":
             raise LeaseBusyError(f"{_describe_holder(holder)} is installing here: wait for it, or end it")
         if state == "stopped" and seconds > STOPPED_SECONDS:

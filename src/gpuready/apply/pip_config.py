@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.system import AccessError
-from gpuready.system.process.run_with_progress import unredacted_variables
+from gpuready.system.process.runner import unredacted_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpuready.system import AccessError, save_atomically
 from gpuready.system.own_folders import files_beyond_newest, make_cache_folder, remove_if_present
-from gpuready.system.process.run_with_progress import unredacted_variables
+from gpuready.system.process.runner import unredacted_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -133,7 +133,7 @@ class _PlanResolver:
     ) -> tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution:
         from gpuready.system import save_atomically
         from gpuready.system.own_folders import TemporaryFolder
-        from gpuready.system.process.run_with_progress import unredacted_variables
+        from gpuready.system.process.runner import unredacted_variables
 
         names = {url: name for name, url in request.addresses.items()}
         with TemporaryFolder(unredacted_variables(self.host)) as folder:

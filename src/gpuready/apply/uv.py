@@ -6,7 +6,7 @@ by the environment: an address may contain a password, and argument lists are pu
 
 from __future__ import annotations
 
-from gpuready.system.process.run_with_progress import run_with_progress, unredacted_variables
+from gpuready.system.process.runner import run_with_progress, unredacted_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ def write_answer(text: str) -> None:
 def write_note(text: str, *, confided: bool = False) -> None:
     """Write lines to stderr, redacted unless ``confided`` (a secret that is the user's own); nothing where stderr is closed."""
     if sys.stderr is not None:
-        from gpuready.system.redact import redact_text
+        from gpuready.system.redaction.text import redact_text
 
         lines = [escape_unprintable(line) for line in (text if confided else redact_text(text)).splitlines()]
         try:
@@ -59,7 +59,7 @@ def write_note(text: str, *, confided: bool = False) -> None:
 
 def write_sentence(text: str) -> None:
     """Write a note as one line, whatever it contains."""
-    from gpuready.system.redact import redact_text
+    from gpuready.system.redaction.text import redact_text
 
     write_note(
         escape_unprintable(redact_text(text))

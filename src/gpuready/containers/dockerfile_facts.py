@@ -13,7 +13,7 @@ from gpuready.containers.build_simulation import DockerfileSimulator
 from gpuready.containers.dockerfile import UNKNOWN
 from gpuready.model import NOT_STATED, Fact, Facts, versions
 from gpuready.probe import visibility
-from gpuready.system.redact import redact_value
+from gpuready.system.redaction.text import redact_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from gpuready.fleet.transport import AnswerTracker, last_output_line
 from gpuready.model.fleet import DEAD, SLOW
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder
-from gpuready.system.process.run_many import ProgramTask, run_programs
+from gpuready.system.process.runner import ProgramTask, run_programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.model.fleet import FleetNode, NodeAnswer
-    from gpuready.system.process.run_many import ProgramEnd
+    from gpuready.system.process.runner import ProgramEnd
 
     LineHandler = Callable[[str, str, str], None]
 

@@ -22,7 +22,7 @@ from gpuready.fleet.transport import (
 from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder
-from gpuready.system.process.run_many import ProgramTask, run_programs
+from gpuready.system.process.runner import ProgramTask, run_programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gpuready.model.fleet import NodeAnswer
     from gpuready.system import HostAccess
-    from gpuready.system.process.run_many import ProgramEnd
+    from gpuready.system.process.runner import ProgramEnd
 
 SINFO = 15.0
 LAUNCH_SECONDS, SINGLE_NODE_SECONDS = 20.0, 30.0

@@ -11,7 +11,7 @@ from gpuready.fleet.transport import GRACE_SECONDS, PARALLEL, AnswerTracker, las
 from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder
-from gpuready.system.process.run_many import ProgramTask, run_programs
+from gpuready.system.process.runner import ProgramTask, run_programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.model.fleet import NodeAnswer
-    from gpuready.system.process.run_many import ProgramEnd
+    from gpuready.system.process.runner import ProgramEnd
 
 CONNECT = 10
 SSH_OPTIONS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from gpuready.launcher.job import RankEnd
-from gpuready.system.redact_stream import LineRedactor
+from gpuready.system.redaction.lines import LineRedactor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

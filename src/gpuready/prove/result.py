@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.catalog.proofs import ProofSpec
-    from gpuready.system.process.background import BackgroundProcess
+    from gpuready.system.process.runner import BackgroundProcess
 
 MAX_RESULT_BYTES = 1 << 20
 """Maximum size of a result file, in bytes."""

@@ -11,8 +11,10 @@ import sys
 
 from gpuready.prove import result
 from gpuready.system import redact_text
+from gpuready.system.listener import find_free_port
 from gpuready.system.own_folders import TemporaryFolder
-from gpuready.system.process.background import BackgroundProcess, find_free_port, kill_marked_processes, wait_for_any
+from gpuready.system.process.inspection import kill_marked_processes
+from gpuready.system.process.runner import BackgroundProcess, wait_for_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

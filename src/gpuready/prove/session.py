@@ -8,7 +8,7 @@ from gpuready.prove import placement
 from gpuready.prove.placement import ProofTask
 from gpuready.prove.runner import RunningProof
 from gpuready.system import AccessError
-from gpuready.system.process.background import wait_for_any
+from gpuready.system.process.runner import wait_for_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,16 +5,14 @@ The names below are resolved on first access, so importing this package costs ne
 
 from __future__ import annotations
 
-# Not lazy: once loaded, a module of the same name would replace the function.
-from gpuready.system.redact import redact_text, redact_value
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.system.host_access import AccessError, HostAccess, RunResult
     from gpuready.system.live_host import LiveHost
     from gpuready.system.private_files import make_private_folder, save_atomically
-    from gpuready.system.process.probe_isolation import ProbeRun, run_probes, start_probes
+    from gpuready.system.process.isolation import ProbeRun, run_probes, start_probes
     from gpuready.system.recording import RecordingHost, ReplayHost
+    from gpuready.system.redaction.text import redact_text, redact_value
 
 __all__ = [
     "AccessError",
@@ -38,12 +36,14 @@ _MODULE_OF_NAME = {
     "RunResult": "host_access",
     "make_private_folder": "private_files",
     "save_atomically": "private_files",
-    "ProbeRun": "process.probe_isolation",
-    "start_probes": "process.probe_isolation",
-    "run_probes": "process.probe_isolation",
+    "ProbeRun": "process.isolation",
+    "start_probes": "process.isolation",
+    "run_probes": "process.isolation",
     "LiveHost": "live_host",
     "RecordingHost": "recording",
     "ReplayHost": "recording",
+    "redact_text": "redaction.text",
+    "redact_value": "redaction.text",
 }
 
 

@@ -43,7 +43,7 @@ def resolve_below_root(root: str, path: str) -> str:
         if part == "..":
             done = done.rpartition("/")[0]
             continue
-        link = _read_link(root + done + "/" + part)
+        link = read_link(root + done + "/" + part)
         if link is None:
             done += "/" + part
             continue
@@ -55,7 +55,8 @@ def resolve_below_root(root: str, path: str) -> str:
     return root + (done or "/")
 
 
-def _read_link(path: str) -> str | None:
+def read_link(path: str) -> str | None:
+    """Target of a symbolic link; None where there is none."""
     try:
         return os.readlink(path)
     except OSError:
@@ -161,3 +162,12 @@ def filesystem_space(path: str) -> dict[str, int] | None:
         return None
     unit = found.f_frsize
     return {"free": found.f_bavail * unit, "total": found.f_blocks * unit, "free_inodes": found.f_favail}
+
+
+def list_program_paths(name: str, path: str) -> list[str]:
+    """Where a program may be, by PATH. An empty or relative entry means the current folder, which is not trusted."""
+    return [f"{folder.rstrip('/')}/{name}" for folder in path.split(":") if folder.startswith("/")]
+
+
+def is_executable_file(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)

@@ -31,6 +31,15 @@ def open_listening_socket(host: str, port: int, fallback_ports: int = 0) -> sock
     raise AccessError(f"cannot listen at {host} port {port}: {reason}")
 
 
+def find_free_port() -> int:
+    """A free loopback port."""
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address is only reachable from this machine."""
     import ipaddress

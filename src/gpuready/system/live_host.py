@@ -36,13 +36,13 @@ class LiveHost(HostAccess):
     # ---- the environment
 
     def _answer_env(self, name: str) -> str | None:
-        from gpuready.system.redact import redact_value
+        from gpuready.system.redaction.text import redact_value
 
         value = self.variables.get(name)
         return None if value is None else redact_value(name, files.printable_name(value))
 
     def _answer_environ(self) -> dict[str, str]:
-        from gpuready.system.redact import redact_value
+        from gpuready.system.redaction.text import redact_value
 
         pairs = ((files.printable_name(name), files.printable_name(value)) for name, value in self.variables.items())
         return {name: redact_value(name, value) for name, value in pairs}
@@ -82,15 +82,12 @@ class LiveHost(HostAccess):
     def _answer_which(self, name: str) -> str | None:
         if "/" in name:
             return name if self._is_executable(name) else None
-        # An empty or relative entry means the current folder, which is not trusted.
-        folders = [f for f in self.variables.get("PATH", os.defpath).split(":") if f.startswith("/")]
-        tries = (f"{folder.rstrip('/')}/{name}" for folder in folders)
-        return next((files.printable_name(path) for path in tries if self._is_executable(path)), None)
+        paths = files.list_program_paths(name, self.variables.get("PATH", os.defpath))
+        return next((files.printable_name(path) for path in paths if self._is_executable(path)), None)
 
     def _is_executable(self, path: str) -> bool:
         try:
-            at = self._map_path(path)
-            return os.path.isfile(at) and os.access(at, os.X_OK)
+            return files.is_executable_file(self._map_path(path))
         except (AccessError, ValueError):
             return False
 
@@ -98,14 +95,14 @@ class LiveHost(HostAccess):
         self, argv: list[str], deadline: float, limit: int, changes: dict[str, str | None] | None
     ) -> dict[str, Any]:
         from gpuready.system.host_access import RunResult
-        from gpuready.system.process import run
+        from gpuready.system.process import runner
 
-        env = run.child_environment(self.variables, changes)
+        env = runner.child_environment(self.variables, changes)
         name = argv[0] if argv else ""
         program = name if "/" in name else self._answer_which(name)
         if program is None or not name:
             return RunResult(tuple(argv), None, end="not found").to_json()
-        ran = run.run(self._map_path(program), argv, env, deadline, limit)
+        ran = runner.run_program(self._map_path(program), argv, env, deadline, limit)
         return ran.replace(argv=(program, *argv[1:])).to_json()
 
     # ---- libraries
@@ -147,7 +144,7 @@ class LiveHost(HostAccess):
 
     def _answer_nvml(self, deadline: float = 20.0) -> dict[str, Any]:
         from gpuready.system import nvml
-        from gpuready.system.process.forked_child import is_single_threaded
+        from gpuready.system.process.isolation import is_single_threaded
 
         override = self.variables.get("GPUREADY_NVML")
         found = None if override else self._answer_library(nvml.LIBRARY_NAME)
@@ -164,7 +161,7 @@ class LiveHost(HostAccess):
         return {**names, "node": files.printable_name(u.nodename)}
 
     def _answer_hostname(self) -> str:
-        from gpuready.system.redact import redact_text
+        from gpuready.system.redaction.text import redact_text
 
         return redact_text(files.printable_name(self.variables.get("GPUREADY_HOSTNAME") or os.uname().nodename))
 

@@ -76,7 +76,7 @@ def query_in_process(path: str, deadline: float, fork: bool) -> dict[str, Any]:
 
 def _query_forked(path: str, deadline: float) -> tuple[list[dict[str, Any]], str]:
     from gpuready.system.files import error_reason
-    from gpuready.system.process.forked_child import run_in_child
+    from gpuready.system.process.isolation import run_in_child
 
     def send_parts(emit: Callable[[Any], None]) -> None:
         for part in iterate_nvml_parts(path):
@@ -94,12 +94,12 @@ def _query_spawned(path: str, deadline: float) -> tuple[list[dict[str, Any]], st
     import os
     import sys
 
-    from gpuready.system.process import run
+    from gpuready.system.process import runner
 
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     argv = (sys.executable, "-I", "-S", "-c", _SCRIPT, here, path)
-    env = run.child_environment(os.environ, None)
-    ran = run.run(sys.executable, argv, env, deadline, 1 << 22)
+    env = runner.child_environment(os.environ, None)
+    ran = runner.run_program(sys.executable, argv, env, deadline, 1 << 22)
     fault = f"no answer within {deadline:g} s" if ran.end == "deadline" else f"crashed: {ran.end}"
     return [json.loads(line) for line in ran.out.splitlines() if line.endswith("}")], fault
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.system.host_access import AccessError, HostAccess
-from gpuready.system.redact import redact_json
+from gpuready.system.redaction.text import redact_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuready import contracts, system
-from gpuready.system.redact import redact_value
+from gpuready import contracts, system, workflow
+from gpuready.system.redaction.text import redact_value
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -35,15 +35,7 @@ def framework_variables(
         if own_contract
         else [contract_choice.parse_framework_spec(framework, machine_facts.sees_packages(on, python))]
     )
-    collect, _, stop = machine_facts.start_probing(
-        on, python, what_if or {}, None, *machine_facts.metadata_to_read(specs, own_contract)
-    )
-    try:
-        job = machine_facts.job_facts(wants, None, None, own_contract)
-        facts = collect().with_facts(*job)
-    except BaseException:  # a refusal or a signal: stop probes that still run
-        stop()
-        raise
+    facts = workflow.collect_facts(on, python, what_if or {}, specs, own_contract, wants=wants)
     chosen = (
         contract_choice.note_version_mismatch(facts, own_contract)
         if own_contract

@@ -125,7 +125,7 @@ def read_recording(path: str) -> Facts:
 
 def _redact_recorded_facts(facts: list[Any]) -> list[Any]:
     """Redact the facts of a recording: its maker may not have removed secrets."""
-    from gpuready.system.redact import may_contain_secret, redact_json, redact_value
+    from gpuready.system.redaction.text import may_contain_secret, redact_json, redact_value
 
     plain = redact_json(facts) if may_contain_secret(facts) else facts
     for fact in plain:

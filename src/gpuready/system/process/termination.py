@@ -128,16 +128,11 @@ def ends_within(pid: int, seconds: float) -> bool:
 
 def describe_stuck_process(pid: int) -> str:
     """State of a process and the kernel function it waits in."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            state = file.read().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+    from gpuready.system.process.inspection import read_proc_file, read_process_stat
+
+    state, where = read_process_stat(pid)[0], read_proc_file(f"/proc/{pid}/wchan")
+    if not state:
         return "in an unknown state"
-    try:
-        with open(f"/proc/{pid}/wchan", encoding="utf-8", errors="replace") as file:
-            where = file.read().strip()
-    except OSError:
-        where = ""
     return f"in state {state}" + (f" ({where})" if where and where != "0" else "")
 
 

@@ -1,10 +1,12 @@
-"""Processes identified by pid and start time: whether they live, and which of them use a folder."""
+"""Other processes, from /proc: whether one lives, which use a folder, which carry a mark in their environment."""
 
 from __future__ import annotations
 
 import os
 
 from gpuready.model import Record
+from gpuready.system.files import read_link
+from gpuready.system.process import termination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,33 +24,29 @@ class ProcessIdentity(Record):
 
 
 def current_process(host: str) -> ProcessIdentity:
-    return ProcessIdentity(
-        host, _read_boot_id(), os.getpid(), _read_process_stat(os.getpid())[1], _read_pid_namespace()
-    )
+    return ProcessIdentity(host, _read_boot_id(), os.getpid(), read_process_stat(os.getpid())[1], _read_pid_namespace())
 
 
 def _read_boot_id() -> str:
-    return _read_first_line("/proc/sys/kernel/random/boot_id")
+    return read_proc_file("/proc/sys/kernel/random/boot_id")
 
 
 def _read_pid_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
+    return read_link("/proc/self/ns/pid") or ""
 
 
-def _read_first_line(path: str) -> str:
+def read_proc_file(path: str) -> str:
+    """Text of a small file in /proc; empty where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
+            return file.read(1 << 16).strip()
     except OSError:
         return ""
 
 
-def _read_process_stat(pid: int) -> tuple[str, int]:
+def read_process_stat(pid: int) -> tuple[str, int]:
     """State and start time of a process; an empty state where there is none."""
-    fields = _read_first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    fields = read_proc_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return (fields[0], int(fields[19])) if len(fields) > 19 else ("", 0)
 
 
@@ -56,7 +54,7 @@ def process_state(process: ProcessIdentity) -> str:
     """running, stopped or dead, where this machine can tell; else elsewhere."""
     if not is_same_kernel(process) or process.space != _read_pid_namespace():
         return "elsewhere"
-    letter, started = _read_process_stat(process.pid)
+    letter, started = read_process_stat(process.pid)
     if not letter or started != process.started or letter in "ZX":
         return "dead"
     return "stopped" if letter in "Tt" else "running"
@@ -94,9 +92,9 @@ def _list_other_pids() -> list[int]:
 
 def _visible_paths(pid: int) -> str:
     """All paths visible for a process, one per line."""
-    parts = [_read_link(f"/proc/{pid}/exe"), _read_link(f"/proc/{pid}/cwd"), _command_words(pid)]
+    parts = [read_link(f"/proc/{pid}/exe") or "", read_link(f"/proc/{pid}/cwd") or "", _command_words(pid)]
     try:
-        parts += [_read_link(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        parts += [read_link(f"/proc/{pid}/fd/{fd}") or "" for fd in os.listdir(f"/proc/{pid}/fd")]
         with open(f"/proc/{pid}/maps", "rb") as file:
             parts.append(file.read().decode("utf-8", "surrogateescape"))
     except OSError:
@@ -116,8 +114,23 @@ def _was_started_in(pid: int, shared: str) -> bool:
     return any(word.startswith(f"{shared}/bin/") for word in _command_words(pid).split("\n")[:2])
 
 
-def _read_link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
+def find_marked_processes(mark: str) -> list[int]:
+    """Our processes whose environment contains a mark: those that left the session they were started in."""
+    found, wanted = [], mark.encode()
+    for pid in _list_other_pids():
+        try:
+            if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+                continue
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                found += [pid] if wanted in file.read(1 << 20) else []
+        except OSError:
+            continue  # it ended, or is not readable
+    return found
+
+
+def kill_marked_processes(mark: str) -> int:
+    """Kill remaining processes by their mark; return how many there were."""
+    left = find_marked_processes(mark)
+    for pid in left:
+        termination.kill_process(pid)
+    return len(left)

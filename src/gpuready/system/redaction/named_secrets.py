@@ -7,7 +7,7 @@ nothing: that is decided without a regular expression, so most patterns are neve
 
 from __future__ import annotations
 
-from gpuready.system.secret_names import (
+from gpuready.system.redaction.secret_names import (
     DIGITS,
     HEADER,
     NONE,
@@ -21,7 +21,7 @@ from gpuready.system.secret_names import (
     secret_kind,
     split_name,
 )
-from gpuready.system.secret_patterns import compile_cached, has_long_word
+from gpuready.system.redaction.secret_patterns import compile_cached, has_long_word
 
 NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 LONGEST_NAME, LONGEST_PATH = 80, 512

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.system.redact import redact_text
-from gpuready.system.secret_names import NONE, REDACTED, WEAK, secret_kind
-from gpuready.system.secret_patterns import TOKEN_LENGTHS
+from gpuready.system.redaction.secret_names import NONE, REDACTED, WEAK, secret_kind
+from gpuready.system.redaction.secret_patterns import TOKEN_LENGTHS
+from gpuready.system.redaction.text import redact_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

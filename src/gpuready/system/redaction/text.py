@@ -6,14 +6,14 @@ broken over lines, unless its length is known (`TOKEN_LENGTHS`); one encoded in 
 
 from __future__ import annotations
 
-from gpuready.system.named_secrets import (
+from gpuready.system.redaction.named_secrets import (
     LONGEST_NAME,
     LONGEST_PATH,
     NAME_CHARACTERS,
     find_announced_value,
     may_announce_value,
 )
-from gpuready.system.secret_names import (
+from gpuready.system.redaction.secret_names import (
     HEADER,
     PASSWORD,
     REDACTED,
@@ -25,7 +25,7 @@ from gpuready.system.secret_names import (
     must_hide_value,
     secret_kind,
 )
-from gpuready.system.secret_patterns import (
+from gpuready.system.redaction.secret_patterns import (
     PHRASES,
     TOKEN_LENGTHS,
     WEBHOOKS,

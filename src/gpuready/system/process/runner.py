@@ -1,0 +1,451 @@
+"""Run programs: argument lists only, each in its own session, none outlives its deadline.
+
+`run_program` runs one to its end, `run_with_progress` also reports its lines, `run_programs` runs many in parallel, and a
+`BackgroundProcess` runs beside other work. All are `StartedProgram`s.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from gpuready.model import Record
+from gpuready.model.record import field
+from gpuready.system.files import error_reason, is_executable_file, list_program_paths
+from gpuready.system.host_access import RunResult
+from gpuready.system.process import termination
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from gpuready.system.host_access import HostAccess
+
+    LineHandler = Callable[[str, str], bool]
+
+DROPPED_VARIABLES = (
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "BASH_ENV",
+    "ENV",
+    "LANGUAGE",
+)
+"""Variables that change what a program is, rather than what it reports: never passed on."""
+
+ENDLESS_FACTOR = 8
+"""A program that writes this many times its limit counts as endless, and is ended."""
+
+PROGRESS_OUTPUT_LIMIT = 32 << 20
+"""Bytes kept of either output stream of a long program."""
+
+MAX_LINE_BYTES = 2 << 20
+"""Longest line that is reported, in bytes."""
+
+EXIT_GRACE_S = 5.0
+"""Seconds a program whose output was sufficient may take to exit and clean up."""
+
+STDERR_TAIL_BYTES = 8192
+"""Bytes of stderr that are kept of programs in parallel: its end, where the reason is."""
+
+KEPT_BYTES = 64 << 10
+"""Bytes of a background program's output kept at the beginning, and as many at the end."""
+
+KILL_WAIT_S = 10.0
+"""Seconds a killed background program may take to exit: a driver first releases a GPU full of memory."""
+
+_ESSENTIAL_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "LC_ALL",
+)
+_DEFAULT_SIGNALS = (13, 25)
+"""SIGPIPE and SIGXFSZ, which Python ignores: programs expect to be ended by them."""
+
+
+def unredacted_variables(host: HostAccess) -> dict[str, str]:
+    """The environment including secrets: only to pass to a child, never to show."""
+    found = getattr(host, "variables", None)
+    return dict(found) if found is not None else host.get_environment()
+
+
+def child_environment(base_env: Mapping[str, str], changes: Mapping[str, str | None] | None) -> dict[str, str]:
+    """Environment of a child: ours, filtered, in the C locale, with the caller's changes."""
+    env = {name: value for name, value in base_env.items() if name not in DROPPED_VARIABLES}
+    env["LC_ALL"] = "C"
+    for name, value in (changes or {}).items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = value
+    return env
+
+
+# -- one started program
+
+
+class OutputPipe:
+    """One output stream of a child: its beginning and its end are kept up to a limit, complete lines are reported."""
+
+    def __init__(self, head_limit: int, tail_limit: int = 0, on_line: Callable[[str], None] | None = None):
+        self.limit, self._tail_limit, self._on_line = head_limit, tail_limit, on_line
+        self.seen_bytes, self._head, self._tail, self._partial_line = 0, bytearray(), b"", b""
+        self.line_too_long = False
+        self.read, self.write = termination.make_pipe()
+        os.set_blocking(self.read, False)
+
+    def read_available(self) -> bool:
+        """Read what is available; False at the end of the stream, which closes it."""
+        if self.read < 0:
+            return False
+        try:
+            part = os.read(self.read, 1 << 16)
+        except BlockingIOError:
+            return True
+        if not part:
+            self.close()
+            return False
+        self.seen_bytes += len(part)
+        room = max(self.limit - len(self._head), 0)
+        self._head += part[:room]
+        if self._tail_limit:
+            self._tail = (self._tail + part[room:])[-self._tail_limit :]
+        if self._on_line:
+            self._report_lines(part, self._on_line)
+        return True
+
+    def _report_lines(self, part: bytes, on_line: Callable[[str], None]) -> None:
+        *lines, rest = (self._partial_line + part).split(b"\n")
+        self.line_too_long = self.line_too_long or len(rest) > MAX_LINE_BYTES
+        self._partial_line = rest[:MAX_LINE_BYTES]
+        for line in lines:
+            on_line(line.decode("utf-8", "backslashreplace"))
+
+    def drain_and_close(self) -> None:
+        """Read what has already been written, which is at most what a pipe holds, and close."""
+        before = -1
+        for _ in range(64):
+            if self.seen_bytes == before or not self.read_available():
+                break
+            before = self.seen_bytes
+        self.close()
+
+    def close(self) -> None:
+        self.close_write()
+        if self.read >= 0:
+            os.close(self.read)
+            self.read = -1
+
+    def close_write(self) -> None:
+        if self.write >= 0:
+            os.close(self.write)
+            self.write = -1
+
+    @property
+    def was_cut(self) -> bool:
+        return self.seen_bytes > self.limit
+
+    @property
+    def is_excessive(self) -> bool:
+        """Whether there is more output than any honest program writes."""
+        is_endless = self.seen_bytes > ENDLESS_FACTOR * self.limit > 0 and not self._tail_limit
+        return is_endless or self.line_too_long
+
+    def decoded_text(self) -> str:
+        """What was kept, with the number of omitted bytes between the beginning and the end."""
+        omitted = self.seen_bytes - len(self._head) - len(self._tail)
+        between = f"\n... {omitted} bytes left out ...\n".encode() if self.limit and self._tail and omitted > 0 else b""
+        return (bytes(self._head) + between + self._tail).decode("utf-8", "backslashreplace")
+
+
+class StartedProgram:
+    """A program in its own session from start to end. OSError or ValueError where it cannot be started."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        deadline: float,
+        out: OutputPipe,
+        err: OutputPipe,
+        stdin: str = "/dev/null",
+        cwd: str = "",
+    ):
+        self.started_at = time.monotonic()
+        self.ends_at = self.started_at + deadline
+        self.pipes = (out,) if out is err else (out, err)
+        self.has_ended = False
+        termination.defer_termination(True)
+        try:
+            self.pid = _spawn_with_environment(argv, env, out.write, err.write, stdin, cwd)
+            termination.report_group_started(self.pid)
+        except BaseException:
+            for pipe in self.pipes:
+                pipe.close()
+            raise
+        finally:
+            termination.defer_termination(False)
+            for pipe in self.pipes:
+                pipe.close_write()
+
+    def end_reason(self) -> str | None:
+        """Why it is over: empty where it ended by itself, None while it runs."""
+        if termination.has_ended(self.pid):
+            return ""
+        return "deadline" if time.monotonic() >= self.ends_at else None
+
+    def stop_program(self, reason: str, grace: float = termination.KILL_GRACE_S) -> tuple[int | None, str]:
+        """End it and its process group; return its exit code and how it ended.
+
+        The leader may be done while its children keep the pipes open. With a reason its status is our doing, and not reported.
+        """
+        self.has_ended = True
+        try:
+            status, stuck = termination.kill_and_collect(self.pid, grace)
+        finally:
+            for pipe in self.pipes:
+                pipe.drain_and_close()
+        if reason:
+            return None, stuck or reason
+        return (None, stuck) if status is None else termination.decode_wait_status(status)
+
+
+def wait_for_any(programs: Iterable[StartedProgram], seconds: float) -> None:
+    """Read output until one of the running programs may be over, or for some seconds."""
+    running, poll = [program for program in programs if not program.has_ended], select.poll()
+    by_fd = {pipe.read: pipe for program in running for pipe in program.pipes if pipe.read >= 0}
+    for fd in by_fd:
+        poll.register(fd, select.POLLIN)
+    until, tick = min([time.monotonic() + seconds, *(program.ends_at for program in running)]), 0.001
+    while running and not any(termination.has_ended(program.pid) for program in running):
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        # The tick is for a program that ends while another keeps its pipe open: that causes no event.
+        tick = min(tick * 1.5, 0.02)
+        for fd, _ in poll.poll(min(left, tick) * 1000):
+            if not by_fd[fd].read_available():
+                poll.unregister(fd)
+                tick = 0.001  # most programs end a moment after their output does
+            if by_fd[fd].is_excessive:
+                return
+
+
+def start_error_text(error: Exception) -> str:
+    """Why a program could not be started."""
+    if isinstance(error, FileNotFoundError):
+        return "not found"
+    return f"cannot execute: {error_reason(error) if isinstance(error, OSError) else 'not an argument list'}"
+
+
+def _spawn_with_environment(
+    argv: Sequence[str], env: Mapping[str, str], out: int, err: int, stdin: str, cwd: str
+) -> int:
+    try:
+        return _spawn_once(argv, env, out, err, stdin, cwd)
+    except OSError as error:
+        if error.errno != 7:  # E2BIG: the environment is too large
+            raise
+        essential = {name: env[name] for name in _ESSENTIAL_VARIABLES if name in env}
+        return _spawn_once(argv, essential, out, err, stdin, cwd)
+
+
+def _spawn_once(argv: Sequence[str], env: Mapping[str, str], out: int, err: int, stdin: str, cwd: str) -> int:
+    if cwd:  # posix_spawn cannot change the folder; subprocess takes 20 ms to import, so others do without it
+        import subprocess
+
+        started = subprocess.Popen(
+            list(argv), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=dict(env), start_new_session=True
+        )
+        started.returncode = 0  # it is collected here, not by subprocess
+        return started.pid
+    actions = (
+        (os.POSIX_SPAWN_OPEN, 0, stdin, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, out, 1),
+        (os.POSIX_SPAWN_DUP2, err, 2),
+    )
+    common = {"file_actions": actions, "setsigdef": _DEFAULT_SIGNALS, "setsigmask": ()}
+    try:
+        return os.posix_spawn(argv[0], argv, env, setsid=True, **common)  # type: ignore[arg-type]
+    except NotImplementedError:  # an old C library: use a process group
+        return os.posix_spawn(argv[0], argv, env, setpgroup=0, **common)  # type: ignore[arg-type]
+
+
+# -- one program to its end
+
+
+def run_program(
+    program: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    deadline: float,
+    limit: int,
+    on_line: Callable[[str], None] | None = None,
+) -> RunResult:
+    """Run one program file until it ends, reaches its deadline or writes too much; report each line of stderr."""
+    termination.collect_unkillable()
+    started_at, full_argv = time.monotonic(), (program, *argv[1:])
+    out, err = OutputPipe(limit), OutputPipe(limit, on_line=on_line)
+    try:
+        started = StartedProgram(full_argv, env, termination.time_until_kill(deadline), out, err)
+    except (OSError, ValueError) as error:
+        return RunResult(full_argv, None, seconds=time.monotonic() - started_at, end=start_error_text(error))
+    reason: str | None = None
+    try:
+        while (reason := started.end_reason()) is None:
+            if max(out.seen_bytes, err.seen_bytes) > ENDLESS_FACTOR * limit:
+                reason = "endless output"
+                break
+            wait_for_any((started,), deadline)
+    finally:  # also when interrupted: leave nothing running
+        rc, end = started.stop_program(reason or "")
+    cut = out.was_cut or err.was_cut
+    return RunResult(full_argv, rc, out.decoded_text(), err.decoded_text(), time.monotonic() - started_at, end, cut)
+
+
+def run_with_progress(
+    host: HostAccess,
+    argv: Sequence[str],
+    on_line: Callable[[str], None],
+    deadline: float,
+    env: Mapping[str, str | None] | None = None,
+    limit: int = PROGRESS_OUTPUT_LIMIT,
+) -> RunResult:
+    """Run a long program to its end or deadline; each line of stderr is reported at once."""
+    program = argv[0] if "/" in argv[0] else host.find_program(argv[0])
+    if program is None:
+        return RunResult(tuple(argv), None, end="not found")
+    return run_program(program, argv, child_environment(unredacted_variables(host), env), deadline, limit, on_line)
+
+
+# -- many programs in parallel
+
+
+class ProgramTask(Record):
+    """One program to run. ``stdin`` is a file to read; empty means none."""
+
+    key: str
+    argv: tuple[str, ...]
+    deadline: float
+    stdin: str = ""
+    env: dict[str, str | None] = field(default_factory=dict)
+
+
+class ProgramEnd(Record):
+    """How one program ended; ``end`` is empty where it exited by itself, ``heard`` where a line was enough."""
+
+    key: str
+    rc: int | None
+    err: str = ""
+    seconds: float = 0.0
+    end: str = ""  # heard, deadline, a line too long, not found, signal KILL, cannot execute: why
+
+
+def run_programs(
+    tasks: Iterable[ProgramTask],
+    parallel: int,
+    on_line: LineHandler,
+    on_end: Callable[[ProgramEnd], None],
+    variables: Mapping[str, str] | None = None,
+) -> None:
+    """Run them all. ``on_line(key, text)`` gets each line of stdout and returns True when it needs no more."""
+    base_env = os.environ if variables is None else variables
+    waiting: Iterator[ProgramTask] = iter(tasks)
+    running: list[_ParallelProgram] = []
+    try:
+        while True:
+            while len(running) < max(parallel, 1):
+                task = next(waiting, None)  # a finished one may have added another
+                if task is None:
+                    break
+                try:
+                    running.append(_ParallelProgram(task, base_env, on_line))
+                except (OSError, ValueError) as error:
+                    on_end(ProgramEnd(task.key, None, end=start_error_text(error)))
+            if not running:
+                return
+            wait_for_any(running, 0.02)
+            for program in [*running]:
+                if (reason := program.end_reason()) is not None:
+                    running.remove(program)
+                    on_end(program.finish_program(reason))
+    finally:
+        for program in running:
+            program.finish_program("interrupted")
+
+
+class _ParallelProgram(StartedProgram):
+    """One of several programs: lines of stdout are reported until one is enough; the end of stderr is kept."""
+
+    def __init__(self, task: ProgramTask, base_env: Mapping[str, str], on_line: LineHandler):
+        self.task, self._report_to, self._heard_at = task, on_line, 0.0
+        name, env = task.argv[0], child_environment(base_env, task.env)
+        paths = [name] if "/" in name else list_program_paths(name, base_env.get("PATH", os.defpath))
+        program = next((path for path in paths if "/" in name or is_executable_file(path)), None)
+        if program is None:
+            raise FileNotFoundError(name)
+        out, err = OutputPipe(0, on_line=self._handle_line), OutputPipe(0, STDERR_TAIL_BYTES)
+        super().__init__((program, *task.argv[1:]), env, task.deadline, out, err, task.stdin or "/dev/null")
+
+    def _handle_line(self, text: str) -> None:
+        if not self._heard_at and self._report_to(self.task.key, text):
+            self._heard_at = time.monotonic()
+
+    def end_reason(self) -> str | None:
+        if self._heard_at:
+            is_over = time.monotonic() - self._heard_at > EXIT_GRACE_S or termination.has_ended(self.pid)
+            return "heard" if is_over else None
+        return "a line too long" if self.pipes[0].line_too_long else super().end_reason()
+
+    def finish_program(self, reason: str) -> ProgramEnd:
+        if reason == "interrupted":
+            self._heard_at = time.monotonic()  # the caller takes no more lines
+        if reason and reason != "heard":
+            termination.request_termination(self.pid)
+        rc, end = self.stop_program(reason)
+        return ProgramEnd(self.task.key, rc, self.pipes[1].decoded_text(), time.monotonic() - self.started_at, end)
+
+
+# -- a program beside other work
+
+
+class BackgroundProcess(StartedProgram):
+    """A program in its own folder, with a deadline; `wait_for_any` reads its output."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, deadline: float):
+        self.seconds, self.exit, self.end = 0.0, None, ""  # type: float, int | None, str
+        self._output = OutputPipe(KEPT_BYTES, KEPT_BYTES)
+        try:
+            super().__init__(argv, env, deadline, self._output, self._output, cwd=cwd)
+        except (OSError, ValueError) as error:
+            self.has_ended, self.end = True, f"cannot execute: {getattr(error, 'strerror', None) or error}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of output so far."""
+        return self._output.seen_bytes
+
+    def output_text(self) -> str:
+        """The output: all of it, or its beginning and end with the number of omitted bytes between."""
+        return self._output.decoded_text()
+
+    def check_ended(self) -> bool:
+        """Whether it is over: by itself, or by its deadline. Then nothing of it keeps running."""
+        if not self.has_ended and (reason := self.end_reason()) is not None:
+            self.stop_process(reason)
+        return self.has_ended
+
+    def stop_process(self, reason: str) -> None:
+        """End it and everything it started."""
+        if not self.has_ended:
+            self.seconds = time.monotonic() - self.started_at
+            self.exit, self.end = self.stop_program(reason, KILL_WAIT_S)
