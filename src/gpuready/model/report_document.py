@@ -19,7 +19,7 @@ from gpuready.model import (
     UndecidedRule,
     worst_verdict,
 )
-from gpuready.model.bench import BenchMeasure, BenchResult
+from gpuready.model.bench import BenchResult
 from gpuready.model.fit import FitResult
 from gpuready.model.fleet import FleetReport
 from gpuready.model.plan import Plan, PlanConflict
