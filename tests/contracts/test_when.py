@@ -135,6 +135,6 @@ def test_no_text_breaks_the_check_other_than_with_a_sentence(text):
 def test_sizes_of_models_grow_with_their_number(number, unit):
     text = f"{number:.1f}"
     size = when.parse_model_size(text + unit)
-    assert size == int(float(text) * {"k": 1e3, "m": 1e6, "b": 1e9}[unit])
+    assert size == round(float(text) * {"k": 1e3, "m": 1e6, "b": 1e9}[unit])
     assert when.condition_applies(f"model>={text}{unit}", machine(job__parameters=size))
     assert not when.condition_applies(f"model>{text}{unit}", machine(job__parameters=size))

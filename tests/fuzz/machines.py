@@ -44,6 +44,7 @@ def variables(data: bytes) -> None:
 def stated(data: bytes) -> None:
     """A machine in words, and the flags that change it."""
     from gpuready.jobs import model_size
+    from gpuready.model import sizes
     from gpuready.probe import stated_machine as reader
 
     told = text(data)
@@ -52,7 +53,7 @@ def stated(data: bytes) -> None:
     tried(lambda _: plain(list(reader.stated_machine_facts(name, {}))), "")
     for flag, value in what_if.items():
         tried(lambda _, f=flag, v=value: plain(reader.what_if_facts({f: v}, "x86_64")), "")  # type: ignore[misc]
-    model_size.parse_parameter_count(name), model_size.find_size_in_name(name)
+    sizes.parse_count(name), sizes.parse_size(name), model_size.find_size_in_name(name)
 
 
 def versions(data: bytes) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.jobs.model_size import count_model_parameters, find_size_in_name, parse_parameter_count
+from gpuready.jobs.model_size import count_model_parameters, find_size_in_name
+from gpuready.model.sizes import parse_count
 
 
 def gated(kind, hidden, layers, heads, groups, inner, vocab, **more):
@@ -131,14 +132,14 @@ def test_numbers_that_are_none(wrong):
         ("7bb", None),
         ("1e9", None),
         ("7 b", None),
-        ("0b", None),
+        ("0b", 0),
         ("٧b", None),
         ("1.2.3b", None),
         ("9" * 99, None),
     ],
 )
 def test_sizes(text, count):
-    assert parse_parameter_count(text) == count
+    assert parse_count(text) == count
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.cli.command_spec import COMMON_FLAGS, CommandSpec, Flag, UsageError
+from gpuready.model import sizes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,12 +139,11 @@ def _parse_fit_count(name: str, word: str) -> int:
     """Parse a whole number from 1 up; ``8k`` is 8192, as sequence lengths are written."""
     from gpuready.workflow import job_schema
 
-    low = word.strip().lower()
-    plain, scale = (low[:-1], 1024) if low.endswith("k") else (low, 1)
+    count = None if "." in word else sizes.parse_count(word, sizes.CONTEXT_UNITS)
     most = job_schema.max_job_count(_flag_to_field(name))
-    if not plain.isdecimal() or not plain.isascii() or len(plain) > 12 or not 1 <= int(plain) * scale <= most:
+    if count is None or not 1 <= count <= most:
         raise UsageError(f"--{name} takes a whole number from 1 to {most}, not {word!r}")
-    return int(plain) * scale
+    return count
 
 
 def _parse_lora_targets(word: str) -> str | tuple[str, ...]:

@@ -10,7 +10,7 @@ from gpuready.containers import base_image, dockerfile, dockerfile_facts
 from gpuready.containers.dockerfile import UNKNOWN
 from gpuready.jobs import yaml_loader
 from gpuready.model import Fact, Record
-from gpuready.probe import stated_machine
+from gpuready.model.sizes import parse_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -284,13 +284,10 @@ def _service_shm_facts(service: Mapping[str, LocatedValue], path: str, line: int
 
 def _parse_docker_size(text: str, what: str, line: int) -> int:
     """Parse a size as Docker does, in powers of 1024: 16g, 2gb, 64M."""
-    number = text.lower().rstrip("bkmgti ")
-    unit = text.lower()[len(number) :].strip().removesuffix("b").removesuffix("i")
-    try:
-        value = float(number) * {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}[unit]
-        return stated_machine.parse_byte_size(what, str(int(value)))
-    except (ValueError, KeyError, OverflowError):
-        raise ValueError(f"line {line}: {what} {text[:40]!r} is no size; write for example 16gb") from None
+    size = parse_size(text, 1024)
+    if size is None or not 1 <= size < 2**63:
+        raise ValueError(f"line {line}: {what} {text[:40]!r} is no size; write for example 16gb")
+    return int(size)
 
 
 def _service_limit_facts(service: Mapping[str, LocatedValue], path: str) -> list[Fact]:

@@ -7,16 +7,17 @@ specifiers for text that is a version, comparisons with an optional unit for num
 
 from __future__ import annotations
 
+from gpuready.model import sizes
 from gpuready.model.versions import is_version, satisfies_specifier, split_clause
+from gpuready.model.want_text import describe_want as describe_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 ANY = "*"
-BYTE_UNITS = {"": 1}
-BYTE_UNITS |= {f"{prefix}B": 1000**i for i, prefix in enumerate(("", "K", "M", "G", "T"))}
-BYTE_UNITS |= {f"{prefix}iB": 1024**i for i, prefix in enumerate(("", "K", "M", "G", "T")) if i}
+BYTE_UNITS = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")
+"""Units of a want, spelled in one way only."""
 
 
 def value_meets_want(want: str, value: Any) -> bool:
@@ -47,31 +48,12 @@ def check_want(want: str, kind: str = "") -> None:
             raise ValueError(_bad_clause_message(clause, kind))
 
 
-def describe_want(want: str) -> str:
-    """Format a want for the screen: ``>=2.2,<=2.5.1`` -> ``>= 2.2, <= 2.5.1``; ``==2.6|==2.8`` -> ``2.6 or 2.8``."""
-    choices = _split_choices(want)
-    if choices == [[ANY]]:
-        return "present"
-    lone = len(choices) > 1 and all(len(clauses) == 1 for clauses in choices)
-    return " or ".join(", ".join(_format_clause(c, lone) for c in clauses) for clauses in choices)
-
-
 def parse_quantity(text: str) -> float:
     """Parse ``16GB`` -> 16e9, ``16GiB`` -> 16 * 2**30, ``8`` -> 8. ValueError for anything else."""
-    whole = text.strip()
-    digits = whole.rstrip("KMGTiB").rstrip()
-    unit = whole[len(digits) :].lstrip()
-    if not is_plain_number(digits) or unit not in BYTE_UNITS:
-        units = ", ".join(unit for unit in BYTE_UNITS if unit)
-        raise ValueError(f"{text!r} is not a quantity: write a number, with one of {units} for bytes")
-    number = float(digits) * BYTE_UNITS[unit]
-    return int(number) if number.is_integer() else number
-
-
-def is_plain_number(text: str) -> bool:
-    """Accept digits, optionally a point with digits behind it; no sign, no exponent."""
-    whole, point, rest = text.partition(".")
-    return text.isascii() and whole.isdigit() and (rest.isdigit() if point else True)
+    size = sizes.parse_size(text) if sizes.split_unit(text)[1] in ("", *BYTE_UNITS) else None
+    if size is None:
+        raise ValueError(f"{text!r} is not a quantity: write a number, with one of {', '.join(BYTE_UNITS)} for bytes")
+    return size
 
 
 def _split_choices(want: str) -> list[list[str]]:
@@ -161,13 +143,3 @@ def _bad_clause_message(clause: str, kind: str) -> str:
     examples = {"version": ">=2.2,<=2.5.1", "number": ">=16GB or >=2", "flag": "true", "word": "linux|wsl"}
     shown = ", ".join(examples[one] for one in _KINDS.get(kind, tuple(examples)))
     return f"{clause!r} is not something a {kind or 'need'} can be asked: write for example {shown}"
-
-
-def _format_clause(clause: str, lone: bool) -> str:
-    if clause[0] not in "<>=!~":
-        return clause
-    operator, bound = split_clause(clause)
-    digits = bound.rstrip("KMGTiB")
-    if digits != bound and digits[-1:].isdigit():
-        bound = f"{digits} {bound[len(digits) :]}"
-    return bound if lone and operator == "==" else f"{operator} {bound}"

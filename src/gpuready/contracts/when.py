@@ -8,6 +8,7 @@ model, ``gpus>1`` the GPUs it uses; ``torch>=2.9`` and ``package.NAME>=1`` test 
 from __future__ import annotations
 
 import gpuready.contracts.want as wants
+from gpuready.model.sizes import parse_count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,12 +76,10 @@ def wanted_words(when: str) -> list[str]:
 
 def parse_model_size(text: str) -> int:
     """Parse the size of a model: ``7b`` -> 7_000_000_000, ``350m``, or a plain number."""
-    size = text.strip().lower()
-    unit = size[-1:] if size[-1:] in ("k", "m", "b", "t") else ""
-    number = size.removesuffix(unit)
-    if not wants.is_plain_number(number):
+    size = parse_count(text)
+    if size is None:
         raise ValueError(f"{text!r} is not the size of a model: write for example 7b, 350m or 7000000000")
-    return int(float(number) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}[unit])
+    return size
 
 
 def _parse_condition(when: str) -> list[tuple[str, str, str]]:

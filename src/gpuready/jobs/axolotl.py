@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_count, parse_text_value, short_repr
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_positive_int, parse_text_value, short_repr
 from gpuready.jobs.huggingface import (
     add_deepspeed_file,
     add_uncounted_keys,
@@ -63,7 +63,7 @@ def read_axolotl(path: str, config: Mapping[str, Any]) -> JobSettings:
         ("micro_batch", "micro_batch_size"), ("accumulation", "gradient_accumulation_steps"),
         ("seq", "sequence_len"), ("tensor_parallel", "tensor_parallel_size"),
     ):  # fmt: skip
-        reader.take_first(field, parse_count, key)
+        reader.take_first(field, parse_positive_int, key)
     if "seq" not in reader.fields:
         reader.set_field("seq", 512, "sequence_len (axolotl's default)")
     _read_axolotl_method(reader)
@@ -194,20 +194,20 @@ def _read_axolotl_checkpointing(reader: ConfigReader) -> None:
 
 def _read_axolotl_parallelism(reader: ConfigReader) -> None:
     if (
-        reader.parse_value("context_parallel_size", parse_count)
-        or reader.parse_value("sequence_parallel_degree", parse_count)
+        reader.parse_value("context_parallel_size", parse_positive_int)
+        or reader.parse_value("sequence_parallel_degree", parse_positive_int)
         or 1
     ) > 1:
         reader.lessened.append("the sequence is shared among GPUs: that is not counted")
     add_deepspeed_file(reader)
     if reader.get_dotted("fsdp") or reader.get_dotted("fsdp_config"):
         _read_axolotl_fsdp(reader)
-    share = reader.parse_value("dp_shard_size", parse_count)
+    share = reader.parse_value("dp_shard_size", parse_positive_int)
     if share:
         split = reader.fields.get("tensor_parallel", 1)
         reader.set_field("world", share * split, "dp_shard_size, and tensor_parallel_size")
-    elif reader.is_enabled("use_ray") and reader.parse_value("ray_num_workers", parse_count):
-        reader.take_first("world", parse_count, "ray_num_workers")
+    elif reader.is_enabled("use_ray") and reader.parse_value("ray_num_workers", parse_positive_int):
+        reader.take_first("world", parse_positive_int, "ray_num_workers")
 
 
 def _read_axolotl_fsdp(reader: ConfigReader) -> None:
@@ -224,6 +224,6 @@ def _read_axolotl_fsdp(reader: ConfigReader) -> None:
 
 
 def _read_axolotl_evaluation(reader: ConfigReader) -> None:
-    rows, mine = reader.parse_value("eval_batch_size", parse_count), reader.fields.get("micro_batch", 1)
+    rows, mine = reader.parse_value("eval_batch_size", parse_positive_int), reader.fields.get("micro_batch", 1)
     if rows and rows > 2 * mine and reader.get_dotted("val_set_size") not in (None, 0, 0.0):
         reader.unmodelled.append(f"eval_batch_size {rows}: the evaluation is not counted")

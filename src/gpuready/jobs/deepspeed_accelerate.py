@@ -8,7 +8,7 @@ from gpuready.jobs.config_reader import (
     JobSettings,
     parse_amount,
     parse_bool_value,
-    parse_count,
+    parse_positive_int,
     parse_mapping,
     parse_zero_stage,
 )
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 def read_deepspeed(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader = ConfigReader("deepspeed", path, config)
-    reader.take_first("micro_batch", parse_count, "train_micro_batch_size_per_gpu")
-    reader.take_first("accumulation", parse_count, "gradient_accumulation_steps")
+    reader.take_first("micro_batch", parse_positive_int, "train_micro_batch_size_per_gpu")
+    reader.take_first("accumulation", parse_positive_int, "gradient_accumulation_steps")
     _read_deepspeed_stage(reader)
-    reader.take_first("tensor_parallel", parse_count, "tensor_parallel.autotp_size")
-    whole = reader.parse_value("train_batch_size", parse_count)
+    reader.take_first("tensor_parallel", parse_positive_int, "tensor_parallel.autotp_size")
+    whole = reader.parse_value("train_batch_size", parse_positive_int)
     if whole and {"micro_batch", "accumulation"} <= set(reader.fields):
         each = reader.fields["micro_batch"] * reader.fields["accumulation"]
         if whole % each:
@@ -136,7 +136,7 @@ def _read_deepspeed_offload(reader: ConfigReader) -> None:
 
 def read_accelerate(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader = ConfigReader("accelerate", path, config)
-    reader.take_first("world", parse_count, "num_processes")
+    reader.take_first("world", parse_positive_int, "num_processes")
     half = str(config.get("mixed_precision") or "no").lower()
     if half in ("bf16", "fp16"):
         reader.set_field("precision", f"amp-{half}", "mixed_precision, over weights in the checkpoint's dtype")
@@ -160,7 +160,7 @@ def _read_accelerate_parallelism(reader: ConfigReader) -> None:
     """Read how accelerate splits the ranks: by weights, by layer, by sequence."""
     at = "parallelism_config.parallelism_config_"
     sizes = {
-        name: reader.parse_value(f"{at}{name}_size", _parse_count_or_zero) or 1
+        name: reader.parse_value(f"{at}{name}_size", _parse_nonnegative_int) or 1
         for name in ("cp", "sp", "tp", "dp_shard")
     }
     for name in ("cp", "sp"):
@@ -174,14 +174,14 @@ def _read_accelerate_parallelism(reader: ConfigReader) -> None:
         reader.set_field("world", sizes["dp_shard"] * sizes["tp"], f"{at}dp_shard_size")
 
 
-def _parse_count_or_zero(value: object) -> int:
-    return 0 if value == 0 else parse_count(value)
+def _parse_nonnegative_int(value: object) -> int:
+    return 0 if value == 0 else parse_positive_int(value)
 
 
 def _read_accelerate_deepspeed(reader: ConfigReader) -> None:
     inside = "deepspeed_config."
     reader.take_first("zero", parse_zero_stage, f"{inside}zero_stage")
-    reader.take_first("accumulation", parse_count, f"{inside}gradient_accumulation_steps")
+    reader.take_first("accumulation", parse_positive_int, f"{inside}gradient_accumulation_steps")
     for key, own in (("offload_param_device", "parameters"), ("offload_optimizer_device", "optimizer")):
         if reader.get_dotted(inside + key) in ("cpu", "nvme"):
             reader.set_field("offload", own, inside + key)

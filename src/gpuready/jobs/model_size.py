@@ -1,13 +1,14 @@
-"""Count a model's parameters: from a size, from its name, or from its config.json."""
+"""Count a model's parameters: from its name, or from its config.json."""
 
 from __future__ import annotations
+
+from gpuready.model.sizes import parse_count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-COUNT_UNITS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 MIXTURE_SIZES = {"8x7b": 46_702_792_704, "8x22b": 140_620_634_112}
 """Names whose product is not the size: the experts share everything but their MLP."""
 
@@ -28,24 +29,14 @@ FOUR_NORM_MODELS = ("gemma2", "gemma3_text")
 """Architectures with four norms per layer instead of two."""
 
 
-def parse_parameter_count(text: str) -> int | None:
-    """Parse ``7b``, ``1.5B``, ``350m`` or ``7000000000``; None for anything else."""
-    low = text.strip().lower()
-    number, unit = (low[:-1], COUNT_UNITS[low[-1]]) if low[-1:] in COUNT_UNITS else (low, 1)
-    plain = number.replace(".", "", 1)
-    if not plain.isdecimal() or not plain.isascii() or number[:1] == "." or len(number) > 20:
-        return None
-    return round(float(number) * unit) or None
-
-
 def find_size_in_name(name: str) -> int | None:
     """Return the size in a model's name: ``meta-llama/Llama-3.1-8B-Instruct`` -> 8e9."""
     words = name.rpartition("/")[2].lower().replace("_", "-").split("-")
     for word in words:
         if word in MIXTURE_SIZES:
             return MIXTURE_SIZES[word]
-        count = parse_parameter_count(word) if word[-1:] in ("b", "m") else None
-        if count is not None and count >= 10 * COUNT_UNITS["m"]:  # 1M in a name is a context length
+        count = parse_count(word) if word[-1:] in ("b", "m") else None
+        if count is not None and count >= 10_000_000:  # 1M in a name is a context length
             return count
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuready.jobs.config_reader import (
     ConfigReader,
     JobSettings,
-    parse_count,
+    parse_positive_int,
     parse_mapping,
     parse_text_value,
     parse_zero_stage,
@@ -37,8 +37,8 @@ def read_roll(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader.set_field("loop", "plain", "ROLL's own loop")
     _read_roll_lengths(reader, role)
     _read_roll_model(reader, f"{role}.model_args.")
-    reader.take_first("micro_batch", parse_count, f"{role}.training_args.per_device_train_batch_size")
-    reader.take_first("accumulation", parse_count, f"{role}.training_args.gradient_accumulation_steps")
+    reader.take_first("micro_batch", parse_positive_int, f"{role}.training_args.per_device_train_batch_size")
+    reader.take_first("accumulation", parse_positive_int, f"{role}.training_args.gradient_accumulation_steps")
     read_optimizer(reader, f"{role}.training_args.optim")
     gpu_indexes = parse_device_mapping(reader.get_dotted(f"{role}.device_mapping"))
     if gpu_indexes:
@@ -66,10 +66,10 @@ def _is_reference(value: object) -> bool:
 
 
 def _read_roll_lengths(reader: ConfigReader, role: str) -> None:
-    if reader.take_first("seq", parse_count, "sequence_length") is None:
+    if reader.take_first("seq", parse_positive_int, "sequence_length") is None:
         prompt, answer = (
-            reader.parse_value("prompt_length", parse_count),
-            reader.parse_value("response_length", parse_count),
+            reader.parse_value("prompt_length", parse_positive_int),
+            reader.parse_value("response_length", parse_positive_int),
         )
         if prompt and answer:
             reader.set_field("seq", prompt + answer, "prompt_length + response_length")
@@ -86,7 +86,7 @@ def _read_roll_model(reader: ConfigReader, at: str) -> None:
     read_attention(reader, f"{at}attn_implementation", f"{at}flash_attn")
     if not reader.is_enabled(f"{at}disable_gradient_checkpointing"):
         reader.set_field("checkpointing", "nonreentrant", f"{at}disable_gradient_checkpointing")
-    if reader.parse_value(f"{at}lora_rank", parse_count):
+    if reader.parse_value(f"{at}lora_rank", parse_positive_int):
         reader.set_field("method", "lora", f"{at}lora_rank")
         read_lora_adapter(reader, f"{at}lora_rank", f"{at}lora_dropout", f"{at}use_dora")
         read_lora_targets(reader, f"{at}lora_target")
@@ -144,12 +144,12 @@ def read_zero_from_name(reader: ConfigReader, name: str, key: str) -> bool:
 
 def _read_roll_megatron(reader: ConfigReader, at: str) -> None:
     inside = f"{at}strategy_config."
-    reader.take_first("tensor_parallel", parse_count, f"{inside}tensor_model_parallel_size")
+    reader.take_first("tensor_parallel", parse_positive_int, f"{inside}tensor_model_parallel_size")
     if reader.is_enabled(f"{inside}use_distributed_optimizer"):
         reader.set_field("zero", 1, f"{inside}use_distributed_optimizer")
     reader.unmodelled.append("Megatron's own layers and buffers are counted as those of transformers")
     for key in ("pipeline_model_parallel_size", "expert_model_parallel_size", "context_parallel_size"):
-        if (reader.parse_value(inside + key, parse_count) or 1) > 1:
+        if (reader.parse_value(inside + key, parse_positive_int) or 1) > 1:
             reader.lessened.append(f"{key} is not counted")
 
 
@@ -207,13 +207,15 @@ def read_colossalai(path: str, config: Mapping[str, Any]) -> JobSettings:
 
 
 def _read_colossalai_job(reader: ConfigReader) -> None:
-    reader.take_first("micro_batch", parse_count, "microbatch_size", "batch_size", "micro_batch_size")
-    reader.take_first("seq", parse_count, "max_length", "max_len", "seq_length", "max_seq_length")
-    reader.take_first("accumulation", parse_count, "accumulation_steps", "gradient_accumulation_steps", "grad_accum")
-    reader.take_first("world", parse_count, "world_size", "nproc_per_node", "num_gpus")
-    if reader.parse_value("lora_rank", lambda v: 0 if v == 0 else parse_count(v)):
+    reader.take_first("micro_batch", parse_positive_int, "microbatch_size", "batch_size", "micro_batch_size")
+    reader.take_first("seq", parse_positive_int, "max_length", "max_len", "seq_length", "max_seq_length")
+    reader.take_first(
+        "accumulation", parse_positive_int, "accumulation_steps", "gradient_accumulation_steps", "grad_accum"
+    )
+    reader.take_first("world", parse_positive_int, "world_size", "nproc_per_node", "num_gpus")
+    if reader.parse_value("lora_rank", lambda v: 0 if v == 0 else parse_positive_int(v)):
         reader.set_field("method", "lora", "lora_rank")
-        reader.take_first("lora_r", parse_count, "lora_rank")
+        reader.take_first("lora_r", parse_positive_int, "lora_rank")
     if reader.is_enabled("grad_checkpoint") or reader.is_enabled("gradient_checkpointing"):
         reader.set_field("checkpointing", "nonreentrant", "grad_checkpoint")
     if reader.is_enabled("use_flash_attn") or reader.is_enabled("enable_flash_attention"):
@@ -241,10 +243,10 @@ def _read_colossalai_plugin(reader: ConfigReader, name: str, plugin_word: str) -
         if reader.get_dotted("placement_policy") in ("auto", "cpu") or plugin_word == "gemini_auto":
             reader.lessened.append("what Gemini moves to the host by itself is not counted")
     elif name in ("HybridParallelPlugin", "MoeHybridParallelPlugin"):
-        reader.take_first("tensor_parallel", parse_count, "tp_size", "tp")
+        reader.take_first("tensor_parallel", parse_positive_int, "tp_size", "tp")
         reader.take_first("zero", parse_zero_stage, "zero_stage", "zero")
         for other in ("pp_size", "pp", "sp_size", "sp", "ep_size", "ep"):
-            if (reader.parse_value(other, parse_count) or 1) > 1:
+            if (reader.parse_value(other, parse_positive_int) or 1) > 1:
                 reader.lessened.append(f"{other} is not counted")
     elif name == "TorchFSDPPlugin":
         reader.set_field("fsdp", True, key)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from gpuready.model.sizes import parse_size
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_UNITS = {
-    "b": 1, "byte": 1, "bytes": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20,
-    "mib": 1 << 20, "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40,
-}  # fmt: skip
 _COMPARE = ("<=", ">=", "==", "!=", "<", ">")
 
 
@@ -58,18 +56,8 @@ def _evaluate_sum(words: Sequence[str], captures: Mapping[str, str]) -> float | 
 
 def parse_number(text: str) -> float | None:
     """``20.00 MiB`` -> 20971520.0, ``12.4`` -> 12.4, ``0x1f`` -> 31.0; None where it is not a number."""
-    words = text.strip().rstrip(".,;:)").replace(",", "").split()
-    if not words or len(words) > 2:
-        return None
-    digits = words[0]
-    unit = words[1].lower().rstrip(".,;:)") if len(words) == 2 else ""
-    if not unit:
-        digits = words[0].rstrip("KMGTiBb") if words[0][:1].isdigit() and not words[0].startswith("0x") else words[0]
-        unit = words[0][len(digits) :].lower()
-    if unit and unit not in _UNITS:
-        return None
+    plain = text.strip().rstrip(".,;:)").replace(",", "")
     try:
-        value = float(int(digits, 16)) if digits.startswith("0x") else float(digits)
+        return float(int(plain, 16)) if plain.startswith("0x") else float(plain)
     except (ValueError, OverflowError):
-        return None
-    return value * _UNITS[unit] if unit else value
+        return parse_size(plain, 1024)

@@ -94,8 +94,9 @@ def _suggest_wants(word: str, known: Iterable[str]) -> str:
 def _model_facts(host: HostAccess, model: str) -> list[Fact]:
     """Accept ``7b``, a name that contains a size, a config.json, or a folder with one."""
     from gpuready.jobs import model_parameters, model_size
+    from gpuready.model.sizes import parse_count
 
-    count = model_size.parse_parameter_count(model)
+    count = parse_count(model) or None
     if count is not None and count < 100_000:
         raise ValueError(
             f"--model {model} would be a model of {count} parameters: write {model.strip()}b or {model.strip()}m"
@@ -105,4 +106,4 @@ def _model_facts(host: HostAccess, model: str) -> list[Fact]:
     if count is None:
         raise ValueError(f"--model {model} names no size: write 7b, a name such as Llama-3-8B, or a config.json")
     facts = [Fact("job.parameters", count, "--model", "stated")]
-    return facts if model_size.parse_parameter_count(model) else [*facts, Fact("job.model", model, "--model", "stated")]
+    return facts if parse_count(model) else [*facts, Fact("job.model", model, "--model", "stated")]

@@ -6,6 +6,7 @@ Nothing here reads a disk that could hang, so one dead mount cannot hide the res
 from __future__ import annotations
 
 from gpuready.model import Fact
+from gpuready.model.sizes import parse_size
 from gpuready.probe import cgroup
 from gpuready.probe.fact_helpers import gap_facts, leading_version, read_fact, read_if_present
 from gpuready.system import AccessError
@@ -158,9 +159,8 @@ def parse_meminfo_bytes(text: str, name: str) -> int | None:
     """Return one line of /proc/meminfo in bytes."""
     for line in text.splitlines():
         label, _, rest = line.partition(":")
-        words = rest.split()
-        if label == name and words and words[0].isdecimal():
-            return int(words[0]) * 1024
+        if label == name and (size := parse_size(rest, 1024)) is not None:
+            return int(size)
     return None
 
 

@@ -6,6 +6,7 @@ fields (610 writes ``kmd_version`` and ``cuda_umd_version``).
 
 from __future__ import annotations
 
+from gpuready.model.sizes import parse_size
 from gpuready.probe.xml_reader import find_element, find_text, parse_xml
 
 TYPE_CHECKING = False
@@ -239,11 +240,11 @@ def _parse_smi_int(text: str | None) -> Any:
 
 
 def _parse_smi_bytes(text: str | None) -> Any:
-    number = _parse_smi_int(text)
-    if isinstance(number, dict):
-        return number
-    unit = (text or "").split()[-1].lower()
-    return number * {"mib": 1 << 20, "kib": 1 << 10, "gib": 1 << 30}.get(unit, 1)
+    word = _parse_smi_text(text)
+    if isinstance(word, dict):
+        return word
+    size = parse_size(word, 1024)
+    return int(size) if size is not None else {"gap": f"not a number: {word[:40]!r}"}
 
 
 def _parse_smi_watts(text: str | None) -> Any:

@@ -7,7 +7,7 @@ never mixed in.
 from __future__ import annotations
 
 from gpuready.catalog import gpus, systems, torch
-from gpuready.model import NOT_STATED, Fact, Facts, versions
+from gpuready.model import NOT_STATED, Fact, Facts, sizes, versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ OS_ALIASES = {
     "al": "amzn",
     "win": "windows",
 }
-SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-SIZE_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def stated_machine_facts(name: str, what_if: Mapping[str, str]) -> Facts:
@@ -87,13 +85,10 @@ def _make_size_stater(key: str, *more: str) -> Any:
 
 def parse_byte_size(flag: str, text: str) -> int:
     """Parse ``64GB`` as bytes. GB is 10^9, GiB is 2^30."""
-    number = text.rstrip("bBkKmMgGtTiI ")
-    unit = text[len(number) :].strip().lower() or "b"
-    try:
-        value = float(number) * SIZE_UNITS[unit]
-    except (ValueError, KeyError):
-        raise ValueError(f"{flag} {text}: not a size; write for example {flag} 64GB") from None
-    if not 0 < value < 2**63 or not text.isascii():
+    value = sizes.parse_size(text)
+    if value is None:
+        raise ValueError(f"{flag} {text}: not a size; write for example {flag} 64GB")
+    if not 0 < value < 2**63:
         raise ValueError(f"{flag} {text}: not a size that a machine can have")
     return int(value)
 

@@ -7,6 +7,7 @@ from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
 from gpuready.fit.job import gpu_candidates
 from gpuready.model import Fact, FixStep
 from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
+from gpuready.model.sizes import parse_size
 from gpuready.workflow import job_spec, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -162,11 +163,8 @@ def _describe_proposal(one: Proposal) -> str:
 
 def _gpu_from_log(diagnosis: Diagnosis) -> list[GpuCandidate]:
     """Return the GPU with the memory that the error message states; its model is unknown."""
-    words = str(diagnosis.captures.get("total", "")).split()
-    units = {"GiB": 1 << 30, "MiB": 1 << 20, "GB": 1 << 30, "MB": 1 << 20}
-    try:
-        size = int(float(words[0]) * units[words[1]])
-    except (IndexError, KeyError, ValueError, OverflowError):
+    size = int(parse_size(str(diagnosis.captures.get("total", "")), 1024) or 0)  # "79.10 GiB"
+    if size < 1 << 20:
         return _find_gpus(None, False)
     return [GpuCandidate("the GPU of the log", "9.0", (size, size), source="log")]
 
