@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.cluster import LAUNCHERS, Rendezvous, RendezvousUnclear, address, discover_rendezvous, nodelist
+from gpuready.cluster import LAUNCHERS, Rendezvous, RendezvousUnclear, address, discover_rendezvous
+from gpuready.model import node_names
 from tests.cluster.environments import MPICH, OMPI, SLURM, TORCH
 
 # -- short forms --------------------------------------------------------------------------------------
@@ -23,19 +24,19 @@ from tests.cluster.environments import MPICH, OMPI, SLURM, TORCH
     ],
 )
 def test_a_node_list(text, hosts):
-    assert list(nodelist.expand_nodelist(text)) == hosts
+    assert list(node_names.expand_nodelist(text)) == hosts
 
 
 @pytest.mark.parametrize("text", ["n[1-2", "n1]", "n[2-1]", "n[a-b]", ",", "n[1-999999999]", "n[[1]]", "n[]"])
 def test_a_node_list_that_is_none(text):
     with pytest.raises(ValueError, match="node list"):
-        nodelist.expand_nodelist(text)
+        node_names.expand_nodelist(text)
 
 
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=20, unique=True))
 def test_every_number_comes_back(numbers):
     text = "n[" + ",".join(f"{n:03}" for n in numbers) + "]"
-    assert nodelist.expand_nodelist(text) == tuple(f"n{n:03}" for n in numbers)
+    assert node_names.expand_nodelist(text) == tuple(f"n{n:03}" for n in numbers)
 
 
 # -- properties ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuready.fleet.nodeset import expand_node_set, fold_node_names
+from gpuready.model.node_names import expand_node_set, fold_node_names
 
 plain = st.text(string.ascii_letters + string.digits + "-._", min_size=1, max_size=24)
 

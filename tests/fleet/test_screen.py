@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.fleet.worlds import judge_all, machine, names
 
-from gpuready.fleet.nodeset import fold_node_names
 from gpuready.fleet.simulated import SimulatedTransport
 from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodeGroup
+from gpuready.model.node_names import fold_node_names
 from gpuready.render import fleet as render
 from gpuready.render.layout import Screen
 

@@ -121,21 +121,21 @@ def log(data: bytes) -> None:
 
 def nodes(data: bytes) -> None:
     """Lists of nodes and hosts, as Slurm and people write them."""
-    from gpuready.cluster import nodelist
-    from gpuready.fleet import nodeset, slurm, ssh_hosts
+    from gpuready.fleet import slurm, ssh_hosts
+    from gpuready.model import node_names
 
     text = _text(data)
     for reader in (
-        nodelist.expand_nodelist,
-        nodelist.parse_tasks_per_node,
+        node_names.expand_nodelist,
+        node_names.parse_tasks_per_node,
         ssh_hosts.parse_host_list,
-        nodeset.expand_node_set,
+        node_names.expand_node_set,
         slurm.parse_sinfo,
         slurm.nodes_blamed_by_srun,
     ):
         _tried(reader, text)
     _tried(lambda told: ssh_hosts.parse_hostfile(told, "hosts"), text)
-    _tried(lambda told: nodeset.fold_node_names(told.split()), text)
+    _tried(lambda told: node_names.fold_node_names(told.split()), text)
 
 
 def model(data: bytes) -> None:

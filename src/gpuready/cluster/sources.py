@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuready.cluster import nodelist
 from gpuready.cluster.address import parse_whole_number
+from gpuready.model import node_names
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -186,8 +186,8 @@ def _read_slurm_lists(reader: EnvironReader) -> tuple[tuple[str, ...], tuple[int
     hosts: tuple[str, ...] = ()
     tasks: tuple[int, ...] = ()
     try:
-        hosts = nodelist.expand_nodelist(texts[0]) if texts[0] else ()
-        tasks = nodelist.parse_tasks_per_node(texts[1]) if texts[1] else ()
+        hosts = node_names.expand_nodelist(texts[0]) if texts[0] else ()
+        tasks = node_names.parse_tasks_per_node(texts[1]) if texts[1] else ()
     except ValueError as error:
         reader.add_problem(str(error))
     return hosts, tasks

@@ -7,8 +7,8 @@ the number of groups, not of nodes. Two parts of similar size are a split, not h
 from __future__ import annotations
 
 from gpuready.fleet.facets import FACETS, UNKNOWN
-from gpuready.fleet.nodeset import fold_node_names
 from gpuready.model.fleet import Drift, NodeGroup
+from gpuready.model.node_names import fold_node_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 
-from gpuready.cluster import nodelist
 from gpuready.fleet import node_payload
 from gpuready.fleet.transport import (
     GRACE_SECONDS,
@@ -19,6 +18,7 @@ from gpuready.fleet.transport import (
     last_output_line,
     validate_host_name,
 )
+from gpuready.model import node_names
 from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder
@@ -101,7 +101,7 @@ class SlurmTransport:
         node_list = self.node_list or self.environ.get("SLURM_JOB_NODELIST") or self.environ.get("SLURM_NODELIST") or ""
         if not node_list:
             return []
-        names = nodelist.expand_nodelist(node_list)
+        names = node_names.expand_nodelist(node_list)
         return [validate_host_name(name, "--nodes" if self.node_list else "SLURM_JOB_NODELIST") for name in names]
 
     # -- asking nodes -----------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def nodes_blamed_by_srun(err: str) -> dict[str, str]:
 
 def _expand_or_empty(text: str) -> tuple[str, ...]:
     try:
-        return nodelist.expand_nodelist(text)
+        return node_names.expand_nodelist(text)
     except ValueError:
         return ()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from gpuready.cluster import nodelist
 from gpuready.fleet import node_payload
 from gpuready.fleet.transport import GRACE_SECONDS, PARALLEL, AnswerTracker, last_output_line, validate_host_name
+from gpuready.model import node_names
 from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder
@@ -77,7 +77,7 @@ def parse_hostfile(text: str, where: str) -> list[FleetNode]:
 
 def _expand_hosts(text: str) -> tuple[str, ...]:
     """Expand a node list, but not a bracketed address (``[fe80::1]``), which looks like one."""
-    return (text,) if text.startswith("[") and ":" in text.partition("]")[0] else nodelist.expand_nodelist(text)
+    return (text,) if text.startswith("[") and ":" in text.partition("]")[0] else node_names.expand_nodelist(text)
 
 
 def _parse_host(text: str, where: str) -> FleetNode:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.fleet.nodeset import expand_node_set, fold_node_names
 from gpuready.fleet.outliers import OutlierResult, median_value
 from gpuready.model import Fact, Facts, worst_verdict
 from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, FleetReport
+from gpuready.model.node_names import expand_node_set, fold_node_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

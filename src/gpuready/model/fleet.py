@@ -1,7 +1,7 @@
 """Records of a fleet: its nodes, their answers, where they differ, and which are bad.
 
 Separate from ``model.py``, so that a check of one machine does not import them. Sets of nodes are folded
-(``n[0001-0016,0020]``, see ``gpuready.fleet.nodeset``), so that a report on ten thousand nodes stays small.
+(``n[0001-0016,0020]``, see ``gpuready.model.node_names``), so that a report on ten thousand nodes stays small.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _nodes_in_slurm_step(environ: Mapping[str, str], nodes: int) -> tuple[str, i
             f"gpuready run is a task of srun ({tasks} tasks on {nodes} nodes): start it once in the batch script, "
             "or once on each node with srun --ntasks-per-node=1"
         )
-    from gpuready.cluster.nodelist import expand_nodelist
+    from gpuready.model.node_names import expand_nodelist
 
     hosts = call_or_refuse(
         expand_nodelist, environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
