@@ -161,8 +161,8 @@ FRAMEWORKS = ["transformers", "axolotl", "colossalai", "roll:torch280-vllm", "vl
 @pytest.mark.parametrize("machine", ["h200", "old-driver", "no-gpu"])
 def test_recorded_machines(machine, framework):
     [report] = workflow.check_machine([framework], on=f"{MACHINES}/{machine}.json")
-    found = mend(report, lambda known: workflow._judge_contract(known, report.contract, {}, False))
-    again = workflow._judge_contract(found.facts, report.contract, {}, False)
+    found = mend(report, lambda known: workflow.judge_contract(known, report.contract, {}, False))
+    again = workflow.judge_contract(found.facts, report.contract, {}, False)
     left = codes(again, ("error",)) - trusted(found)
     assert left == ({"GPU001"} if machine == "no-gpu" else set())
     assert found.plan.verdict == ("impossible" if left else "plan")

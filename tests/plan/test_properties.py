@@ -46,7 +46,7 @@ def environment(facts, build, python, contract):
     found += [Fact("python.version", python, "the test", "stated")]
     row = torch.find_torch_release(build.version)
     for name in ("torchvision", "torchaudio"):
-        if contract.wants(f"package.{name}"):
+        if contract.requirements_for(f"package.{name}"):
             found.append(Fact(f"package.{name}", row[name], "the test", "stated"))
     for key, value in (("cudnn.version", build.cudnn), ("nccl.version", build.nccl)):
         found += [Fact(key, value, "the test", "stated")] if value else []
@@ -129,7 +129,7 @@ def _installs(contract, python) -> bool:
     """Whether an installer takes the packages that are pinned to one version on this Python: no rule asks that."""
     from gpuready.model.versions import satisfies_specifier
 
-    for need in contract.wants("package.*"):
+    for need in contract.requirements_for("package.*"):
         name = need.key.removeprefix("package.")
         row = packages.find_package_release(name, need.want[2:]) if _exact(need.want) else None
         asks = (row or {}).get("requires_python")
@@ -142,7 +142,7 @@ def _inside(version, contract) -> bool:
     """The unconditional pin on torch, applied first: most of the catalogue is outside it."""
     from gpuready.model.versions import satisfies_specifier
 
-    pins = [n.want for n in contract.wants("package.torch") if n.level == "required" and not n.when]
+    pins = [n.want for n in contract.requirements_for("package.torch") if n.level == "required" and not n.when]
     return all(want == "*" or satisfies_specifier(version, want) for want in pins)
 
 

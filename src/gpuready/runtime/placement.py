@@ -9,7 +9,7 @@ from gpuready.runtime.platform import PLATFORM_NAMES, get_platform
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Mapping, Sequence, Set
     from typing import Any
 
 AXOLOTL_DEVICES = ("cuda", "mps", "npu")
@@ -24,31 +24,31 @@ NUMBERED_DEVICES = ("cuda", "xpu")
 OFF_GPU = ("cpu", "disk")
 
 
-def choose_device(available: Set[str], local_rank: int = 0) -> str:
-    """Return the device of a process in Axolotl: ``cuda:LOCAL_RANK``, ``mps``, ``npu:LOCAL_RANK``, else ``cpu``."""
-    device_type = next((name for name in AXOLOTL_DEVICES if name in available), None)
+def choose_device(available: Set[str], local_rank: int = 0, order: Sequence[str] = AXOLOTL_DEVICES) -> str:
+    """Return the device of a process: ``cuda:LOCAL_RANK``, ``mps``, ``npu:LOCAL_RANK``, else ``cpu``."""
+    device_type = next((name for name in order if name in available), None)
     if device_type is None:
         return "cpu"
     return device_type if device_type == "mps" else f"{device_type}:{local_rank}"
 
 
-def device_map(given: Any, available: Set[str], current: int = 0) -> Any:
-    """Return the device map as Transformers' bitsandbytes quantiser completes it; a given one stays.
+def device_map(requested: Any, available: Set[str], current: int = 0) -> Any:
+    """Return the device map as Transformers' bitsandbytes quantiser completes it; a requested one stays.
 
     ``current`` is the number of the current device of that type.
     """
-    if given is not None:
-        return given
+    if requested is not None:
+        return requested
     device_type = next((name for name in QUANTIZER_DEVICES if name in available), None)
     if device_type is None:
         return {"": "cpu"}
     return {"": current if device_type in NUMBERED_DEVICES else f"{device_type}:{current}"}
 
 
-def axolotl_device_map(device: str, given: Any = None) -> Any:
-    """Return Axolotl's device map: the whole model on ``mps:0`` or ``npu:0``, else the given one."""
+def axolotl_device_map(device: str, requested: Any = None) -> Any:
+    """Return Axolotl's device map: the whole model on ``mps:0`` or ``npu:0``, else the requested one."""
     device_type = next((name for name in ("mps", "npu") if name in device), None)
-    return f"{device_type}:0" if device_type else given
+    return f"{device_type}:0" if device_type else requested
 
 
 def place_model_on_device(

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from gpuready.jobs.job_files import JobFile
     from gpuready.model import Contract, Facts, Report
 
+PRECISION_KEYS = ("bf16", "fp16", "mixed_precision", "torch_dtype", "dtype")
+"""Keys of a job's file whose value ``auto`` lets the framework choose the precision."""
+
 
 def check_machine(
     frameworks: Sequence[str] = (),
@@ -52,15 +55,15 @@ def check_machine(
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
         file = machine_facts.load_job_file(config)
         job = machine_facts.job_facts(wants, model, file, own_contract)
-        facts = _add_fit_facts(collect().with_facts(*job), file, on)
+        facts = add_fit_facts(collect().with_facts(*job), file, on)
     except BaseException as end:  # a refusal or a signal: stop probes that still run
         stop()
         if not partial or isinstance(end, (Exception, KeyboardInterrupt)):
             raise
         # A scheduler's SIGTERM. Stopped probes return what they had, and a gap for the rest.
-        facts = _collect_partial_facts(collect, end).with_facts(
-            *machine_facts.job_facts(wants, model, machine_facts.load_job_file(config), own_contract)
-        )
+        file = machine_facts.load_job_file(config)
+        job = machine_facts.job_facts(wants, model, file, own_contract)
+        facts = _collect_partial_facts(collect, end).with_facts(*job)
     try:
         chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
         contracts_used = [
@@ -68,7 +71,9 @@ def check_machine(
             *([contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []),
         ]
         return [
-            _judge_contract(_add_other_contracts(facts, c, contracts_used), c, with_reasons, strict)
+            judge_contract(
+                _add_job_placement(add_other_contracts(facts, c, contracts_used), c, file), c, with_reasons, strict
+            )
             for c in contracts_used
         ]
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
@@ -99,7 +104,31 @@ def _collect_partial_facts(collect: Callable[[], Facts], signal_error: BaseExcep
         raise signal_error from None
 
 
-def _add_fit_facts(facts: Facts, file: JobFile | None, on: str | None = None) -> Facts:
+def collect_facts(
+    on: str | None,
+    python: str | None,
+    what_if: Mapping[str, str],
+    specs: Sequence[contract_choice.FrameworkSpec],
+    own_contract: Contract | None,
+    *,
+    wants: str | None = None,
+    model: str | None = None,
+    config: str | None = None,
+) -> Facts:
+    """Probe a machine and read the job's flags at the same time; a refusal or a signal stops the probes."""
+    collect, _, stop = machine_facts.start_probing(
+        on, python, what_if, None, *machine_facts.metadata_to_read(specs, own_contract)
+    )
+    try:
+        file = machine_facts.load_job_file(config)
+        job = machine_facts.job_facts(wants, model, file, own_contract)
+        return add_fit_facts(collect().with_facts(*job), file)
+    except BaseException:
+        stop()
+        raise
+
+
+def add_fit_facts(facts: Facts, file: JobFile | None, on: str | None = None) -> Facts:
     """Add what the job of a configuration file needs of the GPUs; free where there is none."""
     if file is None:
         return facts
@@ -108,7 +137,23 @@ def _add_fit_facts(facts: Facts, file: JobFile | None, on: str | None = None) ->
     return facts.with_facts(*fit_facts(file, facts, on))
 
 
-def _add_other_contracts(facts: Facts, contract: Contract, every: list[Contract]) -> Facts:
+def _add_job_placement(facts: Facts, contract: Contract, file: JobFile | None) -> Facts:
+    """Add where and in which precision the framework will run the job of a configuration file."""
+    if file is None:
+        return facts
+    from gpuready.jobs.job_facts import walk_pairs
+    from gpuready.runtime.job_placement import predict_job_placement
+
+    pairs = list(walk_pairs(file.config))
+    options = {
+        "device_map": next((value for key, value in pairs if key == "device_map" and value), None),
+        "auto_precision": any(key in PRECISION_KEYS and value == "auto" for key, value in pairs),
+        "half_eval": any(key in ("fp16_full_eval", "bf16_full_eval") and value is True for key, value in pairs),
+    }
+    return facts.with_facts(*predict_job_placement(facts, contract, options))
+
+
+def add_other_contracts(facts: Facts, contract: Contract, every: list[Contract]) -> Facts:
     """Add what the other requested frameworks would do to this one's environment."""
     if len(every) < 2:
         return facts
@@ -122,7 +167,7 @@ def _add_other_contracts(facts: Facts, contract: Contract, every: list[Contract]
     )
 
 
-def _judge_contract(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
+def judge_contract(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
     from gpuready.check.evaluate import judge
 
     option_list = None
@@ -153,7 +198,7 @@ def diff_machines(a: str, b: str, framework: str | None = None) -> list[FactChan
 def changes_since_recording(path: str, now: Report) -> list[FactChange]:
     """List what changed since a recording was made, under the contract of a current Report."""
     job = [f for f in now.facts if f.key.startswith("job.")]
-    before = _judge_contract(machine_facts.read_recording(path).with_facts(*job), now.contract, {}, now.strict)
+    before = judge_contract(machine_facts.read_recording(path).with_facts(*job), now.contract, {}, now.strict)
     return _list_report_changes(before, now)
 
 

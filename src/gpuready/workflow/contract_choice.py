@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     from gpuready.model import Contract, Facts
 
+    FrameworkSpec = tuple[str, str | None, str | None]  # framework, version, variant
+
 DEFAULT_FRAMEWORK = "transformers"
 
 
-def parse_framework_spec(spec: str, sees_packages: bool = False) -> tuple[str, str | None, str | None]:
+def parse_framework_spec(spec: str, sees_packages: bool = False) -> FrameworkSpec:
     """Parse a spec. Where packages are visible, it may name an installed package without a contract."""
     framework, version, variant = call_or_refuse(contracts.parse_contract_spec, spec)
     if variant or not sees_packages or contracts.has_contract(framework):
@@ -24,7 +26,7 @@ def parse_framework_spec(spec: str, sees_packages: bool = False) -> tuple[str, s
     return framework, version, variant
 
 
-def installed_frameworks(facts: Facts) -> list[tuple[str, str | None, str | None]]:
+def installed_frameworks(facts: Facts) -> list[FrameworkSpec]:
     """Return the installed frameworks with a contract, without those that another one requires; else the default."""
     names = {contracts.distribution_name(name): name for name in contracts.list_frameworks()}
     installed = [name for name in names if facts.value_if_known(f"package.{name}")]

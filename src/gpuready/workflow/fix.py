@@ -67,6 +67,6 @@ def _make_judge(report: Report) -> Callable[[Facts], Report]:
     from gpuready import workflow
 
     def judge(facts: Facts) -> Report:
-        return workflow._judge_contract(facts, report.contract, {}, report.strict)
+        return workflow.judge_contract(facts, report.contract, {}, report.strict)
 
     return judge

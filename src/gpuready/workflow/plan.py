@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready import contracts, system
+from gpuready import contracts, system, workflow
 from gpuready.model import Record
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuready.model import Contract, Facts
     from gpuready.model.plan import Plan, PlanConflict
     from gpuready.plan.platform import PlanRequest
+    from gpuready.workflow.contract_choice import FrameworkSpec
 
     ShowNote = Callable[[str], None]
 
@@ -58,9 +59,7 @@ def plan_frameworks(
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     specs = _parse_specs(frameworks, own_contract, machine_facts.sees_packages(on, python))
     stated = dict(what_if or {})
-    facts = _collect_plan_facts(on, python, stated, specs, own_contract).with_facts(
-        *machine_facts.job_facts(wants, None, None, own_contract)
-    )
+    facts = workflow.collect_facts(on, python, stated, specs, own_contract, wants=wants)
     request = _make_plan_request(facts, on, python, wants, contract, stated)
     contract_lines = [_contracts_to_try(facts, *spec) if own_contract is None else [own_contract] for spec in specs]
     choices = [_choose_plan(facts, line, request, spec) for line, spec in zip(contract_lines, specs, strict=True)]
@@ -72,9 +71,6 @@ def plan_frameworks(
     return _note_catalog_age(_resolve_plans(result, choose_again, request, resolve_options))
 
 
-FrameworkSpec = tuple[str, "str | None", "str | None"]
-
-
 def _parse_specs(frameworks: Sequence[str], own_contract: Contract | None, sees_packages: bool) -> list[FrameworkSpec]:
     specs = list(dict.fromkeys(contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks))
     if own_contract is None:
@@ -82,23 +78,6 @@ def _parse_specs(frameworks: Sequence[str], own_contract: Contract | None, sees_
     if len(specs) != 1 or specs[0][0] != own_contract.framework:
         raise Refused(f"--contract is for {own_contract.framework}: plan that framework, and no other, with it")
     return [(own_contract.framework, own_contract.version, own_contract.variant or None)]
-
-
-def _collect_plan_facts(
-    on: str | None,
-    python: str | None,
-    what_if: Mapping[str, str],
-    specs: Sequence[FrameworkSpec],
-    own_contract: Contract | None,
-) -> Facts:
-    collect, _, stop = machine_facts.start_probing(
-        on, python, what_if, None, *machine_facts.metadata_to_read(specs, own_contract)
-    )
-    try:
-        return collect()
-    except BaseException:
-        stop()
-        raise
 
 
 def _make_plan_request(

@@ -121,16 +121,8 @@ def _collect_proof_facts(
 ) -> tuple[Facts, Contract | None]:
     specs = [contract_choice.parse_framework_spec(spec, True) for spec in frameworks]
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
-    collect, _, stop = machine_facts.start_probing(
-        None, python, {}, None, *machine_facts.metadata_to_read(specs, own_contract)
-    )
-    try:
-        file = machine_facts.load_job_file(config)
-        job = machine_facts.job_facts(wants, model, file, own_contract)
-        return workflow._add_fit_facts(collect().with_facts(*job), file), own_contract
-    except BaseException:
-        stop()
-        raise
+    facts = workflow.collect_facts(None, python, {}, specs, own_contract, wants=wants, model=model, config=config)
+    return facts, own_contract
 
 
 def _contract_for_capabilities(capabilities: Sequence[str], facts: Facts) -> tuple[Contract, tuple[ProofSpec, ...]]:
@@ -283,7 +275,7 @@ def _save_evidence(evidence: ProofRecord, into: str | None) -> tuple[str, str]:
         path = f"{folder}/{evidence.digest.partition(':')[2][:16]}.json"
         system.save_atomically(path, text)
         for old in own_folders.files_beyond_newest(folder, MAX_KEPT_EVIDENCE):
-            own_folders.remove_if_present(old)
+            durable_files.unlink_quietly(old)
     except (system.AccessError, OSError) as error:
         return "", f"the evidence was not kept: {error}"
     return path, ""

@@ -152,7 +152,7 @@ def _judge_with_proofs(report: Report, evidence: ProofRecord) -> Report:
 
     needed = selection.select_capabilities(report.contract, report.facts)
     seen = prove.add_proof_facts(report.facts, evidence.proofs, needed, selection.list_needed_proofs(needed))
-    return workflow._judge_contract(seen, needed, {}, report.strict)
+    return workflow.judge_contract(seen, needed, {}, report.strict)
 
 
 def _add_plan(

@@ -1,0 +1,132 @@
+"""On which device, in which precision and with which attention a framework will run a job, and why.
+
+The rules are those of the frameworks' environment pages (``placement``, ``precision`` and ``platform``), applied to
+the facts of a machine and to the job's configuration file.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Fact, UnknownFactError
+from gpuready.runtime import placement, precision
+from gpuready.runtime.device import DEVICE_ORDER
+from gpuready.runtime.platform import PLATFORM_NAMES, choose_platform, get_platform
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.model import Contract, Facts
+
+FRAMEWORKS = ("axolotl", "transformers", "colossalai", "roll")
+"""Frameworks whose rules are known."""
+
+PRECISIONS = ("fp8", "bf16", "fp16", "fp32")
+"""In the order in which one that the job asks for wins."""
+
+
+def predict_job_placement(facts: Facts, contract: Contract, options: Mapping[str, Any]) -> list[Fact]:
+    """Return job.device, job.precision and job.attention; nothing for a framework without known rules.
+
+    ``options`` are the settings of the job's file: ``device_map``, ``auto_precision`` and ``half_eval``.
+    """
+    if contract.framework not in FRAMEWORKS:
+        return []
+    try:
+        available = available_devices(facts)
+    except UnknownFactError as unknown:
+        gap = f"{unknown.fact.key}: {unknown.fact.gap}"
+        return [Fact(key, None, contract.name, "stated", gap=gap) for key in ("job.device", "job.precision")]
+    capability = _lowest_capability(facts) if available - {"cpu"} else None
+    device, device_reasons = _choose_job_device(facts, contract.framework, available, options)
+    dtype, why = _choose_precision(facts, contract, capability, bool(options.get("auto_precision")))
+    installed = {name: v for name in ("flash-attn", "xformers") if (v := facts.value_if_known(f"package.{name}"))}
+    attention, attention_reason = precision.best_attention(capability, installed, dtype or "fp32", contract)
+    return [
+        Fact("job.device", device, "; ".join(device_reasons), "stated"),
+        Fact("job.precision", dtype, why, "stated") if dtype else Fact("job.precision", None, "", "stated", gap=why),
+        Fact("job.attention", attention, attention_reason, "stated"),
+    ]
+
+
+def available_devices(facts: Facts) -> set[str]:
+    """Return torch's device types on a machine; UnknownFactError where its platform is not known."""
+    name = facts.value("platform.name")
+    if facts.value_if_known("torch.build") == "cpu" or name not in PLATFORM_NAMES:
+        return {"cpu"}
+    visible = facts.value_if_known("gpu.visible")
+    hidden = name == "cuda" and (facts.value_if_known("gpu.count") == 0 or (visible is not None and not visible))
+    return {"cpu"} if hidden else {get_platform(name).device, "cpu"}
+
+
+def _choose_job_device(
+    facts: Facts, framework: str, available: set[str], options: Mapping[str, Any]
+) -> tuple[str, list[str]]:
+    """Return the device, or the range of devices of several ranks, and the reasons."""
+    wants = facts.value_if_known("job.wants") or ()
+    if framework == "roll":
+        name = next(iter(facts.value_if_known("gpu.name") or ()), None)
+        chosen = choose_platform(available, name)
+        device = "cpu" if chosen.device == "cpu" else f"{chosen.device}:0"
+        reasons = [f"ROLL goes by the device's name ({name or 'no GPU'}): {chosen.name}"]
+    else:
+        order = placement.AXOLOTL_DEVICES if framework == "axolotl" else DEVICE_ORDER
+        device = placement.choose_device(available, 0, order)
+        reasons = [f"{framework} takes {', '.join(order)} in this order, else cpu; numbered by LOCAL_RANK"]
+    if facts.value_if_known("torch.build") == "cpu":
+        reasons.append("torch is built without GPUs")
+    ranks = _count_ranks(facts) if device != "cpu" else 1
+    if ranks > 1:
+        reasons.append(f"the process group is {placement.backend_for(device)}")
+    if framework in ("axolotl", "transformers"):
+        reasons += _describe_model_placement(framework, device, available, wants, options)
+    return (f"{device} to {device.partition(':')[0]}:{ranks - 1}" if ranks > 1 else device), reasons
+
+
+def _describe_model_placement(
+    framework: str, device: str, available: set[str], wants: tuple[str, ...], options: Mapping[str, Any]
+) -> list[str]:
+    requested = options.get("device_map")
+    mapped = requested
+    if framework == "axolotl":
+        mapped = placement.axolotl_device_map(device, requested)
+    elif {"bnb-4bit", "bnb-8bit"} & set(wants):
+        mapped = placement.device_map(requested, available)
+    at_once = placement.place_model_on_device(
+        model_parallel=placement.is_model_parallel(requested if isinstance(requested, dict) else None),
+        deepspeed_fp16="deepspeed" in wants,
+        full_eval_half=bool(options.get("half_eval")),
+        fsdp=bool({"fsdp", "fsdp2"} & set(wants)),
+        training="inference" not in wants,
+    )
+    moved = "the Trainer moves the model there at once" if at_once else "the Trainer does not move the model itself"
+    return [*([f"device_map is {mapped}"] if mapped is not None else []), moved]
+
+
+def _count_ranks(facts: Facts) -> int:
+    visible, count = facts.value_if_known("gpu.visible"), facts.value_if_known("gpu.count")
+    there = len(visible) if visible is not None else count or 1
+    return min(there, facts.value_if_known("job.gpus") or there)
+
+
+def _choose_precision(facts: Facts, contract: Contract, capability: str | None, auto: bool) -> tuple[str, str]:
+    """Return the precision and the reason; empty where the job's file states none."""
+    wants = facts.value_if_known("job.wants") or ()
+    architecture = precision.sm_string(capability) or "a machine without a GPU"
+    best = precision.mixed_precision(capability)
+    asked = next((name for name in PRECISIONS if name in wants), None)
+    if asked is None and auto:
+        return ("fp32" if best == "no" else best), f"the job says auto, and {architecture} has {best} natively"
+    if asked is None:
+        return "", f"the job states no precision; {architecture} has {best} natively"
+    why = f"the job asks for {asked}"
+    if asked != "fp32" and not precision.supports_feature(asked, capability, contract):
+        why += f", which {architecture} does not have natively; {'fp32' if best == 'no' else best} would be"
+    if asked == "fp8" and contract.framework == "roll":
+        why += f"; scaled {' or '.join(precision.fp8_recipe('moe' in wants))}"
+    return asked, why
+
+
+def _lowest_capability(facts: Facts) -> str | None:
+    capabilities = [str(one) for one in facts.value_if_known("gpu.capability") or () if one]
+    return min(capabilities, key=lambda text: tuple(map(int, text.split("."))), default=None)
