@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet -e '.[yaml]'
+	$(PIP) install --quiet -e .
 	@touch $@
 
 # By the lock, each file by its hash; LOCKED=only and LOCKED=no: tools/development.sh says what they do.
@@ -87,8 +87,8 @@ docs: $(VENV)/.tested
 # Resolve the development environment anew, for every Python that is supported, with the hash of every file.
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.10 --no-emit-index-url --no-annotate --custom-compile-command 'make lock'
 lock: $(VENV)/.tested
-	$(LOCK) pyproject.toml --extra yaml -o requirements/core.txt
-	$(LOCK) pyproject.toml requirements/build.in --extra yaml --extra test -o requirements/test.txt
+	$(LOCK) pyproject.toml -o requirements/core.txt
+	$(LOCK) pyproject.toml requirements/build.in --extra test -o requirements/test.txt
 
 # Known weaknesses of the locked versions, as the index tells them; needs a network. A package without an answer fails it.
 audit: $(VENV)/.tested
@@ -105,7 +105,7 @@ benchmarks: $(VENV)/.tested
 # The sdist and the wheel built twice, the same bytes; the wheel in a bare venv; and what it brings along.
 release-check: $(VENV)/.tested
 	$(BIN)/python tools/wheel_check.py dist -o benchmarks/results/release-check.json
-	$(BIN)/python tools/sbom.py --extra yaml -o dist/sbom.cdx.json
+	$(BIN)/python tools/sbom.py -o dist/sbom.cdx.json
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache

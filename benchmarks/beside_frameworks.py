@@ -38,7 +38,7 @@ LOCKED = {"roll, torch 2.8, vllm": "roll-torch280-vllm", "roll, torch 2.8, sglan
 """Stacks that stand in benchmarks/results/locks already."""
 PLATFORM = "x86_64-manylinux_2_34"
 """The wheels of sglang ask for this glibc."""
-EXTRAS = ("yaml", "web", "mcp", "ray", "docs")
+EXTRAS = ("web", "mcp", "ray", "docs")
 
 
 def own(extra: str = "") -> list[str]:

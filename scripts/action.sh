@@ -4,7 +4,7 @@ set -uo pipefail
 
 venv="${RUNNER_TEMP:-/tmp}/gpuready"
 if [ -z "${GPUREADY_COMMAND:-}" ]; then
-  python3 -m venv "$venv" && "$venv/bin/python" -m pip install --quiet "$GPUREADY_ACTION[yaml]" || exit 2
+  python3 -m venv "$venv" && "$venv/bin/python" -m pip install --quiet "$GPUREADY_ACTION" || exit 2
   GPUREADY_COMMAND="$venv/bin/gpuready"
 fi
 

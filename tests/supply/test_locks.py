@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
-LOCKS = {"core": ("yaml",), "test": ("yaml", "test")}
+LOCKS = {"core": (), "test": ("test",)}
 """A lock, and the extras of gpuready that it holds besides what gpuready always needs."""
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")

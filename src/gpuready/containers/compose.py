@@ -63,10 +63,8 @@ def read_compose_service(
 def _compose_yaml(text: str) -> Any:
     if len(text) > dockerfile.MAX_FILE_BYTES:
         raise ValueError(f"it is larger than {dockerfile.MAX_FILE_BYTES >> 20} MiB, which no compose file is")
-    try:
-        import yaml
-    except ImportError:
-        raise ValueError("a compose file needs PyYAML to be read: install the package pyyaml") from None
+    import yaml
+
     try:
         return yaml.compose(text, Loader=yaml_loader.make_bounded_loader())
     except (yaml.YAMLError, RecursionError, ValueError) as error:

@@ -11,7 +11,7 @@ MAX_FLOW_DEPTH = 100
 
 
 def make_bounded_loader() -> Any:
-    """Return the loader class for plain values. ImportError if PyYAML is not installed."""
+    """Return the loader class for plain values."""
     import yaml
 
     class BoundedLoader(yaml.SafeLoader):
@@ -26,11 +26,8 @@ def make_bounded_loader() -> Any:
 def describe_yaml_error(error: Exception) -> str:
     """Describe why PyYAML cannot parse a text, with the line if known."""
     if not hasattr(error, "problem"):
-        return (
-            f"cannot be read as YAML: {'nested too deeply' if isinstance(error, RecursionError) else error}".partition(
-                "\n"
-            )[0]
-        )
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
+        return f"cannot be read as YAML: {why}"
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}: " if mark is not None else ""
     return f"{where}{error.problem or str(error).partition(chr(10))[0]}; it must be YAML"
