@@ -37,4 +37,4 @@ if [ "${2:-}" != no ]; then
   echo 'NOT LOCKED: requirements/test.txt cannot be installed here (the reason is above)' >&2
   [ "${2:-}" = only ] && exit 1
 fi
-exec $pip -e '.[test,yaml]'
+exec $pip -e '.[test]'

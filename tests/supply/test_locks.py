@@ -152,7 +152,7 @@ def test_where_uv_cannot_pip_installs_the_lock_by_its_hashes(tmp_path):
 def test_where_a_version_cannot_be_had_it_goes_on_and_says_so(tmp_path):
     done = _installed(tmp_path, LACKING, "")
     assert done.returncode == 0 and "NOT LOCKED" in done.stderr and "No matching" in done.stderr
-    assert _asked(tmp_path).splitlines()[-1].endswith("-e .[test,yaml]")
+    assert _asked(tmp_path).splitlines()[-1].endswith("-e .[test]")
 
 
 def test_only_the_lock_will_do_where_that_is_asked(tmp_path):
