@@ -103,7 +103,7 @@ def test_f05_too_few_inodes_are_seen_before_anything_is_done(bench):
 def test_f06_the_disk_fails_under_us(bench, number, name):
     bench.install("1.0")
     bad = (
-        "import os, gpuready.system.durable as d\nreal = d.sync_disk\n"
+        "import os, gpuready.system.durable_files as d\nreal = d.sync_disk\n"
         f"def fail(path): raise OSError({number}, os.strerror({number}), path)\nd.sync_disk = fail\n"
     )
     ran = bench.install("2.0", "--json", before=bad)
@@ -132,7 +132,7 @@ def test_f23_nothing_of_a_published_generation_is_younger_than_the_last_sync(ben
     """
     log = tmp_path / "younger"
     watch = f"""
-import os, time, gpuready.system.durable as d
+import os, time, gpuready.system.durable_files as d
 synced, own = [0.0], set()
 real_sync, real_rename, real_fsync = d.sync_disk, os.rename, os.fsync
 def sync(path): real_sync(path); synced[0] = time.time()
@@ -140,7 +140,7 @@ def fsync(fd): real_fsync(fd); own.add(os.fstat(fd).st_ino)
 def rename(a, b, **more):
     if b.endswith("/current"):
         root = os.path.join(os.path.dirname(b), os.readlink(a))
-        found = [p for p in d.walk(root) if os.lstat(p).st_ctime > synced[0] and os.lstat(p).st_ino not in own]
+        found = [p for p in d.walk_files(root) if os.lstat(p).st_ctime > synced[0] and os.lstat(p).st_ino not in own]
         open({str(log)!r}, "w").write(repr((synced[0] > 0, found)))
     return real_rename(a, b, **more)
 d.sync_disk, os.rename, os.fsync = sync, rename, fsync

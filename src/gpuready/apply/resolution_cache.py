@@ -7,7 +7,8 @@ wheels in local folders. An entry is valid for a day; then uv is asked again, wh
 from __future__ import annotations
 
 from gpuready.system import AccessError, save_atomically
-from gpuready.system.own_folders import files_beyond_newest, make_cache_folder, remove_if_present
+from gpuready.system.durable_files import unlink_quietly
+from gpuready.system.own_folders import files_beyond_newest, make_cache_folder
 from gpuready.system.process.runner import unredacted_variables
 
 TYPE_CHECKING = False
@@ -79,7 +80,7 @@ def load_cached_answer(host: HostAccess, name: str) -> dict[str, Any] | None:
         return None
     entry = _decode_answer(text)
     if entry is None:
-        remove_if_present(path)
+        unlink_quietly(path)
         return None
     age = host.get_wall_time() - entry["at"]
     return entry["answer"] if 0 <= age < MAX_AGE else None
@@ -107,7 +108,7 @@ def store_answer(host: HostAccess, name: str, answer: dict[str, Any]) -> None:
     except AccessError:
         return
     for path in files_beyond_newest(folder, MAX_ANSWERS):
-        remove_if_present(path)
+        unlink_quietly(path)
 
 
 def _answer_digest(answer: object) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from gpuready.system.durable_files import unlink_quietly
+from gpuready.system.file_contents import hash_file_contents
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
 
@@ -38,10 +40,10 @@ def download_file(
             raise AccessError("the file that came has another hash than the lock")
         os.rename(draft, path)
     except AccessError:
-        _remove_quietly(draft)
+        unlink_quietly(draft)
         raise
     except (OSError, ValueError) as error:
-        _remove_quietly(draft)
+        unlink_quietly(draft)
         raise AccessError(_download_error(error)) from None
     return size
 
@@ -74,25 +76,12 @@ def _download_error(error: Exception) -> str:
     return str(inner or error or type(error).__name__)[:120]
 
 
-def _remove_quietly(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return
-
-
 def sha256_of_file(path: str) -> str:
     """``sha256:`` hash of a file; empty where it cannot be read."""
-    from hashlib import sha256
-
-    digest = sha256()
     try:
-        with open(path, "rb") as file:
-            while piece := file.read(_CHUNK_BYTES):
-                digest.update(piece)
+        return f"sha256:{hash_file_contents(path)}"
     except OSError:
         return ""
-    return f"sha256:{digest.hexdigest()}"
 
 
 def ensure_folder(path: str) -> None:

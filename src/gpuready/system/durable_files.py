@@ -12,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -34,59 +33,77 @@ def make_folder(path: str, mode: int = 0o755) -> bool:
 def replace_file(path: str, text: str, mode: int = 0o644) -> None:
     """Replace a file atomically: readers see the old text or the new one, also after a power failure."""
     draft = f"{path}.{os.urandom(6).hex()}.draft"
-    fd = os.open(draft, _CREATE_FLAGS, mode)
-    try:
-        try:
-            _write_all(fd, text.encode("utf-8", "surrogateescape"))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(draft, path)
-    except BaseException:
-        _unlink_quietly(draft)
-        raise
+    write_then_rename(draft, path, text.encode("utf-8", "surrogateescape"), mode)
     sync_folder(os.path.dirname(path))
+
+
+def write_then_rename(draft: str, path: str, data: bytes, mode: int = 0o644, folder_fd: int | None = None,
+                      exact_mode: int | None = None) -> None:  # fmt: skip
+    """Write a draft, sync it and rename it to its path; names are relative to an open folder where there is one.
+
+    The draft must not exist, not even as a link. It is removed where the rest fails.
+    """
+    try:
+        create_synced_file(draft, data, mode, folder_fd, exact_mode)
+    except FileExistsError:
+        raise
+    except BaseException:
+        unlink_quietly(draft, folder_fd)
+        raise
+    _rename_or_unlink(draft, path, folder_fd)
+
+
+def create_synced_file(
+    path: str, data: bytes, mode: int = 0o644, folder_fd: int | None = None, exact_mode: int | None = None
+) -> None:
+    """Create a file that must not exist, write it and sync it to disk; `exact_mode` ignores the umask."""
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode, dir_fd=folder_fd)) as file:
+        if exact_mode is not None:
+            os.fchmod(file.fileno(), exact_mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _rename_or_unlink(draft: str, path: str, folder_fd: int | None = None) -> None:
+    try:
+        os.rename(draft, path, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+    except BaseException:
+        unlink_quietly(draft, folder_fd)
+        raise
+
+
+def unlink_quietly(path: str, folder_fd: int | None = None) -> None:
+    """Remove a file if that is possible."""
+    try:
+        os.unlink(path, dir_fd=folder_fd)
+    except OSError:
+        return
 
 
 def append_line(path: str, line: str) -> None:
     """Append one line and sync it to disk. An incomplete last line is ended first."""
-    fd = os.open(path, _APPEND_FLAGS, 0o644)
-    try:
-        size = os.fstat(fd).st_size
-        torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-        _write_all(fd, (b"\n" if torn else b"") + line.encode("utf-8", "surrogateescape") + b"\n")
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    with open(os.open(path, _APPEND_FLAGS, 0o644), "r+b", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        rest = (b"\n" if torn else b"") + line.encode("utf-8", "surrogateescape") + b"\n"
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
 
 
 def replace_link(path: str, target: str) -> None:
     """Create or replace a symbolic link by one rename: readers see the old or the new one."""
     draft = f"{path}.{os.urandom(6).hex()}.draft"
     os.symlink(target, draft)
-    try:
-        os.rename(draft, path)
-    except BaseException:
-        _unlink_quietly(draft)
-        raise
+    _rename_or_unlink(draft, path)
     sync_folder(os.path.dirname(path))
 
 
 def create_exclusively(path: str, text: str) -> bool:
     """Create a file with this text in one step; False where it exists."""
     draft = f"{path}.{os.urandom(6).hex()}.draft"
-    fd = os.open(draft, _CREATE_FLAGS, 0o644)
-    try:
-        _write_all(fd, text.encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    create_synced_file(draft, text.encode())
     try:
         os.link(draft, path)
     except (FileExistsError, FileNotFoundError):  # it exists, or a cleanup removed the draft
@@ -96,20 +113,15 @@ def create_exclusively(path: str, text: str) -> bool:
             raise
         return _create_by_name(path, text)
     finally:
-        _unlink_quietly(draft)
+        unlink_quietly(draft)
     return True
 
 
 def _create_by_name(path: str, text: str) -> bool:
     try:
-        fd = os.open(path, _CREATE_FLAGS, 0o644)
+        create_synced_file(path, text.encode())
     except FileExistsError:
         return False
-    try:
-        _write_all(fd, text.encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
     return True
 
 
@@ -132,13 +144,6 @@ def remove_file(path: str) -> bool:
     return True
 
 
-def _unlink_quietly(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return
-
-
 def remove_tree(path: str, should_continue: Callable[[], bool] = lambda: True) -> bool:
     """Remove a folder and its contents as far as possible; False where something is left."""
     try:
@@ -146,7 +151,7 @@ def remove_tree(path: str, should_continue: Callable[[], bool] = lambda: True) -
     except OSError:
         return not os.path.lexists(path)
     if not S_ISDIR(found.st_mode) or S_ISLNK(found.st_mode):
-        _unlink_quietly(path)
+        unlink_quietly(path)
         return not os.path.lexists(path)
     if found.st_mode & 0o700 != 0o700:
         _try_call(os.chmod, path, 0o700)

@@ -31,14 +31,20 @@ def leads_outside(path: str, root: str) -> bool:
 
 def hash_file_contents(path: str, beat: Callable[[], None] = lambda: None) -> str:
     """SHA-256 of a file in hex; OSError where it cannot be read."""
+    with open(path, "rb", buffering=0) as file:
+        return hash_descriptor(file.fileno(), beat)
+
+
+def hash_descriptor(fd: int, beat: Callable[[], None] = lambda: None) -> str:
+    """SHA-256 of an open file in hex."""
     from hashlib import sha256
 
-    found = sha256()
-    with open(path, "rb", buffering=0) as file:
-        while part := file.read(1 << 20):
-            found.update(part)
-            beat()
-    return found.hexdigest()
+    digest, at = sha256(), 0
+    while part := os.pread(fd, 1 << 20, at):
+        digest.update(part)
+        at += len(part)
+        beat()
+    return digest.hexdigest()
 
 
 def read_text_file(path: str, limit: int = 64 << 20) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from stat import S_IMODE, S_ISREG
 
+from gpuready.system.file_contents import hash_descriptor
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
 
@@ -90,17 +91,6 @@ def _rejection_reason(fd: int, digest: str, owners: Sequence[int]) -> str:
     if S_IMODE(found.st_mode) & 0o022:
         return "others can write to it"
     return "" if hash_descriptor(fd) == digest else "its content is not what was built"
-
-
-def hash_descriptor(fd: int) -> str:
-    """SHA-256 of an open file."""
-    from hashlib import sha256
-
-    digest, at = sha256(), 0
-    while part := os.pread(fd, 1 << 20, at):
-        digest.update(part)
-        at += len(part)
-    return digest.hexdigest()
 
 
 def _loadable_path(path: str, fd: int) -> str:

@@ -61,13 +61,6 @@ def seconds_since_change(path: str) -> float:
         return 0.0
 
 
-def remove_if_present(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return
-
-
 def files_beyond_newest(folder: str, keep: int) -> list[str]:
     """The files of a folder except the newest ``keep``."""
     try:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 
+from gpuready.system.durable_files import write_then_rename
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
-
-_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def save_atomically(path: str, text: str) -> None:
@@ -21,7 +20,10 @@ def save_atomically(path: str, text: str) -> None:
         raise AccessError(_failure_reason(error)) from None
     try:
         mode = _replaceable_mode(name, folder_fd)
-        _write_then_rename(name, folder_fd, text.encode("utf-8", "backslashreplace"), mode)
+        draft = f".{name[:100]}.{os.urandom(8).hex()}"  # nobody can foresee it
+        data = text.encode("utf-8", "backslashreplace")
+        write_then_rename(draft, name, data, folder_fd=folder_fd, exact_mode=mode)
+        os.fsync(folder_fd)
     except (OSError, ValueError) as error:
         raise AccessError(_failure_reason(error)) from None
     finally:
@@ -45,31 +47,6 @@ def _replaceable_mode(name: str, folder_fd: int) -> int | None:
     if not S_ISREG(mode):
         raise AccessError("is a directory" if S_ISDIR(mode) else "not a regular file")
     return S_IMODE(mode)
-
-
-def _write_then_rename(name: str, folder_fd: int, data: bytes, mode: int | None) -> None:
-    # The name is unpredictable, and O_EXCL refuses one that exists anyway.
-    draft = f".{name[:100]}.{os.urandom(8).hex()}"
-    fd = os.open(draft, _CREATE_FLAGS, 0o644, dir_fd=folder_fd)
-    try:
-        try:
-            if mode is not None:
-                os.fchmod(fd, mode)
-            _write_all(fd, data)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(draft, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-    except BaseException:
-        os.unlink(draft, dir_fd=folder_fd)
-        raise
-    os.fsync(folder_fd)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def make_private_folder(path: str) -> str:

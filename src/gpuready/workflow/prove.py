@@ -264,7 +264,7 @@ def _make_evidence(proofs: tuple[ProofResult, ...], facts: Facts) -> ProofRecord
 
 def _save_evidence(evidence: ProofRecord, into: str | None) -> tuple[str, str]:
     """Save the evidence to the named file, else in the user's cache; failing to write the cache is no error."""
-    from gpuready.system import own_folders
+    from gpuready.system import durable_files, own_folders
 
     text = evidence_document(evidence)
     if into is not None:
