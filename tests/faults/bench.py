@@ -27,10 +27,10 @@ from gpuready.system import live_host
 class Bench(live_host.LiveHost):
     def __init__(self, root="", environ=None):
         super().__init__(os.environ["BENCH_ROOT"], environ)
-    def _run(self, argv, deadline, limit, changes):
-        return super()._run(argv, deadline * float(os.environ.get("BENCH_PACE", "1")), limit, changes)
-    def _nvml(self, deadline=20.0):
-        return super()._nvml(deadline * float(os.environ.get("BENCH_PACE", "1")))
+    def _answer_run(self, argv, deadline, limit, changes):
+        return super()._answer_run(argv, deadline * float(os.environ.get("BENCH_PACE", "1")), limit, changes)
+    def _answer_nvml(self, deadline=20.0):
+        return super()._answer_nvml(deadline * float(os.environ.get("BENCH_PACE", "1")))
     def _disk(self, path):
         return super()._disk(path) and {"free": 1 << 41, "total": 1 << 42, "free_inodes": 1 << 20}
 

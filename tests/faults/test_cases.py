@@ -81,7 +81,7 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
     assert rows.bad([case], said, {"files": []}) and rows.bad(
         [case], well, {"files": ["/tmp/x"]}
     )
-    assert not rows.bad_probability([case], well, {"files": []})
+    assert not rows.bad([case], well, {"files": []})
     told = well | {"t.py::test_a": blank | {"told": [["A01, B02", "", "named", 0.5]]}}
     assert rows.row(case, told)[4:6] == ("named", "0.50 of 1")
     assert "| A01, B02 |  | named | 0.50 |" in rows.besides(told) and rows.besides(well) == ""

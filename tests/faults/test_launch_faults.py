@@ -297,7 +297,7 @@ def test_b05_b06_b07_a_rank_that_changes_data_is_named(ranks, case):
 
 def test_b03_a_rank_that_never_comes_to_the_first_collective(ranks):
     asleep = (
-        "import time\nfrom gpuready.runtime import group\ngroup.Group.prove = lambda *_: time.sleep(3.5)\n"
+        "import time\nfrom gpuready.runtime import group\ngroup.JobGroup.verify_group = lambda *_: time.sleep(3.5)\n"
         + LAUNCH.format(arguments="")
     )
     short = "from gpuready.runtime import group_proof\ngroup_proof.PROOF_S = 1\n" + LAUNCH.format(arguments="")
