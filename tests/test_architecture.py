@@ -1,9 +1,11 @@
-"""The house holds to docs/design.md: who may import whom, what is forbidden, what happens at import."""
+"""The laws of docs/design.md: who may import whom, where a verdict is computed, what is forbidden, what happens at import."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,31 +16,30 @@ SRC = Path(gpuready.__file__).parent
 FILES = sorted(SRC.rglob("*.py"))
 
 DESIGN = SRC.parents[1] / "docs" / "design.md"
-EVERYWHERE = {
-    "model", "noun", "held", "versions", "planned", "diagnosed", "fitted", "fleeted", "proven", "benched", "reported",
-}  # fmt: skip
+EVERYWHERE = {"model"}
+"""Packages that every other one may import."""
 
 
-def table() -> dict[str, set[str]]:
+def read_import_table() -> dict[str, set[str]]:
     """Who may import whom, as docs/design.md has it."""
     _, _, after = DESIGN.read_text().partition("### Who may import whom")
     rows = [line.split("|") for line in after.partition("\n## ")[0].splitlines() if line.startswith("| ")][1:]
     words = [[{w.strip(" `") for w in cell.split(",")} - {""} for cell in row[1:3]] for row in rows]
-    return {room: may for rooms, may in words for room in rooms} | {room: set() for room in EVERYWHERE}
+    return {name: may for names, may in words for name in names} | {name: set() for name in EVERYWHERE}
 
 
-MAY_IMPORT = table()
+MAY_IMPORT = read_import_table()
 ALL = set(MAY_IMPORT) - EVERYWHERE - {"__init__", "__main__"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "base", "manager"}
 DOOR_ONLY = {"subprocess", "socket", "ctypes", "multiprocessing", "urllib", "http"}
 HEAVY = {
     "typing", "dataclasses", "subprocess", "pathlib", "packaging", "threading", "logging", "inspect", "tomllib",
     "importlib.metadata", "contextlib", "tempfile", "shutil", "asyncio", "torch", "yaml", "rich", "jinja2", "ctypes",
-    "socket", "urllib", "re", "json", "functools", "enum", "collections", "argparse",
+    "socket", "urllib",
 }  # fmt: skip
 
 
-def room(path: Path) -> str:
+def package(path: Path) -> str:
     return path.relative_to(SRC).parts[0].removesuffix(".py")
 
 
@@ -78,21 +79,21 @@ def imports(path: Path, *, typing_too: bool = False) -> frozenset[str]:
 
 
 def ours(path: Path, **options) -> set[str]:
-    """The rooms of ours that a file imports."""
+    """The packages of ours that a file imports."""
     names = {name.split(".")[1] for name in imports(path, **options) if name.startswith("gpuready.")}
     return names & (ALL | EVERYWHERE)
 
 
 def test_the_import_table():
     for path in FILES:
-        here = room(path)
-        assert here in MAY_IMPORT, f"{here} is no room of docs/design.md"
+        here = package(path)
+        assert here in MAY_IMPORT, f"{here} is not in the table of docs/design.md"
         beyond = ours(path, typing_too=True) - (MAY_IMPORT[here] | EVERYWHERE | {here})
         assert not beyond, f"{path.relative_to(SRC)} may not import {beyond}"
 
 
 def edges(path: Path, modules: dict[str, Path]) -> set[str]:
-    """The modules of ours that a file imports; ``from room import file`` leads to the file, not to the room."""
+    """The modules of ours that a file imports; ``from package import module`` leads to the module, not to the package."""
     found = {name for name in imports(path) if name in modules}
     return {n for n in found if not any(other.startswith(f"{n}.") for other in found)}
 
@@ -127,19 +128,19 @@ ENVIRONMENT = {"os.environ", "os.getenv", "os.environb"}
 
 def test_one_door():
     for path in FILES:
-        if room(path) in {"system", "rollcall", "launcher"} or path.parent.name in {"scripts", "data"}:
+        if package(path) in {"system", "rollcall", "launcher"} or path.parent.name in {"scripts", "data"}:
             continue  # the scripts run in the patient, started by the door; data is made of literals
         assert not {name.split(".")[0] for name in imports(path)} & DOOR_ONLY, path
         nodes = list(ast.walk(tree(path)))
         assert not RUNS_CODE & {dotted(node.func) for node in nodes if isinstance(node, ast.Call)}, path
-        if room(path) not in {"cli", "mcp", "web", "prove", "runtime"}:
+        if package(path) not in {"cli", "mcp", "web", "prove", "runtime"}:
             used = {dotted(node) for node in nodes if isinstance(node, ast.Attribute)}
             assert not used & ENVIRONMENT, f"{path}: the environment is read through the door"
 
 
 def test_torch_is_never_imported_by_gpuready_itself():
     for path in FILES:
-        if room(path) not in {"runtime", "prove"} and path.parent.name != "scripts":
+        if package(path) not in {"runtime", "prove"} and path.parent.name != "scripts":
             assert "torch" not in {name.split(".")[0] for name in imports(path)}, path
 
 
@@ -158,17 +159,143 @@ def test_nothing_happens_at_import():
         "before = set(sys.modules)\n"
         f"for name in {names!r}: __import__(name)\n"
         "from gpuready import rules\n"
-        "list(rules.load_all_rules())\n"
+        "list(map(rules.load_rule, rules.RULE_MODULES))\n"
         "print(' '.join(sorted(set(sys.modules) - before)))\n"
     )
     clean = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
                            capture_output=True, text=True, check=True)  # fmt: skip
     loaded = set(clean.stdout.split())
     assert not loaded & HEAVY
+    assert not loaded & {"gpuready.catalog.data.patterns", "gpuready.catalog.data.log_rules"}, "only a log needs them"
 
 
-def test_every_rule_is_in_the_ledger_and_the_other_way_round():
+def test_every_rule_is_in_the_table_of_codes():
     from gpuready.rules import RULE_MODULES
 
     on_disk = {f"{path.parent.name}.{path.stem}" for path in (SRC / "rules").glob("*/*.py") if path.stem != "__init__"}
     assert on_disk == set(RULE_MODULES.values())
+
+
+def test_codes_are_never_removed():
+    """The codes of a family are counted from 001 without a gap: one that was retired would be missing here."""
+    from gpuready.rules import list_codes
+
+    numbers: dict[str, list[int]] = {}
+    for code in list_codes():
+        numbers.setdefault(code[:3], []).append(int(code[3:]))
+    for family, found in numbers.items():
+        assert sorted(found) == list(range(1, len(found) + 1)), family
+
+
+# -- laws ---------------------------------------------------------------------------------------------------
+
+ROOT = SRC.parents[1]
+MACHINES = sorted((ROOT / "tests" / "machines").glob("*.json"))
+
+
+def test_the_table_names_packages_that_exist():
+    assert set(MAY_IMPORT) - {"__init__", "__main__"} == {path.parent.name for path in SRC.glob("*/__init__.py")}
+
+
+def test_every_test_named_in_the_laws_exists():
+    """Each law of docs/design.md names the tests that keep it, here or by path."""
+    laws = DESIGN.read_text().partition("## The laws")[2].partition("\n## ")[0]
+    numbered = re.split(r"^(?=\d+\. )", laws, flags=re.M)[1:]
+    here = Path(__file__).read_text()
+    for law in numbered:
+        named = re.findall(r"`((?:tests/[\w/.]+)?(?:::)?(?:test_\w+)?)`", law)
+        named = [name for name in named if name]
+        assert named, f"no test: {law[:60]}"
+        for name in named:
+            path, _, function = name.rpartition("::") if "::" in name else ("", "", name)
+            path, function = (name, "") if name.endswith(".py") else (path, function)
+            text = (ROOT / path).read_text() if path else here
+            assert f"def {function}" in text, name
+
+
+def test_every_recorded_fact_has_a_source():
+    recorded = [json.loads(path.read_text()) for path in MACHINES]
+    facts = [fact for one in recorded if "facts" in one for fact in one["facts"]]
+    assert len(facts) > 500
+    for fact in facts:
+        assert fact["key"] and fact["source"] and fact.get("how", "read") in ("read", "run", "log", "stated"), fact
+        assert not (fact.get("gap") and fact.get("value") is not None), fact
+
+
+def test_probes_rules_and_renderers_are_apart():
+    judges = {"rules", "check", "diagnose", "plan"}
+    hosts = {"system", "probe", "prove", "jobs", "containers", "apply", "launcher", "fleet", "workflow"}
+    apart = {"probe": judges, "prove": judges, "logs": judges, "rules": hosts, "render": hosts | judges - {"check"}}
+    for path in FILES:
+        assert not ours(path, typing_too=True) & apart.get(package(path), set()), path
+
+
+CHECK_VERDICTS = {"not-ready", "clear"}
+
+
+def produced_strings(node: ast.AST) -> set[str]:
+    """The strings that a return or an assignment may produce; keys, comparisons and arguments are left out."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return {node.value}
+    if isinstance(node, ast.IfExp):
+        return produced_strings(node.body) | produced_strings(node.orelse)
+    if isinstance(node, ast.Tuple | ast.BoolOp):
+        return set().union(*map(produced_strings, node.elts if isinstance(node, ast.Tuple) else node.values))
+    return set()
+
+
+def test_a_verdict_of_a_check_is_computed_in_one_place():
+    """Others read ``Report.verdict`` or take the worst of several; nobody else writes one down."""
+    found = set()
+    for path in FILES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Return | ast.Assign | ast.AnnAssign) and node.value is not None:
+                if isinstance(node.value, ast.Tuple) and isinstance(node, ast.Assign):
+                    continue  # a list of the words
+                if produced_strings(node.value) & CHECK_VERDICTS:
+                    found.add(path.relative_to(SRC).as_posix())
+    assert found == {"model/report.py"}
+
+
+def test_exit_codes_follow_from_verdicts():
+    """Tables of exit codes and ``exit`` properties are in the records; a workflow only takes the worst of several."""
+    for path in FILES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef) and node.name == "exit" and package(path) != "model":
+                text = ast.unparse(node)
+                assert ".exit" in text or "EXIT_CODES[" in text, f"{path.relative_to(SRC)} computes an exit code"
+            if isinstance(node, ast.Assign) and "EXIT_CODES" in {dotted(target) for target in node.targets}:
+                assert package(path) == "model", path.relative_to(SRC)
+
+
+def test_the_labels_of_a_finding_are_its_fields():
+    from gpuready.model import Fact, Finding, FixStep, Requirement
+    from gpuready.render.finding import format_finding
+    from gpuready.render.layout import Screen
+
+    finding = Finding("SYS001", "error", "it is wrong", found=(Fact("a.b", 1, "/a"),), needs=(Requirement("a.b", ">1", cite="page"),),
+                      so="the job ends at once", fix=(FixStep("do something"),))  # fmt: skip
+    text = "\n".join(format_finding(finding, Screen(80)))
+    labels = re.findall(r"^ +([a-z]+)  ", text, flags=re.M)
+    assert labels == ["found", "needs", "so", "fix"]
+    assert set(labels) <= set(finding.to_json())
+
+
+def test_dependencies_have_no_upper_bounds():
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^dependencies = \[(.*?)^\]", text, flags=re.S | re.M)
+    assert listed is not None
+    found = re.findall(r'^\s*"([^";]+)', listed[1], flags=re.M)
+    assert 0 < len(found) <= 6 and "torch" not in " ".join(found)
+    assert [one for one in found if "<" in one or "==" in one or "~=" in one] == []
+
+
+def test_units_of_facts():
+    """Sizes are bytes and times seconds by their type; a unit that is written out is a count or watts."""
+    from gpuready.catalog import facts
+
+    counts = {"", "errors", "links", "distributions", "files", "processes", "parameters"}
+    rows = facts.load_catalog("facts")["fact"]
+    assert {row.get("unit", "") for row in rows} <= counts | {"watts"}
+    for row in rows:
+        assert not re.search(r"_(kb|mb|gb|kib|mib|gib|ms|us|minutes|hours)\b", row["key"]), row["key"]
