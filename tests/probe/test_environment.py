@@ -10,7 +10,7 @@ from gpuready import contracts
 from gpuready.model import Facts
 from gpuready.probe import environment, hub
 from gpuready.probe.environment import is_relevant_variable
-from gpuready.probe.hub import parse_mount_device
+from gpuready.probe.hub import find_mount
 from gpuready.system import AccessError, LiveHost
 from tests.probe.fakes import Fake, by_key
 
@@ -197,4 +197,4 @@ def test_no_mounts():
     ],
 )
 def test_mounts(path, found):
-    assert parse_mount_device(MOUNTS, path) == found
+    assert (find_mount(MOUNTS, path)["device"], find_mount(MOUNTS, path)["type"]) == found

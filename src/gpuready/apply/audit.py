@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Record
 from gpuready.model.plan import InstallFault
 from gpuready.system import durable_files, file_contents
@@ -41,7 +42,7 @@ class DistributionInventory:
 
     def _add_distribution(self, site: str, folder: str) -> None:
         name, _, version = folder.removesuffix(".dist-info").partition("-")
-        name = _canonicalize_name(name)
+        name = canonical_package_name(name)
         at = f"{site}/{folder}"
         text = file_contents.read_text_file(f"{self.root}/{at}/RECORD")
         if name in self.packages:
@@ -71,10 +72,6 @@ def list_site_folders(root: str) -> list[str]:
     """List the site-packages folders of an environment."""
     python_folders = [name for name in file_contents.list_names_or_empty(f"{root}/lib") if name.startswith("python3")]
     return [f"lib/{name}/site-packages" for name in python_folders]
-
-
-def _canonicalize_name(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")
 
 
 def _is_compiled_python(path: str) -> bool:
@@ -223,7 +220,7 @@ def describe_interpreter(root: str) -> dict[str, str]:
 
 def list_import_names(root: str, package: str) -> list[str]:
     """List the import names of a distribution: the one with its name, else all in its RECORD."""
-    wanted = _canonicalize_name(package)
+    wanted = canonical_package_name(package)
     tops = set()
     for path, claims in DistributionInventory(root).rows.items():
         if any(row.package == wanted for row in claims):

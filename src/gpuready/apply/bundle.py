@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.apply import uv
 from gpuready.apply.resolution_request import FOLDER_INDEX, ResolutionRequest, python_minor_version
 from gpuready.catalog import indexes
+from gpuready.catalog.packages import canonical_package_name
 from gpuready.model.plan import LockedPackage
 from gpuready.system import AccessError, save_atomically
 from gpuready.system.download import download_file, ensure_folder, publish_folder, sha256_of_file, unquote_url
@@ -103,19 +104,13 @@ def _require_free_space(host: HostAccess, path: str, size: int) -> None:
 def locate_files(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> dict[str, tuple[str, str, int]]:
     """Find the file of each row for the plan's target: name, address, and size (0 if unknown)."""
     ranks = rank_target_tags(plan.python, plan.platform)
-    listed = {_canonical_package(p["name"]): p for p in _compile_pylock(host, plan, settings)}
+    listed = {canonical_package_name(p["name"]): p for p in _compile_pylock(host, plan, settings)}
     files = {}
     for row in plan.lock:
         if row.name not in listed:
             raise ValueError(f"uv says nothing of where {row.name} {row.version} is: make the plan again")
         files[row.name] = _choose_file(row, listed[row.name], ranks)
     return files
-
-
-def _canonical_package(name: str) -> str:
-    from gpuready.catalog.packages import canonical_package_name
-
-    return canonical_package_name(name)
 
 
 def _compile_pylock(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> list[dict[str, Any]]:

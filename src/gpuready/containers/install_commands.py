@@ -6,6 +6,7 @@ is not stated, whatever was stated before.
 
 from __future__ import annotations
 
+from gpuready.catalog.packages import canonical_package_name
 from gpuready.containers.dockerfile import UNKNOWN
 from gpuready.model import Record, versions
 
@@ -267,7 +268,7 @@ def _parse_python_release(text: str) -> str:
 
 
 def _normalize_name(name: str) -> str:
-    return "-".join(name.strip().partition("[")[0].lower().replace("_", "-").replace(".", "-").split("-"))
+    return canonical_package_name(name.strip().partition("[")[0])
 
 
 def record_pin(packages: dict[str, tuple[PackagePin, int]], pin: PackagePin, line: int) -> None:

@@ -6,10 +6,9 @@ from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_positiv
 from gpuready.jobs.huggingface import (
     add_deepspeed_file,
     add_uncounted_keys,
-    join_fsdp_words,
     read_attention,
     read_checkpointing,
-    read_fsdp,
+    read_fsdp_words,
     read_lora_adapter,
     read_lora_targets,
     read_optimizer,
@@ -201,26 +200,13 @@ def _read_axolotl_parallelism(reader: ConfigReader) -> None:
         reader.lessened.append("the sequence is shared among GPUs: that is not counted")
     add_deepspeed_file(reader)
     if reader.get_dotted("fsdp") or reader.get_dotted("fsdp_config"):
-        _read_axolotl_fsdp(reader)
+        read_fsdp_words(reader, "fsdp_config")
     share = reader.parse_value("dp_shard_size", parse_positive_int)
     if share:
         split = reader.fields.get("tensor_parallel", 1)
         reader.set_field("world", share * split, "dp_shard_size, and tensor_parallel_size")
     elif reader.is_enabled("use_ray") and reader.parse_value("ray_num_workers", parse_positive_int):
         reader.take_first("world", parse_positive_int, "ray_num_workers")
-
-
-def _read_axolotl_fsdp(reader: ConfigReader) -> None:
-    inner = reader.get_dotted("fsdp_config")
-    plain = {str(k).removeprefix("fsdp_"): v for k, v in inner.items()} if isinstance(inner, dict) else {}
-    words = join_fsdp_words(reader.get_dotted("fsdp"))
-    if "shard_grad_op" in words:
-        plain.setdefault("sharding_strategy", "SHARD_GRAD_OP")
-    if "offload" in words:
-        plain.setdefault("offload_params", True)
-    fsdp_reader = ConfigReader(reader.kind, reader.path, {"fsdp_config": plain})
-    read_fsdp(fsdp_reader, "fsdp_config.sharding_strategy", "fsdp_config.")
-    reader.merge_reader(fsdp_reader)
 
 
 def _read_axolotl_evaluation(reader: ConfigReader) -> None:

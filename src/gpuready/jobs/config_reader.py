@@ -109,18 +109,8 @@ class ConfigReader:
                 return
 
     def to_job_settings(self) -> JobSettings:
-        return JobSettings(
-            self.kind,
-            self.path,
-            self.model,
-            self.fields,
-            self.sources,
-            tuple(self.nested_files),
-            tuple(self.unmodelled),
-            tuple(self.lessened),
-            tuple(self.notes),
-            tuple(self.supposed),
-        )
+        lists = self.nested_files, self.unmodelled, self.lessened, self.notes, self.supposed
+        return JobSettings(self.kind, self.path, self.model, self.fields, self.sources, *map(tuple, lists))
 
 
 def short_repr(value: object) -> str:

@@ -8,8 +8,8 @@ from gpuready.jobs.config_reader import (
     JobSettings,
     parse_amount,
     parse_bool_value,
-    parse_positive_int,
     parse_mapping,
+    parse_positive_int,
     parse_zero_stage,
 )
 from gpuready.jobs.huggingface import add_uncounted_keys, read_fsdp, read_optimizer

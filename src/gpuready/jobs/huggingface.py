@@ -124,13 +124,6 @@ def add_uncounted_keys(reader: ConfigReader, rows: tuple[UncountedKey, ...]) -> 
             reader.add_uncounted(f"{key} {what}: that is not counted", side)
 
 
-def join_fsdp_words(value: object) -> str:
-    """Return ``full_shard auto_wrap offload``, also from a list."""
-    if isinstance(value, str):
-        return value
-    return " ".join(map(str, value)) if isinstance(value, list) else ""
-
-
 def read_fsdp(reader: ConfigReader, sharding: str, prefix: str) -> None:
     """Read FSDP settings as accelerate and the Trainer write them."""
     kind = str(reader.get_dotted(sharding) or "FULL_SHARD").upper()
@@ -147,6 +140,20 @@ def read_fsdp(reader: ConfigReader, sharding: str, prefix: str) -> None:
         reader.set_field("offload", "parameters", f"{prefix}offload_params")
     if reader.is_enabled(f"{prefix}activation_checkpointing"):
         reader.set_field("checkpointing", "nonreentrant", f"{prefix}activation_checkpointing")
+
+
+def read_fsdp_words(reader: ConfigReader, section: str) -> None:
+    """Read ``fsdp: full_shard auto_wrap offload`` (also a list) and its details in ``fsdp_config``."""
+    value, inner = reader.get_dotted("fsdp"), reader.get_dotted("fsdp_config")
+    words = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    details = {str(k).removeprefix("fsdp_"): v for k, v in inner.items()} if isinstance(inner, dict) else {}
+    kinds = ("shard_grad_op", "no_shard", "hybrid_shard", "full_shard")
+    details.setdefault("sharding_strategy", next((kind for kind in kinds if kind in words), "full_shard"))
+    if "offload" in words:
+        details["offload_params"] = True
+    fsdp_reader = ConfigReader(reader.kind, reader.path, {section: details})
+    read_fsdp(fsdp_reader, f"{section}.sharding_strategy", f"{section}.")
+    reader.merge_reader(fsdp_reader)
 
 
 def add_deepspeed_file(reader: ConfigReader, key: str = "deepspeed") -> None:
@@ -215,8 +222,8 @@ def read_trainer(path: str, config: Mapping[str, Any]) -> JobSettings:
     if reader.is_enabled("use_liger_kernel") or reader.is_enabled("enable_liger_kernel"):
         reader.set_field("loss", "liger", "use_liger_kernel")
     add_deepspeed_file(reader)
-    if reader.get_dotted("fsdp"):
-        _read_trainer_fsdp(reader)
+    if reader.get_dotted("fsdp") is True or "shard" in str(reader.get_dotted("fsdp")):
+        read_fsdp_words(reader, "fsdp")
     _read_trainer_method(reader)
     _read_trainer_precision(reader, is_llama_factory)
     _read_trainer_preference(reader)
@@ -227,21 +234,6 @@ def read_trainer(path: str, config: Mapping[str, Any]) -> JobSettings:
     if "micro_batch" not in reader.fields:
         reader.set_default("micro_batch", 8, "per_device_train_batch_size (its default)")
     return reader.to_job_settings()
-
-
-def _read_trainer_fsdp(reader: ConfigReader) -> None:
-    words = join_fsdp_words(reader.get_dotted("fsdp"))
-    inner = reader.get_dotted("fsdp_config")
-    plain = {str(k).removeprefix("fsdp_"): v for k, v in inner.items()} if isinstance(inner, dict) else {}
-    if "shard" not in words and reader.get_dotted("fsdp") is not True:
-        return
-    kinds = ("shard_grad_op", "no_shard", "hybrid_shard", "full_shard")
-    plain.setdefault("sharding_strategy", next((kind for kind in kinds if kind in words), "full_shard"))
-    if "offload" in words:
-        plain["offload_params"] = True
-    fsdp_reader = ConfigReader(reader.kind, reader.path, {"fsdp": plain})
-    read_fsdp(fsdp_reader, "fsdp.sharding_strategy", "fsdp.")
-    reader.merge_reader(fsdp_reader)
 
 
 def read_preference(reader: ConfigReader, word: str, key: str) -> None:

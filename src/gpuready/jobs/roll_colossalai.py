@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuready.jobs.config_reader import (
     ConfigReader,
     JobSettings,
-    parse_positive_int,
     parse_mapping,
+    parse_positive_int,
     parse_text_value,
     parse_zero_stage,
     short_repr,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 KEYS = ("hub.cache", "hub.offline", "hub.token", "disk.path", "disk.total", "disk.free", "disk.rotational")
 CACHE_VARIABLES = "HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME"
 MOUNTINFO_FILE, BLOCK_DEVICES = "/proc/self/mountinfo", "/sys/dev/block"
+MOUNT_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 TRUE_WORDS = ("1", "on", "yes", "true", "y", "t")
@@ -90,7 +91,8 @@ def find_existing_parent(
 def _rotational_disk_fact(host: HostAccess, path: str) -> Fact:
     """Whether the disk spins, as the kernel reports for the mounted device."""
     try:
-        device, kind = parse_mount_device(host.read_text(MOUNTINFO_FILE, 1 << 20) or "", host.resolve_path(path))
+        mount = find_mount(host.read_text(MOUNTINFO_FILE, 1 << 20) or "", host.resolve_path(path)) or {}
+        device, kind = mount.get("device", ""), mount.get("type", "")
         for file in (f"{BLOCK_DEVICES}/{device}/queue/rotational", f"{BLOCK_DEVICES}/{device}/../queue/rotational"):
             word = (host.read_text(file) or "").strip()
             if word in ("0", "1"):
@@ -100,14 +102,20 @@ def _rotational_disk_fact(host: HostAccess, path: str) -> Fact:
     return Fact("disk.rotational", None, MOUNTINFO_FILE, gap=f"{kind or 'it'} lies on no disk of this machine")
 
 
-def parse_mount_device(text: str, path: str) -> tuple[str, str]:
-    """Return device number and file system type of a path, from /proc/self/mountinfo."""
-    best, mount = -1, ("", "")
+def find_mount(text: str, path: str) -> dict[str, Any] | None:
+    """Return ``device``, ``type`` and ``options`` of the line of mountinfo with the longest prefix of a path.
+
+    ``36 35 98:0 /mnt1 /mnt/two\\040words rw,noatime master:1 - ext3 /dev/root rw``
+    """
+    best, mount = -1, None
     for line in text.splitlines():
-        words = line.split()
-        if len(words) < 7 or " - " not in line:
+        left, _, right = line.partition(" - ")
+        words, kind = left.split(), right.split()[:1]
+        if len(words) < 6 or not kind:
             continue
-        point = words[4].replace("\\040", " ").rstrip("/")
+        point = words[4].rstrip("/")
+        for escape, character in MOUNT_ESCAPES:
+            point = point.replace(escape, character)
         if len(point) >= best and (path == point or path.startswith(f"{point}/")):
-            best, mount = len(point), (words[2], line.partition(" - ")[2].split()[0])
+            best, mount = len(point), {"device": words[2], "type": kind[0], "options": words[5].split(",")}
     return mount

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Fact, Record
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment, find_target_environment
@@ -140,16 +141,9 @@ def parse_metadata_folder(entry: str) -> tuple[str, str]:
     stem = entry.rpartition(".")[0]
     if entry.endswith(".egg-info"):
         parts = stem.split("-")
-        return canonicalize_name(parts[0]), parts[1] if len(parts) > 1 else ""
+        return canonical_package_name(parts[0]), parts[1] if len(parts) > 1 else ""
     name, dash, version = stem.rpartition("-")
-    return (canonicalize_name(name), version) if dash else (canonicalize_name(stem), "")
-
-
-def canonicalize_name(name: str) -> str:
-    plain = name.lower().replace("_", "-").replace(".", "-")
-    while "--" in plain:
-        plain = plain.replace("--", "-")
-    return plain
+    return (canonical_package_name(name), version) if dash else (canonical_package_name(stem), "")
 
 
 def _is_half_installed(host: HostAccess, place: str) -> bool:
@@ -172,7 +166,7 @@ def read_package_metadata(
 ) -> dict[str, Any] | None:
     """Return requires_dist, requires_python and version of a distribution; None if not installed."""
     environment = target or find_target_environment(host)
-    place = scan_site_folders(host, environment.site).places.get(canonicalize_name(name))
+    place = scan_site_folders(host, environment.site).places.get(canonical_package_name(name))
     return _read_metadata(host, place) if place else None
 
 
@@ -208,7 +202,7 @@ def _parse_metadata_headers(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _framework_metadata(host: HostAccess, installed: SitePackages, extra_names: Iterable[str]) -> dict[str, Any]:
-    names = dict.fromkeys([*FRAMEWORKS, *map(canonicalize_name, extra_names)])
+    names = dict.fromkeys([*FRAMEWORKS, *map(canonical_package_name, extra_names)])
     by_name = {name: _read_metadata(host, installed.places[name]) for name in names if name in installed.places}
     return {name: data for name, data in by_name.items() if data is not None}
 

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from gpuready.probe.target_environment import TargetEnvironment
     from gpuready.system import HostAccess
 
-__all__ = ["KEYS", "parse_mountinfo", "probe_workspace"]
+__all__ = ["KEYS", "probe_workspace"]
 
-MOUNT_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 ROOT_SQUASH_TYPES = ("nfs", "nfs4")
 """File systems that may map root to nobody."""
 
@@ -102,28 +101,11 @@ class MountTable:
         """Return ``type`` and ``options`` of the file system of a path; AccessError if unknown."""
         if self._text is None:
             self._text = self.host.read_text(hub.MOUNTINFO_FILE, 1 << 20) or ""
-        return parse_mountinfo(self._text, self.host.resolve_path(path))
-
-
-def parse_mountinfo(text: str, real: str) -> dict[str, Any]:
-    """Return type and options of the mountinfo line with the longest prefix of a path."""
-    best, mount = -1, None
-    for line in text.splitlines():
-        words, _, more = line.partition(" - ")[0].split(), *line.partition(" - ")[1:]
-        if len(words) < 6 or not more.split():
-            continue
-        point = _unescape_mount_point(words[4]).rstrip("/")
-        if len(point) >= best and (real == point or real.startswith(f"{point}/")):
-            best, mount = len(point), {"type": more.split()[0], "options": words[5].split(",")}
-    if mount is None:
-        raise AccessError(f"{hub.MOUNTINFO_FILE} does not have it" if text else f"there is no {hub.MOUNTINFO_FILE}")
-    return mount
-
-
-def _unescape_mount_point(point: str) -> str:
-    for escape, char in MOUNT_ESCAPES:
-        point = point.replace(escape, char)
-    return point
+        mount = hub.find_mount(self._text, self.host.resolve_path(path))
+        if mount is None:
+            absent = f"{hub.MOUNTINFO_FILE} does not have it" if self._text else f"there is no {hub.MOUNTINFO_FILE}"
+            raise AccessError(absent)
+        return mount
 
 
 # -- the model disk -----------------------------------------------------------------------------------
