@@ -26,9 +26,10 @@ LIMITS = {1_000: 30, 10_000: 60, 100_000: 180}
 
 def one(count: int) -> dict[str, object]:
     """One fleet, from asking to the text of the report."""
+    from benchmarks.simulated_fleet import SimulatedTransport
+
     from gpuready.fleet import drift, verdict
     from gpuready.fleet.answer_collector import AnswerCollector
-    from gpuready.fleet.simulated import SimulatedTransport
     from gpuready.fleet.strata import assign_strata
     from gpuready.model import Fact, Facts
     from gpuready.render import fleet as render
@@ -135,7 +136,7 @@ def main() -> None:
         return
     rows = []
     for size in map(int, told.sizes.split(",")):
-        env = {**os.environ, "PYTHONPATH": str(SRC)}
+        env = {**os.environ, "PYTHONPATH": f"{SRC}:{HERE.parent}"}
         ran = subprocess.run(
             [sys.executable, __file__, "--one", str(size)], env=env, capture_output=True, text=True, check=True
         )

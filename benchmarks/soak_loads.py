@@ -65,7 +65,7 @@ SIMULATED = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from tests.fleet.worlds import judge_all, machine, names
-from gpuready.fleet.simulated import SimulatedTransport
+from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.render import fleet as render
 from gpuready.render.layout import Screen
 end, runs = time.time() + float(sys.argv[2]), 0

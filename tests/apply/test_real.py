@@ -8,8 +8,8 @@ import os
 import pytest
 
 from gpuready.catalog import proofs
-from gpuready.prove import runner
 from tests import target_environment
+from tests.prove.scripts import run_single_proof
 
 
 def test_transformers_is_installed_and_trains():
@@ -26,7 +26,7 @@ def test_transformers_is_installed_and_trains():
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     home = str(target_environment.HOME / "bin" / "python")
-    trained = runner.run_single_proof(proofs.find_proof("trainer"), home, "cpu", env, deadline=600)
+    trained = run_single_proof(proofs.find_proof("trainer"), home, "cpu", env, deadline=600)
     assert trained.verdict == "passed" and trained.device == "cpu", trained
     assert trained.numbers["steps"]["value"] == 30
     assert trained.numbers["last_loss"]["value"] < trained.numbers["first_loss"]["value"] / 2

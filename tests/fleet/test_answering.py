@@ -12,7 +12,7 @@ from gpuready.fleet import facets
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.pair_rounds import PairRounds
 from gpuready.fleet.pair_search import PairSearch
-from gpuready.fleet.simulated import SimulatedTransport
+from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.model.bench import BenchMeasure
 from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
 from gpuready.probe import fleet_facts

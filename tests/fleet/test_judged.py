@@ -10,7 +10,7 @@ from tests.fleet.worlds import codes, judge_all, judge_gathered, machine, names
 
 from gpuready.fleet import facets
 from gpuready.fleet.answer_collector import AnswerCollector
-from gpuready.fleet.simulated import SimulatedTransport
+from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.model.fleet import ANSWERED, FleetNode, FleetReport, NodeAnswer
 from gpuready.model.node_names import expand_node_set
 from gpuready.render import fleet as render

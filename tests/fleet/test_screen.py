@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.fleet.worlds import judge_all, machine, names
 
-from gpuready.fleet.simulated import SimulatedTransport
+from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodeGroup
 from gpuready.model.node_names import fold_node_names
 from gpuready.render import fleet as render

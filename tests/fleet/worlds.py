@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpuready.fleet import drift, outliers, verdict
 from gpuready.fleet.answer_collector import AnswerCollector
-from gpuready.fleet.simulated import SimulatedTransport
+from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.fleet.strata import assign_strata
 from gpuready.model import Fact, Facts
 from gpuready.model.fleet import FleetReport

@@ -36,7 +36,6 @@ def kept(data: bytes) -> None:
     ):
         path = file(data, "-kept", name)
     folder = path.rpartition("/")[0]
-    journal.read_journal(folder)
     one = generation.EnvironmentGeneration(1, "x", folder)
     one.read_manifest(), one.install_order
     lease._parse_holder(told[:4096])

@@ -19,7 +19,7 @@ import pytest
 
 import gpuready
 from gpuready import workflow
-from gpuready.fleet.simulated import SimulatedTransport
+from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.launcher.job import LaunchAttempt, LaunchJob, PreflightItem, RankEnd, RankVariable, RunNote, RunOutcome
 from gpuready.model import SCHEMA, FixStep
 from gpuready.model.bench import BenchMeasure, BenchResult

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpuready.catalog.proofs import ProofSpec
+from gpuready.model.proof import ProofResult
+from gpuready.prove.runner import RunningProof
+from gpuready.system.process.runner import wait_for_any
 
 HEAD = """\
 import os, sys
@@ -39,3 +44,25 @@ def fake_torch(folder: Path, code: str) -> str:
 
 
 PYTHON = sys.executable
+
+
+def run_single_proof(
+    row: ProofSpec,
+    python: str = "",
+    device: str = "cpu",
+    variables: Mapping[str, str] | None = None,
+    *,
+    deadline: float = 0.0,
+    ranks: int = 1,
+) -> ProofResult:
+    """Run one proof and wait for its verdict."""
+    child_environment = os.environ if variables is None else variables
+    running = RunningProof(row, python or sys.executable, device, child_environment, deadline=deadline, ranks=ranks)
+    try:
+        while True:
+            proof = running.poll_proof()
+            if proof is not None:
+                return proof
+            wait_for_any(running.processes, 0.5)
+    finally:
+        running.close()

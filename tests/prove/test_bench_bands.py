@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.catalog import bands, gpus
+from gpuready.catalog import bands, load_catalog
 from gpuready.model import Facts
 from gpuready.workflow import bench
 from tests.prove.test_bench_judged import report, world
@@ -46,7 +46,7 @@ def test_a_gpu_that_only_torch_names_has_its_figure():
 
 
 def test_every_figure_of_a_measure_is_a_column_of_some_gpu():
-    columns = {key for name in gpus.list_gpu_names() for key in gpus.find_gpu(name)}
+    columns = {key for row in load_catalog("gpus")["gpu"] for key in row}
     for kind in bands.list_measures():
         assert kind.figure in {"", "pcie", "nvlink", *columns} and kind.source and kind.says
         assert kind.better in ("more", "less") and kind.unit in ("FLOP/s", "OP/s", "B/s", "s")

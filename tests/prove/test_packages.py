@@ -14,6 +14,7 @@ from gpuready import contracts
 from gpuready.catalog import proofs
 from gpuready.prove import runner
 from tests import target_environment
+from tests.prove.scripts import run_single_proof
 
 SCRIPTS = Path(runner.SCRIPTS_FOLDER)
 OURS = [row for row in proofs.list_proofs() if row.source and row.script not in ("matmul",)]
@@ -46,7 +47,7 @@ def installed(python: str, name: str, version: str, files: dict[str, str]) -> No
 
 def ran(python: str, script: str, *arguments: str, deadline: float = 240):
     row = proofs.ProofSpec(f"{script} {arguments}", script, "cpu", arguments=arguments, deadline=deadline)
-    return runner.run_single_proof(row, python, "cpu", {**os.environ, "OMP_NUM_THREADS": "1"})  # threads that wait spin
+    return run_single_proof(row, python, "cpu", {**os.environ, "OMP_NUM_THREADS": "1"})  # threads that wait spin
 
 
 # -- packages that are not what their name says ---------------------------------------------------------

@@ -15,13 +15,14 @@ import pytest
 import gpuready
 from gpuready.prove import runner
 from gpuready.system.process import runner as program_runner
-from tests.prove.scripts import GOOD, PYTHON, fake_torch, row
+from tests.prove.scripts import GOOD, PYTHON, fake_torch, row, run_single_proof
 
 SRC = str(Path(gpuready.__file__).parent.parent)
+ROOT = str(Path(__file__).parent.parent.parent)
 
 
 def prove(folder: Path, body: str, *, ranks: int = 1, variables: dict[str, str] | None = None, **columns):
-    return runner.run_single_proof(row(folder, body, **columns), PYTHON, "cpu", variables, ranks=ranks)
+    return run_single_proof(row(folder, body, **columns), PYTHON, "cpu", variables, ranks=ranks)
 
 
 def test_a_proof_that_passes(tmp_path):
@@ -59,7 +60,7 @@ def test_an_interpreter_that_hangs_before_any_script_begins(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "v")], check=True)
     site = next((tmp_path / "v").glob("lib/python*/site-packages"))
     (site / "slow.pth").write_text("import time; time.sleep(600)\n")
-    found = runner.run_single_proof(row(tmp_path, GOOD, deadline=1.5), str(tmp_path / "v" / "bin" / "python"))
+    found = run_single_proof(row(tmp_path, GOOD, deadline=1.5), str(tmp_path / "v" / "bin" / "python"))
     assert found.verdict == "hung" and found.why.endswith("before the script began")
     assert "importtime" in found.output and "site" in found.output
 
@@ -282,9 +283,9 @@ def run_proof(p):
 def test_a_proof_dies_with_gpuready_itself(tmp_path):
     body = f"def run_proof(p):\n    import time\n    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n    time.sleep(300)\n"
     one = row(tmp_path, body, deadline=200.0)
-    code = "import json, sys\nfrom gpuready.catalog.proofs import ProofSpec\nfrom gpuready.prove import runner\nrunner.run_single_proof(ProofSpec.from_json(json.loads(sys.argv[1])))\n"
+    code = "import json, sys\nfrom gpuready.catalog.proofs import ProofSpec\nfrom tests.prove.scripts import run_single_proof\nrun_single_proof(ProofSpec.from_json(json.loads(sys.argv[1])))\n"
     ours = subprocess.Popen(
-        [sys.executable, "-c", code, json.dumps(one.to_json())], env={**os.environ, "PYTHONPATH": SRC}
+        [sys.executable, "-c", code, json.dumps(one.to_json())], env={**os.environ, "PYTHONPATH": f"{SRC}:{ROOT}"}
     )
     pid = tmp_path / "pid"
     until = time.monotonic() + 30
@@ -299,7 +300,7 @@ def test_a_proof_dies_with_gpuready_itself(tmp_path):
 
 
 def test_an_interpreter_that_is_none(tmp_path):
-    found = runner.run_single_proof(row(tmp_path, GOOD), str(tmp_path / "no-python"))
+    found = run_single_proof(row(tmp_path, GOOD), str(tmp_path / "no-python"))
     assert found.verdict == "failed" and "cannot execute" in found.why
 
 

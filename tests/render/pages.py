@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpuready.fleet.simulated import SimulatedTransport
+from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.model import Fact, Finding
 from gpuready.model.bench import BenchMeasure, BenchResult
 from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodeGroup, Outlier

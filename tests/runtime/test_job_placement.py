@@ -35,7 +35,9 @@ def test_one_rank_per_gpu_and_the_precision_that_the_job_asks_for(framework):
     assert all(fact.source and fact.how == "stated" for fact in found.values())
 
 
-@pytest.mark.parametrize(("capability", "precision"), [("9.0", "bf16"), ("8.0", "bf16"), ("7.5", "fp16"), ("7.0", "fp16")])
+@pytest.mark.parametrize(
+    ("capability", "precision"), [("9.0", "bf16"), ("8.0", "bf16"), ("7.5", "fp16"), ("7.0", "fp16")]
+)
 def test_auto_takes_what_the_oldest_gpu_has(capability, precision):
     found = predict("axolotl", {"auto_precision": True}, gpu_capability=("9.0", capability))["job.precision"]
     assert found.value == precision and "auto" in found.source

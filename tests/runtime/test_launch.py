@@ -122,7 +122,7 @@ def test_as_colossalai_spells_it(ranks):
 def test_the_variables_of_a_contract(ranks):
     """ColossalAI wants one connection on CUDA; on the CPU there is nothing to set, and an unknown name is a sentence."""
     assert "colossalai" in refusal(ranks, {}, arguments="framework='colosalai'")
-    code = "import os\nfrom types import SimpleNamespace as N\nfrom gpuready.runtime.launch import LaunchState\nfrom gpuready.cluster import Rendezvous\nfrom gpuready.runtime.platform import get_platform\ns = LaunchState(Rendezvous(), os.environ)\ns._variables(N(__version__='2.8.0'), N(get_platform=get_platform('cuda')), 'colossalai')\nprint(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
+    code = "import os\nfrom types import SimpleNamespace as N\nfrom gpuready.runtime.launch import LaunchState\nfrom gpuready.cluster import Rendezvous\nfrom gpuready.runtime.platform import get_platform\ns = LaunchState(Rendezvous(), os.environ)\ns._set_framework_variables(N(__version__='2.8.0'), N(platform=get_platform('cuda')), 'colossalai')\nprint(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
     assert ranks.run({}, code=code)[0].out == "1\n"
 
 
@@ -218,7 +218,7 @@ def test_an_exception_ends_it_too_and_keeps_its_own_text(ranks):
 
 def test_a54_rank_0_dies_after_the_roll_call(ranks):
     dying = (
-        "import os, signal\nfrom gpuready.runtime import group\ngroup.Group.open = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal\nfrom gpuready.runtime import group\ngroup.JobGroup.open_group = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         + LAUNCH.format(arguments="")
     )
     each = world(3)

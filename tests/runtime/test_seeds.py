@@ -21,14 +21,14 @@ def said(ranks, code: str) -> object:
 
 def test_everything_is_seeded(ranks):
     one, other, third = said(
-        ranks, "out = []\nfor s in (5, 5, 6):\n    seeds.everywhere(s); out.append(draw())\nprint(json.dumps(out))"
+        ranks, "out = []\nfor s in (5, 5, 6):\n    seeds.seed_everything(s); out.append(draw())\nprint(json.dumps(out))"
     )
     assert one == other and all(a != b for a, b in zip(one, third, strict=True))
 
 
 @pytest.mark.parametrize("seed", [0, 2**32, 2**63 - 1])
 def test_every_seed_that_is_allowed_is_taken(ranks, seed):
-    assert len(said(ranks, f"seeds.everywhere(seeds.checked({seed})); print(json.dumps(draw()))")) == 3
+    assert len(said(ranks, f"seeds.seed_everything(seeds.validate_seed({seed})); print(json.dumps(draw()))")) == 3
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.0, "1", True, None])
@@ -38,44 +38,20 @@ def test_other_seeds_are_refused(seed):
 
 
 def test_states_come_back(ranks):
-    code = "draw(); kept = seeds.state(); first = draw(); draw(); seeds.restore(kept); again = draw()\nprint(json.dumps([first, again]))"
+    code = "draw(); kept = seeds.save_rng_state(); first = draw(); draw(); seeds.restore_rng_state(kept); again = draw()\nprint(json.dumps([first, again]))"
     first, again = said(ranks, code)
     assert first == again
 
 
 def test_states_survive_a_checkpoint(ranks, tmp_path):
-    code = f"p = {str(tmp_path / 'state.pt')!r}\ntorch.save(seeds.state(), p); first = draw(); draw(); seeds.restore(torch.load(p, weights_only=False)); print(json.dumps([first, draw()]))"
+    code = f"p = {str(tmp_path / 'state.pt')!r}\ntorch.save(seeds.save_rng_state(), p); first = draw(); draw(); seeds.restore_rng_state(torch.load(p, weights_only=False)); print(json.dumps([first, draw()]))"
     first, again = said(ranks, code)
     assert first == again
 
 
 def test_a_state_of_devices_that_are_not_here(ranks):
-    code = "s = seeds.state() | {'cuda': [torch.zeros(1), torch.zeros(1)]}\ntry:\n    seeds.restore(s)\nexcept ValueError as e:\n    print(json.dumps(str(e)))"
+    code = "s = seeds.save_rng_state() | {'cuda': [torch.zeros(1), torch.zeros(1)]}\ntry:\n    seeds.restore_rng_state(s)\nexcept ValueError as e:\n    print(json.dumps(str(e)))"
     assert said(ranks, code) == "the saved state is of 2 cuda devices, which are not here"
-
-
-def test_a_stream_leaves_the_others_where_they_were(ranks):
-    code = """
-seeds.everywhere(1); want = [draw(), draw()]
-seeds.everywhere(1); streams = seeds.Streams({"dropout": 7}); got = [draw()]
-with streams.using("dropout"): a = draw()
-got.append(draw()); kept = streams.state()
-with streams.using("dropout"): b = draw()
-streams.restore(kept)
-with streams.using("dropout"): c = draw()
-seeds.everywhere(7); alone = [draw(), draw()]
-print(json.dumps([want, got, alone, [a, b], [a, c]]))
-"""
-    want, got, alone, once, again = said(ranks, code)
-    assert want == got and alone == once == again
-
-
-def test_streams_have_names():
-    streams = seeds.SeedStreams({"a": 1})
-    with pytest.raises(ValueError, match="no stream is called 'b': there are a"):
-        streams.use_stream("b")
-    with pytest.raises(ValueError, match="already"):
-        streams.add_stream("a", 2)
 
 
 def test_streams_of_ranks_and_groups_share_nothing():
@@ -96,9 +72,9 @@ def test_a_stream_of_a_group_that_this_rank_is_not_in():
 
 
 def test_deterministic_mode(ranks):
-    code = "env = {}\nseeds.deterministic(env); print(json.dumps([env, torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark]))"
+    code = "env = {}\nseeds.enable_determinism(env); print(json.dumps([env, torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark]))"
     assert said(ranks, code) == [{"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, True, True, False]
-    held = "env = {'CUBLAS_WORKSPACE_CONFIG': ':16:8'}\nseeds.deterministic(env); print(json.dumps(env))"
+    held = "env = {'CUBLAS_WORKSPACE_CONFIG': ':16:8'}\nseeds.enable_determinism(env); print(json.dumps(env))"
     assert said(ranks, held) == {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}
 
 

@@ -33,23 +33,3 @@ class InstallJournal:
             self.record_step(step, **more)
         except OSError:
             return
-
-
-def read_journal(folder: str) -> list[dict[str, Any]]:
-    """Return every intact line of a journal; lines torn by a crash are skipped."""
-    import json
-
-    try:
-        with open(f"{folder}/{JOURNAL_FILE}", encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return []
-    entries = []
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(entry, dict) and "step" in entry:
-            entries.append(entry)
-    return entries

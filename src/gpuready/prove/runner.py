@@ -7,10 +7,9 @@ nothing of it is left afterwards.
 from __future__ import annotations
 
 import os
-import sys
 
 from gpuready.prove import result
-from gpuready.system import redact_text
+from gpuready.system import make_private_folder, redact_text
 from gpuready.system.listener import find_free_port
 from gpuready.system.own_folders import TemporaryFolder
 from gpuready.system.process.inspection import kill_marked_processes
@@ -113,7 +112,7 @@ class RunningProof:
         self.folder = self._scratch.__enter__()
         self.mark = f"GPUREADY_PROOF={self.folder}/"
         for name in ("work", "tmp"):
-            os.mkdir(os.path.join(self.folder, name), 0o700)
+            make_private_folder(os.path.join(self.folder, name))
         env = proof_environment(variables, self.folder, self.deadline, threads)
         words = proof_command(row, python, device)
         port = str(find_free_port()) if ranks > 1 or row.ranks == 0 else ""
@@ -180,25 +179,3 @@ class RunningProof:
             process.stop_process("ended")
         kill_marked_processes(self.mark)
         self._scratch.__exit__()
-
-
-def run_single_proof(
-    row: ProofSpec,
-    python: str = "",
-    device: str = "cpu",
-    variables: Mapping[str, str] | None = None,
-    *,
-    deadline: float = 0.0,
-    ranks: int = 1,
-) -> ProofResult:
-    """Run one proof and wait for its verdict."""
-    child_environment = os.environ if variables is None else variables
-    running = RunningProof(row, python or sys.executable, device, child_environment, deadline=deadline, ranks=ranks)
-    try:
-        while True:
-            proof = running.poll_proof()
-            if proof is not None:
-                return proof
-            wait_for_any(running.processes, 0.5)
-    finally:
-        running.close()

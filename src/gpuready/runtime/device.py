@@ -6,7 +6,6 @@ torch is passed in, not imported.
 
 from __future__ import annotations
 
-from gpuready.model import Record
 from gpuready.runtime.platform import get_platform
 
 TYPE_CHECKING = False
@@ -20,16 +19,6 @@ if TYPE_CHECKING:
 DEVICE_ORDER = ("cuda", "npu", "xpu", "hpu", "mps")
 DEVICE_BACKENDS = ("nccl", "hccl", "xccl")
 """Backends that communicate between devices, and take one rank per device."""
-
-
-class DeviceMemory(Record):
-    """Bytes of one device; None where its library does not report them."""
-
-    free: int | None = None
-    total: int | None = None
-    allocated: int | None = None
-    reserved: int | None = None
-    peak: int | None = None
 
 
 class DeviceUnavailable(ValueError):
@@ -63,11 +52,6 @@ class Accelerator:
             return 1
         return int(self.module.device_count()) if self.module is not None else 0
 
-    def is_initialised(self) -> bool:
-        """Whether a context exists already, which would be on the first device whatever the rank."""
-        function = getattr(self.module, "is_initialized", None)
-        return self.device_type not in ("cpu", "mps") and function is not None and bool(function())
-
     def device_name(self, index: int = 0) -> str:
         function = getattr(self.module, "get_device_name", None)
         return str(function(index)) if function is not None else self.platform.name
@@ -78,35 +62,6 @@ class Accelerator:
             return self.device_type
         self.module.set_device(index)  # type: ignore[union-attr]
         return f"{self.device_type}:{index}"
-
-    def synchronise_device(self) -> None:
-        function = getattr(self.module, "synchronize", None)
-        if function is not None:
-            function()
-
-    def seed_devices(self, seed: int) -> None:
-        for name in ("manual_seed_all", "manual_seed"):
-            function = getattr(self.module, name, None)
-            if function is not None:
-                function(seed)
-                return
-        self.torch.manual_seed(seed)
-
-    def memory_usage(self, index: int = 0) -> DeviceMemory:
-        if self.device_type == "cpu":
-            return DeviceMemory()
-        if self.device_type == "mps":
-            return DeviceMemory(
-                total=self._call_if_present("recommended_max_memory"),
-                allocated=self._call_if_present("current_allocated_memory"),
-                reserved=self._call_if_present("driver_allocated_memory"),
-            )
-        both = self._call_if_present("mem_get_info", index) or (None, None)
-        each = (
-            self._call_if_present(name, index)
-            for name in ("memory_allocated", "memory_reserved", "max_memory_allocated")
-        )
-        return DeviceMemory(*both, *each)
 
     def device_identity(self, index: int) -> str:
         """Return what identifies this device in the job: its UUID, else its PCI address."""

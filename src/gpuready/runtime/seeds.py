@@ -1,4 +1,4 @@
-"""Seeds: the same for all ranks at the start, separate streams on request, states to save and restore."""
+"""Seeds: the same for all ranks at the start, a generator per stream, states to save and restore."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 MAX_SEED = 2**63 - 1
@@ -102,47 +102,6 @@ def restore_rng_state(saved: Mapping[str, Any]) -> None:
             here[name].set_rng_state_all(saved[name])
         else:
             here[name].set_rng_state(saved[name][0])
-
-
-class SeedStreams:
-    """Named streams for code that uses the global generators: each continues where it was left."""
-
-    def __init__(self, seeds: Mapping[str, int]) -> None:
-        self._seeds = dict(seeds)
-        self._states: dict[str, dict[str, Any]] = {}
-
-    def add_stream(self, name: str, seed: int) -> None:
-        if name in self._seeds:
-            raise ValueError(f"there is a stream called {name!r} already")
-        self._seeds[name] = validate_seed(seed)
-
-    def use_stream(self, name: str) -> Any:
-        """Return a context in which every global generator is that of the stream."""
-        import contextlib
-
-        if name not in self._seeds:
-            raise ValueError(f"no stream is called {name!r}: there are {', '.join(sorted(self._seeds)) or 'none'}")
-
-        @contextlib.contextmanager
-        def swap_generators() -> Iterator[None]:
-            outside = save_rng_state()
-            if name in self._states:
-                restore_rng_state(self._states[name])
-            else:
-                seed_everything(self._seeds[name])
-            try:
-                yield
-            finally:
-                self._states[name] = save_rng_state()
-                restore_rng_state(outside)
-
-        return swap_generators()
-
-    def save_state(self) -> dict[str, Any]:
-        return {"seeds": dict(self._seeds), "states": dict(self._states)}
-
-    def restore_state(self, saved: Mapping[str, Any]) -> None:
-        self._seeds, self._states = dict(saved["seeds"]), dict(saved["states"])
 
 
 def _import_numpy() -> Any:

@@ -1,6 +1,6 @@
 """A simulated fleet: nodes with the facts of a recorded machine plus differences, answered by the real code.
 
-Each node answers with the code of a real one (facets, fingerprints, details) after a given delay, so that the
+Each node answers with the code of a real one (facets, fingerprints, details) after a chosen delay, so that the
 controller's cost for a thousand nodes can be measured on a laptop. Used by benchmarks and tests.
 """
 
