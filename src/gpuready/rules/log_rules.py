@@ -7,6 +7,7 @@ from gpuready.model import Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from gpuready.model import Contract, Facts
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
 class LogRule:
     """One such rule, with the attributes that the module of another rule has."""
 
-    READS = ("log.signs",)
-    HEALTHY: dict[str, Any] = {"log.signs": ()}
+    READS: tuple[str, ...] = ("log.signs",)
 
     def __init__(self, code: str):
         row = load_log_rules()[code]
         self.CODE = code
         self.SEVERITY = str(row["severity"])
-        self.__doc__ = f"{row['title']}\n\n{row['text']}"
-        self.BROKEN: dict[str, Any] = {"log.signs": ({"code": code, "source": "train.log", "line": 1},)}
+        self.__doc__: str | None = f"{row['title']}\n\n{row['text']}"
+        self.BROKEN: Mapping[str, Any] = {"log.signs": ({"code": code, "source": "train.log", "line": 1},)}
+        self.HEALTHY: Mapping[str, Any] = {"log.signs": ()}
 
     def judge(self, facts: Facts, contract: Contract) -> Finding | None:
         return log_finding(facts, contract, self.CODE, self.SEVERITY)
