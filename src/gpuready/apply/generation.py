@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 
 from gpuready.model import Record
-from gpuready.system import durable_files, file_locks
+from gpuready.system import durable_files, file_contents, file_locks
+from gpuready.system.files import read_link
 from gpuready.system.process import inspection
 
 TYPE_CHECKING = False
@@ -47,8 +48,6 @@ class EnvironmentGeneration(Record):
     @property
     def install_order(self) -> int:
         """Order of installation: its number, or a later one if it was published again."""
-        from gpuready.system import file_contents
-
         text = (file_contents.read_text_file(f"{self.path}/{ORDER_FILE}") or "").strip()
         return int(text) if text.isdecimal() and len(text) < 10 else self.number
 
@@ -57,9 +56,8 @@ class EnvironmentGeneration(Record):
         import json
 
         try:
-            with open(f"{self.path}/{MANIFEST_FILE}", encoding="utf-8") as file:
-                manifest = json.load(file)
-        except (OSError, ValueError, RecursionError):
+            manifest = json.loads(file_contents.read_text_file(f"{self.path}/{MANIFEST_FILE}") or "")
+        except (ValueError, RecursionError):
             return {}
         return manifest if isinstance(manifest, dict) else {}
 
@@ -113,12 +111,8 @@ class EnvironmentHome:
 
     def list_generations(self) -> list[EnvironmentGeneration]:
         """List every generation, oldest first, complete or not."""
-        try:
-            names = os.listdir(self.join_path("generations"))
-        except OSError:
-            return []
         generations = []
-        for name in names:
+        for name in file_contents.list_names_or_empty(self.join_path("generations")):
             number, _, plan = name.partition("-")
             if number.isdigit():
                 generations.append(EnvironmentGeneration(int(number), plan, self.join_path("generations", name)))
@@ -126,10 +120,7 @@ class EnvironmentHome:
 
     def current_generation(self) -> EnvironmentGeneration | None:
         """Return the published generation."""
-        try:
-            name = os.readlink(self.join_path("current")).rpartition("/")[2]
-        except OSError:
-            return None
+        name = (read_link(self.join_path("current")) or "").rpartition("/")[2]
         return next((g for g in self.list_generations() if g.name == name and g.has_manifest), None)
 
     def previous_generation(self) -> EnvironmentGeneration | None:
@@ -222,7 +213,4 @@ class EnvironmentHome:
 
 
 def _list_drafts(folder: str) -> list[str]:
-    try:
-        return [name for name in os.listdir(folder) if name.endswith(".draft")]
-    except OSError:
-        return []
+    return [name for name in file_contents.list_names_or_empty(folder) if name.endswith(".draft")]

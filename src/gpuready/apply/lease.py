@@ -12,7 +12,7 @@ import os
 import time
 
 from gpuready.model import validation
-from gpuready.system import durable_files, file_locks
+from gpuready.system import durable_files, file_contents, file_locks
 from gpuready.system.process import inspection
 from gpuready.system.process.inspection import ProcessIdentity
 
@@ -162,11 +162,8 @@ class Lease:
 
 def _read_lease_file(path: str) -> str:
     """Read a lease file: empty only if there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(4096) or "nothing"
-    except OSError:
-        return ""
+    text = file_contents.read_text_file(path, 4096)
+    return "" if text is None else text or "nothing"
 
 
 def _parse_holder(text: str) -> ProcessIdentity | None:

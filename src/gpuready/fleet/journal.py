@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 from gpuready.model import validation
 from gpuready.model.fleet import NodeAnswer
 from gpuready.system import durable_files, redact_text
+from gpuready.system.file_contents import read_text_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAME = "answers.jsonl"
+MAX_JOURNAL_BYTES = 4 << 30
 MAX_UNWRITTEN = 256
 """Answers that may be lost in a crash, unless a second has passed: each disk write is expensive."""
 
@@ -44,12 +44,9 @@ class AnswerJournal:
         """Yield every complete line in order. An unreadable line was cut off by a crash; that node is asked again."""
         import json
 
-        if not os.path.exists(self.path):
-            return
-        with open(self.path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                try:
-                    entry = json.loads(line)
-                    yield validation.parse_record(NodeAnswer, entry), float(entry["at"])
-                except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                    continue
+        for line in (read_text_file(self.path, MAX_JOURNAL_BYTES) or "").split("\n"):
+            try:
+                entry = json.loads(line)
+                yield validation.parse_record(NodeAnswer, entry), float(entry["at"])
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                continue

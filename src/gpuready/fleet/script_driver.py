@@ -9,7 +9,7 @@ from gpuready.fleet import node_payload
 from gpuready.fleet.transport import AnswerTracker, last_output_line
 from gpuready.model.fleet import DEAD, SLOW
 from gpuready.system.live_host import LiveHost
-from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import ProgramTask, run_programs
 
 TYPE_CHECKING = False
@@ -100,9 +100,8 @@ def run_engine_script(
         return word == "end"
 
     with TemporaryFolder(LiveHost().variables if variables is None else variables) as folder:
-        path = f"{folder}/orders"
-        with open(path, "wb") as file:
-            file.write(json.dumps({"mark": mark, **header}).encode("ascii") + b"\n" + data)
+        orders = json.dumps({"mark": mark, **header}).encode("ascii") + b"\n" + data
+        path = write_scratch_file(f"{folder}/orders", orders)
         argv = (python, f"{node_payload.SCRIPTS}/{script}", path)
         env: dict[str, str | None] = {"PYTHONUNBUFFERED": "1", "RAY_DEDUP_LOGS": "0"}
         run_programs([ProgramTask(script, argv, limit, env=env)], 1, handle_output, endings.append, variables)

@@ -21,7 +21,7 @@ from gpuready.fleet.transport import (
 from gpuready.model import node_names
 from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
-from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import ProgramTask, run_programs
 
 TYPE_CHECKING = False
@@ -151,9 +151,8 @@ class SlurmTransport:
         self, sets: list[list[str]], tracker: AnswerTracker, orders: node_payload.NodeOrders, folder: str
     ) -> bool:
         """Run one srun for each set; return whether one over several nodes ended before any of them began."""
-        path = f"{folder}/{'with' if orders.send else 'without'}"
-        with open(path, "wb") as file:
-            file.write(node_payload.build_stdin(orders, "__import__('os').environ['SLURMD_NODENAME']"))
+        stdin = node_payload.build_stdin(orders, "__import__('os').environ['SLURMD_NODENAME']")
+        path = write_scratch_file(f"{folder}/{'with' if orders.send else 'without'}", stdin)
         silent = False
         steps = {str(number): _SrunStep(names) for number, names in enumerate(sets)}
 

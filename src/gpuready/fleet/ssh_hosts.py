@@ -10,7 +10,7 @@ from gpuready.fleet.transport import GRACE_SECONDS, PARALLEL, AnswerTracker, las
 from gpuready.model import node_names
 from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
-from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import ProgramTask, run_programs
 
 TYPE_CHECKING = False
@@ -221,10 +221,8 @@ class _StdinFiles:
 
     def path_for(self, send: bool) -> str:
         if send not in self.paths:
-            path = f"{self.folder}/{'with' if send else 'without'}"
-            with open(path, "wb") as file:
-                file.write(node_payload.build_stdin(self.orders.replace(send=send)))
-            self.paths[send] = path
+            stdin = node_payload.build_stdin(self.orders.replace(send=send))
+            self.paths[send] = write_scratch_file(f"{self.folder}/{'with' if send else 'without'}", stdin)
         return self.paths[send]
 
 

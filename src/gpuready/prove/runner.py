@@ -12,8 +12,8 @@ from gpuready.prove import result
 from gpuready.system import make_private_folder, redact_text
 from gpuready.system.listener import find_free_port
 from gpuready.system.own_folders import TemporaryFolder
-from gpuready.system.process.inspection import kill_marked_processes
 from gpuready.system.process.runner import BackgroundProcess, wait_for_any
+from gpuready.system.process.termination import kill_marked_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

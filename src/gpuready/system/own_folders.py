@@ -51,6 +51,13 @@ class TemporaryFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def write_scratch_file(path: str, data: bytes) -> str:
+    """Write a file in a temporary folder of ours; return its path."""
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
 def seconds_since_change(path: str) -> float:
     """Seconds since a file or folder was last changed; 0 where it is gone."""
     import time

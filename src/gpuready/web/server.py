@@ -72,6 +72,4 @@ def allowed_hosts(host: str, port: int) -> list[str]:
 
 def _make_worker_folders(scratch: str) -> list[str]:
     folders = [f"{scratch}/{number}" for number in range(count_workers())]
-    for folder in folders:
-        os.mkdir(folder, 0o700)
-    return folders
+    return [system.make_private_folder(folder) for folder in folders]

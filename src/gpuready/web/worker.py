@@ -122,12 +122,14 @@ def _answer_with_upload(name: str, body: bytes, words: Sequence[str], mode: str)
     """Answer a request; its upload exists under ``name`` in this folder only meanwhile."""
     if not name:
         return answer_command_words(words, mode)
-    with open(name, "wb") as file:  # chosen by the server, never by the user
-        file.write(body)
+    from gpuready.system.durable_files import unlink_quietly
+    from gpuready.system.own_folders import write_scratch_file
+
+    write_scratch_file(name, body)  # the name is chosen by the server, never by the user
     try:
         return answer_command_words(words, mode)
     finally:
-        os.unlink(name)
+        unlink_quietly(name)
 
 
 def main() -> None:

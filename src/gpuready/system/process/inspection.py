@@ -6,7 +6,6 @@ import os
 
 from gpuready.model import Record
 from gpuready.system.files import read_link
-from gpuready.system.process import termination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,11 +125,3 @@ def find_marked_processes(mark: str) -> list[int]:
         except OSError:
             continue  # it ended, or is not readable
     return found
-
-
-def kill_marked_processes(mark: str) -> int:
-    """Kill remaining processes by their mark; return how many there were."""
-    left = find_marked_processes(mark)
-    for pid in left:
-        termination.kill_process(pid)
-    return len(left)

@@ -65,6 +65,16 @@ def kill_process(pid: int) -> None:
         return  # already gone
 
 
+def kill_marked_processes(mark: str) -> int:
+    """Kill our processes with a mark in their environment; return how many there were."""
+    from gpuready.system.process.inspection import find_marked_processes
+
+    marked = find_marked_processes(mark)
+    for pid in marked:
+        kill_process(pid)
+    return len(marked)
+
+
 def request_termination(pid: int, seconds: float = TERM_GRACE_S) -> None:
     """Send SIGTERM to a child and wait a moment: it first reports what it has just started."""
     try:
