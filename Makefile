@@ -8,13 +8,20 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-$(VENV)/.installed: pyproject.toml
+# The tables of the catalogue, the contracts and the log patterns are compiled from TOML: by the installation, and here after an edit.
+TABLES := $(wildcard $(addprefix src/gpuready/,catalog/*.toml contracts/*.toml rules/*.toml rules/*/*.toml))
+$(VENV)/.compiled: tools/compile_catalog.py $(TABLES)
+	@mkdir -p $(VENV)
+	@[ ! -e $(VENV)/.installed ] || $(BIN)/python tools/compile_catalog.py
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/.compiled
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet -e .
 	@touch $@
 
 # By the lock, each file by its hash; LOCKED=only and LOCKED=no: tools/development.sh says what they do.
-$(VENV)/.tested: pyproject.toml requirements/test.txt
+$(VENV)/.tested: pyproject.toml requirements/test.txt | $(VENV)/.compiled
 	$(PYTHON) -m venv $(VENV)
 	@sh tools/development.sh $(BIN)/python '$(LOCKED)'
 	@touch $@ $(VENV)/.installed
@@ -67,7 +74,7 @@ lint: $(VENV)/.tested
 types: $(VENV)/.tested
 	$(BIN)/mypy
 
-# What is generated and committed: the compact catalogue and the reference pages.
+# What is generated: the compiled tables, and the reference pages, which are committed.
 catalog: $(VENV)/.tested
 	$(BIN)/python tools/compile_catalog.py
 	$(BIN)/python tools/reference.py

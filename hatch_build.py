@@ -1,8 +1,12 @@
-"""BUILD_EXT=1 pip install .: the kernels are compiled while the wheel is made, and travel inside it."""
+"""What the build makes: the tables of the catalogue and the contracts from TOML, and with BUILD_EXT=1 the kernels.
+
+``BUILD_EXT=1 pip install .`` compiles the kernels while the wheel is made, and they travel inside it.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -13,6 +17,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        # A process of its own: what is imported here already may be another gpuready.
+        subprocess.run([sys.executable, str(Path(self.root) / "tools" / "compile_catalog.py")], check=True)
         source = str(Path(self.root) / "src")
         sys.path.insert(0, source)
         try:

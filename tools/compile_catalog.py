@@ -40,10 +40,20 @@ DROP = {
 
 def outputs(root: Path = ROOT) -> dict[Path, str]:
     """Every compact file and what it has to hold."""
-    files: dict[Path, str] = {}
+    return catalog_tables(root) | derived_tables(root)
+
+
+def catalog_tables(root: Path) -> dict[Path, str]:
+    files = {}
     for path in sorted((root / "catalog").glob("*.toml")):
         drop = EVERYWHERE | DROP.get(path.stem, set())
         files[root / "catalog" / "data" / module(path)] = literal(compact(read(path), drop))
+    return files
+
+
+def derived_tables(root: Path) -> dict[Path, str]:
+    """The tables that gpuready itself helps to make, with the tables of the catalogue that lie on the disk."""
+    files: dict[Path, str] = {}
     if root == ROOT:
         files[root / "catalog" / "data" / "patterns.py"] = literal(compile_pattern_table())
         files[root / "catalog" / "data" / "log_rules.py"] = literal(compile_log_rules())
@@ -96,8 +106,8 @@ def resolved(path: Path) -> dict[str, Any]:
         sys.path.remove(str(ROOT.parent))
 
 
-RULE_KEYS = {"code", "patterns", "phrases"}
-LOG_RULE_KEYS = {"severity", "title", "text"}
+RULE_KEYS = ("code", "patterns", "phrases")
+LOG_RULE_KEYS = ("severity", "title", "text")
 
 
 def read_rule_files() -> list[dict[str, Any]]:
@@ -110,9 +120,9 @@ def read_rule_files() -> list[dict[str, Any]]:
     found = []
     for path in sorted((ROOT / "rules").glob("*/*.toml")):
         data = read(path)
-        wanted = RULE_KEYS if path.with_suffix(".py").exists() else RULE_KEYS | LOG_RULE_KEYS
-        if set(data) | {"phrases"} != wanted:
-            raise SystemExit(f"{path} has the keys {', '.join(data)}; it must have {', '.join(sorted(wanted))}")
+        wanted = RULE_KEYS if path.with_suffix(".py").exists() else RULE_KEYS + LOG_RULE_KEYS
+        if {*data, "phrases"} != {*wanted}:
+            raise SystemExit(f"{path} has the keys {', '.join(data)}; it must have {', '.join(wanted)}")
         if RULE_MODULES.get(data["code"], f"{path.parent.name}.{path.stem}") != f"{path.parent.name}.{path.stem}":
             raise SystemExit(f"{path}: {data['code']} is {RULE_MODULES[data['code']]}")
         phrases = shared | data.get("phrases", {})
@@ -213,23 +223,36 @@ def sort(value: Any) -> Any:
 def stale(root: Path = ROOT) -> list[str]:
     """What is missing, out of date, or left over, each with its path."""
     wanted = outputs(root)
-    found = {p for room in ("catalog", "contracts") for p in (root / room / "data").glob("*.py")} - {
-        root / r / "data" / "__init__.py" for r in ("catalog", "contracts")
-    }
-    wrong = [p for p, text in wanted.items() if p not in found or p.read_text(encoding="utf-8") != text]
-    return [str(p.relative_to(root)) for p in sorted({*wrong, *(found - set(wanted))})]
+    return names(root, [*_outdated(wanted), *_left_over(root, wanted)])
 
 
 def write(root: Path = ROOT) -> list[str]:
-    changed, wanted = stale(root), outputs(root)
-    for name in changed:
-        path = root / name
-        if path in wanted:
+    """Write what is stale, the tables of the catalogue first: the others are made with them."""
+    changed, wanted = [], {}
+    for make in (catalog_tables, derived_tables):
+        tables = make(root)
+        for path in _outdated(tables):
             path.parent.mkdir(exist_ok=True)
-            path.write_text(wanted[path], encoding="utf-8")
-        else:
-            path.unlink()
-    return changed
+            path.write_text(tables[path], encoding="utf-8")
+            changed.append(path)
+        wanted |= tables
+    for path in _left_over(root, wanted):
+        path.unlink()
+        changed.append(path)
+    return names(root, changed)
+
+
+def _outdated(tables: dict[Path, str]) -> list[Path]:
+    return [path for path, text in tables.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+
+
+def _left_over(root: Path, wanted: dict[Path, str]) -> list[Path]:
+    found = {path for package in ("catalog", "contracts") for path in (root / package / "data").glob("*.py")}
+    return [path for path in found - set(wanted) if path.name != "__init__.py"]
+
+
+def names(root: Path, paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(root)) for path in sorted(paths)]
 
 
 def main() -> int:

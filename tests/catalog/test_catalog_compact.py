@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.running import QUIET, SRC
 
 import gpuready.catalog
 
@@ -38,8 +40,38 @@ def room(tmp_path):
     return tmp_path
 
 
-def test_the_committed_form_is_fresh(tool):
+def test_the_compiled_form_is_fresh(tool):
     assert tool.stale() == [], "run: python tools/compile_catalog.py"
+
+
+def test_nothing_that_the_build_makes_is_committed():
+    tracked = subprocess.run(["git", "ls-files", "src"], capture_output=True, text=True, cwd=REPO)
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    made = [name for name in tracked.stdout.split() if "/data/" in name and name.endswith(".py")]
+    assert {Path(name).name for name in made} == {"__init__.py"}
+
+
+def test_a_missing_table_is_one_sentence(tmp_path):
+    """A tree in which nothing was compiled says what to do; compiled, the same tree answers."""
+    source, tools = tmp_path / "src" / "gpuready", tmp_path / "tools"
+    data = shutil.ignore_patterns("__pycache__", *(path.name for path in DATA.parent.parent.glob("*/data/[!_]*.py")))
+    for package in ("catalog", "contracts"):
+        shutil.copytree(SRC / "gpuready" / package / "data", source / package / "data", ignore=data)
+    whole = shutil.ignore_patterns("__pycache__", "data")
+    shutil.copytree(SRC / "gpuready", source, ignore=whole, dirs_exist_ok=True)
+    shutil.copytree(TOOL.parent, tools, ignore=whole)
+    env = {**QUIET, "PYTHONPATH": str(tmp_path / "src")}
+    argv = [sys.executable, "-m", "gpuready", "contract", "list"]
+    without = subprocess.run(argv, env=env, capture_output=True, text=True)
+    assert without.returncode == 2 and without.stderr.count("\n") == 1
+    assert "is not compiled: run python tools/compile_catalog.py" in without.stderr
+    subprocess.run([sys.executable, str(tools / TOOL.name)], env=env, check=True, capture_output=True)
+    after = subprocess.run(argv, env=env, capture_output=True, text=True)
+    assert after.returncode == 0 and "vllm" in after.stdout
+    for package in ("catalog", "contracts"):
+        for path in (SRC / "gpuready" / package / "data").glob("*.py"):
+            assert (source / package / "data" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_it_keeps_what_look_ups_need_and_one_source(tool, room):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gpuready.catalog
-from gpuready.catalog.facts import TYPES
+from gpuready.catalog.facts import KINDS, LISTS
 from gpuready.model import versions
 
 if sys.version_info >= (3, 11):
@@ -325,7 +325,7 @@ def test_fact_keys_are_unique():
 @pytest.mark.parametrize("row", rows("facts", "fact"), ids=lambda r: r["key"])
 def test_a_fact_is_well_declared(row):
     assert KEY.fullmatch(row["key"])
-    assert row["type"] in TYPES
+    assert row["type"] in {**KINDS, **LISTS}
     assert row["meaning"].endswith(".") and row["meaning"].count(". ") == 0, "one sentence"
     assert row["meaning"][0].isupper() and len(row["meaning"]) < 160
     assert set(row) <= {"key", "type", "unit", "meaning"}

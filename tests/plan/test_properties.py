@@ -8,7 +8,7 @@ import random
 import pytest
 
 from gpuready import contracts, rules
-from gpuready.catalog import gpus, indexes, packages, torch
+from gpuready.catalog import gpus, indexes, load_catalog, packages, torch
 from gpuready.check.evaluate import judge
 from gpuready.model import Fact
 from gpuready.model.plan import Plan
@@ -32,7 +32,7 @@ CODES = [code for code in rules.list_codes() if code[:3] in SETTLING and code !=
 
 
 def cards() -> list[str]:
-    return [name for name in gpus.list_gpu_names() if gpus.find_gpu(name)]
+    return [name for name in dict.fromkeys(row["name"] for row in load_catalog("gpus")["gpu"]) if gpus.find_gpu(name)]
 
 
 def machine(gpu: str, driver: str | None, system: str | None, python: str | None):

@@ -7,6 +7,8 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -69,12 +71,23 @@ def test_a_release_built_twice_is_the_same(tmp_path):
     sources.mkdir()
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, sources)
-    for name in ("src", "scripts"):
+    for name in ("src", "scripts", "tools"):
         shutil.copytree(ROOT / name, sources / name, ignore=tool.LEFT_OUT)
+    shutil.copy(ROOT / ".gitignore", sources)
+    tables = {str(path.relative_to(sources / "src")) for path in (sources / "src").glob("gpuready/*/data/*.py")}
+    for path in (sources / "src").glob("gpuready/*/data/[!_]*.py"):
+        path.unlink()  # the build makes them
     first = tool.built(sources, tmp_path / "a")
     assert len(first) == 2 and first == tool.built(sources, tmp_path / "b")
     wheel = next((tmp_path / "a" / "out").glob("*.whl"))
     assert tool.inside(wheel) == []
+    assert len(tables) > 40 and tables <= set(zipfile.ZipFile(wheel).namelist())
+    sdist = next((tmp_path / "a" / "out").glob("*.tar.gz"))
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/src/")[2] for name in archive.getnames()}
+        assert (
+            tables <= names and f"{sdist.name.removesuffix('.tar.gz')}/tools/compile_catalog.py" in archive.getnames()
+        )
 
 
 def test_the_bill_of_materials_names_what_is_required():

@@ -1,4 +1,4 @@
-"""The parts of tools/refresh_catalog.py alone: TOML as text, a library's names, the age of a catalogue."""
+"""The parts of tools/refresh_catalog.py alone: TOML as text and a library's names."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from refresh.text import Document, assignment, literal, loads
 from refresh.web import Web
 from refresh.wheel import Wheel
-
-from gpuready import catalog
 
 from .indexed import Served, ranged
 
@@ -159,17 +157,3 @@ def test_a_library_whose_names_are_too_far_off_is_not_read(opened):
 def test_a_name_that_is_only_mentioned_is_not_loaded(opened):
     body = library("libc.so.6") + b"\0libcudart.so.12\0"
     assert opened({"a.so": body}).needed("a.so") == ["libc.so.6"]
-
-
-# -- the age of the catalogue -----------------------------------------------------------------------------
-
-
-def test_a_catalogue_says_when_it_is_too_old_to_trust():
-    assert catalog.catalog_age_days("2026-05-30", "2026-05-01") == 29
-    assert catalog.stale_catalog_warning("2026-10-28", "2026-05-01") == "", "half a year is fine"
-    told = catalog.stale_catalog_warning("2026-10-29", "2026-05-01")
-    assert told.startswith("the catalogue is of 2026-05-01, 181 days ago") and told.endswith("update gpuready")
-    assert catalog.stale_catalog_warning("2026-05-20", "2026-05-01", limit=10)
-    assert catalog.stale_catalog_warning(catalog.catalog_date()) == "" == catalog.stale_catalog_warning("2000-01-01"), (
-        "a clock in the past is not the catalogue's fault"
-    )

@@ -19,16 +19,5 @@ def find_vendor_by_backend(backend: str) -> dict[str, Any] | None:
     return _find_accelerator_row("accelerator", "backend", backend.lower())
 
 
-def list_rocm_versions(gfx: str) -> list[str]:
-    """Return the ROCm versions whose PyTorch wheels support this gfx target, newest first."""
-    return [row["rocm"] for row in load_catalog("accelerators")["rocm_index"] if gfx in row["gfx"]]
-
-
-def find_gfx_products(gfx: str) -> str | None:
-    """Return the product names of a gfx target."""
-    row = _find_accelerator_row("gfx", "target", gfx)
-    return row["products"] if row else None
-
-
 def _find_accelerator_row(table: str, key: str, value: str) -> dict[str, Any] | None:
     return next((row for row in load_catalog("accelerators")[table] if row.get(key) == value), None)

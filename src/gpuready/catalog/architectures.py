@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
+from gpuready.catalog import load_catalog
 
 
-@cache_lookup
+@cache
 def _generation_archs() -> dict[str, list[str]]:
     return {row["name"]: list(row["arch"]) for row in load_catalog("torch")["generation"]}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, gpus, load_catalog
+from functools import cache
+
+from gpuready.catalog import gpus, load_catalog
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -39,7 +41,7 @@ class Band(Record):
     source: str
 
 
-@cache_lookup
+@cache
 def list_measures() -> tuple[MeasureSpec, ...]:
     """Return all measures in catalog order."""
     return tuple(MeasureSpec.from_json(row) for row in load_catalog("bands")["measure"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
-from gpuready.catalog import cache_lookup, load_catalog
+from gpuready.catalog import load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def find_cause_for_code(code: str, slug: str = "") -> dict[str, Any] | None:
     return by_slug.get(slug) or by_code.get(code)
 
 
-@cache_lookup
+@cache
 def _index_causes() -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     by_code: dict[str, dict[str, Any]] = {}
     for row in list_causes():
@@ -47,7 +48,7 @@ def list_patterns(code: str) -> list[str | dict[str, Any]]:
     return _index_patterns().get(code, [])
 
 
-@cache_lookup
+@cache
 def _index_patterns() -> dict[str, list[str | dict[str, Any]]]:
     by_code: dict[str, list[str | dict[str, Any]]] = {}
     for code, pattern in load_catalog("patterns")["rows"]:

@@ -5,7 +5,9 @@ Drivers are Linux drivers. A bare branch (``580``) stands for the newest driver 
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
+from gpuready.catalog import load_catalog
 from gpuready.model import versions
 
 TYPE_CHECKING = False
@@ -18,7 +20,7 @@ def list_cuda_releases() -> list[str]:
     return list(_cuda_rows())
 
 
-@cache_lookup
+@cache
 def _cuda_rows() -> dict[str, dict[str, Any]]:
     return {row["version"]: row for row in load_catalog("cuda")["cuda"]}
 

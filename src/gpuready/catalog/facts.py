@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
+from gpuready.catalog import load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-TYPES = (
-    "version", "text", "int", "float", "bytes", "seconds", "bool",
-    "versions", "texts", "ints", "bytes_list", "table",
-)  # fmt: skip
-
 
 KINDS: dict[str, tuple[type, ...]] = {
     "version": (str,),
@@ -44,7 +40,7 @@ def list_fact_keys() -> list[str]:
     return list(_fact_rows())
 
 
-@cache_lookup
+@cache
 def _fact_rows() -> dict[str, dict[str, Any]]:
     return {row["key"]: row for row in load_catalog("facts")["fact"]}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
+from gpuready.catalog import load_catalog
 from gpuready.model import versions
 
 TYPE_CHECKING = False
@@ -20,7 +22,7 @@ def find_feature(name: str) -> dict[str, Any] | None:
     return _index_features().get(_feature_key(name))
 
 
-@cache_lookup
+@cache
 def _index_features() -> dict[str, dict[str, Any]]:
     rows = load_catalog("features")["feature"]
     return {_feature_key(name): row for row in rows for name in (row["id"], *row.get("aliases", ()))}

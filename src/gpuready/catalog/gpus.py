@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
+from gpuready.catalog import load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 BRANDS = ("nvidia", "geforce", "tesla")
-
-
-def list_gpu_names() -> list[str]:
-    """Return the full name of every GPU in the catalog, without duplicates."""
-    return list(dict.fromkeys(row["name"] for row in load_catalog("gpus")["gpu"]))
 
 
 def find_gpu(name: str, memory: int | None = None) -> dict[str, Any] | None:
@@ -28,7 +25,7 @@ def find_gpu(name: str, memory: int | None = None) -> dict[str, Any] | None:
     return min(same, key=lambda one: abs(one["vram_gib"] * 2**30 - memory))
 
 
-@cache_lookup
+@cache
 def _index_gpus() -> dict[str, dict[str, Any]]:
     """Map every spelling to its row. Names assigned in the data take precedence over full names."""
     rows = load_catalog("gpus")["gpu"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
+from gpuready.catalog import load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +14,7 @@ DEFAULT_INDEX = "pypi"
 """The name of the default index in a plan, whichever index uv is configured to use."""
 
 
-@cache_lookup
+@cache
 def _index_rows() -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in load_catalog("indexes")["index"]}
 
@@ -45,7 +47,7 @@ def packages_with_own_index(framework: str, variant: str = "") -> dict[str, str]
     return {package: str(row["name"]) for row in rows for package in row["only"]}
 
 
-@cache_lookup
+@cache
 def packages_needing_torch() -> frozenset[str]:
     """Return packages whose sources need torch to report their dependencies: no resolver can query them."""
     from gpuready.catalog import packages

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog, packages
+from functools import cache
+
+from gpuready.catalog import load_catalog, packages
 from gpuready.model import versions
 
 TYPE_CHECKING = False
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     KernelCatalogRow = dict[str, Any]
 
 
-@cache_lookup
+@cache
 def _kernel_rows() -> dict[str, KernelCatalogRow]:
     return {row["name"]: row for row in load_catalog("kernels")["kernel"]}
 
@@ -35,7 +37,7 @@ def kernels_for_word(word: str) -> list[str]:
     return [name for name, row in _kernel_rows().items() if wanted in (name, *row["wants"])]
 
 
-@cache_lookup
+@cache
 def list_kernel_releases(name: str) -> list[str]:
     """Return every known release, newest first."""
     from functools import cmp_to_key
@@ -56,7 +58,7 @@ def find_kernel_release(name: str, version: str) -> KernelCatalogRow:
     return _kernel_releases_by_version(name).get(version, {})
 
 
-@cache_lookup
+@cache
 def _kernel_releases_by_version(name: str) -> dict[str, KernelCatalogRow]:
     return {one["version"]: one for one in (packages.find_package(name) or {}).get("version", ())}
 

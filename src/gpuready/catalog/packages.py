@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
+from gpuready.catalog import load_catalog
 from gpuready.model import versions
 
 TYPE_CHECKING = False
@@ -15,7 +17,7 @@ def list_packages() -> list[str]:
     return list(_package_rows())
 
 
-@cache_lookup
+@cache
 def _package_rows() -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in load_catalog("packages")["package"]}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
+from gpuready.catalog import load_catalog
 from gpuready.model.record import Record
 
 
@@ -30,7 +32,7 @@ class ProofSpec(Record):
     source: str = ""
 
 
-@cache_lookup
+@cache
 def list_proofs() -> tuple[ProofSpec, ...]:
     """Return all proofs in catalog order."""
     return tuple(ProofSpec.from_json(row) for row in load_catalog("proofs")["proof"])

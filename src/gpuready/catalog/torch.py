@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
 from gpuready.catalog import cuda as toolkits
+from gpuready.catalog import load_catalog
 from gpuready.model import Record, versions
 
 TYPE_CHECKING = False
@@ -34,7 +36,7 @@ def list_torch_releases() -> list[str]:
     return list(_torch_rows())
 
 
-@cache_lookup
+@cache
 def _torch_rows() -> dict[str, dict[str, Any]]:
     return {row["version"]: row for row in load_catalog("torch")["torch"]}
 
@@ -168,7 +170,7 @@ def _runs_natively(code: tuple[int, int], suffix: str, device: tuple[int, int], 
     return not {code, device} & integrated
 
 
-@cache_lookup
+@cache
 def _binary_compat_exceptions() -> tuple[set[tuple[int, int]], set[tuple[int, int]], str]:
     """Return chips with two capabilities, the integrated GPUs, and the CUDA from which these are compatible."""
     rule = toolkits.find_cuda_rule("cubin_compat")

@@ -6,6 +6,7 @@ beside this module; only a user's own file is read as TOML.
 
 from __future__ import annotations
 
+from gpuready.catalog import load_table
 from gpuready.contracts.errors import BadContract, UnknownContract
 from gpuready.model import Contract, versions
 
@@ -32,7 +33,7 @@ __all__ = [
 
 def list_contract_rows() -> list[dict[str, Any]]:
     """Return a row for each contract: framework, version, variant, page (the state of an environment page), file."""
-    rows: list[dict[str, Any]] = _load_data_module("index")
+    rows: list[dict[str, Any]] = load_table("contracts", "index")
     return rows
 
 
@@ -186,11 +187,7 @@ def _suggest_names(name: str, names: list[str]) -> str:
 
 def _make_contract(row: dict[str, Any]) -> Contract:
     # tools/compile_catalog.py has validated the rows already.
-    data = {key: value for key, value in _load_data_module(row["file"]).items() if key in Contract._fields}
+    data = {key: value for key, value in load_table("contracts", row["file"]).items() if key in Contract._fields}
     for key, record in Contract.nested_records().items():
         data[key] = tuple(record(**item) for item in data.get(key, ()))
     return Contract(**data)
-
-
-def _load_data_module(name: str) -> Any:
-    return __import__(f"gpuready.contracts.data.{name}", fromlist=("DATA",)).DATA

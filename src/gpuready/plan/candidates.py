@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, cuda, torch
+from functools import cache
+
+from gpuready.catalog import cuda, torch
 from gpuready.contracts import want, when
 from gpuready.model import Fact, UnknownFactError
 
@@ -70,7 +72,7 @@ def make_build_facts(build: torch.TorchBuild) -> list[Fact]:
     return [Fact(key, value, source, "stated") for key, value in stated.items()]
 
 
-@cache_lookup
+@cache
 def list_selectable_builds(machine: str, cpu: bool) -> list[torch.TorchBuild]:
     """List every build that could be chosen on a kind of machine, newest release first."""
     found: list[torch.TorchBuild] = []

@@ -6,7 +6,8 @@ that nothing satisfies is also the explanation.
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup
+from functools import cache
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as torches
 from gpuready.contracts import want as wanting
@@ -243,7 +244,7 @@ def _gpu_code_limits(facts: Facts) -> Iterator[Limit]:
         yield Limit(f"code for {capability}", says, fails, facts_, (Requirement("torch.arch", arch, cite=cite),), cite)
 
 
-@cache_lookup
+@cache
 def _build_covers_gpu(arch: tuple[str, ...], capability: str, cuda: str) -> bool:
     return torches.covers_capability(arch, capability, cuda)[0]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup
+from functools import cache
+
 from gpuready.catalog import torch as torches
 from gpuready.contracts import when as conditions
 from gpuready.model import NOT_STATED, Fact, Facts, Record, UnknownFactError, versions
@@ -168,7 +169,7 @@ def companion_version(build: TorchBuild, package: str) -> str | None:
     return _companion_version(build.version, package)
 
 
-@cache_lookup
+@cache
 def _companion_version(torch: str, package: str) -> str | None:
     found = (torches.find_torch_release(torch) or {}).get(package)
     return str(found) if found and versions.parse_plain_release(str(found)) is not None else None

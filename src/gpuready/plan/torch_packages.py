@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready import contracts
-from gpuready.catalog import cache_lookup, indexes, load_catalog
+from gpuready.catalog import indexes, load_catalog
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.contracts import want as wanting
@@ -64,7 +66,7 @@ def matching_releases(
     return _releases_in_range(package, wants) if wants else None
 
 
-@cache_lookup
+@cache
 def _releases_in_range(package: str, wants: tuple[str, ...]) -> list[dict[str, Any]]:
     rows = (catalogue.find_package(package) or {}).get("version", ())
     return [row for row in rows if all(w == "*" or versions.satisfies_specifier(row["version"], w) for w in wants)]
@@ -76,7 +78,7 @@ def releases_for_torch(rows: list[dict[str, Any]], build: TorchBuild) -> list[di
     return [row for row, pin in pins if not pin or _is_inside_pin(build.version, pin)]
 
 
-@cache_lookup
+@cache
 def _is_inside_pin(version: str, pin: str) -> bool:
     return versions.satisfies_specifier(version, pin)
 
@@ -237,7 +239,7 @@ def _known_conflict_limits(platform: PlanPlatform, contract: Contract) -> Iterat
         yield Limit("known conflicts", f"{row['a']}: {row['why']}", fails, (), (need,))
 
 
-@cache_lookup
+@cache
 def _conflicts_with_torch() -> list[tuple[set[str], dict[str, Any]]]:
     """List the unconditional catalogue conflicts that involve torch, with the other packages."""
     conflicts = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready import catalog, contracts, rules, workflow
 from gpuready.catalog import causes
 from gpuready.model.record import Record
@@ -119,7 +121,7 @@ class SearchIndex:
         return scores_by_entry
 
 
-@catalog.cache_lookup
+@cache
 def _build_index() -> SearchIndex:
     return SearchIndex([*_rule_entries(), *_contract_entries(), *_fact_entries(), *_cause_entries()])
 

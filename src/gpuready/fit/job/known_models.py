@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cache_lookup, load_catalog
+from functools import cache
+
+from gpuready.catalog import load_catalog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def similar_model_names(name: str) -> list[str]:
     return get_close_matches(name.rpartition("/")[2].lower(), list_model_names(), 3, 0.5)
 
 
-@cache_lookup
+@cache
 def _model_index() -> dict[str, dict[str, Any]]:
     index: dict[str, dict[str, Any]] = {}
     for row in load_catalog("models")["model"]:
