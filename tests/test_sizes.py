@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.cli.fit import _parse_fit_count
+from gpuready.commands.declaration import Parameter
+from gpuready.commands.declaration import parse_count as parse_count_flag
 from gpuready.containers.compose import _parse_docker_size
 from gpuready.contracts.want import BYTE_UNITS, parse_quantity
 from gpuready.contracts.when import parse_model_size
@@ -71,7 +72,7 @@ def test_counts_of_parameters(number, unit):
 
 @given(st.integers(1, 64))
 def test_counts_of_tokens(number):
-    assert _parse_fit_count("seq", f"{number}k") == 1024 * number
+    assert parse_count_flag(Parameter("tokens", most=1 << 20), f"{number}k") == 1024 * number
 
 
 @given(st.text(max_size=30))

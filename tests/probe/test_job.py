@@ -144,7 +144,7 @@ def test_a_model_of_files(path):
         ("/m", "not json", "/m/config.json line 1"),
         ("/m", "[]", "must be an object"),
         ("/m", '{"model_type": "mamba"}', "models of type 'mamba' cannot be counted"),
-        ("/m", '{"model_type": "llama"}', "hidden_size is missing or no number"),
+        ("/m", '{"model_type": "llama"}', "the config has no hidden_size"),
         ("/m", "[" * 20_000, "/m/config.json"),
         ("/m", '{"a": 1,\n "b": }', "line 2"),
     ],

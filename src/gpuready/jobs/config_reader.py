@@ -109,7 +109,7 @@ class ConfigReader:
                 return
 
     def to_job_settings(self) -> JobSettings:
-        lists = self.nested_files, self.unmodelled, self.lessened, self.notes, self.supposed
+        lists: list[Any] = [self.nested_files, self.unmodelled, self.lessened, self.notes, self.supposed]
         return JobSettings(self.kind, self.path, self.model, self.fields, self.sources, *map(tuple, lists))
 
 

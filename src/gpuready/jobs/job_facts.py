@@ -5,7 +5,7 @@ Only explicit settings count. ``auto``, templates and framework defaults state n
 
 from __future__ import annotations
 
-from gpuready.jobs import model_parameters, model_size
+from gpuready.jobs import model_size
 from gpuready.model import Fact
 
 TYPE_CHECKING = False
@@ -54,7 +54,7 @@ def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
     config, path = file.config, file.path
     stated: dict[str, Any] = {"job.config": path}
     if file.kind == "model" and _describes_whole_model(config):
-        stated["job.parameters"] = model_parameters.count_config_parameters(config, path, "--config")
+        stated["job.parameters"] = model_size.count_config_parameters(config, path, "--config")
     wants = tuple(dict.fromkeys(_find_wants(config)))
     stated |= {"job.wants": wants} if wants else {}
     stated |= _find_gpu_count(config) | _find_model_facts(host, config)
@@ -119,7 +119,7 @@ def _find_model_facts(host: HostAccess, config: Mapping[str, Any]) -> dict[str, 
     name = stated.get("job.model")
     if name:
         is_path = name.startswith(("/", "./", "../"))
-        local = model_parameters.count_parameters_at_path(host, name, "--config") if is_path else None
+        local = model_size.count_parameters_at_path(host, name, "--config") if is_path else None
         count = local or model_size.find_size_in_name(name)
         stated |= {"job.parameters": count} if count else {}
     return stated

@@ -43,7 +43,7 @@ INHERITED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_c
 def read_model_settings(config: Mapping[str, Any], path: str) -> JobSettings:
     """Return the language model's config and the job settings of a config."""
     reader = ConfigReader("model", path, config)
-    flat = _language_model_config(config)
+    flat = language_model_config(config)
     for key in MULTIMODAL_KEYS:
         if config.get(key):
             reader.add_uncounted(
@@ -55,7 +55,8 @@ def read_model_settings(config: Mapping[str, Any], path: str) -> JobSettings:
     return reader.to_job_settings()
 
 
-def _language_model_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def language_model_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of the language model: nested in a multimodal one, else the config itself."""
     inner = next((config[key] for key in TEXT_CONFIG_KEYS if isinstance(config.get(key), dict)), None)
     if inner is None or isinstance(config.get("hidden_size"), int):
         return dict(config)

@@ -81,6 +81,32 @@ class ModelShape(Record):
     def is_sparse_layer(self, layer: int) -> bool:
         return bool(self.experts) and layer not in self.dense_layers
 
+    def count_parameters(self) -> int:
+        """Count the parameters of the whole model."""
+        norm = self.hidden * (2 if self.norm == "layer" else 1)
+        norms_per_layer = 1 if self.parallel == "phi" else 4 if self.post_norms else 2
+        sparse = sum(self.is_sparse_layer(layer) for layer in range(self.layers))
+        embeddings = (self.vocabulary * (1 if self.tied else 2) + self.positions) * self.hidden
+        return (
+            embeddings + norm + self.vocabulary * self.bias_head
+            + self.layers * (self._count_attention() + norms_per_layer * norm)
+            + (self.layers - sparse) * self._count_dense_mlp() + sparse * self._count_experts()
+        )  # fmt: skip
+
+    def _count_attention(self) -> int:
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        bias = self.bias_qkv * (queries + 2 * keys) + self.bias_out * self.hidden
+        return 2 * self.hidden * (queries + keys) + bias + self.qk_norm * 2 * self.head_size
+
+    def _count_dense_mlp(self) -> int:
+        rising = 2 if self.gated else 1
+        bias = self.bias_mlp * (rising * self.inner + self.hidden)
+        return (rising + 1) * self.hidden * self.inner + bias
+
+    def _count_experts(self) -> int:
+        shared = 3 * self.shared_inner + bool(self.shared_inner)  # the shared expert and its gate
+        return self.hidden * (self.experts * (3 * self.expert_inner + 1) + shared)
+
 
 GATED_FAMILIES = (
     "llama",

@@ -95,18 +95,18 @@ class FitJob(Record):
 
     def validate_fields(self) -> FitJob:
         """Return the job with implied fields set; ValueError if a field is invalid."""
-        for field, allowed in FIELD_CHOICES.items():
-            if getattr(self, field) not in allowed:
-                names = ", ".join(str(one) for one in allowed if one != "") + " or nothing" * ("" in allowed)
-                raise ValueError(f"{field} must be one of {names}, not {getattr(self, field)!r}")
-        for field, maximum in FIELD_MAXIMA.items():
-            value = getattr(self, field)
+        for name, allowed in FIELD_CHOICES.items():
+            if getattr(self, name) not in allowed:
+                choices = ", ".join(str(one) for one in allowed if one != "") + " or nothing" * ("" in allowed)
+                raise ValueError(f"{name} must be one of {choices}, not {getattr(self, name)!r}")
+        for name, maximum in FIELD_MAXIMA.items():
+            value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= maximum:
-                raise ValueError(f"{field} must be a whole number from 1 to {maximum}, not {value!r}")
-        for field in BUCKET_FIELDS:
-            value = getattr(self, field)
+                raise ValueError(f"{name} must be a whole number from 1 to {maximum}, not {value!r}")
+        for name in BUCKET_FIELDS:
+            value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not AUTO_BUCKET <= value <= 1 << 63:
-                raise ValueError(f"{field} must be a whole number of values, not {value!r}")
+                raise ValueError(f"{name} must be a whole number of values, not {value!r}")
         if self.world > 1 and self.world % self.tensor_parallel:
             raise ValueError(f"world ({self.world}) must be a multiple of tensor_parallel ({self.tensor_parallel})")
         if self.zero and self.fsdp:
