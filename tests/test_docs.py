@@ -9,6 +9,7 @@ A sample is a fenced block under a comment that has the command:
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -129,9 +130,84 @@ def test_links_inside_the_docs_lead_somewhere():
                 assert anchor in known[target], f"{page.name} links to {path}#{anchor}"
 
 
+TEXTS = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"))]
+RELEASED = re.compile(r"^## 0\.1\.0 .*", re.S | re.M)
+"""What the changelog says of a release stays as it was written."""
+
+
+def resolve_name(dotted: str) -> object:
+    """Import ``gpuready.a.b.c``: modules as far as they go, then attributes."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        name = ".".join(parts[:count])
+        try:
+            found: object = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not str(error.name).startswith("gpuready"):
+                raise
+            continue
+        for attribute in parts[count:]:
+            found = getattr(found, attribute)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+def mentioned_names(text: str) -> set[str]:
+    """Dotted names of gpuready in code, and those of its packages that a page imports."""
+    names = set(re.findall(r"(?<![\w/.\[-])gpuready(?:\.[A-Za-z_]\w*)+(?![\w-]*\.(?:sarif|xml|json|html|toml))", text))
+    for line in re.findall(r"from gpuready import ([\w, ]+)", text):
+        for package in line.replace(" ", "").split(","):
+            names.add(f"gpuready.{package}")
+            names |= {
+                f"gpuready.{package}.{word}" for word in re.findall(rf"(?<![\w.]){package}\.([A-Za-z_]\w*)", text)
+            }
+    for module, line in re.findall(r"from (gpuready[\w.]*) import ([\w, ]+)", text):
+        names |= {f"{module}.{word}" for word in line.replace(" ", "").split(",")}
+    files = ("sarif", "xml", "json", "html", "toml", "fish", "whl", "service", "svg", "yml", "js", "css", "lock")
+    return {name for name in names if name.rpartition(".")[2] not in files}
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
+def test_names_in_the_docs_exist(page):
+    for name in sorted(mentioned_names(page.read_text())):
+        try:
+            resolve_name(name)
+        except (AttributeError, ModuleNotFoundError) as error:
+            if isinstance(error, AttributeError) or str(error.name).startswith("gpuready"):  # else it needs torch
+                pytest.fail(f"{page.relative_to(ROOT)} mentions {name}: {error}")
+
+
+OWN_FILES = [
+    page for page in TEXTS if page.parent.name != "frameworks" and page.stem not in ("benchmarks", "environment-pages")
+]
+"""Pages that name files of this repository only; the others quote files of frameworks."""
+
+
+@pytest.mark.parametrize("page", OWN_FILES, ids=lambda page: page.name)
+def test_files_in_the_docs_exist(page):
+    """Files of the repository by their path, and of the package by their path inside it (``catalog/gpus.toml``)."""
+    text = RELEASED.sub("", page.read_text()) if page.name == "CHANGELOG.md" else page.read_text()
+    outside = re.sub(r"^```(?!python).*?^```", "", text, flags=re.S | re.M)
+    paths = set(re.findall(r"(?<![\w/.-])((?:src|tests|tools|benchmarks|docs|scripts)/[\w./-]*\w)", outside))
+    package = "|".join(path.name for path in (ROOT / "src/gpuready").iterdir() if path.is_dir())
+    inside = set(re.findall(rf"`((?:{package})/[\w./-]+\.(?:py|toml))", outside))
+    made = ("tests/logs/causes", "benchmarks/results/")
+    for path in paths | inside:
+        places = [ROOT / path, ROOT / "src" / "gpuready" / path, ROOT / f"{path}.py"]
+        found = any(place.exists() for place in places) or path.startswith(made) or any(ROOT.glob(f"{path}*"))
+        assert found or "FAMILY" in path or "NAME" in path, f"{page.relative_to(ROOT)} mentions {path}"
+
+
 def test_the_rule_to_start_from_is_a_rule_as_it_is():
     rule = (ROOT / "src/gpuready/rules/sys/clock_wrong.py").read_text()
     assert f"```python\n{rule}```" in (ROOT / "docs/guides/add-a-rule.md").read_text()
+
+
+def test_the_glossary_is_short_and_linked():
+    rows = re.findall(r"^\| (?!term|-)([^|]+) \|", (ROOT / "docs/glossary.md").read_text(), flags=re.M)
+    assert 0 < len(rows) <= 15 and len(set(rows)) == len(rows)
+    for page in ("CONTRIBUTING.md", "README.md", "docs/index.md", "docs/design.md", "docs/concepts/verdicts.md"):
+        assert "glossary.md" in (ROOT / page).read_text(), page
 
 
 def test_every_page_has_its_place_in_the_site():
