@@ -38,6 +38,14 @@ def value_meets_want(want: str, value: Any) -> bool:
     return any(all(each) for each in answers)
 
 
+def may_meet_want(want: str, value: Any) -> bool:
+    """Return whether a value meets a want; True where the two cannot be compared, which rules out nothing."""
+    try:
+        return value_meets_want(want, value)
+    except ValueError:
+        return True
+
+
 def check_want(want: str, kind: str = "") -> None:
     """Raise ValueError where a want is malformed, or does not fit facts of this kind (version, bytes, int …)."""
     choices = _split_choices(want)

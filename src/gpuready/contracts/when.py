@@ -8,6 +8,8 @@ model, ``gpus>1`` the GPUs it uses; ``torch>=2.9`` and ``package.NAME>=1`` test 
 from __future__ import annotations
 
 import gpuready.contracts.want as wants
+from gpuready.model import UnknownFactError
+from gpuready.model import UnknownFactError
 from gpuready.model.sizes import parse_count
 
 TYPE_CHECKING = False
@@ -42,6 +44,22 @@ def condition_applies(when: str, facts: Facts) -> bool:
     An unstated job wants nothing, and an absent package satisfies no condition on it.
     """
     return all(_atom_holds(atom, facts) for atom in _parse_condition(when))
+
+
+def certainly_applies(when: str, facts: Facts) -> bool:
+    """Return whether a condition is known to hold; False where a fact it reads could not be seen."""
+    try:
+        return condition_applies(when, facts)
+    except UnknownFactError:
+        return False
+
+
+def certainly_applies(when: str, facts: Facts) -> bool:
+    """Return whether a condition is known to hold. For advice, which is better incomplete than omitted."""
+    try:
+        return condition_applies(when, facts)
+    except UnknownFactError:
+        return False
 
 
 def check_condition(when: str) -> None:

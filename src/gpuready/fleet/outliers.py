@@ -10,12 +10,13 @@ slower are not outliers as long as their equals differ permanently by as much. I
 from __future__ import annotations
 
 from math import log, sqrt
+from statistics import NormalDist, median
 
 from gpuready.model.fleet import Outlier
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     MeasuredEntity = tuple[str, int | None]
     TriesByEntity = Mapping[str, Mapping[MeasuredEntity, Mapping[int, float]]]
@@ -75,12 +76,12 @@ def _judge_stratum(
 ) -> None:
     if len({node for node, _ in rows}) < MIN_EQUALS:
         return
-    usual = median_value([row[0] for row in rows.values()])
+    usual = median([row[0] for row in rows.values()])
     if usual <= 0:
         return
     sign = -1.0 if figure.endswith(LOWER_IS_BETTER) else 1.0
     shares = {entity: [sign * (value / usual - 1) for value in row] for entity, row in rows.items()}
-    noise = max(MAD_TO_SIGMA * median_value([abs(row[0]) for row in shares.values()]), MIN_NOISE)
+    noise = max(MAD_TO_SIGMA * median([abs(row[0]) for row in shares.values()]), MIN_NOISE)
     nodes = len({node for node, _ in rows})
     far = _chance_distance(len(rows))
     lasting = _lasting_noise(shares, noise)
@@ -117,8 +118,6 @@ def _sequential_bounds(false: float) -> tuple[float, float]:
 
 def _chance_distance(count: int) -> float:
     """Number of standard deviations that none of ``count`` equals exceeds by chance."""
-    from statistics import NormalDist
-
     return -NormalDist().inv_cdf(LASTING_FALSE_RATE / count) * (1 + FEW_EQUALS_FACTOR / sqrt(count))
 
 
@@ -155,9 +154,3 @@ def _make_outlier(
     node, gpu = entity
     value = sum(row) / len(row)
     return Outlier(node, figure, value, usual, round(share, 4), round(score, 2), gpu, len(row), sure, stratum)
-
-
-def median_value(values: Collection[float]) -> float:
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

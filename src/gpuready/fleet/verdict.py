@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.fleet.outliers import OutlierResult, median_value
+from statistics import median
+
+from gpuready.fleet.outliers import OutlierResult
 from gpuready.model import Fact, Facts, worst_verdict
 from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, FleetReport
 from gpuready.model.node_names import expand_node_set, fold_node_names
@@ -211,7 +213,7 @@ def _clock_skew_rows(collector: AnswerCollector) -> tuple[FactRow, ...]:
     """Nodes whose clock differs from the fleet's median; the controller's own clock may be the wrong one."""
     if not collector.skews:
         return ()
-    middle = median_value(collector.skews.values())
+    middle = median(collector.skews.values())
     off = {name: skew - middle for name, skew in collector.skews.items() if abs(skew - middle) > MAX_CLOCK_SKEW}
     groups = _group_by(off, lambda name: round(off[name]))
     rows = sorted(groups.items(), key=lambda row: -abs(row[0]))
@@ -290,7 +292,7 @@ def _median_figures(collector: AnswerCollector) -> dict[str, dict[str, tuple[flo
     for figure, table in collector.measured_tries.items():
         rows = figures.setdefault(figure, {})
         for (node, _), values in sorted(table.items(), key=lambda row: (row[0][0], row[0][1] or 0)):
-            rows[node] = (*rows.get(node, ()), round(median_value(values.values()), 6))
+            rows[node] = (*rows.get(node, ()), round(median(values.values()), 6))
     return figures
 
 
@@ -306,7 +308,7 @@ def _fleet_notes(evidence: FleetEvidence) -> list[str]:
         notes.append(
             f"{len(older):,} nodes have an older gpuready and tell less of themselves: {fold_node_names(older)[:120]}"
         )
-    if collector.skews and abs(middle := median_value(collector.skews.values())) > MAX_CLOCK_SKEW:
+    if collector.skews and abs(middle := median(collector.skews.values())) > MAX_CLOCK_SKEW:
         notes.append(f"the clock of this machine is off from that of the fleet by {abs(middle):.0f} seconds")
     return notes
 

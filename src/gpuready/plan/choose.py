@@ -8,6 +8,7 @@ CUDA, ready-made kernels, the Python that is already installed.
 from __future__ import annotations
 
 from gpuready import catalog
+from gpuready.contracts.want import may_meet_want
 from gpuready.model import versions
 from gpuready.model.plan import Plan, RejectedChoice
 from gpuready.plan import conflict, reasons, steps, torch_packages
@@ -203,7 +204,7 @@ def _rank_python(space: SearchSpace, build: TorchBuild, python: str) -> tuple[bo
     advice = [
         n.want for n in space.contract.requirements_for("python.version") if n.level == "recommended" and not n.when
     ]
-    advised = all(torch_packages.meets_want(want, python) for want in advice)
+    advised = all(may_meet_want(want, python) for want in advice)
     return (not here, not advised, not is_python_settled(space, build, python), -versions.major_minor(python)[1])
 
 

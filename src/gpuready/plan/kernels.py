@@ -76,10 +76,7 @@ def _condition_applies(when: str, facts: Facts) -> bool:
         # Defaults for what is not stated: Linux, and CUDA GPUs.
         usual = {"os.system": "linux", "platform.name": "cuda"}
         more = [Fact(k, v, "plan", "stated") for k, v in usual.items() if facts.value_if_known(k) is None]
-        try:
-            return conditions.condition_applies(when, facts.with_facts(*more))
-        except UnknownFactError:
-            return False
+        return conditions.certainly_applies(when, facts.with_facts(*more))
 
 
 # -- one package ----------------------------------------------------------------------------------------

@@ -101,9 +101,8 @@ def _need_limit(platform: PlanPlatform, contract: Contract, need: Requirement) -
         if not platform.condition_holds(need.when, build, python):
             return ""
         value = platform.fact_value(need.key, build, python)
-        if value is platform.NOT_KNOWN or _meets_need(
-            need, _nominal_memory(value) if need.key == "gpu.memory" else value
-        ):
+        nominal = _nominal_memory(value) if need.key == "gpu.memory" and value is not platform.NOT_KNOWN else value
+        if value is platform.NOT_KNOWN or wanting.may_meet_want(need.want, nominal):
             return ""
         return f"{label} {_format_fact_value(value).partition('+')[0]} is outside {wanted}"
 
@@ -111,13 +110,6 @@ def _need_limit(platform: PlanPlatform, contract: Contract, need: Requirement) -
     facts = () if by_choice else (platform.facts.fact(need.key),)
     says = f"{contract.name} asks for {label} {wanted}{machine}"
     return Limit(f"need {need.key}", says, fails, facts, (need,), axes=limit_axes(need.key, need.when))
-
-
-def _meets_need(need: Requirement, value: object) -> bool:
-    try:
-        return wanting.value_meets_want(need.want, value)
-    except ValueError:
-        return True  # not comparable: treat as unknown, which rules out nothing
 
 
 def _nominal_memory(sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,8 +6,8 @@ from gpuready.catalog import facts as listed
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.contracts import want as wants
-from gpuready.contracts import when as conditions
-from gpuready.model import UnknownFactError, versions
+from gpuready.contracts.when import certainly_applies
+from gpuready.model import versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,21 +20,18 @@ if TYPE_CHECKING:
 def required_needs(contract: Contract, facts: Facts, key: str) -> list[Requirement]:
     """List the contract's required needs on a fact; a need whose condition cannot be decided is skipped."""
     return [
-        n for n in contract.requirements_for(key) if n.level == "required" and n.want != "*" and _need_applies(n, facts)
+        n
+        for n in contract.requirements_for(key)
+        if n.level == "required" and n.want != "*" and certainly_applies(n.when, facts)
     ]
 
 
 def required_package_names(contract: Contract, facts: Facts) -> set[str]:
     """Return the names of the packages that the contract requires here."""
-    needs = [n for n in contract.requirements_for("package.*") if n.level == "required" and _need_applies(n, facts)]
+    needs = [
+        n for n in contract.requirements_for("package.*") if n.level == "required" and certainly_applies(n.when, facts)
+    ]
     return {need.key.removeprefix("package.") for need in needs}
-
-
-def _need_applies(need: Requirement, facts: Facts) -> bool:
-    try:
-        return conditions.condition_applies(need.when, facts)
-    except UnknownFactError:
-        return False
 
 
 def newest_allowed_version(name: str, spec: str, facts: Facts, contract: Contract) -> str | None:

@@ -8,7 +8,7 @@ from gpuready import contracts
 from gpuready.catalog import indexes, load_catalog
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
-from gpuready.contracts import want as wanting
+from gpuready.contracts.want import may_meet_want
 from gpuready.model import Requirement, versions
 from gpuready.plan.platform import CHOSEN_FACTS, Limit, limit_axes
 
@@ -209,17 +209,9 @@ def list_misfits(platform: PlanPlatform, contract: Contract, build: TorchBuild, 
             continue
         value = platform.fact_value(need.key, build, python)
         advised = need.key != "python.version" and platform.condition_holds(need.when, build, python)
-        if advised and value is not platform.NOT_KNOWN and not meets_want(need.want, value):
+        if advised and value is not platform.NOT_KNOWN and not may_meet_want(need.want, value):
             misfits[need.key] = need.want
     return misfits
-
-
-def meets_want(want: str, value: Any) -> bool:
-    """Whether a value meets a want; True if the two cannot be compared."""
-    try:
-        return wanting.value_meets_want(want, value)
-    except ValueError:
-        return True
 
 
 def _known_conflict_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from gpuready.catalog import torch
 from gpuready.contracts import variables as contracted
-from gpuready.contracts import when as conditions
 from gpuready.contracts.variables import WantedVariable
-from gpuready.model import UnknownFactError, versions
+from gpuready.contracts.when import certainly_applies
+from gpuready.model import versions
 from gpuready.plan import source_build
 
 TYPE_CHECKING = False
@@ -70,15 +70,8 @@ def _job_wants(facts: Facts) -> tuple[str, ...]:
 
 def _framework_reads(facts: Facts, contract: Contract, name: str) -> bool:
     """Whether the framework reads a variable in this job."""
-    for variable in contract.variables:
-        if variable.name != name or "read" not in variable.access:
-            continue
-        try:
-            if conditions.condition_applies(variable.when, facts):
-                return True
-        except UnknownFactError:
-            continue
-    return False
+    rows = (v for v in contract.variables if v.name == name and "read" in v.access)
+    return any(certainly_applies(v.when, facts) for v in rows)
 
 
 def _cuda_home_variable(

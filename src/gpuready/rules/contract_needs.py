@@ -72,10 +72,7 @@ def peek_fact(facts: Facts, key: str) -> Any:
 
 def certainly_applies(facts: Facts, need: Requirement) -> bool:
     """Return whether a condition is known to hold. For advice, which is better incomplete than omitted."""
-    try:
-        return conditions.condition_applies(need.when, facts)
-    except UnknownFactError:
-        return False
+    return conditions.certainly_applies(need.when, facts)
 
 
 def _cannot_judge(unwatched: Facts, need: Requirement, read: NeedReader) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gpuready.contracts import when as conditions
-from gpuready.model import UnknownFactError
 from gpuready.rules import contract_needs
 
 TYPE_CHECKING = False
@@ -47,7 +46,4 @@ def variables_in_force(facts: Facts, contract: Contract) -> list[ContractVariabl
 
 
 def _variable_applies(facts: Facts, variable: ContractVariable) -> bool:
-    try:
-        return conditions.condition_applies(variable.when, facts)
-    except UnknownFactError:
-        return False
+    return conditions.certainly_applies(variable.when, facts)

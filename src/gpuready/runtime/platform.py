@@ -7,8 +7,8 @@ imported: the caller passes what torch reported.
 from __future__ import annotations
 
 from gpuready.catalog import accelerators
-from gpuready.contracts import when as conditions
-from gpuready.model import Fact, Facts, Record, UnknownFactError
+from gpuready.contracts.when import certainly_applies
+from gpuready.model import Fact, Facts, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def framework_variables(
     set) and variables that the launcher sets are left out.
     """
     facts = _platform_facts(on, torch, wants)
-    rows = [v for v in contract.variables if _is_set_by_framework(v) and _condition_applies(v.when, facts)]
+    rows = [v for v in contract.variables if _is_set_by_framework(v) and certainly_applies(v.when, facts)]
     return {v.name: _variable_value(v, environ) for v in rows}
 
 
@@ -104,10 +104,3 @@ def _variable_value(variable: ContractVariable, environ: Mapping[str, str]) -> s
 def _platform_facts(on: Platform, torch: str | None, wants: Iterable[str]) -> Facts:
     stated = [Fact("platform.name", on.name), Fact("job.wants", tuple(wants))]
     return Facts([*stated, Fact("package.torch", torch)] if torch else stated)
-
-
-def _condition_applies(when: str, facts: Facts) -> bool:
-    try:
-        return conditions.condition_applies(when, facts)
-    except UnknownFactError:
-        return False

@@ -241,6 +241,12 @@ def save_text_file(path: str, text: str) -> None:
         raise Refused(f"cannot write {path}: {error}") from None
 
 
+def utc_timestamp() -> str:
+    import time
+
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def explain_rule(code: str) -> dict[str, Any]:
     """Return the explanation of a rule, by its code or its name."""
     from gpuready.catalog.causes import list_patterns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready import __version__, rules, system
+from gpuready import __version__, rules, system, workflow
 from gpuready.catalog import bands, catalog_date
 from gpuready.model import Contract, Fact
 from gpuready.model.bench import BenchMeasure, BenchResult, relative_spread
@@ -221,7 +221,7 @@ def _judge_measures(
         tuple(make_measure(row, known) for row in rows),
         versions,
         _describe_hardware(facts, outcomes),
-        _utc_timestamp(),
+        workflow.utc_timestamp(),
         quick,
         repeat,
         round(seconds, 1),
@@ -313,9 +313,3 @@ def _describe_hardware(facts: Facts, outcomes: list[BenchOutcome]) -> dict[str, 
     known = {key: facts.value_if_known(key) for key in keys}
     found = {key: value for key, value in known.items() if value}
     return found | {k: v for o in outcomes for k, v in o.hardware.items() if k.startswith("cuda")}
-
-
-def _utc_timestamp() -> str:
-    from datetime import datetime, timezone
-
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

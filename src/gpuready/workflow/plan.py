@@ -68,7 +68,7 @@ def plan_frameworks(
         return _note_catalog_age(_mark_unresolved(result))
     choose_again = _make_chooser(facts, contract_lines[0], request, specs[0]) if len(specs) == 1 else None
     resolve_options = {"source": source, "find_links": find_links, "offline": offline, "note": note}
-    return _note_catalog_age(_resolve_plans(result, choose_again, request, resolve_options))
+    return _note_catalog_age(_resolve_plans(result, facts, choose_again, request, resolve_options))
 
 
 def _parse_specs(frameworks: Sequence[str], own_contract: Contract | None, sees_packages: bool) -> list[FrameworkSpec]:
@@ -210,6 +210,7 @@ def _make_chooser(
 
 def _resolve_plans(
     result: PlanResult,
+    facts: Facts,
     choose_again: Callable[[str, str, str], Plan] | None,
     request: PlanRequest,
     resolve_options: Mapping[str, Any],
@@ -220,7 +221,7 @@ def _resolve_plans(
 
     host = system.LiveHost()
     plans = []
-    is_glibc_stated = result.facts.value_if_known("os.glibc") is not None or "os.glibc" in result.facts
+    is_glibc_stated = facts.value_if_known("os.glibc") is not None or "os.glibc" in facts
     for plan, contract in zip(result.plans, result.contracts, strict=True):
         unresolved_reason = plan.resolved
 
@@ -238,7 +239,7 @@ def _resolve_plans(
         elif plan.verdict == "plan":
             plan = resolve_plan(plan)
         if plan.lock:
-            plan = _use_folder_steps(host, plan, contract, result.facts, resolve_options)
+            plan = _use_folder_steps(host, plan, contract, facts, resolve_options)
             plan = plan.replace(options=plan.options | _source_options(resolve_options))
         if plan.verdict == "plan" and not plan.lock and not plan.resolved:
             plan = plan.replace(resolved=unresolved_reason or "not resolved here")

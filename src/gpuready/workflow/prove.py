@@ -240,8 +240,6 @@ def _proof_row(proof: ProofResult) -> dict[str, Any]:
 
 
 def _make_evidence(proofs: tuple[ProofResult, ...], facts: Facts) -> ProofRecord:
-    import time
-
     keys = (
         "gpu.name",
         "gpu.uuid",
@@ -256,7 +254,7 @@ def _make_evidence(proofs: tuple[ProofResult, ...], facts: Facts) -> ProofRecord
         host=facts.host,
         python=str(facts.value_if_known("python.path") or ""),
         proofs=proofs,
-        made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        made=workflow.utc_timestamp(),
         machine={key: value for key in keys if (value := facts.value_if_known(key)) is not None},
         gpuready=__version__,
     ).with_digest()

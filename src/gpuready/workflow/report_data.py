@@ -43,18 +43,12 @@ def gather_report(
     )
     looks_here = not (fleet_report and not (frameworks or on or python or what_if))
     reports = workflow.check_machine(frameworks, on=on, python=python, what_if=what_if) if looks_here else []
-    report = ReportDocument(tuple(reports), bench=benched, fleet=fleet_report, made=_utc_now())
+    report = ReportDocument(tuple(reports), bench=benched, fleet=fleet_report, made=workflow.utc_timestamp())
     if proofs is not None:
         report = _add_proofs(report, proofs)
     if fit:
         report = report.replace(fit=_read_or_fit(fit, on))
     return _add_plan(report, on, python, what_if) if plan else report
-
-
-def _utc_now() -> str:
-    import time
-
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 # -- saved results --------------------------------------------------------------------------------------

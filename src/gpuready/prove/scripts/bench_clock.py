@@ -1,8 +1,7 @@
 """Timing on a GPU and a CPU: warm-up, many turns, median and best. Standalone; torch is passed in."""
 
 import time
-
-from bench_search import median_value
+from statistics import median
 
 FEWEST_TURNS, MOST_TURNS, LONGEST_QUEUE = 3, 200, 5000
 REST_FACTOR, LONGEST_REST = 4, 0.3
@@ -47,7 +46,7 @@ class BenchClock:
         turns = _count_turns(seconds, one, FEWEST_TURNS)
         self.rest_gpu(turns * one)
         seconds_each = self.time_turns(work, turns)
-        return median_value(seconds_each), min(seconds_each)
+        return median(seconds_each), min(seconds_each)
 
     def measure_sustained(self, work, seconds):
         """Work without rests for about ``seconds``: return the mean turn of the second half, and the best of all.

@@ -9,13 +9,13 @@ measure again: all other measures lie between two numbers of one, so that their 
 
 import json
 import os
+import statistics
 import time
 
 import bench_host
 import bench_moves
 import proof
 from bench_matmul import MatmulBench, NotSupportedHere
-from bench_search import median_value
 
 QUICK_PACE = {"search": 0.4, "pass": 0.08, "warm": 0.01, "burst": 0.015, "bursts": 3, "held": 1.2}
 FULL_PACE = {"search": 2.5, "pass": 0.3, "warm": 0.01, "burst": 0.02, "bursts": 5, "held": 1.2}
@@ -162,7 +162,7 @@ class MachineBench:
                     multiply.measure_rate(shape, self.pace["burst"]) or _raise_memory_gone()
                     for _ in range(self.pace["bursts"])
                 ]
-                return median_value([middle for middle, _ in turns]), max(best for _, best in turns)
+                return statistics.median([middle for middle, _ in turns]), max(best for _, best in turns)
             finally:
                 multiply.pool = None
 

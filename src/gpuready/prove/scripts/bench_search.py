@@ -3,6 +3,8 @@
 Standalone and without torch. A shape is (m, n, k): an m x k matrix times a k x n one.
 """
 
+from statistics import median
+
 STEPS = (0.5, 0.25, 0.125)
 TILE = 256
 FINALISTS, ROUNDS = 4, 2
@@ -121,12 +123,6 @@ def _measure_finalists(rate, seen, over):
             for shape in finalists:
                 again[shape].append(rate(shape) or 0.0)
     # The first number selected the finalists and so is biased: ignore it if there are others.
-    fair = {shape: median_value(numbers[1:] or numbers) for shape, numbers in again.items()}
+    fair = {shape: median(numbers[1:] or numbers) for shape, numbers in again.items()}
     best = max(finalists, key=lambda shape: fair[shape])
     return best, fair[best], seen
-
-
-def median_value(values):
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -83,9 +83,7 @@ def train_boosted(p, booster, model, optimizer):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
-    where = {x.device.type for x in model.parameters()}
-    if where != {p.device.type}:
-        raise proof.WrongResult("the weights are on %s" % ", ".join(sorted(where)))
+    tiny.check_weight_device(p, model)
     tiny.check_loss_fell(p, losses, 0.8)
 
 

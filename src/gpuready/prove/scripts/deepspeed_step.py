@@ -60,9 +60,7 @@ def train_with_zero(p, torch, deepspeed, stage):
         engine.backward(loss)
         engine.step()
         losses.append(float(loss.detach()))
-    where = {x.device.type for x in engine.module.parameters()}
-    if where != {p.device.type}:
-        raise proof.WrongResult("the weights are on %s" % ", ".join(sorted(where)))
+    tiny.check_weight_device(p, engine.module)
     tiny.check_loss_fell(p, losses, 0.8)
 
 

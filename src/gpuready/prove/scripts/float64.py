@@ -13,12 +13,23 @@ def exact_attention(q, k, v, causal, scale=None):
     share = q.shape[2] // k.shape[2]
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
+    apart = torch.arange(q.shape[2], device=q.device)[:, None] - torch.arange(k.shape[2], device=q.device)
+    hidden = apart < q.shape[2] - k.shape[2] if causal else torch.zeros_like(apart, dtype=torch.bool)
+    return exact_masked_attention(q, k, v, hidden, scale).transpose(1, 2)
+
+
+def exact_masked_attention(q, k, v, hidden, scale=None):
+    """Softmax attention over (batch, heads, length, size) with a mask of the pairs that must not be seen."""
     weight = q @ k.transpose(-1, -2) * (scale or 1 / math.sqrt(q.shape[-1]))
-    if causal:
-        spare = k.shape[2] - q.shape[2]
-        hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(spare + 1)
-        weight = weight.masked_fill(hidden, -math.inf)
-    return (weight.softmax(-1) @ v).transpose(1, 2)
+    return weight.masked_fill(hidden, -math.inf).softmax(-1) @ v
+
+
+def masked_attention_gradients(q, k, v, towards, window=None):
+    """Return causal attention (within a window, if any) over (batch, heads, length, size), and the gradients."""
+    at = torch.arange(q.shape[2], device=q.device)
+    apart = at[:, None] - at
+    hidden = apart < 0 if window is None else (apart < 0) | (apart > window)
+    return exact_gradients(lambda *x: exact_masked_attention(*x, hidden), (q, k, v), towards)
 
 
 def exact_packed_attention(q, k, v, lengths, causal):

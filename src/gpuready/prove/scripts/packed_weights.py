@@ -5,7 +5,6 @@ published formats: groups of 128 inputs, eight values in an int32; AWQ interleav
 weights unpacked, in float64.
 """
 
-import json
 import os
 
 import package_import
@@ -59,8 +58,6 @@ def pack_layer(torch, kind, weight):
 
 def write_packed_checkpoint(p, torch, kind, folder):
     """Write the checkpoint; return the model with the dequantised weights."""
-    from safetensors.torch import save_file
-
     model = tiny.save_llama(p, folder)
     p.begin_step("write a %s checkpoint" % kind)
     tensors = {}
@@ -73,28 +70,17 @@ def write_packed_checkpoint(p, torch, kind, folder):
         else:
             tensors[name] = weight.half().contiguous()
     model.load_state_dict(state)
-    for name in os.listdir(folder):
-        if name.endswith((".safetensors", ".index.json")):
-            os.remove(os.path.join(folder, name))
-    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
-    write_quantization_config(kind, os.path.join(folder, "config.json"))
+    tiny.replace_checkpoint(folder, tensors, packed_scheme(kind), dtype="float16", torch_dtype="float16")
     return model
 
 
-def write_quantization_config(kind, path):
-    with open(path) as file:
-        config = json.load(file)
+def packed_scheme(kind):
     quantization = {"bits": BITS, "group_size": GROUP, "quant_method": kind}
     if kind == "gptq":
         quantization.update(sym=True, desc_act=False, checkpoint_format="gptq")
     else:
         quantization.update(zero_point=True, version="gemm", modules_to_not_convert=["lm_head"])
-    config["quantization_config"] = quantization
-    for name in ("dtype", "torch_dtype"):
-        if name in config:
-            config[name] = "float16"
-    with open(path, "w") as file:
-        json.dump(config, file)
+    return quantization
 
 
 def run_proof(p):

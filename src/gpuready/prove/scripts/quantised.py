@@ -124,10 +124,6 @@ def compare_logits(p, torch, model, exact, bound):
 
 def write_fp8_checkpoint(p, torch, model, folder):
     """Write an fp8 checkpoint with one scale per row, as compressed-tensors does; return its configuration, if any."""
-    import json
-
-    from safetensors.torch import save_file
-
     p.begin_step("write an fp8 checkpoint")
     tensors = {}
     for name, weight in model.state_dict().items():
@@ -137,16 +133,7 @@ def write_fp8_checkpoint(p, torch, model, folder):
             tensors[name + "_scale"] = scale.to(torch.bfloat16)
         else:
             tensors[name] = weight.to(torch.bfloat16).contiguous()
-    for name in os.listdir(folder):
-        if name.endswith((".safetensors", ".index.json")):
-            os.remove(os.path.join(folder, name))
-    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
-    path = os.path.join(folder, "config.json")
-    with open(path) as file:
-        config = json.load(file)
-    config["quantization_config"] = fp8_scheme()
-    with open(path, "w") as file:
-        json.dump(config, file)
+    tiny.replace_checkpoint(folder, tensors, fp8_scheme())
     from transformers import CompressedTensorsConfig
 
     fast = "use_optimized_inference" in CompressedTensorsConfig.__init__.__code__.co_varnames

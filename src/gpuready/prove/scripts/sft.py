@@ -37,9 +37,7 @@ def run_proof(p):
     made = trainer_kind(model=model, args=config_kind(**words), train_dataset=data, **{read: tiny.make_tokenizer(p)})
     p.begin_step("train")
     made.train()
-    where = {x.device.type for x in made.model.parameters()}
-    if where != {p.device.type}:
-        raise proof.WrongResult("the weights are on %s" % ", ".join(sorted(where)))
+    tiny.check_weight_device(p, made.model)
     losses = [row["loss"] for row in made.state.log_history if "loss" in row]
     p.record_number("steps", made.state.global_step, "equal", 30)
     tiny.check_loss_fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3], 0.8)

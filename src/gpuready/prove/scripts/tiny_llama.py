@@ -5,6 +5,8 @@ The sizes are the smallest that the strictest kernels accept: blocks of 128 for 
 
 import os
 
+import proof
+
 HIDDEN, INTER, LAYERS, HEADS, KV_HEADS, VOCABULARY, LENGTH = 256, 512, 2, 4, 2, 384, 128
 PAD, BOS, EOS = 256, 257, 258
 # For training steps, which must also be fast on a CPU.
@@ -114,13 +116,37 @@ def check_loss_fell(p, losses, by=0.8):
     """Require finite losses that fall: the last is at most ``by`` times the first."""
     import math
 
-    import proof
-
     if len(losses) < 2 or not all(math.isfinite(x) for x in losses):
         raise proof.WrongResult("the losses are " + ", ".join("%.4g" % x for x in losses[:8]))
     p.record_number("first_loss", losses[0])
     p.record_number("last_loss", losses[-1])
     p.record_number("loss_ratio", losses[-1] / losses[0], "most", by)
+
+
+def check_weight_device(p, model):
+    """Check that the weights are on the requested device: a trainer may fall back to the CPU silently."""
+    where = {str(x.device.type) for x in model.parameters()}
+    if where != {p.device.type}:
+        raise proof.WrongResult("the weights are on %s instead of %s" % (", ".join(sorted(where)), p.device.type))
+
+
+def replace_checkpoint(folder, tensors, quantization, **changes):
+    """Replace the weights of a saved checkpoint, and add their quantisation to its configuration."""
+    import json
+
+    from safetensors.torch import save_file
+
+    for name in os.listdir(folder):
+        if name.endswith((".safetensors", ".index.json")):
+            os.remove(os.path.join(folder, name))
+    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        config = json.load(file)
+    config["quantization_config"] = quantization
+    config.update((name, value) for name, value in changes.items() if name in config)
+    with open(path, "w") as file:
+        json.dump(config, file)
 
 
 def set_offline(folder):

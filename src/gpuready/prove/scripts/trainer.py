@@ -21,7 +21,7 @@ def run_proof(p):
     losses = [trainer.evaluate()["eval_loss"]]
     trainer.train()
     losses.append(trainer.evaluate()["eval_loss"])
-    check_weight_device(p, trainer)
+    tiny.check_weight_device(p, trainer.model)
     p.record_number("steps", trainer.state.global_step, "least", 30)
     tiny.check_loss_fell(p, losses)
 
@@ -73,13 +73,6 @@ def collate_rows(rows):
     import torch
 
     return {key: torch.tensor([row[key] for row in rows]) for key in rows[0]}
-
-
-def check_weight_device(p, trainer):
-    """Check that the weights are on the requested device: a Trainer may fall back to the CPU silently."""
-    where = {str(x.device.type) for x in trainer.model.parameters()}
-    if where != {p.device.type}:
-        raise proof.WrongResult("the weights are on %s instead of %s" % (", ".join(sorted(where)), p.device.type))
 
 
 if __name__ == "__main__":
