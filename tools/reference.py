@@ -18,8 +18,8 @@ import json_page
 
 from gpuready import contracts, rules, workflow
 from gpuready.catalog import facts
-from gpuready.cli import parser
 from gpuready.cli.help import format_help
+from gpuready.commands import COMMAND_MODULES
 from gpuready.render.layout import Screen
 
 HERE = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -89,7 +89,7 @@ def facts_page() -> str:
 def commands_page() -> str:
     screen = Screen()
     parts = ["# Commands\n", "What `gpuready COMMAND --help` prints.\n", f"```text\n{format_help('help', screen)}```\n"]
-    parts += [f"## gpuready {name}\n\n```text\n{format_help(name, screen)}```\n" for name in parser.COMMAND_MODULES]
+    parts += [f"## gpuready {name}\n\n```text\n{format_help(name, screen)}```\n" for name in COMMAND_MODULES]
     return "\n".join(parts)
 
 

@@ -9,22 +9,28 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from gpuready.api import commands
-    from gpuready.api.commands import Refused as Refused
-    from gpuready.api.commands import bench as bench
-    from gpuready.api.commands import contract as contract
-    from gpuready.api.commands import env as env
-    from gpuready.api.commands import explain as explain
-    from gpuready.api.commands import report as report
-    from gpuready.api.commands import search as search
-    from gpuready.api.result import Result as Result
+    from gpuready.commands import CallablePackage
+    from gpuready.commands.bench import bench as bench
+    from gpuready.commands.check import check as _check
+    from gpuready.commands.contract import contract as contract
+    from gpuready.commands.diagnose import diagnose as _diagnose
+    from gpuready.commands.env import env as env
+    from gpuready.commands.explain import explain as explain
+    from gpuready.commands.fit import fit as _fit
+    from gpuready.commands.plan import plan as _plan
+    from gpuready.commands.probe import probe as _probe
+    from gpuready.commands.prove import prove as _prove
+    from gpuready.commands.report import report as report
+    from gpuready.commands.result import Result as Result
+    from gpuready.commands.search import search as search
+    from gpuready.workflow.refusal import Refused as Refused
 
-    check = commands.CallablePackage(commands.check)
-    diagnose = commands.CallablePackage(commands.diagnose)
-    fit = commands.CallablePackage(commands.fit)
-    plan = commands.CallablePackage(commands.plan)
-    probe = commands.CallablePackage(commands.probe)
-    prove = commands.CallablePackage(commands.prove)
+    check = CallablePackage(_check)
+    diagnose = CallablePackage(_diagnose)
+    fit = CallablePackage(_fit)
+    plan = CallablePackage(_plan)
+    probe = CallablePackage(_probe)
+    prove = CallablePackage(_prove)
 else:
     ModuleType = type(sys)
 
@@ -38,15 +44,10 @@ _PUBLIC = {
     "FusedAdamW": "gpuready.runtime.optimizers",
     "CPUAdam": "gpuready.runtime.optimizers",
     "load_extension": "gpuready.extensions",
-    "Result": "gpuready.api.result",
+    "Result": "gpuready.commands.result",
     "Refused": "gpuready.workflow.refusal",
-    "bench": "gpuready.api.commands",
-    "contract": "gpuready.api.commands",
-    "env": "gpuready.api.commands",
-    "explain": "gpuready.api.commands",
-    "report": "gpuready.api.commands",
-    "search": "gpuready.api.commands",
 }
+_COMMAND_FUNCTIONS = ("bench", "contract", "env", "explain", "report", "search")
 _COMMAND_MODULES = ("check", "diagnose", "fit", "plan", "probe", "prove")
 """Commands that are also packages: the module itself is made callable, so both uses of the name work."""
 
@@ -55,22 +56,32 @@ def __getattr__(name: str) -> Any:
     """Import a public name on first access."""
     if name in _COMMAND_MODULES:
         return __import__(f"gpuready.{name}", fromlist=["__name__"])
+    if name in _COMMAND_FUNCTIONS:
+        return _load_function(name)
     if name not in _PUBLIC:
         raise AttributeError(f"module 'gpuready' has no attribute {name!r}")
     return getattr(__import__(_PUBLIC[name], fromlist=[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC, *_COMMAND_MODULES})
+    return sorted({*globals(), *_PUBLIC, *_COMMAND_FUNCTIONS, *_COMMAND_MODULES})
+
+
+def _load_function(name: str) -> Any:
+    from gpuready.commands import load_function
+
+    return load_function(name)
 
 
 class _CallableModule(ModuleType):
     """A package that can be called as its command: ``gpuready.fit("llama-3.1-8b", on="h100")``."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        from gpuready.api import commands
+        return _load_function(self.__name__.rpartition(".")[2])(*args, **named)
 
-        return getattr(commands, self.__name__.rpartition(".")[2])(*args, **named)
+    @property
+    def __signature__(self) -> Any:
+        return _load_function(self.__name__.rpartition(".")[2]).__signature__
 
 
 class _PackageModule(ModuleType):

@@ -106,10 +106,10 @@ def test_check_alone_leaves_the_choice_to_the_workflow(told, workflow):
 
 
 def test_every_what_if_flag_reaches_the_workflow(told, workflow):
-    from gpuready.cli.command_spec import WHAT_IF_FLAGS
+    from gpuready.commands.parameters import WHAT_IF
 
-    told("check", *(f"{flag.name}=1" for flag in WHAT_IF_FLAGS))
-    assert workflow.calls[0][2]["what_if"] == {flag.name[2:]: "1" for flag in WHAT_IF_FLAGS}
+    told("check", *(f"{flag.flag}=1" for flag in WHAT_IF.values()))
+    assert workflow.calls[0][2]["what_if"] == {flag.flag[2:]: "1" for flag in WHAT_IF.values()}
 
 
 @pytest.mark.parametrize(

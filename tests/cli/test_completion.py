@@ -13,11 +13,11 @@ import time
 
 import pytest
 
-from gpuready.cli import parser
+from gpuready.commands import load_all_commands
 from tests.running import SRC
 from tests.running import gpuready as command
 
-COMMANDS = parser.load_all_commands()
+COMMANDS = load_all_commands()
 HEADS = {name.partition(" ")[0] for name in COMMANDS}
 
 
@@ -104,10 +104,10 @@ def test_commands_flags_choices_and_names(place, shell):
 def test_every_flag_of_every_command_is_offered(place, name):
     script = (place / "script.bash").read_text()
     row = next(line for line in script.splitlines() if line.strip().startswith(f'"{name}") _gpuready_words -'))
-    assert {flag.name for flag in COMMANDS[name].flags} <= set(row.split())
+    assert {flag.flag for flag in COMMANDS[name].flags} <= set(row.split())
     for shell in ("zsh", "fish"):
         text = (place / f"script.{shell}").read_text()
-        assert all(flag.name.lstrip("-") in text for flag in COMMANDS[name].flags)
+        assert all(flag.flag.lstrip("-") in text for flag in COMMANDS[name].flags)
 
 
 def test_a_value_behind_an_equals_sign_and_what_follows_two_dashes(place):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.cli import parser
-from gpuready.cli.command_spec import ParsedCommand, UsageError
 from gpuready.cli.help import format_help
-from gpuready.cli.parser import load_all_commands, parse_command_line
+from gpuready.cli.parser import ParsedCommand, parse_command_line
+from gpuready.commands import load_all_commands
+from gpuready.commands.declaration import UsageError
 from gpuready.render.layout import Screen
 
 COMMANDS = load_all_commands()
@@ -165,7 +165,7 @@ FROZEN = {
 
 
 def test_the_command_line_is_frozen():
-    table = {name: ((c.least, c.most), {flag.name: flag.takes for flag in c.flags}) for name, c in COMMANDS.items()}
+    table = {name: ((c.least, c.most), {flag.flag: flag.metavar for flag in c.flags}) for name, c in COMMANDS.items()}
     assert table == FROZEN
 
 
@@ -257,7 +257,7 @@ def test_help_names_everything_and_fits(command, width):
     text = format_help(command, Screen(width))
     assert all(len(line) <= width for line in text.splitlines())
     if command in COMMANDS:
-        assert all(flag.name in text for flag in COMMANDS[command].flags)
+        assert all(flag.flag in text for flag in COMMANDS[command].flags)
     else:
         named = [name for name in COMMANDS if command == "help" or name.startswith(command)]
         assert all(name in " ".join(text.split()) for name in named)
@@ -265,4 +265,4 @@ def test_help_names_everything_and_fits(command, width):
 
 def test_a_default_is_not_shared():
     parse_command_line(["check", "--json"])
-    assert ParsedCommand("x").flags == {} and parser.parse_command_line(["check"]).flags == {}
+    assert ParsedCommand("x").flags == {} and parse_command_line(["check"]).flags == {}

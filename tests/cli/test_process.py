@@ -166,4 +166,4 @@ def test_help_and_version_do_not_load_the_commands():
     body = "import atexit; atexit.register(lambda: sys.stderr.write(' '.join(sys.modules)))"
     loaded = run("--version", body=body)[2].split()
     assert "gpuready.cli.parser" in loaded
-    assert not {"gpuready.cli.commands", "gpuready.cli.help", "gpuready.render.check_report"} & set(loaded)
+    assert not {"gpuready.commands.check", "gpuready.cli.help", "gpuready.render.check_report"} & set(loaded)

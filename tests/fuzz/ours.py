@@ -98,13 +98,13 @@ def query(data: bytes) -> None:
     from gpuready.web import query_parser
 
     pairs = parse_qsl(text(data), keep_blank_values=True)
-    for command in query_parser.COMMAND_FLAGS:
+    for command in query_parser.WEB_COMMANDS:
         try:
             words = query_parser.build_command_words(command, pairs)
         except query_parser.InvalidQuery:
             continue
         assert words[: len(command.split())] == command.split()
-        known = {f"--{flag}" for flag in (*query_parser.COMMAND_FLAGS[command], "json", "no-resolve")} | {"--"}
+        known = {f"--{flag}" for flag in (*query_parser.query_parameters(command), "json", "no-resolve")} | {"--"}
         flags = words[: words.index("--")] if "--" in words else words
         assert all(w.partition("=")[0] in known for w in flags if w.startswith("-")), words
         assert not any("/" in word for word in words[len(flags) :]), words
@@ -140,7 +140,7 @@ def _within(path: str, root: str) -> bool:
 def words(data: bytes) -> None:
     """A command line: words that end with a zero."""
     from gpuready.cli import parser
-    from gpuready.cli.command_spec import UsageError
+    from gpuready.commands.declaration import UsageError
 
     try:
         parser.parse_command_line(text(data).split("\0"))

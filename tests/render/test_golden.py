@@ -101,10 +101,10 @@ def test_the_example_of_the_design():
 
 
 def test_the_screen_names_only_commands_that_exist():
-    from gpuready.cli import parser
+    from gpuready.commands import COMMAND_MODULES
 
     for path in GOLDEN.glob("*.txt"):
         for named in re.findall(r"^  gpuready (\w+)", path.read_text(), flags=re.M):
-            assert named in {name.split()[0] for name in parser.COMMAND_MODULES}, (
+            assert named in {name.split()[0] for name in COMMAND_MODULES}, (
                 f"{path.name} sends the reader to `gpuready {named}`"
             )

@@ -84,6 +84,6 @@ def test_a_command_asks_nobody(words):
 
 
 def test_an_import_of_everything_asks_nobody():
-    code = "import gpuready, gpuready.cli, gpuready.workflow, gpuready.api.commands, gpuready.model, gpuready.runtime"
+    code = "import gpuready, gpuready.cli, gpuready.workflow, gpuready.commands.check, gpuready.model, gpuready.runtime"
     counted, done = _alone("-c", code)
     assert not counted and done.returncode == 0, done.stderr[-500:]

@@ -51,7 +51,7 @@ def test_the_hook_sees_a_connection(before):
 @pytest.mark.parametrize(
     "code",
     [
-        "import gpuready, gpuready.cli, gpuready.workflow, gpuready.api.commands, gpuready.model",
+        "import gpuready, gpuready.cli, gpuready.workflow, gpuready.commands.check, gpuready.model",
         "from gpuready.cli import main; main(['check', 'transformers', '--json'])",
         "from gpuready.cli import main; main(['check', 'transformers', '-v'])",
         "from gpuready.cli import main; main(['probe'])",

@@ -7,14 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuready.cli import parser
-from gpuready.cli.command_spec import UsageError
-from gpuready.web import query_parser
-from gpuready.web.query_parser import InvalidQuery, build_command_words, build_page_commands
+from gpuready.commands import load_command
+from gpuready.commands.declaration import UsageError
+from gpuready.web.query_parser import (
+    WEB_COMMANDS,
+    InvalidQuery,
+    build_command_words,
+    build_page_commands,
+    query_parameters,
+)
 
 FILES = ("FILE", "PATH", "DIR", "MODEL|FILE")
 KEYS = sorted(
     {"framework", "model", "code", "gpu", "count", "contract", "config", "python", "o", "token"}
-    | {name for flags in query_parser.COMMAND_FLAGS.values() for name in flags}
+    | {name for command in WEB_COMMANDS for name in query_parameters(command)}
 )
 VALUES = st.one_of(
     st.text(max_size=30),
@@ -26,17 +32,15 @@ VALUES = st.one_of(
 PAIRS = st.lists(st.tuples(st.sampled_from(KEYS), VALUES), max_size=5)
 
 
-@pytest.mark.parametrize("command", query_parser.COMMAND_FLAGS)
+@pytest.mark.parametrize("command", WEB_COMMANDS)
 def test_every_name_is_a_flag_of_the_command_and_none_names_a_file(command):
-    known = {flag.name.lstrip("-"): flag for flag in parser.load_command(command).flags}
-    for name in query_parser.COMMAND_FLAGS[command]:
-        assert name in known, name
-        takes = known[name].takes
-        assert takes not in FILES or (command, name) == ("check", "model"), name
-        assert (not takes) == (name in query_parser.BOOLEAN_FLAGS), name
+    known = {flag.flag.lstrip("-"): flag for flag in load_command(command).flags}
+    for name, parameter in query_parameters(command).items():
+        assert parameter is known[name]
+        assert (parameter.metavar not in FILES and not parameter.many) or name in ("model", "ignore"), name
 
 
-@given(st.sampled_from(sorted(query_parser.COMMAND_FLAGS)), PAIRS)
+@given(st.sampled_from(sorted(WEB_COMMANDS)), PAIRS)
 def test_whatever_is_asked_names_no_file(command, pairs):
     try:
         line = build_command_words(command, pairs)

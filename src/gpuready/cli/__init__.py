@@ -1,4 +1,4 @@
-"""The command line: parse, call one workflow, render. Results go to stdout, notes to stderr."""
+"""The command line: parse, run one command, print its result. Results go to stdout, notes to stderr."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
+
+    from gpuready.cli.parser import ParsedCommand
+    from gpuready.commands.declaration import Request
+    from gpuready.render.layout import Screen
 
 REFUSED, OUT_OF_TIME, INTERRUPTED = 2, 124, 130
 """Exit codes that are neither a verdict nor a signal."""
@@ -79,15 +83,36 @@ def _run_command(argv: Sequence[str], started: float) -> int:
         return 0
     before = _set_signal_handlers(dict.fromkeys(_SIGNAL_NAMES, _raise_terminated))
     try:
-        answer: tuple[str, int] = parser.load_command_module(parsed.command).run(parsed, screen, started)
-        terminal.write_answer(answer[0])
+        text, code = run_parsed_command(parsed, screen, started)
+        terminal.write_answer(text)
     finally:
         _set_signal_handlers(before)
     if not _Terminated.signal_number:
-        return answer[1]
+        return code
     name = _SIGNAL_NAMES[_Terminated.signal_number]
     terminal.write_sentence(f"gpuready: it was told to end ({name}): the answer has what was learned until then")
     return _Terminated.exit_code()
+
+
+def run_parsed_command(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
+    """Run a command, and return what it prints and its exit code."""
+    request = make_request(parsed, screen, started)
+    result = request.command.run(request)
+    return request.format_result(result), result.exit
+
+
+def make_request(parsed: ParsedCommand, screen: Screen, started: float) -> Request:
+    """Return the request of a parsed command line; UsageError where a value is wrong."""
+    from gpuready.cli.session import TerminalSession
+    from gpuready.commands import load_command
+    from gpuready.commands.declaration import Request, convert_words, reject_together
+
+    command = load_command(parsed.command)
+    options = convert_words(command, parsed.flags)
+    request = Request(command, parsed.arguments, options, TerminalSession(screen, started), parsed.rest)
+    if "verbose" in command.parameters:
+        reject_together(request, "quiet", "verbose")
+    return request
 
 
 def _help_or_version(parsed: Any, screen: Any) -> str:
@@ -137,14 +162,16 @@ def _reraise_dropped_signal(what: Any) -> None:
 
 def _report_failure(error: Exception) -> int:
     """Report in one sentence why there is no result."""
-    from gpuready.cli import command_spec, terminal
+    from gpuready.cli import terminal
+    from gpuready.commands.declaration import UsageError
 
     if os.environ.get("GPUREADY_DEBUG") == "1":
         import traceback
 
         terminal.write_note("".join(traceback.format_exception(error)))
-    refused = getattr(sys.modules.get("gpuready.workflow"), "Refused", command_spec.UsageError)
-    if isinstance(error, (refused, command_spec.UsageError)):
+    refused = getattr(sys.modules.get("gpuready.workflow"), "Refused", UsageError)
+    not_built = getattr(sys.modules.get("gpuready.catalog"), "MissingTableError", UsageError)
+    if isinstance(error, (refused, not_built, UsageError)):
         terminal.write_sentence(f"gpuready: {error}")
         return REFUSED
     if isinstance(error, OSError) and error.errno in _DISK_ERRNOS:

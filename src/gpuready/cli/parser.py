@@ -1,64 +1,29 @@
-"""The command table, and the parser of a command line.
+"""The parser of a command line, driven by the declarations of the commands.
 
-Each command is a module of this package, with a table of flags; only the called one is imported.
-``argparse`` is not used: importing it and building one parser costs 21 ms, more than starting Python.
+``argparse`` is not used: importing it costs 14 ms, more than starting Python, and it would need as much code: for
+one-sentence errors, options that take a value only after =, and a script with its own words.
 """
 
 from __future__ import annotations
 
-from gpuready.cli.command_spec import CommandSpec, Flag, ParsedCommand, UsageError, nearest_name_hint
+from gpuready.commands import COMMAND_MODULES, load_command
+from gpuready.commands.declaration import Command, Parameter, UsageError
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
-COMMAND_MODULES = {
-    "check": "check",
-    "prove": "prove",
-    "plan": "plan",
-    "install": "install",
-    "fit": "fit",
-    "env": "env",
-    "run": "run",
-    "diagnose": "diagnose",
-    "diff": "diff",
-    "explain": "explain",
-    "probe": "probe",
-    "bench": "bench",
-    "report": "report",
-    "serve": "serve",
-    "mcp": "mcp",
-    "completion": "completion",
-    "fleet check": "fleet",
-    "fleet prove": "fleet",
-    "fleet bench": "fleet",
-    "fleet drift": "fleet",
-    "fleet bisect": "fleet",
-    "contract list": "contract",
-    "contract show": "contract",
-    "contract diff": "contract",
-    "contract import": "contract",
-}
-"""Every command in the order of the help, and the module of this package that implements it."""
 
+class ParsedCommand(Record):
+    """A parsed command line; ``flags`` has words, by the names of flags without dashes."""
 
-def load_command_module(name: str) -> ModuleType:
-    """Import the module of a command: its ``COMMANDS``, and ``run(parsed, screen, started)`` -> (text, exit code)."""
-    found: ModuleType = __import__(f"gpuready.cli.{COMMAND_MODULES[name]}", fromlist=["run"])
-    return found
-
-
-def load_command(name: str) -> CommandSpec:
-    """Return one command with its flags."""
-    found: CommandSpec = next(c for c in load_command_module(name).COMMANDS if c.name == name)
-    return found
-
-
-def load_all_commands() -> dict[str, CommandSpec]:
-    """Return every command: for the help, the reference and the tests."""
-    return {name: load_command(name) for name in COMMAND_MODULES}
+    command: str
+    arguments: tuple[str, ...] = ()
+    flags: dict[str, Any] = field(default_factory=dict)
+    help: bool = False
+    rest: tuple[str, ...] = ()
 
 
 def parse_command_line(argv: Sequence[str]) -> ParsedCommand:
@@ -90,8 +55,8 @@ def _split_command_name(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     return f"{first} {argv[1]}", argv[2:]
 
 
-def _parse_arguments(command: CommandSpec, words: Sequence[str]) -> ParsedCommand:
-    known = {flag.name: flag for flag in command.flags}
+def _parse_arguments(command: Command, words: Sequence[str]) -> ParsedCommand:
+    known = {flag.flag: flag for flag in command.flags}
     flags: dict[str, Any] = {}
     arguments: list[str] = []
     waiting = list(reversed(words))
@@ -120,7 +85,7 @@ def _is_script(word: str) -> bool:
 
 
 def _parse_flag(
-    command: CommandSpec, known: dict[str, Flag], word: str, waiting: list[str], flags: dict[str, Any]
+    command: Command, known: dict[str, Parameter], word: str, waiting: list[str], flags: dict[str, Any]
 ) -> None:
     name, equals, value = word.partition("=")
     if name not in known:
@@ -129,8 +94,8 @@ def _parse_flag(
             f"gpuready {command.name} has no flag {name!r}{near}; `gpuready {command.name} --help` lists them"
         )
     flag = known[name]
-    key = name.lstrip("-")
-    if not flag.takes:
+    key = flag.query
+    if not flag.metavar:
         if equals:
             raise UsageError(f"{name} takes no value")
         flags[key] = True
@@ -148,18 +113,27 @@ def _parse_flag(
         flags[key] = value
 
 
-def _take_flag_value(flag: Flag, waiting: list[str]) -> str:
+def _take_flag_value(flag: Parameter, waiting: list[str]) -> str:
     if not waiting or (waiting[-1].startswith("-") and not waiting[-1][1:2].isdigit() and waiting[-1] != "-"):
-        raise UsageError(f"{flag.name} needs a value: {flag.name} {flag.takes}")
+        raise UsageError(f"{flag.flag} needs a value: {flag.flag} {flag.metavar}")
     return waiting.pop()
 
 
-def _check_argument_count(command: CommandSpec, arguments: list[str]) -> None:
+def _check_argument_count(command: Command, arguments: list[str]) -> None:
     if command.least <= len(arguments) <= command.most:
         return
     if not command.arguments:
         raise UsageError(f"gpuready {command.name} takes no arguments, and was given {arguments[0]!r}")
     raise UsageError(f"gpuready {command.name} takes {command.arguments}, and was given {len(arguments) or 'nothing'}")
+
+
+def nearest_name_hint(word: str, known: Iterable[str]) -> str:
+    """Return ``; the nearest is NAME``, or an empty text where nothing is near."""
+    from difflib import get_close_matches
+
+    bare = {name.lstrip("-"): name for name in known}  # the dashes must not count as similarity
+    near = get_close_matches(word.lstrip("-"), list(bare), 1, 0.6)
+    return f"; the nearest is {bare[near[0]]}" if near else ""
 
 
 def _first_words() -> list[str]:

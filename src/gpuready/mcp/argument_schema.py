@@ -9,8 +9,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from gpuready.commands.declaration import Parameter
+
     Schema = dict[str, Any]
 
+MAX_NUMBER = 3600
+"""The largest number that an agent may ask for: a proof of an hour."""
 _PYTHON_TYPES: dict[str, Any] = {
     "object": dict,
     "array": list,
@@ -49,6 +53,29 @@ def boolean_schema(description: str) -> Schema:
 def object_schema(properties: Mapping[str, Schema], *required: str) -> Schema:
     """The schema of a tool's arguments; others are not allowed."""
     return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
+
+
+def parameter_schema(parameter: Parameter) -> Schema:
+    """Return the JSON schema of a parameter of a command."""
+    description = parameter.details or parameter.help
+    choices = [one for one in parameter.choices if one != "json"]  # JSON is what ``answer`` asks for
+    if parameter.kind == "pairs":
+        reasons = string_schema("", parameter.max_length)
+        return {"type": "object", "additionalProperties": reasons, "description": description}
+    if parameter.kind == "list" or parameter.many:
+        listed = string_list_schema(description, parameter.most or 16, parameter.max_length)
+        if choices:
+            listed["items"] = {"enum": choices}
+        return listed | ({"minItems": 1} if parameter.least and not parameter.metavar else {})
+    if choices:
+        return {"enum": choices, "description": description}
+    if parameter.kind in ("count", "number"):
+        kind = "integer" if parameter.kind == "count" else "number"
+        most = min(parameter.most, MAX_NUMBER)
+        return {"type": kind, "minimum": 1, "maximum": most, "description": description}
+    if parameter.metavar or parameter.kind == "log" or not parameter.flag.startswith("-"):
+        return string_schema(description, parameter.max_length)
+    return boolean_schema(description)
 
 
 def validate_arguments(schema: Schema, value: Any, name: str) -> Any:

@@ -5,8 +5,10 @@ Offered only with ``--allow-changes``.
 
 from __future__ import annotations
 
+from gpuready.commands.install import INSTALL
 from gpuready.mcp import argument_schema
-from gpuready.mcp.tools import _FRAMEWORK_HELP, _WANTS_SCHEMA, Tool
+from gpuready.mcp.argument_schema import parameter_schema
+from gpuready.mcp.tools import Tool
 from gpuready.workflow.consent import PLAN_ID_SECONDS, PlanIdRegistry
 
 TYPE_CHECKING = False
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 
 PLAN_TOOL, APPLY_TOOL = "install_plan", "install_apply"
 _PLAN_ID_HELP = "The id that install_plan returned: good once, on this host, for exactly what that plan showed."
+
+
+def _plan_install_schema() -> dict[str, Any]:
+    names = ("environment", "lock", "wants", "find_links", "offline")
+    schemas = {name: parameter_schema(INSTALL.parameters[name]) for name in names}
+    assert INSTALL.argument is not None
+    return argument_schema.object_schema({"framework": parameter_schema(INSTALL.argument), **schemas}, "environment")
 
 
 class InstallTools:
@@ -34,21 +43,7 @@ class InstallTools:
                 "What an install would do",
                 "Plan the install of a framework into an environment: which packages, where, how much room. Changes nothing, and "
                 f"returns a plan_id for install_apply, good for {PLAN_ID_SECONDS:.0f} s. Show the plan to the person before applying it.",
-                argument_schema.object_schema(
-                    {
-                        "framework": argument_schema.string_schema(_FRAMEWORK_HELP, 120),
-                        "environment": argument_schema.string_schema(
-                            "The folder of the environment, inside the allowed folders."
-                        ),
-                        "lock": argument_schema.string_schema("Install what this lock says, in place of a new choice."),
-                        "wants": _WANTS_SCHEMA,
-                        "find_links": argument_schema.string_list_schema(
-                            "Folders of wheels to take packages from as well.", 8
-                        ),
-                        "offline": argument_schema.boolean_schema("Ask no index."),
-                    },
-                    "environment",
-                ),
+                _plan_install_schema(),
                 self.plan_install,
                 outside=True,
             ),

@@ -88,7 +88,7 @@ def bash_completion(entries: Sequence[CommandEntry]) -> str:
     values: dict[str, list[str]] = {}
     for entry in entries:
         for flag in entry["flags"]:
-            if flag["takes"] and not flag["bare"]:
+            if flag["metavar"] and not flag["bare"]:
                 candidates = _flag_values(flag) or [":"]
                 action = " ".join(candidates) if candidates == [":"] else f"_gpuready_words {_quote_words(candidates)}"
                 values.setdefault(f"{action}; return", []).append(f'"{entry["name"]} {flag["name"]}"')
@@ -166,7 +166,7 @@ compdef _gpuready gpuready
 
 def zsh_completion(entries: Sequence[CommandEntry]) -> str:
     """For zsh with its own completion system."""
-    descriptions = {entry["name"]: entry["says"] for entry in entries}
+    descriptions = {entry["name"]: entry["help"] for entry in entries}
     heads = _group_by_first_word(entries)
     inner = [
         f"    {head})\n        if (( CURRENT == 3 )); then found=({_quote_words(tails)}); _describe command found; return; fi\n"
@@ -192,14 +192,14 @@ def _zsh_argument_specs(entry: CommandEntry) -> str:
 
 
 def _zsh_flag_spec(flag: Mapping[str, Any]) -> str:
-    description = flag["says"].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
+    description = flag["help"].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
     name = ("*" if flag["many"] else "") + flag["name"]
-    if not flag["takes"]:
+    if not flag["metavar"]:
         return f"{name}[{description}]"
     values = _flag_values(flag)
     action = f"({' '.join(flag['choices'])})" if flag["choices"] else f"_gpuready_words {' '.join(values)}"
     separator = "=-" if flag["bare"] else "=" if name.lstrip("*").startswith("--") else "+"
-    return f"{name}{separator}[{description}]:{':' if flag['bare'] else ''}{_escape_colons(flag['takes'])}:{action if values else ' '}"
+    return f"{name}{separator}[{description}]:{':' if flag['bare'] else ''}{_escape_colons(flag['metavar'])}:{action if values else ' '}"
 
 
 def _escape_colons(text: str) -> str:
@@ -229,7 +229,7 @@ complete -c gpuready -f
 
 def fish_completion(entries: Sequence[CommandEntry]) -> str:
     """For fish 3 and later."""
-    descriptions = {entry["name"]: entry["says"] for entry in entries}
+    descriptions = {entry["name"]: entry["help"] for entry in entries}
     lines = [_FISH_HEADER.rstrip("\n")]
     for head, tails in _group_by_first_word(entries).items():
         description = _quote_for_fish(descriptions.get(head, f"commands of {head}"))
@@ -255,8 +255,8 @@ def _fish_command_lines(entry: CommandEntry) -> list[str]:
 def _fish_flag_options(flag: Mapping[str, Any]) -> str:
     name = flag["name"]
     named = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
-    options = f"{named} -d {_quote_for_fish(flag['says'])}"
-    if not flag["takes"] or flag["bare"]:
+    options = f"{named} -d {_quote_for_fish(flag['help'])}"
+    if not flag["metavar"] or flag["bare"]:
         return options + (f" -a {_quote_for_fish(' '.join(flag['choices']))}" if flag["bare"] else "")
     return f"{options} {_fish_value_options(_flag_values(flag), required=True)}"
 

@@ -37,7 +37,7 @@ CHOICE_FUNCTIONS = {
 
 def answer_command_words(words: Sequence[str], mode: str = "") -> WorkerReply:
     """Return status, extra fields and text. Never raises: a failure becomes a sentence."""
-    from gpuready.cli.command_spec import UsageError
+    from gpuready.commands.declaration import UsageError
     from gpuready.workflow.refusal import Refused
 
     try:
@@ -54,25 +54,23 @@ def answer_command_words(words: Sequence[str], mode: str = "") -> WorkerReply:
 
 
 def _run_command_words(words: Sequence[str]) -> tuple[str, int]:
-    from gpuready.cli import parser
+    from gpuready import cli
+    from gpuready.cli.parser import parse_command_line
     from gpuready.render.layout import Screen
 
-    parsed = parser.parse_command_line(words)
-    output: tuple[str, int] = parser.load_command_module(parsed.command).run(parsed, Screen(), time.perf_counter())
-    return output
+    return cli.run_parsed_command(parse_command_line(words), Screen(), time.perf_counter())
 
 
 def _quick_fit_answer(words: Sequence[str]) -> WorkerReply:
     """Run ``fit`` without the search for a fitting set-up: the same result where the job fits as it is."""
-    from gpuready.cli import parser
-    from gpuready.cli.fit import job_fields_from_flags
+    from gpuready import cli
+    from gpuready.cli.parser import parse_command_line
+    from gpuready.commands.fit import predict_fit
     from gpuready.render import json_results
-    from gpuready.workflow.fit import fit_job
+    from gpuready.render.layout import Screen
 
-    parsed = parser.parse_command_line(words)
-    result = fit_job(
-        list(parsed.arguments), job_fields_from_flags(parsed.flags), on=parsed.flags.get("on"), search=False
-    )
+    request = cli.make_request(parse_command_line(words), Screen(), time.perf_counter())
+    result = predict_fit(request, search=False)
     is_complete = result.verdict == "fits" or not result.places
     return OK, {"exit": result.exit, "whole": is_complete}, json_results.render_fit_json(result)
 

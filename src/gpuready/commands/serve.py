@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from gpuready.cli.command_spec import CommandSpec, Flag, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.cli.command_spec import ParsedCommand
-    from gpuready.render.layout import Screen
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
+from gpuready.commands.parameters import COLOR
+from gpuready.commands.result import Result
 
 DEFAULT_PORT = 8642
 MIN_TOKEN_LENGTH = 16
 """Minimum length of a token chosen by the user."""
-_FLAGS = (
-    Flag("--host", "the address to listen at (127.0.0.1)", "ADDRESS"),
-    Flag("--port", f"the port; 0 takes any that is free ({DEFAULT_PORT}, or one after it)", "PORT"),
-    Flag("--token", "the secret that a browser or a program must bring (random)", "TOKEN"),
-    Flag("--open-to-others", "let --host be an address that other machines reach; nothing is encrypted"),
-    Flag("--no-open", "open no browser"),
-    Flag("--color", "colour the answer", "WHEN", ("auto", "always", "never")),
-)
-COMMANDS = (CommandSpec("serve", "a page to ask what-if, on this machine alone; read-only", _FLAGS),)
+_PARAMETERS = {
+    "host": Parameter("the address to listen at (127.0.0.1)", "ADDRESS"),
+    "port": Parameter(
+        f"the port; 0 takes any that is free ({DEFAULT_PORT}, or one after it)",
+        "PORT",
+        kind="count",
+        least=0,
+        most=65535,
+    ),
+    "token": Parameter("the secret that a browser or a program must bring (random)", "TOKEN"),
+    "open_to_others": Parameter("let --host be an address that other machines reach; nothing is encrypted"),
+    "no_open": Parameter("open no browser"),
+}
 
 
-def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
-    flags = parsed.flags
-    host, port, token = (
-        _parse_host_address(flags.get("host", "127.0.0.1")),
-        _parse_serve_port(flags.get("port")),
-        _read_serve_token(flags.get("token")),
-    )
-    from gpuready.cli.terminal import write_note
+def run(request: Request) -> Result:
+    host, port = _parse_host_address(request.get_option("host", "127.0.0.1")), request.get_option("port")
+    token = _read_serve_token(request.get_option("token"))
     from gpuready.workflow import Refused
 
-    _check_exposure(host, bool(flags.get("open-to-others")))
+    _check_exposure(host, request.has_switch("open_to_others"))
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -47,11 +43,11 @@ def run(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int
         host,
         DEFAULT_PORT if port is None else port,
         token=token,
-        announce=lambda address: write_note(_address_message(address, host), confided=True),
-        open_browser=not flags.get("no-open"),
+        announce=lambda address: request.session.write_note(_address_message(address, host), confided=True),
+        open_browser=not request.has_switch("no_open"),
         exact_port=port is not None,
     )
-    return "", 0
+    return Result.from_text("")
 
 
 def _address_message(address: str, host: str) -> str:
@@ -89,14 +85,6 @@ def _check_exposure(host: str, allowed: bool) -> None:
         )
 
 
-def _parse_serve_port(word: str | None) -> int | None:
-    if word is None:
-        return None
-    if not word.isascii() or not word.isdecimal() or len(word) > 5 or int(word) > 65535:
-        raise UsageError(f"--port takes a number from 0 to 65535, not {word!r}")
-    return int(word)
-
-
 def _read_serve_token(word: str | None) -> str:
     if word is None:
         import secrets
@@ -105,3 +93,10 @@ def _read_serve_token(word: str | None) -> str:
     if len(word) < MIN_TOKEN_LENGTH or not word.isascii() or not word.replace("-", "a").replace("_", "a").isalnum():
         raise UsageError(f"--token takes at least {MIN_TOKEN_LENGTH} letters, digits, - and _")
     return word
+
+
+COMMANDS = (
+    Command(
+        "serve", "a page to ask what-if, on this machine alone; read-only", run, collect_parameters(_PARAMETERS, COLOR)
+    ),
+)

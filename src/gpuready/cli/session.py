@@ -1,0 +1,130 @@
+"""What a command may use of the terminal: notes, one status line, a question, and the lines of a running job."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from gpuready.cli import terminal
+from gpuready.commands.declaration import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from gpuready.commands.declaration import Request
+    from gpuready.render.layout import Screen
+
+
+class TerminalSession(Session):
+    is_command_line = True
+
+    def __init__(self, screen: Screen, started: float):
+        self.screen, self.started = screen, started
+        self.is_live = sys.stderr is not None and sys.stderr.isatty()
+        self._has_status = False
+
+    def write_answer(self, text: str) -> None:
+        terminal.write_answer(text)
+
+    def write_note(self, text: str, *, confided: bool = False) -> None:
+        terminal.write_note(text, confided=confided)
+
+    def write_sentence(self, text: str) -> None:
+        terminal.write_sentence(text)
+
+    def show_status(self, text: str) -> None:
+        """Replace the status line; nothing off a terminal."""
+        if self.is_live:
+            from gpuready.render.escape import escape_unprintable
+
+            line = self.screen.truncate_text(escape_unprintable(text), self.screen.width - 1)
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()
+            self._has_status = True
+
+    def clear_status(self) -> None:
+        if self._has_status:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._has_status = False
+
+    def ask_person(self, note: Callable[[], str], question: str) -> bool:
+        if not self.is_live or sys.stdin is None or not sys.stdin.isatty():
+            return True
+        self.write_note(note())
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    def make_run_reporter(self, job: Any, book: Any, request: Request) -> TerminalRunReporter:
+        quiet, json = request.has_switch("quiet"), request.has_switch("json")
+        return TerminalRunReporter(job, book, self.screen, quiet=quiet, json=json)
+
+
+class TerminalRunReporter:
+    """Show a running job: the ranks' lines, notes, and on a terminal a status line for each node."""
+
+    def __init__(self, job: Any, book: Any, screen: Screen, *, quiet: bool, json: bool):
+        self.job, self.book, self.screen, self.quiet, self.json = job, book, screen, quiet, json
+        self.write = terminal.write_note if self.json else terminal.write_answer
+        self.note_line = terminal.write_note
+        self.is_live = sys.stderr is not None and sys.stderr.isatty() and not self.json and not self.quiet
+        self.drawn_lines = 0
+        self.started = time.monotonic()
+
+    def write_line(self, rank: int, host: str, text: str) -> None:
+        from gpuready.render import run as shown
+
+        self.book.write_line(f"rank-{rank}", text)
+        self._clear_status()
+        if self.json:
+            self.write(shown.format_rank_line(rank, text, False))
+        elif self.job.world == 1:
+            self.write(shown.format_rank_line(rank, text, False).partition(" ")[2])
+        else:
+            self.write(shown.format_rank_line(rank, text, self.screen.colour))
+
+    def write_engine_line(self, text: str) -> None:
+        self.book.write_line("engine", text)
+        self._clear_status()
+        if not self.quiet:
+            self.note_line(f"[{self.job.engine}] {text}")
+
+    def write_note(self, note: Any) -> None:
+        from gpuready.render import run as shown
+
+        self._clear_status()
+        for text in shown.format_run_note(note):
+            self.note_line(text)
+
+    def show_progress(self, ledger: Any, now: float) -> None:
+        """Redraw one status line for each node."""
+        if not self.is_live:
+            return
+        self._clear_status()
+        nodes: dict[str, list[Any]] = {}
+        for life in ledger.ranks.values():
+            nodes.setdefault(life.host or "starting", []).append(life)
+        rows = [self._node_status_row(host, lives, now) for host, lives in nodes.items()][:16]
+        sys.stderr.write("".join(f"{row}\n" for row in rows))
+        sys.stderr.flush()
+        self.drawn_lines = len(rows)
+
+    def _node_status_row(self, host: str, lives: list[Any], now: float) -> str:
+        from gpuready.render.escape import escape_unprintable
+
+        alive = sum(life.is_alive for life in lives)
+        busy = sum(bool(life.beats) and life.beats[-1][1] == "R" for life in lives if life.is_alive)
+        quiet = now - max(life.last_output for life in lives) if alive else 0.0
+        text = f"{escape_unprintable(host)}: {alive} of {len(lives)} ranks, {busy} on a processor, {now - self.started:.0f} s"
+        return self.screen.truncate_text(
+            text + (f", quiet for {quiet:.0f} s" if quiet > 5 else ""), self.screen.width - 1
+        )
+
+    def _clear_status(self) -> None:
+        if self.drawn_lines:
+            sys.stderr.write(f"\x1b[{self.drawn_lines}A\x1b[J")
+            sys.stderr.flush()
+            self.drawn_lines = 0

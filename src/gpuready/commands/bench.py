@@ -1,0 +1,73 @@
+"""``gpuready bench``: is this machine as fast as it should be?"""
+
+from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
+from gpuready.commands.parameters import COMMON, Annotated, PathArgument, TypedDict, WordList, quiet_and_verbose
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class BenchOptions(TypedDict, total=False):
+    """Keywords of bench()."""
+
+    python: Annotated[
+        PathArgument, Parameter("the environment whose torch measures: a Python, a venv or a conda prefix", "PATH")
+    ]
+    quick: Annotated[bool, Parameter("the first GPU, in a few seconds")]
+    only: Annotated[
+        WordList, Parameter("these measures or groups, such as matmul,memory-copy,disk", "LIST", kind="list")
+    ]
+    repeat: Annotated[int, Parameter("how many passes of each (2)", "N", kind="count", most=20, default=2)]
+    gpu: Annotated[int, Parameter("this GPU only, by its index", "INDEX", kind="count", least=0, most=1023)]
+    folder: Annotated[PathArgument, Parameter("whose disk is measured (the current folder)", "DIR")]
+
+
+_SHOWN = {
+    "list": Parameter("every measure there is; nothing is measured", python=False),
+    "output": Parameter("keep the answer in a file, as JSON", "FILE", flag="-o", python=False),
+    **quiet_and_verbose("also shapes, passes, spreads and bands"),
+}
+
+
+def run(request: Request) -> Result:
+    from gpuready.render import bench as render
+    from gpuready.render import json_results
+    from gpuready.workflow import bench, save_text_file
+
+    if request.has_switch("list"):
+        rows = bench.list_measures()
+        return Result(
+            rows,
+            lambda: json_results.render_measures_json(rows),
+            lambda screen, verbose: render.render_measure_list(rows, screen),
+        )
+    is_shown = not request.has_switch("json") and not request.has_switch("quiet")
+    result = bench.measure_machine(
+        **request.pick_options("python", "only", "gpu", "folder"),
+        quick=request.has_switch("quick"),
+        repeat=request.get_option("repeat", 2),
+        show_step=request.session.show_status if is_shown else lambda text: None,
+    )
+    request.session.clear_status()
+    path = request.get_option("output")
+    if path is not None:
+        save_text_file(path, json_results.render_bench_json(result))
+    return Result(
+        result,
+        lambda: json_results.render_bench_json(result),
+        lambda screen, verbose: render.render_bench_screen(result, screen, verbose),
+        line=lambda: render.format_bench_line(result),
+    )
+
+
+BENCH = Command(
+    "bench", "is this machine as fast as it should be?", run, collect_parameters(BenchOptions, _SHOWN, COMMON)
+)
+COMMANDS = (BENCH,)
+
+
+def bench(**options: "Unpack[BenchOptions]") -> Result:
+    """Measure whether this machine is as fast as it should be."""
+    return call_command(BENCH, (), options)

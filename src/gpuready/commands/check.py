@@ -1,0 +1,184 @@
+"""``gpuready check``: is this machine clear for a framework?"""
+
+import time
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
+from gpuready.commands.parameters import (
+    COMMON,
+    WHAT_IF,
+    Annotated,
+    Environment,
+    Job,
+    Machine,
+    PathArgument,
+    Strict,
+    TypedDict,
+    Wants,
+    WhatIf,
+    contract_parameter,
+    frameworks_argument,
+    quiet_and_verbose,
+)
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Unpack
+
+    from gpuready.model import Report
+    from gpuready.render.layout import Screen
+
+
+class _Judged(TypedDict, total=False):
+    contract: Annotated[PathArgument, contract_parameter("judge by this contract too, or by it alone")]
+    dockerfile: Annotated[
+        PathArgument,
+        Parameter(
+            "a Dockerfile or compose file, on the host of --on and --driver",
+            "FILE",
+            mcp=True,
+            path="file",
+            details="The path of a Dockerfile or compose file to judge, on the host of `on`.",
+        ),
+    ]
+
+
+class _Ignored(TypedDict, total=False):
+    ignore: Annotated[
+        "Mapping[str, str]",
+        Parameter(
+            "set a finding aside; the reason shows in the report",
+            "CODE=REASON",
+            kind="pairs",
+            many=True,
+            mcp=True,
+            web="any",
+            max_length=300,
+            completes=("@codes",),
+            details="Findings to set aside: the code and the reason, which shows in the report.",
+        ),
+    ]
+
+
+class CheckOptions(Machine, Environment, Wants, Job, _Judged, Strict, _Ignored, WhatIf, total=False):
+    """Keywords of check()."""
+
+
+_SHOWN = {
+    "since": Parameter("a recording from when it worked: also what changed since", "FILE", python=False),
+    "format": Parameter("the answer for other tools", "FORMAT", ("text", "json", "sarif", "junit"), python=False),
+    **quiet_and_verbose("also the facts that held, and the timings", "one line for each framework"),
+}
+_WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
+
+
+def run(request: Request) -> Result:
+    form = _choose_check_format(request)
+    from gpuready import workflow
+    from gpuready.model import EXIT_CODES, worst_verdict
+
+    seconds: dict[str, float] = {}
+    reports = workflow.check_machine(
+        request.arguments,
+        **request.pick_options(*_WORKFLOW_OPTIONS),
+        ignore=request.get_option("ignore", {}),
+        strict=request.has_switch("strict"),
+        what_if=request.what_if,
+        seconds=seconds,
+        partial=request.session.is_command_line,
+    )
+    verdict = worst_verdict(report.verdict for report in reports)
+
+    def render_json() -> str:
+        """Return one Report for one named framework; a list otherwise, of any length."""
+        from gpuready.render import json_results
+
+        is_single = len(request.arguments) + (request.get_option("contract") is not None) == 1
+        return json_results.render_check_json(reports, is_single)
+
+    def render_page(screen: "Screen", verbose: bool) -> str:
+        pages = _render_pages(reports, screen, request.session.started, verbose, seconds)
+        return pages + _format_changes_since(request.get_option("since"), reports, screen)
+
+    def format_lines() -> str:
+        from gpuready.render import check_report
+
+        return "".join(check_report.format_check_line(report) for report in reports)
+
+    def render_html() -> str:
+        from gpuready.render import notebook
+
+        return notebook.render_report_fragments(reports)
+
+    text = _format_for_tools(form, reports) if form in ("sarif", "junit") else render_json() if form == "json" else None
+    return Result(
+        reports,
+        render_json,
+        render_page,
+        verdict=verdict,
+        exit=EXIT_CODES[verdict],
+        line=format_lines,
+        html=render_html,
+        text=text,
+    )
+
+
+def _choose_check_format(request: Request) -> str:
+    chosen = str(request.get_option("format", "json" if request.has_switch("json") else "text"))
+    if request.has_switch("json") and chosen != "json":
+        raise UsageError(f"--json and --format {chosen} do not go together: choose one")
+    return chosen
+
+
+def _format_for_tools(form: str, reports: "list[Report]") -> str:
+    if form == "junit":
+        from gpuready.render import junit
+
+        return junit.render_junit_xml(reports)
+    from gpuready import workflow
+    from gpuready.render import sarif
+
+    return sarif.render_sarif(reports, {code: workflow.explain_rule(code) for code in workflow.list_rule_codes()})
+
+
+def _render_pages(
+    reports: "list[Report]", screen: "Screen", started: float | None, verbose: bool, seconds: "Mapping[str, float]"
+) -> str:
+    """Return the screens of all reports; the last one has the time."""
+    from gpuready.render.check_report import render_check_screen
+
+    if started is None:
+        return "\n".join(render_check_screen(report, screen) for report in reports)
+    pages = [render_check_screen(report, screen, verbose=verbose) for report in reports[:-1]]
+    elapsed = time.perf_counter() - started
+    pages += [render_check_screen(r, screen, elapsed=elapsed, verbose=verbose, seconds=seconds) for r in reports[-1:]]
+    return "\n".join(pages)
+
+
+def _format_changes_since(path: str | None, reports: "list[Report]", screen: "Screen") -> str:
+    if path is None:
+        return ""
+    from gpuready import workflow
+    from gpuready.render import changes
+
+    changed = workflow.changes_since_recording(path, reports[0])
+    return f"\nsince {path}:\n\n" + changes.render_fact_changes(changed, screen)
+
+
+CHECK = Command(
+    "check",
+    "is this machine clear for a framework?",
+    run,
+    collect_parameters(Machine, Environment, Wants, Job, _Judged, Strict, _Ignored, _SHOWN, WHAT_IF, COMMON),
+    "[FRAMEWORK ...]",
+    most=999,
+    argument=frameworks_argument(),
+)
+COMMANDS = (CHECK,)
+
+
+def check(*frameworks: str, **options: "Unpack[CheckOptions]") -> Result:
+    """Check whether this machine (or a recorded or named one, ``on``) is ready for these frameworks. ``found``: the Reports."""
+    return call_command(CHECK, frameworks, options)

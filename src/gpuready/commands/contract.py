@@ -1,0 +1,91 @@
+"""``gpuready contract``: what frameworks require."""
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
+from gpuready.commands.parameters import COMMON, PathArgument, framework_argument
+from gpuready.commands.result import Result
+
+
+def _list_contracts(request: Request) -> Result:
+    from gpuready import workflow
+    from gpuready.render import contract as render
+    from gpuready.render import json_results
+
+    rows = workflow.contract_list()
+    return Result(
+        rows,
+        lambda: json_results.render_contracts_json(rows),
+        lambda screen, verbose: render.render_contract_list(rows, screen),
+    )
+
+
+def _show_contract(request: Request) -> Result:
+    file = request.get_option("file")
+    if bool(request.arguments) == (file is not None):
+        raise UsageError("gpuready contract show takes a FRAMEWORK or --contract FILE, one of the two")
+    from gpuready import workflow
+    from gpuready.render import contract as render
+    from gpuready.render import json_results
+
+    shown = workflow.contract_show(request.first_argument, file)
+    return Result(
+        shown,
+        lambda: json_results.render_contract_json(shown),
+        lambda screen, verbose: render.render_contract_screen(shown, screen),
+    )
+
+
+def _diff_contracts(request: Request) -> Result:
+    from gpuready import workflow
+    from gpuready.render import contract as render
+    from gpuready.render import json_results
+
+    a, b = request.arguments
+    rows = workflow.contract_diff(a, b, files=True)
+    return Result(
+        rows,
+        lambda: json_results.render_contract_diff_json(a, b, rows),
+        lambda screen, verbose: render.render_contract_diff(a, b, rows, screen),
+    )
+
+
+def _import_contract(request: Request) -> Result:
+    from gpuready import workflow
+    from gpuready.render import contract as render
+    from gpuready.render import json_results
+
+    imported, unplaced = workflow.contract_import(request.first_argument)
+    return Result(
+        imported,
+        lambda: json_results.render_contract_import_json(imported, unplaced),
+        lambda screen, verbose: (
+            render.render_contract_screen(imported, screen) + render.format_unplaced_lines(unplaced, screen)
+        ),
+    )
+
+
+_COMMON = collect_parameters(COMMON)
+_FILE = Parameter("a contract in a file", "FILE", flag="--contract")
+LIST = Command("contract list", "the frameworks and versions that gpuready knows", _list_contracts, _COMMON)
+SHOW = Command(
+    "contract show",
+    "what a framework asks for",
+    _show_contract,
+    collect_parameters({"file": _FILE}, COMMON),
+    "[FRAMEWORK]",
+    0,
+    1,
+    argument=framework_argument(),
+)
+COMMANDS = (
+    LIST,
+    SHOW,
+    Command("contract diff", "what changed between two contracts", _diff_contracts, _COMMON, "A B", 2, 2),
+    Command("contract import", "an environment page as a contract", _import_contract, _COMMON, "PAGE", 1, 1),
+)
+
+
+def contract(framework: str | None = None, *, file: PathArgument | None = None) -> Result:
+    """Return what a framework requires; without a name, the known frameworks and versions."""
+    if framework is None and file is None:
+        return call_command(LIST, (), {})
+    return call_command(SHOW, () if framework is None else (framework,), {"file": file})

@@ -1,0 +1,133 @@
+"""``gpuready diagnose``: why did this run die?"""
+
+import sys
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
+from gpuready.commands.parameters import COMMON, CONFIG_DETAILS, Annotated, PathArgument, TypedDict, quiet_and_verbose
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from gpuready.model.diagnosis import Diagnosis
+
+MAX_LOG_TEXT = 4 << 20
+"""The longest log that MCP accepts as text, in characters."""
+
+
+class DiagnoseOptions(TypedDict, total=False):
+    """Keywords of diagnose()."""
+
+    framework: Annotated[
+        str,
+        Parameter(
+            "the framework that wrote it, where the log does not say",
+            "FRAMEWORK",
+            flag="--for",
+            mcp=True,
+            max_length=60,
+        ),
+    ]
+    on: Annotated[PathArgument, Parameter("the machine that it ran on: a recording", "FILE", mcp=True, path="file")]
+    config: Annotated[
+        PathArgument,
+        Parameter(
+            "the job's own configuration file: out of memory, it gives the exact change",
+            "FILE",
+            mcp=True,
+            path="file",
+            details=CONFIG_DETAILS,
+        ),
+    ]
+    text: Annotated[
+        "str | bytes",
+        Parameter("The log itself, where it is no file.", cli=False, mcp=True, kind="log", max_length=MAX_LOG_TEXT),
+    ]
+    look: Annotated[bool, Parameter("whether the machine is looked at as well", cli=False, default=True)]
+
+
+_SHOWN = {
+    "watch": Parameter("follow a log that is still being written", "FILE", python=False),
+    **quiet_and_verbose("also every sign that was seen"),
+}
+
+
+def run(request: Request) -> Result:
+    if request.get_option("watch") is not None:
+        return _watch_log(request)
+    from gpuready.workflow.diagnose import diagnose_logs
+
+    machine = request.get_option("on")
+    diagnosis = diagnose_logs(
+        _find_logs(request),
+        framework=request.get_option("framework"),
+        on=machine,
+        look=request.get_option("look", True),
+    )
+    config = request.get_option("config")
+    if config is not None:
+        from gpuready.workflow.fit import add_memory_fix
+
+        diagnosis = add_memory_fix(diagnosis, config, machine)
+    return _make_result(diagnosis)
+
+
+def _find_logs(request: Request) -> "list[str] | list[list[bytes]]":
+    text = request.get_option("text")
+    if request.session.is_command_line and not request.arguments:
+        if sys.stdin is not None and sys.stdin.isatty():
+            raise UsageError("gpuready diagnose needs a LOG: a file, a folder of logs, or - for stdin")
+        return ["-"]
+    if bool(request.arguments) == (text is not None):
+        raise UsageError("diagnose takes logs (files or folders) or text, one of the two")
+    if text is None:
+        return request.arguments
+    return [[text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text]]
+
+
+def _make_result(found: "Diagnosis") -> Result:
+    from gpuready.render import diagnosis as render
+    from gpuready.render import json_results
+
+    return Result(
+        found,
+        lambda: json_results.render_diagnose_json(found),
+        lambda screen, verbose: render.render_diagnosis_screen(found, screen, verbose=verbose),
+        line=lambda: render.format_diagnosis_line(found),
+    )
+
+
+def _watch_log(request: Request) -> Result:
+    """Print each cause when it appears; the last one is the result. Ends when the log shows the end of the run, or on Ctrl-C."""
+    if request.arguments:
+        raise UsageError("--watch FILE follows one log: leave the others out")
+    from gpuready.workflow.diagnose import follow_log
+
+    code = 0
+    try:
+        for diagnosis in follow_log(request.get_option("watch"), framework=request.get_option("framework")):
+            code = diagnosis.exit
+            request.session.write_answer(request.format_result(_make_result(diagnosis)))
+    except KeyboardInterrupt:
+        pass
+    return Result.from_text("", code)
+
+
+DIAGNOSE = Command(
+    "diagnose",
+    "why did this run die?",
+    run,
+    collect_parameters(DiagnoseOptions, _SHOWN, COMMON),
+    "[LOG ...]",
+    most=99999,
+    argument=Parameter(
+        "Paths of log files, or of folders of logs.", name="logs", many=True, least=0, most=64, mcp=True, path="log"
+    ),
+)
+COMMANDS = (DIAGNOSE,)
+
+
+def diagnose(*logs: PathArgument, **options: "Unpack[DiagnoseOptions]") -> Result:
+    """Find out why a run died. ``logs`` are files and folders; ``text`` is the text of a log."""
+    return call_command(DIAGNOSE, logs, options)

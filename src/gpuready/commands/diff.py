@@ -1,0 +1,35 @@
+"""``gpuready diff``: what changed between two machines."""
+
+from __future__ import annotations
+
+from gpuready.commands.declaration import Command, Parameter, Request, collect_parameters
+from gpuready.commands.parameters import COMMON
+from gpuready.commands.result import Result
+
+
+def run(request: Request) -> Result:
+    from gpuready import workflow
+    from gpuready.render import changes, json_results
+
+    a, b = request.arguments
+    found = workflow.diff_machines(a, b, request.get_option("framework"))
+    return Result(
+        found,
+        lambda: json_results.render_diff_json(a, b, found),
+        lambda screen, verbose: changes.render_fact_changes(found, screen),
+        exit=1 if any(change.is_worse for change in found) else 0,
+    )
+
+
+_FRAMEWORK = Parameter("judge both for this framework", "FRAMEWORK", flag="--for")
+COMMANDS = (
+    Command(
+        "diff",
+        "what changed between two machines",
+        run,
+        collect_parameters({"framework": _FRAMEWORK}, COMMON),
+        "A B",
+        2,
+        2,
+    ),
+)

@@ -1,0 +1,95 @@
+"""``gpuready env``: the variables that a framework wants, for a shell, a container, a batch script or a service."""
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
+from gpuready.commands.parameters import (
+    COMMON,
+    WHAT_IF,
+    Annotated,
+    Environment,
+    Machine,
+    PathArgument,
+    TypedDict,
+    Wants,
+    WhatIf,
+    contract_parameter,
+    framework_argument,
+)
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class _Wanted(TypedDict, total=False):
+    contract: Annotated[PathArgument, contract_parameter("the variables of this contract")]
+    shell: Annotated[
+        str,
+        Parameter(
+            "for which reader",
+            "SHELL",
+            ("bash", "fish", "json", "docker", "slurm", "systemd"),
+            mcp=True,
+            default="bash",
+        ),
+    ]
+    role: Annotated[
+        str,
+        Parameter(
+            "the process that they are for, where a framework has several", "ROLE", mcp=True, web="any", max_length=60
+        ),
+    ]
+
+
+class EnvOptions(Machine, Environment, _Wanted, Wants, WhatIf, total=False):
+    """Keywords of env()."""
+
+
+def run(request: Request) -> Result:
+    """Return the variables with exit code 0, even where the user's own values conflict."""
+    shell = request.get_option("shell", "json" if request.has_switch("json") else "bash")
+    if request.has_switch("json") and shell != "json":
+        raise UsageError(f"--json and --shell {shell} do not go together: choose one")
+    from gpuready.render import env as render
+    from gpuready.render import json_results
+    from gpuready.workflow.env import framework_variables
+
+    options = request.pick_options("on", "python", "role", "wants", "contract")
+    settings = framework_variables(request.first_argument, **options, what_if=request.what_if)
+
+    def render_script() -> str:
+        if shell == "json":
+            return json_results.render_env_json(settings)
+        try:
+            return render.render_env_script(settings, shell, _repeat_command(request, shell))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    return Result(settings, lambda: json_results.render_env_json(settings), lambda screen, verbose: render_script())
+
+
+def _repeat_command(request: Request, shell: str) -> tuple[str, ...]:
+    """Return the same command line, for the line that says how to use its output."""
+    words = ["gpuready", "env", *request.arguments]
+    for name, value in request.flag_values().items():
+        if name not in ("shell", "color", "json"):
+            words += [f"--{name}", str(value)]
+    return (*words, "--shell", shell) if shell != "bash" else tuple(words)
+
+
+ENV = Command(
+    "env",
+    "the variables that a framework wants",
+    run,
+    collect_parameters(Machine, Environment, _Wanted, Wants, WHAT_IF, COMMON),
+    "FRAMEWORK",
+    1,
+    1,
+    argument=framework_argument(1),
+)
+COMMANDS = (ENV,)
+
+
+def env(framework: str, **options: "Unpack[EnvOptions]") -> Result:
+    """Return the variables that a framework wants; ``shell`` is the output format (bash, fish, docker, slurm, systemd)."""
+    return call_command(ENV, [framework], options)

@@ -1,0 +1,52 @@
+"""``gpuready explain``: the explanation of a code, or all codes."""
+
+from __future__ import annotations
+
+from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
+from gpuready.commands.parameters import COMMON
+from gpuready.commands.result import Result
+
+
+def run(request: Request) -> Result:
+    from gpuready import workflow
+    from gpuready.render import explain as render
+    from gpuready.render import json_results
+
+    if not request.arguments:
+        rules = workflow.explain_all_rules()
+        return Result(
+            rules,
+            lambda: json_results.render_codes_json(rules),
+            lambda screen, verbose: render.render_rule_index(rules, screen),
+        )
+    rule = workflow.explain_rule(request.first_argument)
+    return Result(
+        rule,
+        lambda: json_results.render_explain_json(rule),
+        lambda screen, verbose: render.render_rule_page(rule, screen),
+    )
+
+
+EXPLAIN = Command(
+    "explain",
+    "the long story behind a code, or all codes",
+    run,
+    collect_parameters(COMMON),
+    "[CODE]",
+    most=1,
+    argument=Parameter(
+        "A code such as DRV001, or the name of a rule.",
+        name="code",
+        flag="code",
+        least=0,
+        mcp=True,
+        web="code",
+        max_length=80,
+    ),
+)
+COMMANDS = (EXPLAIN,)
+
+
+def explain(code: str | None = None) -> Result:
+    """Explain one rule code; without a code, list all of them."""
+    return call_command(EXPLAIN, () if code is None else (code,), {})

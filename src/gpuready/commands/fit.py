@@ -1,0 +1,141 @@
+"""``gpuready fit``: how much GPU memory a job needs, and what makes it fit."""
+
+from __future__ import annotations
+
+from gpuready.commands.declaration import (
+    Command,
+    Parameter,
+    Request,
+    UsageError,
+    call_command,
+    collect_parameters,
+    reject_together,
+)
+from gpuready.commands.job_fields import CHECKPOINTING, job_fields, job_parameter
+from gpuready.commands.parameters import COMMON, ON_DETAILS, quiet_and_verbose
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.commands.parameters import PathArgument
+    from gpuready.model.fit import FitResult
+
+_JOB = (
+    ("method", "what is trained", "METHOD"),
+    ("micro_batch", "sequences on one GPU at once", "N"),
+    ("seq", "tokens in a sequence", "N"),
+    ("precision", "of weights and of the step", "P"),
+    ("optimizer", "its state is often the largest part", "NAME"),
+    ("gradient_checkpointing", "", ""),
+    ("attention", "which attention is asked for", "KIND"),
+    ("accumulation", "micro-batches to one step", "N"),
+    ("loss", "plain, or without the logits in memory", "KIND"),
+    ("lora_r", "the rank of the adapter", "N"),
+    ("lora_targets", "all, qv, or names with commas between", "all|qv|LIST"),
+    ("lora_dtype", "of the adapter", "DTYPE"),
+    ("quant", "the base in 4 or 8 bits", "KIND"),
+    ("keep_outputs", "the loop keeps the model's outputs through the backward", ""),
+    ("padded", "sequences are padded, so that there is a mask", ""),
+    ("dpo", "preference training with a reference model", ""),
+    ("alloc_conf", "what PYTORCH_ALLOC_CONF says", "CONF"),
+    ("task", "train, or generate with a cache", "TASK"),
+    ("new_tokens", "how many are generated", "N"),
+    ("cache", "the kind of the cache", "KIND"),
+    ("on", "", ""),
+    ("world", "GPUs that share the job", "N"),
+    ("zero", "the stage of ZeRO", "STAGE"),
+    ("fsdp", "everything is sharded, as FSDP2 does it", ""),
+    ("tensor_parallel", "GPUs that share each layer", "N"),
+    ("offload", "what lies in host memory", "WHAT"),
+)
+"""The fields of FitJob that are flags, in the order of the help; choices, bounds and defaults are those of FitJob."""
+_SPECIAL = {
+    "gradient_checkpointing": CHECKPOINTING,
+    "on": Parameter(
+        "a GPU such as rtx4090 or h100x8, or a recorded machine (FILE.json)",
+        "NAME",
+        mcp=True,
+        web="machine",
+        path="machine_name",
+        details=ON_DETAILS,
+        completes=("@gpus", "@files"),
+    ),
+}
+_QUESTIONS = {
+    "trace": Parameter("take the layers from a trace of the installed torch: for a model that is not known here"),
+    "python": Parameter("the environment whose torch is traced: a Python, a venv or a conda prefix", "PATH"),
+    "gpus": Parameter("which GPUs of the catalogue would do", mcp=True, web="any"),
+    "largest": Parameter("the largest that fits", "WHAT", ("micro-batch", "seq"), flag="--max", mcp=True, web="any"),
+    **quiet_and_verbose("also every default, and the phases of a step"),
+}
+
+
+def run(request: Request) -> Result:
+    from gpuready.render import fit as render
+    from gpuready.render import json_results
+
+    result = predict_fit(request)
+    return Result(
+        result,
+        lambda: json_results.render_fit_json(result),
+        lambda screen, verbose: render.render_fit_screen(result, screen, verbose),
+        line=lambda: render.format_fit_line(result),
+    )
+
+
+def predict_fit(request: Request, search: bool = True) -> FitResult:
+    """Predict; without ``search``, no set-up that fits is searched for: the same result where the job fits as it is."""
+    reject_together(request, "gpus", "largest")
+    reject_together(request, "trace", "largest", why="a trace is one size")
+    if request.get_option("python") is not None and not request.has_switch("trace"):
+        raise UsageError("--python goes with --trace")
+    if not request.arguments:
+        raise UsageError("fit takes a model: a name such as llama-3.1-8b, its config.json, or the file of a job")
+    from gpuready.workflow.fit import fit_job
+
+    return fit_job(
+        request.arguments,
+        job_fields(request),
+        **request.pick_options("on", "largest", "python"),
+        every=request.has_switch("gpus"),
+        trace=request.has_switch("trace"),
+        search=search,
+    )
+
+
+FIT = Command(
+    "fit",
+    "how much GPU memory a job needs, and what makes it fit",
+    run,
+    collect_parameters(
+        {name: _SPECIAL.get(name) or job_parameter(name, help, metavar) for name, help, metavar in _JOB},
+        _QUESTIONS,
+        COMMON,
+    ),
+    "MODEL|FILE ...",
+    1,
+    9,
+    argument=Parameter(
+        "A model by name, its config.json, and files of the job's set-up.",
+        name="model",
+        flag="model",
+        many=True,
+        most=9,
+        mcp=True,
+        web="model",
+        path="model",
+    ),
+    other_keywords=True,
+)
+COMMANDS = (FIT,)
+
+
+def fit(*model: PathArgument, **job: Any) -> Result:
+    """Predict how much GPU memory a job needs, and what makes it fit.
+
+    ``model`` is a name, a config.json, or files of the job's set-up; the keywords are those of the signature, and every
+    other field of ``gpuready.fit.FitJob``. ``largest``: "micro-batch" or "seq".
+    """
+    return call_command(FIT, model, job)

@@ -1,0 +1,134 @@
+"""``gpuready fleet``: check, prove, bench, drift and bisect on every node, through Slurm, Ray, torchrun or ssh."""
+
+from __future__ import annotations
+
+from gpuready.commands.declaration import Command, Parameter, Request, collect_parameters
+from gpuready.commands.parameters import COMMON, Strict, Wants, quiet_and_verbose
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model.fleet import FleetReport
+
+_ENGINES = ("ray", "slurm", "ssh", "elastic")
+_REACH = {
+    "engine": Parameter("what reaches the nodes (default: what is seen here)", "ENGINE", _ENGINES),
+    "hosts": Parameter("hosts over ssh, such as n[01-16],me@gpu7:2222", "LIST"),
+    "hostfile": Parameter("hosts over ssh, one on each line", "FILE"),
+    "nodes": Parameter("only these nodes of the cluster, such as n[01-16]", "SET"),
+    "address": Parameter("Ray's address: host:6379, or http://host:8265 for a Ray job", "ADDRESS"),
+    "python": Parameter("the Python on the nodes, and the environment that is looked at", "PATH"),
+    "timeout": Parameter("how long a node may take", "SECONDS", kind="number", most=1_000_000),
+    "parallel": Parameter("how many nodes are asked at once (default 64)", "N", kind="whole", most=1_000_000),
+    "resume": Parameter("go on with a run that was broken off: its folder", "DIR"),
+    "exclude": Parameter("print only the nodes to keep away from, as Slurm and Ray take them"),
+}
+_SHOWN = {
+    "output": Parameter("also write the report to a file: .html with a heat map, or .json", "FILE", flag="-o"),
+    **quiet_and_verbose("also the groups that hold, and every pair"),
+}
+_REFERENCE = {"reference": Parameter("compare with this recording, not with the majority", "FILE")}
+_PROLOG = {"prolog": Parameter("this node alone, for Slurm's prolog or health check: one line, exit code")}
+_ONLY = {"only": Parameter("only these measures of gpuready bench", "LIST")}
+
+
+def run(request: Request) -> Result:
+    if request.has_switch("prolog"):
+        return _run_prolog(request)
+    from gpuready.workflow import fleet
+
+    reach = _parse_reach(request)
+    served = fleet.serve_torchrun_rank(reach)
+    if served is not None:
+        return Result.from_text("", served)
+    session, quiet = request.session, request.has_switch("quiet")
+
+    def show_progress(what: str, done: int, of: int) -> None:
+        if not quiet and not request.has_switch("json"):
+            session.show_status(f"{what}: {done:,} of {of:,} nodes" if of else what)
+
+    try:
+        report, folder = fleet.run_fleet(_make_fleet_task(request), reach, show_progress)
+    finally:
+        session.clear_status()
+    if not quiet:
+        session.write_sentence(f"kept in {folder}; --resume takes it up again")
+    return _make_result(request, report)
+
+
+def _parse_reach(request: Request) -> Any:
+    from gpuready.workflow.fleet_transport import ReachOptions
+
+    names = ("engine", "hosts", "hostfile", "nodes", "address", "python")
+    reach = ReachOptions().replace(**{name: request.get_option(name, "") for name in names})
+    parallel = request.get_option("parallel")
+    return reach.replace(parallel=parallel) if parallel else reach
+
+
+def _make_fleet_task(request: Request) -> Any:
+    from gpuready.workflow.fleet import FleetTask
+
+    return FleetTask(
+        request.command.name.partition(" ")[2],
+        tuple(request.arguments),
+        request.get_option("timeout", 0.0),
+        request.get_option("reference", ""),
+        request.get_option("resume", ""),
+        request.has_switch("strict"),
+        {name: request.options[name] for name in ("wants", "only") if name in request.options},
+    )
+
+
+def _run_prolog(request: Request) -> Result:
+    from gpuready.render import fleet as render
+    from gpuready.workflow import check_machine
+
+    reports = check_machine(request.arguments, python=request.get_option("python"), strict=request.has_switch("strict"))
+    return Result.from_text(*render.drain_reason(reports))
+
+
+def _make_result(request: Request, report: FleetReport) -> Result:
+    from gpuready.render import fleet as render
+    from gpuready.render import json_results
+
+    _write_fleet_report(request.get_option("output"), report)
+    is_list = request.has_switch("exclude")
+    return Result(
+        report,
+        lambda: json_results.render_fleet_json(report),
+        lambda screen, verbose: render.render_fleet_screen(report, screen, verbose=verbose),
+        line=lambda: render.format_fleet_line(report),
+        text=render.render_exclude_list(report, as_json=request.has_switch("json")) if is_list else None,
+    )
+
+
+def _write_fleet_report(path: str | None, report: FleetReport) -> None:
+    if path is None:
+        return
+    from gpuready.render import fleet, fleet_html, json_results
+    from gpuready.render.layout import Screen
+    from gpuready.workflow import save_text_file
+
+    if path.endswith(".html"):
+        text = fleet_html.render_fleet_html(report)
+    elif path.endswith(".json"):
+        text = json_results.render_fleet_json(report)
+    else:
+        text = fleet.render_fleet_screen(report, Screen())
+    save_text_file(path, text)
+
+
+def _fleet_command(name: str, help: str, *groups: Any, most: int = 0) -> Command:
+    parameters = collect_parameters(*groups, _REACH, Strict, _SHOWN, COMMON)
+    return Command(f"fleet {name}", help, run, parameters, "[FRAMEWORK ...]" if most else "", 0, most)
+
+
+COMMANDS = (
+    _fleet_command("check", "is every node clear, and are they alike?", Wants, _REFERENCE, _PROLOG, most=99),
+    _fleet_command("prove", "prove on every node what a framework needs", _REFERENCE, most=99),
+    _fleet_command("bench", "measure every node, and name the slow ones", _ONLY),
+    _fleet_command("drift", "in what do nodes differ?", _REFERENCE),
+    _fleet_command("bisect", "find the bad node, GPU or link by pairs that reduce together"),
+)

@@ -1,0 +1,92 @@
+"""``gpuready install``: install atomically what was planned. Progress goes to stderr."""
+
+from __future__ import annotations
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters, reject_together
+from gpuready.commands.parameters import COMMON, WHAT_IF, Environment, Machine, Resolve, framework_argument
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model.plan import InstallResult
+
+_FOLDER = {"environment": Parameter("the folder of the environment (default .venv)", "DIR", flag="-e", path="folder")}
+_ACTIONS = {
+    "lock": Parameter("install what this lock says", "FILE", path="file"),
+    "dry_run": Parameter("show what would run; changes nothing"),
+    "rollback": Parameter("go back to the environment before this one"),
+    "verify": Parameter("is every file of the environment there and unchanged?"),
+    "keep": Parameter(
+        "how many environments to keep for a rollback (default 2)", "N", kind="count", most=1000, default=2
+    ),
+    "yes": Parameter("do not ask"),
+}
+
+
+def run(request: Request) -> Result:
+    _check_flag_conflicts(request)
+    from gpuready.workflow import install
+
+    environment = request.get_option("environment", install.DEFAULT_ENVIRONMENT)
+    if request.has_switch("rollback"):
+        return _make_result(install.rollback_environment(environment))
+    if request.has_switch("verify"):
+        return _make_result(install.verify_environment(environment))
+    is_dry = request.has_switch("dry_run")
+    order = install.InstallOrder(
+        request.first_argument,
+        environment,
+        **request.pick_options("lock", "on", "python", "wants", "contract", "source"),
+        find_links=request.get_option("find_links", ()),
+        offline=request.has_switch("offline"),
+        keep=request.get_option("keep", 2),
+        what_if=request.what_if,
+        show_step=request.session.write_sentence,
+        acts=not is_dry,
+    )
+    if is_dry:
+        return _make_result(order.dry_run())
+    from gpuready.render.install import render_install_proposal
+
+    def render_proposal() -> str:
+        return render_install_proposal(order.dry_run(), request.session.screen)
+
+    if not request.has_switch("yes") and not request.session.ask_person(render_proposal, "install this? [y/N] "):
+        return Result.from_text("nothing was changed\n", 1)
+    return _make_result(order.run_install())
+
+
+def _check_flag_conflicts(request: Request) -> None:
+    """Reject contradictory flags before anything is probed."""
+    reject_together(request, "rollback", "verify", "dry_run")
+    names_target = bool(request.arguments) or request.get_option("lock") is not None
+    for action in ("rollback", "verify"):
+        if request.has_switch(action):
+            if names_target:
+                raise UsageError(f"--{action} takes no FRAMEWORK and no --lock, only -e DIR")
+            return
+    if not names_target:
+        raise UsageError("gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither")
+
+
+def _make_result(result: InstallResult) -> Result:
+    from gpuready.render import install, json_results
+
+    return Result(
+        result,
+        lambda: json_results.render_install_json(result),
+        lambda screen, verbose: install.render_install_screen(result, screen),
+    )
+
+
+INSTALL = Command(
+    "install",
+    "make it so: the old or the new, never half",
+    run,
+    collect_parameters(_FOLDER, Machine, Environment, Resolve, _ACTIONS, WHAT_IF, COMMON),
+    "[FRAMEWORK]",
+    0,
+    1,
+    argument=framework_argument(),
+)
+COMMANDS = (INSTALL,)

@@ -1,0 +1,90 @@
+"""``gpuready mcp``: tools for a coding agent."""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
+from gpuready.commands.parameters import COMMON
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.workflow.allowed_paths import AllowedPaths
+
+TOKEN_VARIABLE = "GPUREADY_MCP_TOKEN"
+_PARAMETERS = {
+    "root": Parameter("a folder whose files may be read, beside the current one", "DIR", many=True),
+    "python": Parameter("the environment that is looked at and proved in", "PATH"),
+    "allow_changes": Parameter("also offer installs: planned first, then agreed to by a person"),
+    "http": Parameter("serve over HTTP on loopback, in place of stdin and stdout"),
+    "port": Parameter(
+        "where to listen with --http (default: any free port)", "PORT", kind="count", least=0, most=65535
+    ),
+    "token": Parameter(f"what clients must send with --http (default: {TOKEN_VARIABLE}, else a new one)", "TOKEN"),
+}
+
+
+def run(request: Request) -> Result:
+    """Serve until the client disconnects; there is no output besides what clients get."""
+    if request.has_switch("json"):
+        raise UsageError("gpuready mcp has no answer of its own: leave out --json")
+    if not request.has_switch("http") and ("port" in request.options or "token" in request.options):
+        raise UsageError("--port and --token go with --http")
+    from gpuready.workflow import Refused
+    from gpuready.workflow.allowed_paths import AllowedPaths
+
+    allowed_paths = AllowedPaths(_allowed_roots(request), request.get_option("python"))
+    token = _read_mcp_token(request) if request.has_switch("http") else ""
+    try:
+        from gpuready.mcp import server
+    except ImportError as missing:
+        raise Refused(
+            f"gpuready mcp needs the package mcp, 2.0 or newer, which is not here ({missing}): pip install 'gpuready[mcp]'"
+        ) from None
+    import gc
+
+    gc.enable()  # main() disabled it; a server runs long
+    allowed_paths.restrict_named_files()
+    if request.has_switch("http"):
+        _serve_http(request, allowed_paths, token)
+    else:
+        server.serve_over_stdio(allowed_paths, request.has_switch("allow_changes"))
+    return Result.from_text("")
+
+
+def _allowed_roots(request: Request) -> list[str]:
+    """Return the current folder and the named ones; / only where it is named explicitly."""
+    here = os.getcwd()
+    return [*([here] if here != "/" else []), *request.get_option("root", ())]
+
+
+def _read_mcp_token(request: Request) -> str:
+    """Return the token that clients must send; empty where a new one is to be generated."""
+    token = str(request.get_option("token") or os.environ.get(TOKEN_VARIABLE, ""))
+    if token and not (16 <= len(token) <= 512 and token.isascii() and token.isprintable() and " " not in token):
+        raise UsageError("the token must have from 16 to 512 letters, digits or marks, and no space")
+    return token
+
+
+def _serve_http(request: Request, allowed_paths: AllowedPaths, token: str) -> None:
+    from gpuready.mcp.http_transport import serve_over_http
+
+    session = request.session
+    if not token:
+        import secrets
+
+        token = secrets.token_urlsafe(32)
+        session.write_note(f"token: {token}", confided=True)
+    port, changes = request.get_option("port", 0), request.has_switch("allow_changes")
+    serve_over_http(allowed_paths, port, token, session.write_sentence, changes)
+
+
+COMMANDS = (
+    Command(
+        "mcp",
+        "serve these commands as tools of a coding agent (Model Context Protocol)",
+        run,
+        collect_parameters(_PARAMETERS, COMMON),
+    ),
+)

@@ -1,0 +1,168 @@
+"""Parameters that several commands share, each declared once.
+
+A group is a TypedDict for the type checker; at run time its annotations are the Parameters themselves. So this module,
+and every module with such a class, must not import ``annotations`` from ``__future__``.
+"""
+
+from gpuready.commands.declaration import Parameter, collect_parameters
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from os import PathLike
+    from typing import Annotated as Annotated
+    from typing import TypedDict as TypedDict
+
+    PathArgument = str | PathLike[str]
+    WordList = str | Iterable[str]
+    PathList = str | PathLike[str] | Sequence[str | PathLike[str]]
+else:
+    PathArgument = WordList = PathList = str
+
+    class Annotated:
+        """``Annotated[type, Parameter(...)]`` is the Parameter: importing ``typing`` costs 5 ms."""
+
+        def __class_getitem__(cls, item):
+            return item[1]
+
+    class TypedDict:
+        """A class with annotations; the type checker sees ``typing.TypedDict``."""
+
+        def __init_subclass__(cls, total=True):
+            super().__init_subclass__()
+
+
+FRAMEWORK_HELP = (
+    "NAME, NAME==VERSION or NAME==VERSION:VARIANT, such as vllm, transformers==4.57 or roll==0.3.0:torch291-vllm"
+)
+_WANTS = Parameter(
+    "what the job asks for, such as fp8,flash-attn",
+    "LIST",
+    kind="list",
+    mcp=True,
+    web="any",
+    max_length=60,
+    details="What the job asks for, such as bf16, fp8, flash-attn, deepspeed, vllm, qlora.",
+)
+_CONTRACT_DETAILS = "The path of a contract in a TOML file, to judge by in place of a known one."
+CONFIG_DETAILS = "The path of the job's own configuration (YAML or JSON of a trainer)."
+ON_DETAILS = (
+    "The machine to judge: a GPU by name, with a count (h100, h100x8, rtx4090, a100-40gb), or the path of a recording "
+    "(FILE.json made by `gpuready probe -o FILE.json`). Leave it out for the machine that this server runs on."
+)
+
+
+def contract_parameter(help: str, mcp: bool = True) -> Parameter:
+    return Parameter(help, "FILE", mcp=mcp, path="file", details=_CONTRACT_DETAILS)
+
+
+class Machine(TypedDict, total=False):
+    on: Annotated[
+        PathArgument,
+        Parameter(
+            "a recorded machine (FILE.json) or a name such as h100x8",
+            "MACHINE",
+            mcp=True,
+            web="machine",
+            path="machine_name",
+            details=ON_DETAILS,
+        ),
+    ]
+
+
+class Environment(TypedDict, total=False):
+    python: Annotated[
+        PathArgument,
+        Parameter(
+            "the environment to look at: a Python, a venv or a conda prefix",
+            "PATH",
+            mcp=True,
+            path="environment",
+            details="The folder of a virtual environment to look at. "
+            "Left out: the environment that the server was started for.",
+        ),
+    ]
+
+
+class Wants(TypedDict, total=False):
+    wants: Annotated[WordList, _WANTS]
+
+
+class Strict(TypedDict, total=False):
+    strict: Annotated[bool, Parameter("count warnings and everything undecided as errors", mcp=True, web="any")]
+
+
+class Job(TypedDict, total=False):
+    """The job that a machine is judged for."""
+
+    model: Annotated[
+        PathArgument,
+        Parameter(
+            "the job's model: a size such as 7b, or its config.json", "MODEL", mcp=True, web="size", path="model"
+        ),
+    ]
+    config: Annotated[
+        PathArgument,
+        Parameter("the job's own configuration file", "FILE", mcp=True, path="file", details=CONFIG_DETAILS),
+    ]
+
+
+class Resolve(TypedDict, total=False):
+    """Where packages come from."""
+
+    wants: Annotated[WordList, _WANTS]
+    contract: Annotated[PathArgument, contract_parameter("plan by this contract")]
+    source: Annotated[PathArgument, Parameter("where the framework's own sources are, if no index has it", "DIR")]
+    find_links: Annotated[
+        PathList, Parameter("a folder of wheels to take packages from as well", "DIR", many=True, path="folder")
+    ]
+    offline: Annotated[bool, Parameter("ask no index: what is in the cache and the folders must do")]
+
+
+class WhatIf(TypedDict, total=False):
+    """Values that replace what is seen or recorded of a machine."""
+
+    driver: Annotated[str, Parameter("as if the driver were this one", "VERSION")]
+    toolkit: Annotated[str, Parameter("as if this CUDA toolkit were there", "VERSION")]
+    torch: Annotated[
+        str, Parameter("as if this torch were installed, such as 2.8.0+cu128", "VERSION", completes=("@torch",))
+    ]
+    ram: Annotated[str, Parameter("as if the machine had this much memory, such as 512GB", "SIZE")]
+    os: Annotated[str, Parameter("as if it ran this system, such as ubuntu22.04", "NAME")]
+    arch: Annotated[str, Parameter("as if it were x86_64 or aarch64", "ARCH")]
+    kernel: Annotated[str, Parameter("as if it ran this kernel", "VERSION")]
+    disk: Annotated[str, Parameter("as if this much disk were free", "SIZE")]
+    shm: Annotated[str, Parameter("as if /dev/shm had this size", "SIZE")]
+    python_version: Annotated[str, Parameter("as if the environment had this Python", "VERSION")]
+
+
+WHAT_IF = {
+    name: one.replace(mcp=True, web="any", max_length=60)
+    for name, one in collect_parameters(WhatIf, group="what_if").items()
+}
+COLOR = {"color": Parameter("colour the answer", "WHEN", ("auto", "always", "never"), python=False)}
+COMMON = {"json": Parameter("the same answer as a JSON document", python=False), **COLOR}
+
+
+def quiet_and_verbose(verbose: str, quiet: str = "one line") -> dict[str, Parameter]:
+    return {"quiet": Parameter(quiet, flag="-q", python=False), "verbose": Parameter(verbose, flag="-v", python=False)}
+
+
+def frameworks_argument(least: int = 0) -> Parameter:
+    return Parameter(
+        f"Frameworks: {FRAMEWORK_HELP}.",
+        name="frameworks",
+        flag="framework",
+        many=True,
+        least=least,
+        most=16,
+        mcp=True,
+        web="framework",
+        max_length=120,
+    )
+
+
+def framework_argument(least: int = 0) -> Parameter:
+    return Parameter(
+        FRAMEWORK_HELP, name="framework", flag="framework", least=least, mcp=True, web="framework", max_length=120
+    )

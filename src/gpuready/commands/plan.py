@@ -1,0 +1,153 @@
+"""``gpuready plan``: what to install, and why; as a screen, JSON, or a file for another tool."""
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
+from gpuready.commands.parameters import (
+    COMMON,
+    WHAT_IF,
+    Annotated,
+    Environment,
+    Machine,
+    Resolve,
+    TypedDict,
+    WhatIf,
+    frameworks_argument,
+    quiet_and_verbose,
+)
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from gpuready.workflow.plan import PlanResult
+
+
+class _Asked(TypedDict, total=False):
+    resolve: Annotated[
+        bool,
+        Parameter(
+            "choose only: torch, CUDA, Python and kernels, without asking an index",
+            flag="--no-resolve",
+            inverted=True,
+            default=True,
+        ),
+    ]
+
+
+class PlanOptions(Machine, Environment, Resolve, _Asked, WhatIf, total=False):
+    """Keywords of plan()."""
+
+
+_FORMATS = ("text", "json", "lock", "requirements", "pyproject", "conda", "dockerfile", "slurm", "shell")
+_SCREEN_FORMATS = ("text", "json")
+"""Formats for the screen; every other format is a file for another tool."""
+_SHOWN = {
+    "fix": Parameter("the least change that turns off the findings of the environment there is", python=False),
+    "format": Parameter("the plan as a file", "FORMAT", _FORMATS, python=False),
+    "output": Parameter("write it to a file; the name may say the format", "FILE", flag="-o", python=False),
+    "bundle": Parameter("download every wheel into a folder, for a machine without network", "DIR", python=False),
+    **quiet_and_verbose("also every choice that fell"),
+}
+
+
+def run(request: Request) -> Result:
+    """Plan, write the requested files, and return the rest."""
+    form = _choose_plan_format(request)
+    fix, bundle = request.has_switch("fix"), request.get_option("bundle")
+    if not request.arguments and not fix:
+        raise UsageError("gpuready plan takes FRAMEWORK ..., and was given nothing; only --fix finds one by itself")
+    if len(request.arguments) > 1 and (form not in _SCREEN_FORMATS or bundle or fix):
+        raise UsageError("a file, a bundle and --fix are of one environment: name one framework")
+    if bundle and request.options.get("resolve") is False:
+        raise UsageError("--bundle needs every version: leave out --no-resolve")
+    result = _make_plans(request)
+    if bundle and result.verdict == "plan":
+        from gpuready.workflow import plan
+
+        links, offline = request.get_option("find_links", ()), request.has_switch("offline")
+        plan.bundle_wheels(result.plans[0], bundle, request.session.write_note, links, offline)
+    return _make_result(request, result, form)
+
+
+def _choose_plan_format(request: Request) -> str:
+    chosen = request.get_option("format", "json" if request.has_switch("json") else "")
+    if request.has_switch("json") and chosen != "json":
+        raise UsageError(f"--json and --format {chosen} do not go together: choose one")
+    path = request.get_option("output")
+    if chosen or path is None:
+        return str(chosen or "text")
+    from gpuready.render.files import guess_file_format
+
+    return guess_file_format(path) or ("json" if path.endswith(".json") else "text")
+
+
+def _make_plans(request: Request) -> "PlanResult":
+    from gpuready.workflow import plan
+
+    options = request.pick_options("on", "python", "wants", "contract", "source")
+    if request.has_switch("fix"):
+        from gpuready.workflow import fix
+
+        name = request.first_argument or None
+        fix_plan = fix.plan_fix(name, **options, what_if=request.what_if, note=request.session.write_note)
+        return plan.PlanResult((fix_plan,), ((fix_plan.framework,),))
+    return plan.plan_frameworks(
+        request.arguments,
+        **options,
+        what_if=request.what_if,
+        resolve=request.get_option("resolve", True),
+        find_links=tuple(request.get_option("find_links", ())),
+        offline=request.has_switch("offline"),
+        note=request.session.write_note,
+    )
+
+
+def _make_result(request: Request, result: "PlanResult", form: str) -> Result:
+    from gpuready.render import json_results
+    from gpuready.render import plan as render
+
+    text = json_results.render_plan_json(result) if form == "json" else None
+    if form not in _SCREEN_FORMATS and result.verdict == "plan":
+        text = _render_plan_file(result, form)
+    made = Result(
+        result,
+        lambda: json_results.render_plan_json(result),
+        lambda screen, verbose: render.render_plan_screens(result, screen, verbose),
+        line=lambda: "".join(render.format_plan_line(one) for one in result.plans),
+        text=text,
+    )
+    path = request.get_option("output", "-")
+    if path == "-" or (result.verdict != "plan" and form not in _SCREEN_FORMATS):
+        return made
+    from gpuready import workflow
+
+    workflow.save_text_file(path, request.format_result(made))
+    request.session.write_sentence(f"wrote {path}")
+    return Result.from_text("", made.exit, result)
+
+
+def _render_plan_file(result: "PlanResult", form: str) -> str:
+    from gpuready.render.files import render_plan_file
+    from gpuready.workflow import plan
+
+    try:
+        return render_plan_file(plan.add_file_details(result), form)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+PLAN = Command(
+    "plan",
+    "what to install, and why; changes nothing",
+    run,
+    collect_parameters(Machine, Environment, Resolve, _Asked, _SHOWN, WHAT_IF, COMMON),
+    "[FRAMEWORK ...]",
+    most=999,
+    argument=frameworks_argument(1),
+)
+COMMANDS = (PLAN,)
+
+
+def plan(*frameworks: str, **options: "Unpack[PlanOptions]") -> Result:
+    """Choose what to install, and say why; changes nothing. ``resolve=False`` asks no index."""
+    return call_command(PLAN, frameworks, options)

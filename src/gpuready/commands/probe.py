@@ -1,0 +1,63 @@
+"""``gpuready probe``: what gpuready sees of this machine."""
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
+from gpuready.commands.parameters import COMMON, WHAT_IF, Environment, Machine, PathArgument, WhatIf
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class ProbeOptions(Environment, WhatIf, total=False):
+    """Keywords of probe()."""
+
+
+_OUTPUT = Parameter(
+    "record this machine in a file, for --on or a bug report; - is stdout", "FILE", flag="-o", python=False
+)
+
+
+def run(request: Request) -> Result:
+    path = request.get_option("output")
+    if path is not None:
+        return _record_machine(request, path)
+    from gpuready import workflow
+    from gpuready.render import facts, json_results
+
+    known = workflow.probe_machine(**request.pick_options("python", "on"), what_if=request.what_if)
+    return Result(
+        known,
+        lambda: json_results.render_probe_json(known),
+        lambda screen, verbose: facts.render_fact_list(known, screen),
+    )
+
+
+def _record_machine(request: Request, path: str) -> Result:
+    if request.get_option("on") is not None or request.what_if:
+        raise UsageError("-o records the machine that gpuready runs on: leave out --on and the what-if flags")
+    from gpuready import workflow
+    from gpuready.render import json_results
+
+    text = json_results.render_recording_json(workflow.record_machine(python=request.get_option("python")))
+    if path == "-":
+        return Result.from_text(text)
+    workflow.save_text_file(path, text)
+    request.session.write_sentence(
+        f"recorded this machine in {path}; judge it anywhere with gpuready check --on {path}"
+    )
+    return Result.from_text("")
+
+
+PROBE = Command(
+    "probe",
+    "what gpuready sees of this machine",
+    run,
+    collect_parameters(Machine, Environment, {"output": _OUTPUT}, WHAT_IF, COMMON),
+)
+COMMANDS = (PROBE,)
+
+
+def probe(on: PathArgument | None = None, **options: "Unpack[ProbeOptions]") -> Result:
+    """Return what gpuready sees of a machine. ``found``: the Facts."""
+    return call_command(PROBE, (), {"on": on, **options})

@@ -1,0 +1,124 @@
+"""``gpuready prove``: execute capabilities on this machine."""
+
+import time
+
+from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
+from gpuready.commands.parameters import (
+    COMMON,
+    Annotated,
+    Job,
+    PathArgument,
+    Strict,
+    TypedDict,
+    Wants,
+    contract_parameter,
+    quiet_and_verbose,
+)
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from gpuready.model.proof import ProofResult
+
+
+class _Proved(TypedDict, total=False):
+    python: Annotated[PathArgument, Parameter("the environment to prove: a Python, a venv or a conda prefix", "PATH")]
+
+
+class _Limits(TypedDict, total=False):
+    contract: Annotated[PathArgument, contract_parameter("prove what this contract needs", mcp=False)]
+    deadline: Annotated[
+        float,
+        Parameter(
+            "seconds for each proof, in place of its own", "SECONDS", kind="number", most=86400, mcp=True, default=0.0
+        ),
+    ]
+    jobs: Annotated[int, Parameter("processes beside each other", "N", kind="whole", most=86400, default=0)]
+
+
+class ProveOptions(_Proved, Wants, Job, _Limits, Strict, total=False):
+    """Keywords of prove()."""
+
+
+_LIST = {"list": Parameter("show every proof there is, and run none", python=False)}
+_SHOWN = {
+    "output": Parameter("write the evidence to this file", "FILE", flag="-o", python=False),
+    **quiet_and_verbose("also every number, and the output of what failed", "one line for each framework"),
+}
+
+
+def run(request: Request) -> Result:
+    from gpuready.render import json_results
+    from gpuready.render import prove as render
+    from gpuready.workflow import prove
+
+    if request.has_switch("list"):
+        rows = prove.list_proofs()
+        return Result(
+            rows,
+            lambda: json_results.render_proofs_json(rows),
+            lambda screen, verbose: render.render_proof_list(rows, screen),
+        )
+    from gpuready.model import EXIT_CODES, worst_verdict
+    from gpuready.render import check_report, notebook
+
+    session = request.session
+
+    def report_proof(proof: "ProofResult", done: int, count: int) -> None:
+        session.write_note(render.format_proof_progress(proof, done, count, session.screen))
+
+    proved = prove.run_proofs(
+        request.arguments,
+        **request.pick_options("python", "wants", "model", "config", "contract"),
+        strict=request.has_switch("strict"),
+        deadline=request.get_option("deadline", 0.0),
+        jobs=request.get_option("jobs", 0),
+        into=request.get_option("output"),
+        tell=report_proof if session.is_live and not request.has_switch("quiet") else None,
+    )
+    verdict = worst_verdict(report.verdict for report in proved.reports)
+    elapsed = None if session.started is None else time.perf_counter() - session.started
+    return Result(
+        proved,
+        lambda: json_results.render_prove_json(proved),
+        lambda screen, verbose: render.render_proof_screen(
+            proved.reports,
+            proved.evidence,
+            screen,
+            elapsed=elapsed,
+            verbose=verbose,
+            saved_path=proved.saved,
+            note=proved.note,
+        ),
+        verdict=verdict,
+        exit=EXIT_CODES[verdict],
+        line=lambda: "".join(check_report.format_check_line(report) for report in proved.reports),
+        html=lambda: notebook.render_report_fragments(proved.reports),
+    )
+
+
+PROVE = Command(
+    "prove",
+    "run it and see: capabilities executed on this machine, with their numbers",
+    run,
+    collect_parameters(_Proved, Wants, Job, _Limits, _LIST, Strict, _SHOWN, COMMON),
+    "[FRAMEWORK|CAPABILITY ...]",
+    most=999,
+    argument=Parameter(
+        "Frameworks, capabilities or proofs; none: all that torch has here.",
+        name="words",
+        many=True,
+        least=0,
+        most=16,
+        mcp=True,
+        max_length=120,
+    ),
+)
+COMMANDS = (PROVE,)
+
+
+def prove(*words: str, **options: "Unpack[ProveOptions]") -> Result:
+    """Execute proofs. A word is a framework, a capability or a proof. ``found`` has the Reports and the evidence."""
+    return call_command(PROVE, words, options)

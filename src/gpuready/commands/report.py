@@ -1,0 +1,104 @@
+"""``gpuready report``: one HTML page in one file."""
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
+from gpuready.commands.parameters import (
+    COMMON,
+    WHAT_IF,
+    Annotated,
+    Environment,
+    Machine,
+    PathArgument,
+    PathList,
+    TypedDict,
+    WhatIf,
+)
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import Unpack
+
+_DEFAULT_FILE = "gpuready-report.html"
+
+
+class _Output(TypedDict, total=False):
+    output: Annotated[PathArgument, Parameter(f"the file to write ({_DEFAULT_FILE}); - is stdout", "FILE", flag="-o")]
+
+
+class _Parts(TypedDict, total=False):
+    proofs: Annotated[PathArgument, Parameter("also these proofs: evidence of gpuready prove -o", "FILE")]
+    bench: Annotated[PathArgument, Parameter("also these measures: an answer of gpuready bench -o", "FILE")]
+    fit: Annotated[
+        PathList,
+        Parameter(
+            "also the memory of this job: a model, the file of its set-up, or an answer of gpuready fit --json",
+            "MODEL|FILE",
+            many=True,
+        ),
+    ]
+    plan: Annotated[bool, Parameter("also the plan, chosen without asking an index")]
+    fleet: Annotated[PathArgument, Parameter("a fleet: an answer of gpuready fleet check -o FILE.json", "FILE")]
+
+
+class ReportOptions(_Output, Machine, Environment, _Parts, WhatIf, total=False):
+    """Keywords of report()."""
+
+
+def run(request: Request) -> Result:
+    """Gather, draw, write. With --json the document itself is the output, and a page only where -o asks for it."""
+    writes_default = request.session.is_command_line and not request.has_switch("json")
+    path = request.get_option("output", _DEFAULT_FILE if writes_default else "")
+    if path == "-" and request.has_switch("json"):
+        raise UsageError("--json and -o - do not go together: stdout takes one of them")
+    from gpuready.render import html, json_results, notebook
+    from gpuready.render import report as render
+    from gpuready.workflow import report_data, save_text_file
+
+    if path not in ("", "-"):
+        report_data.check_overwrite(path)
+    gathered = report_data.gather_report(
+        request.arguments,
+        **request.pick_options("on", "python", "proofs", "bench", "fleet"),
+        fit=request.get_option("fit", ()),
+        plan=request.has_switch("plan"),
+        what_if=request.what_if,
+    )
+    document = render.report_document_fields(gathered)
+    page = _draw_report_page(document) if path else None
+    if path not in ("", "-") and page is not None:
+        save_text_file(path, page)
+        request.session.write_sentence(f"wrote {path}: {len(page.encode()):,} bytes, one file; any browser opens it")
+    return Result(
+        gathered,
+        lambda: json_results.render_report_json(gathered),
+        lambda screen, verbose: render.format_report_lines(gathered),
+        html=lambda: notebook.embed_page_in_iframe(html.render_report_page(document)),
+        text=page if path == "-" else None,
+    )
+
+
+def _draw_report_page(document: "dict[str, Any]") -> str:
+    from gpuready.render import html
+
+    try:
+        return html.render_report_page(document)
+    except ValueError as error:
+        raise UsageError(f"the report cannot be drawn: {error}") from None
+
+
+REPORT = Command(
+    "report",
+    "one page to look at: the verdict, the machine drawn, findings, proofs, memory, plan",
+    run,
+    collect_parameters(_Output, Machine, Environment, _Parts, WHAT_IF, COMMON),
+    "[FRAMEWORK ...]",
+    most=999,
+)
+COMMANDS = (REPORT,)
+
+
+def report(*frameworks: str, **options: "Unpack[ReportOptions]") -> Result:
+    """Gather checks, proofs, measures, memory and plan on one HTML page. ``output`` is a file to write it to."""
+    return call_command(REPORT, frameworks, options)

@@ -1,0 +1,97 @@
+"""``gpuready run``: start a script on every GPU of every node, show what the ranks write, and diagnose a failure."""
+
+from __future__ import annotations
+
+from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
+from gpuready.commands.parameters import COMMON
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model.diagnosis import Diagnosis
+    from gpuready.render.layout import Screen
+
+_ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
+_PARAMETERS = {
+    "nproc": Parameter("ranks on each node: a number, or gpu (default: one for each GPU)", "N"),
+    "nnodes": Parameter("how many nodes", "N"),
+    "node_rank": Parameter("which of them this is, from 0 on", "R"),
+    "master": Parameter("where rank 0 listens; without it a free port is chosen", "HOST:PORT"),
+    "engine": Parameter("what starts the ranks underneath", "ENGINE", _ENGINES),
+    "python": Parameter("the environment that the script runs in", "PATH"),
+    "log_dir": Parameter("where each rank's log is kept (default gpuready-logs/RUN)", "DIR"),
+    "restarts": Parameter("start again after a failure, where that can help", "N"),
+    "hang_timeout": Parameter("end the run when no rank has written for so long", "SECONDS"),
+    "window": Parameter("how long to wait for every rank to begin (default 60)", "SECONDS"),
+    "check_collectives": Parameter("name collectives that differ between ranks, with their shapes; slower"),
+    "fork": Parameter("import torch once and fork the ranks, or refuse"),
+    "reap": Parameter("first end ranks of yours that outlived their launcher"),
+    "no_preflight": Parameter("start without looking first"),
+    "dry_run": Parameter("show what would start where, with every variable"),
+    "quiet": Parameter("only what the ranks write, and one line at the end", flag="-q"),
+}
+
+
+def run(request: Request) -> Result:
+    if not request.rest:
+        raise UsageError("gpuready run needs a SCRIPT after --: gpuready run --nproc 2 -- train.py --lr 1e-4")
+    from gpuready.render import json_results
+    from gpuready.render import run as render
+    from gpuready.workflow import run as running
+
+    ready = running.prepare_run(request.rest, request.first_argument or None, flags=request.flag_values())
+    if request.has_switch("dry_run"):
+        start = running.describe_start(ready)
+        return Result(
+            ready,
+            lambda: json_results.render_start_json(start),
+            lambda screen, verbose: render.render_run_plan(start, screen),
+            exit=ready.refused,
+        )
+    if ready.refused:
+        return Result(
+            ready,
+            lambda: json_results.render_refused_json(ready.refused, ready.sights),
+            lambda screen, verbose: render.render_run_refusal(ready.sights, screen),
+            exit=ready.refused,
+        )
+    session = request.session
+    warnings = [sight for sight in ready.sights if sight.severity == "warning"]
+    if warnings and not request.has_switch("quiet"):
+        session.write_note(render.render_preflight(warnings, session.screen.replace(colour=False)))
+    outcome, found = running.run_job(ready, lambda job, book: session.make_run_reporter(job, book, request))
+    return Result(
+        outcome,
+        lambda: json_results.render_run_json(outcome, found),
+        lambda screen, verbose: _render_outcome(outcome, found, screen),
+        exit=outcome.code,
+        line=lambda: render.format_outcome_line(outcome),
+    )
+
+
+def _render_outcome(outcome: Any, found: Diagnosis | None, screen: Screen) -> str:
+    from gpuready.render import diagnosis
+    from gpuready.render import run as render
+
+    text = render.render_post_mortem(outcome, screen)
+    if outcome.verdict in ("done", "interrupted"):
+        return text if outcome.last.notes or "warning" in text else render.format_outcome_line(outcome)
+    if found is not None and found.verdict == "cause":
+        return "\n" + text + "\n" + diagnosis.render_diagnosis_screen(found, screen)
+    return "\n" + text
+
+
+COMMANDS = (
+    Command(
+        "run",
+        "start a script on every GPU, and say why it died",
+        run,
+        collect_parameters(_PARAMETERS, COMMON),
+        "[FRAMEWORK]",
+        0,
+        1,
+        "SCRIPT [ARGS ...]",
+    ),
+)
