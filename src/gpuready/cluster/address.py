@@ -85,15 +85,3 @@ def _check_host_name(plain: str, text: str, name: str) -> str:
     if not fits or len(plain) > 253:
         raise ValueError(f"{name} is {text!r}, which is no name of a host")
     return plain
-
-
-def is_loopback_text(plain: str) -> bool:
-    """Whether the text itself names this machine; a name may still resolve to it."""
-    if plain.lower().rstrip(".") in ("localhost", "ip6-localhost", "localhost.localdomain"):
-        return True
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(plain).is_loopback
-    except ValueError:
-        return False

@@ -8,26 +8,18 @@ from gpuready.rollcall import endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from gpuready.launcher.job import LaunchJob
 
 _ESTABLISHED = "01"
 
 
-def connected_hosts(port: int, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> list[str]:
+def connected_hosts(port: int, tables: Sequence[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> list[str]:
     """Return the addresses of other hosts that are connected to a local port."""
-    addresses: list[str] = []
-    for path in tables:
-        try:
-            with open(path, encoding="ascii", errors="replace") as file:
-                rows = [line.split() for line in file][1:]
-        except OSError:
-            continue
-        for row in rows:
-            if len(row) > 3 and row[3] == _ESTABLISHED and int(row[1].rpartition(":")[2], 16) == port:
-                addresses.append(_decode_kernel_address(row[2].rpartition(":")[0]))
-    return sorted({a for a in addresses if not endpoint.is_loopback_address(a) and not endpoint.is_local_address(a)})
+    rows = [row for row in endpoint.read_socket_table(port, tables) if row[3] == _ESTABLISHED]
+    addresses = {_decode_kernel_address(row[2].rpartition(":")[0]) for row in rows}
+    return sorted(a for a in addresses if not endpoint.is_loopback_address(a) and not endpoint.is_local_address(a))
 
 
 def _decode_kernel_address(digits: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from gpuready.launcher import process_status, script, stale_stores
+from gpuready.launcher import process_status, rank_process, script, stale_stores
 from gpuready.launcher.job import PreflightItem
 from gpuready.rollcall import endpoint
 
@@ -212,14 +212,13 @@ def find_orphan_ranks() -> list[tuple[int, float, str]]:
         except OSError:
             continue
         if {b"RANK", b"WORLD_SIZE"} <= names and names & {b"TORCHELASTIC_RUN_ID", b"GPUREADY_RUN_ID"}:
-            orphan_rows.append((pid, endpoint._process_age(pid), endpoint._process_command(pid)))
+            orphan_rows.append((pid, endpoint.process_age(pid), endpoint.process_command(pid)))
     return orphan_rows
 
 
 def _is_abandoned(pid: int) -> bool:
     """Whether the launcher is gone: the parent is init or the user's systemd."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        parent = int(file.read().rpartition(")")[2].split()[1])
+    parent = process_status.read_process_stat(pid)[2]
     if parent == 1:
         return True
     with open(f"/proc/{parent}/comm", encoding="utf-8", errors="replace") as file:
@@ -236,13 +235,7 @@ def _check_leftovers() -> Iterator[PreflightItem]:
 
 def _check_stale_stores(job: LaunchJob, environ: Mapping[str, str]) -> Iterator[PreflightItem]:
     """Report file stores that exist before the start."""
-    text = ""
-    if job.kind == "script":
-        try:
-            with open(job.words[0], encoding="utf-8", errors="replace") as file:
-                text = file.read(script.MAX_SCRIPT_BYTES)
-        except OSError:
-            pass
+    text = (script.read_script(job.words[0]) or "") if job.kind == "script" else ""
     run_name = stale_stores.rendezvous_name(job.words)
     for left in stale_stores.find_stale_stores(job.words, environ, text):
         age = stale_stores.format_age(left.age_s)
@@ -263,10 +256,7 @@ def end_orphan_ranks() -> list[int]:
     ended = [pid for pid, _, _ in find_orphan_ranks()]
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in ended:
-            try:
-                os.kill(pid, number)
-            except OSError:
-                continue
+            rank_process.send_signal(pid, number)
         deadline = time.monotonic() + 1.0
         while (
             any(process_status.read_process_stat(pid)[0] not in ("", "Z") for pid in ended)

@@ -8,17 +8,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def read_process_stat(pid: int) -> tuple[str, float, int]:
-    """Return state letter, seconds of processor time and process group; no letter if there is no such process."""
+    """Return state letter, seconds of processor time and parent; no letter if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        return fields[0], (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[2])
+        return fields[0], (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[1])
     except (OSError, IndexError, ValueError):
         return "", 0.0, 0
-
-
-def list_group_processes(group: int) -> list[int]:
-    return [pid for pid in list_process_ids() if read_process_stat(pid)[2] == group]
 
 
 def list_process_ids() -> list[int]:
@@ -45,15 +41,7 @@ def _signal_mask(pid: int, name: str) -> int:
 
 
 def list_child_processes(parent: int) -> list[int]:
-    child_pids = []
-    for pid in list_process_ids():
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                if int(file.read().rpartition(")")[2].split()[1]) == parent:
-                    child_pids.append(pid)
-        except (OSError, IndexError, ValueError):
-            continue
-    return child_pids
+    return [pid for pid in list_process_ids() if read_process_stat(pid)[2] == parent]
 
 
 def count_oom_kills(root: str = "") -> int | None:

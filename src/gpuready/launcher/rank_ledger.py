@@ -37,7 +37,7 @@ class RankState:
     """One rank as seen by the supervisor."""
 
     def __init__(self, rank: int):
-        self.rank, self.host, self.pid, self.local = rank, "", 0, rank
+        self.rank, self.host, self.pid = rank, "", 0
         self.started: float | None = None
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.partial, self.line_filter = "", LineRedactor()

@@ -23,7 +23,6 @@ class RankProcess:
         self.last_beat, self.done, self.code = 0.0, False, None  # type: float, bool, int | None
         self.handlers = {pipes.out: self._handle_output, pipes.beat: self._handle_beat, pipes.stack: self._handle_stack}
         self.messages: list[dict[str, Any]] = []
-        self.cpu: float = 0.0
 
     def read_pipe(self, fd: int) -> bool:
         """Read what is available; False at the end of the pipe."""

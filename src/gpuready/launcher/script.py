@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from gpuready.system import file_contents
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +38,11 @@ _TORCH_USERS = (
     "diffusers",
 )
 MAX_SCRIPT_BYTES = 1 << 20
+
+
+def read_script(path: str) -> str | None:
+    """Return the text of a script; None if it cannot be read."""
+    return file_contents.read_text_file(path, MAX_SCRIPT_BYTES)
 
 
 def classify_command(words: Sequence[str], python: str | None) -> tuple[str, tuple[str, ...], str | None]:
@@ -130,10 +137,8 @@ def can_fork_ranks(kind: str, words: Sequence[str], nproc: int, has_torch: bool)
         return False, "one rank imports for itself"
     if kind == "module":
         return True, "torch is imported once, and the ranks are forked before any device is touched"
-    try:
-        with open(words[0], encoding="utf-8", errors="replace") as file:
-            text = file.read(MAX_SCRIPT_BYTES)
-    except OSError:
+    text = read_script(words[0])
+    if text is None:
         return False, "the script cannot be read"
     early = [name for name in _READ_AT_TORCH_IMPORT if name in text]
     if early:

@@ -11,7 +11,7 @@ from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
 RESOLVE_SECONDS = 3.0
 TCP_LISTEN = "0A"
@@ -215,25 +215,25 @@ def is_loopback_address(address: str) -> bool:
 
 def find_port_holder(port: int) -> PortHolder | None:
     """Return who has this port, preferring a listening socket; None if the kernel knows of none."""
-    rows = [row for name in ("tcp", "tcp6") for row in _parse_socket_table(f"/proc/net/{name}") if row[0] == port]
+    rows = [row for row in read_socket_table(port) if len(row) > 9 and row[9] != "0"]
     if not rows:
         return None
-    _, state, uid, inode = min(rows, key=lambda row: row[1] != TCP_LISTEN)
-    word = "listening" if state == TCP_LISTEN else "in a connection of its own"
-    pid = _find_inode_owner(inode)
-    return PortHolder(pid, _user_name(uid), _process_command(pid), _process_age(pid), word)
+    row = min(rows, key=lambda row: row[3] != TCP_LISTEN)
+    word = "listening" if row[3] == TCP_LISTEN else "in a connection of its own"
+    pid = _find_inode_owner(row[9])
+    return PortHolder(pid, _user_name(int(row[7])), process_command(pid), process_age(pid), word)
 
 
-def _parse_socket_table(path: str) -> Iterator[tuple[int, str, int, str]]:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            lines = file.read().splitlines()[1:]
-    except OSError:
-        return
-    for line in lines:
-        fields = line.split()
-        if len(fields) > 9 and fields[9] != "0":
-            yield int(fields[1].rpartition(":")[2], 16), fields[3], int(fields[7]), fields[9]
+def read_socket_table(port: int, tables: Sequence[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> list[list[str]]:
+    """Return the kernel's rows of the sockets at a local port: 1 local address, 2 peer, 3 state, 7 uid, 9 inode."""
+    rows: list[list[str]] = []
+    for path in tables:
+        try:
+            with open(path, encoding="ascii", errors="replace") as file:
+                rows += [line.split() for line in file][1:]
+        except OSError:
+            continue
+    return [row for row in rows if len(row) > 3 and int(row[1].rpartition(":")[2], 16) == port]
 
 
 def _find_inode_owner(inode: str) -> int:
@@ -257,7 +257,7 @@ def _user_name(uid: int) -> str:
         return str(uid)
 
 
-def _process_command(pid: int) -> str:
+def process_command(pid: int) -> str:
     """Return the program and its first words; the rest may be secret."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -267,7 +267,7 @@ def _process_command(pid: int) -> str:
     return escape_text(" ".join(word for word in words[:3] if word)[:100]) or "unknown"
 
 
-def _process_age(pid: int) -> float:
+def process_age(pid: int) -> float:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             started = int(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")

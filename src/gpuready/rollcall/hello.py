@@ -106,18 +106,18 @@ def is_shared_variable(name: str) -> bool:
 
 
 def parse_hello(data: object) -> Hello:
-    """Parse an untrusted Hello; ValueError if a field is invalid."""
+    """Parse an untrusted Hello; ValueError if a name is invalid."""
     from gpuready.model import validation
 
     hello = validation.parse_record(Hello, data)
-    for field in ("rank", "world_size", "pid"):
-        if not _is_count(getattr(hello, field)):
-            raise ValueError(f"{field} is no number")
+    for name in ("rank", "world_size", "pid"):
+        if not _is_count(getattr(hello, name)):
+            raise ValueError(f"{name} is no number")
     if hello.local_rank is not None and not _is_count(hello.local_rank):
         raise ValueError("local_rank is no number")
-    for field in ("versions", "variables", "code"):
-        if len(getattr(hello, field)) > MAX_ROWS:
-            raise ValueError(f"{field} has more than {MAX_ROWS} rows")
+    for name in ("versions", "variables", "code"):
+        if len(getattr(hello, name)) > MAX_ROWS:
+            raise ValueError(f"{name} has more than {MAX_ROWS} rows")
     if not (abs(hello.clock) < 1e12 and abs(hello.left) < 1e12):
         raise ValueError("clock is no time")
     if len(hello.data) != 2 or not _is_count(hello.data[1]):

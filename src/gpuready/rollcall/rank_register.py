@@ -276,11 +276,12 @@ def _suggest_fix(kind: str) -> str:
 def _format_values(ranks_by_value: Mapping[str, list[int]]) -> str:
     rows = sorted(ranks_by_value.items(), key=lambda row: min(row[1]))
     return ", ".join(
-        f"{escape_text(value)[:60] or '(not set)'} on {_format_rank_list(ranks)}" for value, ranks in rows[:6]
+        f"{escape_text(value)[:60] or '(not set)'} on {format_rank_list(ranks)}" for value, ranks in rows[:6]
     )
 
 
-def _format_rank_list(ranks: list[int]) -> str:
+def format_rank_list(ranks: list[int]) -> str:
+    """Format ranks with their noun: ``rank 7``, ``ranks 0-3, 7``."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_rank_ranges(ranks)}"
 
 

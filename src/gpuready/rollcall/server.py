@@ -10,7 +10,7 @@ import time
 from gpuready.rollcall import beacon, job_identity, wire
 from gpuready.rollcall.endpoint import escape_text
 from gpuready.rollcall.hello import parse_hello
-from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_ranges
+from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -175,9 +175,8 @@ class RollcallServer:
         ):
             self._last_progress = waited
             absent = self.register.missing_ranks()
-            self.on_progress(
-                f"waiting for {'rank' if len(absent) == 1 else 'ranks'} {format_rank_ranges(absent)} of {self.rendezvous.world_size} ({waited:.0f} of {self.window:g} s)"
-            )
+            world = self.rendezvous.world_size
+            self.on_progress(f"waiting for {format_rank_list(absent)} of {world} ({waited:.0f} of {self.window:g} s)")
 
     def _trial_address(self, rank: int) -> tuple[str, int]:
         """Return where a leader can be called: its chosen interface, else the address seen here."""

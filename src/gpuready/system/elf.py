@@ -9,8 +9,10 @@ from gpuready.system.host_access import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 _MACHINES = {3: "i386", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _DYNAMIC, _LOAD = 2, 1
@@ -24,42 +26,35 @@ _CHUNK_BYTES, _MAX_STRING_BYTES, _MAX_STRINGS = 1 << 20, 4096, 256
 
 def read_elf_headers(path: str) -> dict[str, Any] | None:
     """needed, soname, runpath, rpath and machine; None where there is no such file."""
-    fd = _open_elf(path)
-    if fd is None:
-        return None
-    try:
-        return _ElfFile(fd).read_headers()
-    except (OSError, ValueError, IndexError, OverflowError) as error:
-        raise AccessError(error_reason(error) if isinstance(error, OSError) else "a damaged ELF file") from None
-    finally:
-        os.close(fd)
+    return _read_elf(path, lambda elf: elf.read_headers())
 
 
 def find_section_strings(path: str, section: str, pieces: Sequence[str]) -> list[str]:
     """The C strings of one section that contain any of the pieces, in order of their offset."""
-    fd = _open_elf(path)
-    if fd is None:
-        return []
-    try:
-        start, size = _ElfFile(fd).find_section(section)
-        return _scan_strings(fd, start, size, [p.encode() for p in pieces if p])
-    except (OSError, ValueError, IndexError, OverflowError) as error:
-        raise AccessError(error_reason(error) if isinstance(error, OSError) else "a damaged ELF file") from None
-    finally:
-        os.close(fd)
+    wanted = [piece.encode() for piece in pieces if piece]
+    return _read_elf(path, lambda elf: _scan_strings(elf.fd, *elf.find_section(section), wanted)) or []
 
 
 def locate_section(path: str, section: str) -> tuple[int, int] | None:
     """Offset and size of a section; None where the file has no such section."""
-    fd = _open_elf(path)
-    if fd is None:
-        raise AccessError("there is no such file")
     try:
-        return _ElfFile(fd).find_section(section)
+        found = _read_elf(path, lambda elf: elf.find_section(section))
     except AccessError as missing:
         if str(missing) == f"no section {section}":
             return None
         raise
+    if found is None:
+        raise AccessError("there is no such file")
+    return found
+
+
+def _read_elf(path: str, read: Callable[[_ElfFile], T]) -> T | None:
+    """Apply a function to an opened ELF file; None where there is no such file."""
+    fd = _open_elf(path)
+    if fd is None:
+        return None
+    try:
+        return read(_ElfFile(fd))
     except (OSError, ValueError, IndexError, OverflowError) as error:
         raise AccessError(error_reason(error) if isinstance(error, OSError) else "a damaged ELF file") from None
     finally:

@@ -21,6 +21,12 @@ MAX_EXPANSION, EXPANSION_CHECK_BYTES = 150, 256 << 20
 """Compressed data that expands more than this many times is not a log, once it has yielded this many bytes."""
 
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
+_DECOMPRESSORS: dict[str, tuple[Any, ...]] = {
+    "gz": ("zlib", "decompressobj", 31),
+    "bz2": ("bz2", "BZ2Decompressor"),
+    "xz": ("lzma", "LZMADecompressor", 0, 192 << 20),  # any format, at most this much memory
+    "zst": ("compression.zstd", "ZstdDecompressor"),  # Python 3.14
+}
 _CANNOT_DECOMPRESS = "it is compressed with {}, which this Python cannot read; unpack it first"
 _OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive", b"PK\x05\x06": "a zip archive", b"\x7fELF": "a program", b"\x89HDF": "an HDF5 file",
@@ -160,16 +166,10 @@ def _list_regular_files(root: str) -> list[str]:
 
 def _natural_order(path: str) -> list[tuple[int, str]]:
     """Sort 2 before 10."""
-    parts, digits = [], ""
-    for char in path:
-        if char.isdecimal():
-            digits += char
-            continue
-        if digits:
-            parts.append((int(digits[:18]), ""))
-            digits = ""
-        parts.append((-1, char))
-    return [*parts, (int(digits[:18]), "")] if digits else parts
+    import re
+
+    parts = re.findall(r"\d+|\D", path)
+    return [(int(part[:18]), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _open_log(path: str) -> int:
@@ -207,9 +207,8 @@ def _prepend_chunk(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 def _decode_to_utf8(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Convert UTF-16 and UTF-32 to UTF-8; everything else stays as it is."""
     first = next(pieces, b"")
-    wide = next((name for mark, name in _WIDE_ENCODINGS.items() if first.startswith(mark)), "") or _detect_utf16(
-        first[:2000]
-    )
+    marked = (name for mark, name in _WIDE_ENCODINGS.items() if first.startswith(mark))
+    wide = next(marked, "") or _detect_utf16(first[:2000])
     if not wide:
         yield from _prepend_chunk(first, pieces)
         return
@@ -226,13 +225,9 @@ def _detect_utf16(sample: bytes) -> str:
         return ""
     odd, even = sample[1::2].count(0), sample[0::2].count(0)
     half = len(sample) // 2
-    return (
-        "utf-16-le"
-        if odd > 0.8 * half and even < 0.1 * half
-        else "utf-16-be"
-        if even > 0.8 * half and odd < 0.1 * half
-        else ""
-    )
+    if odd > 0.8 * half and even < 0.1 * half:
+        return "utf-16-le"
+    return "utf-16-be" if even > 0.8 * half and odd < 0.1 * half else ""
 
 
 def _decompress_chunks(pieces: Iterator[bytes], kind: str, stream: LogStream) -> Iterator[bytes]:
@@ -269,39 +264,24 @@ class _ChunkDecompressor:
     """One interface to the decompressors: at most a chunk at a time; ``left`` is unconsumed input."""
 
     def __init__(self, kind: str):
-        self.kind, self.left, self.ended, self.more, self.fed = kind, b"", False, False, False
+        self.left, self.ended, self.more, self.fed = b"", False, False, False
         self._decompressor = _make_decompressor(kind)
 
     def __call__(self, data: bytes) -> bytes:
         self.fed = True
-        if self.kind == "gz":
-            out: bytes = self._decompressor.decompress(data, CHUNK_BYTES)
-            self.ended = self._decompressor.eof
-            self.left = self._decompressor.unused_data if self.ended else self._decompressor.unconsumed_tail
-            self.more = not self.ended and len(out) >= CHUNK_BYTES
-            return out
-        out = self._decompressor.decompress(data, CHUNK_BYTES)
+        out: bytes = self._decompressor.decompress(data, CHUNK_BYTES)
         self.ended = self._decompressor.eof
-        self.left = self._decompressor.unused_data if self.ended else b""
-        self.more = not self.ended and not self._decompressor.needs_input
+        # zlib has the unconsumed input itself, the others keep it inside
+        self.left = (
+            self._decompressor.unused_data if self.ended else getattr(self._decompressor, "unconsumed_tail", b"")
+        )
+        self.more = not self.ended and not getattr(self._decompressor, "needs_input", len(out) < CHUNK_BYTES)
         return out
 
 
 def _make_decompressor(kind: str) -> Any:
-    if kind == "gz":
-        import zlib
-
-        return zlib.decompressobj(31)
-    if kind == "bz2":
-        import bz2
-
-        return bz2.BZ2Decompressor()
-    if kind == "xz":
-        import lzma
-
-        return lzma.LZMADecompressor(memlimit=192 << 20)
-    zstd = __import__("compression.zstd", fromlist=["ZstdDecompressor"])  # Python 3.14
-    return zstd.ZstdDecompressor()
+    module, name, *arguments = _DECOMPRESSORS[kind]
+    return getattr(__import__(module, fromlist=[name]), name)(*arguments)
 
 
 def _decompressor_factory(kind: str) -> Callable[[], _ChunkDecompressor] | None:

@@ -75,30 +75,7 @@ _PARAMETERS = (
     r"""(?:[\w\-]{1,40}=\\{0,7}"[^"\n]{0,400}"(?:,[ \t]{0,4})?|[\w\-]{1,40}=[^\s,"']{1,400}(?:,[ \t]{0,4})?)+"""
 )
 """The parameters of Digest authentication, including quotes."""
-_VALUE_LEADS = (
-    "",
-    " ",
-    "\t",
-    "\n",
-    "\r",
-    "\v",
-    "\f",
-    '"',
-    "'",
-    "`",
-    "\\",
-    "&",
-    "=",
-    ":",
-    ">",
-    "|",
-    "[",
-    "(",
-    "<",
-    "\x1b",
-    "“",
-    "‘",
-)
+_VALUE_LEADS = " \t\n\r\v\f\"'`\\&=:>|[(<\x1b“‘"
 """What may stand between the assignment sign and its value."""
 _QUOTES = ('"', "'", "\\")
 """After one more letter, as in ``b"…"``, these begin a value too."""
