@@ -12,11 +12,15 @@ import gpuready.contracts
 from gpuready import contracts, rules
 from gpuready.contracts import contract_file, want, when
 from gpuready.model import Contract, Fact, Facts, UnknownFactError
+from tests.contracts import guide_example
 
 FOLDER = Path(gpuready.contracts.__file__).parent
 FILES = sorted(FOLDER.glob("*.toml"))
 NAMES = [path.stem for path in FILES]
 LOADED = {path.stem: Contract.from_json(contract_file.read_contract_data(str(path))) for path in FILES}
+LOADED[guide_example.NAME] = guide_example.load_guide_contract()
+TO_CHECK = [*NAMES, guide_example.NAME]
+"""The contracts that ship, and the one that the guide shows."""
 
 
 def contract(name):
@@ -37,13 +41,13 @@ def test_every_framework_and_variant_is_there():
     assert set(NAMES) == expected
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TO_CHECK)
 def test_the_file_name_is_the_contracts_name(name):
     one = contract(name)
     assert name == "-".join(part for part in (one.framework, one.version, one.variant) if part)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TO_CHECK)
 def test_every_row_is_cited(name):
     one = contract(name)
     for table in ("needs", "capabilities", "variables", "errors"):
@@ -55,13 +59,13 @@ def test_every_row_is_cited(name):
     assert one.origin and one.title and one.platforms and one.notes
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TO_CHECK)
 def test_every_table_has_something_to_say(name):
     one = contract(name)
     assert one.needs and one.capabilities and one.variables and one.errors and one.steps
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TO_CHECK)
 def test_no_two_rows_say_different_things_on_one_subject(name):
     seen = {}
     for need in contract(name).needs:
@@ -75,7 +79,7 @@ def test_no_two_rows_say_different_things_on_one_subject(name):
     assert len(capabilities) == len(set(capabilities))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TO_CHECK)
 def test_conditions_can_be_asked_of_any_machine(name):
     empty = Facts([])
     one = contract(name)
@@ -86,12 +90,12 @@ def test_conditions_can_be_asked_of_any_machine(name):
             assert want.describe_want(row.want)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TO_CHECK)
 def test_codes_are_codes_of_the_ledger(name):
     assert {e.code for e in contract(name).errors} - {""} <= set(rules.list_codes())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TO_CHECK)
 def test_the_gpu_is_required_and_cuda_is_to_be_proved(name):
     one = contract(name)
     assert [n.want for n in one.requirements_for("gpu.count") if n.level == "required"] == [">=1"]
@@ -106,7 +110,7 @@ def test_the_compact_form_is_the_same_contract(name):
 
 def test_the_index_has_a_row_for_each_and_knows_the_pages():
     rows = {(r["framework"], r["version"], r["variant"]): r["page"] for r in contracts.list_contract_rows()}
-    assert set(rows) == {(one.framework, one.version, one.variant) for one in LOADED.values()}
+    assert set(rows) == {(one.framework, one.version, one.variant) for one in map(contract, NAMES)}
     assert {name for name, page in rows.items() if page} == {
         ("transformers", "5.0", ""),
         ("axolotl", "0.14", ""),

@@ -6,14 +6,16 @@ import pytest
 
 from gpuready import contracts, rules
 from gpuready.check.evaluate import judge
+from gpuready.contracts import when as conditions
 from gpuready.model import NOT_STATED, Fact, Facts, UnknownFactError
-from gpuready.rules import contract_needs
 from gpuready.rules.bld import build_tools_fall_short
 from gpuready.rules.sys import need_not_met
+from tests.contracts.guide_example import load_guide_contract
 from tests.rules.worlds import H100, dark, facts, outcome
 
 ROWS = contracts.list_contract_rows()
 SHIPPED = [contracts.load_contract(row["framework"], row["version"], row["variant"] or None) for row in ROWS]
+SHIPPED.append(load_guide_contract())
 ASKING = {"job.wants": ("bf16", "fp8", "flash-attn", "build", "deepspeed", "device-map"), "job.parameters": 70 * 10**9}
 OLD = {
     "gpu.name": ("Tesla P40",),
@@ -54,7 +56,7 @@ def complete(agreed):
     """The fit machine with every package that a contract asks for there, at a version that it takes."""
     values = dict(H100)
     for _ in range(2):  # what is in force may hang on a package of the first round
-        asked = [n for n in agreed.requirements_for("package.*") if contract_needs.certainly_applies(facts(values), n)]
+        asked = [n for n in agreed.requirements_for("package.*") if conditions.certainly_applies(n.when, facts(values))]
         for key in {need.key for need in asked}:
             pins = [need.want for need in asked if need.key == key]
             values[key] = _inside(pins[:-1] if agreed.name in CONTRADICTORY and "<1.27" in pins else pins)

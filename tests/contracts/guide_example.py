@@ -1,0 +1,22 @@
+"""The contract that docs/guides/add-a-framework.md shows: it passes the tests of a shipped one."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from gpuready.contracts import contract_file
+from gpuready.model import Contract
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "add-a-framework.md"
+NAME = "kite-1.2"
+
+
+def load_guide_contract() -> Contract:
+    found = re.search(r"<!-- example: kite.toml -->\n```toml\n(.*?)```", GUIDE.read_text(), re.S)
+    assert found is not None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"{NAME}.toml")
+        path.write_text(found[1])
+        return Contract.from_json(contract_file.read_contract_data(str(path)))
