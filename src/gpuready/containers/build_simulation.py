@@ -118,7 +118,9 @@ class DockerfileSimulator:
             built.files[f"copied {path.rpartition('/')[2]}"] = path
         exec_form = _parse_exec_form(text)
         if exec_form:
-            script = _quote_exec_words(exec_form)
+            import shlex
+
+            script = shlex.join(exec_form)  # no shell expands the words of the JSON form
         elif step.bodies and text.lstrip().startswith("<<"):
             script = step.bodies[0][1]
         else:
@@ -203,16 +205,7 @@ def _parse_exec_form(text: str) -> list[str]:
         decoded = json.loads(text)
     except (ValueError, RecursionError):
         return []
-    return (
-        [str(word) for word in decoded]
-        if isinstance(decoded, list) and all(isinstance(w, str) for w in decoded)
-        else []
-    )
-
-
-def _quote_exec_words(words: list[str]) -> str:
-    """Quote the words of the JSON form as a script: no shell has expanded them."""
-    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
+    return decoded if isinstance(decoded, list) and all(isinstance(word, str) for word in decoded) else []
 
 
 def _inner_shell_script(words: tuple[str, ...]) -> str | None:

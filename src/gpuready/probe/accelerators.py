@@ -40,12 +40,23 @@ class VendorAccelerators(Record):
     gap: str = ""
 
 
+class VendorSearch(Record):
+    """Where a vendor's accelerators are looked for."""
+
+    host: HostAccess
+    detected: DetectedDevices
+    nodes: tuple[str, ...]  # names in /dev
+
+    def numbered_files(self, start: str) -> list[str]:
+        """List device files such as davinci0, hl1 or mtgpu.0, without davinci_manager and the like."""
+        return [n for n in self.nodes if n.startswith(start) and n[len(start) :].lstrip(".").isdecimal()]
+
+
 def probe_accelerators(host: HostAccess, detected: DetectedDevices) -> list[Fact]:
     """Return vendor, count, names, driver and runtime; all absent if there is no such accelerator."""
     try:
-        nodes = host.list_directory("/dev") or ()
-        candidates = (find_vendor(host, detected, nodes) for find_vendor in VENDOR_FINDERS)
-        first = next((s for s in candidates if s is not None), None)
+        search = VendorSearch(host, detected, host.list_directory("/dev") or ())
+        first = next((found for find_vendor in VENDOR_FINDERS if (found := find_vendor(search))), None)
     except AccessError as error:
         return gap_facts(KEYS, str(error), "/dev")
     if first is None:
@@ -57,11 +68,6 @@ def probe_accelerators(host: HostAccess, detected: DetectedDevices) -> list[Fact
         first.driver,
         first.runtime,
     ]
-
-
-def _numbered_device_files(nodes: tuple[str, ...], start: str) -> list[str]:
-    """List device files such as davinci0, hl1 or mtgpu.0, without davinci_manager and the like."""
-    return [n for n in nodes if n.startswith(start) and n[len(start) :].lstrip(".").isdecimal()]
 
 
 def _vendor_catalog_row(vendor: str) -> dict[str, Any]:
@@ -109,15 +115,13 @@ def _vendor_library_fact(host: HostAccess, vendor: str) -> Fact:
 # -- vendors ------------------------------------------------------------------------------------------
 
 
-def _find_amd_accelerators(
-    host: HostAccess, detected: DetectedDevices, nodes: tuple[str, ...]
-) -> VendorAccelerators | None:
-    if "kfd" not in nodes:
+def _find_amd_accelerators(search: VendorSearch) -> VendorAccelerators | None:
+    if "kfd" not in search.nodes:
         return None
-    targets = [_read_gfx_target(host, node) for node in host.list_directory(KFD_NODES) or ()]
+    targets = [_read_gfx_target(search.host, node) for node in search.host.list_directory(KFD_NODES) or ()]
     names = tuple(format_gfx_name(target) for target in targets if target)
-    runtime = read_fact("accelerator.runtime", ROCM_VERSION_FILE, _read_rocm_version, host)
-    return VendorAccelerators("amd", len(names), KFD_NODES, _kernel_module_fact(host, "amd"), runtime, names)
+    runtime = read_fact("accelerator.runtime", ROCM_VERSION_FILE, _read_rocm_version, search.host)
+    return VendorAccelerators("amd", len(names), KFD_NODES, _kernel_module_fact(search.host, "amd"), runtime, names)
 
 
 def _read_rocm_version(host: HostAccess) -> str | None:
@@ -138,19 +142,17 @@ def format_gfx_name(target: int) -> str:
     return f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}"
 
 
-def _find_huawei_accelerators(
-    host: HostAccess, detected: DetectedDevices, nodes: tuple[str, ...]
-) -> VendorAccelerators | None:
-    device_files = _numbered_device_files(nodes, "davinci")
+def _find_huawei_accelerators(search: VendorSearch) -> VendorAccelerators | None:
+    device_files = search.numbered_files("davinci")
     if not device_files:
         return None
-    machine = read_if_present(host.get_uname, default={}).get("machine", "")
+    machine = read_if_present(search.host.get_uname, default={}).get("machine", "")
     toolkit = (
-        read_if_present(host.get_env_var, "ASCEND_TOOLKIT_HOME") or f"{ASCEND_FOLDER}/ascend-toolkit/latest"
+        read_if_present(search.host.get_env_var, "ASCEND_TOOLKIT_HOME") or f"{ASCEND_FOLDER}/ascend-toolkit/latest"
     ).rstrip("/")
     files = f"{ASCEND_FOLDER}/driver/version.info", f"{toolkit}/{machine}-linux/ascend_toolkit_install.info"
-    driver = read_fact("accelerator.driver", files[0], _read_version_file, host, files[0])
-    cann = read_fact("accelerator.runtime", files[1], _read_version_file, host, files[1], "cann ")
+    driver = read_fact("accelerator.driver", files[0], _read_version_file, search.host, files[0])
+    cann = read_fact("accelerator.runtime", files[1], _read_version_file, search.host, files[1], "cann ")
     return VendorAccelerators(
         "huawei", len(device_files), "/dev/davinci*", driver, cann, gap="only npu-smi tells the model"
     )
@@ -166,45 +168,39 @@ def _find_assigned_value(text: str, name: str) -> str | None:
     return next((v.strip() or None for n, e, v in pairs if e and n.strip().lower() == name), None)
 
 
-def _find_habana_accelerators(
-    host: HostAccess, detected: DetectedDevices, nodes: tuple[str, ...]
-) -> VendorAccelerators | None:
+def _find_habana_accelerators(search: VendorSearch) -> VendorAccelerators | None:
     """By PCI, or by device files plus the kernel module: /dev/accel may belong to any driver."""
-    cards = [address for vendor, address in detected.others if vendor == "habana"]
-    device_files = _numbered_device_files(nodes, "hl")
-    if not cards and (not device_files or not host.stat_path("/sys/module/habanalabs")):
+    cards = [address for vendor, address in search.detected.others if vendor == "habana"]
+    device_files = search.numbered_files("hl")
+    if not cards and (not device_files or not search.host.stat_path("/sys/module/habanalabs")):
         return None
-    driver, runtime = _kernel_module_fact(host, "habana"), _vendor_library_fact(host, "habana")
+    driver, runtime = _kernel_module_fact(search.host, "habana"), _vendor_library_fact(search.host, "habana")
     source, gap = PCI_DEVICES if cards else "/dev/hl*", "only hl-smi tells the model"
     return VendorAccelerators("habana", len(cards) or len(device_files), source, driver, runtime, gap=gap)
 
 
-def _find_mthreads_accelerators(
-    host: HostAccess, detected: DetectedDevices, nodes: tuple[str, ...]
-) -> VendorAccelerators | None:
-    device_files = _numbered_device_files(nodes, "mtgpu")
+def _find_mthreads_accelerators(search: VendorSearch) -> VendorAccelerators | None:
+    device_files = search.numbered_files("mtgpu")
     if not device_files:
         return None
-    driver, runtime = _kernel_module_fact(host, "mthreads"), _vendor_library_fact(host, "mthreads")
+    driver, runtime = _kernel_module_fact(search.host, "mthreads"), _vendor_library_fact(search.host, "mthreads")
     return VendorAccelerators(
         "mthreads", len(device_files), "/dev/mtgpu*", driver, runtime, gap="only mthreads-gmi tells the model"
     )
 
 
-def _find_intel_accelerators(
-    host: HostAccess, detected: DetectedDevices, nodes: tuple[str, ...]
-) -> VendorAccelerators | None:
+def _find_intel_accelerators(search: VendorSearch) -> VendorAccelerators | None:
     """Display controllers driven by i915 or xe; integrated graphics only with Level Zero."""
     known = _vendor_catalog_row("intel").get("modules", ())
-    uses = {a: _read_pci_driver(host, a) for vendor, a in detected.others if vendor == "intel"}
+    uses = {a: _read_pci_driver(search.host, a) for vendor, a in search.detected.others if vendor == "intel"}
     cards = [address for address, driver in uses.items() if driver in known]
-    if not cards or "dri" not in nodes:
+    if not cards or "dri" not in search.nodes:
         return None
-    runtime = read_fact("accelerator.runtime", LEVEL_ZERO_LIBRARY, _read_level_zero_version, host)
+    runtime = read_fact("accelerator.runtime", LEVEL_ZERO_LIBRARY, _read_level_zero_version, search.host)
     cards = [address for address in cards if runtime.value or address != INTEGRATED_GRAPHICS]
     if not cards:
         return None
-    names = tuple(f"8086:{(host.read_text(f'{PCI_DEVICES}/{a}/device') or '').strip()[2:]}" for a in cards)
+    names = tuple(f"8086:{(search.host.read_text(f'{PCI_DEVICES}/{a}/device') or '').strip()[2:]}" for a in cards)
     driver = _accelerator_driver_fact(uses[cards[0]], f"{PCI_DEVICES}/{cards[0]}/uevent")
     return VendorAccelerators("intel", len(cards), PCI_DEVICES, driver, runtime, names)
 
@@ -219,14 +215,12 @@ def _read_pci_driver(host: HostAccess, address: str) -> str | None:
     return _find_assigned_value(host.read_text(f"{PCI_DEVICES}/{address}/uevent") or "", "driver")
 
 
-def _find_apple_accelerator(
-    host: HostAccess, detected: DetectedDevices, nodes: tuple[str, ...]
-) -> VendorAccelerators | None:
-    system = host.get_uname()
+def _find_apple_accelerator(search: VendorSearch) -> VendorAccelerators | None:
+    system = search.host.get_uname()
     if (system.get("system"), system.get("machine")) != ("Darwin", "arm64"):
         return None
     command = ("sysctl", "-n", "machdep.cpu.brand_string")
-    ran = host.run(command)
+    ran = search.host.run(command)
     name = ran.out.strip()
     gap = "" if name and ran.rc == 0 else ran.end or f"sysctl ended with {ran.rc}"
     names = None if gap else (name,)
@@ -241,8 +235,7 @@ def _find_apple_accelerator(
     )
 
 
-VENDOR_FINDERS: tuple[Callable[[HostAccess, DetectedDevices, tuple[str, ...]], VendorAccelerators | None], ...]
-VENDOR_FINDERS = (
+VENDOR_FINDERS: tuple[Callable[[VendorSearch], VendorAccelerators | None], ...] = (
     _find_amd_accelerators,
     _find_huawei_accelerators,
     _find_habana_accelerators,

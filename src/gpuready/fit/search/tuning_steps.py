@@ -49,31 +49,29 @@ def is_sensible_job(job: FitJob) -> bool:
 
 
 def _training_axes(job: FitJob, gpus: int) -> list[list[TuningStep]]:
+    fused_loss = job.loss == "plain" and not job.dpo  # DPO needs the probabilities of all tokens
+    slower = "about a third more time for each step"
     return [
         _allocator_steps(job),
-        _output_steps(job),
-        _loss_steps(job),
+        _step_if(job.keep_outputs, {"keep_outputs": False}, 0.5, "let go of the outputs before the backward", "a line in your loop"),
+        _step_if(fused_loss, {"loss": "fused"}, 1, "a fused loss", "needs liger-kernel"),
         _attention_steps(job),
         _optimizer_steps(job),
-        _micro_batch_steps(job),
-        _checkpointing_steps(job),
+        _micro_batch_steps(job, 3, "micro-batch {}", "a little speed"),  # accumulation keeps the total batch
+        _step_if(job.checkpointing == "none", {"checkpointing": "nonreentrant"}, 7, "gradient checkpointing", slower),
         _sharding_steps(job, gpus),
         _precision_steps(job),
         _offload_steps(job),
         _method_steps(job),
         _sequence_steps(job, 16),
-    ]
+    ]  # fmt: skip
 
 
 def _generation_axes(job: FitJob, gpus: int) -> list[list[TuningStep]]:
-    fewer = [
-        TuningStep({"micro_batch": n}, 4 + i, f"a batch of {n} at a time", "fewer sequences at once")
-        for i, n in enumerate(_halved_divisors(job.micro_batch, 1))
-    ]
     return [
         _allocator_steps(job),
         _attention_steps(job),
-        fewer,
+        _micro_batch_steps(job, 4, "a batch of {} at a time", "fewer sequences at once"),
         _tensor_parallel_steps(job, gpus),
         _quantisation_steps(job),
         _precision_steps(job),
@@ -81,75 +79,54 @@ def _generation_axes(job: FitJob, gpus: int) -> list[list[TuningStep]]:
     ]
 
 
+def _step_if(applies: bool, changes: Mapping[str, Any], cost: float, says: str, costs: str) -> list[TuningStep]:
+    return [TuningStep(changes, cost, says, costs)] if applies else []
+
+
 def _tensor_parallel_steps(job: FitJob, gpus: int) -> list[TuningStep]:
     """Split each layer over GPUs; the engine checks whether the number divides the heads."""
     if job.quant or job.zero or job.fsdp or job.tensor_parallel > 1:
         return []
+    costs = "each layer waits for the others"
     return [
-        TuningStep(
-            {"world": n, "tensor_parallel": n},
-            5 + i,
-            f"tensor parallel over {n} GPUs",
-            "each layer waits for the others",
-        )
+        TuningStep({"world": n, "tensor_parallel": n}, 5 + i, f"tensor parallel over {n} GPUs", costs)
         for i, n in enumerate(n for n in (2, 4, 8) if n <= gpus)
     ]
 
 
 def _allocator_steps(job: FitJob) -> list[TuningStep]:
-    if job.alloc_conf:
-        return []
-    title = f"PYTORCH_ALLOC_CONF={EXPANDABLE_SEGMENTS}"
-    return [TuningStep({"alloc_conf": EXPANDABLE_SEGMENTS}, 0.7, title, "nothing: less is lost between blocks")]
-
-
-def _output_steps(job: FitJob) -> list[TuningStep]:
-    if not job.keep_outputs:
-        return []
-    return [
-        TuningStep({"keep_outputs": False}, 0.5, "let go of the outputs before the backward", "a line in your loop")
-    ]
-
-
-def _loss_steps(job: FitJob) -> list[TuningStep]:
-    if job.loss != "plain" or job.dpo:  # DPO needs the probabilities of all tokens
-        return []
-    return [TuningStep({"loss": "fused"}, 1, "a fused loss", "needs liger-kernel")]
+    title, costs = f"PYTORCH_ALLOC_CONF={EXPANDABLE_SEGMENTS}", "nothing: less is lost between blocks"
+    return _step_if(not job.alloc_conf, {"alloc_conf": EXPANDABLE_SEGMENTS}, 0.7, title, costs)
 
 
 def _attention_steps(job: FitJob) -> list[TuningStep]:
-    if job.attention != "eager":
-        return []
-    return [TuningStep({"attention": "sdpa"}, 0.8, "SDPA attention", "nothing, and it is faster")]
+    return _step_if(job.attention == "eager", {"attention": "sdpa"}, 0.8, "SDPA attention", "nothing, and it is faster")
 
 
 def _optimizer_steps(job: FitJob) -> list[TuningStep]:
-    steps = []
-    if job.optimizer in ("adamw", "adamw_forloop"):
-        steps.append(TuningStep({"optimizer": "adamw_fused"}, 0.6, "the fused AdamW", "nothing: the same mathematics"))
-    if job.optimizer in ("adamw", "adamw_fused", "adamw_forloop") and job.zero == 0 and not job.fsdp:
-        steps += [
-            TuningStep(
-                {"optimizer": "adamw_8bit"}, 6, "AdamW with 8-bit state", "state is rounded; needs bitsandbytes"
-            ),
-            TuningStep(
-                {"optimizer": "paged_adamw_8bit"},
-                8,
-                "paged 8-bit AdamW",
-                "slower where state is paged; needs bitsandbytes",
-            ),
-        ]
-    if job.optimizer == "sgd_momentum":
-        steps.append(TuningStep({"optimizer": "sgd"}, 12, "SGD without momentum", "converges differently"))
-    return steps
-
-
-def _micro_batch_steps(job: FitJob) -> list[TuningStep]:
-    """Smaller micro-batches; accumulation keeps the total batch."""
+    adam = job.optimizer in ("adamw", "adamw_fused", "adamw_forloop")
+    unsharded = adam and job.zero == 0 and not job.fsdp
+    momentum = job.optimizer == "sgd_momentum"
     return [
-        TuningStep({"micro_batch": n}, 3 + i, f"micro-batch {n}", "a little speed")
-        for i, n in enumerate(_halved_divisors(job.micro_batch, 1))
-    ]
+        *_step_if(
+            adam and job.optimizer != "adamw_fused",
+            {"optimizer": "adamw_fused"}, 0.6, "the fused AdamW", "nothing: the same mathematics",
+        ),
+        *_step_if(
+            unsharded,
+            {"optimizer": "adamw_8bit"}, 6, "AdamW with 8-bit state", "state is rounded; needs bitsandbytes",
+        ),
+        *_step_if(
+            unsharded,
+            {"optimizer": "paged_adamw_8bit"}, 8, "paged 8-bit AdamW", "slower where state is paged; needs bitsandbytes",
+        ),
+        *_step_if(momentum, {"optimizer": "sgd"}, 12, "SGD without momentum", "converges differently"),
+    ]  # fmt: skip
+
+
+def _micro_batch_steps(job: FitJob, cost: float, title: str, costs: str) -> list[TuningStep]:
+    sizes = _halved_divisors(job.micro_batch, 1)
+    return [TuningStep({"micro_batch": n}, cost + i, title.format(n), costs) for i, n in enumerate(sizes)]
 
 
 def _halved_divisors(value: int, least: int) -> list[int]:
@@ -159,16 +136,6 @@ def _halved_divisors(value: int, least: int) -> list[int]:
         value = next(d for d in range(value // 2, 0, -1) if value % d == 0) if value % 2 else value // 2
         divisors.append(value)
     return divisors
-
-
-def _checkpointing_steps(job: FitJob) -> list[TuningStep]:
-    if job.checkpointing != "none":
-        return []
-    return [
-        TuningStep(
-            {"checkpointing": "nonreentrant"}, 7, "gradient checkpointing", "about a third more time for each step"
-        )
-    ]
 
 
 def _sharding_steps(job: FitJob, gpus: int) -> list[TuningStep]:
@@ -252,27 +219,25 @@ def _sequence_steps(job: FitJob, cost: float) -> list[TuningStep]:
 
 # -- how a change is written ----------------------------------------------------------------------------------
 
-FIELD_FLAGS = {
-    "method": "--method", "micro_batch": "--micro-batch", "seq": "--seq", "precision": "--precision",
-    "optimizer": "--optimizer", "attention": "--attention", "accumulation": "--accumulation", "loss": "--loss",
-    "lora_r": "--lora-r", "lora_targets": "--lora-targets", "lora_dtype": "--lora-dtype", "alloc_conf": "--alloc-conf",
-    "task": "--task", "new_tokens": "--new-tokens", "cache": "--cache", "world": "--world", "zero": "--zero",
-    "offload": "--offload", "quant": "--quant", "tensor_parallel": "--tensor-parallel",
-}  # fmt: skip
-FIELD_SWITCHES = {"keep_outputs": "--keep-outputs", "padded": "--padded", "dpo": "--dpo", "fsdp": "--fsdp"}
+FLAG_FIELDS = (
+    "method", "micro_batch", "seq", "precision", "optimizer", "attention", "accumulation", "loss", "lora_r", "lora_targets",
+    "lora_dtype", "alloc_conf", "task", "new_tokens", "cache", "world", "zero", "offload", "quant", "tensor_parallel",
+)  # fmt: skip
+SWITCH_FIELDS = ("keep_outputs", "padded", "dpo", "fsdp")
 
 
 def format_job_flags(fields: Mapping[str, Any]) -> list[str]:
     """Return job fields as command-line words."""
     out: list[str] = []
     for field, value in fields.items():
+        flag = f"--{field.replace('_', '-')}"
         if field == "checkpointing":
             kind = {"nonreentrant": "", "reentrant": "=reentrant", "none": "=off"}[value]
             out.append(f"--gradient-checkpointing{kind}")
-        elif field in FIELD_SWITCHES:
-            out += [FIELD_SWITCHES[field]] if value else []
-        elif field in FIELD_FLAGS:
-            out += [FIELD_FLAGS[field], ",".join(value) if isinstance(value, tuple) else str(value)]
+        elif field in SWITCH_FIELDS:
+            out += [flag] if value else []
+        elif field in FLAG_FIELDS:
+            out += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
     return out
 
 

@@ -24,8 +24,6 @@ class JobOptimizer:
         self.parameters = parameters
         self.wide_table_ids = {id(t) for t in wide_tables}
         self.state: list[Tensor] = []
-        self.width = 0  # width of the state if it is not the parameter's
-        self.flat_gradient_size = 0  # values of one flat gradient, if the step uses one
         self.on_host = False  # state and step are on the host
 
     def step(self) -> None:
@@ -34,21 +32,11 @@ class JobOptimizer:
             return
         kind, ops.tape.kind = ops.tape.kind, "optimizer"
         ops.tape.op = f"{self.name} step"
-        joined = ops.new_scratch(2 * self.flat_gradient_size)
-        wide = ops.new_scratch(4 * self.flat_gradient_size)
-        del joined
-        if self.flat_gradient_size:
-            self.zero_grad()
         _STEP_FUNCTIONS[self.name](self)
-        del wide
         ops.tape.kind = kind
 
     def add_state(self, shape: tuple[int, ...], width: int) -> None:
-        self.state.append(self.new_tensor(shape, width))
-
-    def new_tensor(self, shape: tuple[int, ...], width: int) -> Tensor:
-        """Allocate a tensor as large as a parameter."""
-        return self.ops.new_empty(shape, self.width if self.width and width == 2 else width)
+        self.state.append(self.ops.new_empty(shape, width))
 
     def _add_factored_state(self, shape: tuple[int, ...], width: int) -> None:
         """Add Adafactor's state: rows and columns of a matrix, or a full vector."""
@@ -84,7 +72,7 @@ def _step_adamw(self: JobOptimizer) -> None:
         for p in self.parameters:
             self.add_state(p.shape, p.width)
             self.add_state(p.shape, p.width)
-    live_buffers = [self.new_tensor(p.shape, p.width) for p in self.parameters]
+    live_buffers = [self.ops.new_empty(p.shape, p.width) for p in self.parameters]
     while live_buffers:
         live_buffers.pop()
 
@@ -105,8 +93,8 @@ def _step_adamw_forloop(self: JobOptimizer) -> None:
             self.add_state(p.shape, p.width)
     denominator = None
     for p in self.parameters:
-        root = self.new_tensor(p.shape, p.width)
-        quotient = self.new_tensor(p.shape, p.width)
+        root = self.ops.new_empty(p.shape, p.width)
+        quotient = self.ops.new_empty(p.shape, p.width)
         del root
         denominator = quotient  # a variable that lives until the next parameter reassigns it
         del quotient
