@@ -135,11 +135,11 @@ def alone(size: int, count: int) -> dict[str, object]:
 
 
 def crowd(port: int, size: int) -> None:
-    from tests.simulated import Crowd
+    from tests.simulated_ranks import SimulatedRanks
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    told = Crowd(port, range(1, size), size).run(120)
+    told = SimulatedRanks(port, range(1, size), size).run(120)
     os._exit(0 if len(told) == size - 1 and all("go" in one for one in told.values()) else 1)
 
 

@@ -1,17 +1,17 @@
-"""Switches of the test run."""
+"""Settings of the test run: hypothesis profiles, signals, options."""
 
 import signal
 
 from hypothesis import HealthCheck, settings
 
-from tests.further import FURTHER
+from tests.sampling import FUZZ
 
-# The same examples in every run: a test run that is red must be red for everybody. FUZZ=1 looks further.
-# However slowly the machine goes: how long a test may take is no matter of the clock on the wall.
+# The same examples in every run: a test run that is red must be red for everybody. FUZZ=1 tests more.
+# No deadline of the clock: machines differ in speed.
 CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("same", derandomize=True, database=None, **CALM)
 settings.register_profile("further", max_examples=5000, **CALM)
-settings.load_profile("further" if FURTHER else "same")
+settings.load_profile("further" if FUZZ else "same")
 
 # Under nohup a hang-up is ignored, in the background of a shell an interrupt, and every process that a test starts would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

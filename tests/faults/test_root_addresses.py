@@ -82,11 +82,11 @@ def test_a44_two_hosts_of_one_name(hosts, seen):
 
 CROWD = """
 import sys
-from tests.simulated import Crowd
+from tests.simulated_ranks import SimulatedRanks
 port, count = int(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
-told = Crowd(port, range(1, count), count).run(240)
+told = SimulatedRanks(port, range(1, count), count).run(240)
 print(sum("go" in said for said in told.values()))
 """
 

@@ -16,7 +16,7 @@ from gpuready.plan.candidates import PYTHONS, make_torch_facts
 from gpuready.plan.choose import choose_plan
 from gpuready.plan.platform import PlanRequest
 from gpuready.probe import stated_machine
-from tests.further import some
+from tests.sampling import sample_cases
 
 DRIVERS = (None, "470.82.01", "525.60.13", "550.54.15", "570.86.15", "580.65.06", "595.45.04")
 SYSTEMS = (None, "ubuntu22.04", "centos7")
@@ -72,7 +72,9 @@ def environment(facts, build, python, contract):
             Fact("extension.linked", here, "the test", "stated"),
             Fact(f"package.{contract.distribution}", rows[-1]["version"], "the test", "stated"),
         ]
-    return facts.with_facts(Fact("os.system", facts.value_if_known("os.system") or "linux", "the test", "stated"), *found)
+    return facts.with_facts(
+        Fact("os.system", facts.value_if_known("os.system") or "linux", "the test", "stated"), *found
+    )
 
 
 def required(contract):
@@ -167,7 +169,7 @@ def test_nothing_crashes_on_any_gpu():
     for card in cards():
         row = gpus.find_gpu(card)
         kinds.setdefault((row["compute_capability"], row.get("host", "x86_64")), card)
-    pairs = some(itertools.product(CONTRACTS, kinds.values()), 3)
+    pairs = sample_cases(itertools.product(CONTRACTS, kinds.values()), 3)
     assert {card for _, card in pairs} == set(kinds.values()) and len({c.name for c, _ in pairs}) > 10
     verdicts = set()
     for contract, card in pairs:

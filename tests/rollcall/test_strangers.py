@@ -20,7 +20,7 @@ from gpuready.rollcall.hello import Hello, make_hello, parse_hello
 from tests.ranks import free_port, world
 from tests.rollcall.meeting import ended, start, together
 from tests.running import SRC
-from tests.simulated import Crowd
+from tests.simulated_ranks import SimulatedRanks
 
 # -- strangers ----------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ def test_a51_many_ranks_at_once(count):
     if hard < 2 * count + 300:
         pytest.skip(f"TOO FEW FILES: {hard} may be open")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    crowd = Crowd(rendezvous.port, range(1, count), count)
+    crowd = SimulatedRanks(rendezvous.port, range(1, count), count)
     running = threading.Thread(target=lambda: time.sleep(0.2) or crowd.run(30))
     running.start()
     try:
@@ -113,8 +113,8 @@ def test_a51_many_ranks_at_once(count):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     found.listener.close()
-    assert len(found.host_names) == -(-count // 8) and len(crowd.told) == count - 1
-    assert all("go" in said for said in crowd.told.values())
+    assert len(found.host_names) == -(-count // 8) and len(crowd.answers) == count - 1
+    assert all("go" in said for said in crowd.answers.values())
 
 
 def test_a47_too_few_files_for_the_world():

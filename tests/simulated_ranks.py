@@ -1,4 +1,4 @@
-"""Many ranks in one process, for the roll-call: real connections that speak its language, without torch."""
+"""Many ranks in one process, for the roll-call: real connections in its protocol, without torch."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ AT_ONCE = 1000
 """Connections that are being made at one time; a listener keeps only so many waiting."""
 
 
-class Crowd:
-    """Ranks first to last of a world; ``told`` has what each was answered."""
+class SimulatedRanks:
+    """Ranks first to last of a world; ``answers`` has the answer to each."""
 
     def __init__(self, port: int, ranks: range, world_size: int, token: str = "") -> None:
         self.port, self.token = port, token
         self.waiting = list(reversed(ranks))
         self.world_size, self.open = world_size, 0
         self.selector = selectors.DefaultSelector()
-        self.told: dict[int, dict] = {}
+        self.answers: dict[int, dict] = {}
 
     def run(self, seconds: float) -> dict[int, dict]:
         end, count = time.monotonic() + seconds, len(self.waiting)
-        while len(self.told) < count and time.monotonic() < end:
+        while len(self.answers) < count and time.monotonic() < end:
             while self.waiting and self.open < AT_ONCE:
                 self._start(self.waiting.pop())
             for key, _ in self.selector.select(0.1):
                 self._step(key.fileobj, key.data)
-        return self.told
+        return self.answers
 
     def _start(self, rank: int) -> None:
         conn = socket.socket()
@@ -67,6 +67,6 @@ class Crowd:
             self._done(conn, mine["rank"], wire.decode_message(line, self.token, mine["salt"]))
 
     def _done(self, conn: socket.socket, rank: int, said: dict) -> None:
-        self.told[rank] = said
+        self.answers[rank] = said
         self.selector.unregister(conn)
         conn.close()
