@@ -163,7 +163,7 @@ def compile_pattern_table() -> dict[str, Any]:
 def compile_log_rules() -> dict[str, Any]:
     """The rules that only a log can trigger, by code."""
     return {
-        data["code"]: {key: data[key].strip() for key in ("name", *LOG_RULE_KEYS)}
+        data["code"]: {key: data[key].strip() for key in ("name", *sorted(LOG_RULE_KEYS))}
         for data in read_rule_files()
         if "severity" in data
     }

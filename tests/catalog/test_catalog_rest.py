@@ -264,7 +264,7 @@ def test_every_declared_fact_has_a_probe_that_gives_it():
     from gpuready.catalog import facts
 
     source = Path(gpuready.__file__).parent
-    rooms = ("probe", "containers", "workflow", "fleet")
+    rooms = ("probe", "containers", "jobs", "runtime", "workflow", "fleet")
     text = "".join(p.read_text() for room in rooms for p in (source / room).rglob("*.py"))
     declared = [key for key in list(facts.list_fact_keys()) if not key.endswith("*")]
     assert [key for key in declared if f'"{key}"' not in text] == []
