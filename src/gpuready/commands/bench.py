@@ -38,11 +38,7 @@ def run(request: Request) -> Result:
 
     if request.has_switch("list"):
         rows = bench.list_measures()
-        return Result(
-            rows,
-            lambda: json_results.render_measures_json(rows),
-            lambda screen, verbose: render.render_measure_list(rows, screen),
-        )
+        return Result(rows, json_results.render_measures_json, render.render_measure_list)
     is_shown = not request.has_switch("json") and not request.has_switch("quiet")
     result = bench.measure_machine(
         **request.pick_options("python", "only", "gpu", "folder"),
@@ -54,12 +50,7 @@ def run(request: Request) -> Result:
     path = request.get_option("output")
     if path is not None:
         save_text_file(path, json_results.render_bench_json(result))
-    return Result(
-        result,
-        lambda: json_results.render_bench_json(result),
-        lambda screen, verbose: render.render_bench_screen(result, screen, verbose),
-        line=lambda: render.format_bench_line(result),
-    )
+    return Result(result, json_results.render_bench_json, render.render_bench_screen, line=render.format_bench_line)
 
 
 BENCH = Command(

@@ -2,23 +2,8 @@
 
 import time
 
+from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
-from gpuready.commands.parameters import (
-    COMMON,
-    WHAT_IF,
-    Annotated,
-    Environment,
-    Job,
-    Machine,
-    PathArgument,
-    Strict,
-    TypedDict,
-    Wants,
-    WhatIf,
-    contract_parameter,
-    frameworks_argument,
-    quiet_and_verbose,
-)
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -31,10 +16,12 @@ if TYPE_CHECKING:
     from gpuready.render.layout import Screen
 
 
-class _Judged(TypedDict, total=False):
-    contract: Annotated[PathArgument, contract_parameter("judge by this contract too, or by it alone")]
-    dockerfile: Annotated[
-        PathArgument,
+class _Judged(shared.TypedDict, total=False):
+    contract: shared.Annotated[
+        shared.PathArgument, shared.contract_parameter("judge by this contract too, or by it alone")
+    ]
+    dockerfile: shared.Annotated[
+        shared.PathArgument,
         Parameter(
             "a Dockerfile or compose file, on the host of --on and --driver",
             "FILE",
@@ -45,8 +32,8 @@ class _Judged(TypedDict, total=False):
     ]
 
 
-class _Ignored(TypedDict, total=False):
-    ignore: Annotated[
+class _Ignored(shared.TypedDict, total=False):
+    ignore: shared.Annotated[
         "Mapping[str, str]",
         Parameter(
             "set a finding aside; the reason shows in the report",
@@ -62,14 +49,24 @@ class _Ignored(TypedDict, total=False):
     ]
 
 
-class CheckOptions(Machine, Environment, Wants, Job, _Judged, Strict, _Ignored, WhatIf, total=False):
+class CheckOptions(
+    shared.Machine,
+    shared.Environment,
+    shared.Wants,
+    shared.Job,
+    _Judged,
+    shared.Strict,
+    _Ignored,
+    shared.WhatIf,
+    total=False,
+):
     """Keywords of check()."""
 
 
 _SHOWN = {
     "since": Parameter("a recording from when it worked: also what changed since", "FILE", python=False),
     "format": Parameter("the answer for other tools", "FORMAT", ("text", "json", "sarif", "junit"), python=False),
-    **quiet_and_verbose("also the facts that held, and the timings", "one line for each framework"),
+    **shared.quiet_and_verbose("also the facts that held, and the timings", "one line for each framework"),
 }
 _WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
 
@@ -91,38 +88,42 @@ def run(request: Request) -> Result:
     )
     verdict = worst_verdict(report.verdict for report in reports)
 
-    def render_json() -> str:
-        """Return one Report for one named framework; a list otherwise, of any length."""
-        from gpuready.render import json_results
+    is_single = len(request.arguments) + (request.get_option("contract") is not None) == 1
 
-        is_single = len(request.arguments) + (request.get_option("contract") is not None) == 1
-        return json_results.render_check_json(reports, is_single)
-
-    def render_page(screen: "Screen", verbose: bool) -> str:
+    def render_page(reports: "list[Report]", screen: "Screen", verbose: bool = False) -> str:
         pages = _render_pages(reports, screen, request.session.started, verbose, seconds)
         return pages + _format_changes_since(request.get_option("since"), reports, screen)
 
-    def format_lines() -> str:
-        from gpuready.render import check_report
-
-        return "".join(check_report.format_check_line(report) for report in reports)
-
-    def render_html() -> str:
-        from gpuready.render import notebook
-
-        return notebook.render_report_fragments(reports)
-
-    text = _format_for_tools(form, reports) if form in ("sarif", "junit") else render_json() if form == "json" else None
+    text = _format_for_tools(form, reports) if form in ("sarif", "junit") else None
     return Result(
         reports,
-        render_json,
+        lambda reports: _render_json(reports, is_single),
         render_page,
         verdict=verdict,
         exit=EXIT_CODES[verdict],
-        line=format_lines,
-        html=render_html,
-        text=text,
+        line=_format_lines,
+        html=_render_html,
+        text=_render_json(reports, is_single) if form == "json" else text,
     )
+
+
+def _render_json(reports: "list[Report]", is_single: bool) -> str:
+    """Return one Report for one named framework; a list otherwise, of any length."""
+    from gpuready.render import json_results
+
+    return json_results.render_check_json(reports, is_single)
+
+
+def _format_lines(reports: "list[Report]") -> str:
+    from gpuready.render import check_report
+
+    return "".join(check_report.format_check_line(report) for report in reports)
+
+
+def _render_html(reports: "list[Report]") -> str:
+    from gpuready.render import notebook
+
+    return notebook.render_report_fragments(reports)
 
 
 def _choose_check_format(request: Request) -> str:
@@ -171,10 +172,21 @@ CHECK = Command(
     "check",
     "is this machine clear for a framework?",
     run,
-    collect_parameters(Machine, Environment, Wants, Job, _Judged, Strict, _Ignored, _SHOWN, WHAT_IF, COMMON),
+    collect_parameters(
+        shared.Machine,
+        shared.Environment,
+        shared.Wants,
+        shared.Job,
+        _Judged,
+        shared.Strict,
+        _Ignored,
+        _SHOWN,
+        shared.WHAT_IF,
+        shared.COMMON,
+    ),
     "[FRAMEWORK ...]",
     most=999,
-    argument=frameworks_argument(),
+    argument=shared.frameworks_argument(),
 )
 COMMANDS = (CHECK,)
 

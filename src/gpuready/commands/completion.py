@@ -27,8 +27,8 @@ def run(request: Request) -> Result:
         names = list_completion_names(kind)
         return Result(
             names,
-            lambda: json_results.render_names_json(kind, names),
-            lambda screen, verbose: "".join(f"{name}\n" for name in names),
+            lambda names: json_results.render_names_json(kind, names),
+            lambda names, screen: "".join(f"{name}\n" for name in names),
         )
     from gpuready.commands import load_all_commands
     from gpuready.render import completion

@@ -11,11 +11,7 @@ def _list_contracts(request: Request) -> Result:
     from gpuready.render import json_results
 
     rows = workflow.contract_list()
-    return Result(
-        rows,
-        lambda: json_results.render_contracts_json(rows),
-        lambda screen, verbose: render.render_contract_list(rows, screen),
-    )
+    return Result(rows, json_results.render_contracts_json, render.render_contract_list)
 
 
 def _show_contract(request: Request) -> Result:
@@ -27,11 +23,7 @@ def _show_contract(request: Request) -> Result:
     from gpuready.render import json_results
 
     shown = workflow.contract_show(request.first_argument, file)
-    return Result(
-        shown,
-        lambda: json_results.render_contract_json(shown),
-        lambda screen, verbose: render.render_contract_screen(shown, screen),
-    )
+    return Result(shown, json_results.render_contract_json, render.render_contract_screen)
 
 
 def _diff_contracts(request: Request) -> Result:
@@ -43,8 +35,8 @@ def _diff_contracts(request: Request) -> Result:
     rows = workflow.contract_diff(a, b, files=True)
     return Result(
         rows,
-        lambda: json_results.render_contract_diff_json(a, b, rows),
-        lambda screen, verbose: render.render_contract_diff(a, b, rows, screen),
+        lambda rows: json_results.render_contract_diff_json(a, b, rows),
+        lambda rows, screen: render.render_contract_diff(a, b, rows, screen),
     )
 
 
@@ -56,8 +48,8 @@ def _import_contract(request: Request) -> Result:
     imported, unplaced = workflow.contract_import(request.first_argument)
     return Result(
         imported,
-        lambda: json_results.render_contract_import_json(imported, unplaced),
-        lambda screen, verbose: (
+        lambda imported: json_results.render_contract_import_json(imported, unplaced),
+        lambda imported, screen: (
             render.render_contract_screen(imported, screen) + render.format_unplaced_lines(unplaced, screen)
         ),
     )

@@ -91,10 +91,7 @@ def _make_result(found: "Diagnosis") -> Result:
     from gpuready.render import json_results
 
     return Result(
-        found,
-        lambda: json_results.render_diagnose_json(found),
-        lambda screen, verbose: render.render_diagnosis_screen(found, screen, verbose=verbose),
-        line=lambda: render.format_diagnosis_line(found),
+        found, json_results.render_diagnose_json, render.render_diagnosis_screen, line=render.format_diagnosis_line
     )
 
 

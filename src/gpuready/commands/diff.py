@@ -15,8 +15,8 @@ def run(request: Request) -> Result:
     found = workflow.diff_machines(a, b, request.get_option("framework"))
     return Result(
         found,
-        lambda: json_results.render_diff_json(a, b, found),
-        lambda screen, verbose: changes.render_fact_changes(found, screen),
+        lambda found: json_results.render_diff_json(a, b, found),
+        changes.render_fact_changes,
         exit=1 if any(change.is_worse for change in found) else 0,
     )
 

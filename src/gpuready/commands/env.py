@@ -1,19 +1,7 @@
 """``gpuready env``: the variables that a framework wants, for a shell, a container, a batch script or a service."""
 
+from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
-from gpuready.commands.parameters import (
-    COMMON,
-    WHAT_IF,
-    Annotated,
-    Environment,
-    Machine,
-    PathArgument,
-    TypedDict,
-    Wants,
-    WhatIf,
-    contract_parameter,
-    framework_argument,
-)
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -21,9 +9,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class _Wanted(TypedDict, total=False):
-    contract: Annotated[PathArgument, contract_parameter("the variables of this contract")]
-    shell: Annotated[
+class _Wanted(shared.TypedDict, total=False):
+    contract: shared.Annotated[shared.PathArgument, shared.contract_parameter("the variables of this contract")]
+    shell: shared.Annotated[
         str,
         Parameter(
             "for which reader",
@@ -33,7 +21,7 @@ class _Wanted(TypedDict, total=False):
             default="bash",
         ),
     ]
-    role: Annotated[
+    role: shared.Annotated[
         str,
         Parameter(
             "the process that they are for, where a framework has several", "ROLE", mcp=True, web="any", max_length=60
@@ -41,7 +29,7 @@ class _Wanted(TypedDict, total=False):
     ]
 
 
-class EnvOptions(Machine, Environment, _Wanted, Wants, WhatIf, total=False):
+class EnvOptions(shared.Machine, shared.Environment, _Wanted, shared.Wants, shared.WhatIf, total=False):
     """Keywords of env()."""
 
 
@@ -65,7 +53,7 @@ def run(request: Request) -> Result:
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    return Result(settings, lambda: json_results.render_env_json(settings), lambda screen, verbose: render_script())
+    return Result(settings, json_results.render_env_json, lambda settings, screen: render_script())
 
 
 def _repeat_command(request: Request, shell: str) -> tuple[str, ...]:
@@ -81,11 +69,11 @@ ENV = Command(
     "env",
     "the variables that a framework wants",
     run,
-    collect_parameters(Machine, Environment, _Wanted, Wants, WHAT_IF, COMMON),
+    collect_parameters(shared.Machine, shared.Environment, _Wanted, shared.Wants, shared.WHAT_IF, shared.COMMON),
     "FRAMEWORK",
     1,
     1,
-    argument=framework_argument(1),
+    argument=shared.framework_argument(1),
 )
 COMMANDS = (ENV,)
 

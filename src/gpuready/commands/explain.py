@@ -14,17 +14,9 @@ def run(request: Request) -> Result:
 
     if not request.arguments:
         rules = workflow.explain_all_rules()
-        return Result(
-            rules,
-            lambda: json_results.render_codes_json(rules),
-            lambda screen, verbose: render.render_rule_index(rules, screen),
-        )
+        return Result(rules, json_results.render_codes_json, render.render_rule_index)
     rule = workflow.explain_rule(request.first_argument)
-    return Result(
-        rule,
-        lambda: json_results.render_explain_json(rule),
-        lambda screen, verbose: render.render_rule_page(rule, screen),
-    )
+    return Result(rule, json_results.render_explain_json, render.render_rule_page)
 
 
 EXPLAIN = Command(

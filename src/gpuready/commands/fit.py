@@ -77,12 +77,7 @@ def run(request: Request) -> Result:
     from gpuready.render import json_results
 
     result = predict_fit(request)
-    return Result(
-        result,
-        lambda: json_results.render_fit_json(result),
-        lambda screen, verbose: render.render_fit_screen(result, screen, verbose),
-        line=lambda: render.format_fit_line(result),
-    )
+    return Result(result, json_results.render_fit_json, render.render_fit_screen, line=render.format_fit_line)
 
 
 def predict_fit(request: Request, search: bool = True) -> FitResult:

@@ -97,9 +97,9 @@ def _make_result(request: Request, report: FleetReport) -> Result:
     is_list = request.has_switch("exclude")
     return Result(
         report,
-        lambda: json_results.render_fleet_json(report),
-        lambda screen, verbose: render.render_fleet_screen(report, screen, verbose=verbose),
-        line=lambda: render.format_fleet_line(report),
+        json_results.render_fleet_json,
+        render.render_fleet_screen,
+        line=render.format_fleet_line,
         text=render.render_exclude_list(report, as_json=request.has_switch("json")) if is_list else None,
     )
 
@@ -107,12 +107,12 @@ def _make_result(request: Request, report: FleetReport) -> Result:
 def _write_fleet_report(path: str | None, report: FleetReport) -> None:
     if path is None:
         return
-    from gpuready.render import fleet, fleet_html, json_results
+    from gpuready.render import fleet, html, json_results
     from gpuready.render.layout import Screen
     from gpuready.workflow import save_text_file
 
     if path.endswith(".html"):
-        text = fleet_html.render_fleet_html(report)
+        text = html.render_fleet_page(report)
     elif path.endswith(".json"):
         text = json_results.render_fleet_json(report)
     else:

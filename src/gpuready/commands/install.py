@@ -72,11 +72,7 @@ def _check_flag_conflicts(request: Request) -> None:
 def _make_result(result: InstallResult) -> Result:
     from gpuready.render import install, json_results
 
-    return Result(
-        result,
-        lambda: json_results.render_install_json(result),
-        lambda screen, verbose: install.render_install_screen(result, screen),
-    )
+    return Result(result, json_results.render_install_json, install.render_install_screen)
 
 
 INSTALL = Command(

@@ -1,18 +1,7 @@
 """``gpuready plan``: what to install, and why; as a screen, JSON, or a file for another tool."""
 
+from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
-from gpuready.commands.parameters import (
-    COMMON,
-    WHAT_IF,
-    Annotated,
-    Environment,
-    Machine,
-    Resolve,
-    TypedDict,
-    WhatIf,
-    frameworks_argument,
-    quiet_and_verbose,
-)
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -22,8 +11,8 @@ if TYPE_CHECKING:
     from gpuready.workflow.plan import PlanResult
 
 
-class _Asked(TypedDict, total=False):
-    resolve: Annotated[
+class _Asked(shared.TypedDict, total=False):
+    resolve: shared.Annotated[
         bool,
         Parameter(
             "choose only: torch, CUDA, Python and kernels, without asking an index",
@@ -34,7 +23,7 @@ class _Asked(TypedDict, total=False):
     ]
 
 
-class PlanOptions(Machine, Environment, Resolve, _Asked, WhatIf, total=False):
+class PlanOptions(shared.Machine, shared.Environment, shared.Resolve, _Asked, shared.WhatIf, total=False):
     """Keywords of plan()."""
 
 
@@ -46,7 +35,7 @@ _SHOWN = {
     "format": Parameter("the plan as a file", "FORMAT", _FORMATS, python=False),
     "output": Parameter("write it to a file; the name may say the format", "FILE", flag="-o", python=False),
     "bundle": Parameter("download every wheel into a folder, for a machine without network", "DIR", python=False),
-    **quiet_and_verbose("also every choice that fell"),
+    **shared.quiet_and_verbose("also every choice that fell"),
 }
 
 
@@ -111,9 +100,9 @@ def _make_result(request: Request, result: "PlanResult", form: str) -> Result:
         text = _render_plan_file(result, form)
     made = Result(
         result,
-        lambda: json_results.render_plan_json(result),
-        lambda screen, verbose: render.render_plan_screens(result, screen, verbose),
-        line=lambda: "".join(render.format_plan_line(one) for one in result.plans),
+        json_results.render_plan_json,
+        render.render_plan_screens,
+        line=lambda result: "".join(render.format_plan_line(one) for one in result.plans),
         text=text,
     )
     path = request.get_option("output", "-")
@@ -140,10 +129,12 @@ PLAN = Command(
     "plan",
     "what to install, and why; changes nothing",
     run,
-    collect_parameters(Machine, Environment, Resolve, _Asked, _SHOWN, WHAT_IF, COMMON),
+    collect_parameters(
+        shared.Machine, shared.Environment, shared.Resolve, _Asked, _SHOWN, shared.WHAT_IF, shared.COMMON
+    ),
     "[FRAMEWORK ...]",
     most=999,
-    argument=frameworks_argument(1),
+    argument=shared.frameworks_argument(1),
 )
 COMMANDS = (PLAN,)
 

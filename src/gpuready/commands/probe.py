@@ -26,11 +26,7 @@ def run(request: Request) -> Result:
     from gpuready.render import facts, json_results
 
     known = workflow.probe_machine(**request.pick_options("python", "on"), what_if=request.what_if)
-    return Result(
-        known,
-        lambda: json_results.render_probe_json(known),
-        lambda screen, verbose: facts.render_fact_list(known, screen),
-    )
+    return Result(known, json_results.render_probe_json, facts.render_fact_list)
 
 
 def _record_machine(request: Request, path: str) -> Result:

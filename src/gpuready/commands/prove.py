@@ -2,18 +2,8 @@
 
 import time
 
+from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
-from gpuready.commands.parameters import (
-    COMMON,
-    Annotated,
-    Job,
-    PathArgument,
-    Strict,
-    TypedDict,
-    Wants,
-    contract_parameter,
-    quiet_and_verbose,
-)
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -23,29 +13,33 @@ if TYPE_CHECKING:
     from gpuready.model.proof import ProofResult
 
 
-class _Proved(TypedDict, total=False):
-    python: Annotated[PathArgument, Parameter("the environment to prove: a Python, a venv or a conda prefix", "PATH")]
+class _Proved(shared.TypedDict, total=False):
+    python: shared.Annotated[
+        shared.PathArgument, Parameter("the environment to prove: a Python, a venv or a conda prefix", "PATH")
+    ]
 
 
-class _Limits(TypedDict, total=False):
-    contract: Annotated[PathArgument, contract_parameter("prove what this contract needs", mcp=False)]
-    deadline: Annotated[
+class _Limits(shared.TypedDict, total=False):
+    contract: shared.Annotated[
+        shared.PathArgument, shared.contract_parameter("prove what this contract needs", mcp=False)
+    ]
+    deadline: shared.Annotated[
         float,
         Parameter(
             "seconds for each proof, in place of its own", "SECONDS", kind="number", most=86400, mcp=True, default=0.0
         ),
     ]
-    jobs: Annotated[int, Parameter("processes beside each other", "N", kind="whole", most=86400, default=0)]
+    jobs: shared.Annotated[int, Parameter("processes beside each other", "N", kind="whole", most=86400, default=0)]
 
 
-class ProveOptions(_Proved, Wants, Job, _Limits, Strict, total=False):
+class ProveOptions(_Proved, shared.Wants, shared.Job, _Limits, shared.Strict, total=False):
     """Keywords of prove()."""
 
 
 _LIST = {"list": Parameter("show every proof there is, and run none", python=False)}
 _SHOWN = {
     "output": Parameter("write the evidence to this file", "FILE", flag="-o", python=False),
-    **quiet_and_verbose("also every number, and the output of what failed", "one line for each framework"),
+    **shared.quiet_and_verbose("also every number, and the output of what failed", "one line for each framework"),
 }
 
 
@@ -56,11 +50,7 @@ def run(request: Request) -> Result:
 
     if request.has_switch("list"):
         rows = prove.list_proofs()
-        return Result(
-            rows,
-            lambda: json_results.render_proofs_json(rows),
-            lambda screen, verbose: render.render_proof_list(rows, screen),
-        )
+        return Result(rows, json_results.render_proofs_json, render.render_proof_list)
     from gpuready.model import EXIT_CODES, worst_verdict
     from gpuready.render import check_report, notebook
 
@@ -82,8 +72,8 @@ def run(request: Request) -> Result:
     elapsed = None if session.started is None else time.perf_counter() - session.started
     return Result(
         proved,
-        lambda: json_results.render_prove_json(proved),
-        lambda screen, verbose: render.render_proof_screen(
+        json_results.render_prove_json,
+        lambda proved, screen, verbose=False: render.render_proof_screen(
             proved.reports,
             proved.evidence,
             screen,
@@ -94,8 +84,8 @@ def run(request: Request) -> Result:
         ),
         verdict=verdict,
         exit=EXIT_CODES[verdict],
-        line=lambda: "".join(check_report.format_check_line(report) for report in proved.reports),
-        html=lambda: notebook.render_report_fragments(proved.reports),
+        line=lambda proved: "".join(check_report.format_check_line(report) for report in proved.reports),
+        html=lambda proved: notebook.render_report_fragments(proved.reports),
     )
 
 
@@ -103,7 +93,7 @@ PROVE = Command(
     "prove",
     "run it and see: capabilities executed on this machine, with their numbers",
     run,
-    collect_parameters(_Proved, Wants, Job, _Limits, _LIST, Strict, _SHOWN, COMMON),
+    collect_parameters(_Proved, shared.Wants, shared.Job, _Limits, _LIST, shared.Strict, _SHOWN, shared.COMMON),
     "[FRAMEWORK|CAPABILITY ...]",
     most=999,
     argument=Parameter(

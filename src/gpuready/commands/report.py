@@ -1,17 +1,7 @@
 """``gpuready report``: one HTML page in one file."""
 
+from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
-from gpuready.commands.parameters import (
-    COMMON,
-    WHAT_IF,
-    Annotated,
-    Environment,
-    Machine,
-    PathArgument,
-    PathList,
-    TypedDict,
-    WhatIf,
-)
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -23,26 +13,32 @@ if TYPE_CHECKING:
 _DEFAULT_FILE = "gpuready-report.html"
 
 
-class _Output(TypedDict, total=False):
-    output: Annotated[PathArgument, Parameter(f"the file to write ({_DEFAULT_FILE}); - is stdout", "FILE", flag="-o")]
+class _Output(shared.TypedDict, total=False):
+    output: shared.Annotated[
+        shared.PathArgument, Parameter(f"the file to write ({_DEFAULT_FILE}); - is stdout", "FILE", flag="-o")
+    ]
 
 
-class _Parts(TypedDict, total=False):
-    proofs: Annotated[PathArgument, Parameter("also these proofs: evidence of gpuready prove -o", "FILE")]
-    bench: Annotated[PathArgument, Parameter("also these measures: an answer of gpuready bench -o", "FILE")]
-    fit: Annotated[
-        PathList,
+class _Parts(shared.TypedDict, total=False):
+    proofs: shared.Annotated[shared.PathArgument, Parameter("also these proofs: evidence of gpuready prove -o", "FILE")]
+    bench: shared.Annotated[
+        shared.PathArgument, Parameter("also these measures: an answer of gpuready bench -o", "FILE")
+    ]
+    fit: shared.Annotated[
+        shared.PathList,
         Parameter(
             "also the memory of this job: a model, the file of its set-up, or an answer of gpuready fit --json",
             "MODEL|FILE",
             many=True,
         ),
     ]
-    plan: Annotated[bool, Parameter("also the plan, chosen without asking an index")]
-    fleet: Annotated[PathArgument, Parameter("a fleet: an answer of gpuready fleet check -o FILE.json", "FILE")]
+    plan: shared.Annotated[bool, Parameter("also the plan, chosen without asking an index")]
+    fleet: shared.Annotated[
+        shared.PathArgument, Parameter("a fleet: an answer of gpuready fleet check -o FILE.json", "FILE")
+    ]
 
 
-class ReportOptions(_Output, Machine, Environment, _Parts, WhatIf, total=False):
+class ReportOptions(_Output, shared.Machine, shared.Environment, _Parts, shared.WhatIf, total=False):
     """Keywords of report()."""
 
 
@@ -72,9 +68,9 @@ def run(request: Request) -> Result:
         request.session.write_sentence(f"wrote {path}: {len(page.encode()):,} bytes, one file; any browser opens it")
     return Result(
         gathered,
-        lambda: json_results.render_report_json(gathered),
-        lambda screen, verbose: render.format_report_lines(gathered),
-        html=lambda: notebook.embed_page_in_iframe(html.render_report_page(document)),
+        json_results.render_report_json,
+        lambda gathered, screen: render.format_report_lines(gathered),
+        html=lambda gathered: notebook.embed_page_in_iframe(html.render_report_page(document)),
         text=page if path == "-" else None,
     )
 
@@ -92,7 +88,7 @@ REPORT = Command(
     "report",
     "one page to look at: the verdict, the machine drawn, findings, proofs, memory, plan",
     run,
-    collect_parameters(_Output, Machine, Environment, _Parts, WHAT_IF, COMMON),
+    collect_parameters(_Output, shared.Machine, shared.Environment, _Parts, shared.WHAT_IF, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
 )

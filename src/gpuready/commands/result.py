@@ -21,16 +21,19 @@ class Result:
     def __init__(
         self,
         found: Any,
-        json: Callable[[], str],
-        page: Callable[[Screen, bool], str],
+        json: Callable[[Any], str],
+        page: Callable[..., str],
         *,
         verdict: str | None = None,
         exit: int | None = None,
-        line: Callable[[], str] | None = None,
-        html: Callable[[], str] | None = None,
+        line: Callable[[Any], str] | None = None,
+        html: Callable[[Any], str] | None = None,
         text: str | None = None,
     ):
-        """``verdict`` and ``exit`` are those of ``found`` unless they are stated. ``text`` is printed in place of any other."""
+        """``json``, ``page``, ``line`` and ``html`` render ``found``; ``page`` takes a screen too, and True for -v.
+
+        ``verdict`` and ``exit`` are those of ``found`` unless they are stated. ``text`` is printed in place of any other.
+        """
         self.found = found
         self.verdict: str = getattr(found, "verdict", "") if verdict is None else verdict
         self.exit: int = getattr(found, "exit", 0) if exit is None else exit
@@ -39,38 +42,41 @@ class Result:
     @classmethod
     def from_text(cls, text: str, exit: int = 0, found: Any = None) -> Result:
         """Make the result of a command that has one text, whatever the format."""
-        return cls(found, lambda: text, lambda screen, verbose: text, exit=exit, text=text)
+        return cls(found, lambda found: text, lambda found, screen: text, exit=exit, text=text)
 
     def json(self) -> str:
         """Return the text that the command line prints with --json."""
-        return self._json()
+        return self._json(self.found)
 
     @property
     def data(self) -> dict[str, Any]:
         """The same as a dict."""
         import json
 
-        document: dict[str, Any] = json.loads(self._json())
+        document: dict[str, Any] = json.loads(self._json(self.found))
         return document
 
     def html(self) -> str:
         """Return HTML for a notebook: no script, and all machine data as escaped text."""
         from gpuready.render import notebook
 
-        return notebook.render_notebook_html(self._html, str(self))
+        make = self._html
+        return notebook.render_notebook_html(None if make is None else lambda: make(self.found), str(self))
 
     def format_text(self, screen: Screen, *, json: bool = False, quiet: bool = False, verbose: bool = False) -> str:
         """Return what the command line prints."""
         if self.text is not None:
             return self.text
         if json:
-            return self._json()
-        return self._line() if quiet and self._line is not None else self._page(screen, verbose)
+            return self._json(self.found)
+        if quiet and self._line is not None:
+            return self._line(self.found)
+        return self._page(self.found, screen, True) if verbose else self._page(self.found, screen)
 
     def __str__(self) -> str:
         from gpuready.render.layout import Screen
 
-        return self._page(Screen(80), False).rstrip("\n")
+        return self._page(self.found, Screen(80)).rstrip("\n")
 
     def __repr__(self) -> str:
         return str(self)

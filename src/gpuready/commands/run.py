@@ -44,17 +44,12 @@ def run(request: Request) -> Result:
     ready = running.prepare_run(request.rest, request.first_argument or None, flags=request.flag_values())
     if request.has_switch("dry_run"):
         start = running.describe_start(ready)
-        return Result(
-            ready,
-            lambda: json_results.render_start_json(start),
-            lambda screen, verbose: render.render_run_plan(start, screen),
-            exit=ready.refused,
-        )
+        return Result(start, json_results.render_start_json, render.render_run_plan, exit=ready.refused)
     if ready.refused:
         return Result(
             ready,
-            lambda: json_results.render_refused_json(ready.refused, ready.sights),
-            lambda screen, verbose: render.render_run_refusal(ready.sights, screen),
+            lambda ready: json_results.render_refused_json(ready.refused, ready.sights),
+            lambda ready, screen: render.render_run_refusal(ready.sights, screen),
             exit=ready.refused,
         )
     session = request.session
@@ -64,10 +59,10 @@ def run(request: Request) -> Result:
     outcome, found = running.run_job(ready, lambda job, book: session.make_run_reporter(job, book, request))
     return Result(
         outcome,
-        lambda: json_results.render_run_json(outcome, found),
-        lambda screen, verbose: _render_outcome(outcome, found, screen),
+        lambda outcome: json_results.render_run_json(outcome, found),
+        lambda outcome, screen: _render_outcome(outcome, found, screen),
         exit=outcome.code,
-        line=lambda: render.format_outcome_line(outcome),
+        line=render.format_outcome_line,
     )
 
 

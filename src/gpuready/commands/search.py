@@ -23,11 +23,7 @@ def run(request: Request) -> Result:
 
     query, kinds = request.first_argument, request.get_option("kinds", "")
     rows = search_entries(query, kinds.split(",") if kinds else (), request.get_option("most", 10))
-    return Result(
-        rows,
-        lambda: json_results.render_search_json(query, rows),
-        lambda screen, verbose: search_hits.render_search_hits(rows, screen),
-    )
+    return Result(rows, lambda rows: json_results.render_search_json(query, rows), search_hits.render_search_hits)
 
 
 SEARCH = Command(
