@@ -57,14 +57,14 @@ def test_strangers_are_turned_away(hub, data):
         with contextlib.suppress(OSError):
             stranger.sendall(data)
         assert [m["t"] for m in drained(hub)] == ["hello"]
-        assert hub.turned_away == 1 and len(hub.links) == 1
+        assert hub.dropped == 1 and len(hub.links) == 1
 
 
-def test_who_says_nothing_is_turned_away_in_time(hub, monkeypatch):
-    monkeypatch.setattr("gpuready.launcher.agent_hub.PATIENCE", 0.2)
+def test_who_says_nothing_is_turned_away_in_time(hub):
+    hub.patience = 0.2
     with connect(hub), connect(hub, b'{"t":'):
         drained(hub, 0.5)
-        assert hub.turned_away == 2
+        assert hub.dropped == 2
 
 
 def test_orders_reach_all(hub):

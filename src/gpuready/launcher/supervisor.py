@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, Protocol
 
-    from gpuready.launcher.agent_hub import AgentLink
     from gpuready.launcher.job import LaunchJob
+    from gpuready.rollcall.line_server import LineConnection
 
     class RunReporter(Protocol):
         """Receives what happens during the run."""
@@ -133,7 +133,7 @@ class Supervisor:
             ):
                 return
 
-    def _handle_message(self, link: AgentLink, message: dict[str, Any]) -> None:
+    def _handle_message(self, link: LineConnection, message: dict[str, Any]) -> None:
         kind = message["t"]
         if kind == "hello":
             self._handle_hello(link, message)
@@ -143,7 +143,7 @@ class Supervisor:
             for rank, line in self.ledger.record_message(message, time.monotonic()):
                 self.reporter.write_line(rank, self.ledger.ranks[rank].host, line)
 
-    def _handle_hello(self, link: AgentLink, message: dict[str, Any]) -> None:
+    def _handle_hello(self, link: LineConnection, message: dict[str, Any]) -> None:
         for hello in message["ranks"]:
             rank = int(hello.get("RANK", -1))
             other = self.hello_of_rank.get(rank)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import selectors
-import socket
 import time
 
 from gpuready.rollcall import beacon, job_identity, wire
 from gpuready.rollcall.endpoint import escape_text
 from gpuready.rollcall.hello import parse_hello
+from gpuready.rollcall.line_server import LOCAL_PEER, LineConnection, LineServer
 from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from gpuready.cluster import Rendezvous
@@ -23,21 +23,10 @@ SPEAK_SECONDS = 3.0  # to say hello before being dropped; longer with many ranks
 RANKS_PER_SECOND = 500  # ranks served in one second on a busy machine
 SETTLE_SECONDS = 0.3  # after the first fault, for others like it
 LINGER_SECONDS = 2.5  # after a refusal, for late ranks; less if the window has passed
-BEACON_ADDRESS = "this host"
 MAX_STRANGERS = 512  # connections that have not sent a hello
 
 
-class ClientConnection:
-    __slots__ = ("conn", "greeted", "hello", "received", "salt", "since", "unsent", "where")
-
-    def __init__(self, conn: socket.socket, where: str, now: float) -> None:
-        self.conn, self.where, self.since = conn, where, now
-        self.received, self.unsent, self.salt = b"", b"", wire.make_nonce()
-        self.greeted = False
-        self.hello: Hello | None = None
-
-
-class RollcallServer:
+class RollcallServer(LineServer):
     """A roll-call: collects hellos on a listening socket and sends all ranks the same answer."""
 
     def __init__(self, listener: socket.socket, rendezvous: Rendezvous, own_hello: Hello, *, window: float, token: str,
@@ -46,18 +35,16 @@ class RollcallServer:
         self.window, self.on_progress = window, on_progress
         self.register = RankRegister(rendezvous, allow_skew)
         self.started = time.monotonic()
-        self.patience = SPEAK_SECONDS + rendezvous.world_size / RANKS_PER_SECOND
         self.until = self.started + min(window, own_hello.left)
-        self.clients: dict[int, ClientConnection] = {}
-        self.strangers: dict[int, ClientConnection] = {}
         self.turned_away: dict[str, str] = {}
-        self.dropped = 0
         self.answer: dict[str, object] | None = None
         self.answer_json = ""
         self.job_card = job_identity.describe_this_job(rendezvous, own_hello.host) | {"family": own_hello.family}
         self.call_outcomes: dict[int, list[object]] = {}
-        self.selector = selectors.DefaultSelector()
         self.beacon = beacon.open_beacon()
+        self.max_strangers = MAX_STRANGERS + rendezvous.world_size
+        patience = SPEAK_SECONDS + rendezvous.world_size / RANKS_PER_SECOND
+        super().__init__([sock for sock in (listener, self.beacon) if sock is not None], patience)
         self.register.add_hello(own_hello)
 
     # -- the loop -----------------------------------------------------------------------------------
@@ -68,7 +55,6 @@ class RollcallServer:
         A ``suspicion`` (a loopback address in a job with several nodes) becomes a fault unless a rank of
         another node arrives within ``suspect_s``.
         """
-        self._start_listening()
         settle = 0.0
         doubt_until = self.started + suspect_s if suspicion else 0.0
         while True:
@@ -84,7 +70,7 @@ class RollcallServer:
             elif now >= self.until:
                 return self.register.window_fault(self.window, [*self.turned_away.values(), *self._stranger_note()])
             soonest = min(filter(None, (settle, self.until, doubt_until if suspicion else 0.0)))
-            self._poll_events(max(0.0, min(soonest - now, 0.5)))
+            self.poll_events(max(0.0, min(soonest - now, 0.5)))
             self._report_progress(now)
 
     def run_trial_calls(self) -> list[RollcallFault]:
@@ -101,7 +87,7 @@ class RollcallServer:
         self.call_outcomes[self.own_hello.rank] = trial_connections.run_trial_calls(plan[self.own_hello.rank])
         end = time.monotonic() + trial_connections.ALL_CALLS_SECONDS
         while not self.register.broken and len(self.call_outcomes) < len(plan) and time.monotonic() < end:
-            self._poll_events(0.1)
+            self.poll_events(0.1)
         names = {rank: self.register.present[rank].rank_label for rank in leaders}
         self.register.remarks += trial_connections.find_slow_links(self.call_outcomes, names)
         return self.register.list_faults() or trial_connections.find_link_faults(plan, self.call_outcomes, names)
@@ -116,31 +102,16 @@ class RollcallServer:
         window_passed = time.monotonic() >= self.until or (suspicion is not None and faults == [suspicion])
         end = time.monotonic() + (0.5 if window_passed else LINGER_SECONDS) if faults else time.monotonic() + 5.0
         while time.monotonic() < end and self._has_waiting_ranks(bool(faults)):
-            self._poll_events(0.05)
+            self.poll_events(0.05)
 
     def close(self) -> None:
         """Close everything but the listener, which torch's store takes over."""
-        for client in list(self.clients.values()):
-            self._drop_client(client)
-        for sock in (self.listener, self.beacon):
-            if sock is not None:
-                self._unregister_socket(sock)
+        self.close_clients()
         if self.beacon is not None:
             self.beacon.close()
-        self.selector.close()
         self.listener.setblocking(True)
 
     # -- helpers ------------------------------------------------------------------------------------
-
-    def _start_listening(self) -> None:
-        for sock in (self.listener, self.beacon):
-            if sock is not None:
-                sock.setblocking(False)
-                self.selector.register(sock, selectors.EVENT_READ)
-
-    def _unregister_socket(self, sock: socket.socket) -> None:
-        if sock.fileno() in self.selector.get_map():
-            self.selector.unregister(sock)
 
     def _has_other_nodes(self) -> bool:
         own_hello = self.rendezvous.local_world_size or 1
@@ -194,62 +165,13 @@ class RollcallServer:
 
     # -- connections --------------------------------------------------------------------------------
 
-    def _poll_events(self, seconds: float) -> None:
-        for key, events in self.selector.select(seconds):
-            if key.data is None:
-                self._accept_clients(key.fileobj)  # type: ignore[arg-type]
-            elif events & selectors.EVENT_WRITE:
-                self._flush_client(key.data)
-            else:
-                self._read_client(key.data)
-        self._drop_silent_strangers(time.monotonic())
-
-    def _accept_clients(self, listener: socket.socket) -> None:
-        for _ in range(256):
-            try:
-                conn, where = listener.accept()
-            except OSError:
-                return
-            conn.setblocking(False)
-            address = str(where[0]).removeprefix("::ffff:") if isinstance(where, tuple) else BEACON_ADDRESS
-            client = ClientConnection(conn, address, time.monotonic())
-            if len(self.strangers) >= MAX_STRANGERS + self.rendezvous.world_size:
-                self._drop_client(next(iter(self.strangers.values())), counted=True)
-            self.clients[conn.fileno()] = self.strangers[conn.fileno()] = client
-            self.selector.register(conn, selectors.EVENT_READ, client)
-
-    def _drop_silent_strangers(self, now: float) -> None:
-        """Drop strangers that stay silent. They are in order of time, so the first one allowed to stay ends
-        the loop.
-        """
-        while self.strangers:
-            first = next(iter(self.strangers.values()))
-            if now - first.since < self.patience:
-                return
-            self._drop_client(first, counted=True)
-
-    def _read_client(self, client: ClientConnection) -> None:
-        try:
-            more = client.conn.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            more = b""
-        client.received += more
-        if not more or len(client.received) > wire.MAX_LINE:
-            self._handle_disconnect(client)
-            return
-        while b"\n" in client.received and client.conn.fileno() >= 0:
-            line, _, client.received = client.received.partition(b"\n")
-            self._handle_client_line(client, line)
-
-    def _handle_client_line(self, client: ClientConnection, line: bytes) -> None:
+    def handle_line(self, client: LineConnection, line: bytes) -> None:
         if not client.greeted:
             if not line.startswith(wire.GREETING):
-                self._drop_client(client, counted=True)
+                self.drop_client(client, counted=True)
                 return
             client.greeted = True
-            self._queue_bytes(client, wire.GREETING + wire.encode_message(self._build_greeting(client), "", ""))
+            self.queue_bytes(client, wire.GREETING + wire.encode_message(self._build_greeting(client), "", ""))
             return
         try:
             message = wire.decode_message(line, self.token, client.salt)
@@ -261,44 +183,44 @@ class RollcallServer:
             self._turn_client_away(client, f"{client.where} has another token", "token")
             return
         except (ValueError, TypeError, RecursionError):
-            self._drop_client(client, counted=True)
+            self.drop_client(client, counted=True)
             return
         self._enter_hello(client, hello)
 
-    def _handle_later_line(self, client: ClientConnection, message: object) -> None:
+    def _handle_later_line(self, client: LineConnection, message: object) -> None:
         if isinstance(message, dict) and isinstance(message.get("dialled"), list) and client.hello is not None:
             self.call_outcomes[client.hello.rank] = message["dialled"]
 
-    def _enter_hello(self, client: ClientConnection, hello: Hello) -> None:
+    def _enter_hello(self, client: LineConnection, hello: Hello) -> None:
         if hello.run_id != self.rendezvous.run_id:
             self._turn_client_away(client, f"{hello.rank_label} of run {escape_text(hello.run_id) or '(none)'}", "run")
             return
         client.hello = hello
-        self.strangers.pop(client.conn.fileno(), None)
+        self.admit_client(client)
         self.until = min(self.until, time.monotonic() + max(0.0, hello.left))
         self.register.add_hello(hello, time.time())
         if self.answer is not None:
             self._send_sealed(client, self.answer)
 
-    def _turn_client_away(self, client: ClientConnection, message: str, why: str) -> None:
+    def _turn_client_away(self, client: LineConnection, message: str, why: str) -> None:
         """Reject a client of another job or without the token; note it once by its address."""
         self.turned_away.setdefault(f"{why} {client.where}", message)
-        self._queue_bytes(client, wire.encode_message({"elsewhere": why}, "", ""))
-        self._drop_client(client)
+        self.queue_bytes(client, wire.encode_message({"elsewhere": why}, "", ""))
+        self.drop_client(client)
 
-    def _build_greeting(self, client: ClientConnection) -> dict[str, object]:
+    def _build_greeting(self, client: LineConnection) -> dict[str, object]:
         """Describe this roll-call; at the beacon also the missing ranks, which those clients look for."""
         found = {"salt": client.salt, **self.job_card}
-        return found | {"missing": self.register.missing_ranks()} if client.where == BEACON_ADDRESS else found
+        return found | {"missing": self.register.missing_ranks()} if client.where == LOCAL_PEER else found
 
-    def _handle_disconnect(self, client: ClientConnection) -> None:
+    def handle_disconnect(self, client: LineConnection) -> None:
         hello = client.hello
         if hello is not None and self.answer is None and self.register.present.get(hello.rank) is hello:
             self.register.mark_departed(hello, "its connection ended")
-        self._drop_client(client, counted=hello is None and not client.greeted)
+        self.drop_client(client, counted=hello is None and not client.greeted)
 
-    def _send_sealed(self, client: ClientConnection, data: dict[str, object]) -> None:
-        self._queue_bytes(client, wire.seal_line(self._serialize_once(data), self.token, client.salt))
+    def _send_sealed(self, client: LineConnection, data: dict[str, object]) -> None:
+        self.queue_bytes(client, wire.seal_line(self._serialize_once(data), self.token, client.salt))
 
     def _serialize_once(self, data: dict[str, object]) -> str:
         """Serialize the answer to thousands of ranks only once."""
@@ -306,36 +228,6 @@ class RollcallServer:
             return wire.dump_compact_json(data)
         self.answer_json = self.answer_json or wire.dump_compact_json(data)
         return self.answer_json
-
-    def _queue_bytes(self, client: ClientConnection, words: bytes) -> None:
-        client.unsent += words
-        self._flush_client(client)
-
-    def _flush_client(self, client: ClientConnection) -> None:
-        if client.conn.fileno() < 0:
-            return
-        try:
-            sent = client.conn.send(client.unsent) if client.unsent else 0
-            client.unsent = client.unsent[sent:]
-        except BlockingIOError:
-            pass
-        except OSError:
-            client.unsent = b""
-            self._handle_disconnect(client)
-            return
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
-        if self.selector.get_key(client.conn).events != events:
-            self.selector.modify(client.conn, events, client)
-
-    def _drop_client(self, client: ClientConnection, counted: bool = False) -> None:
-        self.dropped += counted
-        number = client.conn.fileno()
-        if number < 0:
-            return
-        self._unregister_socket(client.conn)
-        self.clients.pop(number, None)
-        self.strangers.pop(number, None)
-        client.conn.close()
 
 
 def ensure_file_limit(world_size: int) -> RollcallFault | None:
