@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuready import contracts, rules
+from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, UnknownFactError, versions
-from gpuready.rules import contract_needs
 from gpuready.runtime.platform import get_platform
 from tests.rules.worlds import H100, facts, outcome
 
@@ -73,7 +73,7 @@ def machine(name: str) -> dict[str, Any]:
     values |= {f"package.{name}": version for name, version in page["packages"].items()}
     agreed = contract(page["contract"])
     for _ in range(2):  # what is in force may hang on a package of the first round
-        asked = [n for n in agreed.requirements_for("package.*") if contract_needs.certainly_applies(facts(values), n)]
+        asked = [n for n in agreed.requirements_for("package.*") if conditions.certainly_applies(n.when, facts(values))]
         for key in {n.key for n in asked if n.level != "optional"} - set(values):
             values[key] = _inside([n.want for n in asked if n.key == key])
     return values

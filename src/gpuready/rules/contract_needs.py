@@ -70,11 +70,6 @@ def peek_fact(facts: Facts, key: str) -> Any:
     return None if fact.gap else fact.value
 
 
-def certainly_applies(facts: Facts, need: Requirement) -> bool:
-    """Return whether a condition is known to hold. For advice, which is better incomplete than omitted."""
-    return conditions.certainly_applies(need.when, facts)
-
-
 def _cannot_judge(unwatched: Facts, need: Requirement, read: NeedReader) -> bool:
     """Return whether a lesser need cannot be judged, without recording facts as read."""
     if need.level == "required":
@@ -92,7 +87,7 @@ def _need_fails(facts: Facts, need: Requirement, read: NeedReader) -> bool:
 
 def stated_needs(facts: Facts, contract: Contract, key: str) -> tuple[Requirement, ...]:
     """Return what a contract says about one fact here, unchanged."""
-    return tuple(need for need in contract.requirements_for(key) if certainly_applies(facts, need))
+    return tuple(need for need in contract.requirements_for(key) if conditions.certainly_applies(need.when, facts))
 
 
 def value_meets_need(facts: Facts, need: Requirement, value: Any) -> bool:

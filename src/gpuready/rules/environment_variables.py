@@ -42,8 +42,4 @@ def quote_value(text: str, most: int = 40) -> str:
 
 def variables_in_force(facts: Facts, contract: Contract) -> list[ContractVariable]:
     """Return the variables of a contract whose condition is known to hold."""
-    return [variable for variable in contract.variables if _variable_applies(facts, variable)]
-
-
-def _variable_applies(facts: Facts, variable: ContractVariable) -> bool:
-    return conditions.certainly_applies(variable.when, facts)
+    return [variable for variable in contract.variables if conditions.certainly_applies(variable.when, facts)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
+from gpuready.contracts import when as conditions
 from gpuready.model import Facts, FixStep, versions
 from gpuready.rules import contract_needs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuready.catalog.torch import TorchBuild
     from gpuready.model import Contract
@@ -19,9 +20,17 @@ READS = ("python.path", "driver.version", "driver.compat", *contract_needs.READS
 
 def install_step(facts: Facts, does: str, *words: str, note: str = "") -> FixStep:
     """Return a step that installs into the target's Python after confirmation."""
+    return FixStep(does, _uv_pip_command(facts, "install", words), "ask", note=note)
+
+
+def uninstall_step(facts: Facts, does: str, *names: str) -> FixStep:
+    """Return a step that removes packages from the target's Python after confirmation."""
+    return FixStep(does, _uv_pip_command(facts, "uninstall", names), "ask")
+
+
+def _uv_pip_command(facts: Facts, verb: str, words: Sequence[str]) -> tuple[str, ...]:
     path = facts.value_if_known("python.path")
-    where = ("--python", str(path)) if path else ()
-    return FixStep(does, ("uv", "pip", "install", *where, *words), "ask", note=note)
+    return ("uv", "pip", verb, *(("--python", str(path)) if path else ()), *words)
 
 
 def format_requirement(package: str, want: str) -> str:
@@ -92,4 +101,4 @@ def _newest_first_key(cuda: str) -> tuple[int, int]:
 def required_pins(facts: Facts, contract: Contract, key: str) -> list[str]:
     """Return what the contract requires of one version here; unknown conditions are ignored."""
     required = [need for need in contract.requirements_for(key) if need.level == "required" and need.want != "*"]
-    return [need.want for need in required if contract_needs.certainly_applies(facts, need)]
+    return [need.want for need in required if conditions.certainly_applies(need.when, facts)]

@@ -99,6 +99,12 @@ def gpu_market(facts: Facts, index: int) -> str:
     return str(row["market"]) if row else ""
 
 
+def has_only_consumer_gpus(facts: Facts) -> bool:
+    """Return whether every visible GPU is known to be one that cuda-compat does not support."""
+    visible = facts.value_if_known("gpu.visible") or ()
+    return bool(visible) and all(gpu_market(facts, index) in ("geforce", "titan") for index in visible)
+
+
 def is_in_container(facts: Facts) -> bool:
     """Return whether this is known to be a container, where the machine is only partly visible."""
     return facts.value_if_known("os.container") not in (None, "none")

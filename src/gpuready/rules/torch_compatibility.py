@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
+from gpuready.contracts import when as conditions
 from gpuready.model import Requirement, versions
-from gpuready.rules import contract_needs, fix_steps, job_request
+from gpuready.rules import fix_steps, job_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def package_severity(facts: Facts, contract: Contract, package: str) -> str:
     if requested or package in OPTIONAL_KERNELS:
         return "error" if requested else "warning"
     required = [n for n in contract.requirements_for(f"package.{package}") if n.level == "required"]
-    return "error" if any(contract_needs.certainly_applies(facts, need) for need in required) else "warning"
+    return "error" if any(conditions.certainly_applies(need.when, facts) for need in required) else "warning"
 
 
 def linked_extensions(facts: Facts, contract: Contract) -> dict[str, dict[str, Any]]:

@@ -11,8 +11,9 @@ and CUDA; check again once it is installed.
 
 from __future__ import annotations
 
+from gpuready.contracts import when as conditions
 from gpuready.model import Finding, Requirement
-from gpuready.rules import capability_floors, contract_needs, fix_steps, job_request, visible_gpus
+from gpuready.rules import capability_floors, fix_steps, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _packages_for_wants(facts: Facts, contract: Contract) -> dict[str, tuple[str
 def _contract_names_package(facts: Facts, contract: Contract, names: tuple[str, ...]) -> bool:
     """Return whether the contract itself asks for one of the packages here."""
     stated = [need for name in names for need in contract.requirements_for(f"package.{name}")]
-    return any(contract_needs.certainly_applies(facts, need) for need in stated)
+    return any(conditions.certainly_applies(need.when, facts) for need in stated)
 
 
 def _all_packages_absent(facts: Facts, names: tuple[str, ...]) -> bool:

@@ -72,16 +72,10 @@ def _compat_failure(facts: Facts) -> tuple[str, str, str] | None:
     if ahead < 0:
         so = "CUDA does not start: error 803, unsupported display driver / cuda driver combination"
         return f"the libcuda of cuda-compat, {library}, is older than the driver {driver}", so, f">={driver}"
-    if ahead > 0 and _all_consumer_gpus(facts):
+    if ahead > 0 and gpu_health.has_only_consumer_gpus(facts):
         so = "CUDA does not start: error 804, forward compatibility on hardware that has none"
         return "the libcuda of cuda-compat is not for GeForce cards", so, f"=={driver}"
     return None
-
-
-def _all_consumer_gpus(facts: Facts) -> bool:
-    """Return whether every visible GPU is known to be one that cuda-compat does not support."""
-    visible = facts.value_if_known("gpu.visible") or ()
-    return bool(visible) and all(gpu_health.gpu_market(facts, index) in ("geforce", "titan") for index in visible)
 
 
 def _has_integrated_gpu(facts: Facts) -> bool:

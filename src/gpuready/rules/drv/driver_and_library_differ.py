@@ -14,6 +14,7 @@ of NVIDIA's cuda-compat package differs on purpose and is not meant here; nor is
 from __future__ import annotations
 
 from gpuready.model import Finding, FixStep, Requirement, UnknownFactError, versions
+from gpuready.rules import gpu_health
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _versions_agree(facts: Facts) -> bool:
 
 
 def _version_mismatch_steps(facts: Facts) -> tuple[FixStep, ...]:
-    if facts.value_if_known("os.container") not in (None, "none"):
+    if gpu_health.is_in_container(facts):
         return (FixStep("remove the driver's libraries from the image; the container runtime brings the host's"),)
     return (
         FixStep("reboot, which loads the module that belongs to the libraries", note="needs root"),

@@ -14,6 +14,7 @@ permissions. Halves of different versions are told by DRV002, a machine without 
 from __future__ import annotations
 
 from gpuready.model import Finding, FixStep, Requirement
+from gpuready.rules import gpu_health
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def _silence_reason(facts: Facts, error: int | None) -> tuple[str, FixStep] | None:
     """Return the first problem the facts show, in the order in which a driver starts."""
-    container = facts.value_if_known("os.container") not in (None, "none")
+    container = gpu_health.is_in_container(facts)
     module, nodes = facts.fact("driver.version"), facts.value_if_known("gpu.nodes")
     if facts.value_if_known("gpu.pci_count") and module.value is None and not module.gap and not nodes:
         return "no kernel module is loaded", FixStep("install the NVIDIA driver for this kernel", note="needs root")

@@ -36,7 +36,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     cuda, driver = facts.value("container.cuda"), facts.value("driver.version")
     if cuda is None or driver is None:
         return None
-    consumer = _only_consumer_gpus(facts)
+    consumer = gpu_health.has_only_consumer_gpus(facts)
     if catalogue.driver_runs_cuda(driver, cuda, compat=True, datacentre=not consumer) is False:
         return None if _torch_has_same_cuda(facts, cuda) else _old_driver_finding(facts, cuda, driver, SEVERITY)
     own = catalogue.newest_cuda_for_driver(driver)
@@ -69,9 +69,3 @@ def _old_driver_finding(facts: Facts, cuda: str, driver: str, severity: str) -> 
             FixStep(f"install driver {full} or newer on the host", note="needs root"),
         ),
     )
-
-
-def _only_consumer_gpus(facts: Facts) -> bool:
-    """Return whether every visible GPU is known to be one that cuda-compat does not support."""
-    visible = facts.value_if_known("gpu.visible") or ()
-    return bool(visible) and all(gpu_health.gpu_market(facts, index) in ("geforce", "titan") for index in visible)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Finding, FixStep, Requirement, versions
-from gpuready.rules import contract_needs, job_request, visible_gpus
+from gpuready.rules import contract_needs, gpu_health, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _no_gpu_consequence(facts: Facts, contract: Contract) -> str:
 def _no_gpu_steps(facts: Facts, contract: Contract) -> list[FixStep]:
     kind = "an NVIDIA GPU" if "cuda" in contract.platforms else "such a device"
     elsewhere = FixStep(f"run on a machine with {kind}")
-    if facts.value_if_known("os.container") not in (None, "none"):  # a container sees the bus, whatever GPUs it has
+    if gpu_health.is_in_container(facts):  # a container sees the bus, whatever GPUs it has
         inside = FixStep("start the container with its GPUs: docker run --gpus all", note="outside the container")
         return [inside, elsewhere]
     ignored = (

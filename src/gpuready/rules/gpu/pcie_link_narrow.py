@@ -15,6 +15,7 @@ Seat the card again, try another slot or cable, and look whether the firmware di
 
 from __future__ import annotations
 
+from gpuready.catalog.bands import parse_pcie_link
 from gpuready.model import Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 
@@ -57,20 +58,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return _narrow_link_finding(facts, narrow, SEVERITY if serious else "info") if narrow else None
 
 
-def _parse_link_text(text: object) -> tuple[int, int]:
-    """Parse generation and width: ``5 x16`` -> (5, 16); zeros for any other text."""
-    generation, _, width = str(text).partition(" x")
-    return (int(generation), int(width)) if generation.isdecimal() and width.isdecimal() else (0, 0)
-
-
-def _is_narrower(now: object, most: object) -> bool:
+def _is_narrower(now: str, most: str) -> bool:
     """Return whether the link has fewer lanes than possible; a width of 0 was not read."""
-    return 0 < _parse_link_text(now)[1] < _parse_link_text(most)[1]
+    return 0 < parse_pcie_link(now)[1] < parse_pcie_link(most)[1]
 
 
-def _is_link_active(now: object, most: object) -> bool:
+def _is_link_active(now: str, most: str) -> bool:
     """Return whether the link is not in power saving, which lowers the generation first."""
-    return _parse_link_text(now)[0] >= _parse_link_text(most)[0] > 0
+    return parse_pcie_link(now)[0] >= parse_pcie_link(most)[0] > 0
 
 
 def _narrow_link_finding(facts: Facts, narrow: dict[int, str], severity: str) -> Finding:

@@ -9,6 +9,7 @@ Install accelerate; it brings no CUDA code of its own and fits every torch that 
 
 from __future__ import annotations
 
+from gpuready.contracts import when as conditions
 from gpuready.model import Finding, Requirement
 from gpuready.rules import contract_needs, fix_steps, job_request
 
@@ -31,7 +32,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     required = [
         n.replace(level="required")
         for n in contract.requirements_for(key)
-        if contract_needs.certainly_applies(facts, n) or "device-map" in n.when
+        if conditions.certainly_applies(n.when, facts) or "device-map" in n.when
     ]
     failed = [
         n

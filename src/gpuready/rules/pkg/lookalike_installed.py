@@ -79,9 +79,7 @@ def _lookalike_severity(facts: Facts, contract: Contract, name: str) -> str:
 
 
 def _uninstall_step(facts: Facts, names: list[str]) -> FixStep:
-    path = facts.value_if_known("python.path")
-    where = ("--python", str(path)) if path else ()
-    return FixStep(f"remove {visible_gpus.join_names(names)}", ("uv", "pip", "uninstall", *where, *names), "ask")
+    return fix_steps.uninstall_step(facts, f"remove {visible_gpus.join_names(names)}", *names)
 
 
 def _pynvml_finding(facts: Facts) -> Finding | None:

@@ -70,9 +70,7 @@ def _shares_one_file(name: str) -> bool:
 
 
 def _mixed_wheels_steps(facts: Facts, foreign: list[str], duplicated: list[str]) -> list[FixStep]:
-    path = facts.value_if_known("python.path")
-    where = ("--python", str(path)) if path else ()
-    removed = FixStep("remove them, unless something needs them", ("uv", "pip", "uninstall", *where, *foreign), "ask")
+    removed = fix_steps.uninstall_step(facts, "remove them, unless something needs them", *foreign)
     again = [
         fix_steps.install_step(
             facts, f"install {visible_gpus.join_names(duplicated)} anew", "--no-deps", "--reinstall", *duplicated

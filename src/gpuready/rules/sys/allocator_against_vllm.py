@@ -12,6 +12,7 @@ newer) is told. Unset the variable in the process that runs vLLM; the trainer ma
 
 from __future__ import annotations
 
+from gpuready.contracts import when as conditions
 from gpuready.model import Finding, FixStep, Requirement, versions
 from gpuready.rules import allocator_settings, contract_needs, job_request
 
@@ -67,7 +68,7 @@ def _is_vllm_requested(facts: Facts, contract: Contract) -> bool:
     if job_request.job_asks_for(facts, "vllm"):
         return True
     required = [n for n in contract.requirements_for("package.vllm") if n.level == "required"]
-    return any(contract_needs.certainly_applies(facts, need) for need in required)
+    return any(conditions.certainly_applies(need.when, facts) for need in required)
 
 
 def _is_removed_for_vllm(contract: Contract, name: str) -> bool:
