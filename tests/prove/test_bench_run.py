@@ -276,7 +276,7 @@ def test_the_slowest_rank_speaks():
 class Driver(system.LiveHost):
     """This machine, with a driver that answers what it is told to."""
 
-    answer: dict[str, object] = {}
+    answer: dict[str, object]
 
     def _answer_nvml(self, deadline: float = 20.0) -> dict[str, object]:
         return self.answer
