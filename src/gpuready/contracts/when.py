@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gpuready.contracts.want as wants
 from gpuready.model import UnknownFactError
-from gpuready.model import UnknownFactError
 from gpuready.model.sizes import parse_count
 
 TYPE_CHECKING = False
@@ -48,14 +47,6 @@ def condition_applies(when: str, facts: Facts) -> bool:
 
 def certainly_applies(when: str, facts: Facts) -> bool:
     """Return whether a condition is known to hold; False where a fact it reads could not be seen."""
-    try:
-        return condition_applies(when, facts)
-    except UnknownFactError:
-        return False
-
-
-def certainly_applies(when: str, facts: Facts) -> bool:
-    """Return whether a condition is known to hold. For advice, which is better incomplete than omitted."""
     try:
         return condition_applies(when, facts)
     except UnknownFactError:
