@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_positive_int, parse_text_value, short_repr
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
 from gpuready.jobs.huggingface import (
     add_deepspeed_file,
     add_uncounted_keys,
@@ -58,11 +58,8 @@ def read_axolotl(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader = ConfigReader("axolotl", path, config)
     reader.read_model_name("base_model")
     reader.set_field("loop", "trainer", "axolotl trains with the Trainer of transformers")
-    for field, key in (
-        ("micro_batch", "micro_batch_size"), ("accumulation", "gradient_accumulation_steps"),
-        ("seq", "sequence_len"), ("tensor_parallel", "tensor_parallel_size"),
-    ):  # fmt: skip
-        reader.take_first(field, parse_positive_int, key)
+    reader.take_counts(micro_batch="micro_batch_size", accumulation="gradient_accumulation_steps")
+    reader.take_counts(seq="sequence_len", tensor_parallel="tensor_parallel_size")
     if "seq" not in reader.fields:
         reader.set_field("seq", 512, "sequence_len (axolotl's default)")
     _read_axolotl_method(reader)
@@ -81,7 +78,7 @@ def read_axolotl(path: str, config: Mapping[str, Any]) -> JobSettings:
 
 
 def _read_axolotl_method(reader: ConfigReader) -> None:
-    kind = reader.parse_value("adapter", parse_text_value)
+    kind = reader.read_text("adapter")
     four, eight = reader.is_enabled("load_in_4bit"), reader.is_enabled("load_in_8bit")
     if kind in ("lora", "qlora"):
         reader.set_field("method", kind, "adapter")
@@ -192,24 +189,20 @@ def _read_axolotl_checkpointing(reader: ConfigReader) -> None:
 
 
 def _read_axolotl_parallelism(reader: ConfigReader) -> None:
-    if (
-        reader.parse_value("context_parallel_size", parse_positive_int)
-        or reader.parse_value("sequence_parallel_degree", parse_positive_int)
-        or 1
-    ) > 1:
+    if (reader.read_count("context_parallel_size") or reader.read_count("sequence_parallel_degree") or 1) > 1:
         reader.lessened.append("the sequence is shared among GPUs: that is not counted")
     add_deepspeed_file(reader)
     if reader.get_dotted("fsdp") or reader.get_dotted("fsdp_config"):
         read_fsdp_words(reader, "fsdp_config")
-    share = reader.parse_value("dp_shard_size", parse_positive_int)
+    share = reader.read_count("dp_shard_size")
     if share:
         split = reader.fields.get("tensor_parallel", 1)
         reader.set_field("world", share * split, "dp_shard_size, and tensor_parallel_size")
-    elif reader.is_enabled("use_ray") and reader.parse_value("ray_num_workers", parse_positive_int):
-        reader.take_first("world", parse_positive_int, "ray_num_workers")
+    elif reader.is_enabled("use_ray"):
+        reader.take_counts(world="ray_num_workers")
 
 
 def _read_axolotl_evaluation(reader: ConfigReader) -> None:
-    rows, mine = reader.parse_value("eval_batch_size", parse_positive_int), reader.fields.get("micro_batch", 1)
+    rows, mine = reader.read_count("eval_batch_size"), reader.fields.get("micro_batch", 1)
     if rows and rows > 2 * mine and reader.get_dotted("val_set_size") not in (None, 0, 0.0):
         reader.unmodelled.append(f"eval_batch_size {rows}: the evaluation is not counted")

@@ -71,6 +71,20 @@ class ConfigReader:
                 return self.set_field(field, value, key)
         return None
 
+    def take_counts(self, **fields: str | tuple[str, ...]) -> None:
+        """Set each field to the count at the first of its keys that has one."""
+        for name, keys in fields.items():
+            self.take_first(name, parse_positive_int, *((keys,) if isinstance(keys, str) else keys))
+
+    def read_count(self, key: str) -> int | None:
+        """Return a whole number from 1 up."""
+        count: int | None = self.parse_value(key, parse_positive_int)
+        return count
+
+    def read_text(self, key: str) -> str | None:
+        text: str | None = self.parse_value(key, parse_text_value)
+        return text
+
     def set_field(self, field: str, value: Any, key: str) -> Any:
         self.fields[field], self.sources[field] = value, f"{self.path}: {key}"
         return value

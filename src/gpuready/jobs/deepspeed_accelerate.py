@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 def read_deepspeed(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader = ConfigReader("deepspeed", path, config)
-    reader.take_first("micro_batch", parse_positive_int, "train_micro_batch_size_per_gpu")
-    reader.take_first("accumulation", parse_positive_int, "gradient_accumulation_steps")
+    reader.take_counts(micro_batch="train_micro_batch_size_per_gpu", accumulation="gradient_accumulation_steps")
     _read_deepspeed_stage(reader)
-    reader.take_first("tensor_parallel", parse_positive_int, "tensor_parallel.autotp_size")
-    whole = reader.parse_value("train_batch_size", parse_positive_int)
+    reader.take_counts(tensor_parallel="tensor_parallel.autotp_size")
+    whole = reader.read_count("train_batch_size")
     if whole and {"micro_batch", "accumulation"} <= set(reader.fields):
         each = reader.fields["micro_batch"] * reader.fields["accumulation"]
         if whole % each:
@@ -136,13 +135,12 @@ def _read_deepspeed_offload(reader: ConfigReader) -> None:
 
 def read_accelerate(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader = ConfigReader("accelerate", path, config)
-    reader.take_first("world", parse_positive_int, "num_processes")
+    reader.take_counts(world="num_processes")
     half = str(config.get("mixed_precision") or "no").lower()
     if half in ("bf16", "fp16"):
         reader.set_field("precision", f"amp-{half}", "mixed_precision, over weights in the checkpoint's dtype")
     elif half == "fp8":
-        reader.lessened.append("mixed_precision fp8 is counted as bf16")
-        reader.unmodelled.append("mixed_precision fp8 is counted as bf16")
+        reader.add_uncounted("mixed_precision fp8 is counted as bf16", "both")
         reader.set_field("precision", "amp-bf16", "mixed_precision")
     kind = str(reader.get_dotted("distributed_type") or "NO").upper()
     if kind == "DEEPSPEED":
@@ -181,7 +179,7 @@ def _parse_nonnegative_int(value: object) -> int:
 def _read_accelerate_deepspeed(reader: ConfigReader) -> None:
     inside = "deepspeed_config."
     reader.take_first("zero", parse_zero_stage, f"{inside}zero_stage")
-    reader.take_first("accumulation", parse_positive_int, f"{inside}gradient_accumulation_steps")
+    reader.take_counts(accumulation=f"{inside}gradient_accumulation_steps")
     for key, own in (("offload_param_device", "parameters"), ("offload_optimizer_device", "optimizer")):
         if reader.get_dotted(inside + key) in ("cpu", "nvme"):
             reader.set_field("offload", own, inside + key)

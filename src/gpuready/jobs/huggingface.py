@@ -6,14 +6,7 @@ that may need less nothing "does not fit".
 
 from __future__ import annotations
 
-from gpuready.jobs.config_reader import (
-    ConfigReader,
-    JobSettings,
-    parse_positive_int,
-    parse_ratio,
-    parse_text_value,
-    short_repr,
-)
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_ratio, short_repr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +46,7 @@ ALL_LINEAR_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_p
 
 def read_optimizer(reader: ConfigReader, *keys: str) -> None:
     for key in keys:
-        name = reader.parse_value(key, parse_text_value)
+        name = reader.read_text(key)
         if name is None:
             continue
         low = name.lower().replace("-", "_")
@@ -69,7 +62,7 @@ def read_optimizer(reader: ConfigReader, *keys: str) -> None:
 
 def read_attention(reader: ConfigReader, *keys: str) -> None:
     for key in keys:
-        word = reader.parse_value(key, parse_text_value)
+        word = reader.read_text(key)
         if word is not None:
             own = ATTENTION_NAMES.get(word.lower())
             if own is None:
@@ -100,7 +93,7 @@ def read_lora_targets(reader: ConfigReader, key: str) -> None:
 
 
 def read_lora_adapter(reader: ConfigReader, rank: str, dropout: str, dora: str) -> None:
-    reader.take_first("lora_r", parse_positive_int, rank)
+    reader.take_counts(lora_r=rank)
     reader.take_first("lora_dropout", parse_ratio, dropout)
     if reader.is_enabled(dora):
         reader.set_field("dora", True, dora)
@@ -207,12 +200,12 @@ def read_trainer(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader = ConfigReader("llama-factory" if is_llama_factory else "trainer", path, config)
     reader.read_model_name("model_name_or_path", "model_name", "model_id", "pretrained_model_name_or_path", "model")
     reader.set_field("loop", "trainer", "the Trainer of transformers")
-    reader.take_first("micro_batch", parse_positive_int, "per_device_train_batch_size", "per_gpu_train_batch_size")
-    reader.take_first("accumulation", parse_positive_int, "gradient_accumulation_steps")
-    reader.take_first(
-        "seq", parse_positive_int, "max_length", "max_seq_length", "cutoff_len", "model_max_length", "block_size"
+    reader.take_counts(
+        micro_batch=("per_device_train_batch_size", "per_gpu_train_batch_size"),
+        accumulation="gradient_accumulation_steps",
+        seq=("max_length", "max_seq_length", "cutoff_len", "model_max_length", "block_size"),
+        world=("world_size", "n_gpu"),
     )
-    reader.take_first("world", parse_positive_int, "world_size", "n_gpu")
     read_optimizer(reader, "optim")
     read_checkpointing(reader)
     if is_llama_factory and not reader.is_enabled("disable_gradient_checkpointing"):

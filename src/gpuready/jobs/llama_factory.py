@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_positive_int, parse_ratio, short_repr
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_ratio, short_repr
 from gpuready.jobs.huggingface import (
     add_deepspeed_file,
     add_uncounted_keys,
@@ -26,8 +26,7 @@ def read_llama_factory(path: str, config: Mapping[str, Any]) -> JobSettings:
         raise ValueError(f"{path} sets up no training: it has no cutoff_len, micro_batch_size or learning_rate")
     reader.read_model_name("model")
     reader.set_field("loop", "trainer", "LLaMA-Factory's own loop")
-    reader.take_first("micro_batch", parse_positive_int, "micro_batch_size")
-    reader.take_first("seq", parse_positive_int, "cutoff_len")
+    reader.take_counts(micro_batch="micro_batch_size", seq="cutoff_len")
     _read_factory_accumulation(reader)
     _read_factory_method(reader)
     precise = reader.get_dotted("bf16") is not False
@@ -50,7 +49,7 @@ def read_llama_factory(path: str, config: Mapping[str, Any]) -> JobSettings:
 
 
 def _read_factory_accumulation(reader: ConfigReader) -> None:
-    whole, each = reader.parse_value("global_batch_size", parse_positive_int), reader.fields.get("micro_batch", 1)
+    whole, each = reader.read_count("global_batch_size"), reader.fields.get("micro_batch", 1)
     if whole and whole % each == 0:
         reader.set_field("accumulation", whole // each, "global_batch_size, on one GPU")
 
@@ -59,7 +58,7 @@ def _read_factory_method(reader: ConfigReader) -> None:
     kind = reader.get_dotted("peft_config.name")
     if kind == "lora":
         reader.set_field("method", "lora", "peft_config.name")
-        reader.take_first("lora_r", parse_positive_int, "peft_config.r")
+        reader.take_counts(lora_r="peft_config.r")
         reader.take_first("lora_dropout", parse_ratio, "peft_config.lora_dropout")
         read_lora_targets(reader, "peft_config.target_modules")
         _read_factory_quantisation(reader)
@@ -78,9 +77,9 @@ def _read_factory_quantisation(reader: ConfigReader) -> None:
 
 
 def _read_factory_parallelism(reader: ConfigReader) -> None:
-    if (reader.parse_value("cp_size", parse_positive_int) or 1) > 1:
+    if (reader.read_count("cp_size") or 1) > 1:
         reader.add_uncounted("cp_size shares the sequence among GPUs: that is not counted", "less")
-    reader.take_first("world", parse_positive_int, "mp_shard_size")
+    reader.take_counts(world="mp_shard_size")
     kind = str(reader.get_dotted("dist_config.name") or "")
     if kind == "deepspeed":
         add_deepspeed_file(reader, "dist_config.config_file")

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.jobs.config_reader import (
-    ConfigReader,
-    JobSettings,
-    parse_mapping,
-    parse_positive_int,
-    parse_text_value,
-    parse_zero_stage,
-    short_repr,
-)
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_positive_int, parse_zero_stage, short_repr
 from gpuready.jobs.huggingface import DTYPE_NAMES, read_attention, read_lora_adapter, read_lora_targets, read_optimizer
 
 TYPE_CHECKING = False
@@ -37,8 +29,10 @@ def read_roll(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader.set_field("loop", "plain", "ROLL's own loop")
     _read_roll_lengths(reader, role)
     _read_roll_model(reader, f"{role}.model_args.")
-    reader.take_first("micro_batch", parse_positive_int, f"{role}.training_args.per_device_train_batch_size")
-    reader.take_first("accumulation", parse_positive_int, f"{role}.training_args.gradient_accumulation_steps")
+    reader.take_counts(
+        micro_batch=f"{role}.training_args.per_device_train_batch_size",
+        accumulation=f"{role}.training_args.gradient_accumulation_steps",
+    )
     read_optimizer(reader, f"{role}.training_args.optim")
     gpu_indexes = parse_device_mapping(reader.get_dotted(f"{role}.device_mapping"))
     if gpu_indexes:
@@ -66,11 +60,9 @@ def _is_reference(value: object) -> bool:
 
 
 def _read_roll_lengths(reader: ConfigReader, role: str) -> None:
-    if reader.take_first("seq", parse_positive_int, "sequence_length") is None:
-        prompt, answer = (
-            reader.parse_value("prompt_length", parse_positive_int),
-            reader.parse_value("response_length", parse_positive_int),
-        )
+    reader.take_counts(seq="sequence_length")
+    if "seq" not in reader.fields:
+        prompt, answer = reader.read_count("prompt_length"), reader.read_count("response_length")
         if prompt and answer:
             reader.set_field("seq", prompt + answer, "prompt_length + response_length")
     if role == "actor_train" and reader.get_dotted("pipeline") == "dpo":
@@ -78,15 +70,13 @@ def _read_roll_lengths(reader: ConfigReader, role: str) -> None:
 
 
 def _read_roll_model(reader: ConfigReader, at: str) -> None:
-    word = reader.parse_value(f"{at}dtype", parse_text_value) or reader.parse_value(
-        f"{at}compute_dtype", parse_text_value
-    )
+    word = reader.read_text(f"{at}dtype") or reader.read_text(f"{at}compute_dtype")
     if word and word in DTYPE_NAMES:
         reader.set_field("precision", DTYPE_NAMES[word], f"{at}dtype")
     read_attention(reader, f"{at}attn_implementation", f"{at}flash_attn")
     if not reader.is_enabled(f"{at}disable_gradient_checkpointing"):
         reader.set_field("checkpointing", "nonreentrant", f"{at}disable_gradient_checkpointing")
-    if reader.parse_value(f"{at}lora_rank", parse_positive_int):
+    if reader.read_count(f"{at}lora_rank"):
         reader.set_field("method", "lora", f"{at}lora_rank")
         read_lora_adapter(reader, f"{at}lora_rank", f"{at}lora_dropout", f"{at}use_dora")
         read_lora_targets(reader, f"{at}lora_target")
@@ -108,8 +98,7 @@ def _read_roll_strategy(reader: ConfigReader, at: str, config: Mapping[str, Any]
     elif name.startswith("megatron"):
         _read_roll_megatron(reader, at)
     elif name and name != "hf_train":
-        reader.unmodelled.append(f"the strategy {short_repr(name)} is not counted")
-        reader.lessened.append(f"the strategy {short_repr(name)} is not counted")
+        reader.add_uncounted(f"the strategy {short_repr(name)} is not counted", "both")
 
 
 def _read_roll_deepspeed(reader: ConfigReader, inner: Any, at: str, config: Mapping[str, Any]) -> None:
@@ -144,12 +133,12 @@ def read_zero_from_name(reader: ConfigReader, name: str, key: str) -> bool:
 
 def _read_roll_megatron(reader: ConfigReader, at: str) -> None:
     inside = f"{at}strategy_config."
-    reader.take_first("tensor_parallel", parse_positive_int, f"{inside}tensor_model_parallel_size")
+    reader.take_counts(tensor_parallel=f"{inside}tensor_model_parallel_size")
     if reader.is_enabled(f"{inside}use_distributed_optimizer"):
         reader.set_field("zero", 1, f"{inside}use_distributed_optimizer")
     reader.unmodelled.append("Megatron's own layers and buffers are counted as those of transformers")
     for key in ("pipeline_model_parallel_size", "expert_model_parallel_size", "context_parallel_size"):
-        if (reader.parse_value(inside + key, parse_positive_int) or 1) > 1:
+        if (reader.read_count(inside + key) or 1) > 1:
             reader.lessened.append(f"{key} is not counted")
 
 
@@ -207,15 +196,15 @@ def read_colossalai(path: str, config: Mapping[str, Any]) -> JobSettings:
 
 
 def _read_colossalai_job(reader: ConfigReader) -> None:
-    reader.take_first("micro_batch", parse_positive_int, "microbatch_size", "batch_size", "micro_batch_size")
-    reader.take_first("seq", parse_positive_int, "max_length", "max_len", "seq_length", "max_seq_length")
-    reader.take_first(
-        "accumulation", parse_positive_int, "accumulation_steps", "gradient_accumulation_steps", "grad_accum"
+    reader.take_counts(
+        micro_batch=("microbatch_size", "batch_size", "micro_batch_size"),
+        seq=("max_length", "max_len", "seq_length", "max_seq_length"),
+        accumulation=("accumulation_steps", "gradient_accumulation_steps", "grad_accum"),
+        world=("world_size", "nproc_per_node", "num_gpus"),
     )
-    reader.take_first("world", parse_positive_int, "world_size", "nproc_per_node", "num_gpus")
     if reader.parse_value("lora_rank", lambda v: 0 if v == 0 else parse_positive_int(v)):
         reader.set_field("method", "lora", "lora_rank")
-        reader.take_first("lora_r", parse_positive_int, "lora_rank")
+        reader.take_counts(lora_r="lora_rank")
     if reader.is_enabled("grad_checkpoint") or reader.is_enabled("gradient_checkpointing"):
         reader.set_field("checkpointing", "nonreentrant", "grad_checkpoint")
     if reader.is_enabled("use_flash_attn") or reader.is_enabled("enable_flash_attention"):
@@ -230,23 +219,18 @@ def _read_colossalai_job(reader: ConfigReader) -> None:
 def _read_colossalai_plugin(reader: ConfigReader, name: str, plugin_word: str) -> None:
     key = "plugin"
     if name == "LowLevelZeroPlugin":
-        reader.set_field(
-            "zero",
-            reader.parse_value("stage", parse_zero_stage)
-            or reader.parse_value("zero_stage", parse_zero_stage)
-            or (2 if "2" in plugin_word else 1),
-            key,
-        )
+        stage = reader.parse_value("stage", parse_zero_stage) or reader.parse_value("zero_stage", parse_zero_stage)
+        reader.set_field("zero", stage or (2 if "2" in plugin_word else 1), key)
     elif name == "GeminiPlugin":
         reader.set_field("zero", 3, key)
         reader.unmodelled.append("Gemini's chunks are counted as ZeRO-3")
         if reader.get_dotted("placement_policy") in ("auto", "cpu") or plugin_word == "gemini_auto":
             reader.lessened.append("what Gemini moves to the host by itself is not counted")
     elif name in ("HybridParallelPlugin", "MoeHybridParallelPlugin"):
-        reader.take_first("tensor_parallel", parse_positive_int, "tp_size", "tp")
+        reader.take_counts(tensor_parallel=("tp_size", "tp"))
         reader.take_first("zero", parse_zero_stage, "zero_stage", "zero")
         for other in ("pp_size", "pp", "sp_size", "sp", "ep_size", "ep"):
-            if (reader.parse_value(other, parse_positive_int) or 1) > 1:
+            if (reader.read_count(other) or 1) > 1:
                 reader.lessened.append(f"{other} is not counted")
     elif name == "TorchFSDPPlugin":
         reader.set_field("fsdp", True, key)
@@ -275,21 +259,15 @@ def find_plugin_in_script(source: str, path: str) -> dict[str, Any]:
             if value is not None and node in tree.body:
                 arguments[node.targets[0].id.lower()] = value
     for node in ast.walk(tree):
-        name = _called_name(node)
-        if isinstance(node, ast.Call) and name.endswith("Plugin") and "plugin" not in arguments:
+        if not isinstance(node, ast.Call) or "plugin" in arguments:
+            continue
+        name = str(getattr(node.func, "id", getattr(node.func, "attr", "")))
+        if name.endswith("Plugin"):
             arguments |= {k.arg: v for k in node.keywords if k.arg and (v := _literal_value(k.value)) is not None}
             arguments["plugin"] = name
     if not isinstance(arguments.get("plugin"), (str, dict)):
         raise ValueError(f"{path} makes no ColossalAI plugin with arguments that stand there in full")
-    return parse_mapping(arguments)
-
-
-def _called_name(node: object) -> str:
-    import ast
-
-    if not isinstance(node, ast.Call):
-        return ""
-    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    return arguments
 
 
 def _literal_value(node: Any) -> Any:
