@@ -136,7 +136,7 @@ class Record(metaclass=_RecordMeta):
             names = vars(sys.modules[cls.__module__])
             kinds = {f: cls.__annotations__[f].removeprefix("tuple[").partition(",")[0] for f in cls._fields}
             found = {f: names.get(kind.partition(" |")[0]) for f, kind in kinds.items()}
-            cls._nested = {f: kind for f, kind in found.items() if isinstance(kind, _RecordMeta)}
+            cls._nested = {f: kind for f, kind in found.items() if isinstance(kind, type) and issubclass(kind, Record)}
         return cls._nested
 
 
