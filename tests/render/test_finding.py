@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import NOT_STATED, Fact, Finding, FixStep, Requirement
-from gpuready.render.finding import describe_safety, format_finding, format_need_value, lowercase_opener, wrap_command
+from gpuready.model.want_text import describe_want
+from gpuready.render.finding import describe_safety, format_finding, lowercase_opener, wrap_command
 from gpuready.render.layout import Screen
 
 
@@ -28,11 +29,14 @@ def shown(width: int = 80, **fields) -> list[str]:
         ("true", "true"),
         ("*", "present"),
         ("", ""),
-        ("\x1b[2J", "\\x1b[2J"),
     ],
 )
 def test_a_want_in_words(written, said):
-    assert format_need_value(written) == said
+    assert describe_want(written) == said
+
+
+def test_a_want_cannot_move_the_cursor():
+    assert "\\x1b[2J" in "".join(shown(needs=(Requirement("a", "\x1b[2J"),)))
 
 
 @pytest.mark.parametrize(

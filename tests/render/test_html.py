@@ -194,6 +194,7 @@ def test_what_deceives_a_reader_is_written_out():
     assert "\x1b" not in shown and "\u202e" not in shown and "\\x1b]0;owned\\x07" in shown and "\\u202e" in shown
 
 
+NO_REPORT = {"contract": {"framework": "x", "version": "1"}}
 BAD = [
     ([], "no document"),
     ({"kind": "recording"}, "no document"),
@@ -204,10 +205,17 @@ BAD = [
     ({"reports": [{"contract": {"framework": 1, "version": "2"}}]}, "'framework' of a contract must be str"),
     ({"fit": 7}, "must be an object"),
     ({"fit": {"model": "m", "kind": "k", "job": [], "said": {}}}, "'job' of a fit result"),
-    ({"fit": {"model": "m", "kind": "k", "job": {}, "said": {}, "stacks": {"a": {"b": "c"}}}}, "'stacks' of a fit result"),
+    (
+        {"fit": {"model": "m", "kind": "k", "job": {}, "said": {}, "stacks": {"a": {"b": "c"}}}},
+        "'stacks' of a fit result",
+    ),
     ({"fleet": {"did": "check", "transport": "ssh", "nodes": "many"}}, "'nodes' of a fleet report"),
     ({"fleet": {"did": "check", "transport": "ssh", "nodes": 1, "verdicts": {"clear": 3}}}, "'verdicts'"),
-    ({"bench": {"host": "h", "python": "p", "measures": [{"name": "m", "verdict": 3}]}}, "'verdict' of a bench measure"),
+    ({"bench": {"host": "h", "python": "p"}}, "a report must be an object"),
+    (
+        {"bench": {"host": "h", "python": "p", "measures": [{"name": "m", "verdict": 3}], "report": NO_REPORT}},
+        "'verdict' of a bench measure",
+    ),
     (
         {"proofs": {"host": "h", "python": "p", "proofs": [{"name": "a", "verdict": "passed", "seconds": "long"}]}},
         "'seconds'",
@@ -309,15 +317,6 @@ def test_every_node_has_one_sign(fleet):
     assert sum(path.count("M") for path in view["map"]["paths"].values()) == 1024
     assert sum(row["count"] for row in view["sets"]) == 1024
     assert len(view["map"]["data"]["kinds"]) == len(view["map"]["data"]["names"]) == 1024
-
-
-@pytest.mark.parametrize(
-    "several", [["n1"], ["n01", "n02", "n05"], ["a", "b1"], ["n9", "n10"], [], ["x01y"], ["n" + "9" * 30]]
-)
-def test_folding_names_the_same_nodes(several):
-    from gpuready.render.fleet import expand_node_set
-
-    assert sorted(expand_node_set(fleets.fold_node_names(several))) == sorted(several)
 
 
 # -- a notebook -------------------------------------------------------------------------------------------------

@@ -5,14 +5,16 @@ from __future__ import annotations
 from gpuready.model.bench import NOISE_LIMIT
 from gpuready.render import finding as findings
 from gpuready.render import units
+from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.escape import escape_unprintable
-from gpuready.render.layout import Screen, pad_text
+from gpuready.render.layout import Screen, join_sections, pad_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from gpuready.model import Finding
     from gpuready.model.bench import BenchMeasure, BenchResult
 
 VERDICT_MARKS = {
@@ -33,19 +35,18 @@ UNMEASURED_VERDICTS = ("absent", "unsupported", "skipped")
 
 def render_bench_screen(result: BenchResult, screen: Screen, verbose: bool = False) -> str:
     sections = [_format_bench_header(result, screen)]
-    for device, rows in _group_by_device(result).items():
-        sections.append(_format_device_section(device, _device_gpu_name(result, device), rows, screen, verbose))
+    for device, rows in group_by_device(result).items():
+        sections.append(_format_device_section(device, device_gpu_name(result, device), rows, screen, verbose))
     sections += [_format_unmeasured(result, screen), _format_verdict_reasons(result, screen)]
-    sections += [lines for f in result.report.findings for lines in [_format_bench_finding(f, screen)]]
-    sections += [_format_bench_notes(result, screen), _format_bench_verdict(result, screen)]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    sections += [findings.format_finding(trim_bench_finding(f), screen) for f in result.report.findings]
+    return join_sections([*sections, _format_bench_notes(result, screen), _format_bench_verdict(result, screen)])
 
 
 def format_bench_line(result: BenchResult) -> str:
     """``bench: not ready (matmul-bf16 slow)``"""
     slow = [f"{m.name} {m.verdict}" for m in result.measures if VERDICT_MARKS.get(m.verdict) == "error"]
     behind = f" ({', '.join(slow[:4])})" if slow else ""
-    return f"bench: {result.verdict.replace('-', ' ')}{escape_unprintable(behind)}\n"
+    return escape_unprintable(f"bench: {result.verdict.replace('-', ' ')}{behind}") + "\n"
 
 
 def render_measure_list(rows: Sequence[dict[str, Any]], screen: Screen) -> str:
@@ -87,14 +88,12 @@ def _format_scaled_number(number: float) -> str:
 
 def _format_bench_header(result: BenchResult, screen: Screen) -> list[str]:
     torch = result.versions.get("torch", "")
-    left = "bench" + (f" on {escape_unprintable(result.host)}" if result.host else "")
-    right = ", ".join(
-        [*(["torch " + escape_unprintable(torch)] if torch else []), "quick" if result.quick else "whole"]
-    )
+    left = "bench" + (f" on {result.host}" if result.host else "")
+    right = ", ".join([*([f"torch {torch}"] if torch else []), "quick" if result.quick else "whole"])
     return screen.align_ends(left, right)
 
 
-def _group_by_device(result: BenchResult) -> dict[str, list[BenchMeasure]]:
+def group_by_device(result: BenchResult) -> dict[str, list[BenchMeasure]]:
     devices: dict[str, list[BenchMeasure]] = {}
     for one in result.measures:
         if one.verdict not in UNMEASURED_VERDICTS:
@@ -105,7 +104,7 @@ def _group_by_device(result: BenchResult) -> dict[str, list[BenchMeasure]]:
 def _format_device_section(
     device: str, name: str, rows: list[BenchMeasure], screen: Screen, verbose: bool
 ) -> list[str]:
-    lines = [screen.apply_style(escape_unprintable(device), "bold") + (f"  {escape_unprintable(name)}" if name else "")]
+    lines = [screen.apply_style(device, "bold") + (f"  {escape_unprintable(name)}" if name else "")]
     for one in rows:
         lines += _format_measure_row(one, screen)
         if verbose:
@@ -113,7 +112,7 @@ def _format_device_section(
     return lines
 
 
-def _device_gpu_name(result: BenchResult, device: str) -> str:
+def device_gpu_name(result: BenchResult, device: str) -> str:
     names, index = result.hardware.get("gpu.name") or (), device.removeprefix("GPU ")
     return str(names[int(index)]) if index.isdecimal() and int(index) < len(names) else ""
 
@@ -122,7 +121,7 @@ def _format_measure_row(one: BenchMeasure, screen: Screen) -> list[str]:
     mark = screen.status_mark(VERDICT_MARKS.get(one.verdict, "undecided"))
     if one.verdict == "measured":
         mark = "  " if screen.ascii else " "
-    name = pad_text(screen.truncate_text(escape_unprintable(one.name), 17), 18)
+    name = pad_text(screen.truncate_text(one.name, 17), 18)
     value = f"{format_amount(one.value, one.unit) or 'nothing':>13}"
     text = f"  {mark} {name}{value}{_format_expected_share(one, screen)}  {one.verdict.replace('-', ' ')}"
     return [screen.truncate_text(text, screen.width) if not screen.colour else text]
@@ -146,30 +145,28 @@ def _format_measure_details(one: BenchMeasure, screen: Screen) -> list[str]:
     parts += ["passes " + ", ".join(format_amount(p, one.unit) for p in one.passes[:6])] if one.passes else []
     parts += [f"spread {one.spread:.1%}"] if one.spread is not None else []
     parts += [f"best turn {format_amount(one.best, one.unit)}"] if one.best else []
-    parts += (
-        [f"band {format_amount(one.band[0], one.unit)} to {format_amount(one.band[1], one.unit)}"] if one.band else []
-    )
+    parts += [f"band {' to '.join(format_amount(edge, one.unit) for edge in one.band[:2])}"] if one.band else []
     parts += [f"expected by {one.cite}"] if one.cite else []
-    return [
-        screen.apply_style(text, "dim") for text in screen.format_paragraph(escape_unprintable("; ".join(parts)), 6, 2)
-    ]
+    return screen.dim_paragraph("; ".join(parts), 6, 2)
 
 
 # -- reasons and verdict ------------------------------------------------------------------------------------------
 
 
 def _format_unmeasured(result: BenchResult, screen: Screen) -> list[str]:
-    """Measures without a number, by verdict and reason."""
+    lines: list[str] = []
+    for verdict, names, why in group_unmeasured(result):
+        lines += screen.lead_paragraph(f"{verdict}:", f"{names}; {why}", "undecided")
+    return lines
+
+
+def group_unmeasured(result: BenchResult) -> list[tuple[str, str, str]]:
+    """Verdict, names and reason of the measures without a number."""
     groups: dict[tuple[str, str], list[str]] = {}
     for one in result.measures:
         if one.verdict in UNMEASURED_VERDICTS:
             groups.setdefault((one.verdict, one.why), []).append(one.name)
-    lines: list[str] = []
-    for (verdict, why), names in groups.items():
-        lines += screen.lead_paragraph(
-            f"{verdict}:", escape_unprintable(f"{', '.join(dict.fromkeys(names))}; {why}"), "undecided"
-        )
-    return lines
+    return [(verdict, ", ".join(dict.fromkeys(names)), why) for (verdict, why), names in groups.items()]
 
 
 def _format_verdict_reasons(result: BenchResult, screen: Screen) -> list[str]:
@@ -179,34 +176,25 @@ def _format_verdict_reasons(result: BenchResult, screen: Screen) -> list[str]:
         if one.why and one.verdict not in UNMEASURED_VERDICTS and one.verdict != "slow":
             why, name = f"{one.verdict}: {one.why}", f"{one.name}{_gpu_group_suffix(one)}"
             if one.verdict == "noisy":
-                why, name = (
-                    f"noisy: passes that differ by more than {NOISE_LIMIT:.0%}",
-                    f"{name} {one.spread or 0:.0%}",
-                )
+                why = f"noisy: passes that differ by more than {NOISE_LIMIT:.0%}"
+                name += f" {one.spread or 0:.0%}"
             groups.setdefault(why, []).append(name)
-    lines = []
-    for why, names in groups.items():
-        lines += screen.lead_paragraph("?", escape_unprintable(f"{why} ({', '.join(names)})"), "undecided")
-    reasons = {r.says: r for m in result.measures if m.verdict != "slow" for r in m.reasons}
-    return lines + [
-        text for says in reasons for text in screen.format_paragraph(f"seen: {escape_unprintable(says)}", 2, 6)
-    ]
+    lines = screen.lead_paragraphs("?", (f"{why} ({', '.join(names)})" for why, names in groups.items()), "undecided")
+    reasons = dict.fromkeys(r.says for m in result.measures if m.verdict != "slow" for r in m.reasons)
+    return lines + screen.format_paragraphs((f"seen: {says}" for says in reasons), 2, 6)
 
 
 def _gpu_group_suffix(one: BenchMeasure) -> str:
     return f" of {one.at}" if one.device == "GPUs" else ""
 
 
-def _format_bench_finding(finding: Any, screen: Screen) -> list[str]:
+def trim_bench_finding(finding: Finding) -> Finding:
     """A finding without the measured values, which are already shown above it."""
-    trimmed = finding.replace(found=tuple(f for f in finding.found if not f.key.startswith("bench.")), needs=())
-    return findings.format_finding(trimmed, screen)
+    return finding.replace(found=tuple(f for f in finding.found if not f.key.startswith("bench.")), needs=())
 
 
 def _format_bench_notes(result: BenchResult, screen: Screen) -> list[str]:
-    lines = [
-        text for note in result.notes for text in screen.format_paragraph(f"note: {escape_unprintable(note)}", 0, 6)
-    ]
+    lines = screen.format_paragraphs((f"note: {note}" for note in result.notes), 0, 6)
     new = [
         m.name for m in result.measures if m.value is not None and m.device != "cpu" and m.executed in NEVER_RUN_ON_GPU
     ]
@@ -216,12 +204,8 @@ def _format_bench_notes(result: BenchResult, screen: Screen) -> list[str]:
 
 
 def _format_bench_verdict(result: BenchResult, screen: Screen) -> list[str]:
-    words: dict[str, int] = {}
-    for one in result.measures:
-        words[one.verdict] = words.get(one.verdict, 0) + 1
-    counts = ", ".join(f"{count} {word.replace('-', ' ')}" for word, count in words.items())
+    counts = units.count_words(one.verdict.replace("-", " ") for one in result.measures)
     word = result.verdict.replace("-", " ")
-    first, *rest = screen.align_ends(f"{word}: {counts}", units.format_seconds(result.seconds))
-    role = {"not-ready": "error", "undecided": "undecided"}.get(result.verdict, "ok")
-    lines = [screen.apply_style(first[: len(word)], role) + first[len(word) :], *rest]
+    right = units.format_seconds(result.seconds)
+    lines = screen.format_header(f"{word}: {counts}", right, VERDICT_ROLES[result.verdict], word)
     return lines + [f"  gpuready explain {escape_unprintable(f.code)}" for f in result.report.findings[:1]]

@@ -6,7 +6,7 @@ from gpuready.model import NOT_STATED
 from gpuready.render import facts_summary, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable
-from gpuready.render.layout import Screen, display_width, pad_text
+from gpuready.render.layout import Screen, display_width, join_sections, pad_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ FAMILY_NAMES = {
 """Rows in order, by the letters of their codes."""
 
 _SERIOUS_SEVERITIES = ("error", "warning")
+VERDICT_ROLES = {"not-ready": "error", "undecided": "undecided", "ready": "ok", "clear": "ok"}
 
 
 def render_check_screen(
@@ -41,20 +42,19 @@ def render_check_screen(
 ) -> str:
     display = screen or Screen()
     sections = [_format_check_header(report, display), _format_family_rows(report, display)]
+    infos = [f for f in report.findings if f.severity == "info"]
     sections += [findings.format_finding(f, display) for f in report.findings if f.severity != "info"]
-    sections.append(
-        [line for f in report.findings if f.severity == "info" for line in findings.format_finding(f, display)]
-    )
-    sections.append(
-        [line for several in group_undecided(report) for line in findings.format_undecided(several, display)]
-    )
+    sections.append([line for f in infos for line in findings.format_finding(f, display)])
+    undecided = group_undecided(report)
+    sections.append([line for several in undecided for line in findings.format_undecided(several, display)])
     if report.unstated:
         sections.append(findings.format_unstated(report, display, _plan_command(report)))
     sections.append([line for i in report.ignored for line in findings.format_ignored(i, display)])
     if verbose:
-        sections += [_format_passed_rules(report, display), _format_timings(seconds or {}, display)]
+        sections += [_format_job_placement(report, display), _format_passed_rules(report, display)]
+        sections.append(_format_timings(seconds or {}, display))
     sections += [_format_check_verdict(report, display, elapsed, verbose), _format_next_commands(report, display)]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    return join_sections(sections)
 
 
 def group_undecided(report: Report) -> list[list[UndecidedRule]]:
@@ -71,21 +71,18 @@ def format_check_line(report: Report) -> str:
     codes = [f.code for f in report.findings if f.severity in serious]
     if report.verdict == "undecided":
         codes = [u.code for u in report.undecided if u.severity == "error" or report.strict]
-    code_suffix = f" ({', '.join(escape_unprintable(c) for c in codes)})" if codes else ""
-    return f"{escape_unprintable(report.contract.name)}: {verdict_words(report)}{code_suffix}\n"
+    code_suffix = f" ({', '.join(codes)})" if codes else ""
+    return escape_unprintable(f"{report.contract.name}: {verdict_words(report)}{code_suffix}") + "\n"
 
 
 # -- header and rows ------------------------------------------------------------------------------------
 
 
 def _format_check_header(report: Report, screen: Screen) -> list[str]:
-    host = escape_unprintable(report.facts.host)
-    left = escape_unprintable(report.contract.name) + (f" on {host}" if host else "")
-    first, *rest = screen.align_ends(left, facts_summary.summarize_machine(report.facts))
-    if screen.colour and first.startswith(left):
-        first = screen.apply_style(left, "bold") + first[len(left) :]
-    says = screen.format_paragraph(escape_unprintable(report.contract.says), 2) if report.contract.says else []
-    return [first, *rest, *says]
+    host = report.facts.host
+    left = report.contract.name + (f" on {host}" if host else "")
+    says = screen.format_paragraph(report.contract.says, 2) if report.contract.says else []
+    return [*screen.format_header(left, facts_summary.summarize_machine(report.facts)), *says]
 
 
 def build_family_rows(report: Report) -> list[tuple[str, str, str, str]]:
@@ -152,43 +149,38 @@ def _proof_family_row(report: Report) -> tuple[str, str, str, str]:
         return mark, "proof", facts_summary.summarize_proofs(ran), f"{len(ran)} executed"
     if report.facts.otherwise == NOT_STATED:
         return "undecided", "proof", "nothing is executed on a machine that is only stated", ""
-    return (
-        "undecided",
-        "proof",
-        "nothing executed yet",
-        escape_unprintable(f"gpuready prove {_contract_spec(report.contract)}"),
-    )
+    return "undecided", "proof", "nothing executed yet", f"gpuready prove {_contract_spec(report.contract)}"
 
 
 # -- passed rules ---------------------------------------------------------------------------------------
 
 
+def _format_job_placement(report: Report, screen: Screen) -> list[str]:
+    """Where and in which precision the framework will run the job of a configuration file, and why."""
+    lines: list[str] = []
+    for key in ("job.device", "job.precision", "job.attention"):
+        if key in report.facts:
+            fact = report.facts.fact(key)
+            text = f"not known ({fact.gap})" if fact.gap else f"{fact.value} ({fact.source})"
+            lines += screen.lead_paragraph(f"{key.removeprefix('job.')}:", escape_unprintable(text), "dim")
+    return lines
+
+
 def _format_passed_rules(report: Report, screen: Screen) -> list[str]:
     rows = [row for judged in report.judged for row in _passed_rule_rows(report, judged)]
-    if not rows:
-        return []
-    table = screen.format_table(rows, 2)
-    return ["rules that hold, and what they read", *("  " + line for row in table for line in row)]
+    return ["rules that hold, and what they read", *screen.indent_table(rows)] if rows else []
 
 
 def _passed_rule_rows(report: Report, judged: PassedRule) -> list[tuple[str, str, str, str]]:
     facts = [report.facts.fact(key) for key in judged.read]
-    cells = [
-        (
-            escape_unprintable(f.key),
-            escape_unprintable(units.format_fact_value(f)),
-            escape_unprintable(f.gap or f.source),
-        )
-        for f in facts
+    return [
+        ("" if i else judged.code, f.key, units.format_fact_value(f), f.gap or f.source) for i, f in enumerate(facts)
     ]
-    return [(escape_unprintable(judged.code) if i == 0 else "", *row) for i, row in enumerate(cells)]
 
 
 def _format_timings(seconds: Mapping[str, float], screen: Screen) -> list[str]:
     slowest = sorted(seconds.items(), key=lambda item: -item[1])
-    timings = ", ".join(
-        f"{escape_unprintable(name)} {units.format_seconds(count, exact=True)}" for name, count in slowest
-    )
+    timings = ", ".join(f"{name} {units.format_seconds(count, exact=True)}" for name, count in slowest)
     return screen.lead_paragraph("timings:", timings, "dim") if timings else []
 
 
@@ -200,12 +192,11 @@ def verdict_words(report: Report) -> str:
 
 
 def _format_check_verdict(report: Report, screen: Screen, elapsed: float | None, verbose: bool) -> list[str]:
-    left = f"{verdict_words(report)}: {', '.join(count_phrases(report))}"
+    word = verdict_words(report)
     right = "" if elapsed is None else units.format_seconds(elapsed, exact=verbose)
-    first, *rest = screen.align_ends(left, right)
-    role = {"not-ready": "error", "undecided": "undecided"}.get(report.verdict, "ok")
-    end = len(verdict_words(report))
-    return [screen.apply_style(first[:end], role) + first[end:], *rest]
+    return screen.format_header(
+        f"{word}: {', '.join(count_phrases(report))}", right, VERDICT_ROLES[report.verdict], word
+    )
 
 
 def count_phrases(report: Report) -> list[str]:
@@ -226,17 +217,17 @@ def list_next_commands(report: Report) -> list[tuple[str, str]]:
         file = _judges_container_file(report)
         rows.append((_plan_command(report), "one that fits" if file else "put the fixes in order; changes nothing"))
     if codes:
-        rows.append((f"gpuready explain {escape_unprintable(codes[0])}", "the long story"))
+        rows.append((f"gpuready explain {codes[0]}", "the long story"))
     return rows
 
 
 def _format_next_commands(report: Report, screen: Screen) -> list[str]:
     """The next commands, and the catalogue date."""
-    rows = list_next_commands(report)
+    rows = [(escape_unprintable(command), why) for command, why in list_next_commands(report)]
     width = max([display_width(command) for command, _ in rows], default=0) + 4
     lines = [line for row in rows for line in _format_suggestion(row, width, screen)]
     if report.catalog:
-        lines += screen.format_paragraph(f"judged by the catalogue of {escape_unprintable(report.catalog)}", 2)
+        lines += screen.format_paragraph(f"judged by the catalogue of {report.catalog}", 2)
     if report.facts.value_if_known("user.root"):
         lines += screen.format_paragraph("looked at as root: what another user may not open or write was not seen", 2)
     return lines
@@ -246,9 +237,9 @@ def _plan_command(report: Report) -> str:
     """The plan command for this framework and machine, as far as the Report knows how they were named."""
     name = _contract_spec(report.contract)
     if _judges_container_file(report):
-        return escape_unprintable(f"gpuready plan {name} --format dockerfile")
+        return f"gpuready plan {name} --format dockerfile"
     on_flag = f" --on {report.facts.host}" if report.facts.otherwise == NOT_STATED and report.facts.host else ""
-    return escape_unprintable(f"gpuready plan {name}{on_flag}")
+    return f"gpuready plan {name}{on_flag}"
 
 
 def _judges_container_file(report: Report) -> bool:

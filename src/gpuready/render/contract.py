@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.render.escape import escape_unprintable, quote_command_words
-from gpuready.render.finding import format_condition, format_need_value
-from gpuready.render.layout import Screen
+from gpuready.model.want_text import describe_want
+from gpuready.render.escape import quote_command_words
+from gpuready.render.finding import format_condition
+from gpuready.render.layout import Screen, join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ def render_contract_screen(contract: Contract, screen: Screen | None = None) -> 
         _format_contract_section("variables", [_variable_row(v) for v in contract.variables], display),
         _format_known_errors(contract.errors, display),
         _format_contract_section("steps", [_contract_step_row(s) for s in contract.steps], display),
-        _format_titled_list("notes", [escape_unprintable(n) for n in contract.notes], display),
+        _format_titled_lines("notes", display.format_paragraphs(contract.notes, 2, 2), display),
     ]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    return join_sections(sections)
 
 
 def render_contract_list(rows: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
@@ -43,7 +44,7 @@ def format_row_table(rows: Sequence[Any], screen: Screen | None = None) -> str:
     heads = list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
     table = [_row_cells(row, heads) for row in rows]
     if heads:
-        table.insert(0, [escape_unprintable(head) for head in heads])
+        table.insert(0, heads)
     wide = max((len(cells) for cells in table), default=0)
     table = [cells + [""] * (wide - len(cells)) for cells in table]
     return "".join(line + "\n" for row in display.format_table(table) for line in row)
@@ -52,70 +53,49 @@ def format_row_table(rows: Sequence[Any], screen: Screen | None = None) -> str:
 def render_contract_diff(a: str, b: str, rows: Sequence[Any], screen: Screen | None = None) -> str:
     display = screen or Screen()
     if not rows:
-        return (
-            "\n".join(display.format_paragraph(f"{escape_unprintable(a)} and {escape_unprintable(b)} ask for the same"))
-            + "\n"
-        )
-    head = display.format_paragraph(f"{escape_unprintable(a)} -> {escape_unprintable(b)}")
+        return "\n".join(display.format_paragraph(f"{a} and {b} ask for the same")) + "\n"
+    head = display.format_paragraph(f"{a} -> {b}")
     return "\n".join(head) + "\n\n" + format_row_table(rows, display)
 
 
 def format_unplaced_lines(lines: Sequence[tuple[int, str]], screen: Screen | None = None) -> str:
     """Lines of an environment page that could not be placed in the contract."""
     display = screen or Screen()
-    rows = [(str(number), escape_unprintable(text.strip())) for number, text in lines]
-    if not rows:
-        return ""
-    table = ["  " + line for row in display.format_table(rows, 2) for line in row]
-    return "\n".join(["", "lines of the page that found no place", *table]) + "\n"
+    table = display.indent_table([(str(number), text.strip()) for number, text in lines])
+    return "\n".join(["", "lines of the page that found no place", *table, ""]) if table else ""
 
 
 # -- parts ----------------------------------------------------------------------------------------------
 
 
 def _format_contract_header(contract: Contract, screen: Screen) -> list[str]:
-    lines = screen.align_ends(escape_unprintable(contract.name), escape_unprintable(", ".join(contract.platforms)))
+    lines = screen.align_ends(contract.name, ", ".join(contract.platforms))
     for text in (contract.title, contract.origin, contract.says):
-        lines += screen.format_paragraph(escape_unprintable(text), 2) if text else []
+        lines += screen.format_paragraph(text, 2) if text else []
     return lines
 
 
 def _need_row(need: Requirement) -> tuple[str, ...]:
-    return (
-        escape_unprintable(need.key),
-        format_need_value(need.want),
-        _level_and_condition(need.level, need.when),
-        escape_unprintable(need.cite),
-    )
+    return (need.key, describe_want(need.want), _level_and_condition(need.level, need.when), need.cite)
 
 
 def _capability_row(item: Capability) -> tuple[str, ...]:
-    gate = escape_unprintable(item.gate or item.note)
-    return (
-        escape_unprintable(item.name),
-        gate,
-        _level_and_condition(item.level, item.when),
-        escape_unprintable(item.cite),
-    )
+    gate = item.gate or item.note
+    return (item.name, gate, _level_and_condition(item.level, item.when), item.cite)
 
 
 def _variable_row(item: ContractVariable) -> tuple[str, ...]:
-    value = escape_unprintable(item.value or "|".join(item.allowed) or item.note)
+    value = item.value or "|".join(item.allowed) or item.note
     level = f"{item.access}, required" if item.required else item.access
-    return (escape_unprintable(item.name), value, _level_and_condition(level, item.when), escape_unprintable(item.cite))
+    return (item.name, value, _level_and_condition(level, item.when), item.cite)
 
 
 def _contract_step_row(step: FixStep) -> tuple[str, ...]:
-    return (
-        escape_unprintable(step.does),
-        " ".join(quote_command_words(step.run)),
-        escape_unprintable(step.safety),
-        escape_unprintable(step.note),
-    )
+    return (step.does, " ".join(quote_command_words(step.run)), step.safety, step.note)
 
 
 def _level_and_condition(level: str, when: str) -> str:
-    return f"{escape_unprintable(level)} {format_condition(when)}" if when else escape_unprintable(level)
+    return f"{level} {format_condition(when)}" if when else level
 
 
 def _format_contract_section(title: str, rows: Sequence[tuple[str, ...]], screen: Screen) -> list[str]:
@@ -123,34 +103,30 @@ def _format_contract_section(title: str, rows: Sequence[tuple[str, ...]], screen
     lines = [screen.apply_style(title, "bold")] if rows else []
     for row, cells in zip(rows, screen.format_table([row[:-1] for row in rows], 2), strict=True):
         lines += ["  " + line for line in cells]
-        lines += [screen.apply_style(line, "dim") for line in screen.format_paragraph(row[-1], 6)] if row[-1] else []
+        lines += screen.dim_paragraph(row[-1], 6) if row[-1] else []
     return lines
 
 
 def _format_known_errors(errors: Iterable[KnownError], screen: Screen) -> list[str]:
     lines: list[str] = []
     for error in errors:
-        code = f"{escape_unprintable(error.code)} " if error.code else ""
-        lines += screen.format_paragraph(code + escape_unprintable(error.message), 2, 2)
-        lines += screen.format_paragraph(f"{escape_unprintable(error.cause)}: {escape_unprintable(error.fix)}", 6)
-        lines += screen.format_paragraph(escape_unprintable(error.cite), 6) if error.cite else []
-    return [screen.apply_style("errors", "bold"), *lines] if lines else []
+        code = f"{error.code} " if error.code else ""
+        lines += screen.format_paragraph(code + error.message, 2, 2)
+        lines += screen.format_paragraph(f"{error.cause}: {error.fix}", 6)
+        lines += screen.format_paragraph(error.cite, 6) if error.cite else []
+    return _format_titled_lines("errors", lines, screen)
 
 
-def _format_titled_list(title: str, items: Sequence[str], screen: Screen) -> list[str]:
-    lines = [line for item in items for line in screen.format_paragraph(item, 2, 2)]
+def _format_titled_lines(title: str, lines: list[str], screen: Screen) -> list[str]:
     return [screen.apply_style(title, "bold"), *lines] if lines else []
 
 
 def _row_cells(row: Any, heads: Sequence[str]) -> list[str]:
-    if isinstance(row, dict):
-        return [_format_cell(row.get(head)) for head in heads]
-    if isinstance(row, (list, tuple)):
-        return [_format_cell(value) for value in row]
-    return [_format_cell(row)]
+    values = [row.get(head) for head in heads] if isinstance(row, dict) else row
+    return [_format_cell(value) for value in (values if isinstance(values, (list, tuple)) else (values,))]
 
 
 def _format_cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_format_cell(item) for item in value)
-    return "" if value is None else escape_unprintable(value)
+    return "" if value is None else str(value)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.render.escape import escape_unprintable
-from gpuready.render.layout import Screen
+from gpuready.render.layout import Screen, join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,28 +13,20 @@ if TYPE_CHECKING:
 def render_rule_page(rule: Mapping[str, Any], screen: Screen | None = None) -> str:
     display = screen or Screen()
     role = rule["severity"] if rule["severity"] in ("error", "warning") else "info"
-    lines = display.lead_paragraph(
-        f"{escape_unprintable(rule['severity'])}[{escape_unprintable(rule['code'])}]:",
-        escape_unprintable(rule["title"]).rstrip("."),
-        role,
-    )
-    lines += display.format_paragraph(escape_unprintable(rule["name"]), 2)
-    sections = [
-        lines,
-        *(_format_paragraph(text, display) for text in _split_paragraphs(str(rule["text"]).replace("``", "`"))),
-    ]
+    lines = display.lead_paragraph(f"{rule['severity']}[{rule['code']}]:", rule["title"].rstrip("."), role)
+    lines += display.format_paragraph(rule["name"], 2)
+    text = str(rule["text"]).replace("``", "`")
+    sections = [lines, *(_format_rule_text(paragraph, display) for paragraph in _split_paragraphs(text))]
     read = ", ".join(dict.fromkeys(rule["reads"]))
-    sections += [
-        _format_labelled_list("reads", [read] if read else [], display),
-        _format_labelled_list("in a log", _log_wordings(rule["signs"]), display),
-    ]
-    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+    sections.append(_format_labelled_list("reads", [read] if read else [], display))
+    sections.append(_format_labelled_list("in a log", _log_wordings(rule["signs"]), display))
+    return join_sections(sections)
 
 
 def render_rule_index(rules: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
     """All codes with their titles, one line each."""
     display = screen or Screen()
-    rows = [tuple(escape_unprintable(rule[k]).rstrip(".") for k in ("code", "severity", "title")) for rule in rules]
+    rows = [tuple(rule[k].rstrip(".") for k in ("code", "severity", "title")) for rule in rules]
     return "".join(line + "\n" for row in display.format_table(rows) for line in row)
 
 
@@ -50,14 +41,14 @@ def _split_paragraphs(text: str) -> list[list[str]]:
     return [block for block in blocks if block]
 
 
-def _format_paragraph(lines: list[str], screen: Screen) -> list[str]:
+def _format_rule_text(lines: list[str], screen: Screen) -> list[str]:
     """Prose is refilled; indented or listed lines keep their breaks."""
     if not any(line.startswith((" ", "- ", "* ")) for line in lines):
-        return screen.format_paragraph(" ".join(escape_unprintable(line) for line in lines))
+        return screen.format_paragraph(" ".join(lines))
     formatted = []
     for line in lines:
         indent = min(len(line) - len(line.lstrip(" ")), 8)
-        formatted += screen.format_paragraph(escape_unprintable(line.strip()), indent, 2)
+        formatted += screen.format_paragraph(line.strip(), indent, 2)
     return formatted
 
 
@@ -80,7 +71,5 @@ def _replace_placeholders(pattern: str) -> str:
 
 
 def _format_labelled_list(label: str, items: Sequence[str], screen: Screen) -> list[str]:
-    lines = [line for item in items for line in screen.format_paragraph(escape_unprintable(item), 11, 2)]
-    if not lines:
-        return []
-    return [screen.apply_style(f"{label:>9}", "dim") + "  " + lines[0][11:], *lines[1:]]
+    lines = [line[11:] for line in screen.format_paragraphs(items, 11, 2)]
+    return screen.label_lines(label, lines, 9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpuready.model import NOT_STATED
 from gpuready.render import units
-from gpuready.render.escape import escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ _VENDOR_PREFIXES = ("NVIDIA ", "Tesla ", "GeForce ", "AMD ", "Intel(R) ")
 def summarize_machine(facts: Facts) -> str:
     """``8 x H100 80GB, Ubuntu 22.04``, for the header."""
     system = _fact_phrase(facts, "os.pretty", "OS", lambda v: str(v).removesuffix(" LTS"))
-    return escape_unprintable(", ".join(part for part in (_format_gpu_names(facts), system) if part))
+    return ", ".join(part for part in (_format_gpu_names(facts), system) if part)
 
 
 def summarize_family(name: str, facts: Facts, contract: Contract) -> str:
@@ -32,7 +31,7 @@ def summarize_family(name: str, facts: Facts, contract: Contract) -> str:
     if name in ("gpu", "driver") and (missing := _describe_missing_fact(facts.fact(_KEY_FACTS[name]))):
         return missing
     phrases = [part for part in summarize(facts, contract) if part]
-    return escape_unprintable(", ".join(phrases)) or NOT_STATED
+    return ", ".join(phrases) or NOT_STATED
 
 
 def summarize_proofs(ran: Sequence[Fact]) -> str:
@@ -40,7 +39,7 @@ def summarize_proofs(ran: Sequence[Fact]) -> str:
     groups: dict[str, list[str]] = {"": [], "failed: ": [], "unknown: ": []}
     for fact in ran:
         kind = "unknown: " if fact.gap else "" if fact.value is True else "failed: "
-        groups[kind].append(escape_unprintable(fact.key).removeprefix("can."))
+        groups[kind].append(fact.key.removeprefix("can."))
     return "; ".join(kind + ", ".join(names) for kind, names in groups.items() if names)
 
 
@@ -166,7 +165,7 @@ def _format_rdma_devices(devices: Any) -> str:
 def _describe_missing_fact(fact: Fact) -> str:
     if fact.gap == NOT_STATED:
         return NOT_STATED
-    return f"unknown, {escape_unprintable(fact.gap)}" if fact.gap else ""
+    return f"unknown, {fact.gap}" if fact.gap else ""
 
 
 def _is_confirmed_absent(fact: Fact) -> bool:
@@ -201,11 +200,8 @@ def _join_distinct_values(value: Any) -> str:
 
 def _format_total_memory(value: Any) -> str:
     sizes = _as_tuple(value)
-    return (
-        units.format_total_memory(sizes)
-        if all(units.is_byte_count(s) for s in sizes)
-        else units.format_any_value(value)
-    )
+    is_known = all(units.is_byte_count(size) for size in sizes)
+    return units.format_total_memory(sizes) if is_known else units.format_any_value(value)
 
 
 def _format_memory_on_gpus(value: Any) -> str:

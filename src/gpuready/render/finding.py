@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
+from gpuready.model.want_text import describe_want
 from gpuready.render import units
-from gpuready.render.escape import escape_unprintable, quote_command_words
+from gpuready.render.escape import quote_command_words
 from gpuready.render.layout import display_width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuready.model import Fact, Finding, FixStep, IgnoredFinding, Report, Requirement, UndecidedRule
     from gpuready.render.layout import Screen
@@ -23,91 +24,65 @@ _SENTENCE_OPENERS = ("The", "A", "An", "No", "This", "These", "Two", "One", "Not
 
 def format_finding(finding: Finding, screen: Screen) -> list[str]:
     """One finding: headline, found, needs, so, fix. An info finding is only its headline."""
-    lead = f"{escape_unprintable(finding.severity)}[{escape_unprintable(finding.code)}]:"
+    lead = f"{finding.severity}[{finding.code}]:"
     role = finding.severity if finding.severity in ("error", "warning") else "info"
-    lines = screen.lead_paragraph(lead, escape_unprintable(finding.says), role)
+    lines = screen.lead_paragraph(lead, finding.says, role)
     if finding.severity == "info":
         return lines
-    return [
-        *lines,
-        *_format_finding_evidence(finding, screen),
-        *_format_finding_effect(finding, screen),
-        *_format_finding_fixes(finding, screen),
-    ]
+    lines += _format_finding_evidence(finding, screen)
+    if finding.so:
+        lines += format_labelled_text("so", finding.so, screen)
+    return lines + format_fix_steps(finding.fix, screen)
 
 
 def _format_finding_evidence(finding: Finding, screen: Screen) -> list[str]:
     """Found and needed values in the same columns: key, value, source."""
-    rows = [(*_found_fact_row(fact), "found") for fact in finding.found]
-    rows += [(*_needed_row(need), "needs") for need in finding.needs]
-    table = screen.format_table([row[:3] for row in rows], _TEXT_COLUMN, (4, 3))
+    rows = list_evidence(finding.found, finding.needs)
+    table = screen.format_table([row[1:] for row in rows], _TEXT_COLUMN, (4, 3))
     lines, last = [], ""
-    for row, cells in zip(rows, table, strict=True):
-        lines += _label_lines("" if row[3] == last else row[3], cells, screen)
-        last = row[3]
+    for (label, *_), cells in zip(rows, table, strict=True):
+        lines += screen.label_lines("" if label == last else label, cells)
+        last = label
     return lines
 
 
-def _found_fact_row(fact: Fact) -> tuple[str, str, str]:
-    source = fact.gap if fact.gap and fact.gap != NOT_STATED else fact.source
-    return (escape_unprintable(fact.key), escape_unprintable(units.format_fact_value(fact)), escape_unprintable(source))
+def list_evidence(found: Iterable[Fact], needs: Iterable[Requirement]) -> list[tuple[str, str, str, str]]:
+    """Rows of ``found`` or ``needs``, key, value and source."""
+    rows = [("found", fact.key, units.format_fact_value(fact), fact_source(fact)) for fact in found]
+    for need in needs:
+        source = "; ".join(part for part in (need.cite, need.when and format_condition(need.when)) if part)
+        rows.append(("needs", need.key, describe_want(need.want), source))
+    return rows
 
 
-def _needed_row(need: Requirement) -> tuple[str, str, str]:
-    where = escape_unprintable(need.cite)
-    if need.when:
-        where = f"{where}; {format_condition(need.when)}" if where else format_condition(need.when)
-    return escape_unprintable(need.key), format_need_value(need.want), where
-
-
-def format_need_value(text: str) -> str:
-    """``>=2.2,<=2.5.1`` -> ``>= 2.2, <= 2.5.1``; ``==2.6|==2.8`` -> ``2.6 or 2.8``; ``*`` -> ``present``."""
-    if text.strip() == "*":
-        return "present"
-    choices = [[escape_unprintable(c.strip()) for c in choice.split(",")] for choice in text.split("|")]
-    single_clauses = len(choices) > 1 and all(len(clauses) == 1 for clauses in choices)
-    return " or ".join(", ".join(_format_need_clause(c, single_clauses) for c in clauses) for clauses in choices)
+def fact_source(fact: Fact) -> str:
+    """Where a fact comes from, or why it is unknown."""
+    return fact.gap if fact.gap and fact.gap != NOT_STATED else fact.source
 
 
 def format_condition(when: str) -> str:
     """``wants=fp8|fp4,gpus>1`` -> ``when wants=fp8 or fp4, gpus>1``"""
-    return "when " + escape_unprintable(when).replace("|", " or ").replace(",", ", ")
+    return "when " + when.replace("|", " or ").replace(",", ", ")
 
 
-def _format_need_clause(clause: str, single_clause: bool) -> str:
-    bound = clause.lstrip("<>=!~")
-    operator = clause[: len(clause) - len(bound)]
-    number = bound.strip().rstrip("KMGTiB")
-    if number and number != bound.strip() and number[-1].isdigit():
-        bound = f"{number} {bound.strip()[len(number) :]}"
-    if not operator or (single_clause and operator == "=="):
-        return bound.strip()
-    return f"{operator} {bound.strip()}"
+def format_labelled_text(label: str, text: str, screen: Screen) -> list[str]:
+    return screen.label_lines(label, screen.wrap_text(text, screen.width - _TEXT_COLUMN))
 
 
-def _format_finding_effect(finding: Finding, screen: Screen) -> list[str]:
-    if not finding.so:
-        return []
-    return _label_lines("so", screen.wrap_text(escape_unprintable(finding.so), screen.width - _TEXT_COLUMN), screen)
-
-
-def _format_finding_fixes(finding: Finding, screen: Screen) -> list[str]:
-    lines = []
-    for i, step in enumerate(finding.fix):
-        lines += _label_lines("or" if i else "fix", _format_fix_step(step, screen), screen)
-    return lines
-
-
-def _format_fix_step(step: FixStep, screen: Screen) -> list[str]:
-    lines = screen.align_ends(escape_unprintable(step.does), describe_safety(step), _TEXT_COLUMN)
-    if step.run:
-        lines += wrap_command(step.run, screen, _TEXT_COLUMN)
+def format_fix_steps(steps: Iterable[FixStep], screen: Screen, always_safety: bool = True) -> list[str]:
+    """Each step with its safety and its command. Without ``always_safety`` a step that is only words has none."""
+    lines: list[str] = []
+    for i, step in enumerate(steps):
+        safety = describe_safety(step) if always_safety or step.run or step.note else ""
+        step_lines = screen.align_ends(step.does, safety, _TEXT_COLUMN)
+        step_lines += wrap_command(step.run, screen, _TEXT_COLUMN) if step.run else []
+        lines += screen.label_lines("or" if i else "fix", step_lines)
     return lines
 
 
 def describe_safety(step: FixStep) -> str:
     """``safe``, ``asks first``, or ``by hand`` with its note."""
-    return _SAFETY_WORDS.get(step.safety) or escape_unprintable(step.note) or "by hand"
+    return _SAFETY_WORDS.get(step.safety) or step.note or "by hand"
 
 
 def wrap_command(words: tuple[str, ...], screen: Screen, indent: int) -> list[str]:
@@ -123,12 +98,6 @@ def wrap_command(words: tuple[str, ...], screen: Screen, indent: int) -> list[st
     return [("  $ " if i == 0 else "    ") + text for i, text in enumerate([*lines, line])]
 
 
-def _label_lines(label: str, lines: list[str], screen: Screen) -> list[str]:
-    """Indent lines to the text column, the first one with its label."""
-    first = screen.apply_style(f"{label:>7}", "dim") if label else " " * 7
-    return [(first if i == 0 else " " * 7) + "  " + line for i, line in enumerate(lines)]
-
-
 # -- rules without a verdict ---------------------------------------------------------------------------
 
 
@@ -141,20 +110,18 @@ def format_undecided(several: Sequence[UndecidedRule], screen: Screen) -> list[s
 
 def _format_many_undecided(several: Sequence[UndecidedRule], screen: Screen) -> list[str]:
     """Rules that are undecided for the same reason: the reason once, then their codes."""
-    keys = list(dict.fromkeys(escape_unprintable(fact.key) for item in several for fact in item.missing))
-    reason = escape_unprintable("; ".join(dict.fromkeys(fact.gap for fact in several[0].missing)))
-    codes = ", ".join(escape_unprintable(item.code) for item in several)
+    keys = list(dict.fromkeys(fact.key for item in several for fact in item.missing))
+    reason = "; ".join(dict.fromkeys(fact.gap for fact in several[0].missing))
+    codes = ", ".join(item.code for item in several)
     shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
     sentence = f"{len(several)} rules cannot tell, because {shown} cannot be seen ({reason}): {codes}"
     return screen.lead_paragraph("?", sentence, "undecided")
 
 
 def _format_one_undecided(item: UndecidedRule, screen: Screen) -> list[str]:
-    missing = "; ".join(f"{escape_unprintable(f.key)} unknown, {escape_unprintable(f.gap)}" for f in item.missing)
-    says = f"cannot tell whether {lowercase_opener(escape_unprintable(item.says))}"
-    return screen.lead_paragraph(
-        f"? {escape_unprintable(item.code)}", f"{says}: {missing}" if missing else says, "undecided"
-    )
+    missing = "; ".join(f"{f.key} unknown, {f.gap}" for f in item.missing)
+    says = f"cannot tell whether {lowercase_opener(item.says)}"
+    return screen.lead_paragraph(f"? {item.code}", f"{says}: {missing}" if missing else says, "undecided")
 
 
 def lowercase_opener(title: str) -> str:
@@ -165,19 +132,21 @@ def lowercase_opener(title: str) -> str:
 
 def format_unstated(report: Report, screen: Screen, settle_command: str) -> list[str]:
     """The facts a what-if leaves open, each with the rules that need it, and the command that settles them."""
-    waiting: dict[str, list[str]] = {}
-    for item in report.unstated:
-        for fact in item.missing:
-            waiting.setdefault(escape_unprintable(fact.key), []).append(escape_unprintable(item.code))
     lead = f"not stated: {units.format_count(len(report.unstated), 'rule')} left open"
     lines = screen.align_ends(lead, screen.truncate_text(settle_command, screen.width))
-    rows = [(key, ", ".join(codes)) for key, codes in waiting.items()]
-    return lines + ["  " + line for row in screen.format_table(rows, 2) for line in row]
+    rows = [(key, ", ".join(codes)) for key, codes in codes_by_missing_fact(report.unstated).items()]
+    return lines + screen.indent_table(rows)
+
+
+def codes_by_missing_fact(rules: Iterable[UndecidedRule]) -> dict[str, list[str]]:
+    codes: dict[str, list[str]] = {}
+    for rule in rules:
+        for fact in rule.missing:
+            codes.setdefault(fact.key, []).append(rule.code)
+    return codes
 
 
 def format_ignored(item: IgnoredFinding, screen: Screen) -> list[str]:
     finding = item.finding
-    says = f"{escape_unprintable(finding.says)}; reason: {escape_unprintable(item.reason)}"
-    return screen.lead_paragraph(
-        f"ignored {escape_unprintable(finding.severity)}[{escape_unprintable(finding.code)}]:", says, "dim"
-    )
+    says = f"{finding.says}; reason: {item.reason}"
+    return screen.lead_paragraph(f"ignored {finding.severity}[{finding.code}]:", says, "dim")

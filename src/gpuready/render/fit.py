@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.render.escape import escape_unprintable, quote_command_words
-from gpuready.render.layout import Screen, pad_text
+from gpuready.render.layout import Screen, join_sections, pad_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,16 +17,8 @@ MIN_SHOWN_BYTES = GIB // 200
 """Smaller sizes would print as zero."""
 FIT_VERDICT_MARKS = {"fits": "ok", "does not fit": "error", "undecided": "undecided"}
 ALWAYS_SHOWN_FIELDS = (
-    "method",
-    "micro_batch",
-    "seq",
-    "precision",
-    "optimizer",
-    "checkpointing",
-    "attention",
-    "loss",
-    "accumulation",
-)
+    "method", "micro_batch", "seq", "precision", "optimizer", "checkpointing", "attention", "loss", "accumulation",
+)  # fmt: skip
 """Job fields that are always shown; others only where they are set."""
 NEVER_SHOWN_FIELDS = (
     "loop", "steps", "clip", "experts", "kbit", "double_quant", "task", "model",
@@ -50,23 +42,21 @@ def _place_json_fields(place: GpuCandidate) -> dict[str, Any]:
 
 def format_fit_line(result: FitResult) -> str:
     """``llama-3.1-8b: 61.5 GiB; fits on NVIDIA H200 (139.8 GiB)``"""
-    name = escape_unprintable(result.model)
+    return escape_unprintable(f"{result.model}: {_describe_fit_outcome(result)}") + "\n"
+
+
+def _describe_fit_outcome(result: FitResult) -> str:
     if result.largest is not None:
-        return f"{name}: {_describe_largest(result.largest)}\n"
+        return _describe_largest(result.largest)
     if result.minimum is None or not (result.places or result.gpus):
-        return f"{name}: undecided ({escape_unprintable(result.why)})\n"
-    where = [
-        f"{place.verdict} on {escape_unprintable(place.name)} ({format_gib_range(*place.available_memory)})"
-        for place in result.places
-    ]
+        return f"undecided ({result.why})"
+    where = [f"{one.verdict} on {one.name} ({format_gib_range(*one.available_memory)})" for one in result.places]
     if result.gpus and not where:
         fitting = [place for place in result.gpus if place.verdict == "fits"]
-        where = [
-            f"fits {escape_unprintable(fitting[0].name)} and larger" if fitting else "fits no GPU of the catalogue"
-        ]
+        where = [f"fits {fitting[0].name} and larger" if fitting else "fits no GPU of the catalogue"]
     least = result.proposals[0].says if result.proposals else ""
-    change = [f"smallest change: {escape_unprintable(least)}"] if least else []
-    return f"{name}: {format_gib(_total_needed_bytes(result))}; {'; '.join([*where, *change])}\n"
+    change = [f"smallest change: {least}"] if least else []
+    return "; ".join([format_gib(_total_needed_bytes(result)), *where, *change])
 
 
 def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) -> str:
@@ -74,12 +64,8 @@ def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) 
     if result.minimum is not None:
         sections += [_format_memory_bars(result, screen), _format_phase_table(result, screen) if verbose else []]
     sections += [_format_fit_places(result, screen), _format_catalogue_gpus(result, screen, verbose)]
-    sections += [
-        _format_proposals(result.proposals, screen, verbose),
-        _format_fit_notes(result, screen),
-        _format_fit_verdict(result, screen),
-    ]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    sections += [_format_proposals(result.proposals, screen, verbose), _format_fit_notes(result, screen)]
+    return join_sections([*sections, _format_fit_verdict(result, screen)])
 
 
 def _total_needed_bytes(result: FitResult) -> int:
@@ -100,21 +86,17 @@ def format_gib_range(low: int, high: int) -> str:
 
 
 def _format_fit_header(result: FitResult, screen: Screen) -> list[str]:
-    left = f"fit of {escape_unprintable(result.model)}"
-    right = "" if result.kind == "flags" else f"read as {escape_unprintable(result.kind)}"
-    first, *rest = screen.align_ends(left, right)
-    return [screen.apply_style(left, "bold") + first[len(left) :] if first.startswith(left) else first, *rest]
+    left = f"fit of {result.model}"
+    right = "" if result.kind == "flags" else f"read as {result.kind}"
+    return screen.format_header(left, right)
 
 
 def _format_job_setup(result: FitResult, screen: Screen, verbose: bool) -> list[str]:
     """The job in words; with -v the source of each setting."""
     job = dict(result.job)
     if verbose:
-        rows = [
-            (escape_unprintable(name), _format_job_value(value), escape_unprintable(result.said.get(name, "default")))
-            for name, value in job.items()
-        ]
-        return ["  " + text for row in screen.format_table(rows, 2) for text in row]
+        rows = [(name, _format_job_value(value), result.said.get(name, "default")) for name, value in job.items()]
+        return screen.indent_table(rows)
     return screen.format_paragraph(", ".join(describe_job_setup(job, result.said)), 2)
 
 
@@ -131,16 +113,9 @@ def describe_job_setup(job: dict[str, Any], sources: Any) -> list[str]:
         words.append(f"accumulation {job['accumulation']}")
     if not job.get("reshard", True):
         words.append("weights kept after the forward")
-    more = {
-        name: value
-        for name, value in job.items()
-        if name in sources and name not in (*ALWAYS_SHOWN_FIELDS, *NEVER_SHOWN_FIELDS, "lora_r")
-    }
-    return words + [
-        f"{name.replace('_', ' ')} {_format_job_value(value)}".removesuffix(" yes")
-        for name, value in more.items()
-        if value
-    ]
+    hidden = (*ALWAYS_SHOWN_FIELDS, *NEVER_SHOWN_FIELDS, "lora_r")
+    more = {name: value for name, value in job.items() if value and name in sources and name not in hidden}
+    return words + [f"{k.replace('_', ' ')} {_format_job_value(v)}".removesuffix(" yes") for k, v in more.items()]
 
 
 def _format_job_value(value: Any) -> str:
@@ -148,7 +123,7 @@ def _format_job_value(value: Any) -> str:
         return "yes" if value else "no"
     if value == -1:  # the only negative value a setting can have
         return "auto"
-    return escape_unprintable(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value) or "none"
+    return ", ".join(map(str, value if isinstance(value, (list, tuple)) else (value,))) or "none"
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
@@ -176,7 +151,7 @@ def _format_memory_bars(result: FitResult, screen: Screen) -> list[str]:
 
 
 def describe_peak_moment(result: FitResult) -> str:
-    phase, op = (escape_unprintable(word) for word in result.peak_at)
+    phase, op = (word for word in result.peak_at)
     if not phase:
         return "at the peak"
     return f"at the peak, in {phase}" + (f" ({op})" if op else "")
@@ -186,10 +161,10 @@ def _format_phase_table(result: FitResult, screen: Screen) -> list[str]:
     """The highest allocation in each phase, over all steps."""
     highest: dict[str, int] = {}
     for name, size in result.phases.items():
-        plain = escape_unprintable(name).rstrip("0123456789.")
+        plain = name.rstrip("0123456789.")
         highest[plain] = max(highest.get(plain, 0), size)
     rows = [(name, format_gib(size)) for name, size in highest.items()]
-    return ["highest allocation in each phase:", *("  " + text for row in screen.format_table(rows, 2) for text in row)]
+    return ["highest allocation in each phase:", *screen.indent_table(rows)]
 
 
 # -- GPUs -----------------------------------------------------------------------------------------------------
@@ -201,11 +176,9 @@ def _format_fit_places(result: FitResult, screen: Screen) -> list[str]:
         count = f"{len(place.indexes)} x " if len(place.indexes) > 1 else ""
         in_use = f", {format_gib(place.held)} of it held by others" if place.held else ""
         memory = format_gib_range(*place.memory)
-        text = f"{count}{escape_unprintable(place.name)}: {memory}{in_use}"
-        outcome = f"{place.verdict}{describe_spare_memory(place)}" if result.minimum is not None else "undecided"
-        lines += _format_marked_line(
-            screen, place.verdict if result.minimum is not None else "undecided", text, outcome
-        )
+        verdict = place.verdict if result.minimum is not None else "undecided"
+        outcome = verdict + (describe_spare_memory(place) if result.minimum is not None else "")
+        lines += _format_marked_line(screen, verdict, f"{count}{place.name}: {memory}{in_use}", outcome)
     return lines
 
 
@@ -253,7 +226,7 @@ def _group_gpus_by_size(places: Sequence[GpuCandidate]) -> list[tuple[int, list[
         name = place.name
         for word in ("NVIDIA ", "Tesla ", "GeForce "):
             name = name.replace(word, "")
-        sizes.setdefault(round(place.memory[1] / GIB + 0.1), {})[escape_unprintable(name)] = None
+        sizes.setdefault(round(place.memory[1] / GIB + 0.1), {})[name] = None
     return [(size, list(names)) for size, names in sorted(sizes.items())]
 
 
@@ -265,30 +238,22 @@ def _format_proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bo
     lines = [screen.apply_style(text, "bold") for text in title]
     for number, one in enumerate(proposals, 1):
         needs = format_gib(one.minimum + one.peak_device - one.peak_reserved)
-        first, *rest = screen.align_ends(escape_unprintable(one.says), needs, 5)
+        first, *rest = screen.align_ends(one.says, needs, 5)
         lines += [f"  {number}  {first}", *("     " + text for text in rest)]
-        lines += screen.format_paragraph(f"costs: {escape_unprintable(one.costs)}", 5, 7)
+        lines += screen.format_paragraph(f"costs: {one.costs}", 5, 7)
         if number == 1 or verbose:
-            lines += [
-                "     " + screen.truncate_text(escape_unprintable(text), screen.width - 5) for text in one.settings
-            ]
-            lines += [
-                screen.apply_style(text, "dim")
-                for text in screen.format_paragraph("$ " + " ".join(quote_command_words(one.run)), 5, 4)
-            ]
+            lines += ["     " + screen.truncate_text(text, screen.width - 5) for text in one.settings]
+            lines += screen.dim_paragraph("$ " + " ".join(quote_command_words(one.run)), 5, 4)
     return lines
 
 
 def _format_fit_notes(result: FitResult, screen: Screen) -> list[str]:
-    lines: list[str] = []
-    for text in result.unmodelled:
-        lines += screen.lead_paragraph("not counted:", escape_unprintable(text), "warning")
-    for text in result.lessened:
-        if text not in result.unmodelled:
-            lines += screen.lead_paragraph("takes less:", escape_unprintable(text), "warning")
-    for text in result.notes:
-        lines += screen.format_paragraph(f"note: {escape_unprintable(text)}", 0, 6)
-    return lines
+    lessened = [text for text in result.lessened if text not in result.unmodelled]
+    return [
+        *screen.lead_paragraphs("not counted:", result.unmodelled, "warning"),
+        *screen.lead_paragraphs("takes less:", lessened, "warning"),
+        *screen.format_paragraphs((f"note: {text}" for text in result.notes), 0, 6),
+    ]
 
 
 def _describe_largest(largest: LargestFit) -> str:
@@ -300,9 +265,8 @@ def _describe_largest(largest: LargestFit) -> str:
 
 
 def _format_fit_verdict(result: FitResult, screen: Screen) -> list[str]:
-    return screen.lead_paragraph(
-        f"{result.verdict}:", escape_unprintable(explain_fit_verdict(result)), FIT_VERDICT_MARKS[result.verdict]
-    )
+    role = FIT_VERDICT_MARKS[result.verdict]
+    return screen.lead_paragraph(f"{result.verdict}:", explain_fit_verdict(result), role)
 
 
 def explain_fit_verdict(result: FitResult) -> str:
@@ -313,9 +277,8 @@ def explain_fit_verdict(result: FitResult) -> str:
     need = format_gib_range(*((result.minimum or 0) + extra for extra in result.overhead))
     if not result.places:
         fitting = [place for place in result.gpus if place.verdict == "fits"]
-        least = (
-            f"the smallest GPU that holds it is {fitting[0].name}" if fitting else "no GPU of the catalogue has that"
-        )
+        smallest = f"the smallest GPU that holds it is {fitting[0].name}" if fitting else ""
+        least = smallest or "no GPU of the catalogue has that"
         return f"{need} needed; {least}" + (f"; {result.why}" if result.why else "")
     if (result.unmodelled or result.lessened) and result.verdict == "undecided":
         return f"{need} by what is counted, and not everything is"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from gpuready.model.node_names import expand_node_set
+from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.escape import escape_unprintable
+from gpuready.render.layout import join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpuready.model import Finding, Report
-    from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, Outlier
+    from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodePair, Outlier
     from gpuready.render.layout import Screen
 
-_FLEET_VERDICT_MARKS = {"ready": "ok", "clear": "ok", "not-ready": "error", "undecided": "undecided"}
 _COMMAND_PARTICIPLES = {
     "check": "checked",
     "prove": "proved",
@@ -23,45 +25,42 @@ _COMMAND_PARTICIPLES = {
 
 
 def render_fleet_screen(report: FleetReport, screen: Screen, verbose: bool = False) -> str:
-    lines = [*_format_fleet_header(report, screen), ""]
-    for part in (
-        _format_fleet_findings(report, screen),
+    sections = [
+        _format_fleet_header(report, screen),
+        [text for finding in report.findings for text in _format_fleet_finding(finding, screen)],
         _format_drift(report, screen, verbose),
-        _format_outliers(report.outliers, screen),
-        _format_figures(report, screen),
+        screen.format_paragraphs(map(_describe_outlier, report.outliers), 2, 2),
+        screen.format_paragraphs(_describe_figures(report), 2, 2),
         _format_suspects(report.suspects, screen),
         _format_silent_nodes(report, screen),
-        _format_codes_by_node(report, screen) if verbose else [],
-        _format_node_pairs(report, screen) if verbose else [],
-    ):
-        if part:
-            lines += [*part, ""]
-    lines += _format_exclude_hint(report, screen)
-    for note in report.notes:
-        lines += screen.format_paragraph(escape_unprintable(note), 0, 2)
-    return "\n".join(lines).rstrip("\n") + "\n"
+    ]
+    if verbose:
+        codes = report.codes.items()
+        sections.append([line for c, nodes in codes for line in _format_nodes_sentence(f"{c} on", nodes, screen)])
+        sections.append(screen.format_paragraphs(map(_describe_node_pair, report.pairs), 2, 2))
+    sections.append([*_format_exclude_hint(report, screen), *screen.format_paragraphs(report.notes, 0, 2)])
+    return join_sections(sections)
 
 
 def _format_exclude_hint(report: FleetReport, screen: Screen) -> list[str]:
     """How to keep jobs away, for Slurm and Ray, where it fits on one line: a cut list would be taken for the whole."""
     if not report.exclude:
         return []
-    hints = [f"keep jobs away: --exclude={escape_unprintable(report.exclude)}"]
-    for key, value in report.selector.items():
-        hints.append(f"keep tasks away: label_selector={{'{escape_unprintable(key)}': '{escape_unprintable(value)}'}}")
-    if all(len(sentence) <= screen.width for sentence in hints):
+    hints = [f"keep jobs away: --exclude={report.exclude}"]
+    hints += [f"keep tasks away: label_selector={{'{key}': '{value}'}}" for key, value in report.selector.items()]
+    hints = [escape_unprintable(hint) for hint in hints]
+    if all(len(hint) <= screen.width for hint in hints):
         return hints
-    count = len(expand_node_set(report.exclude))
+    count = len(expand_reported_nodes(report.exclude))
     more = " and Ray's label selector" if report.selector else ""
-    sentence = (
-        f"keep jobs away from {count:,} node{'s' if count > 1 else ''}: the flag --exclude prints the whole list{more}"
-    )
+    nodes = f"{count:,} node{'s' if count > 1 else ''}"
+    sentence = f"keep jobs away from {nodes}: the flag --exclude prints the whole list{more}"
     return [*(hint for hint in hints if len(hint) <= screen.width), *screen.format_paragraph(sentence, 0, 2)]
 
 
 def _format_nodes_sentence(text: str, nodes: str, screen: Screen, indent: int = 2, max_rows: int = 4) -> list[str]:
     """A sentence and its nodes, broken at commas, never within a name."""
-    *lines, last = screen.format_paragraph(escape_unprintable(f"{text}:"), indent, 2)
+    *lines, last = screen.format_paragraph(f"{text}:", indent, 2)
     width, pieces = screen.width - indent - 2, escape_unprintable(nodes).split(",")
     rows = [f"{last} "]
     for at, piece in enumerate(pieces):
@@ -79,12 +78,8 @@ def _format_nodes_sentence(text: str, nodes: str, screen: Screen, indent: int = 
 def format_fleet_line(report: FleetReport) -> str:
     """Node count, verdict and error codes in one line."""
     codes = " ".join(dict.fromkeys(f.code for f in report.findings if f.severity == "error"))
-    return (
-        escape_unprintable(
-            f"fleet of {_format_node_count(report)}: {report.verdict}" + (f" ({codes})" if codes else "")
-        )
-        + "\n"
-    )
+    behind = f" ({codes})" if codes else ""
+    return escape_unprintable(f"fleet of {_format_node_count(report)}: {report.verdict}{behind}") + "\n"
 
 
 def _format_node_count(report: FleetReport) -> str:
@@ -92,51 +87,28 @@ def _format_node_count(report: FleetReport) -> str:
 
 
 def _format_fleet_header(report: FleetReport, screen: Screen) -> list[str]:
-    answered = len(expand_node_set(report.states.get("answered", "")))
-    sentence = f"{_format_node_count(report)} {_COMMAND_PARTICIPLES.get(report.did, report.did)} through {report.transport}, {answered:,} answered"
-    mark = screen.status_mark(_FLEET_VERDICT_MARKS[report.verdict])
-    lines = screen.align_ends(f"{sentence}", f"{report.seconds:.1f} s")
+    answered = len(expand_reported_nodes(report.states.get("answered", "")))
+    done = f"{_COMMAND_PARTICIPLES.get(report.did, report.did)} through {report.transport}"
+    sentence = f"{_format_node_count(report)} {done}, {answered:,} answered"
+    mark = screen.status_mark(VERDICT_ROLES[report.verdict])
+    lines = screen.align_ends(sentence, f"{report.seconds:.1f} s")
     return [f"{mark} {screen.apply_style(report.verdict, 'bold')}", *lines]
 
 
-def expand_node_set(nodes: str) -> list[str]:
-    """Expand a folded node set (``n[01-02,05]``). Unreadable parts stay as they are."""
-    expanded, start, depth = [], 0, 0
-    for at, char in enumerate(f"{nodes},"):
-        depth += (char == "[") - (char == "]")
-        if char == "," and depth == 0:
-            expanded += _expand_node_range(nodes[start:at])
-            start = at + 1
-    return [name for name in expanded if name]
-
-
-def _expand_node_range(text: str) -> list[str]:
-    before, bracket, rest = text.partition("[")
-    inside, closed, after = rest.partition("]")
-    if not bracket or not closed:
-        return [text]
-    tails = _expand_node_range(after) if after else [""]
-    numbers = []
-    for span in inside.split(","):
-        first, _, last = span.partition("-")
-        last = last or first
-        if not (first.isdecimal() and last.isdecimal()) or int(last) - int(first) > 1_000_000:
-            return [text]
-        numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
-    return [f"{before}{number}{tail}" for number in numbers for tail in tails]
-
-
-def _format_fleet_findings(report: FleetReport, screen: Screen) -> list[str]:
-    return [text for finding in report.findings for text in _format_fleet_finding(finding, screen)]
+def expand_reported_nodes(nodes: str) -> tuple[str, ...]:
+    """The names of a folded node set; one that cannot be read stays as it is."""
+    try:
+        return expand_node_set(nodes)
+    except ValueError:
+        return (nodes,)
 
 
 def _format_fleet_finding(finding: Finding, screen: Screen) -> list[str]:
-    mark = screen.status_mark(finding.severity if finding.severity in ("error", "warning") else "undecided")
-    first, *rest = screen.format_paragraph(escape_unprintable(f"{finding.code} {finding.says}"), 2, 2)
-    lines = [f"{mark} {first[2:]}", *rest]
+    kind = finding.severity if finding.severity in ("error", "warning") else "undecided"
+    lines = screen.mark_paragraph(kind, f"{finding.code} {finding.says}")
     for step in finding.fix:
         words = f"{step.does}: {' '.join(step.run)}" if step.run else step.does
-        lines += screen.format_paragraph(escape_unprintable(f"fix: {words}"), 4, 2)
+        lines += screen.format_paragraph(f"fix: {words}", 4, 2)
     return lines
 
 
@@ -157,25 +129,20 @@ def _format_drift_groups(one: Drift, screen: Screen) -> Iterator[str]:
         yield from _format_nodes_sentence(sentence, group.nodes, screen)
 
 
-def _format_outliers(outliers: Sequence[Outlier], screen: Screen) -> list[str]:
-    lines = []
-    for one in outliers:
-        where = one.node + (f" GPU {one.gpu}" if one.gpu is not None else "")
-        sure = "" if one.confirmed else ", not sure yet"
-        sentence = f"{where}: {one.figure} {one.value:,.4g}, {one.share:+.0%} of the usual {one.usual:,.4g} ({one.tries} tries{sure})"
-        lines += screen.format_paragraph(escape_unprintable(sentence), 2, 2)
-    return lines
+def _describe_outlier(one: Outlier) -> str:
+    where = one.node + (f" GPU {one.gpu}" if one.gpu is not None else "")
+    sure = "" if one.confirmed else ", not sure yet"
+    value = f"{one.figure} {one.value:,.4g}, {one.share:+.0%} of the usual {one.usual:,.4g}"
+    return f"{where}: {value} ({one.tries} tries{sure})"
 
 
-def _format_figures(report: FleetReport, screen: Screen) -> list[str]:
+def _describe_figures(report: FleetReport) -> Iterator[str]:
     """Median, lowest and highest of each figure."""
-    lines = []
     for figure, table in report.figures.items():
         values = sorted(value for row in table.values() for value in row)
         if values:
-            sentence = f"{figure}: {values[len(values) // 2]:,.4g} in the middle, {values[0]:,.4g} to {values[-1]:,.4g}"
-            lines += screen.format_paragraph(escape_unprintable(f"{sentence}, {len(table):,} nodes"), 2, 2)
-    return lines
+            middle, spread = f"{values[len(values) // 2]:,.4g}", f"{values[0]:,.4g} to {values[-1]:,.4g}"
+            yield f"{figure}: {middle} in the middle, {spread}, {len(table):,} nodes"
 
 
 def _format_suspects(suspects: Sequence[FleetSuspect], screen: Screen) -> list[str]:
@@ -184,12 +151,9 @@ def _format_suspects(suspects: Sequence[FleetSuspect], screen: Screen) -> list[s
         sure = "bad" if one.confirmed else "suspected"
         names = (" and " if one.kind in ("link", "switch") else ", ").join(one.names)
         what = f"GPU {one.gpu} of" if one.gpu is not None else one.kind
-        summary_text = f"{what} {names}: {sure}, {one.failed} pairs failed and {one.passed} passed"
-        mark = screen.status_mark("error" if one.confirmed else "warning")
-        first, *rest = screen.format_paragraph(escape_unprintable(summary_text), 2, 2)
-        lines += [f"{mark} {first[2:]}", *rest]
-        for sentence in one.evidence[:4]:
-            lines += screen.format_paragraph(escape_unprintable(sentence), 4, 2)
+        counts = f"{one.failed} pairs failed and {one.passed} passed"
+        lines += screen.mark_paragraph("error" if one.confirmed else "warning", f"{what} {names}: {sure}, {counts}")
+        lines += screen.format_paragraphs(one.evidence[:4], 4, 2)
     return lines
 
 
@@ -206,21 +170,10 @@ def _format_silent_nodes(report: FleetReport, screen: Screen) -> list[str]:
     return lines
 
 
-def _format_codes_by_node(report: FleetReport, screen: Screen) -> list[str]:
-    return [
-        text for code, nodes in report.codes.items() for text in _format_nodes_sentence(f"{code} on", nodes, screen)
-    ]
-
-
-def _format_node_pairs(report: FleetReport, screen: Screen) -> list[str]:
-    lines = []
-    for one in report.pairs:
-        rate = f", {one.rate / 1e6:,.0f} MB/s" if one.rate else ""
-        sentence = f"round {one.round}: {one.first} and {one.second} {one.outcome}{rate}" + (
-            f": {one.why}" if one.why else ""
-        )
-        lines += screen.format_paragraph(escape_unprintable(sentence), 2, 2)
-    return lines
+def _describe_node_pair(one: NodePair) -> str:
+    rate = f", {one.rate / 1e6:,.0f} MB/s" if one.rate else ""
+    why = f": {one.why}" if one.why else ""
+    return f"round {one.round}: {one.first} and {one.second} {one.outcome}{rate}{why}"
 
 
 def render_exclude_list(report: FleetReport, as_json: bool = False) -> str:
@@ -236,11 +189,11 @@ def render_exclude_list(report: FleetReport, as_json: bool = False) -> str:
             "exit": report.exit,
         }
         return json_document.format_json_document(fields)
-    if report.selector:  # label_selector={"ray.io/node-id": "!in(...)"} of a task or an actor
-        return "".join(
-            f"{escape_unprintable(key)}={escape_unprintable(value)}\n" for key, value in report.selector.items()
-        )
-    return f"{escape_unprintable(report.exclude)}\n" if report.exclude else ""
+    # label_selector={"ray.io/node-id": "!in(...)"} of a task or an actor
+    lines = [f"{key}={value}" for key, value in report.selector.items()]
+    if not lines and report.exclude:
+        lines = [report.exclude]
+    return "".join(f"{escape_unprintable(line)}\n" for line in lines)
 
 
 def drain_reason(reports: Sequence[Report]) -> tuple[str, int]:
@@ -253,7 +206,7 @@ def drain_reason(reports: Sequence[Report]) -> tuple[str, int]:
         return escape_unprintable(sentence)[:250] + "\n", 1
     undecided = [u for one in reports if one.verdict == "undecided" for u in one.undecided]
     if undecided:
-        return escape_unprintable(
-            f"gpuready: healthy as far as can be seen; undecided: {undecided[0].code} {undecided[0].says}"
-        )[:250] + "\n", 0
+        rule = f"{undecided[0].code} {undecided[0].says}"
+        sentence = f"gpuready: healthy as far as can be seen; undecided: {rule}"
+        return escape_unprintable(sentence)[:250] + "\n", 0
     return "gpuready: healthy\n", 0

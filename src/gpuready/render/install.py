@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gpuready.render import finding, units
-from gpuready.render.escape import escape_unprintable
+from gpuready.render.escape import quote_command_words
+from gpuready.render.layout import join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import FixStep
-    from gpuready.model.plan import InstallFault, InstallResult, Plan
+    from gpuready.model.plan import InstallResult, Plan
     from gpuready.render.layout import Screen
 
 _MAX_FAULTS = 40
@@ -25,6 +25,10 @@ _VERDICT_HEADLINES = {
     "intact": "intact: every file is there and unchanged",
     "damaged": "not as it was published",
 }
+_AFTER_INSTALL = (
+    "then every file is looked over, the framework is imported, and gpuready check must be clear; only then is it "
+    "published, by one switch of the link current"
+)
 _GOOD_VERDICTS = ("installed", "unchanged", "rolled-back", "intact")
 
 
@@ -33,81 +37,64 @@ def render_install_screen(result: InstallResult, screen: Screen) -> str:
     if result.verdict == "dry-run":
         sections.append(_format_install_steps(result, screen))
     if result.says:
-        sections.append(screen.format_paragraph(escape_unprintable(result.says), 0, 2))
+        sections.append(screen.format_paragraph(result.says, 0, 2))
     sections += [_format_fault_table(result, screen), *_format_install_findings(result, screen)]
-    sections.append(
-        [line for note in result.notes for line in screen.lead_paragraph("note:", escape_unprintable(note), "dim")]
-    )
-    sections.append(_format_activate_hint(result, screen))
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    sections.append(screen.lead_paragraphs("note:", result.notes, "dim"))
+    return join_sections([*sections, _format_activate_hint(result, screen)])
 
 
 def render_install_proposal(result: InstallResult, screen: Screen) -> str:
     """What would be installed, for a person to confirm."""
-    head = screen.format_paragraph(f"{_installed_name(result.plan)} into {escape_unprintable(result.environment)}")
+    head = screen.format_paragraph(f"{_installed_name(result.plan)} into {result.environment}")
     return "\n".join([*head, "", *_format_install_plan(result, screen)])
 
 
 def _format_install_header(result: InstallResult, screen: Screen) -> list[str]:
     word = _VERDICT_HEADLINES[result.verdict]
     right = units.format_seconds(result.seconds) if result.seconds else ""
-    first, *rest = screen.align_ends(f"{word}  {escape_unprintable(result.environment)}", right)
     role = "ok" if result.verdict in _GOOD_VERDICTS else "info" if result.verdict == "dry-run" else "error"
-    painted = screen.apply_style(word, role) + first[len(word) :] if first.startswith(word) else first
-    return [painted, *rest]
+    return screen.format_header(f"{word}  {result.environment}", right, role, word)
 
 
-def _installed_name(plan: Any) -> str:
+def _installed_name(plan: Plan) -> str:
     named = f"{plan.framework} {plan.packages.get(plan.framework, plan.version)}".strip()
-    return escape_unprintable(named or f"a lock of {units.format_count(len(plan.lock), 'package')}")
+    return named or f"a lock of {units.format_count(len(plan.lock), 'package')}"
 
 
 def _format_install_plan(result: InstallResult, screen: Screen) -> list[str]:
-    rows = [("generation", escape_unprintable(result.generation))] if result.generation else []
+    rows = [("generation", result.generation)] if result.generation else []
     if result.previous:
-        rows.append(("before it", escape_unprintable(result.previous)))
+        rows.append(("before it", result.previous))
     if result.plan is not None:
         rows += _installed_content_rows(result.plan)
     elif result.need.get("packages"):
         rows.append(("packages", str(result.need["packages"])))
     if result.need.get("size"):
-        how = escape_unprintable(result.need.get("how", ""))
+        how = result.need.get("how", "")
         files = result.need.get("files", 0)
         rows.append(("takes", f"about {units.format_bytes(result.need['size'])} and {files} files ({how})"))
-    return ["  " + line for row in screen.format_table(rows, 2) for line in row]
+    return screen.indent_table(rows)
 
 
 def _installed_content_rows(plan: Plan) -> list[tuple[str, str]]:
     rows = [("holds", _installed_name(plan))]
     if plan.python:
-        rows.append(("python", escape_unprintable(plan.python)))
+        rows.append(("python", plan.python))
     if plan.torch:
-        rows.append(("torch", escape_unprintable(plan.torch)))
+        rows.append(("torch", plan.torch))
     return [*rows, ("packages", str(len(plan.lock)))]
 
 
 def _format_install_steps(result: InstallResult, screen: Screen) -> list[str]:
-    lines = []
+    lines: list[str] = []
     for step in result.steps:
-        lines += _format_install_step(step, screen)
-    if result.steps:
-        lines += ["", *screen.format_paragraph("then every file is looked over, the framework is imported, and gpuready check"
-                                        " must be clear; only then is it published, by one switch of the link current", 2)]  # fmt: skip
-    return lines
-
-
-def _format_install_step(step: FixStep, screen: Screen) -> list[str]:
-    note = f" ({escape_unprintable(step.note)})" if step.note else ""
-    return [
-        *screen.format_paragraph(escape_unprintable(step.does) + note, 2),
-        *("  " + line for line in _wrap_full_command(step.run)),
-    ]
+        lines += screen.format_paragraph(step.does + (f" ({step.note})" if step.note else ""), 2)
+        lines += ["  " + line for line in _wrap_full_command(step.run)]
+    return [*lines, "", *screen.format_paragraph(_AFTER_INSTALL, 2)] if lines else lines
 
 
 def _wrap_full_command(words: tuple[str, ...]) -> list[str]:
     """A command in full, never truncated, so that it can be pasted."""
-    from gpuready.render.escape import quote_command_words
-
     lines, line = [], "$"
     for word in quote_command_words(words):
         if len(line) + len(word) > 72 and line != "$":
@@ -119,20 +106,10 @@ def _wrap_full_command(words: tuple[str, ...]) -> list[str]:
 
 
 def _format_fault_table(result: InstallResult, screen: Screen) -> list[str]:
-    rows = [_fault_row(fault) for fault in result.faults[:_MAX_FAULTS]]
-    lines = ["  " + line for row in screen.format_table(rows, 2) for line in row]
+    shown = result.faults[:_MAX_FAULTS]
+    rows = [(fault.kind, fault.path, ": ".join(filter(None, (fault.package, fault.says)))) for fault in shown]
     left = len(result.faults) - len(rows)
-    return [*lines, f"  and {left} more: --json lists them all"] if left > 0 else lines
-
-
-def _fault_row(fault: InstallFault) -> tuple[str, str, str]:
-    package = escape_unprintable(fault.package)
-    says = escape_unprintable(fault.says)
-    return (
-        escape_unprintable(fault.kind),
-        escape_unprintable(fault.path),
-        f"{package}: {says}" if package and says else package or says,
-    )
+    return screen.indent_table(rows) + ([f"  and {left} more: --json lists them all"] if left > 0 else [])
 
 
 def _format_install_findings(result: InstallResult, screen: Screen) -> list[list[str]]:
@@ -144,16 +121,12 @@ def _format_install_findings(result: InstallResult, screen: Screen) -> list[list
         return [*blocks, [line for u in report.undecided for line in finding.format_undecided([u], screen)]]
     warnings = sum(f.severity == "warning" for f in report.findings)
     warning_suffix = f", {units.format_count(warnings, 'warning')}" if warnings else ""
-    ignored_note = "; ".join(
-        f"{escape_unprintable(i.finding.code)} set aside: {escape_unprintable(i.reason)}" for i in report.ignored
-    )
-    text = f"gpuready check says {report.verdict}{warning_suffix}" + (f"; {ignored_note}" if ignored_note else "")
+    ignored = [f"{one.finding.code} set aside: {one.reason}" for one in report.ignored]
+    text = "; ".join([f"gpuready check says {report.verdict}{warning_suffix}", *ignored])
     return [screen.format_paragraph(text, 2)] if report.judged or report.findings else []
 
 
 def _format_activate_hint(result: InstallResult, screen: Screen) -> list[str]:
-    from gpuready.render.escape import quote_command_words
-
     (folder,) = quote_command_words((result.environment,))
     if result.verdict in ("installed", "unchanged", "rolled-back"):
         return [f"  source {folder}/bin/activate"]

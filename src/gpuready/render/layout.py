@@ -1,12 +1,16 @@
-"""The screen: width, marks and colours, and text that never exceeds the width."""
+"""The screen: width, marks and colours, and text that never exceeds the width.
+
+Every method of a Screen that takes text escapes its control characters, so that untrusted text cannot reach a terminal.
+"""
 
 from __future__ import annotations
 
 from gpuready.model import Record
+from gpuready.render.escape import escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     TableRows = Sequence[Sequence[str]]
 
@@ -14,6 +18,11 @@ _MARKS = {"error": "✗", "warning": "!", "undecided": "?", "ok": "✓"}
 _ASCII_MARKS = {"error": "x ", "warning": "! ", "undecided": "? ", "ok": "ok"}
 _COLOUR_CODES = {"error": "1;31", "warning": "33", "undecided": "36", "ok": "32", "info": "36"}
 _COLOUR_CODES |= {"dim": "2", "bold": "1"}
+
+
+def join_sections(sections: Iterable[Sequence[str]]) -> str:
+    """The text of a screen: its sections with a blank line between them, without the empty ones."""
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
 class Screen(Record):
@@ -31,12 +40,14 @@ class Screen(Record):
         return "..." if self.ascii else "…"
 
     def apply_style(self, text: str, role: str) -> str:
+        text = escape_unprintable(text)
         return f"\x1b[{_COLOUR_CODES[role]}m{text}\x1b[0m" if self.colour and text else text
 
     # -- lines --------------------------------------------------------------------------------------
 
     def truncate_text(self, text: str, width: int) -> str:
         """Truncate to this many columns; a path keeps its end, anything else its beginning."""
+        text = escape_unprintable(text)
         if display_width(text) <= width:
             return text
         keep = max(width - len(self.ellipsis), 0)
@@ -47,7 +58,7 @@ class Screen(Record):
     def wrap_text(self, text: str, width: int) -> list[str]:
         """Break at spaces into lines of this many columns; a longer word is truncated."""
         lines, line = [], ""
-        for word in text.split():
+        for word in escape_unprintable(text).split():
             word = self.truncate_text(word, width)
             if line and display_width(line) + 1 + display_width(word) > width:
                 lines.append(line)
@@ -61,19 +72,42 @@ class Screen(Record):
         lines = self.wrap_text(text, self.width - indent - hang)
         return [" " * (indent + (hang if i else 0)) + line for i, line in enumerate(lines)]
 
-    def lead_paragraph(self, lead: str, text: str, role: str, indent: int = 0) -> list[str]:
+    def format_paragraphs(self, texts: Iterable[str], indent: int = 0, hang: int = 0) -> list[str]:
+        return [line for text in texts for line in self.format_paragraph(text, indent, hang)]
+
+    def dim_paragraph(self, text: str, indent: int, hang: int = 0) -> list[str]:
+        return [self.apply_style(line, "dim") for line in self.format_paragraph(text, indent, hang)]
+
+    def lead_paragraph(self, lead: str, text: str, role: str) -> list[str]:
         """A paragraph whose first words, the lead, are coloured."""
-        first, *rest = self.format_paragraph(f"{lead} {text}", indent, 2)
-        if not self.colour or not first[indent:].startswith(lead):
-            return [first, *rest]
-        return [" " * indent + self.apply_style(lead, role) + first[indent + len(lead) :], *rest]
+        return self._style_start(self.format_paragraph(f"{lead} {text}", 0, 2), lead, role)
+
+    def lead_paragraphs(self, lead: str, texts: Iterable[str], role: str) -> list[str]:
+        return [line for text in texts for line in self.lead_paragraph(lead, text, role)]
+
+    def mark_paragraph(self, kind: str, text: str) -> list[str]:
+        """A paragraph behind a status mark."""
+        first, *rest = self.format_paragraph(text, 2, 2)
+        return [f"{self.status_mark(kind)} {first[2:]}", *rest]
+
+    def _style_start(self, lines: list[str], start: str, role: str) -> list[str]:
+        """Colour the words that the first line starts with."""
+        start = escape_unprintable(start)
+        if self.colour and lines[0].startswith(start):
+            return [self.apply_style(start, role) + lines[0][len(start) :], *lines[1:]]
+        return lines
+
+    def label_lines(self, label: str, lines: Sequence[str], width: int = 7) -> list[str]:
+        """Indent lines behind a right-aligned label of this width, which stands on the first line."""
+        first = self.apply_style(f"{label:>{width}}", "dim") if label else " " * width
+        return [(" " * width if i else first) + "  " + line for i, line in enumerate(lines)]
 
     def align_ends(self, left: str, right: str, start: int = 0) -> list[str]:
         """Text with ``right`` at the right edge of its first line. ``start`` columns are already in use.
 
         Where both do not fit on one line, ``right`` goes on a line of its own.
         """
-        room = self.width - start
+        room, left = self.width - start, escape_unprintable(left)
         right = self.truncate_text(right, room)
         beside = room - display_width(right) - 2
         if not right:
@@ -83,10 +117,19 @@ class Screen(Record):
         first, *rest = self.wrap_text(left, beside)
         return [pad_text(first, beside + 2) + right, *rest]
 
+    def format_header(self, left: str, right: str, role: str = "bold", start: str = "") -> list[str]:
+        """``left`` and ``right`` at the two edges, with ``left``, or only its ``start``, coloured."""
+        return self._style_start(self.align_ends(left, right), start or left, role)
+
+    def indent_table(self, rows: TableRows) -> list[str]:
+        """Rows of cells in aligned columns, indented by two."""
+        return ["  " + line for row in self.format_table(rows, 2) for line in row]
+
     def format_table(self, rows: TableRows, start: int = 0, gaps: Sequence[int] = ()) -> list[list[str]]:
         """Rows of cells in aligned columns: for each row its lines. The last column takes the rest of the width."""
         if not rows or not rows[0]:
             return [[] for _ in rows]
+        rows = [[escape_unprintable(cell) for cell in row] for row in rows]
         cells = list(zip(*rows, strict=True))
         natural = [max(display_width(cell) for cell in column) for column in cells]
         longest = [max(display_width(word) for cell in column for word in cell.split() or [""]) for column in cells]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.render import command_lines, units
 from gpuready.render.escape import escape_unprintable, quote_command_words
-from gpuready.render.layout import Screen
+from gpuready.render.layout import Screen, join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
         def environments(self) -> tuple[tuple[str, ...], ...]: ...
         @property
         def conflicts(self) -> tuple[PlanConflict, ...]: ...
-        @property
-        def verdict(self) -> str: ...
 
 
 MAX_REJECTED_CHOICES = 4
@@ -45,7 +43,7 @@ def plan_json_fields(plan: Plan) -> dict[str, Any]:
 
 def plan_set_json_fields(plan_set: PlanSet) -> dict[str, Any]:
     return {
-        "verdict": plan_set.verdict,
+        "verdict": "plan" if all(plan.verdict == "plan" for plan in plan_set.plans) else "impossible",
         "exit": max(plan.exit for plan in plan_set.plans),
         "plans": [plan_json_fields(plan) for plan in plan_set.plans],
         "environments": [list(names) for names in plan_set.environments],
@@ -55,13 +53,13 @@ def plan_set_json_fields(plan_set: PlanSet) -> dict[str, Any]:
 
 def format_plan_line(plan: Plan) -> str:
     """``axolotl 0.21: torch 2.14.1+cu126, Python 3.13``"""
-    name = escape_unprintable(plan_display_name(plan))
     if plan.verdict == "plan" and plan.options.get("fix"):
-        return f"{name}: {len(plan.steps)} steps to mend it\n"
-    if plan.verdict == "plan":
-        return f"{name}: torch {escape_unprintable(plan.torch)}, Python {escape_unprintable(plan.python)}\n"
-    why = plan.conflicts[0].says if plan.conflicts else "nothing fits"
-    return f"{name}: impossible ({escape_unprintable(why)})\n"
+        outcome = f"{len(plan.steps)} steps to mend it"
+    elif plan.verdict == "plan":
+        outcome = f"torch {plan.torch}, Python {plan.python}"
+    else:
+        outcome = f"impossible ({plan.conflicts[0].says if plan.conflicts else 'nothing fits'})"
+    return escape_unprintable(f"{plan_display_name(plan)}: {outcome}") + "\n"
 
 
 def render_plan_screens(plan_set: PlanSet, screen: Screen, verbose: bool = False) -> str:
@@ -78,19 +76,20 @@ def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool =
         from gpuready.render import fix_plan
 
         return fix_plan.render_fix_plan_screen(plan, display)
-    sections = [_format_plan_header(plan, display)]
+    sections = [format_plan_header("plan", plan, plan.platform, display)]
     if plan.verdict == "plan":
         sections += [
             _format_chosen_versions(plan, display),
             _format_plan_reasons(plan, display, verbose),
             _format_plan_kernels(plan, display),
+            _format_plan_steps(plan.steps, display, verbose),
+            _format_rejected_choices(plan, display, verbose),
         ]
-        sections += [_format_plan_steps(plan.steps, display, verbose), _format_rejected_choices(plan, display, verbose)]
     else:
-        sections += [_format_plan_conflict(conflict, display) for conflict in plan.conflicts]
-        sections += [_format_openings(plan.opens, display)]
-    sections += [_format_plan_notes(plan, display), _format_plan_verdict(plan, display)]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+        sections += [format_plan_conflict(conflict, display) for conflict in plan.conflicts]
+        sections.append(_format_openings(plan.opens, display))
+    sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
+    return join_sections([*sections, _format_plan_verdict(plan, display)])
 
 
 def plan_display_name(plan: Plan) -> str:
@@ -102,34 +101,33 @@ def _format_shared_environments(plan_set: PlanSet, screen: Screen) -> str:
     shared = "one environment holds them all" if count == 1 else f"they need {count} environments"
     lines = screen.format_paragraph(shared)
     for number, names in enumerate(plan_set.environments, 1):
-        lines += screen.format_paragraph(f"{number}  {', '.join(map(escape_unprintable, names))}", 2, 3)
+        lines += screen.format_paragraph(f"{number}  {', '.join(names)}", 2, 3)
     for conflict in plan_set.conflicts:
-        lines += ["", *_format_plan_conflict(conflict, screen, "apart:")]
+        lines += ["", *format_plan_conflict(conflict, screen, "apart:")]
     return "\n".join(lines) + "\n"
 
 
 # -- possible plan ---------------------------------------------------------------------------------------
 
 
-def _format_plan_header(plan: Plan, screen: Screen) -> list[str]:
-    left = f"plan for {escape_unprintable(plan_display_name(plan))}" + (
-        f" on {escape_unprintable(plan.machine)}" if plan.machine else ""
-    )
-    first, *rest = screen.align_ends(left, escape_unprintable(plan.platform))
-    return [screen.apply_style(left, "bold") + first[len(left) :] if first.startswith(left) else first, *rest]
+def format_plan_header(what: str, plan: Plan, right: str, screen: Screen) -> list[str]:
+    where = f" on {plan.machine}" if plan.machine else ""
+    return screen.format_header(f"{what} for {plan_display_name(plan)}{where}", right)
 
 
 def _format_chosen_versions(plan: Plan, screen: Screen) -> list[str]:
-    own = plan.packages.get(plan.framework, plan.version)
-    cuda = f"CUDA {plan.cuda}" if plan.cuda else "no CUDA"
-    rows = [("Python", plan.python, ""), ("torch", plan.torch, f"{cuda}, from {describe_torch_source(plan)}")]
-    rows += [(name, plan.packages[name], "") for name in ("torchvision", "torchaudio") if name in plan.packages]
-    rows += [(plan.framework, own, "")]
+    rows = list_chosen_versions(plan)
+    rows[2:2] = [(name, plan.packages[name], "") for name in ("torchvision", "torchaudio") if name in plan.packages]
     more = len(plan.packages) - len({"torch", "torchvision", "torchaudio", plan.framework} & set(plan.packages))
     rows += [("and", f"{more} more", "with exact versions: --json lists them")] if more > 0 else []
-    return [
-        "  " + text for row in screen.format_table([tuple(map(escape_unprintable, r)) for r in rows], 2) for text in row
-    ]
+    return screen.indent_table(rows)
+
+
+def list_chosen_versions(plan: Plan) -> list[tuple[str, str, str]]:
+    """Name, version and source of Python, torch and the framework."""
+    source = f"{f'CUDA {plan.cuda}' if plan.cuda else 'no CUDA'}, from {describe_torch_source(plan)}"
+    own = plan.packages.get(plan.framework, plan.version)
+    return [("Python", plan.python, ""), ("torch", plan.torch, source), (plan.framework, own, "")]
 
 
 def describe_torch_source(plan: Plan) -> str:
@@ -141,30 +139,22 @@ def describe_torch_source(plan: Plan) -> str:
 def _format_plan_reasons(plan: Plan, screen: Screen, verbose: bool) -> list[str]:
     lines = [screen.apply_style("why", "bold")] if plan.because else []
     for reason in plan.because:
-        lines += screen.format_paragraph(escape_unprintable(reason.says), 2, 4)
-        if reason.cite:
-            room = screen.width - 6
-            cite = (
-                screen.wrap_text(escape_unprintable(reason.cite), room)
-                if verbose
-                else [screen.truncate_text(escape_unprintable(reason.cite), room)]
-            )
-            lines += [screen.apply_style(" " * 6 + text, "dim") for text in cite]
+        lines += screen.format_paragraph(reason.says, 2, 4)
+        if verbose:
+            lines += screen.dim_paragraph(reason.cite, 6) if reason.cite else []
+        elif reason.cite:
+            lines.append(screen.apply_style(" " * 6 + screen.truncate_text(reason.cite, screen.width - 6), "dim"))
     return lines
 
 
 def _format_plan_kernels(plan: Plan, screen: Screen) -> list[str]:
     lines = [screen.apply_style("kernels", "bold")] if plan.kernels else []
     for kernel in plan.kernels:
-        first, *rest = screen.align_ends(
-            f"{escape_unprintable(kernel.package)} {escape_unprintable(kernel.version)}",
-            describe_kernel_install(kernel),
-            2,
-        )
-        lines += ["  " + text for text in (first, *rest)]
+        named = f"{kernel.package} {kernel.version}"
+        lines += ["  " + text for text in screen.align_ends(named, describe_kernel_install(kernel), 2)]
         # A wheel without an install step is there only for its Python part: show the reason.
         show_reason = kernel.how in ("build", "jit", "none") or not kernel.steps
-        lines += screen.format_paragraph(escape_unprintable(kernel.why), 6) if show_reason else []
+        lines += screen.format_paragraph(kernel.why, 6) if show_reason else []
     return lines
 
 
@@ -179,15 +169,13 @@ def describe_kernel_install(kernel: KernelPlan) -> str:
 def _format_plan_steps(steps: Sequence[FixStep], screen: Screen, verbose: bool) -> list[str]:
     lines = [screen.apply_style("steps", "bold")] if steps else []
     for number, step in enumerate(steps, 1):
-        lines += screen.format_paragraph(f"{number}  {escape_unprintable(step.does)}", 2, 3)
+        lines += screen.format_paragraph(f"{number}  {step.does}", 2, 3)
         if step.run:
             lines += screen.format_paragraph("$ " + " ".join(quote_command_words(step.run)), 5, 4)
         elif step.note:
-            lines += screen.format_paragraph(escape_unprintable(step.note), 5)
+            lines += screen.format_paragraph(step.note, 5)
         if verbose and step.run and step.note:
-            lines += [
-                screen.apply_style(text, "dim") for text in screen.format_paragraph(escape_unprintable(step.note), 5)
-            ]
+            lines += screen.dim_paragraph(step.note, 5)
     return lines
 
 
@@ -200,7 +188,7 @@ def _format_rejected_choices(plan: Plan, screen: Screen, verbose: bool) -> list[
     lines = [screen.apply_style("not taken", "bold")] if shown else []
     for (release, why), builds in shown:
         choice_name = f"{release} ({', '.join(builds)})" if any(builds) else release
-        lines += screen.format_paragraph(f"{escape_unprintable(choice_name)}: {escape_unprintable(why)}", 2, 4)
+        lines += screen.format_paragraph(f"{choice_name}: {why}", 2, 4)
     rest = len(groups) - len(shown)
     return [*lines, f"  and {rest} more: -v lists them"] if rest else lines
 
@@ -208,46 +196,27 @@ def _format_rejected_choices(plan: Plan, screen: Screen, verbose: bool) -> list[
 # -- impossible plan -------------------------------------------------------------------------------------
 
 
-def _format_plan_conflict(conflict: PlanConflict, screen: Screen, lead: str = "impossible:") -> list[str]:
-    lines = screen.lead_paragraph(lead, escape_unprintable(conflict.says), "error")
+def format_plan_conflict(conflict: PlanConflict, screen: Screen, lead: str = "impossible:") -> list[str]:
     rows = [("found", f.key, units.format_fact_value(f), f.source) for f in conflict.facts]
     rows += [("needs", n.key, n.want, n.cite) for n in conflict.needs]
-    table = screen.format_table([tuple(map(escape_unprintable, row)) for row in rows], 2)
-    return [*lines, *("  " + text for row in table for text in row)]
+    return [*screen.lead_paragraph(lead, conflict.says, "error"), *screen.indent_table(rows)]
 
 
 def _format_openings(opens: Sequence[PlanAlternative], screen: Screen) -> list[str]:
     lines = [screen.apply_style("what would open it, the cheapest first", "bold")] if opens else []
     for opening in opens:
-        lines += screen.format_paragraph(
-            f"{escape_unprintable(opening.change)}: {escape_unprintable(opening.then)}", 2, 4
-        )
+        lines += screen.format_paragraph(f"{opening.change}: {opening.then}", 2, 4)
         lines += screen.format_paragraph(" ".join(quote_command_words(opening.run)), 6, 4) if opening.run else []
     return lines
 
 
-# -- notes and verdict -----------------------------------------------------------------------------------
-
-
-def _format_plan_notes(plan: Plan, screen: Screen) -> list[str]:
-    return [text for note in plan.notes for text in screen.lead_paragraph("note:", escape_unprintable(note), "info")]
-
-
 def _format_plan_verdict(plan: Plan, screen: Screen) -> list[str]:
     if plan.verdict == "plan":
-        known = (
-            f"{len(plan.lock)} packages locked"
-            if plan.lock
-            else escape_unprintable(plan.resolved or "not resolved here")
-        )
+        known = f"{len(plan.lock)} packages locked" if plan.lock else plan.resolved or "not resolved here"
         lines = screen.lead_paragraph("plan:", f"{known.removesuffix('.')}; nothing was changed", "ok")
     else:
         lines = screen.lead_paragraph("impossible:", "nothing that the catalogue knows fits", "error")
     if plan.lock:
         lines += ["", *screen.format_paragraph("all of this at once, or none of it:", 2)]
         lines += screen.format_paragraph(" ".join(quote_command_words(command_lines.build_install_command(plan))), 4, 4)
-    return (
-        [*lines, *screen.format_paragraph(f"chosen by the catalogue of {escape_unprintable(plan.catalog)}", 2)]
-        if plan.catalog
-        else lines
-    )
+    return lines + (screen.format_paragraph(f"chosen by the catalogue of {plan.catalog}", 2) if plan.catalog else [])

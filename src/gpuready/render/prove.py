@@ -6,7 +6,7 @@ from gpuready.model.proof import PASSED, SKIPPED
 from gpuready.render import check_report, facts_summary, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable
-from gpuready.render.layout import Screen, display_width, pad_text
+from gpuready.render.layout import Screen, display_width, join_sections, pad_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,31 +34,24 @@ def render_proof_screen(
 ) -> str:
     sections = [_format_proof_header(reports, evidence, screen), _format_proof_rows(evidence.proofs, screen, verbose)]
     sections += [format_proof_failure(p, screen, verbose) for p in evidence.proofs if _has_failed(p)]
-    seen: set[str] = set()
+    shown: set[str] = set()
     for report in reports:
         for finding in report.findings:
             headline = f"{finding.code} {finding.says}"
-            if finding.severity != "info" and headline not in seen:
-                seen.add(headline)
+            if finding.severity != "info" and headline not in shown:
+                shown.add(headline)
                 sections.append(findings.format_finding(finding, screen))
-        sections.append(
-            [
-                line
-                for several in check_report.group_undecided(report)
-                for line in findings.format_undecided(several, screen)
-            ]
-        )
+        undecided = check_report.group_undecided(report)
+        sections.append([line for several in undecided for line in findings.format_undecided(several, screen)])
     sections.append(_format_unproved_names(reports, screen))
     sections.append([line for report in reports for line in _format_proof_verdict(report, evidence, screen, elapsed)])
-    sections.append(_format_evidence_footer(evidence, screen, saved_path, note))
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    return join_sections([*sections, _format_evidence_footer(evidence, screen, saved_path, note)])
 
 
 def _format_proof_header(reports: Sequence[Report], evidence: ProofRecord, screen: Screen) -> list[str]:
-    names = ", ".join(escape_unprintable(report.contract.name) for report in reports)
-    facts = reports[0].facts
-    left = f"{names} on {escape_unprintable(evidence.host)}" if evidence.host else names
-    return screen.align_ends(left, facts_summary.summarize_machine(facts))
+    names = ", ".join(report.contract.name for report in reports)
+    left = f"{names} on {evidence.host}" if evidence.host else names
+    return screen.align_ends(left, facts_summary.summarize_machine(reports[0].facts))
 
 
 # -- rows ---------------------------------------------------------------------------------------------------
@@ -82,59 +75,38 @@ def _group_not_run(proofs: Sequence[ProofResult]) -> dict[tuple[str, str], list[
 
 
 def _format_not_run_group(verdict: str, why: str, several: list[ProofResult], screen: Screen) -> list[str]:
-    first, *rest = screen.align_ends(
-        f"{len(several)} {escape_unprintable(verdict)}: {escape_unprintable(why)}", "not run", 4
-    )
-    name_lines = screen.format_paragraph(escape_unprintable(", ".join(proof.name for proof in several)), 6)
+    first, *rest = screen.align_ends(f"{len(several)} {verdict}: {why}", "not run", 4)
     mark = screen.status_mark(_PROOF_MARKS.get(verdict, "error"))
+    name_lines = screen.format_paragraph(", ".join(proof.name for proof in several), 6)
     return [f"  {mark} {first}", *("    " + line for line in rest), *name_lines]
 
 
 def _format_proof_row(proof: ProofResult, names: int, screen: Screen, verbose: bool) -> list[str]:
     start = 2 + (2 if screen.ascii else 1) + 1 + names
-    name = screen.truncate_text(escape_unprintable(proof.name), names - 2)
+    name = screen.truncate_text(proof.name, names - 2)
     first, *rest = screen.align_ends(_describe_proof_outcome(proof), _proof_device_and_time(proof), start)
-    lines = [
-        f"  {screen.status_mark(_proof_mark(proof))} {pad_text(name, names)}{first}",
-        *(" " * start + line for line in rest),
-    ]
-    if verbose:
-        lines += [line for each in _list_proof_numbers(proof) for line in screen.format_paragraph(each, start)]
-    return lines
-
-
-def _proof_mark(proof: ProofResult) -> str:
-    return _PROOF_MARKS.get(proof.verdict, "error")
+    mark = screen.status_mark(_PROOF_MARKS.get(proof.verdict, "error"))
+    lines = [f"  {mark} {pad_text(name, names)}{first}", *(" " * start + line for line in rest)]
+    return lines + (screen.format_paragraphs(_list_proof_numbers(proof), start) if verbose else [])
 
 
 def _proof_device_and_time(proof: ProofResult) -> str:
-    device = escape_unprintable(proof.device)
-    if not proof.steps:
-        return "not run"
-    return f"{device}  {units.format_seconds(proof.seconds)}"
+    return f"{proof.device}  {units.format_seconds(proof.seconds)}" if proof.steps else "not run"
 
 
 def _describe_proof_outcome(proof: ProofResult) -> str:
     """``error 6e-07 <= 2e-06``; for a proof that did not pass, why."""
     if proof.verdict == PASSED:
-        parts = [
-            format_key_number(proof),
-            _describe_proof_backend(proof),
-            "" if executed_before(proof) else "never executed by us before",
-        ]
-        return "; ".join(part for part in parts if part)
+        executed = "" if executed_before(proof) else "never executed by us before"
+        return "; ".join(part for part in (format_key_number(proof), _describe_proof_backend(proof), executed) if part)
     if _has_failed(proof):
-        return escape_unprintable(proof.verdict) + (
-            f" in: {escape_unprintable(proof.last_step)}" if proof.last_step else ""
-        )
-    return escape_unprintable(f"{proof.verdict}: {proof.why}")
+        return proof.verdict + (f" in: {proof.last_step}" if proof.last_step else "")
+    return f"{proof.verdict}: {proof.why}"
 
 
 def _describe_proof_backend(proof: ProofResult) -> str:
     """The attention backend, precision or rank count, where a proof reports them."""
-    backends = [
-        escape_unprintable(str(proof.hardware[key])) for key in ("backend", "precision") if key in proof.hardware
-    ]
+    backends = [str(proof.hardware[key]) for key in ("backend", "precision") if key in proof.hardware]
     ranks = proof.hardware.get("ranks")
     return ", ".join([*backends, *([f"{ranks} ranks"] if ranks else [])])
 
@@ -152,10 +124,8 @@ def format_key_number(proof: ProofResult) -> str:
         return ""
     errors = [name for name in bounded if name.endswith("_error")]
     name = max(errors, key=lambda n: _bound_share(bounded[n])) if errors else list(bounded)[-1]
-    more = len(bounded) - 1
-    return _format_bounded_number(name, bounded[name]) + (
-        f", {units.format_count(more, 'more number')}" if more else ""
-    )
+    more = f", {units.format_count(len(bounded) - 1, 'more number')}" if len(bounded) > 1 else ""
+    return _format_bounded_number(name, bounded[name]) + more
 
 
 def _bound_share(row: dict[str, Any]) -> float:
@@ -167,13 +137,13 @@ def _bound_share(row: dict[str, Any]) -> float:
 def _format_bounded_number(name: str, row: dict[str, Any]) -> str:
     value = row["value"] if isinstance(row["value"], str) else f"{row['value']:.3g}"
     bound = f" {_BOUND_OPERATORS[row['bound']]} {row['limit']:.3g}" if row.get("bound") else ""
-    unit = f" {escape_unprintable(row['unit'])}" if row.get("unit") else ""
-    return f"{escape_unprintable(name).replace('_', ' ')} {value}{unit}{bound}"
+    unit = f" {row['unit']}" if row.get("unit") else ""
+    return f"{name.replace('_', ' ')} {value}{unit}{bound}"
 
 
 def _list_proof_numbers(proof: ProofResult) -> list[str]:
     numbers = [_format_bounded_number(name, row) for name, row in proof.numbers.items()]
-    versions = ", ".join(f"{escape_unprintable(k)} {escape_unprintable(v)}" for k, v in proof.versions.items() if v)
+    versions = ", ".join(f"{name} {version}" for name, version in proof.versions.items() if version)
     return [*numbers, *([versions] if versions else [])]
 
 
@@ -186,76 +156,58 @@ def _has_failed(proof: ProofResult) -> bool:
 
 def format_proof_failure(proof: ProofResult, screen: Screen, verbose: bool = False) -> list[str]:
     """Where it ended, and the last lines of its output."""
-    lines = screen.lead_paragraph(
-        f"{escape_unprintable(proof.name)}:", escape_unprintable(f"{proof.verdict}: {proof.why}"), "error"
-    )
+    lines = screen.lead_paragraph(f"{proof.name}:", f"{proof.verdict}: {proof.why}", "error")
     if proof.steps:
-        lines += screen.format_paragraph("steps: " + escape_unprintable(", ".join(proof.steps)), 2, 2)
+        lines += screen.format_paragraph(f"steps: {', '.join(proof.steps)}", 2, 2)
     if proof.cause:
-        lines += screen.format_paragraph(
-            escape_unprintable(f"cause: {proof.cause['code']}: {proof.cause['says']}"), 2, 2
-        )
+        lines += screen.format_paragraph(f"cause: {proof.cause['code']}: {proof.cause['says']}", 2, 2)
     output_lines = [line for line in proof.output.splitlines() if line.strip()]
     shown = output_lines if verbose else output_lines[-_MAX_OUTPUT_LINES:]
     if len(shown) < len(output_lines):
         lines.append(f"  {len(output_lines) - len(shown)} lines, then")
-    return [*lines, *("  | " + screen.truncate_text(escape_unprintable(line), screen.width - 4) for line in shown)]
+    return [*lines, *("  | " + screen.truncate_text(line, screen.width - 4) for line in shown)]
 
 
 def _format_unproved_names(reports: Sequence[Report], screen: Screen) -> list[str]:
-    names = [
-        fact.key.removeprefix("can.")
-        for fact in reports[0].facts
-        if fact.key.startswith("can.") and fact.gap == "gpuready has no proof of it"
-    ]
-    return screen.format_paragraph("no proof yet for: " + escape_unprintable(", ".join(names)), 0, 2) if names else []
+    proofs = [fact for fact in reports[0].facts if fact.key.startswith("can.")]
+    names = [fact.key.removeprefix("can.") for fact in proofs if fact.gap == "gpuready has no proof of it"]
+    return screen.format_paragraph(f"no proof yet for: {', '.join(names)}", 0, 2) if names else []
 
 
 # -- verdict ------------------------------------------------------------------------------------------------
 
 
 def _format_proof_verdict(report: Report, evidence: ProofRecord, screen: Screen, elapsed: float | None) -> list[str]:
-    counts: dict[str, int] = {}
-    for proof in evidence.proofs:
-        counts[proof.verdict] = counts.get(proof.verdict, 0) + 1
-    count_text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    codes = [f.code for f in report.findings if f.severity == "error"]
+    codes = dict.fromkeys(f.code for f in report.findings if f.severity == "error")
     word = report.verdict.replace("-", " ")
-    behind = f" ({', '.join(dict.fromkeys(codes))})" if codes else ""
+    behind = f" ({', '.join(codes)})" if codes else ""
+    counts = units.count_words(proof.verdict for proof in evidence.proofs)
     right = "" if elapsed is None else units.format_seconds(elapsed)
-    first, *rest = screen.align_ends(f"{word}: {escape_unprintable(report.contract.name)}: {count_text}{behind}", right)
-    role = {"not-ready": "error", "undecided": "undecided"}.get(report.verdict, "ok")
-    return [screen.apply_style(first[: len(word)], role) + first[len(word) :], *rest]
+    left = f"{word}: {report.contract.name}: {counts}{behind}"
+    return screen.format_header(left, right, check_report.VERDICT_ROLES[report.verdict], word)
 
 
 def _format_evidence_footer(evidence: ProofRecord, screen: Screen, saved_path: str, note: str) -> list[str]:
-    lines = screen.format_paragraph(
-        f"evidence {escape_unprintable(evidence.digest[:23])}, made {escape_unprintable(evidence.made)}", 2, 2
-    )
-    if saved_path:
-        lines += screen.format_paragraph(f"kept in {escape_unprintable(saved_path)}", 2, 2)
-    return lines + (screen.format_paragraph(escape_unprintable(note), 2, 2) if note else [])
+    texts = [f"evidence {evidence.digest[:23]}, made {evidence.made}"]
+    texts += [f"kept in {saved_path}"] if saved_path else []
+    return screen.format_paragraphs([*texts, *([note] if note else [])], 2, 2)
 
 
 def format_proof_progress(proof: ProofResult, done: int, count: int, screen: Screen) -> str:
     """One line when a proof ends."""
-    what = f"{escape_unprintable(proof.verdict)}" + (
-        "" if proof.verdict == PASSED else f": {escape_unprintable(proof.why)}"
-    )
-    return screen.truncate_text(
-        f"[{done}/{count}] {escape_unprintable(proof.name)}  {what}  {units.format_seconds(proof.seconds)}",
-        screen.width - 1,
-    )
+    what = proof.verdict if proof.verdict == PASSED else f"{proof.verdict}: {proof.why}"
+    text = f"[{done}/{count}] {proof.name}  {what}  {units.format_seconds(proof.seconds)}"
+    return screen.truncate_text(text, screen.width - 1)
 
 
 def render_proof_list(rows: Sequence[Any], screen: Screen) -> str:
     """All proofs: name, device, what each shows, and where we have executed it."""
     cells = [
         (
-            escape_unprintable(row.name),
-            escape_unprintable(row.device) + (f", {row.gpus} GPUs" if row.gpus > 1 else ""),
-            escape_unprintable(row.says + (f" ({row.package})" if row.package else "")),
-            escape_unprintable(row.executed) or "never executed by us",
+            row.name,
+            row.device + (f", {row.gpus} GPUs" if row.gpus > 1 else ""),
+            row.says + (f" ({row.package})" if row.package else ""),
+            row.executed or "never executed by us",
         )
         for row in rows
     ]

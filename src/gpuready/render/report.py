@@ -29,18 +29,9 @@ def report_document_fields(document: ReportDocument) -> dict[str, Any]:
 
 
 def _plan_part_fields(document: ReportDocument) -> dict[str, Any] | None:
-    if not document.plans:
-        return None
-    if len(document.plans) == 1:
-        return plan.plan_json_fields(document.plans[0])
-    verdict = "plan" if all(one.verdict == "plan" for one in document.plans) else "impossible"
-    return {
-        "verdict": verdict,
-        "exit": max(one.exit for one in document.plans),
-        "plans": [plan.plan_json_fields(one) for one in document.plans],
-        "environments": [list(names) for names in document.environments],
-        "conflicts": [conflict.to_json() for conflict in document.conflicts],
-    }
+    if len(document.plans) > 1:
+        return plan.plan_set_json_fields(document)
+    return plan.plan_json_fields(document.plans[0]) if document.plans else None
 
 
 def format_report_lines(document: ReportDocument) -> str:

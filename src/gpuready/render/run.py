@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.render.escape import escape_unprintable, quote_command_words
-from gpuready.render.layout import Screen
+from gpuready.render.layout import Screen, join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,26 +13,15 @@ if TYPE_CHECKING:
 RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
 MAX_OUTPUT_LINES = 12
 """Last lines shown of the first failing rank."""
-_SIGNAL_NAMES = {
-    1: "HUP",
-    2: "INT",
-    3: "QUIT",
-    4: "ILL",
-    6: "ABRT",
-    7: "BUS",
-    8: "FPE",
-    9: "KILL",
-    11: "SEGV",
-    13: "PIPE",
-    14: "ALRM",
-    15: "TERM",
-    24: "XCPU",
-    25: "XFSZ",
-}
 
 
 def signal_name(number: int) -> str:
-    return f"SIG{_SIGNAL_NAMES[number]}" if number in _SIGNAL_NAMES else f"signal {number}"
+    from signal import Signals
+
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 # -- live output ------------------------------------------------------------------------------------------
@@ -80,9 +69,9 @@ def render_preflight(rows: Iterable[Any], screen: Screen | None = None) -> str:
     lines: list[str] = []
     for row in rows:
         code = f" [{row.code}]" if row.code and row.severity != "ok" else ""
-        lines += _format_beside_label(row.what, escape_unprintable(row.says) + code, 16, display, "bold", row.severity)
+        lines += _format_beside_label(row.what, row.says + code, 16, display, "bold", row.severity)
         if row.severity != "ok" and row.fix:
-            lines += _format_beside_label(f"{'fix':>12}", escape_unprintable(row.fix), 16, display)
+            lines += _format_beside_label(f"{'fix':>12}", row.fix, 16, display)
     return "\n".join(lines) + "\n"
 
 
@@ -92,20 +81,17 @@ def _format_beside_label(
     """Text in the column ``at`` behind a label; a mark goes before the label."""
     first, *rest = display.wrap_text(text, display.width - at)
     before = f"  {display.status_mark(mark)} " if mark else "  "
-    used = (2 + len(_ASCII_MARK_SAMPLE if display.ascii else "x") + 1) if mark else 2
+    used = 2 + (2 if display.ascii else 1) + 1 if mark else 2
     head = before + display.apply_style(label, role) + " " * max(at - used - len(label), 1)
     return [head + first, *(" " * at + more for more in rest)]
-
-
-_ASCII_MARK_SAMPLE = "ok"
-"""As wide as a mark is on an ASCII-only screen."""
 
 
 def render_run_refusal(items: Iterable[Any], screen: Screen | None = None) -> str:
     display = screen or Screen()
     rows = list(items)
     errors = sum(item.severity == "error" for item in rows)
-    end = f"not started: {errors} {'thing stands' if errors == 1 else 'things stand'} in the way; --no-preflight starts without looking"
+    obstacles = "1 thing stands" if errors == 1 else f"{errors} things stand"
+    end = f"not started: {obstacles} in the way; --no-preflight starts without looking"
     return render_preflight(rows, display) + "\n" + "\n".join(display.format_paragraph(end)) + "\n"
 
 
@@ -114,30 +100,18 @@ def render_run_plan(start_plan: Mapping[str, Any], screen: Screen | None = None)
     display, job = screen or Screen(), start_plan["job"]
     nodes = f" on each of {job['nnodes']} nodes" if job["nnodes"] > 1 else ""
     lines = display.format_paragraph(f"{job['nproc']} ranks{nodes} by {job['engine']}; nothing is started", 0)
-    lines += display.format_paragraph(f"logs in {escape_unprintable(job['logs'])}", 2)
+    lines += display.format_paragraph(f"logs in {job['logs']}", 2)
     lines += display.format_paragraph("$ " + " ".join(quote_command_words(tuple(start_plan["command"]))), 2, 2)
-    rows = [
-        (escape_unprintable(v["name"]), escape_unprintable(v["value"]), escape_unprintable(v["why"]))
-        for v in start_plan["variables"]
-    ]
-    if rows:
-        lines += ["", "every rank:", *("  " + text for row in display.format_table(rows, 2) for text in row)]
+    rows = [(v["name"], v["value"], v["why"]) for v in start_plan["variables"]]
+    sections = [lines, ["every rank:", *display.indent_table(rows)] if rows else []]
     for rank_variables in start_plan["seats"]:
         words = " ".join(f"{name}={value}" for name, value in rank_variables.items())
-        lines += ["", f"rank {rank_variables['RANK']}:", *display.format_paragraph(words, 2)]
+        sections.append([f"rank {rank_variables['RANK']}:", *display.format_paragraph(words, 2)])
     if not start_plan["seats"]:
-        lines += [
-            "",
-            *display.format_paragraph(
-                f"RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set in each rank from what {job['engine']} gives it"
-            ),
-        ]
-    text = "\n".join(lines) + "\n"
-    return text + (
-        "\n" + render_preflight([_PreflightRow(s) for s in start_plan["sights"]], display)
-        if start_plan["sights"]
-        else ""
-    )
+        names = "RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        sections.append(display.format_paragraph(f"{names} are set in each rank from what {job['engine']} gives it"))
+    rows_before = [_PreflightRow(row) for row in start_plan["sights"]]
+    return join_sections(sections) + (f"\n{render_preflight(rows_before, display)}" if rows_before else "")
 
 
 class _PreflightRow:
@@ -172,39 +146,31 @@ def render_post_mortem(outcome: Any, screen: Screen | None = None) -> str:
         end = last.end(last.first[0])
         blocks += [_format_last_output(end, display), _format_other_ranks(last, display)]
     elif last.why == "engine":
-        blocks += [
-            [
-                f"  {display.truncate_text(escape_unprintable(text), display.width - 2)}"
-                for text in last.engine_said[-MAX_OUTPUT_LINES:]
-            ]
-        ]
+        blocks.append(_truncate_lines(last.engine_said[-MAX_OUTPUT_LINES:], display))
     if last.why in ("hung", "missing"):
-        blocks += [_format_rank_stacks(last, display)]
-    blocks += [
-        _format_run_notes(last, display),
-        _format_exit_warnings(last, display),
-        _format_run_footer(outcome, display),
-    ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+        blocks.append(_format_rank_stacks(last, display))
+    blocks += [_format_run_notes(last, display), _format_exit_warnings(last, display)]
+    return join_sections([*blocks, _format_run_footer(outcome, display)])
+
+
+def _truncate_lines(texts: Iterable[str], display: Screen, indent: int = 2) -> list[str]:
+    return [" " * indent + display.truncate_text(text, display.width - indent) for text in texts]
 
 
 def _format_outcome_verdict(outcome: Any, display: Screen) -> list[str]:
     last = outcome.last
     if outcome.verdict == "done":
-        return display.lead_paragraph(
-            "done:", f"{outcome.job.world} ranks in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}", "ok"
-        )
+        done = f"{outcome.job.world} ranks in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}"
+        return display.lead_paragraph("done:", done, "ok")
     if outcome.verdict == "interrupted":
         return display.lead_paragraph("interrupted:", f"all ranks were ended after {outcome.seconds:.1f} s", "warning")
     if not last.first:
         message = next((_note_with_code(note) for note in reversed(last.notes) if note.kind == last.why), "")
         message = message or f"{outcome.job.engine} ended with {last.code} before any rank did"
-        lines = display.lead_paragraph(f"{outcome.verdict}:", escape_unprintable(message), "error")
+        lines = display.lead_paragraph(f"{outcome.verdict}:", message, "error")
     else:
         lines = _format_first_failure(last, display)
-    return lines + (
-        display.lead_paragraph("no restart:", escape_unprintable(outcome.says), "warning") if outcome.says else []
-    )
+    return lines + (display.lead_paragraph("no restart:", outcome.says, "warning") if outcome.says else [])
 
 
 def _note_with_code(note: Any) -> str:
@@ -214,16 +180,11 @@ def _note_with_code(note: Any) -> str:
 def _format_first_failure(last: Any, display: Screen) -> list[str]:
     ends = [last.end(rank) for rank in last.first]
     if len(ends) > 1:
-        who = " and ".join(f"rank {e.rank} on {escape_unprintable(e.host)}" for e in ends[:4]) + (
-            " and more" if len(ends) > 4 else ""
-        )
+        who = " and ".join(f"rank {e.rank} on {e.host}" for e in ends[:4]) + (" and more" if len(ends) > 4 else "")
         return display.lead_paragraph("failed:", f"{who} failed together: which was first cannot be told", "error")
     end = ends[0]
-    return display.lead_paragraph(
-        "failed:",
-        f"rank {end.rank} on {escape_unprintable(end.host)} (pid {end.pid}) was the first: {describe_rank_end(end)} after {end.seconds:.1f} s",
-        "error",
-    )
+    how = f"was the first: {describe_rank_end(end)} after {end.seconds:.1f} s"
+    return display.lead_paragraph("failed:", f"rank {end.rank} on {end.host} (pid {end.pid}) {how}", "error")
 
 
 def describe_rank_end(end: Any) -> str:
@@ -239,19 +200,12 @@ def describe_rank_end(end: Any) -> str:
 def _format_last_output(end: Any, display: Screen) -> list[str]:
     """Its last lines: from its last traceback on, where there is one."""
     lines = list(end.last)
-    starts = [
-        i for i, text in enumerate(lines) if "Traceback (most recent call last)" in text or "Fatal Python error" in text
-    ]
+    openers = ("Traceback (most recent call last)", "Fatal Python error")
+    starts = [i for i, text in enumerate(lines) if any(opener in text for opener in openers)]
     shown = lines[starts[-1] :] if starts else lines[-MAX_OUTPUT_LINES:]
     if len(shown) > 2 * MAX_OUTPUT_LINES:
         shown = [*shown[:MAX_OUTPUT_LINES], display.ellipsis, *shown[-MAX_OUTPUT_LINES:]]
-    return [
-        "  "
-        + display.truncate_text(
-            escape_unprintable(_strip_rank_tag(text, end.rank).rsplit("\r", 1)[-1]), display.width - 2
-        )
-        for text in shown
-    ]
+    return _truncate_lines((_strip_rank_tag(text, end.rank).rsplit("\r", 1)[-1] for text in shown), display)
 
 
 def _format_other_ranks(last: Any, display: Screen) -> list[str]:
@@ -262,14 +216,18 @@ def _format_other_ranks(last: Any, display: Screen) -> list[str]:
             groups.setdefault(_describe_rank_fate(end, last), []).append(end.rank)
     lines = []
     for i, (fate, ranks) in enumerate(groups.items()):
-        who = f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, sorted(ranks)[:16]))
-        lines += _format_beside_label(f"{'then' if i == 0 else '':>4}", f"{who} {fate}", 8, display)
+        label = f"{'then' if i == 0 else '':>4}"
+        lines += _format_beside_label(label, f"{_name_ranks(sorted(ranks))} {fate}", 8, display)
     return lines
+
+
+def _name_ranks(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks[:16]))
 
 
 def _describe_rank_fate(end: Any, last: Any) -> str:
     frames = innermost_frames(last.stacks.get(end.rank, ()), 1)
-    at = f", in {escape_unprintable(frames[0].strip())}" if frames else ""
+    at = f", in {frames[0].strip()}" if frames else ""
     if end.code == 0 or end.done:
         return "ended well"
     if end.stopped:
@@ -283,20 +241,15 @@ def _find_exception_line(end: Any) -> str:
         plain = _strip_rank_tag(text, end.rank).strip()
         name = plain.partition(":")[0]
         if name.replace(".", "_").isidentifier() and name.endswith(("Error", "Exception")):
-            return escape_unprintable(plain[:160])
+            return plain[:160]
     return ""
 
 
 def _format_rank_stacks(last: Any, display: Screen) -> list[str]:
     lines = []
     for rank, stack in sorted(last.stacks.items())[:16]:
-        lines += [
-            f"  rank {rank}:",
-            *(
-                f"    {display.truncate_text(escape_unprintable(text.strip()), display.width - 4)}"
-                for text in innermost_frames(stack)
-            ),
-        ]
+        frames = (text.strip() for text in innermost_frames(stack))
+        lines += [f"  rank {rank}:", *_truncate_lines(frames, display, 4)]
     return lines
 
 
@@ -305,33 +258,25 @@ def _format_run_notes(last: Any, display: Screen) -> list[str]:
     for run_note in last.notes:
         if run_note.kind in (last.why, "engine"):
             continue
-        lines += display.lead_paragraph(
-            "seen:", escape_unprintable(f"after {run_note.seconds:.0f} s: {_note_with_code(run_note)}"), "info"
-        )
-        lines += (
-            _format_beside_label(f"{'fix':>4}", escape_unprintable(run_note.fix), 8, display) if run_note.fix else []
-        )
+        seen = f"after {run_note.seconds:.0f} s: {_note_with_code(run_note)}"
+        lines += display.lead_paragraph("seen:", seen, "info")
+        lines += _format_beside_label(f"{'fix':>4}", run_note.fix, 8, display) if run_note.fix else []
     return lines
 
 
 def _format_exit_warnings(last: Any, display: Screen) -> list[str]:
     """Ranks that had finished, then crashed while exiting."""
-    ranks = [end.rank for end in last.ends if end.done and end.code]
-    if not ranks:
+    ends = [end for end in last.ends if end.done and end.code]
+    if not ends:
         return []
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks[:16]))
-    end = next(end for end in last.ends if end.rank == ranks[0])
-    return display.lead_paragraph(
-        "warning:",
-        f"{who} had finished and then crashed on the way out ({describe_rank_end(end)}): end the script with torch.distributed.destroy_process_group()",
-        "warning",
-    )
+    crash = f"had finished and then crashed on the way out ({describe_rank_end(ends[0])})"
+    advice = "end the script with torch.distributed.destroy_process_group()"
+    ranks = _name_ranks([end.rank for end in ends])
+    return display.lead_paragraph("warning:", f"{ranks} {crash}: {advice}", "warning")
 
 
 def _format_run_footer(outcome: Any, display: Screen) -> list[str]:
     if outcome.verdict == "done":
         return []
-    return display.align_ends(
-        f"logs in {display.truncate_text(escape_unprintable(outcome.job.logs), display.width - 20)}",
-        f"exit {outcome.code}",
-    )
+    logs = display.truncate_text(outcome.job.logs, display.width - 20)
+    return display.align_ends(f"logs in {logs}", f"exit {outcome.code}")

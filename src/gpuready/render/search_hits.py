@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.render.escape import escape_unprintable
-from gpuready.render.layout import Screen
+from gpuready.render.layout import Screen, join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,13 +15,9 @@ def render_search_hits(rows: Sequence[Mapping[str, Any]], screen: Screen | None 
     display = screen or Screen()
     if not rows:
         return "nothing was found\n"
-    return "\n".join("\n".join(_format_search_hit(row, display)) + "\n" for row in rows)
+    return join_sections(_format_search_hit(row, display) for row in rows)
 
 
 def _format_search_hit(row: Mapping[str, Any], display: Screen) -> list[str]:
-    lines = display.lead_paragraph(
-        f"{row['kind']} {escape_unprintable(row['name'])}:", escape_unprintable(row["title"]), "bold"
-    )
-    if row["excerpt"]:
-        lines += display.format_paragraph(escape_unprintable(row["excerpt"]), 2)
-    return [*lines, *(display.format_paragraph(escape_unprintable(row["more"]), 2) if row["more"] else [])]
+    lines = display.lead_paragraph(f"{row['kind']} {row['name']}:", row["title"], "bold")
+    return lines + display.format_paragraphs((text for text in (row["excerpt"], row["more"]) if text), 2)

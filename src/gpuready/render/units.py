@@ -6,6 +6,7 @@ from gpuready.model import NOT_STATED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from gpuready.model import Fact
@@ -104,12 +105,21 @@ def _format_number(value: float, key: str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value) if abs(value) < 10**30 else "too large"
 
 
-def group_repeated(names: list[str]) -> list[str]:
+def group_repeated(names: Iterable[str]) -> list[str]:
     """``[a, a, b]`` -> ``[2 x a, b]``, in order of first appearance."""
+    return [name if count == 1 else f"{count} x {name}" for name, count in _count_each(names).items()]
+
+
+def count_words(words: Iterable[str]) -> str:
+    """``[passed, passed, failed]`` -> ``2 passed, 1 failed``, in order of first appearance."""
+    return ", ".join(f"{count} {word}" for word, count in _count_each(words).items())
+
+
+def _count_each(words: Iterable[str]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
+    for word in words:
+        counts[word] = counts.get(word, 0) + 1
+    return counts
 
 
 def _join_limited(items: list[str]) -> str:

@@ -12,16 +12,30 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from gpuready.model.fleet import FleetReport
+    from gpuready.model.report_document import ReportDocument
+
 
 def render_report_page(document: dict[str, Any]) -> str:
     """The page of a ``gpuready report`` document. ValueError where it is invalid or jinja2 is missing."""
+    return _render_page(reported.parse_report_document(document), document)
+
+
+def render_fleet_page(report: FleetReport) -> str:
+    """The page of a fleet: a report of nothing else."""
+    from gpuready.render.report import report_document_fields
+
+    document = reported.ReportDocument(fleet=report)
+    return _render_page(document, report_document_fields(document))
+
+
+def _render_page(document: ReportDocument, fields: dict[str, Any]) -> str:
     from gpuready.render import json_document
     from gpuready.render.html import report_view, template_engine
 
-    report_document = reported.parse_report_document(document)
     try:
         return template_engine.render_page_template(
-            report_view.build_report_view(report_document), json_document.format_json_document(document)
+            report_view.build_report_view(document), json_document.format_json_document(fields)
         )
     except ImportError as missing:
         raise ValueError(

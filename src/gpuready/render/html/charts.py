@@ -10,7 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Finding
     from gpuready.model.bench import BenchMeasure, BenchResult
     from gpuready.model.fit import FitResult, GpuCandidate
 
@@ -26,16 +25,11 @@ TOTAL_WIDTH = 90
 def build_bench_charts(result: BenchResult) -> dict[str, Any]:
     """One chart per device, and the measures without a number."""
     devices = [
-        _device_chart(device, benching._device_gpu_name(result, device), rows)
-        for device, rows in benching._group_by_device(result).items()
+        _device_chart(device, benching.device_gpu_name(result, device), rows)
+        for device, rows in benching.group_by_device(result).items()
     ]
-    findings = [_bench_finding_view(one) for one in result.report.findings]
-    return {"devices": devices, "silent": _unmeasured_groups(result), "findings": findings, "found": result}
-
-
-def _bench_finding_view(one: Finding) -> dict[str, Any]:
-    """Without the measured values, which are shown above it."""
-    return finding_view(one.replace(found=tuple(f for f in one.found if not f.key.startswith("bench.")), needs=()))
+    findings = [finding_view(benching.trim_bench_finding(one)) for one in result.report.findings]
+    return {"devices": devices, "silent": benching.group_unmeasured(result), "findings": findings, "found": result}
 
 
 def _device_chart(device: str, name: str, rows: list[BenchMeasure]) -> dict[str, Any]:
@@ -83,14 +77,6 @@ def _expected_band(one: BenchMeasure, scale: float) -> dict[str, float] | None:
         shares = [1 / share for share in shares]
     low, high = min(shares), min(max(shares), 3.0)
     return {"x": LABEL_WIDTH + low * scale, "w": max((high - low) * scale, 2)} if low < 3 else None
-
-
-def _unmeasured_groups(result: BenchResult) -> list[tuple[str, str, str]]:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for one in result.measures:
-        if one.verdict in benching.UNMEASURED_VERDICTS:
-            groups.setdefault((one.verdict, one.why), []).append(one.name)
-    return [(verdict, ", ".join(dict.fromkeys(names)), why) for (verdict, why), names in groups.items()]
 
 
 # -- memory -----------------------------------------------------------------------------------------------------

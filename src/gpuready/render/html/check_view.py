@@ -8,14 +8,12 @@ from gpuready.render import finding as findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
-    from gpuready.model import Fact, Facts, Finding, FixStep, Report, Requirement, UndecidedRule
+    from gpuready.model import Facts, Finding, FixStep, Report, UndecidedRule
 
 MARK_SYMBOLS = {"error": "✗", "warning": "!", "undecided": "?", "ok": "✓", "info": "i"}
 MARK_WORDS = {"error": "error", "warning": "warning", "undecided": "open", "ok": "holds", "info": "note"}
-VERDICT_ROLES = {"not-ready": "error", "undecided": "undecided", "ready": "ok", "clear": "ok"}
 
 
 def mark_view(kind: str) -> dict[str, str]:
@@ -32,7 +30,7 @@ def build_check_view(report: Report) -> dict[str, Any]:
         "host": report.facts.host,
         "machine": facts_summary.summarize_machine(report.facts),
         "verdict": check_report.verdict_words(report),
-        "mark": mark_view(VERDICT_ROLES[report.verdict]),
+        "mark": mark_view(check_report.VERDICT_ROLES[report.verdict]),
         "counts": check_report.count_phrases(report),
         "ladder": [
             {"mark": mark_view(kind), "name": name, "says": says, "count": count}
@@ -41,7 +39,7 @@ def build_check_view(report: Report) -> dict[str, Any]:
         "findings": [finding_view(one) for one in serious],
         "infos": [finding_view(one) for one in report.findings if one.severity == "info"],
         "undecided": [_undecided_view(several) for several in check_report.group_undecided(report)],
-        "unstated": _unstated_view(report.unstated),
+        "unstated": list(findings.codes_by_missing_fact(report.unstated).items()),
         "ignored": [{"finding": finding_view(one.finding), "reason": one.reason} for one in report.ignored],
         "held": _passed_rules_view(report),
         "ways": check_report.list_next_commands(report),
@@ -52,14 +50,12 @@ def build_check_view(report: Report) -> dict[str, Any]:
 
 def finding_view(one: Finding) -> dict[str, Any]:
     kind = one.severity if one.severity in MARK_SYMBOLS else "info"
-    rows = [("found", *_found_fact_view(fact)) for fact in one.found]
-    rows += [("needs", *_needed_view(need)) for need in one.needs]
     return {
         "code": one.code,
         "severity": one.severity,
         "mark": mark_view(kind),
         "says": one.says,
-        "evidence": rows,
+        "evidence": findings.list_evidence(one.found, one.needs),
         "so": one.so,
         "fix": [step_view(each) for each in one.fix],
     }
@@ -67,16 +63,6 @@ def finding_view(one: Finding) -> dict[str, Any]:
 
 def step_view(one: FixStep) -> dict[str, Any]:
     return {"does": one.does, "run": one.run, "safety": findings.describe_safety(one)}
-
-
-def _found_fact_view(fact: Fact) -> tuple[str, str, str]:
-    source = fact.gap if fact.gap and fact.gap != NOT_STATED else fact.source
-    return fact.key, units.format_fact_value(fact), source
-
-
-def _needed_view(need: Requirement) -> tuple[str, str, str]:
-    when = findings.format_condition(need.when) if need.when else ""
-    return (need.key, findings.format_need_value(need.want), "; ".join(part for part in (need.cite, when) if part))
 
 
 def _undecided_view(several: list[UndecidedRule]) -> dict[str, Any]:
@@ -87,15 +73,6 @@ def _undecided_view(several: list[UndecidedRule]) -> dict[str, Any]:
         "keys": list(missing),
         "why": list(dict.fromkeys(missing.values())),
     }
-
-
-def _unstated_view(several: Iterable[UndecidedRule]) -> list[tuple[str, list[str]]]:
-    """Facts that are not stated, with the rules that need them."""
-    codes_by_fact: dict[str, list[str]] = {}
-    for one in several:
-        for fact in one.missing:
-            codes_by_fact.setdefault(fact.key, []).append(one.code)
-    return list(codes_by_fact.items())
 
 
 def _passed_rules_view(report: Report) -> list[dict[str, Any]]:

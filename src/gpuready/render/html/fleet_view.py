@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.render.fleet import expand_node_set
-from gpuready.render.fleet_html import classify_nodes
-from gpuready.render.html.check_view import VERDICT_ROLES, finding_view, mark_view
+from gpuready.model.node_names import fold_node_names
+from gpuready.render.check_report import VERDICT_ROLES
+from gpuready.render.fleet import expand_reported_nodes
+from gpuready.render.html.check_view import finding_view, mark_view
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,13 +24,14 @@ NODE_KINDS = {
     "held": ("held back by the scheduler", "m0 3h10v4h-10z"),
 }
 """The meaning of a symbol, and its shape in a square of ten: each kind differs in shape, not only in colour."""
+SILENT_STATES = ("dead", "slow", "refused", "garbled")
 NODE_PITCH = 14
 MAX_NODE_SETS = 200
 """Node sets shown; the JSON has all."""
 
 
 def build_fleet_view(report: FleetReport) -> dict[str, Any]:
-    kind_by_node = {name: kind for name, (kind, _) in classify_nodes(report).items()}
+    kind_by_node = _classify_nodes(report)
     columns = _node_columns(report)
     sets = _group_like_nodes(kind_by_node, columns)
     return {
@@ -55,51 +57,50 @@ def _fleet_finding_view(one: Finding) -> dict[str, Any]:
     return finding_view(one.replace(found=tuple(f for f in one.found if not f.key.startswith("fleet.")), needs=()))
 
 
+def _classify_nodes(report: FleetReport) -> dict[str, str]:
+    """The kind of each node; the worst known state wins."""
+    kind_by_node: dict[str, str] = {}
+
+    def mark_nodes(node_sets: Iterable[str], kind: str) -> None:
+        kind_by_node.update((name, kind) for nodes in node_sets for name in expand_reported_nodes(nodes))
+
+    states, verdicts = report.states, report.verdicts
+    mark_nodes((states.get("answered", ""),), "ok")
+    mark_nodes((group.nodes for drift in report.drift for group in drift.groups), "differs")
+    mark_nodes((outlier.node for outlier in report.outliers), "differs")
+    mark_nodes((verdicts.get("undecided", ""),), "undecided")
+    mark_nodes((verdicts.get("not-ready", ""), *report.blames.values()), "bad")
+    mark_nodes((nodes for state, nodes in states.items() if state not in ("answered", *SILENT_STATES)), "held")
+    mark_nodes((nodes for state, nodes in states.items() if state in SILENT_STATES), "silent")
+    return dict(sorted(kind_by_node.items()))
+
+
 # -- nodes by column --------------------------------------------------------------------------------------------
 
 
 def _node_columns(report: FleetReport) -> list[tuple[str, dict[str, tuple[str, str]]]]:
     """Column names, and for each node with a value its kind and words."""
-    silent_states = {"dead", "slow", "refused", "garbled"}
-    columns = [
-        (
-            "answer",
-            _cells_by_node(
-                {k: ("silent" if k in silent_states else "held", k) for k in report.states if k != "answered"},
-                report.states,
-            ),
-        )
-    ]
+    states = {k: ("silent" if k in SILENT_STATES else "held", k) for k in report.states if k != "answered"}
+    columns = [("answer", _cells_by_node(states, report.states))]
     verdict_kinds = {"not-ready": "bad", "undecided": "undecided"}
-    verdict_cells = {
-        k: (verdict_kinds.get(k, "ok"), k.replace("-", " ")) for k in report.verdicts if k in verdict_kinds
-    }
+    verdict_cells = {k: (verdict_kinds[k], k.replace("-", " ")) for k in report.verdicts if k in verdict_kinds}
     columns.append(("verdict", _cells_by_node(verdict_cells, report.verdicts)))
     for one in report.drift:
-        cells = _cells_by_node(
-            {g.value: ("differs", g.value) for g in one.groups}, {g.value: g.nodes for g in one.groups}
-        )
-        columns.append((one.key or one.facet, cells))
+        differing = {g.value: ("differs", g.value) for g in one.groups}
+        columns.append((one.key or one.facet, _cells_by_node(differing, {g.value: g.nodes for g in one.groups})))
     outlier_cells: dict[str, dict[str, tuple[str, str]]] = {}
     for outlier in report.outliers:
         outlier_cells.setdefault(outlier.figure, {})[outlier.node] = "differs", f"{outlier.share:+.0%}"
     columns += list(outlier_cells.items())
     columns.append(("avoid", _cells_by_node({code: ("bad", code) for code in report.blames}, report.blames)))
-    return [(name, cells) for name, cells in _merge_columns(columns) if cells]
+    merged: dict[str, dict[str, tuple[str, str]]] = {}  # a fact that differs in several strata is one column
+    for name, cells in columns:
+        merged.setdefault(name, {}).update(cells)
+    return [(name, cells) for name, cells in merged.items() if cells]
 
 
 def _cells_by_node(says: dict[str, tuple[str, str]], sets: dict[str, str]) -> dict[str, tuple[str, str]]:
-    return {name: cell for word, cell in says.items() for name in expand_node_set(sets[word])}
-
-
-def _merge_columns(
-    columns: list[tuple[str, dict[str, tuple[str, str]]]],
-) -> list[tuple[str, dict[str, tuple[str, str]]]]:
-    """One column per name: a fact that differs in several strata appears once."""
-    merged: dict[str, dict[str, tuple[str, str]]] = {}
-    for name, cells in columns:
-        merged.setdefault(name, {}).update(cells)
-    return list(merged.items())
+    return {name: cell for word, cell in says.items() for name in expand_reported_nodes(sets[word])}
 
 
 def _group_like_nodes(
@@ -120,32 +121,6 @@ def _group_like_nodes(
         for cells, several in alike.items()
     ]
     return sorted(rows, key=lambda row: (-sum(cell is not None for cell in row["cells"]), -row["count"]))
-
-
-def fold_node_names(several: Iterable[str]) -> str:
-    """``n01 n02 n05`` -> ``n[01-02,05]``: names that differ only in their final number."""
-    groups: dict[tuple[str, int], list[int]] = {}
-    unnumbered = []
-    for name in several:
-        stem = name.rstrip("0123456789")
-        digits = name[len(stem) :]
-        if digits and digits.isascii() and len(digits) < 12:
-            groups.setdefault((stem, len(digits)), []).append(int(digits))
-        else:
-            unnumbered.append(name)
-    folded = [_format_number_ranges(stem, width, sorted(numbers)) for (stem, width), numbers in groups.items()]
-    return ",".join([*folded, *unnumbered])
-
-
-def _format_number_ranges(stem: str, width: int, numbers: list[int]) -> str:
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    range_texts = [f"{a:0{width}d}" if a == b else f"{a:0{width}d}-{b:0{width}d}" for a, b in spans]
-    return f"{stem}{range_texts[0]}" if len(numbers) == 1 else f"{stem}[{','.join(range_texts)}]"
 
 
 # -- map --------------------------------------------------------------------------------------------------------

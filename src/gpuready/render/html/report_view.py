@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gpuready import __version__
 from gpuready.model.proof import PASSED
-from gpuready.render import command_lines, prove
+from gpuready.render import command_lines, prove, units
 from gpuready.render import plan as planning
+from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.escape import quote_command_words
 from gpuready.render.html import charts, fleet_view, topology
-from gpuready.render.html.check_view import VERDICT_ROLES, build_fact_table, mark_view, step_view
 from gpuready.render.html.check_view import build_check_view as judged
+from gpuready.render.html.check_view import build_fact_table, mark_view, step_view
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,12 +76,9 @@ def _page_sections(parts: dict[str, Any]) -> list[tuple[str, str, Any]]:
 
 
 def _proofs_view(evidence: ProofRecord) -> dict[str, Any]:
-    counts: dict[str, int] = {}
-    for one in evidence.proofs:
-        counts[one.verdict] = counts.get(one.verdict, 0) + 1
     return {
         "evidence": evidence,
-        "counts": ", ".join(f"{count} {verdict}" for verdict, count in counts.items()),
+        "counts": units.count_words(one.verdict for one in evidence.proofs),
         "rows": [_proof_view(one) for one in evidence.proofs],
     }
 
@@ -117,18 +115,12 @@ def _format_plain_value(value: Any) -> str:
 
 
 def _plan_view(one: Plan) -> dict[str, Any]:
-    own = one.packages.get(one.framework, one.version)
-    chosen = [("Python", one.python, ""), ("torch", one.torch, _torch_source_text(one)), (one.framework, own, "")]
     return {
         "one": one,
         "name": planning.plan_display_name(one),
         "mark": mark_view("ok" if one.verdict == "plan" else "error"),
-        "chosen": [row for row in chosen if row[1]] if one.verdict == "plan" else [],
+        "chosen": [row for row in planning.list_chosen_versions(one) if row[1]] if one.verdict == "plan" else [],
         "kernels": [(kernel, planning.describe_kernel_install(kernel)) for kernel in one.kernels],
         "steps": [step_view(each) for each in one.steps],
         "install": " ".join(quote_command_words(command_lines.build_install_command(one))) if one.lock else "",
     }
-
-
-def _torch_source_text(one: Plan) -> str:
-    return f"{f'CUDA {one.cuda}' if one.cuda else 'no CUDA'}, from {planning.describe_torch_source(one)}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuready.render import finding, units
+from gpuready.model.want_text import describe_want
+from gpuready.render import units
 from gpuready.render.escape import escape_unprintable, quote_command_words
 
 TYPE_CHECKING = False
@@ -122,5 +123,5 @@ TEMPLATE_FILTERS = {
     "value": units.format_fact_value,
     "size": units.format_bytes,
     "seconds": units.format_seconds,
-    "want": finding.format_need_value,
+    "want": describe_want,
 }
