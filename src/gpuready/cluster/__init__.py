@@ -71,7 +71,7 @@ class RendezvousUnclear(ValueError):
     def __init__(self, problems: Sequence[str], table: Sequence[LauncherClaim] = (), partial: Rendezvous | None = None):
         self.problems, self.table = tuple(problems), tuple(table)
         self.partial = partial or Rendezvous()  # as far as it could be read: where to report the problem
-        self.code = _rule_of_problems(self.problems)
+        self.code = _rule_of_problem(self.problems[0])
         super().__init__(_format_unclear(self.problems, self.table, self.code))
 
 
@@ -113,12 +113,8 @@ def _read_claims(reader: EnvironReader, forced: str | None, framework: str) -> l
     elif forced:
         claims = [getattr(sources, f"read_{forced}")(reader)]
     else:
-        claims = [
-            sources.read_torch_style(reader, "", framework),
-            sources.read_openmpi(reader),
-            sources.read_mpich(reader),
-        ]
-        claims.append(sources.read_slurm(reader))
+        claims = [sources.read_torch_style(reader, "", framework), sources.read_openmpi(reader)]
+        claims += [sources.read_mpich(reader), sources.read_slurm(reader)]
     present = [claim for claim in claims if claim is not None]
     if forced and not present:
         reader.add_problem(f"the launcher is said to be {forced}, and none of its variables is set")
@@ -190,11 +186,10 @@ VARIABLES_OF_LAUNCHER = {
     "mpich": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     "slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_TASKS_PER_NODE"),
 }  # fmt: skip
-TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 def _variable_name(chosen: LauncherClaim, field: str) -> str:
-    return VARIABLES_OF_LAUNCHER.get(chosen.launcher, TORCH_VARIABLES)[COMPARED_FIELDS.index(field)]
+    return VARIABLES_OF_LAUNCHER.get(chosen.launcher, sources.TORCH_VARIABLES)[COMPARED_FIELDS.index(field)]
 
 
 # -- sources that contradict each other -----------------------------------------------------------------
@@ -310,10 +305,6 @@ def _find_port(reader: EnvironReader, chosen: LauncherClaim, arguments_set: Mapp
 
 
 # -- error text -----------------------------------------------------------------------------------------
-
-
-def _rule_of_problems(problems: Sequence[str]) -> str:
-    return _rule_of_problem(problems[0])
 
 
 def _rule_of_problem(problem: str) -> str:

@@ -172,11 +172,8 @@ def _attend_as_client(rendezvous: Rendezvous, own_hello: Hello, token: str, inqu
     try:
         reply = rank_client.join_rollcall(_make_dialer(echo_server))
     except OSError as error:
-        raise RankRejected(
-            RollcallFault(
-                "NET016", f"the connection of {own_hello.rank_label} to rank 0 broke ({error})", ranks=(own_hello.rank,)
-            )
-        ) from None
+        message = f"the connection of {own_hello.rank_label} to rank 0 broke ({error})"
+        raise RankRejected(RollcallFault("NET016", message, ranks=(own_hello.rank,))) from None
     return _make_attendance(reply, rank_client.peer, None).replace(first=rank_client.server_name)
 
 
@@ -191,9 +188,8 @@ def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, t
     own_hello, suspicion = _check_master_address(rendezvous, own_hello)
     file_limit_fault = ensure_file_limit(rendezvous.world_size)
     if file_limit_fault is not None and not own_hello.trouble:
-        own_hello = own_hello.replace(
-            trouble=file_limit_fault.says, fix=file_limit_fault.fix, trouble_code=file_limit_fault.code
-        )
+        trouble = {"trouble": file_limit_fault.says, "fix": file_limit_fault.fix, "trouble_code": file_limit_fault.code}
+        own_hello = own_hello.replace(**trouble)
     server = RollcallServer(
         listener, rendezvous, own_hello, window=window, token=token, allow_skew=allow_skew, on_progress=on_progress
     )

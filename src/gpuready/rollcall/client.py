@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
     InquireStore = Callable[[str, int], Mapping[str, object] | None]
 
-PATIENCE_SECONDS = (
-    2.5  # for a name or route that is missing, of the 3 s for the greeting; a refused port may only be early
-)
+PATIENCE_SECONDS = 2.5  # for a name or route that is missing; a refused port may only be early
 GREET_SECONDS = 3.0
 BEACON_DELAY_SECONDS = 1.5  # a port must be refused this long before another beacon counts
 SLACK_SECONDS = 4.0  # for the answer after the window, which rank 0 ends
@@ -129,10 +127,10 @@ class RollcallClient:
                 return conn
             waited = time.monotonic() - self.started
             if waited >= self._seconds_to_try() or time.monotonic() >= self.until:
-                self._report_other_port(True)
+                self._report_other_port()
                 raise RankRejected(self._unreached_fault(waited))
             if self.reached.why == "refused" and waited > BEACON_DELAY_SECONDS:
-                self._report_other_port(False)
+                self._report_other_port()
             time.sleep(min(pause, max(0.01, self.until - time.monotonic())))
             pause = min(pause * 1.5, 0.25)
 
@@ -148,7 +146,7 @@ class RollcallClient:
             return min(PATIENCE_SECONDS, window)
         return window
 
-    def _report_other_port(self, last: bool) -> None:
+    def _report_other_port(self) -> None:
         """If rank 0 of this job listens at another port of this host, report it to all, so that no rank waits."""
         for name in beacon.list_beacons():
             conn = beacon.connect_beacon(name)
@@ -180,13 +178,7 @@ class RollcallClient:
     # -- faults -------------------------------------------------------------------------------------
 
     def _reach_text(self) -> str:
-        words = {
-            "name": "the name does not resolve",
-            "refused": "refused",
-            "no route": "no route",
-            "no answer": "no answer",
-        }
-        return words.get(self.reached.why, "not reached")
+        return "the name does not resolve" if self.reached.why == "name" else self.reached.why or "not reached"
 
     def _unreached_fault(self, waited: float) -> RollcallFault:
         detail, who, ranks = escape_text(self.reached.detail), self.own_hello.rank_label, (self.own_hello.rank,)
@@ -221,12 +213,10 @@ class RollcallClient:
             message = f"{self.own_hello.rank_label} is too many: rank {self.own_hello.rank} of this job is pid {self.rank_holder} of this host, and has begun"
             return RollcallFault("NET006", message, "give each process its own RANK", ranks)
         if job:
-            message = (
-                f"the store at {self.address_text} belongs to another start: {job_identity.format_job_identity(job)}"
-            )
-            return RollcallFault(
-                "NET018", message, "choose another MASTER_PORT, or wait until that job has ended", ranks
-            )
+            name = job_identity.format_job_identity(job)
+            message = f"the store at {self.address_text} belongs to another start: {name}"
+            fix = "choose another MASTER_PORT, or wait until that job has ended"
+            return RollcallFault("NET018", message, fix, ranks)
         message = f"something else than rank 0 answers at {self.address_text}: {_describe_stranger(error)}{local}"
         return RollcallFault("NET018", message, "choose another MASTER_PORT, the same for all ranks", ranks)
 
@@ -238,18 +228,12 @@ class RollcallClient:
 
     def _other_job_fault(self, why: str, greeting: Mapping[str, object]) -> RollcallFault:
         run_name = escape_text(self.rendezvous.run_id) or "(without a name)"
+        fix = "choose another MASTER_PORT, or give all ranks one GPUREADY_RUN_ID"
         message = f"the roll-call at {self.address_text} belongs to {job_identity.format_job_identity(greeting)}; {self.own_hello.rank_label} is of run {run_name}"
         if why == "token":
             message = f"rank 0 at {self.address_text} does not take the token of {self.own_hello.rank_label}"
-            return RollcallFault(
-                "NET018", message, "give all ranks of a job the same GPUREADY_TOKEN", (self.own_hello.rank,)
-            )
-        return RollcallFault(
-            "NET018",
-            message,
-            "choose another MASTER_PORT, or give all ranks one GPUREADY_RUN_ID",
-            (self.own_hello.rank,),
-        )
+            fix = "give all ranks of a job the same GPUREADY_TOKEN"
+        return RollcallFault("NET018", message, fix, (self.own_hello.rank,))
 
     def _lost_server_fault(self, error: wire.ProtocolError) -> RollcallFault:
         if error.why == "closed":
@@ -261,27 +245,18 @@ class RollcallClient:
 
 def loopback_fault(own_hello: Hello, rendezvous: Rendezvous, resolved: tuple[str, ...]) -> RollcallFault:
     """Report that MASTER_ADDR is this host although the job has several."""
-    resolved_text = ", ".join(dict.fromkeys(resolved)) or rendezvous.address
-    address_text = (
-        f"{escape_text(rendezvous.address)} is {resolved_text} here"
-        if resolved_text != rendezvous.address
-        else resolved_text
-    )
+    address_text = ", ".join(dict.fromkeys(resolved)) or rendezvous.address
+    if address_text != rendezvous.address:
+        address_text = f"{escape_text(rendezvous.address)} is {address_text} here"
     if own_hello.rank == 0:
         message = f"{own_hello.rank_label} advertises a loopback address to {rendezvous.nodes} nodes: MASTER_ADDR {address_text}"
-        own_addresses = endpoint.list_own_addresses()
-        fix = (
-            f"set MASTER_ADDR={own_addresses[0]} on all nodes"
-            if own_addresses
-            else "set MASTER_ADDR to an address of an interface"
-        )
+        own = endpoint.list_own_addresses()
+        fix = f"set MASTER_ADDR={own[0]} on all nodes" if own else "set MASTER_ADDR to an address of an interface"
         return RollcallFault("NET008", message, fix, (0,))
-    message = (
-        f"{own_hello.rank_label} on node {rendezvous.node} looks for rank 0 on its own host: MASTER_ADDR {address_text}"
-    )
-    return RollcallFault(
-        "NET008", message, "set MASTER_ADDR to an address of rank 0's host on all nodes", (own_hello.rank,)
-    )
+    where = f"{own_hello.rank_label} on node {rendezvous.node}"
+    message = f"{where} looks for rank 0 on its own host: MASTER_ADDR {address_text}"
+    fix = "set MASTER_ADDR to an address of rank 0's host on all nodes"
+    return RollcallFault("NET008", message, fix, (own_hello.rank,))
 
 
 def exchange_greeting(conn: socket.socket, seconds: float) -> dict[str, object]:

@@ -42,13 +42,9 @@ def find_interface_fault(
             message = f"{who} has no interface that {name}={endpoint.escape_text(value)} names; it has {listed}"
             return RollcallFault("NET001", message, f"set {name} to one of them", (rank,))
         if not any(existing[one][0] and existing[one][1] for one in matching):
-            message = f"the interface {endpoint.escape_text(matching[0])} of {who}, which {name} names, is down or has no address; it has {listed}"
-            return RollcallFault(
-                "NET002",
-                message,
-                f"ip link set {endpoint.escape_text(matching[0])} up, or set {name} to another",
-                (rank,),
-            )
+            first = endpoint.escape_text(matching[0])
+            message = f"the interface {first} of {who}, which {name} names, is down or has no address; it has {listed}"
+            return RollcallFault("NET002", message, f"ip link set {first} up, or set {name} to another", (rank,))
     return None
 
 

@@ -117,15 +117,8 @@ class RankRegister:
         if len(collected) <= MAX_FAULTS:
             return collected
         others = sorted({rank for fault in collected[MAX_FAULTS:] for rank in fault.ranks})
-        return [
-            *collected[:MAX_FAULTS],
-            RollcallFault(
-                "",
-                f"{len(collected) - MAX_FAULTS} faults more, of ranks {format_rank_ranges(others)}",
-                "",
-                tuple(others[:64]),
-            ),
-        ]
+        message = f"{len(collected) - MAX_FAULTS} faults more, of ranks {format_rank_ranges(others)}"
+        return [*collected[:MAX_FAULTS], RollcallFault("", message, "", tuple(others[:64]))]
 
     def window_fault(self, window: float, turned_away: Iterable[str] = ()) -> list[RollcallFault]:
         """Return the fault of a passed window: the missing ranks, and where the launcher put them."""
@@ -133,11 +126,8 @@ class RankRegister:
         if not absent_ranks:
             return []
         names = "; ".join(self.rendezvous.describe_expected_rank(rank) for rank in absent_ranks[:8])
-        more = (
-            f"; and {len(absent_ranks) - 8} more: {format_rank_ranges(absent_ranks[8:])}"
-            if len(absent_ranks) > 8
-            else ""
-        )
+        rest = absent_ranks[8:]
+        more = f"; and {len(rest)} more: {format_rank_ranges(rest)}" if rest else ""
         here = f"{len(self.present)} of {self.rendezvous.world_size} ranks came within {window:g} s"
         message = f"{here}; missing: {names}{more}{self._listening_note()}{_turned_away_note(turned_away)}"
         fix = "look at the output of the missing ranks, and whether they have this MASTER_ADDR, MASTER_PORT and WORLD_SIZE; a slow start needs GPUREADY_START_WINDOW"  # fmt: skip
@@ -191,12 +181,8 @@ class RankRegister:
         collected = []
         for key, ranks_by_value in self.values.items():
             silent = set(self.present) - {rank for ranks in ranks_by_value.values() for rank in ranks}
-            collected.append(
-                (
-                    key,
-                    ranks_by_value | {"": sorted([*ranks_by_value.get("", []), *silent])} if silent else ranks_by_value,
-                )
-            )
+            with_silent = {"": sorted([*ranks_by_value.get("", []), *silent])} if silent else {}
+            collected.append((key, ranks_by_value | with_silent))
         return collected
 
     def _world_size_faults(self) -> list[RollcallFault]:
@@ -216,11 +202,8 @@ class RankRegister:
         collected = []
         for one, other in self.duplicates:
             message = f"two processes claim to be rank {one.rank}: {_format_process(one)} and {_format_process(other)}"
-            collected.append(
-                RollcallFault(
-                    "NET006", message, "give each process its own RANK, and end the one left over", (one.rank,)
-                )
-            )
+            fix = "give each process its own RANK, and end the one left over"
+            collected.append(RollcallFault("NET006", message, fix, (one.rank,)))
         for users in self.gpus.values():
             if len(users) > 1:
                 message = f"{_join_rank_names(users)} are on one device, {users[0].device} of {escape_text(users[0].host)} ({escape_text(users[0].gpu)})"

@@ -134,9 +134,8 @@ def find_link_faults(
             why = outcome.get((rank, other), "it did not finish")
             if why:
                 reverse_why = outcome.get((other, rank), "it did not finish")
-                collected.append(
-                    _link_fault(names[rank], names[other], f"{host}:{port}", why, reverse_why, (rank, other))
-                )
+                where = f"{host}:{port}"
+                collected.append(_link_fault(names[rank], names[other], where, why, reverse_why, (rank, other)))
     return collected
 
 
@@ -154,9 +153,8 @@ def find_slow_links(outcomes: Mapping[int, Sequence[object]], names: Mapping[int
         usual = others[(len(others) - 1) // 2] if others else 0.0
         if seconds > SLOW_SECONDS and seconds > SLOW_FACTOR * usual:
             than = f", and the others {_format_rate(usual)}" if others else ""
-            collected.append(
-                f"the link between {names[link[0]]} and {names[link[1]]} is slow: {_format_rate(seconds)}{than} [NET019]"
-            )
+            between = f"the link between {names[link[0]]} and {names[link[1]]}"
+            collected.append(f"{between} is slow: {_format_rate(seconds)}{than} [NET019]")
     return collected
 
 
@@ -184,14 +182,10 @@ def _outcome_by_link(outcomes: Mapping[int, Sequence[object]]) -> dict[tuple[int
 def _link_fault(one: str, other: str, where: str, why: str, reverse_why: str, ranks: tuple[int, ...]) -> RollcallFault:
     way = "the other way works" if not reverse_why else "the other way fails too"
     message = f"{one} cannot send data to {other} at {where} ({why}); {way}"
+    fix = f"let both hosts open ports {_local_port_range()} to each other"
     if "stall" in why:
-        return RollcallFault(
-            "NET017",
-            message,
-            "large packets are lost: give both interfaces one MTU, or allow path MTU discovery",
-            ranks,
-        )
-    return RollcallFault("NET017", message, f"let both hosts open ports {_local_port_range()} to each other", ranks)
+        fix = "large packets are lost: give both interfaces one MTU, or allow path MTU discovery"
+    return RollcallFault("NET017", message, fix, ranks)
 
 
 def _local_port_range() -> str:

@@ -11,6 +11,7 @@ import marshal
 import os
 import sys
 import time
+from itertools import islice
 
 from gpuready.model import Fact
 from gpuready.system.process import termination
@@ -322,6 +323,16 @@ def _probe_answers(host: HostAccess, probe: ProbeFunction) -> Iterator[ProbeAnsw
         yield plain, at.take_recording() if isinstance(at, RecordingHost) else {}
 
 
+def _collect_parts(host: HostAccess, task: ProbeTask, parts: list[ProbeAnswer], at_most: int | None = None) -> str:
+    """Run a probe here and collect its parts; return why it failed, or an empty text."""
+    try:
+        for part in islice(_probe_answers(host, task[1]), at_most):
+            parts.append(part)  # one at a time: another thread reads what is there at the deadline
+    except (Exception, SystemExit) as error:
+        return summarize_error(error)
+    return ""
+
+
 class _SequentialRun(ProbeRun):
     """A recorded machine neither hangs nor crashes: its probes run here, one after the other."""
 
@@ -329,18 +340,11 @@ class _SequentialRun(ProbeRun):
         return [fact for task in self.tasks for fact in self._run_probe(task)]
 
     def _run_probe(self, task: ProbeTask) -> list[Fact]:
-        started = time.monotonic()
-        fault, most = self.host.recorded_failure(task[0]) if isinstance(self.host, ReplayHost) else ("", 0)
-        parts: list[ProbeAnswer] = []
-        try:
-            answers = _probe_answers(self.host, task[1])
-            while not fault or len(parts) < most:  # as many as before the recorded failure
-                parts.append(next(answers))
-        except StopIteration:
-            pass
-        except Exception as error:
-            fault = summarize_error(error)
-        return self._facts_of_probe(task, parts, fault, time.monotonic() - started)
+        started, parts = time.monotonic(), []  # type: float, list[ProbeAnswer]
+        recorded, most = self.host.recorded_failure(task[0]) if isinstance(self.host, ReplayHost) else ("", 0)
+        # as many parts as there were before the recorded failure
+        fault = _collect_parts(self.host, task, parts, most if recorded else None)
+        return self._facts_of_probe(task, parts, fault or recorded, time.monotonic() - started)
 
 
 class _ForkedRun(ProbeRun):
@@ -426,12 +430,7 @@ class _ThreadedRun(ProbeRun):
         return all(self._ends)
 
     def _run_in_thread(self, task: ProbeTask, parts: list[ProbeAnswer], end: list[tuple[str, float]]) -> None:
-        fault = ""
-        try:
-            for part in _probe_answers(self.host, task[1]):
-                parts.append(part)
-        except BaseException as error:
-            fault = summarize_error(error)
+        fault = _collect_parts(self.host, task, parts)
         end.append((fault, time.monotonic() - self._begun))
 
     def collect_facts(self) -> list[Fact]:
