@@ -19,7 +19,7 @@ import json_page
 from gpuready import contracts, rules, workflow
 from gpuready.catalog import facts
 from gpuready.cli.help import format_help
-from gpuready.commands import COMMAND_MODULES
+from gpuready.commands import load_all_commands
 from gpuready.render.layout import Screen
 
 HERE = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -88,8 +88,14 @@ def facts_page() -> str:
 
 def commands_page() -> str:
     screen = Screen()
-    parts = ["# Commands\n", "What `gpuready COMMAND --help` prints.\n", f"```text\n{format_help('help', screen)}```\n"]
-    parts += [f"## gpuready {name}\n\n```text\n{format_help(name, screen)}```\n" for name in COMMAND_MODULES]
+    parts = [
+        "# Commands\n",
+        "What `gpuready COMMAND --help` prints, and examples.\n",
+        f"```text\n{format_help('help', screen)}```\n",
+    ]
+    for name, command in load_all_commands().items():
+        parts.append(f"## gpuready {name}\n\n```text\n{format_help(name, screen)}```\n")
+        parts.append("".join(f"    gpuready {name} {example}\n" for example in command.examples))
     return "\n".join(parts)
 
 

@@ -194,3 +194,15 @@ def test_every_parameter_has_a_help_and_one_meaning_for_each_flag():
         flags = [one.flag for one in command.flags]
         assert len(set(flags)) == len(flags) and all(one.help for one in command.flags)
         assert all(one.metavar for one in command.flags if one.choices or one.kind != "text" or one.many)
+
+
+def test_every_command_has_examples_that_are_understood():
+    import shlex
+
+    from gpuready.cli import make_request
+
+    for name, command in load_all_commands().items():
+        assert command.examples, name
+        for example in command.examples:
+            parsed = parse_command_line([*name.split(), *shlex.split(example)])
+            assert not parsed.help and make_request(parsed, Screen(), 0.0).command == command

@@ -54,7 +54,11 @@ def run(request: Request) -> Result:
 
 
 BENCH = Command(
-    "bench", "is this machine as fast as it should be?", run, collect_parameters(BenchOptions, _SHOWN, COMMON)
+    "bench",
+    "is this machine as fast as it should be?",
+    run,
+    collect_parameters(BenchOptions, _SHOWN, COMMON),
+    examples=("--quick", "--only matmul,disk -o bench.json"),
 )
 COMMANDS = (BENCH,)
 

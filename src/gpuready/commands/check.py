@@ -187,6 +187,11 @@ CHECK = Command(
     "[FRAMEWORK ...]",
     most=999,
     argument=shared.frameworks_argument(),
+    examples=(
+        "vllm --on h100x8 --driver 550.54",
+        "transformers --wants bf16,flash-attn --model 7b",
+        "--on machine.json --format sarif",
+    ),
 )
 COMMANDS = (CHECK,)
 

@@ -80,5 +80,6 @@ COMMANDS = (
         "bash|zsh|fish",
         0,
         1,
+        examples=("bash", "--list gpus"),
     ),
 )

@@ -57,7 +57,9 @@ def _import_contract(request: Request) -> Result:
 
 _COMMON = collect_parameters(COMMON)
 _FILE = Parameter("a contract in a file", "FILE", flag="--contract")
-LIST = Command("contract list", "the frameworks and versions that gpuready knows", _list_contracts, _COMMON)
+LIST = Command(
+    "contract list", "the frameworks and versions that gpuready knows", _list_contracts, _COMMON, examples=("--json",)
+)
 SHOW = Command(
     "contract show",
     "what a framework asks for",
@@ -67,12 +69,31 @@ SHOW = Command(
     0,
     1,
     argument=framework_argument(),
+    examples=("vllm", "--contract mine.toml"),
 )
 COMMANDS = (
     LIST,
     SHOW,
-    Command("contract diff", "what changed between two contracts", _diff_contracts, _COMMON, "A B", 2, 2),
-    Command("contract import", "an environment page as a contract", _import_contract, _COMMON, "PAGE", 1, 1),
+    Command(
+        "contract diff",
+        "what changed between two contracts",
+        _diff_contracts,
+        _COMMON,
+        "A B",
+        2,
+        2,
+        examples=("vllm==0.10 vllm==0.11",),
+    ),
+    Command(
+        "contract import",
+        "an environment page as a contract",
+        _import_contract,
+        _COMMON,
+        "PAGE",
+        1,
+        1,
+        examples=("environment.md --json",),
+    ),
 )
 
 

@@ -68,6 +68,7 @@ class Command(Record):
     most: int = 0
     rest: str = ""  # placeholder for the words after --, where a command takes them
     argument: Parameter | None = None  # the arguments, where MCP or the web offers them
+    examples: tuple[str, ...] = ()  # for the reference page; each begins after ``gpuready NAME``
     other_keywords: bool = False  # Python passes further keywords on, which the command checks itself
 
     @property

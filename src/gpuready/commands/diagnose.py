@@ -121,6 +121,7 @@ DIAGNOSE = Command(
     argument=Parameter(
         "Paths of log files, or of folders of logs.", name="logs", many=True, least=0, most=64, mcp=True, path="log"
     ),
+    examples=("train.log", "logs/ --config axolotl.yml", "--watch train.log"),
 )
 COMMANDS = (DIAGNOSE,)
 

@@ -74,6 +74,7 @@ ENV = Command(
     1,
     1,
     argument=shared.framework_argument(1),
+    examples=("vllm", "deepspeed --shell slurm --on h100x8"),
 )
 COMMANDS = (ENV,)
 

@@ -35,6 +35,7 @@ EXPLAIN = Command(
         web="code",
         max_length=80,
     ),
+    examples=("DRV001",),
 )
 COMMANDS = (EXPLAIN,)
 

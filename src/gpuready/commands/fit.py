@@ -123,6 +123,11 @@ FIT = Command(
         path="model",
     ),
     other_keywords=True,
+    examples=(
+        "llama-3.1-8b --on h100 --method lora --micro-batch 4",
+        "axolotl.yml --on rtx4090",
+        "qwen2.5-7b --gpus --seq 8k",
+    ),
 )
 COMMANDS = (FIT,)
 

@@ -120,15 +120,30 @@ def _write_fleet_report(path: str | None, report: FleetReport) -> None:
     save_text_file(path, text)
 
 
-def _fleet_command(name: str, help: str, *groups: Any, most: int = 0) -> Command:
+def _fleet_command(name: str, help: str, *groups: Any, most: int = 0, examples: tuple[str, ...]) -> Command:
     parameters = collect_parameters(*groups, _REACH, Strict, _SHOWN, COMMON)
-    return Command(f"fleet {name}", help, run, parameters, "[FRAMEWORK ...]" if most else "", 0, most)
+    arguments = "[FRAMEWORK ...]" if most else ""
+    return Command(f"fleet {name}", help, run, parameters, arguments, 0, most, examples=examples)
 
 
 COMMANDS = (
-    _fleet_command("check", "is every node clear, and are they alike?", Wants, _REFERENCE, _PROLOG, most=99),
-    _fleet_command("prove", "prove on every node what a framework needs", _REFERENCE, most=99),
-    _fleet_command("bench", "measure every node, and name the slow ones", _ONLY),
-    _fleet_command("drift", "in what do nodes differ?", _REFERENCE),
-    _fleet_command("bisect", "find the bad node, GPU or link by pairs that reduce together"),
+    _fleet_command(
+        "check",
+        "is every node clear, and are they alike?",
+        Wants,
+        _REFERENCE,
+        _PROLOG,
+        most=99,
+        examples=("vllm --hosts n[01-16]", "--prolog vllm"),
+    ),
+    _fleet_command(
+        "prove", "prove on every node what a framework needs", _REFERENCE, most=99, examples=("vllm --engine slurm",)
+    ),
+    _fleet_command("bench", "measure every node, and name the slow ones", _ONLY, examples=("--only matmul --exclude",)),
+    _fleet_command("drift", "in what do nodes differ?", _REFERENCE, examples=("--reference good.json",)),
+    _fleet_command(
+        "bisect",
+        "find the bad node, GPU or link by pairs that reduce together",
+        examples=("--engine slurm --nodes n[01-16]",),
+    ),
 )

@@ -84,5 +84,6 @@ INSTALL = Command(
     0,
     1,
     argument=framework_argument(),
+    examples=("vllm --dry-run", "--lock gpuready.lock -e .venv", "--rollback"),
 )
 COMMANDS = (INSTALL,)

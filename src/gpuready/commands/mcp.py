@@ -86,5 +86,6 @@ COMMANDS = (
         "serve these commands as tools of a coding agent (Model Context Protocol)",
         run,
         collect_parameters(_PARAMETERS, COMMON),
+        examples=("--root ../data", "--http --port 8700"),
     ),
 )

@@ -135,6 +135,7 @@ PLAN = Command(
     "[FRAMEWORK ...]",
     most=999,
     argument=shared.frameworks_argument(1),
+    examples=("vllm --on h100x8 --no-resolve", "axolotl -o requirements.txt", "--fix"),
 )
 COMMANDS = (PLAN,)
 

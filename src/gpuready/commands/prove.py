@@ -105,6 +105,7 @@ PROVE = Command(
         mcp=True,
         max_length=120,
     ),
+    examples=("transformers", "bf16 flash-attn -v", "--list"),
 )
 COMMANDS = (PROVE,)
 

@@ -91,6 +91,7 @@ REPORT = Command(
     collect_parameters(_Output, shared.Machine, shared.Environment, _Parts, shared.WHAT_IF, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
+    examples=("vllm -o report.html", "--on machine.json --proofs proofs.json --plan"),
 )
 COMMANDS = (REPORT,)
 

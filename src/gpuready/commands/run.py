@@ -88,5 +88,6 @@ COMMANDS = (
         0,
         1,
         "SCRIPT [ARGS ...]",
+        examples=("--nproc 2 -- train.py --lr 1e-4", "trl --engine slurm -- train.py"),
     ),
 )

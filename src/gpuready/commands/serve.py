@@ -97,6 +97,10 @@ def _read_serve_token(word: str | None) -> str:
 
 COMMANDS = (
     Command(
-        "serve", "a page to ask what-if, on this machine alone; read-only", run, collect_parameters(_PARAMETERS, COLOR)
+        "serve",
+        "a page to ask what-if, on this machine alone; read-only",
+        run,
+        collect_parameters(_PARAMETERS, COLOR),
+        examples=("--no-open --port 0",),
     ),
 )
