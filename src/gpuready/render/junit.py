@@ -15,36 +15,23 @@ def render_junit_xml(reports: Sequence[Report]) -> str:
 
 
 def _junit_test_suite(report: Report) -> str:
-    cases = [_junit_test_case(report, j.code, "") for j in report.judged]
-    failures = 0
+    results = [(rule.code, "") for rule in report.judged]
     for finding in report.findings:
-        is_failure = finding.severity == "error" or (report.strict and finding.severity == "warning")
-        failures += is_failure
-        tag = "failure" if is_failure else "system-out"
-        cases.append(
-            _junit_test_case(report, finding.code, _junit_result_element(tag, finding.says, _finding_details(finding)))
-        )
+        fails = finding.severity == "error" or (report.strict and finding.severity == "warning")
+        tag = "failure" if fails else "system-out"
+        results.append((finding.code, _junit_result_element(tag, finding.says, _finding_details(finding))))
     for item in report.undecided:
         why = "; ".join(f"{fact.key} is unknown: {fact.gap}" for fact in item.missing)
-        is_failure = report.strict or item.severity == "error"
-        failures += is_failure
         # Undecided never passes: it fails where it affects the verdict, else it is skipped.
-        cases.append(
-            _junit_test_case(
-                report, item.code, _junit_result_element("failure" if is_failure else "skipped", item.says, why)
-            )
-        )
-    for ignored in report.ignored:
-        cases.append(
-            _junit_test_case(
-                report, ignored.finding.code, _junit_result_element("skipped", ignored.finding.says, ignored.reason)
-            )
-        )
-    for unstated in report.unstated:
-        cases.append(
-            _junit_test_case(report, unstated.code, _junit_result_element("skipped", unstated.says, "not stated"))
-        )
-    skipped = sum("<skipped" in case for case in cases)
+        tag = "failure" if report.strict or item.severity == "error" else "skipped"
+        results.append((item.code, _junit_result_element(tag, item.says, why)))
+    for one in report.ignored:
+        results.append((one.finding.code, _junit_result_element("skipped", one.finding.says, one.reason)))
+    for item in report.unstated:
+        results.append((item.code, _junit_result_element("skipped", item.says, "not stated")))
+    cases = [_junit_test_case(report, code, inside) for code, inside in results]
+    failures = sum(inside.startswith("<failure") for _, inside in results)
+    skipped = sum(inside.startswith("<skipped") for _, inside in results)
     head = f'name="{escape_xml(report.contract.name)}" tests="{len(cases)}" failures="{failures}" skipped="{skipped}"'
     return f"  <testsuite {head}>\n{_junit_catalog_property(report)}{''.join(cases)}  </testsuite>\n"
 
@@ -76,17 +63,8 @@ def _finding_details(finding: Finding) -> str:
 
 def escape_xml(text: str) -> str:
     """Escape markup, and write out characters that XML 1.0 does not allow."""
-    out = []
-    for letter in text:
-        if letter in _XML_ENTITIES:
-            out.append(_XML_ENTITIES[letter])
-        elif (
-            letter in "\t\n\r" or ("\x20" <= letter <= "\ud7ff") or "\ue000" <= letter <= "\ufffd" or letter > "\uffff"
-        ):
-            out.append(letter)
-        else:
-            out.append(f"\\x{ord(letter):02x}")
-    return "".join(out)
+    import re
+    from xml.sax.saxutils import escape
 
-
-_XML_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
+    valid = re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", lambda m: f"\\x{ord(m[0]):02x}", text)
+    return escape(valid, {'"': "&quot;", "'": "&apos;"})

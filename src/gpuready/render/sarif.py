@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from gpuready.model import Fact, Finding, Report, UndecidedRule
 
-_UNRESERVED_CHARACTERS = "/-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
@@ -91,16 +90,11 @@ def _file_and_line(fact: Fact) -> tuple[str, int]:
 
 def _sarif_location(fact: Fact) -> dict[str, Any]:
     """The location of the evidence: a file, with its line where known, else a logical name."""
+    from urllib.parse import quote
+
     path, line = _file_and_line(fact)
-    if line and not path.startswith("/"):  # relative to the working folder, the repository
-        return {
-            "physicalLocation": {"artifactLocation": {"uri": _percent_encode_path(path)}, "region": {"startLine": line}}
-        }
-    if path.startswith("/"):
-        region: dict[str, Any] = {"region": {"startLine": line}} if line else {}
-        return {"physicalLocation": {"artifactLocation": {"uri": "file://" + _percent_encode_path(path)}} | region}
-    return {"logicalLocations": [{"name": path or "unknown"}]}
-
-
-def _percent_encode_path(path: str) -> str:
-    return "".join(chr(b) if chr(b) in _UNRESERVED_CHARACTERS else f"%{b:02X}" for b in path.encode("utf-8", "replace"))
+    if not line and not path.startswith("/"):
+        return {"logicalLocations": [{"name": path or "unknown"}]}
+    scheme = "file://" if path.startswith("/") else ""  # else relative to the working folder, the repository
+    location: dict[str, Any] = {"artifactLocation": {"uri": scheme + quote(path, errors="replace")}}
+    return {"physicalLocation": location | ({"region": {"startLine": line}} if line else {})}

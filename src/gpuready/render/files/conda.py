@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from gpuready.render.files import pins, quoting, requirements
 
 TYPE_CHECKING = False
@@ -36,7 +38,7 @@ def render(plan: Plan) -> str:
             f"Afterwards, since {one.name} comes from no index: pip install --no-deps {one.origin}"
         )
     for words in pins.kernel_build_commands(plan):
-        lines += quoting.wrap_comment(f"Afterwards, against that torch: {quoting.quote_bash_words(words)}")
+        lines += quoting.wrap_comment(f"Afterwards, against that torch: {shlex.join(words)}")
     if plan.variables:
         lines += ["variables:"]
         lines += [f"  {name}: {quoting.quote_toml_string(value)}" for name, value in sorted(plan.variables.items())]

@@ -5,6 +5,8 @@ BuildKit here-documents keep it in one file. The driver is the host's; the file 
 
 from __future__ import annotations
 
+import shlex
+
 from gpuready.render.files import pins, quoting, requirements
 
 TYPE_CHECKING = False
@@ -33,7 +35,7 @@ def _usage_comment(plan: Plan) -> list[str]:
     start = ("docker", "run", "--rm", "-it", *plan.image_flags, name)
     return [
         f"#   docker build -t {name} .",
-        f"#   {quoting.quote_bash_words(start)}",
+        f"#   {shlex.join(start)}",
         *(["# The driver is the host's: the image has none, and needs NVIDIA's container toolkit there."]
           if plan.cuda else []),
     ]  # fmt: skip
@@ -41,8 +43,8 @@ def _usage_comment(plan: Plan) -> list[str]:
 
 def _build_layers(plan: Plan) -> list[str]:
     """System packages and uv, then the packages, one layer each."""
-    uv = quoting.quote_bash_word(f"uv=={plan.tools['uv']}" if "uv" in plan.tools else "uv")
-    version = f"--python {quoting.quote_bash_word(plan.python)} " if plan.python else ""
+    uv = shlex.quote(f"uv=={plan.tools['uv']}" if "uv" in plan.tools else "uv")
+    version = f"--python {shlex.quote(plan.python)} " if plan.python else ""
     commands = [
         f"python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir {uv}",
         "ln -s /opt/uv/bin/uv /usr/local/bin/uv",
@@ -73,7 +75,7 @@ def _format_run_layer(*commands: str) -> list[str]:
 
 def _hashed_install_layers(plan: Plan, commands: list[str]) -> list[str]:
     """Packages by hash; a Dockerfile line may not exceed 64 KiB, hence the file."""
-    flags = quoting.quote_bash_words(pins.hashed_install_flags(plan))
+    flags = shlex.join(pins.hashed_install_flags(plan))
     return [
         *_format_run_layer(*commands),
         f"COPY <<'{HEREDOC_END}' /opt/requirements.txt",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from gpuready.render.files import quoting
 
 TYPE_CHECKING = False
@@ -92,16 +94,14 @@ def _kernel_build_command(kernel: KernelPlan) -> tuple[str, ...]:
 def retarget_install_command(words: tuple[str, ...], python: str) -> str:
     """Rewrite an install command for bash to use one Python; ``python`` is inserted unquoted."""
     if "pip" not in words or "install" not in words:
-        return quoting.quote_bash_words(words)
+        return shlex.join(words)
     at = words.index("install") + 1
     rest = list(words[at:])
     if "--python" in rest:
         place = rest.index("--python")
         del rest[place : place + 2]
     start = words[:at] if "uv" in words[:at] else (*words[: at - 2], "uv", *words[at - 2 : at])
-    return " ".join(
-        part for part in (quoting.quote_bash_words(start), "--python", python, quoting.quote_bash_words(rest)) if part
-    )
+    return " ".join(part for part in (shlex.join(start), "--python", python, shlex.join(rest)) if part)
 
 
 def _index_version(plan: Plan, version: str) -> str:

@@ -6,6 +6,8 @@ valid. Other text is quoted, and comments are kept to one line.
 
 from __future__ import annotations
 
+import re
+
 from gpuready.render.escape import escape_unprintable
 
 TYPE_CHECKING = False
@@ -14,32 +16,20 @@ if TYPE_CHECKING:
 
     from gpuready.model.plan import Plan
 
-ALPHANUMERIC = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 URL_SCHEMES = ("https://", "http://", "file://")
 
 
-def is_package_name(text: str) -> bool:
-    """A valid name of a distribution, an index or a framework."""
-    return (
-        bool(text) and set(text) <= ALPHANUMERIC | set("._-") and text[0] in ALPHANUMERIC and text[-1] in ALPHANUMERIC
-    )
+def _matches(pattern: str) -> Callable[[str], bool]:
+    test = re.compile(pattern, re.ASCII)
+    return lambda text: test.fullmatch(text) is not None
 
 
-def is_version_text(text: str) -> bool:
-    return bool(text) and set(text) <= ALPHANUMERIC | set("._-+!") and text[0] in ALPHANUMERIC
-
-
-def is_package_hash(text: str) -> bool:
-    kind, colon, digest = text.partition(":")
-    return bool(colon) and kind in ("sha256", "sha384", "sha512") and _is_hex_digest(digest)
-
-
-def _is_hex_digest(text: str) -> bool:
-    return len(text) >= 64 and set(text) <= set("0123456789abcdef")
-
-
-def is_variable_name(text: str) -> bool:
-    return bool(text) and set(text) <= ALPHANUMERIC | {"_"} and not text[0].isdigit()
+is_package_name = _matches(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?")
+"""A valid name of a distribution, an index or a framework."""
+is_version_text = _matches(r"[A-Za-z0-9][\w.+!-]*")
+is_package_hash = _matches(r"sha(256|384|512):[0-9a-f]{64,}")
+is_variable_name = _matches(r"[A-Za-z_]\w*")
+is_image_reference = _matches(r"([A-Za-z0-9][\w.:/@-]*)?")
 
 
 def is_single_line(text: str) -> bool:
@@ -51,10 +41,6 @@ def is_plain_url(text: str) -> bool:
     """A URL or path without blanks and without credentials."""
     bare = text.partition("://")[2].partition("/")[0]
     return is_single_line(text) and " " not in text and text.startswith((*URL_SCHEMES, "/")) and "@" not in bare
-
-
-def is_image_reference(text: str) -> bool:
-    return set(text) <= ALPHANUMERIC | set("._-/:@") and (not text or text[0] in ALPHANUMERIC)
 
 
 def validate_plan_values(plan: Plan) -> Plan:
@@ -86,11 +72,6 @@ def _values_by_grammar(plan: Plan) -> list[tuple[str, Callable[[str], bool], Ite
     ]
 
 
-def comment_text(text: object) -> str:
-    """Escape text so that a comment stays on one line."""
-    return escape_unprintable(text)
-
-
 def wrap_comment(text: object, mark: str = "# ", width: int = 100) -> list[str]:
     """Comment lines of a sentence, broken between words."""
     import textwrap
@@ -101,28 +82,15 @@ def wrap_comment(text: object, mark: str = "# ", width: int = 100) -> list[str]:
     ) or [mark.rstrip()]  # fmt: skip
 
 
-def quote_bash_word(text: str) -> str:
-    if text and set(text) <= ALPHANUMERIC | set("@%+=:,./-_"):
-        return text
-    return "'" + text.replace("'", "'\"'\"'") + "'"
-
-
-def quote_bash_words(several: Iterable[str]) -> str:
-    return " ".join(quote_bash_word(one) for one in several)
-
-
 def quote_toml_string(value: str) -> str:
     """A double-quoted string valid in both TOML and YAML."""
     return '"' + "".join(_escape_string_character(c) for c in value) + '"'
 
 
 def _escape_string_character(char: str) -> str:
-    if char in '"\\':
-        return "\\" + char
     if " " <= char <= "~":
-        return char
-    code = ord(char)
-    return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
+        return f"\\{char}" if char in '"\\' else char
+    return f"\\u{ord(char):04X}" if char <= "\uffff" else f"\\U{ord(char):08X}"
 
 
 def quote_docker_value(value: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+
+from gpuready.render.escape import escape_unprintable
 from gpuready.render.files import pins, quoting
 
 TYPE_CHECKING = False
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
 
 def render(plan: Plan) -> str:
     text = pins.header_comment(plan, "Requirements, with the hash of every file that may be taken,")
-    text += quoting.wrap_comment("Install with: " + quoting.quote_bash_words(requirements_command(plan)))
+    text += quoting.wrap_comment("Install with: " + shlex.join(requirements_command(plan)))
     text += ["", *_index_option_lines(plan)]
     for one in pins.packages_from_indexes(plan):
         text += _format_locked_package(plan, one)
@@ -48,20 +51,16 @@ def _format_locked_package(plan: Plan, package: LockedPackage) -> list[str]:
     remarks += ["via " + ", ".join(package.via)] if package.via else []
     return [
         *pins.hashed_requirement_lines(package),
-        *([f"    # {quoting.comment_text('; '.join(remarks))}"] if remarks else []),
+        *([f"    # {escape_unprintable('; '.join(remarks))}"] if remarks else []),
     ]
 
 
 def _later_install_comments(plan: Plan) -> list[str]:
     lines = []
     for one in pins.packages_outside_indexes(plan):
-        origin = quoting.comment_text(one.origin)
+        origin = escape_unprintable(one.origin)
         lines += ["", *quoting.wrap_comment(f"Not from an index, and so not here; afterwards install {one.name}:")]
-        lines += [f"#   uv pip install --no-deps {quoting.quote_bash_word(origin)}"]
+        lines += [f"#   uv pip install --no-deps {shlex.quote(origin)}"]
     for words in pins.kernel_build_commands(plan):
-        lines += [
-            "",
-            "# Against the torch above; afterwards:",
-            f"#   {quoting.comment_text(quoting.quote_bash_words(words))}",
-        ]
+        lines += ["", "# Against the torch above; afterwards:", f"#   {escape_unprintable(shlex.join(words))}"]
     return lines

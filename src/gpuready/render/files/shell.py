@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 from gpuready.render import command_lines
-from gpuready.render.files import pins, quoting, requirements, slurm
+from gpuready.render.escape import escape_unprintable
+from gpuready.render.files import pins, requirements, slurm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ def _create_venv_lines(plan: Plan) -> list[str]:
         "  exit 1",
         "fi",
         'if [ ! -x "$PYTHON" ]; then',
-        f'  uv venv {quoting.quote_bash_words(python)}{" " if python else ""}"$VENV"',
+        f'  uv venv {shlex.join(python)}{" " if python else ""}"$VENV"',
         "fi",
         "",
     ]
@@ -70,7 +73,7 @@ def _install_package_lines(plan: Plan) -> list[str]:
         f"cat >\"$REQUIREMENTS\" <<'{HEREDOC_END}'",
         *requirements.requirement_lines(plan),
         HEREDOC_END,
-        f'uv pip install --python "$PYTHON" {quoting.quote_bash_words(pins.hashed_install_flags(plan))} -r "$REQUIREMENTS"',
+        f'uv pip install --python "$PYTHON" {shlex.join(pins.hashed_install_flags(plan))} -r "$REQUIREMENTS"',
         *_install_origin_lines(plan),
         "",
     ]
@@ -78,7 +81,7 @@ def _install_package_lines(plan: Plan) -> list[str]:
 
 def _install_origin_lines(plan: Plan) -> list[str]:
     start = 'uv pip install --python "$PYTHON" --no-deps '
-    return [start + quoting.quote_bash_word(one.origin) for one in pins.packages_outside_indexes(plan)]
+    return [start + shlex.quote(one.origin) for one in pins.packages_outside_indexes(plan)]
 
 
 def _unresolved_install_lines(plan: Plan) -> list[str]:
@@ -88,10 +91,10 @@ def _unresolved_install_lines(plan: Plan) -> list[str]:
     for index, address in extra_indexes.items():
         index_pins = [one for name, one in pins_by_name.items() if pins.find_package_index(plan, name) == index]
         flags = ("--default-index", address, *index_pins)
-        lines.append(f'uv pip install --python "$PYTHON" {quoting.quote_bash_words(flags)}')
+        lines.append(f'uv pip install --python "$PYTHON" {shlex.join(flags)}')
     rest = [one for name, one in pins_by_name.items() if pins.find_package_index(plan, name) not in extra_indexes]
     if rest:
-        lines.append(f'uv pip install --python "$PYTHON" {quoting.quote_bash_words(rest)}')
+        lines.append(f'uv pip install --python "$PYTHON" {shlex.join(rest)}')
     return lines
 
 
@@ -110,16 +113,16 @@ def _script_step_lines(step: FixStep, fresh: bool = False) -> list[str]:
     For a fresh environment the script has already created the folder of its argument.
     """
     if not step.run or step.safety == "manual":
-        command = f": {quoting.quote_bash_words(step.run)}" if step.run else ""
+        command = f": {shlex.join(step.run)}" if step.run else ""
         note = f" ({step.note})" if step.note else ""
-        description = quoting.comment_text(f"by hand: {step.does}{note}{command}")
-        return [f"echo {quoting.quote_bash_word(description)} >&2"]
-    description = quoting.comment_text(step.does)
+        description = escape_unprintable(f"by hand: {step.does}{note}{command}")
+        return [f"echo {shlex.quote(description)} >&2"]
+    description = escape_unprintable(step.does)
     if fresh and (step.run[:2] == ("uv", "venv") or step.run[0] == "gpuready"):
         return []
-    command = pins.retarget_install_command(step.run, '"$PYTHON"') if fresh else quoting.quote_bash_words(step.run)
+    command = pins.retarget_install_command(step.run, '"$PYTHON"') if fresh else shlex.join(step.run)
     if step.run[:2] == ("uv", "venv"):
-        command = f"[ -x {quoting.quote_bash_word(step.run[-1] + '/bin/python')} ] || {command}"
+        command = f"[ -x {shlex.quote(step.run[-1] + '/bin/python')} ] || {command}"
     return [f"# {description}", command]
 
 
@@ -135,15 +138,13 @@ def _echo_variables(plan: Plan) -> list[str]:
     """Print the variables of a fixed environment: a script cannot set them for its parent shell."""
     lines = [line for line in slurm.export_lines(plan) if line]
     return (
-        ["", *(f"echo {quoting.quote_bash_word('in the shell that starts the job: ' + line)}" for line in lines)]
-        if lines
-        else []
+        ["", *(f"echo {shlex.quote('in the shell that starts the job: ' + line)}" for line in lines)] if lines else []
     )
 
 
 def _closing_hint(plan: Plan) -> list[str]:
     if _is_fix_plan(plan):
-        check_command = quoting.quote_bash_words(command_lines.build_check_command(plan))
-        return ["", f"echo {quoting.quote_bash_word(f'now look again: {check_command}')}"]
+        check_command = shlex.join(command_lines.build_check_command(plan))
+        return ["", f"echo {shlex.quote(f'now look again: {check_command}')}"]
     source = "; variables: source $VENV/variables.sh" if plan.variables or plan.unset else ""
     return ["", f'echo "done; look at it with: gpuready check {plan.framework} --python $VENV{source}"']

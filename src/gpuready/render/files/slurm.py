@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.render.files import pins, quoting
+import shlex
+
+from gpuready.render.files import pins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def _sbatch_options(plan: Plan) -> list[str]:
 
 def export_lines(plan: Plan) -> list[str]:
     """The plan's variables for bash: exports, and unsets."""
-    lines = [f"export {name}={quoting.quote_bash_word(value)}" for name, value in sorted(plan.variables.items())]
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(plan.variables.items())]
     lines += [f"unset {name}" for name in sorted(plan.unset)]
     return [*lines, ""] if lines else []
 
