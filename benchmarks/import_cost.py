@@ -19,7 +19,7 @@ from datetime import date
 from pathlib import Path
 
 IMPORTS = [
-    "", "re", "argparse", "typing", "json", "subprocess", "dataclasses", "packaging.version",
+    "", "functools", "re", "argparse", "typing", "json", "subprocess", "dataclasses", "packaging.version",
     "packaging.specifiers", "gpuready.model", "gpuready.system", "gpuready.workflow",
 ]  # fmt: skip
 
