@@ -57,9 +57,8 @@ def _gil_note(rank_state: RankState, late: float) -> RunNote | None:
         return None  # it is ready to run and gets no processor: the machine is overloaded
     how = "spins" if share > 0.5 or rank_state.beats[-1][1] == "R" else "waits"
     message = f"rank {rank_state.rank} on {rank_state.host} holds the GIL and {how} (pid {rank_state.pid}): no Python has run in it for {late:.0f} s"
-    return RunNote(
-        "gil", message, "its stack names the call that does not release the GIL", rank_state.rank, rank_state.host
-    )
+    fix = "its stack names the call that does not release the GIL"
+    return RunNote("gil", message, fix, rank_state.rank, rank_state.host)
 
 
 def _seconds_in_state(rank_state: RankState, states: str) -> float:
@@ -95,18 +94,14 @@ def _still_note(alive: list[RankState], quiet: float) -> RunNote:
     places: dict[str, list[int]] = {}
     for rank_state in alive:
         places.setdefault(locate_stack(rank_state.stack), []).append(rank_state.rank)
-    places_text = "; ".join(
-        f"{_list_ranks(ranks)} in {place}" for place, ranks in sorted(places.items(), key=lambda p: len(p[1])) if place
-    )
-    message = f"nothing has moved for {quiet:.0f} s: no rank writes or computes" + (
-        f"; {places_text}" if places_text else ""
-    )
+    rows = sorted(places.items(), key=lambda row: len(row[1]))
+    located = [f"{_list_ranks(ranks)} in {place}" for place, ranks in rows if place]
+    message = "; ".join([f"nothing has moved for {quiet:.0f} s: no rank writes or computes", *located])
     odd = min(places.values(), key=len) if len(places) > 1 else []
     rank = odd[0] if len(odd) == 1 else None
     host = next((rank_state.host for rank_state in alive if rank_state.rank == rank), "")
-    return RunNote(
-        "still", message, "a rank that is elsewhere than the others keeps them waiting", rank, host, sure=False
-    )
+    fix = "a rank that is elsewhere than the others keeps them waiting"
+    return RunNote("still", message, fix, rank, host, sure=False)
 
 
 def _slow_rank_note(shares: dict[int, float], alive: list[RankState]) -> list[RunNote]:
@@ -129,10 +124,8 @@ def locate_stack(stack: list[str]) -> str:
     top = frames[0] if frames else ""
     if not top or own == top:
         return _format_frame(top)
-    name = next(
-        (_function_name(f) for f in frames if "/torch/distributed/" in f and _function_name(f) != "wrapper"),
-        _function_name(top),
-    )
+    names = [_function_name(frame) for frame in frames if "/torch/distributed/" in frame]
+    name = next((name for name in names if name != "wrapper"), _function_name(top))
     return f"{name} at {_format_frame(own)}" if own else _format_frame(top)
 
 

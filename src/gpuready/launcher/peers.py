@@ -37,20 +37,12 @@ def explain_missing_nodes(job: LaunchJob) -> tuple[str, str]:
     if job.node_rank:
         reached = endpoint.test_reachability(job.master, job.port, 1.5)
         if reached.ok:
-            return (
-                f"node 0 answers on {endpoint_text}, and waits for other nodes with this one (node {job.node_rank})",
-                "look at node 0: it names who came",
-            )
-        return (
-            f"node 0 does not answer on {endpoint_text}: {reached.why} {reached.detail}".rstrip(),
-            "start node 0, or open the port between the nodes",
-        )
-    connected_addresses = connected_hosts(job.port)
-    who_came = f"; {', '.join(connected_addresses)} came" if connected_addresses else "; none of the others came"
-    who = (
-        "node 1 is"
-        if job.nnodes == 2
-        else f"{job.nnodes - 1 - len(connected_addresses)} of the nodes 1 to {job.nnodes - 1} are"
-    )
+            says = f"node 0 answers on {endpoint_text}, and waits for other nodes with this one (node {job.node_rank})"
+            return says, "look at node 0: it names who came"
+        says = f"node 0 does not answer on {endpoint_text}: {reached.why} {reached.detail}".rstrip()
+        return says, "start node 0, or open the port between the nodes"
+    connected, others = connected_hosts(job.port), job.nnodes - 1
+    who_came = f"; {', '.join(connected)} came" if connected else "; none of the others came"
+    who = "node 1 is" if others == 1 else f"{others - len(connected)} of the nodes 1 to {others} are"
     fix = f"start gpuready run --nnodes {job.nnodes} --node-rank R --master {endpoint_text} there, and open port {job.port} between the nodes"
     return f"{who} missing at {endpoint_text}{who_came}", fix

@@ -59,9 +59,8 @@ def visible_gpu_count(facts: Facts) -> int:
 
 
 def _check_script(job: LaunchJob, facts: Facts, which: Callable[[str], str | None]) -> Iterator[PreflightItem]:
-    says, fix = script.why_not_runnable(
-        job.kind, job.words, str(facts.value_if_known("os.arch") or os.uname().machine), which
-    )
+    machine = str(facts.value_if_known("os.arch") or os.uname().machine)
+    says, fix = script.why_not_runnable(job.kind, job.words, machine, which)
     if says:
         yield PreflightItem("script", ERROR, says, fix, usage=True)
     else:
@@ -71,13 +70,8 @@ def _check_script(job: LaunchJob, facts: Facts, which: Callable[[str], str | Non
 def _check_engine(job: LaunchJob, facts: Facts, which: Callable[[str], str | None]) -> Iterator[PreflightItem]:
     program = {"slurm": "srun", "mpi": "mpirun"}.get(job.engine)
     if program and not which(program):
-        yield PreflightItem(
-            "engine",
-            ERROR,
-            f"{program} is not on PATH",
-            f"load its module, or leave out --engine {job.engine}",
-            usage=True,
-        )
+        fix = f"load its module, or leave out --engine {job.engine}"
+        yield PreflightItem("engine", ERROR, f"{program} is not on PATH", fix, usage=True)
     package = {"torchrun": "torch", "ray": "ray"}.get(job.engine)
     version = facts.value_if_known("torch.version") if package == "torch" else _find_package_folder(facts, package)
     if package and not version:
@@ -89,9 +83,8 @@ def _find_package_folder(facts: Facts, name: str | None) -> str:
     """Return the site-packages folder of the target that has the package."""
     if not name:
         return ""
-    folders = [facts.value_if_known("python.site") or ()]
-    paths = [p for f in folders for p in ([f] if isinstance(f, str) else f)]
-    return next((p for p in paths if os.path.isdir(f"{p}/{name}")), "")
+    site = facts.value_if_known("python.site") or ()
+    return next((p for p in ([site] if isinstance(site, str) else site) if os.path.isdir(f"{p}/{name}")), "")
 
 
 def _check_ranks(job: LaunchJob, facts: Facts) -> Iterator[PreflightItem]:
@@ -113,11 +106,9 @@ def _check_port(job: LaunchJob, port_requested: bool) -> Iterator[PreflightItem]
     if port_holder is None:
         yield PreflightItem("port", OK, f"{job.port} is free" + ("" if port_requested else ", chosen for this run"))
         return
-    who = (
-        f"pid {port_holder.pid}, {port_holder.command} ({port_holder.user}, {port_holder.age_s:.0f} s old)"
-        if port_holder.pid
-        else "a process that cannot be seen from here"
-    )
+    who = "a process that cannot be seen from here"
+    if port_holder.pid:
+        who = f"pid {port_holder.pid}, {port_holder.command} ({port_holder.user}, {port_holder.age_s:.0f} s old)"
     yield PreflightItem("port", ERROR, f"port {job.port} is taken by {who}",
                 f"--master {job.master}:{endpoint.find_free_port()} is free, or leave out the port: then a free one is chosen")  # fmt: skip
 
@@ -162,28 +153,15 @@ def _check_limits(job: LaunchJob, facts: Facts) -> Iterator[PreflightItem]:
     files, processes, locked = (facts.value_if_known(f"limit.{name}") for name in ("nofile", "nproc", "memlock"))
     need = 256 + 4 * job.world
     if isinstance(files, int) and 0 <= files < need:
-        yield PreflightItem(
-            "limits",
-            ERROR,
-            f"{files} open files are allowed, and a world of {job.world} needs about {need}",
-            f"ulimit -n {max(need, 4096)}",
-        )
+        says = f"{files} open files are allowed, and a world of {job.world} needs about {need}"
+        yield PreflightItem("limits", ERROR, says, f"ulimit -n {max(need, 4096)}")
     wanted = 64 * job.nproc
     if isinstance(processes, int) and 0 <= processes < wanted and os.geteuid() != 0:
-        yield PreflightItem(
-            "limits",
-            ERROR,
-            f"{processes} processes are allowed, and {job.nproc} ranks with their threads need about {wanted}",
-            f"ulimit -u {wanted * 4}",
-        )
+        says = f"{processes} processes are allowed, and {job.nproc} ranks with their threads need about {wanted}"
+        yield PreflightItem("limits", ERROR, says, f"ulimit -u {wanted * 4}")
     if facts.value_if_known("net.ib") and isinstance(locked, int) and 0 <= locked < 64 * MIB:
-        yield PreflightItem(
-            "limits",
-            WARNING,
-            f"{locked / 1024:.0f} KiB of locked memory are allowed, and InfiniBand needs more",
-            "ulimit -l unlimited",
-            code="SYS007",
-        )
+        says = f"{locked / 1024:.0f} KiB of locked memory are allowed, and InfiniBand needs more"
+        yield PreflightItem("limits", WARNING, says, "ulimit -l unlimited", code="SYS007")
 
 
 def _check_gpu_memory(facts: Facts) -> Iterator[PreflightItem]:
@@ -258,9 +236,8 @@ def end_orphan_ranks() -> list[int]:
         for pid in ended:
             rank_process.send_signal(pid, number)
         deadline = time.monotonic() + 1.0
-        while (
-            any(process_status.read_process_stat(pid)[0] not in ("", "Z") for pid in ended)
-            and time.monotonic() < deadline
-        ):
+        alive = ended
+        while alive and time.monotonic() < deadline:
             time.sleep(0.02)
+            alive = [pid for pid in alive if process_status.read_process_stat(pid)[0] not in ("", "Z")]
     return ended

@@ -17,9 +17,7 @@ def summarize_errors(node_results: Looks) -> tuple[str, str, str]:
     rows = _group_by_finding(node_results, "error")
     if not rows:
         return "", "", ""
-    sentences = [
-        f"{_format_node_names(nodes)}: {item['says']}{_format_rule_code(item)}" for item, nodes in rows[1:MAX_SENTENCES]
-    ]
+    sentences = [_format_finding(item, nodes) for item, nodes in rows[1:MAX_SENTENCES]]
     first, where = rows[0]
     more = [f"and {len(rows) - MAX_SENTENCES} things more"] if len(rows) > MAX_SENTENCES else []
     says = "; ".join([f"{_format_node_names(where)}: {first['says']}", *sentences, *more])
@@ -28,17 +26,13 @@ def summarize_errors(node_results: Looks) -> tuple[str, str, str]:
 
 def summarize_warnings(node_results: Looks) -> list[str]:
     """Return warnings, and nodes whose preflight failed."""
-    sentences = [
-        f"{_format_node_names(nodes)}: {item['says']}{_format_rule_code(item)}"
-        for item, nodes in _group_by_finding(node_results, "warning")
-    ]
+    sentences = [_format_finding(item, nodes) for item, nodes in _group_by_finding(node_results, "warning")]
     gaps: dict[str, list[str]] = {}
     for node, result in node_results.items():
         if result.get("gap"):
             gaps.setdefault(str(result["gap"]), []).append(node)
-    return sentences + [
-        f"{_format_node_names(nodes)} could not be looked at before the start: {why}" for why, nodes in gaps.items()
-    ]
+    unknown = "could not be looked at before the start"
+    return sentences + [f"{_format_node_names(nodes)} {unknown}: {why}" for why, nodes in gaps.items()]
 
 
 def _group_by_finding(node_results: Looks, severity: str) -> list[tuple[Mapping[str, Any], list[str]]]:
@@ -56,5 +50,6 @@ def _format_node_names(names: list[str]) -> str:
     return f"node {shown}" if len(names) == 1 else f"nodes {shown}"
 
 
-def _format_rule_code(item: Mapping[str, Any]) -> str:
-    return f" [{item['code']}]" if item.get("code") else ""
+def _format_finding(item: Mapping[str, Any], nodes: list[str]) -> str:
+    code = f" [{item['code']}]" if item.get("code") else ""
+    return f"{_format_node_names(nodes)}: {item['says']}{code}"

@@ -27,19 +27,15 @@ def failure_signature(attempt: LaunchAttempt) -> tuple[object, ...]:
 
 def _last_error(end: RankEnd) -> str:
     lines = [line for line in end.last if line.strip() and not line.startswith(" ")]
-    error_line = next(
-        (line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[-1] if lines else ""
-    )
+    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    error_line = (errors or lines or [""])[-1]
     return "".join("0" if c.isdigit() else c for c in error_line)[:300]
 
 
 def attempt_progress(attempt: LaunchAttempt) -> float:
     """Return the highest step in the last lines, or the seconds of a long attempt."""
-    reached = -1.0
-    for end in attempt.ends:
-        for line in end.last:
-            reached = max(reached, _highest_step(line))
-    return max(reached, attempt.seconds if attempt.seconds >= LONG_ATTEMPT_SECONDS else -1.0)
+    steps = [_highest_step(line) for end in attempt.ends for line in end.last]
+    return max([*steps, attempt.seconds if attempt.seconds >= LONG_ATTEMPT_SECONDS else -1.0])
 
 
 def _highest_step(line: str) -> float:
@@ -63,8 +59,7 @@ def why_restart_is_useless(attempts: Sequence[LaunchAttempt], code: str = "", ca
     if code[:3] in _LASTING_FAMILIES:
         return f"{code} stays until the environment is changed: {cause_text}"
     same_failures = [a for a in attempts[-MAX_SAME_FAILURES:] if failure_signature(a) == failure_signature(last)]
-    if len(same_failures) == MAX_SAME_FAILURES and max(
-        attempt_progress(a) for a in same_failures[1:]
-    ) <= attempt_progress(same_failures[0]):
+    progress = [attempt_progress(attempt) for attempt in same_failures]
+    if len(progress) == MAX_SAME_FAILURES and max(progress[1:]) <= progress[0]:
         return f"it failed {MAX_SAME_FAILURES} times in the same way without any progress"
     return ""

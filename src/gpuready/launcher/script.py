@@ -49,11 +49,8 @@ def classify_command(words: Sequence[str], python: str | None) -> tuple[str, tup
     """Return script, module or program; its words; and the Python in front of it, if any."""
     words = tuple(words)
     first = os.path.basename(words[0])
-    if (
-        first.rstrip("0123456789.") == "python"
-        and len(words) > 1
-        and (not words[1].startswith("-") or words[1] == "-m")
-    ):
+    is_python = first.rstrip("0123456789.") == "python"
+    if is_python and len(words) > 1 and (not words[1].startswith("-") or words[1] == "-m"):
         python, words = python or words[0], words[1:]
     if words[0] == "-m":
         return ("module", words[1:], python) if len(words) > 1 else ("program", words, python)
@@ -71,10 +68,8 @@ def why_not_runnable(
         suggestion = _suggest_near_name(path)
         return f"{path} does not exist" + ("" if kind == "script" or "/" in path else ", here or on PATH"), suggestion
     if os.path.isdir(path):
-        return (
-            f"{path} is a folder",
-            f"name the script in it, or a module: -- -m {os.path.basename(path.rstrip('/'))}",
-        )
+        module = os.path.basename(path.rstrip("/"))
+        return f"{path} is a folder", f"name the script in it, or a module: -- -m {module}"
     try:
         with open(path, "rb") as file:
             head = file.read(4096)
@@ -93,9 +88,8 @@ def _suggest_near_name(path: str) -> str:
         close_matches = get_close_matches(os.path.basename(path), os.listdir(folder), 1, 0.6)
     except OSError:
         return f"the folder {folder} does not exist either"
-    return (
-        f"the nearest name there is {close_matches[0]}" if close_matches else "the path counts from the current folder"
-    )
+    nearest = f"the nearest name there is {close_matches[0]}" if close_matches else ""
+    return nearest or "the path counts from the current folder"
 
 
 def _check_program(path: str, head: bytes, machine: str) -> tuple[str, str]:
@@ -108,10 +102,8 @@ def _check_program(path: str, head: bytes, machine: str) -> tuple[str, str]:
     if head.startswith(b"#!"):
         return _check_shebang(path, head.split(b"\n", 1)[0][2:])
     if not head.startswith(b"\x7fELF"):
-        return (
-            f"{path} has no #! line, so the kernel does not know how to run it",
-            "begin it with a line such as #!/bin/bash",
-        )
+        says = f"{path} has no #! line, so the kernel does not know how to run it"
+        return says, "begin it with a line such as #!/bin/bash"
     return "", ""
 
 
@@ -120,10 +112,8 @@ def _check_shebang(path: str, line: bytes) -> tuple[str, str]:
         return f"{path} has the line ends of Windows (CRLF) after its #! line", f"sed -i 's/\\r$//' {path}"
     words = line.decode("utf-8", "replace").split()
     if not words or not os.path.exists(words[0]):
-        return (
-            f"{path} wants {words[0] if words else 'nothing'} to run it, and that does not exist",
-            "correct its first line",
-        )
+        interpreter = words[0] if words else "nothing"
+        return f"{path} wants {interpreter} to run it, and that does not exist", "correct its first line"
     return "", ""
 
 
@@ -142,10 +132,8 @@ def can_fork_ranks(kind: str, words: Sequence[str], nproc: int, has_torch: bool)
         return False, "the script cannot be read"
     early = [name for name in _READ_AT_TORCH_IMPORT if name in text]
     if early:
-        return (
-            False,
-            f"the script speaks of {early[0]}, which torch reads when it is imported: each rank imports for itself",
-        )
+        why = f"the script speaks of {early[0]}, which torch reads when it is imported: each rank imports for itself"
+        return False, why
     if not any(name in text for name in _TORCH_USERS):
         return False, "the script names nothing that needs torch"
     return True, "torch is imported once, and the ranks are forked before any device is touched"

@@ -99,9 +99,8 @@ class Supervisor:
 
     def _end_everything(self) -> None:
         """Whatever happened, leave no process behind."""
-        self.hub.broadcast_order(t="bye") if self.ledger.all_ended() else self.hub.broadcast_order(
-            t="stop", signal=9, grace=0
-        )
+        order = {"t": "bye"} if self.ledger.all_ended() else {"t": "stop", "signal": 9, "grace": 0}
+        self.hub.broadcast_order(**order)
         process = getattr(self, "process", None)
         deadline = time.monotonic() + 3.0
         while process is not None and process.poll() is None and time.monotonic() < deadline:
@@ -128,9 +127,8 @@ class Supervisor:
             if now - self.looked_at >= LOOK_SECONDS:
                 self.looked_at = now
                 self._check_progress(now)
-            if self._engine_has_ended() or (
-                self.stopped_at is not None and now - self.stopped_at > INTERRUPT_GRACE_SECONDS + 2
-            ):
+            too_late = self.stopped_at is not None and now - self.stopped_at > INTERRUPT_GRACE_SECONDS + 2
+            if self._engine_has_ended() or too_late:
                 return
 
     def _handle_message(self, link: LineConnection, message: dict[str, Any]) -> None:
@@ -151,11 +149,8 @@ class Supervisor:
                 self._refuse_rank(rank, message, other)
                 return
             self.hello_of_rank[rank] = {**message, "link": link}
-        if (
-            len(self.hello_of_rank) == len(self.ledger.ranks)
-            and self.started_ranks_at is None
-            and self._nodes_are_fit()
-        ):
+        all_came = len(self.hello_of_rank) == len(self.ledger.ranks)
+        if all_came and self.started_ranks_at is None and self._nodes_are_fit():
             self.started_ranks_at = time.monotonic()
             self.hub.broadcast_order(t="go", env=self._rendezvous_variables())
 
@@ -177,21 +172,17 @@ class Supervisor:
             message_text = f"rank {rank} is claimed twice: by {other['host']} (pid {other['pid']}) and by {here}"
         else:
             message_text = f"rank {rank} of {here} is none of the {len(self.ledger.ranks)} that were asked for"
-        self._stop_with_reason(
-            "claimed",
-            message_text,
-            "start each rank once: compare the numbers of nodes and ranks with what the engine was given",
-        )
+        fix = "start each rank once: compare the numbers of nodes and ranks with what the engine was given"
+        self._stop_with_reason("claimed", message_text, fix)
 
     def _rendezvous_variables(self) -> dict[str, str]:
         """Choose where rank 0 listens: on its own node, at the address from which its agent connected."""
         if self.job.engine in ("local", "torchrun"):
             return {}
         first = self.hello_of_rank[0]
-        one_host = len({hello["host"] for hello in self.hello_of_rank.values()}) == 1
-        address = (
-            "127.0.0.1" if one_host else (self.job.master if self.job.master != "127.0.0.1" else first["addresses"][0])
-        )
+        address = self.job.master if self.job.master != "127.0.0.1" else first["addresses"][0]
+        if len({hello["host"] for hello in self.hello_of_rank.values()}) == 1:
+            address = "127.0.0.1"
         return {"MASTER_ADDR": address, "MASTER_PORT": str(self.job.port or first["port"])}
 
     def _read_engine_output(self) -> None:
@@ -278,15 +269,12 @@ class Supervisor:
             return
         absent = [rank for rank in self.ledger.ranks if rank not in self.hello_of_rank]
         hosts = sorted({hello["host"] for hello in self.hello_of_rank.values()})
-        came = (
-            f"{len(self.hello_of_rank)} of {len(self.ledger.ranks)} came, from {', '.join(hosts)}"
-            if hosts
-            else "none came"
+        came = f"{len(self.hello_of_rank)} of {len(self.ledger.ranks)} came, from {', '.join(hosts)}"
+        message_text = (
+            f"missing after {self.job.window:.0f} s: {_format_ranks(absent)}; {came if hosts else 'none came'}"
         )
-        message_text = f"missing after {self.job.window:.0f} s: {_format_ranks(absent)}; {came}"
-        self._stop_with_reason(
-            "missing", message_text, f"see what {self.job.engine} says below; --window SECONDS waits longer"
-        )
+        fix = f"see what {self.job.engine} says below; --window SECONDS waits longer"
+        self._stop_with_reason("missing", message_text, fix)
 
     def _stop_for_hang(self, quiet: float) -> None:
         self.hub.broadcast_order(t="stacks")
@@ -323,11 +311,8 @@ class Supervisor:
         self.reporter.write_note(note)
 
     def _build_attempt(self) -> LaunchAttempt:
-        first = (
-            ()
-            if self.why in ("interrupted", "hung", "claimed", "missing", "unfit")
-            else self.ledger.first_failed_ranks()
-        )
+        stopped = self.why in ("interrupted", "hung", "claimed", "missing", "unfit")
+        first = () if stopped else self.ledger.first_failed_ranks()
         code = self.code
         if first:
             end = self.ledger.ranks[first[0]].end

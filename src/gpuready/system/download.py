@@ -102,6 +102,12 @@ def publish_folder(draft: str, path: str) -> None:
         raise AccessError(error_reason(error)) from None
 
 
+def quote_path(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path, safe="/+")
+
+
 def unquote_url(text: str) -> str:
     """``%2B`` -> ``+``."""
     from urllib.parse import unquote

@@ -160,8 +160,8 @@ def remove_tree(path: str, should_continue: Callable[[], bool] = lambda: True) -
             return False
         if is_folder:
             remove_tree(below, should_continue)
-        elif not _try_call(os.unlink, below):
-            continue
+        else:
+            unlink_quietly(below)
     return _try_call(os.rmdir, path)
 
 

@@ -168,13 +168,8 @@ class LiveHost(HostAccess):
     def _answer_limits(self) -> dict[str, int]:
         import resource
 
-        kinds = {
-            "nofile": resource.RLIMIT_NOFILE,
-            "memlock": resource.RLIMIT_MEMLOCK,
-            "nproc": resource.RLIMIT_NPROC,
-            "stack": resource.RLIMIT_STACK,
-        }
-        soft = {name: resource.getrlimit(kind)[0] for name, kind in kinds.items()}
+        names = ("nofile", "memlock", "nproc", "stack")
+        soft = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[0] for name in names}
         return {name: -1 if value == resource.RLIM_INFINITY else value for name, value in soft.items()}
 
     def _answer_cpus(self) -> dict[str, int]:

@@ -175,10 +175,8 @@ def _compute_processes(nvml: NvmlLibrary, device: tuple[Any]) -> list[dict[str, 
     """pid and used bytes of each compute process; used is None where the driver does not report it."""
     base, slots = "nvmlDeviceGetComputeRunningProcesses", _PROCESS_SLOTS
     while True:
-        count, buffer = (
-            nvml.ctypes.c_uint(slots),
-            nvml.ctypes.create_string_buffer(b"\xa5" * (slots * 32), slots * 32),
-        )
+        count = nvml.ctypes.c_uint(slots)
+        buffer = nvml.ctypes.create_string_buffer(b"\xa5" * (slots * 32), slots * 32)
         try:
             nvml.call_newest(f"{base}_v3 {base}_v2 {base}", *device, nvml.ctypes.byref(count), buffer)
             break

@@ -182,7 +182,7 @@ class StartedProgram:
     ):
         self.started_at = time.monotonic()
         self.ends_at = self.started_at + deadline
-        self.pipes = (out,) if out is err else (out, err)
+        self.pipes: tuple[OutputPipe, ...] = (out,) if out is err else (out, err)
         self.has_ended = False
         termination.defer_termination(True)
         try:

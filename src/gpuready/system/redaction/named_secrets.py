@@ -294,12 +294,8 @@ def _nearby_secret_span(text: str, end: int) -> Span | None:
     if not _has_long_word_near(text, end):
         return None
     found = compile_cached(_NEARBY_SECRET).match(text, end)
-    if (
-        not found
-        or is_harmless_value(found.group(1))
-        or is_plain_path(found.group(1))
-        or not is_surely_generated(found.group(1))
-    ):
+    word = found.group(1) if found else ""
+    if not found or is_harmless_value(word) or is_plain_path(word) or not is_surely_generated(word):
         return None
     return found.span(1)
 
