@@ -6,6 +6,8 @@ import hmac
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
 
 from gpuready.mcp import server
 
@@ -39,39 +41,34 @@ class TokenGuard:
             return
         if scope["type"] != "http":
             raise RuntimeError("only HTTP is served")
-        refusal = self.check_request(scope)
-        if refusal is None:
-            await self.app(scope, receive, send)
-            return
-        status, why, extra = refusal
-        body = f"{why}\n".encode()
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
-        headers += [(b"x-content-type-options", b"nosniff"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": [*headers, *extra]})
-        await send({"type": "http.response.body", "body": body})
+        await (self.check_request(scope) or self.app)(scope, receive, send)
 
-    def check_request(self, scope: Any) -> tuple[int, str, list[tuple[bytes, bytes]]] | None:
-        headers: dict[bytes, list[bytes]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.lower(), []).append(value)
-        port = scope["server"][1]
-        allowed = [f"{name}:{port}".encode() for name in _LOOPBACK_NAMES]
-        if [one.lower() for one in headers.get(b"host", [])] not in [[host] for host in allowed]:
-            return 403, "this name is not served here", []
-        origins = [b"http://" + host for host in allowed]
-        if any(one not in origins for one in headers.get(b"origin", [])):
-            return 403, "no page of another origin is served", []
+    def check_request(self, scope: Any) -> PlainTextResponse | None:
+        """Return the refusal; None where the SDK may answer."""
+        headers = Headers(scope=scope)
+        allowed = [f"{name}:{scope['server'][1]}" for name in _LOOPBACK_NAMES]
+        if [one.lower() for one in headers.getlist("host")] not in [[host] for host in allowed]:
+            return _refusal_response(403, "this name is not served here")
+        if any(one not in [f"http://{host}" for host in allowed] for one in headers.getlist("origin")):
+            return _refusal_response(403, "no page of another origin is served")
         if scope["method"] != "POST":
-            return 405, "only POST is served", [(b"allow", b"POST")]
+            return _refusal_response(405, "only POST is served", {"allow": "POST"})
         if scope["query_string"]:
-            return 401, "nothing is taken from the address: send the token in the header", _BEARER_CHALLENGE
-        authorization = headers.get(b"authorization", [])
-        if len(authorization) != 1 or not hmac.compare_digest(authorization[0], b"Bearer " + self.token):
-            return 401, "the header Authorization: Bearer TOKEN is missing or wrong", _BEARER_CHALLENGE
+            why = "nothing is taken from the address: send the token in the header"
+            return _refusal_response(401, why, _BEARER_CHALLENGE)
+        authorization = headers.getlist("authorization")
+        if len(authorization) != 1 or not hmac.compare_digest(authorization[0].encode(), b"Bearer " + self.token):
+            why = "the header Authorization: Bearer TOKEN is missing or wrong"
+            return _refusal_response(401, why, _BEARER_CHALLENGE)
         return None
 
 
-_BEARER_CHALLENGE = [(b"www-authenticate", b'Bearer realm="gpuready"')]
+_BEARER_CHALLENGE = {"www-authenticate": 'Bearer realm="gpuready"'}
+
+
+def _refusal_response(status: int, why: str, more: dict[str, str] | None = None) -> PlainTextResponse:
+    headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(more or {})}
+    return PlainTextResponse(f"{why}\n", status, headers)
 
 
 class _AnnouncingServer(uvicorn.Server):  # type: ignore[misc]

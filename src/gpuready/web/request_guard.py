@@ -12,6 +12,10 @@ import hmac
 import html
 from hashlib import sha256
 
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import cookie_parser
+from starlette.responses import Response
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -56,26 +60,28 @@ class RequestGuard:
             await send({"type": "websocket.close", "code": 1008})
             return
         secure_send = _add_security_headers(send)
-        headers = _collect_headers(scope)
+        await (self._find_response(scope, Headers(scope=scope)) or self._app)(scope, receive, secure_send)
+
+    def _find_response(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the response of the guard itself; None where the app may answer."""
+        is_api = scope["path"].startswith("/api")
         refusal = self._check_origin(scope, headers)
         if refusal is not None:
-            await _send_response(secure_send, *refusal)
-        elif scope["path"] == "/" and (token := _query_token(scope)) is not None:
-            await self._exchange_token(scope, token, secure_send)
-        elif not self._is_authenticated(headers):
-            await _send_response(secure_send, 401, _SIGN_IN_PAGE if not _is_api_path(scope) else TOKEN_MISSING)
-        elif _is_api_path(scope) and "authorization" not in headers and headers.get(PAGE_HEADER, [""])[0] != "1":
-            await _send_response(
-                secure_send, 403, f"a question needs the header {PAGE_HEADER}: 1, or Authorization: Bearer TOKEN"
-            )
-        else:
-            await self._app(scope, receive, secure_send)
+            return _refusal_response(*refusal)
+        if scope["path"] == "/" and (token := _query_token(scope)) is not None:
+            return self._exchange_token(scope, token)
+        if not self._is_authenticated(headers):
+            return _refusal_response(401, TOKEN_MISSING if is_api else _SIGN_IN_PAGE)
+        if is_api and "authorization" not in headers and headers.get(PAGE_HEADER) != "1":
+            needed = f"a question needs the header {PAGE_HEADER}: 1, or Authorization: Bearer TOKEN"
+            return _refusal_response(403, needed)
+        return None
 
-    def _check_origin(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
-        hosts = headers.get("host", [])
+    def _check_origin(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             return 403, f"this server is {self._hosts[0]}, and was called by another name"
-        for origin in headers.get("origin", []):
+        for origin in headers.getlist("origin"):
             if origin.lower() not in [f"http://{host}" for host in self._hosts]:
                 return 403, "another site may not ask here"
         if not _is_same_site(headers):
@@ -84,33 +90,28 @@ class RequestGuard:
             return 414, f"the query is longer than {MAX_QUERY_BYTES} bytes"
         return None
 
-    def _is_authenticated(self, headers: dict[str, list[str]]) -> bool:
-        authorization = headers.get("authorization", [])
+    def _is_authenticated(self, headers: Headers) -> bool:
+        authorization = headers.getlist("authorization")
         if authorization:
             kind, _, token = authorization[0].partition(" ")
             return len(authorization) == 1 and kind.lower() == "bearer" and self._matches_token(token.strip())
-        for line in headers.get("cookie", []):
-            for part in line.split(";"):
-                name, _, value = part.strip().partition("=")
-                if name == self._cookie and hmac.compare_digest(value.encode(), self._session.encode()):
-                    return True
-        return False
+        cookies = [cookie_parser(line).get(self._cookie, "") for line in headers.getlist("cookie")]
+        return any(hmac.compare_digest(value.encode(), self._session.encode()) for value in cookies)
 
     def _matches_token(self, token: str) -> bool:
         """Compare digests in constant time."""
         return hmac.compare_digest(sha256(token.encode("utf-8", "replace")).digest(), self._token)
 
-    async def _exchange_token(self, scope: Scope, token: str, send: Any) -> None:
+    def _exchange_token(self, scope: Scope, token: str) -> Response:
         """Exchange the token in the URL for a cookie; the page then reloads the same URL without the token.
 
         Not a redirect: a browser that came from another site does not send a strict cookie with it.
         """
         if not self._matches_token(token):
-            await _send_response(send, 401, TOKEN_MISSING)
-            return
+            return _refusal_response(401, TOKEN_MISSING)
         cookie = f"{self._cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
         page = _CONTINUE_PAGE.format(address=html.escape(_path_without_token(scope)))
-        await _send_response(send, 200, page, (("set-cookie", cookie),))
+        return Response(page, 200, {"set-cookie": cookie}, "text/html")
 
 
 TOKEN_MISSING = "the token is missing or wrong: gpuready serve prints the address with it when it starts"
@@ -126,36 +127,20 @@ _CONTINUE_PAGE = (
 )
 
 
-def _is_api_path(scope: Scope) -> bool:
-    return bool(scope["path"].startswith("/api"))
-
-
-def _collect_headers(scope: Scope) -> dict[str, list[str]]:
-    headers: dict[str, list[str]] = {}
-    for name, value in scope["headers"]:
-        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    return headers
-
-
-def _is_same_site(headers: dict[str, list[str]]) -> bool:
+def _is_same_site(headers: Headers) -> bool:
     """Whether the browser reports our own site, the address bar, or a plain link to one of our pages."""
-    site = headers.get("sec-fetch-site", ["none"])[0]
-    if site in ("same-origin", "none"):
+    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return True
-    return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == (["navigate"], ["document"])
+    return (headers.getlist("sec-fetch-mode"), headers.getlist("sec-fetch-dest")) == (["navigate"], ["document"])
 
 
 def _query_token(scope: Scope) -> str | None:
-    from starlette.datastructures import QueryParams
-
     if scope["method"] != "GET":
         return None
     return QueryParams(scope["query_string"]).get("token")
 
 
 def _path_without_token(scope: Scope) -> str:
-    from starlette.datastructures import QueryParams
-
     rest = [(key, value) for key, value in QueryParams(scope["query_string"]).multi_items() if key != "token"]
     return "/" + (f"?{QueryParams(rest)}" if rest else "")
 
@@ -173,21 +158,10 @@ def _add_security_headers(send: Any) -> Any:
     return send_with_headers
 
 
-async def _send_response(send: Any, status: int, text: str, extra_headers: Sequence[tuple[str, str]] = ()) -> None:
-    """Send a page if ``text`` is one, else a sentence as JSON."""
+def _refusal_response(status: int, text: str) -> Response:
+    """Return a page if ``text`` is one, else a sentence as JSON. The request may still be sending its body: close."""
     from gpuready.web.query_service import error_reply
 
-    page = text.startswith("<!doctype")
-    body = text.encode() if page else error_reply(status, text).text
-    kind = "text/html; charset=utf-8" if page else "application/json"
-    headers = [("content-type", kind), ("content-length", str(len(body))), *extra_headers]
-    # A refused request may still be sending its body: close the connection.
-    headers += [("connection", "close")] if status >= 400 else []
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [(name.encode(), value.encode()) for name, value in headers],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})
+    if text.startswith("<!doctype"):
+        return Response(text, status, {"connection": "close"}, "text/html")
+    return Response(error_reply(status, text).text, status, {"connection": "close"}, "application/json")
