@@ -88,19 +88,16 @@ def bash_export_line(name: str, value: str) -> str:
 
 
 def _quote_for_bash(value: str) -> str:
-    if value.isprintable() or value.replace("\n", "").isprintable():
+    if value.replace("\n", "").isprintable():
         return "'" + value.replace("'", "'\\''") + "'"
-    return "$'" + "".join(_ansi_c_escape(char) for char in value) + "'"
+    return "$'" + "".join(_escape_bytes(char, "\\'") for char in value) + "'"
 
 
-def _ansi_c_escape(char: str) -> str:
-    if char in "\\'":
-        return "\\" + char
-    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in _encode_character(char))
-
-
-def _encode_character(char: str) -> bytes:
-    return char.encode("utf-8", "surrogateescape")
+def _escape_bytes(char: str, special: str, prefix: str = "\\x") -> str:
+    """A backslash before a special character; each byte of an unprintable one as ``\\x1b``."""
+    if char.isprintable():
+        return "\\" + char if char in special else char
+    return "".join(f"{prefix}{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
 
 
 def fish_set_line(name: str, value: str) -> str:
@@ -108,10 +105,10 @@ def fish_set_line(name: str, value: str) -> str:
     parts, plain = [], ""
     for char in _reject_nul(name, value):
         if char.isprintable() or char == "\n":
-            plain += "\\" + char if char in "\\'" else char
+            plain += "\n" if char == "\n" else _escape_bytes(char, "\\'")
         else:
             parts += [f"'{plain}'"] if plain else []
-            parts.append("".join(f"\\X{byte:02x}" for byte in _encode_character(char)))
+            parts.append(_escape_bytes(char, "", "\\X"))
             plain = ""
     parts += [f"'{plain}'"] if plain or not parts else []
     return f"set -gx {name} {''.join(parts)}"
@@ -129,16 +126,8 @@ def docker_env_line(name: str, value: str) -> str:
 
 def systemd_env_line(name: str, value: str) -> str:
     """``Environment="NAME=value"``: quotes, backslashes, percent signs and control characters are escaped."""
-    inside = "".join(_escape_unit_character(char) for char in _reject_nul(name, value))
-    return f'Environment="{name}={inside}"'
-
-
-def _escape_unit_character(char: str) -> str:
-    if char in '\\"':
-        return "\\" + char
-    if char == "%":
-        return "%%"
-    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in _encode_character(char))
+    escaped = (_escape_bytes(char, '\\"').replace("%", "%%") for char in _reject_nul(name, value))
+    return f'Environment="{name}={"".join(escaped)}"'
 
 
 _LINE_FORMATTERS = {

@@ -110,14 +110,18 @@ def _summarize_capability(facts: Facts, contract: Contract) -> list[str]:
 
 
 def _summarize_system(facts: Facts, contract: Contract) -> list[str]:
-    container = facts.value_if_known("os.container")
+    container, limit = facts.value_if_known("os.container"), facts.value_if_known("memory.limit")
     return [
         str(container) if container and container != "none" else "",
-        _fact_phrase(facts, "system.shm", "/dev/shm", lambda v: "/dev/shm " + _format_byte_size(v), "no /dev/shm"),
-        _fact_phrase(facts, "memory.total", "RAM", lambda v: f"{_format_nominal_memory(v)} RAM"),
-        f"limit {_format_nominal_memory(facts.value_if_known('memory.limit'))}"
-        if facts.value_if_known("memory.limit")
-        else "",
+        _fact_phrase(
+            facts,
+            "system.shm",
+            "/dev/shm",
+            lambda v: f"/dev/shm {_format_if_bytes(v, units.format_bytes)}",
+            "no /dev/shm",
+        ),
+        _fact_phrase(facts, "memory.total", "RAM", lambda v: f"{_format_if_bytes(v, units.format_nominal_memory)} RAM"),
+        f"limit {_format_if_bytes(limit, units.format_nominal_memory)}" if limit else "",
     ]
 
 
@@ -208,9 +212,5 @@ def _format_memory_on_gpus(value: Any) -> str:
     return f"{_format_total_memory(value)} on {units.format_count(len(_as_tuple(value)), 'GPU')}"
 
 
-def _format_nominal_memory(value: Any) -> str:
-    return units.format_nominal_memory(value) if units.is_byte_count(value) else units.format_any_value(value)
-
-
-def _format_byte_size(value: Any) -> str:
-    return units.format_bytes(value) if units.is_byte_count(value) else units.format_any_value(value)
+def _format_if_bytes(value: Any, format_size: Callable[[int], str]) -> str:
+    return format_size(value) if units.is_byte_count(value) else units.format_any_value(value)

@@ -5,7 +5,12 @@ Each interface calls a workflow and passes what it returned to the function of t
 
 from __future__ import annotations
 
-from gpuready.render import json_document
+from gpuready.render.json_document import (
+    facts_json_fields,
+    format_json_document,
+    report_json_fields,
+    reports_json_fields,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,26 +31,23 @@ if TYPE_CHECKING:
 
 def render_check_json(reports: Sequence[Report], single_framework: bool) -> str:
     """``single_framework``: one framework was named, so the result is its Report; otherwise it is a list of any length."""
-    return json_document.format_json_document(_check_report_fields(reports, single_framework))
+    return format_json_document(_check_report_fields(reports, single_framework))
 
 
 def _check_report_fields(reports: Sequence[Report], single_framework: bool) -> dict[str, Any]:
-    return (
-        json_document.report_json_fields(reports[0])
-        if single_framework and len(reports) == 1
-        else json_document.reports_json_fields(reports)
-    )
+    is_single = single_framework and len(reports) == 1
+    return report_json_fields(reports[0]) if is_single else reports_json_fields(reports)
 
 
 def render_prove_json(proved: Any) -> str:
     """The Reports after the proofs (``proved.reports``), the evidence, and the file it was saved to."""
     fields = _check_report_fields(proved.reports, len(proved.reports) == 1)
-    return json_document.format_json_document(fields | {"evidence": proved.evidence.to_json(), "saved": proved.saved})
+    return format_json_document(fields | {"evidence": proved.evidence.to_json(), "saved": proved.saved})
 
 
 def render_proofs_json(rows: Sequence[Any]) -> str:
     """All known proofs."""
-    return json_document.format_json_document({"proofs": [row.to_json() for row in rows]})
+    return format_json_document({"proofs": [row.to_json() for row in rows]})
 
 
 def render_plan_json(result: PlanSet, single_framework: bool = True) -> str:
@@ -53,7 +55,7 @@ def render_plan_json(result: PlanSet, single_framework: bool = True) -> str:
     from gpuready.render import plan
 
     is_single = single_framework and len(result.plans) == 1
-    return json_document.format_json_document(
+    return format_json_document(
         plan.plan_json_fields(result.plans[0]) if is_single else plan.plan_set_json_fields(result)
     )
 
@@ -62,113 +64,109 @@ def render_install_json(done: InstallResult) -> str:
     """What was installed, rolled back or verified."""
     from gpuready.render import install
 
-    return json_document.format_json_document(install.install_json_fields(done))
+    return format_json_document(install.install_json_fields(done))
 
 
 def render_fit_json(result: FitResult) -> str:
     """The memory of a job, and what makes it fit."""
     from gpuready.render import fit
 
-    return json_document.format_json_document(fit.fit_json_fields(result))
+    return format_json_document(fit.fit_json_fields(result))
 
 
 def render_env_json(result: EnvironmentSettings) -> str:
     """The variables a framework wants, with the reason for each."""
-    return json_document.format_json_document(result.to_json())
+    return format_json_document(result.to_json())
 
 
 def render_diagnose_json(diagnosis_result: Diagnosis) -> str:
     from gpuready.render import diagnosis
 
-    return json_document.format_json_document(diagnosis.diagnosis_json_fields(diagnosis_result))
+    return format_json_document(diagnosis.diagnosis_json_fields(diagnosis_result))
 
 
 def render_bench_json(result: BenchResult) -> str:
     """Measured values against expected ones."""
     from gpuready.render import bench
 
-    return json_document.format_json_document(bench.bench_json_fields(result))
+    return format_json_document(bench.bench_json_fields(result))
 
 
 def render_measures_json(rows: ResultRows) -> str:
     """All known measures."""
-    return json_document.format_json_document({"measures": rows})
+    return format_json_document({"measures": rows})
 
 
 def render_explain_json(rule_page: Mapping[str, Any]) -> str:
     """The documentation of one rule."""
-    return json_document.format_json_document(rule_page)
+    return format_json_document(rule_page)
 
 
 def render_codes_json(items: ResultRows) -> str:
     """All rule codes with their titles."""
-    return json_document.format_json_document({"rules": items})
+    return format_json_document({"rules": items})
 
 
 def render_probe_json(known: Facts) -> str:
     """The facts of a machine."""
-    return json_document.format_json_document(json_document.facts_json_fields(known))
+    return format_json_document(facts_json_fields(known))
 
 
 def render_recording_json(fields: Mapping[str, Any]) -> str:
     """A recorded machine, for ``--on``."""
-    return json_document.format_json_document(fields)
+    return format_json_document(fields)
 
 
 def render_diff_json(a: str, b: str, changes: Sequence[Any]) -> str:
     """The differences between two machines."""
-    return json_document.format_json_document(
-        {"a": a, "b": b, "changes": [c.to_json() | {"worse": c.is_worse} for c in changes]}
-    )
+    return format_json_document({"a": a, "b": b, "changes": [c.to_json() | {"worse": c.is_worse} for c in changes]})
 
 
 def render_contract_json(one: Contract) -> str:
     """The requirements of one framework."""
-    return json_document.format_json_document(one.to_json())
+    return format_json_document(one.to_json())
 
 
 def render_contracts_json(rows: ResultRows) -> str:
     """All known frameworks and versions."""
-    return json_document.format_json_document({"contracts": rows})
+    return format_json_document({"contracts": rows})
 
 
 def render_contract_diff_json(a: str, b: str, rows: Sequence[Any]) -> str:
     """The differences between two contracts."""
-    return json_document.format_json_document({"a": a, "b": b, "changes": rows})
+    return format_json_document({"a": a, "b": b, "changes": rows})
 
 
 def render_contract_import_json(imported: Contract, unplaced: Sequence[tuple[int, str]]) -> str:
     """An environment page as a contract, and the lines that could not be placed."""
-    return json_document.format_json_document({"contract": imported.to_json(), "unplaced": unplaced})
+    return format_json_document({"contract": imported.to_json(), "unplaced": unplaced})
 
 
 def render_fleet_json(report: FleetReport) -> str:
     """All nodes, judged and compared."""
-    return json_document.format_json_document(report.fields())
+    return format_json_document(report.fields())
 
 
 def render_report_json(result: ReportDocument) -> str:
     """A whole report: each part as its own command writes it."""
     from gpuready.render import report
 
-    return json_document.format_json_document(report.report_document_fields(result))
+    return format_json_document(report.report_document_fields(result))
 
 
 def render_search_json(query: str, rows: ResultRows) -> str:
     """Search hits over rules, contracts, facts and causes, best first."""
-    return json_document.format_json_document({"query": query, "hits": rows})
+    return format_json_document({"query": query, "hits": rows})
 
 
 def render_start_json(plan: Mapping[str, Any]) -> str:
     """What ``run --dry-run`` would start, and where."""
-    return json_document.format_json_document(plan)
+    return format_json_document(plan)
 
 
 def render_refused_json(code: int, preflight: Sequence[Any]) -> str:
     """Why ``run`` did not start."""
-    return json_document.format_json_document(
-        {"verdict": "refused", "exit": code, "sights": [s.to_json() for s in preflight]}
-    )
+    return format_json_document({"verdict": "refused", "exit": code, "sights": [s.to_json() for s in preflight]})
 
 
 def render_run_json(outcome: Any, diagnosis_result: Diagnosis | None) -> str:
@@ -176,11 +174,11 @@ def render_run_json(outcome: Any, diagnosis_result: Diagnosis | None) -> str:
     from gpuready.render import diagnosis
 
     fields = outcome.to_json() | {"exit": outcome.code}
-    return json_document.format_json_document(
+    return format_json_document(
         fields | ({"diagnosis": diagnosis.diagnosis_json_fields(diagnosis_result)} if diagnosis_result else {})
     )
 
 
 def render_names_json(kind: str, items: Sequence[str]) -> str:
     """All names of a kind, for shell completion."""
-    return json_document.format_json_document({"kind": kind, "names": list(items)})
+    return format_json_document({"kind": kind, "names": list(items)})

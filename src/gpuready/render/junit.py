@@ -64,7 +64,7 @@ def _finding_details(finding: Finding) -> str:
 def escape_xml(text: str) -> str:
     """Escape markup, and write out characters that XML 1.0 does not allow."""
     import re
-    from xml.sax.saxutils import escape
+    from html import escape  # xml.sax.saxutils has one too, and imports urllib.request for it
 
     valid = re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", lambda m: f"\\x{ord(m[0]):02x}", text)
-    return escape(valid, {'"': "&quot;", "'": "&apos;"})
+    return escape(valid, quote=False).replace('"', "&quot;").replace("'", "&apos;")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.model.bench import BenchMeasure, BenchResult
-    from gpuready.model.fit import FitResult, GpuCandidate
+    from gpuready.model.fit import FitResult, GpuCandidate, Proposal
 
 CHART_WIDTH, LABEL_WIDTH, VALUE_WIDTH, ROW_HEIGHT = 1000, 190, 250, 30
 BAR_AREA_WIDTH = CHART_WIDTH - LABEL_WIDTH - VALUE_WIDTH
@@ -94,19 +94,15 @@ def build_memory_chart(result: FitResult) -> dict[str, Any]:
     stacks = {name: dict(parts) for name, parts in result.stacks.items() if parts}
     if not stacks and result.parts:
         stacks = {result.peak_at[0] or "at the peak": dict(result.parts)}
-    view: dict[str, Any] = {
+    return {
         "found": result,
         "words": _job_setup_text(result),
         "verdict": mark_view(fitting.FIT_VERDICT_MARKS[result.verdict]),
-    }
-    view |= {
         "because": fitting.explain_fit_verdict(result),
         "places": [_place_view(place, result) for place in result.places],
+        "proposals": [_proposal_view(one) for one in result.proposals],
+        "chart": _stacked_chart(result, stacks) if result.minimum is not None and stacks else None,
     }
-    view |= {"proposals": [_proposal_view(one) for one in result.proposals]}
-    if result.minimum is None or not stacks:
-        return view | {"chart": None}
-    return view | {"chart": _stacked_chart(result, stacks)}
 
 
 def _job_setup_text(result: FitResult) -> str:
@@ -116,7 +112,7 @@ def _job_setup_text(result: FitResult) -> str:
         return ""
 
 
-def _proposal_view(one: Any) -> dict[str, Any]:
+def _proposal_view(one: Proposal) -> dict[str, Any]:
     needs = fitting.format_gib(one.minimum + one.peak_device - one.peak_reserved)
     return {"says": one.says, "costs": one.costs, "needs": needs, "settings": one.settings, "run": one.run}
 
@@ -136,9 +132,8 @@ def _stacked_chart(result: FitResult, stacks: dict[str, dict[str, int]]) -> dict
     extra = result.overhead[1] if len(result.overhead) == 2 else 0
     needed = (result.minimum or 0) + extra
     capacities = {place.name: place.available_memory[1] for place in result.places if len(place.memory) == 2}
-    largest_total = (
-        max([needed, *(sum(parts.values()) + extra for parts in stacks.values()), *capacities.values()]) or 1
-    )
+    totals = [sum(parts.values()) + extra for parts in stacks.values()]
+    largest_total = max([needed, *totals, *capacities.values()]) or 1
     scale = (CHART_WIDTH - LABEL_WIDTH - TOTAL_WIDTH) / largest_total
     peak = max(stacks, key=lambda name: sum(stacks[name].values()))
     fragmented = max(needed - extra - sum(stacks[peak].values()), 0)
@@ -147,29 +142,21 @@ def _stacked_chart(result: FitResult, stacks: dict[str, dict[str, int]]) -> dict
         for n, (name, parts) in enumerate(stacks.items())
     ]
     kinds = list(dict.fromkeys(one["kind"] for row in rows for one in row["segments"]))
-    marks = [
-        {
-            "x": LABEL_WIDTH + capacity * scale,
-            "says": f"{name} {fitting.format_gib(capacity)}",
-            "over": capacity < needed,
-        }
-        for name, capacity in sorted(capacities.items(), key=lambda item: item[1])
-    ]
+    marks = []  # each label has a line of its own, so that none overlap
+    for n, (name, capacity) in enumerate(sorted(capacities.items(), key=lambda item: item[1])):
+        x, says = LABEL_WIDTH + capacity * scale, f"{name} {fitting.format_gib(capacity)}"
+        mark = {"x": x, "says": says, "over": capacity < needed, "y": 20 + 18 * n, "end": x > CHART_WIDTH - 260}
+        marks.append(mark)
     return {
         "rows": rows,
         "legend": [(_stack_colour_class(kind), kind) for kind in sorted(kinds, key=_stack_order)],
-        "marks": _spread_labels(marks),
+        "marks": marks,
         "height": len(rows) * (ROW_HEIGHT + 10) + 24 + 18 * max(len(marks), 1),
         "top": 18 + 18 * max(len(marks), 1),
         "width": CHART_WIDTH,
         "needed": fitting.format_gib(needed),
         "moment": fitting.describe_peak_moment(result),
     }
-
-
-def _spread_labels(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put each label on a line of its own, so that none overlap."""
-    return [one | {"y": 20 + 18 * n, "end": one["x"] > CHART_WIDTH - 260} for n, one in enumerate(marks)]
 
 
 def _stack_row(name: str, parts: dict[str, int], extra: int, fragmented: int, n: int, scale: float) -> dict[str, Any]:
@@ -179,17 +166,8 @@ def _stack_row(name: str, parts: dict[str, int], extra: int, fragmented: int, n:
     x, segments = float(LABEL_WIDTH), []
     for kind, size in pieces:
         width = size * scale
-        fits_label = len(kind) * 6.6 + 8 < width
-        segments.append(
-            {
-                "kind": kind,
-                "colour": _stack_colour_class(kind),
-                "x": x,
-                "w": width,
-                "size": fitting.format_gib(size),
-                "label": fits_label,
-            }
-        )
+        segment = {"kind": kind, "colour": _stack_colour_class(kind), "x": x, "w": width}
+        segments.append(segment | {"size": fitting.format_gib(size), "label": len(kind) * 6.6 + 8 < width})
         x += width
     total = sum(size for _, size in pieces)
     return {"name": name, "n": n, "segments": segments, "total": fitting.format_gib(total), "end": x}

@@ -110,15 +110,15 @@ def _group_like_nodes(
     alike: dict[tuple[Any, ...], list[str]] = {}
     for name in kind_by_node:
         alike.setdefault(tuple(cells.get(name) for _, cells in columns), []).append(name)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
-            "nodes": fold_node_names(several),
-            "count": len(several),
-            "many": f"{len(several):,}",
+            "nodes": fold_node_names(names),
+            "count": len(names),
+            "many": f"{len(names):,}",
             "cells": cells,
-            "names": several,
+            "names": names,
         }
-        for cells, several in alike.items()
+        for cells, names in alike.items()
     ]
     return sorted(rows, key=lambda row: (-sum(cell is not None for cell in row["cells"]), -row["count"]))
 
@@ -163,20 +163,16 @@ def _figure_strip(name: str, rows: dict[str, tuple[float, ...]], report: FleetRe
     values = sorted(value for several in rows.values() for value in several)
     low, high = values[0], values[-1]
     scale = (STRIP_WIDTH - 20) / ((high - low) or 1)
-    places = [10 + (value - low) * scale for value in values]
+
+    def place(value: float) -> float:
+        return min(max(10 + (value - low) * scale, 10), STRIP_WIDTH - 10)
+
     outliers = [one for one in report.outliers if one.figure == name]
     return {
         "name": name,
-        "ticks": "".join(dict.fromkeys(f"M{x:.1f} 8v16" for x in places)),
-        "middle": 10 + (values[len(values) // 2] - low) * scale,
-        "far": [
-            {
-                "x": min(max(10 + (one.value - low) * scale, 10), STRIP_WIDTH - 10),
-                "node": one.node,
-                "share": f"{one.share:+.0%}",
-            }
-            for one in outliers
-        ],
+        "ticks": "".join(dict.fromkeys(f"M{x:.1f} 8v16" for x in map(place, values))),
+        "middle": place(values[len(values) // 2]),
+        "far": [{"x": place(one.value), "node": one.node, "share": f"{one.share:+.0%}"} for one in outliers],
         "low": f"{low:,.4g}",
         "high": f"{high:,.4g}",
         "median": f"{values[len(values) // 2]:,.4g}",

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from gpuready.model.proof import ProofRecord, ProofResult
     from gpuready.model.report_document import ReportDocument
 
+_PAGE_SECTIONS = {
+    "fleet": "fleet",
+    "machine": "machine",
+    "ladder": "reports",
+    "findings": "reports",
+    "proofs": "proofs",
+}
+_PAGE_SECTIONS |= {"bench": "bench", "memory": "memory", "plan": "plans", "facts": "facts"}
+"""Anchor -> the part of the view that it shows."""
 _PROOF_ROLES = {"passed": "ok", "failed": "error", "crashed": "error", "hung": "error"}
 
 
@@ -47,7 +56,7 @@ def build_report_view(document: ReportDocument) -> dict[str, Any]:
         "made": document.made,
         "notes": document.notes,
         "version": __version__,
-        "sections": [(anchor, name) for anchor, name, part in _page_sections(parts) if part],
+        "sections": [(anchor, anchor.title()) for anchor, part in _PAGE_SECTIONS.items() if parts[part]],
     }
 
 
@@ -56,20 +65,6 @@ def _report_title(document: ReportDocument) -> str:
         return f"fleet of {document.fleet.nodes:,} nodes"
     host = document.reports[0].facts.host if document.reports else ""
     return ", ".join(one.contract.name for one in document.reports) + (f" on {host}" if host else "")
-
-
-def _page_sections(parts: dict[str, Any]) -> list[tuple[str, str, Any]]:
-    return [
-        ("fleet", "Fleet", parts["fleet"]),
-        ("machine", "Machine", parts["machine"]),
-        ("ladder", "Ladder", parts["reports"]),
-        ("findings", "Findings", parts["reports"]),
-        ("proofs", "Proofs", parts["proofs"]),
-        ("bench", "Bench", parts["bench"]),
-        ("memory", "Memory", parts["memory"]),
-        ("plan", "Plan", parts["plans"]),
-        ("facts", "Facts", parts["facts"]),
-    ]
 
 
 # -- proofs -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready.model.want_text import describe_want
 from gpuready.render import units
 from gpuready.render.escape import escape_unprintable, quote_command_words
@@ -12,29 +14,26 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-_environment_cache: dict[str, Environment] = {}
 
-
+@cache
 def template_environment() -> Environment:
     """The shared environment: autoescape on, undefined names are errors."""
-    if not _environment_cache:
-        from os.path import dirname
+    from os.path import dirname
 
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-        templates = Environment(
-            loader=FileSystemLoader(f"{dirname(__file__)}/templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            finalize=escape_template_value,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-        )
-        templates.filters |= TEMPLATE_FILTERS | {"inert": lambda data: _embed_json(_compact_json(data))}
-        templates.globals |= {"counted": units.format_count}
-        _environment_cache["one"] = templates
-    return _environment_cache["one"]
+    templates = Environment(
+        loader=FileSystemLoader(f"{dirname(__file__)}/templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=escape_template_value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters |= TEMPLATE_FILTERS
+    templates.globals |= {"counted": units.format_count}
+    return templates
 
 
 def escape_template_value(value: Any) -> Any:
@@ -88,12 +87,7 @@ def _compact_json(data: Any) -> str:
 
 def _embed_json(document: str) -> Any:
     """JSON inside a script element: nothing in it can end the element or start a comment."""
-    from markupsafe import Markup
-
-    for char in "<>&":
-        document = document.replace(char, f"\\u{ord(char):04x}")
-    document = document.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    return Markup(document)
+    return _trusted_markup(document.translate({ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}))
 
 
 def _csp_hash(text: str) -> str:
@@ -103,25 +97,13 @@ def _csp_hash(text: str) -> str:
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
 
 
-def _command_filter(words: tuple[str, ...]) -> str:
-    return " ".join(quote_command_words(words))
-
-
-def _lines_filter(text: str) -> list[str]:
-    return text.splitlines()
-
-
-def _words_filter(text: str) -> str:
-    """``not-ready`` -> ``not ready``"""
-    return text.replace("-", " ")
-
-
 TEMPLATE_FILTERS = {
-    "command": _command_filter,
-    "lines": _lines_filter,
-    "words": _words_filter,
+    "command": lambda words: " ".join(quote_command_words(words)),
+    "lines": str.splitlines,
+    "words": lambda text: text.replace("-", " "),
     "value": units.format_fact_value,
     "size": units.format_bytes,
     "seconds": units.format_seconds,
     "want": describe_want,
+    "inert": lambda data: _embed_json(_compact_json(data)),
 }

@@ -176,12 +176,7 @@ class _TopologyDrawing:
         self.unknown_numa_text = ""
 
     def draw_machine(
-        self,
-        cards: list[dict[str, Any]],
-        fabric: str,
-        host: list[str],
-        nics: list[dict[str, str]],
-        no_gpu_text: str = "",
+        self, cards: list[dict[str, Any]], fabric: str, host: list[str], nics: list[dict[str, str]], no_gpu_text: str
     ) -> None:
         if not cards and no_gpu_text:
             self._add_bar(no_gpu_text, "fabric open")
@@ -199,14 +194,9 @@ class _TopologyDrawing:
         self.bottom += EDGE_MARGIN
 
     def _add_bar(self, says: str, kind: str, more: list[str] | None = None) -> dict[str, Any]:
-        box = self._add_box(
-            EDGE_MARGIN,
-            self.bottom,
-            DRAWING_WIDTH - 2 * EDGE_MARGIN,
-            34 + 16 * len(more or []),
-            kind,
-            [says, *(more or [])],
-        )
+        lines = [says, *(more or [])]
+        width, height = DRAWING_WIDTH - 2 * EDGE_MARGIN, 18 + 16 * len(lines)
+        box = self._add_box(EDGE_MARGIN, self.bottom, width, height, kind, lines)
         self.bottom += box["h"]
         return box
 
@@ -269,8 +259,7 @@ class _TopologyDrawing:
     def _add_gpu_card(self, card: dict[str, Any], x: float, y: float) -> dict[str, Any]:
         says = [f"GPU {card['index']}", card["name"], card["memory"]]
         says.append(card["state"] or (f"capability {card['capability']}" if card["capability"] else ""))
-        box = self._add_box(x, y, self.card_width, CARD_HEIGHT, "lost" if card["state"] else "gpu", says)
-        return box
+        return self._add_box(x, y, self.card_width, CARD_HEIGHT, "lost" if card["state"] else "gpu", says)
 
     def _add_group_links(self, group: dict[str, Any], bar: dict[str, Any], up: bool) -> None:
         """A line from each GPU of a single row, or one from the whole group."""
