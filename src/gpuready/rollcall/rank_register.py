@@ -264,7 +264,7 @@ def _format_values(ranks_by_value: Mapping[str, list[int]]) -> str:
 
 
 def format_rank_list(ranks: list[int]) -> str:
-    """Format ranks with their noun: ``rank 7``, ``ranks 0-3, 7``."""
+    """Format ranks with the word before them: ``rank 7``, ``ranks 0-3, 7``."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_rank_ranges(ranks)}"
 
 
