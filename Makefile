@@ -34,7 +34,7 @@ check: $(VENV)/.installed
 # takes longest goes first. A part is a process of its own: where other tests or a worker left threads, nothing may fork, and tests/system does.
 # A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
 ALONE := $(addprefix tests/,apply faults fit prove runtime launcher system rules plan)
-PAGES := $(addprefix tests/,render web faces)
+PAGES := $(addprefix tests/,render web commands)
 TEXTS := $(addprefix tests/,fuzz logs machines contracts catalog containers secrets)
 OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
 FIRST := tests/apply tests/faults tests/fit test-others
