@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_JUDGED, _PAIRS = "tests/fleet/test_judged.py::test_", "tests/fleet/test_pairs.py::test_"
+_JUDGED, _PAIRS = "tests/fleet/test_verdict.py::test_", "tests/fleet/test_pair_search.py::test_"
 _DRIFT = f"{_JUDGED}g04_drift_in_any_facet_is_found_on_exactly_the_nodes_that_have_it"
 _SMALL = f"{_JUDGED}a_clock_that_is_off_and_shared_memory_that_is_small"
 ELSEWHERE = {
