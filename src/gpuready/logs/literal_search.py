@@ -3,7 +3,7 @@
 Hyperscan (a literal matcher that reads 16 and more bytes at a time) is used where its wheel is installed; it has wheels
 for Linux on x86_64 and aarch64. Elsewhere few short anchors are searched with ``bytes.find``, and only the lines around an
 anchor are searched for the literals themselves. Preparing either takes longer than searching a short log for each
-literal, so short logs are searched that way. All find the same (tests/logs/test_sieve.py).
+literal, so short logs are searched that way. All find the same (tests/logs/test_literal_search.py).
 """
 
 from __future__ import annotations
