@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from gpuready.model import Capability, Requirement
+from gpuready.model import Capability, Record, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,13 +65,12 @@ _BOUND = (
 _SIZE = r"(?<!\d)(\d+)\s*(GB|GiB|TB)\b\+?"
 
 
-class PhraseNeed:
+class PhraseNeed(Record):
     """One thing that a phrase requires, and its position in the phrase."""
 
-    __slots__ = ("at", "key", "want")
-
-    def __init__(self, at: int, key: str, want: str):
-        self.at, self.key, self.want = at, key, want
+    at: int
+    key: str
+    want: str
 
 
 def parse_phrase_needs(text: str, level: str, cite: str, when: str = "") -> list[Requirement]:

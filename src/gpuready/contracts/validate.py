@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 import gpuready.contracts.want as wants
 import gpuready.contracts.when as conditions
-from gpuready.contracts.toml import TABLES, read_toml
+from gpuready.catalog import facts, features
+from gpuready.contracts.toml import TABLES
+from gpuready.model import Contract
 from gpuready.model.versions import is_version
 
 TYPE_CHECKING = False
@@ -15,48 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from gpuready.model import Record
+
 MOST_ROWS = 2000
 _NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"
 _INVISIBLE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
 LEVELS = ("required", "recommended", "optional")
 PLATFORMS = ("cuda", "rocm", "npu", "xpu", "hpu", "mps", "cpu", "tpu", "neuron", "mlu", "musa")
-TOP_KEYS = {
-    "framework": str,
-    "version": str,
-    "variant": str,
-    "distribution": str,
-    "title": str,
-    "origin": str,
-    "page": bool,
-    "extends": str,
-    "platforms": list,
-    "notes": list,
-    **dict.fromkeys(TABLES, list),
-}
-ROW_KEYS: dict[str, dict[str, type]] = {
-    "needs": {"key": str, "want": str, "when": str, "level": str, "cite": str},
-    "capabilities": {"name": str, "level": str, "gate": str, "when": str, "cite": str, "note": str, "traits": list},
-    "variables": {
-        "name": str,
-        "access": str,
-        "value": str,
-        "when": str,
-        "allowed": list,
-        "required": bool,
-        "cite": str,
-        "note": str,
-        "traits": list,
-    },
-    "errors": {"message": str, "cause": str, "fix": str, "code": str, "cite": str},
-    "steps": {"does": str, "run": list, "safety": str, "undo": list, "note": str},
-}
-REQUIRED_KEYS = {
-    "needs": ("key", "want"),
-    "capabilities": ("name",),
-    "variables": ("name", "access"),
-    "errors": ("message", "cause", "fix"),
-    "steps": ("does",),
-}
+
+
+def _field_types(record_type: type[Record]) -> dict[str, type]:
+    """The TOML type of each field: a tuple is written as a list."""
+    kinds: dict[str, type] = {"str": str, "bool": bool}
+    return {field: kinds.get(record_type.__annotations__[field], list) for field in record_type._fields}
+
+
+ROW_KEYS = {table: _field_types(record_type) for table, record_type in Contract.nested_records().items()}
+TOP_KEYS = {key: kind for key, kind in _field_types(Contract).items() if key != "says"} | {"page": bool, "extends": str}
 ALLOWED_VALUES = {"level": LEVELS, "access": ("read", "set", "read and set"), "safety": ("safe", "ask", "manual")}
 
 
@@ -102,7 +78,7 @@ def _check_table_row(table: str, row: object) -> Iterator[str]:
         yield "each one must be a table"
         return
     yield from _check_types(row, ROW_KEYS[table])
-    yield from (f"the key {key!r} is missing" for key in REQUIRED_KEYS[table] if not row.get(key))
+    yield from (f"the key {key!r} is missing" for key in _required_keys(table) if not row.get(key))
     for trait in row.get("traits", ()) if isinstance(row.get("traits"), list) else ():
         if trait not in TRAITS.get(table, ()):
             yield f"traits has {trait!r}: it takes {', '.join(TRAITS.get(table, ())) or 'none'}"
@@ -113,6 +89,11 @@ def _check_table_row(table: str, row: object) -> Iterator[str]:
         yield from _error_messages(conditions.check_condition, row["when"])
         yield from _unknown_fact_keys(row["when"])
     yield from _ROW_CHECKS[table](row)
+
+
+def _required_keys(table: str) -> list[str]:
+    record_type = Contract.nested_records()[table]
+    return [field for field in record_type._fields if field not in record_type._defaults]
 
 
 def _unknown_fact_keys(when: str) -> Iterator[str]:
@@ -129,8 +110,7 @@ def _unknown_fact_keys(when: str) -> Iterator[str]:
 
 def _declared_kind(key: str) -> str:
     """Return the declared type of a fact, by its key or its family; empty where undeclared."""
-    kinds = fact_kinds()
-    return kinds.get(key) or kinds.get(key.partition(".")[0] + ".*", "")
+    return str((facts.find_declaration(key) or {}).get("type", ""))
 
 
 def _check_types(row: dict[str, Any], known: dict[str, type]) -> Iterator[str]:
@@ -160,7 +140,7 @@ def _check_need(row: dict[str, Any]) -> Iterator[str]:
         yield from _error_messages(wants.check_want, want, "version")
         return
     if not _declared_kind(key):
-        yield f"key {_quote_text(key)} is not a fact that gpuready knows: {_suggest_keys(key, fact_kinds())}"
+        yield f"key {_quote_text(key)} is not a fact that gpuready knows: {_suggest_keys(key, facts.list_fact_keys())}"
     yield from _error_messages(wants.check_want, want, _declared_kind(key))
 
 
@@ -168,7 +148,7 @@ def _check_capability(row: dict[str, Any]) -> Iterator[str]:
     name = row.get("name")
     if isinstance(name, str) and name and not re.fullmatch(r"[a-z0-9]+(?:[_-][a-z0-9]+)*", name):
         yield f"name {_quote_text(name)} is not a plain name: use lower-case letters, digits and hyphens"
-    gate, known = row.get("gate"), catalog_features()
+    gate, known = row.get("gate"), features.list_features()
     if isinstance(gate, str) and gate and gate not in known:
         yield f"gate {_quote_text(gate)} is not a feature of the catalogue: {_suggest_keys(gate, known)}"
 
@@ -203,29 +183,6 @@ _ROW_CHECKS = {
     "errors": _check_error,
     "steps": _check_step,
 }
-
-
-@cache
-def fact_kinds() -> dict[str, str]:
-    """Return the declared type of every fact of the catalogue; families end in ``.*``."""
-    return {row["key"]: row.get("type", "") for row in _catalog_rows("facts", "fact")}
-
-
-@cache
-def catalog_features() -> dict[str, str]:
-    """Return the features of the catalogue, which a capability's gate names."""
-    return {row["id"]: row.get("title", "") for row in _catalog_rows("features", "feature")}
-
-
-def _catalog_rows(name: str, table: str) -> list[dict[str, Any]]:
-    """Return rows of the catalogue, from TOML where present: the compiled form may not exist yet."""
-    import os
-
-    from gpuready import catalog
-
-    path = os.path.join(os.path.dirname(catalog.__file__), f"{name}.toml")
-    found = read_toml(path) if os.path.isfile(path) else catalog.load_catalog(name)
-    return list(found.get(table, []))
 
 
 def _error_messages(check: Any, *values: str) -> Iterator[str]:
