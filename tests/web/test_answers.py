@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.cli import parser
+from gpuready.cli import run_parsed_command
+from gpuready.cli.parser import parse_command_line
 from gpuready.render.layout import Screen
 from gpuready.system.process.worker_pool import PoolBusy, WorkerLost, WorkerPool, WorkerTimeout
 from gpuready.web import query_parser
@@ -40,8 +41,8 @@ SAME = {
 
 
 def by_command(line: str) -> str:
-    told = parser.parse_command_line([*line.split(), "--json"])
-    return parser.load_command_module(told.command).run(told, Screen(), time.perf_counter())[0]
+    parsed = parse_command_line([*line.split(), "--json"])
+    return run_parsed_command(parsed, Screen(), time.perf_counter())[0]
 
 
 @pytest.mark.parametrize("question", SAME, ids=list(SAME.values()))
