@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.simulated_fleet import SimulatedTransport
+
 from gpuready.model import Fact, Finding
 from gpuready.model.bench import BenchMeasure, BenchResult
 from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodeGroup, Outlier
