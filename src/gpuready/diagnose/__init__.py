@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from gpuready.diagnose.event_order import EventOrder
-from gpuready.logs.log_summary import exception_chain
+from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.model.diagnosis import (
     HEALTHY,
     NOT_ENVIRONMENT,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.logs.log_lines import LogLine
-    from gpuready.logs.log_summary import LogSummary, PatternMatch
 
     Cause = Mapping[str, Any]
     Lookup = Callable[[str, str], Cause | None]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from gpuready.diagnose.survival import SurvivalAnalysis
-from gpuready.logs.process_exits import rank_blamed_in, rank_named_in
+from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_named_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.diagnose import CauseSuspect
     from gpuready.logs.log_lines import LogLine
     from gpuready.logs.log_summary import LogSummary, PatternMatch
-    from gpuready.logs.process_exits import ProcessExit
     from gpuready.logs.tracebacks import LoggedException
 
 EXCEPTION_SUFFIXES = ("Error", "Exception", "Interrupt", "Exit")

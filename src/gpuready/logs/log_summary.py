@@ -5,25 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from gpuready.logs import wrapped_lines
-from gpuready.logs.excerpt import extract_excerpt
+from gpuready.logs.excerpt import Excerpt, extract_excerpt
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.literal_search import LiteralSearch
-from gpuready.logs.log_lines import parse_lines
-from gpuready.logs.log_patterns import compile_patterns
-from gpuready.logs.process_exits import find_exits
-from gpuready.logs.tracebacks import find_tracebacks
+from gpuready.logs.log_lines import LogLine, parse_lines
+from gpuready.logs.log_patterns import LogPattern, compile_patterns
+from gpuready.logs.process_exits import ProcessExit, find_exits
+from gpuready.logs.tracebacks import LoggedException, find_tracebacks
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
-
-    from gpuready.logs.excerpt import Excerpt
-    from gpuready.logs.log_lines import LogLine
-    from gpuready.logs.log_patterns import LogPattern
-    from gpuready.logs.process_exits import ProcessExit
-    from gpuready.logs.tracebacks import LoggedException
 
     PatternRow = tuple[str, str | Mapping[str, Any]]
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from gpuready.catalog import architectures
 from gpuready.catalog import cuda as toolkits
-from gpuready.model import NOT_STATED, UnknownFactError, versions
+from gpuready.model import NOT_STATED, Contract, ContractVariable, Facts, UnknownFactError, versions
 from gpuready.rules import contract_needs, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, ContractVariable, Facts
 
 READS = ("env.*", "toolkit.version", *contract_needs.READS)
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from gpuready.contracts import want as wanting
 from gpuready.contracts import when as conditions
-from gpuready.model import NOT_STATED, Facts, UnknownFactError
+from gpuready.model import NOT_STATED, Contract, Facts, Requirement, UnknownFactError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
-
-    from gpuready.model import Contract, Requirement
 
     NeedReader = Callable[[Facts, Requirement], Any]
 

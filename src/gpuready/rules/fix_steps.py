@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
 from gpuready.contracts import when as conditions
-from gpuready.model import Facts, FixStep, versions
+from gpuready.model import Contract, Facts, FixStep, versions
 from gpuready.rules import contract_needs
 
 TYPE_CHECKING = False
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Contract
 
 READS = ("python.path", "driver.version", "driver.compat", *contract_needs.READS)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Requirement
+from gpuready.model import Facts, Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
-
-    from gpuready.model import Facts, FixStep
 
     FleetRow = dict[str, Any]
 

@@ -7,7 +7,7 @@ recording), a rule about them does not apply.
 
 from __future__ import annotations
 
-from gpuready.model import FixStep, UnknownFactError
+from gpuready.model import Contract, Facts, FixStep, UnknownFactError
 from gpuready.rules import job_request, visible_gpus
 
 TYPE_CHECKING = False
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 READS = (*visible_gpus.READS, "job.wants", "job.gpus")
 

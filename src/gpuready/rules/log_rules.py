@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from gpuready.catalog import causes, load_catalog
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
-
-    from gpuready.model import Contract, Facts
 
 
 class LogRule:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 READS = ("can.*", "proof.results")
 MAX_SHOWN = 4

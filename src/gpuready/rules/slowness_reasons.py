@@ -6,15 +6,13 @@ throttle (names), pcie_gen, pcie_width, processes (count). Only samples taken wh
 
 from __future__ import annotations
 
-from gpuready.model import FixStep
+from gpuready.model import Fact, Facts, FixStep
 from gpuready.model.bench import SlowReason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
-
-    from gpuready.model import Fact, Facts
 
     BenchRow = dict[str, Any]
 

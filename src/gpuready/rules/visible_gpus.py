@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from gpuready.model import UnknownFactError
+from gpuready.model import Contract, Facts, UnknownFactError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 READS = ("gpu.count", "gpu.visible", "gpu.name", "gpu.uuid")
 OTHER_PLATFORMS = ("rocm", "xpu", "npu", "hpu", "mps", "mlu", "musa", "neuron", "tpu")

@@ -7,14 +7,13 @@ from gpuready.catalog import causes
 from gpuready.diagnose import judge
 from gpuready.logs import flight_recorder, log_paths
 from gpuready.logs.derived_lines import derive_lines
-from gpuready.logs.log_summary import LogSource, PatternIndex, read_logs
+from gpuready.logs.log_summary import LogSource, LogSummary, PatternIndex, read_logs
 from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuready.logs.log_summary import LogSummary
     from gpuready.model.diagnosis import Diagnosis, LogEvidence
     from gpuready.system.log_streams import LogStream
 

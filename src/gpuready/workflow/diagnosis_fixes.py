@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready import contracts, rules, system
 from gpuready.catalog import causes
-from gpuready.model import Contract, Fact, Facts, FixStep
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep
 from gpuready.workflow import contract_choice, machine_facts
 
 TYPE_CHECKING = False
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuready.logs.log_summary import LogSummary
-    from gpuready.model import Finding
     from gpuready.model.diagnosis import AlternativeCause, Diagnosis
 
 

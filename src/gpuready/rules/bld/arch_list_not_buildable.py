@@ -12,14 +12,13 @@ to release, one capability that the toolkit knows is enough. Take the entries ou
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "BLD010"
 SEVERITY = "error"

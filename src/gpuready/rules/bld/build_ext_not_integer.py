@@ -11,12 +11,8 @@ nobody reads the variable, and this is a line of information. Set it to 1 or 0, 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation, job_request
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "BLD017"
 SEVERITY = "error"

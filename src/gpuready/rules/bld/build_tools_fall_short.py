@@ -13,12 +13,8 @@ cmake come as Python packages.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs, fix_steps, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Requirement
 
 CODE = "BLD003"
 SEVERITY = "error"

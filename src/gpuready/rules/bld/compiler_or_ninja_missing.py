@@ -13,12 +13,8 @@ names it; one that lies on the path under its own name alone is not looked for, 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation, contract_needs, fix_steps, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "BLD011"
 SEVERITY = "error"

@@ -14,12 +14,8 @@ take a ready-made wheel, which needs none.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import compilation, contract_needs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "BLD006"
 SEVERITY = "error"

@@ -13,13 +13,9 @@ it.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation, contract_needs
 from gpuready.rules.bld.cuda_home_missing import toolkit_home_steps
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "BLD007"
 SEVERITY = "error"

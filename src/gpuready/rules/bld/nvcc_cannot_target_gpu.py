@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import compilation, visible_gpus
 
 TYPE_CHECKING = False
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "BLD004"
 SEVERITY = "error"

@@ -13,12 +13,8 @@ has them.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import compilation
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "BLD012"
 SEVERITY = "error"

@@ -14,12 +14,8 @@ Point CUDA_HOME to a toolkit of torch's major release, install one, or take a pr
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, job_request
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "BLD001"
 SEVERITY = "error"

@@ -10,12 +10,8 @@ It is told only when something is to be built: the job says ``build``, or the co
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, Requirement, versions
 from gpuready.rules.bld import toolkit_torch_major_differs as major
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "BLD002"
 SEVERITY = "warning"

@@ -10,14 +10,13 @@ is missing (``gpuready plan FRAMEWORK --wants NAME`` chooses the version), make 
 
 from __future__ import annotations
 
-from gpuready.model import FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import proof_results
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "CAP016"
 SEVERITY = "error"

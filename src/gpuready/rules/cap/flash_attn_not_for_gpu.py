@@ -12,14 +12,13 @@ kernels of its own from Ampere on. A floor that the contract states itself is to
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, versions
 from gpuready.rules import requested_features, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "CAP005"
 SEVERITY = "error"

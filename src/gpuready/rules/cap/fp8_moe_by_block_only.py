@@ -10,12 +10,8 @@ rollout to fp8 with ``weight_block_size: [128, 128]`` for such models, or leave 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "CAP010"
 SEVERITY = "info"

@@ -12,12 +12,8 @@ framework offers fp8 and the GPUs lack it. Below the floor, use bf16 on Ampere, 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import capability_floors, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "CAP002"
 SEVERITY = "error"

@@ -12,12 +12,8 @@ and CUDA; check again once it is installed.
 from __future__ import annotations
 
 from gpuready.contracts import when as conditions
-from gpuready.model import Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, Requirement
 from gpuready.rules import capability_floors, fix_steps, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "CAP009"
 SEVERITY = "error"

@@ -11,12 +11,8 @@ their own, which the contract states where it knows them.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import requested_features, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "CAP006"
 SEVERITY = "error"

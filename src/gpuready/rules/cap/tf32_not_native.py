@@ -12,12 +12,8 @@ Where the contract states the floor itself, GPU005 tells it instead.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import capability_floors, requested_features, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "CAP004"
 SEVERITY = "error"

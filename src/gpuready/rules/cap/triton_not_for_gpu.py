@@ -12,14 +12,13 @@ torch still has code for it, which GPU004 tells.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, versions
 from gpuready.rules import capability_floors, job_request, requested_features, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "CAP007"
 SEVERITY = "error"

@@ -12,12 +12,8 @@ of your own (a version with a local part). Take ``sdpa``, which has the same ker
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, versions
 from gpuready.rules import requested_features, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "CAP008"
 SEVERITY = "warning"

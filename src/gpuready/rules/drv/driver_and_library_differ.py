@@ -13,12 +13,8 @@ of NVIDIA's cuda-compat package differs on purpose and is not meant here; nor is
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement, UnknownFactError, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, versions
 from gpuready.rules import gpu_health
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "DRV002"
 SEVERITY = "error"

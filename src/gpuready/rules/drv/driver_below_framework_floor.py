@@ -11,12 +11,8 @@ container the driver is the host's, and no image changes it.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import contract_needs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "DRV003"
 SEVERITY = "error"

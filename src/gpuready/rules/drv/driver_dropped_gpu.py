@@ -16,14 +16,12 @@ that is built for CUDA 12.
 from __future__ import annotations
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from gpuready.model import Contract, Facts
 
     BranchLookup = Callable[[str], tuple[int | None, object]]
 

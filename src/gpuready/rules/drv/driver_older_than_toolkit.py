@@ -17,13 +17,9 @@ Point CUDA_HOME to an older toolkit, or install a newer driver.
 from __future__ import annotations
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
 from gpuready.rules import contract_needs
 from gpuready.rules.bld import toolkit_torch_major_differs as bld
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "DRV006"
 SEVERITY = "warning"

@@ -15,13 +15,9 @@ Install a driver of that branch or newer; for Blackwell it must be the one with 
 from __future__ import annotations
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health, visible_gpus
 from gpuready.rules.drv.driver_dropped_gpu import branch_bound_source, driver_branch_bounds
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "DRV008"
 SEVERITY = "error"

@@ -13,12 +13,8 @@ permissions. Halves of different versions are told by DRV002, a machine without 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "DRV004"
 SEVERITY = "error"

@@ -15,12 +15,8 @@ twice.
 from __future__ import annotations
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "DRV014"
 SEVERITY = "error"

@@ -17,13 +17,9 @@ open`` or ``-M proprietary``. Then reboot.
 from __future__ import annotations
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health, visible_gpus
 from gpuready.rules.drv.driver_dropped_gpu import driver_opened_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "DRV009"
 SEVERITY = "error"

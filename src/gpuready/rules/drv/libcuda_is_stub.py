@@ -9,11 +9,7 @@ Take the folder out of LD_LIBRARY_PATH; LIBRARY_PATH is the variable for linking
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 CODE = "DRV005"
 SEVERITY = "error"

@@ -13,12 +13,8 @@ under another path, which counts as well.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
 from gpuready.rules import gpu_health
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "DRV012"
 SEVERITY = "error"

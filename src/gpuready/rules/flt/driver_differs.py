@@ -11,12 +11,8 @@ or a plan, and FLT006 names them. Give the nodes the same driver, and restart th
 
 from __future__ import annotations
 
-from gpuready.model import FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "FLT002"
 SEVERITY = "error"

@@ -10,12 +10,8 @@ fleet has many are compared among themselves and never with each other.
 
 from __future__ import annotations
 
-from gpuready.model import FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "FLT008"
 SEVERITY = "error"

@@ -10,12 +10,8 @@ container with ``--shm-size`` or ``--ipc=host`` as on the other nodes; have a mi
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "FLT010"
 SEVERITY = "error"

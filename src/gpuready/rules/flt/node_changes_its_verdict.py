@@ -10,12 +10,8 @@ kernel log, and ask it again: ``gpuready fleet check --nodes NAME``.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "FLT014"
 SEVERITY = "warning"

@@ -11,12 +11,8 @@ that they are the same again after the next restart.
 
 from __future__ import annotations
 
-from gpuready.model import FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "FLT004"
 SEVERITY = "warning"

@@ -11,12 +11,8 @@ differ. Install the environment again from one lock: ``gpuready install --locked
 
 from __future__ import annotations
 
-from gpuready.model import FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "FLT003"
 SEVERITY = "error"

@@ -10,12 +10,8 @@ state of the others at the next maintenance, and look first at those that fail p
 
 from __future__ import annotations
 
-from gpuready.model import FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "FLT005"
 SEVERITY = "warning"

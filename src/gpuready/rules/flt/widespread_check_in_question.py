@@ -11,12 +11,8 @@ Look at one of the nodes by hand. Checks that fail on all nodes, or on those tha
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "FLT013"
 SEVERITY = "warning"

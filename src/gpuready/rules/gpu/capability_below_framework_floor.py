@@ -12,14 +12,13 @@ enough. What the floors for bf16 and fp8 mean is told by CAP001 and CAP002.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts, Requirement
 
 CODE = "GPU005"
 SEVERITY = "error"

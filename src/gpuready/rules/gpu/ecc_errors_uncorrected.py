@@ -15,12 +15,8 @@ Reset the GPU when it is idle, run NVIDIA's diagnostics, and have the GPU replac
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU008"
 SEVERITY = "warning"

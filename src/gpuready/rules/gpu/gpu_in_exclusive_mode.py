@@ -18,12 +18,8 @@ Where the daemon of MPS has gone and its pipe in /tmp/nvidia-mps has not, every 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU006"
 SEVERITY = "error"

@@ -14,12 +14,8 @@ power and cooling, move the card to another slot to tell card from slot, and hav
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU013"
 SEVERITY = "error"

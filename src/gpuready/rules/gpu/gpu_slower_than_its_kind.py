@@ -14,14 +14,13 @@ In a job over many GPUs the slowest sets the pace of all.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement, UnknownFactError
 from gpuready.rules import bench_verdict, slowness_reasons, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Fact, Facts
     from gpuready.model.bench import SlowReason
 
 CODE = "GPU021"

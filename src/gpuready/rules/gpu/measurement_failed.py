@@ -9,14 +9,13 @@ GPU, a driver that is too old, libraries of two CUDA versions), of the GPU, or o
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import bench_verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU022"
 SEVERITY = "error"

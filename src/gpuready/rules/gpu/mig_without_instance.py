@@ -16,14 +16,13 @@ over several GPUs wants it off: instances cannot reach each other over NVLink.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU007"
 SEVERITY = "error"

@@ -16,12 +16,8 @@ Seat the card again, try another slot or cable, and look whether the firmware di
 from __future__ import annotations
 
 from gpuready.catalog.bands import parse_pcie_link
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU010"
 SEVERITY = "warning"

@@ -13,14 +13,13 @@ If nobody meant it, set the limit back, with root rights. It lasts until the dri
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU012"
 SEVERITY = "warning"

@@ -15,12 +15,8 @@ and start it, or ask for another host.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
 from gpuready.rules import gpu_health, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU009"
 SEVERITY = "warning"

@@ -18,12 +18,8 @@ On the machine itself run ``nvidia-modprobe -u -c 0``, then start the container 
 from __future__ import annotations
 
 from gpuready.catalog import cuda
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU017"
 SEVERITY = "warning"

@@ -11,13 +11,9 @@ sets) or by UUID; one list cannot mix the two.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request, visible_gpus
 from gpuready.rules.gpu.visibility_hides_gpus import name_gpus_step, quote_device_entry
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "GPU003"
 SEVERITY = "error"

@@ -12,12 +12,8 @@ shows. Use a device map or load in parts, quantise, or give the machine or the c
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "MEM003"
 SEVERITY = "warning"

@@ -11,13 +11,12 @@ The job ends with CUDA out of memory, in the first or the second step. ``gpuread
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "MEM008"
 SEVERITY = "error"

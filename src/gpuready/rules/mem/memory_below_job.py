@@ -16,14 +16,13 @@ Quantise (8 or 4 bits), offload, spread the model over more GPUs, or take a smal
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "MEM001"
 SEVERITY = "error"

@@ -12,14 +12,13 @@ first, and never kill what you do not know.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "MEM002"
 SEVERITY = "warning"

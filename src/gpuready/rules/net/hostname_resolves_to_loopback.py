@@ -12,13 +12,9 @@ line in /etc/hosts.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_topology
 from gpuready.rules.net.master_address_loopback import is_loopback_address
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "NET009"
 SEVERITY = "warning"

@@ -12,12 +12,8 @@ road is broken and wants repair, not the switch.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, gpu_health, job_topology, rdma_ports, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "NET010"
 SEVERITY = "warning"

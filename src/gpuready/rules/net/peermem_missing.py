@@ -12,12 +12,8 @@ modules.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import job_topology, rdma_ports
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "NET005"
 SEVERITY = "warning"

@@ -10,12 +10,8 @@ Install accelerate; it brings no CUDA code of its own and fits every torch that 
 from __future__ import annotations
 
 from gpuready.contracts import when as conditions
-from gpuready.model import Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, Requirement
 from gpuready.rules import contract_needs, fix_steps, job_request
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG005"
 SEVERITY = "error"

@@ -12,12 +12,8 @@ it has.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import fix_steps, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG014"
 SEVERITY = "error"

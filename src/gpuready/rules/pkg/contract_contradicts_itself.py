@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from gpuready.contracts import when as conditions
 from gpuready.contracts.pin_conflicts import contradicting_needs
-from gpuready.model import Fact, Finding, FixStep, Requirement
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
 from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG024"
 SEVERITY = "error"

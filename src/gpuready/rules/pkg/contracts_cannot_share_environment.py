@@ -13,7 +13,7 @@ GPUs and drivers can be shared.
 from __future__ import annotations
 
 from gpuready.contracts.pin_conflicts import conflicts_between, required_pins
-from gpuready.model import Fact, Finding, FixStep, Requirement
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
 from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.contracts.pin_conflicts import PinClash, Pins
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG008"
 SEVERITY = "error"

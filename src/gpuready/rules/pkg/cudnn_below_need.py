@@ -11,12 +11,8 @@ told elsewhere. Upgrade the package that brings it within what torch takes, or t
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import contract_needs, fix_steps
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG015"
 SEVERITY = "error"

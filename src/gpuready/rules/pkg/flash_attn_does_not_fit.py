@@ -14,14 +14,13 @@ wheels are known. Which GPUs it serves is another rule's. Take the wheel for thi
 from __future__ import annotations
 
 from gpuready.catalog import packages as catalogue
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, torch_compatibility, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
 
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG012"
 SEVERITY = "error"

@@ -11,12 +11,8 @@ names one that does. Packages that the contract only recommends are named in a l
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, FixStep
 
 CODE = "PKG002"
 SEVERITY = "error"

@@ -12,12 +12,8 @@ environment is quicker and surer. Only packages that the contract names are look
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fix_steps, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG006"
 SEVERITY = "error"

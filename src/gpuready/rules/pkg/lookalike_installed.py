@@ -14,14 +14,13 @@ a line of information. Remove the stranger, and install the real one as the cont
 from __future__ import annotations
 
 from gpuready.catalog import packages as catalogue
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, fix_steps, torch_compatibility, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG009"
 SEVERITY = "error"

@@ -11,12 +11,8 @@ warning with a newer torch; their name stands in its traceback, and they have to
 
 from __future__ import annotations
 
-from gpuready.model import Finding, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, Requirement, versions
 from gpuready.rules import fix_steps, torch_compatibility
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG021"
 SEVERITY = "error"

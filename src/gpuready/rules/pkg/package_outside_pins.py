@@ -12,12 +12,8 @@ then each needs an environment of its own.
 
 from __future__ import annotations
 
-from gpuready.model import Finding
+from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG003"
 SEVERITY = "error"

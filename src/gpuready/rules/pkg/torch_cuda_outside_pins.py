@@ -10,12 +10,8 @@ fits the driver, the driver has to be updated first.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import contract_needs, fix_steps
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG007"
 SEVERITY = "error"

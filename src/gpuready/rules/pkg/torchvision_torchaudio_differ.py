@@ -14,12 +14,8 @@ the package where nobody needs it.
 from __future__ import annotations
 
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import fix_steps, torch_compatibility, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, FixStep
 
 CODE = "PKG019"
 SEVERITY = "error"

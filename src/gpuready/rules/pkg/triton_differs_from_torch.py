@@ -13,12 +13,8 @@ Install the triton that torch asks for.
 from __future__ import annotations
 
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, Requirement, versions
 from gpuready.rules import contract_needs, fix_steps, job_request, torch_compatibility
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "PKG018"
 SEVERITY = "error"

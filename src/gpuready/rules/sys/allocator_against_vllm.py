@@ -13,12 +13,8 @@ newer) is told. Unset the variable in the process that runs vLLM; the trainer ma
 from __future__ import annotations
 
 from gpuready.contracts import when as conditions
-from gpuready.model import Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import allocator_settings, contract_needs, job_request
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS014"
 SEVERITY = "warning"

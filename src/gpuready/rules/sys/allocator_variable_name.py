@@ -13,13 +13,9 @@ the same value is fine, and does for every version.
 from __future__ import annotations
 
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import allocator_settings, environment_variables
 from gpuready.rules.allocator_settings import NEW_VARIABLE, OLD_VARIABLE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS012"
 SEVERITY = "warning"

@@ -13,12 +13,8 @@ and for root, who may write everywhere. Set TORCHINDUCTOR_CACHE_DIR to a folder 
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import capability_floors, environment_variables, job_request
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS020"
 SEVERITY = "error"

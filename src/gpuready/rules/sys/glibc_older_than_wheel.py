@@ -14,12 +14,8 @@ container that has one. The driver of the host can stay as it is.
 from __future__ import annotations
 
 from gpuready.catalog import torch as catalogue
-from gpuready.model import NOT_STATED, Finding, FixStep, Requirement, versions
+from gpuready.model import NOT_STATED, Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, fix_steps
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS005"
 SEVERITY = "error"

@@ -12,12 +12,8 @@ Otherwise point HF_HOME to a folder of yours, or have the owner changed.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import model_hub
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS008"
 SEVERITY = "warning"

@@ -13,12 +13,8 @@ It is a warning for a job on several machines, where such a card has a port that
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_topology, rdma_ports
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS007"
 SEVERITY = "warning"

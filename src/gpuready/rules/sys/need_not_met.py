@@ -9,12 +9,8 @@ evidence names the fact that was found and the line of the contract that asks fo
 from __future__ import annotations
 
 from gpuready.contracts.want import describe_want
-from gpuready.model import Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Requirement
 
 CODE = "SYS004"
 SEVERITY = "error"

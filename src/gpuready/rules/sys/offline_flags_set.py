@@ -11,11 +11,7 @@ that may: ``hf download MODEL``.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 CODE = "SYS010"
 SEVERITY = "info"

@@ -13,12 +13,8 @@ nofile=65536`` for a container. Or share tensors by name instead of by descripto
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_topology
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS006"
 SEVERITY = "warning"

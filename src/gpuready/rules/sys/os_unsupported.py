@@ -7,12 +7,8 @@ through the Windows driver: install no driver inside it. On macOS there is no CU
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS003"
 SEVERITY = "error"

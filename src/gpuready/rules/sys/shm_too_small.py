@@ -12,12 +12,8 @@ in Kubernetes mount an ``emptyDir`` with ``medium: Memory`` on /dev/shm.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS001"
 SEVERITY = "warning"

@@ -11,12 +11,8 @@ CUDA_LAUNCH_BLOCKING where the job asks for determinism, which sets it. Unset th
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS018"
 SEVERITY = "info"

@@ -11,12 +11,8 @@ and before CUDA is used, or where the framework has a place for it in its config
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, ContractVariable, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, ContractVariable, Facts
 
 CODE = "SYS016"
 SEVERITY = "warning"

@@ -12,14 +12,13 @@ packages is another matter, which PKG008 tells.
 
 from __future__ import annotations
 
-from gpuready.model import Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuready.model import Contract, Facts
 
 CODE = "SYS017"
 SEVERITY = "warning"
