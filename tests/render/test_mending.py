@@ -6,9 +6,9 @@ import pytest
 
 from gpuready.model import Fact, FixStep, Requirement
 from gpuready.model.plan import Plan, PlanAlternative, PlanConflict, PlanReason
-from gpuready.render import fix_plan
 from gpuready.render import plan as render
 from gpuready.render.layout import Screen, display_width
+from gpuready.render.plan import render_fix_plan_screen
 from tests.render.machines import HOSTILE
 
 PLAN = Plan(
@@ -37,7 +37,7 @@ IMPOSSIBLE = PLAN.replace(
 
 
 def test_each_step_has_its_command_and_its_findings():
-    text = fix_plan.render_fix_plan_screen(PLAN)
+    text = render_fix_plan_screen(PLAN)
     first, second, third = text.split("\n\n")[1:4]
     assert "asks first" in first and "$ uv pip install torch==2.14.1+cu126" in first
     assert "turns off DRV001" in first and "keeps off PKG019" in first and "SYS015" not in first
@@ -48,7 +48,7 @@ def test_each_step_has_its_command_and_its_findings():
 
 
 def test_what_stays_is_named_and_the_rest_still_told():
-    text = fix_plan.render_fix_plan_screen(IMPOSSIBLE)
+    text = render_fix_plan_screen(IMPOSSIBLE)
     assert "impossible: GPU005 cannot be turned off here" in text and "gpu.capability  >=8.0" in text
     assert "elsewhere: use GPUs of compute capability 8.0" in text and "1 install torch" in text
     assert "impossible: GPU005 would stay" in text
@@ -56,20 +56,20 @@ def test_what_stays_is_named_and_the_rest_still_told():
 
 def test_nothing_to_do():
     nothing = PLAN.replace(steps=(), because=(), notes=())
-    assert "nothing to change" in fix_plan.render_fix_plan_screen(
+    assert "nothing to change" in render_fix_plan_screen(nothing) and "look again" not in render_fix_plan_screen(
         nothing
-    ) and "look again" not in fix_plan.render_fix_plan_screen(nothing)
+    )
 
 
 def test_the_screen_of_a_plan_is_this_one_where_it_mends():
-    assert render.render_plan_screen(PLAN) == fix_plan.render_fix_plan_screen(PLAN)
+    assert render.render_plan_screen(PLAN) == render_fix_plan_screen(PLAN)
     assert render.format_plan_line(PLAN) == "axolotl 0.21: 3 steps to mend it\n"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 @pytest.mark.parametrize("plan", [PLAN, IMPOSSIBLE], ids=["plan", "impossible"])
 def test_lines_keep_to_the_width(plan, width):
-    for line in fix_plan.render_fix_plan_screen(plan, Screen(width=width)).splitlines():
+    for line in render_fix_plan_screen(plan, Screen(width=width)).splitlines():
         assert display_width(line) <= width, line
 
 
@@ -78,5 +78,5 @@ def test_hostile_text_is_shown_not_sent():
         machine=HOSTILE, steps=(FixStep(HOSTILE, ("echo", HOSTILE), "ask", note=HOSTILE),), notes=(HOSTILE,),
         because=(PlanReason("X", f"step 1 turns off X: {HOSTILE}"),),
     )  # fmt: skip
-    for line in fix_plan.render_fix_plan_screen(evil).splitlines():
+    for line in render_fix_plan_screen(evil).splitlines():
         assert line.isprintable()

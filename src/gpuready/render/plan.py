@@ -1,10 +1,10 @@
-"""The screen of a Plan: chosen versions and reasons, steps; or the conflict that makes it impossible."""
+"""The screens of a Plan: chosen versions, reasons and steps; the conflict that makes it impossible; the steps of a fix."""
 
 from __future__ import annotations
 
 from gpuready.render import command_lines, units
 from gpuready.render.escape import escape_unprintable, quote_command_words
-from gpuready.render.layout import Screen, join_sections
+from gpuready.render.layout import Screen, display_width, join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ KERNEL_INSTALL_WORDS = {
     "jit": "compiled on first use",
     "none": "left out",
 }
+
+STEP_SAFETY_WORDS = {"safe": "safe", "ask": "asks first", "manual": "by hand"}
 
 
 def plan_json_fields(plan: Plan) -> dict[str, Any]:
@@ -73,10 +75,8 @@ def render_plan_screens(plan_set: PlanSet, screen: Screen, verbose: bool = False
 def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool = False) -> str:
     display = screen or Screen()
     if plan.options.get("fix"):
-        from gpuready.render import fix_plan
-
-        return fix_plan.render_fix_plan_screen(plan, display)
-    sections = [format_plan_header("plan", plan, plan.platform, display)]
+        return render_fix_plan_screen(plan, display)
+    sections = [_format_plan_header("plan", plan, plan.platform, display)]
     if plan.verdict == "plan":
         sections += [
             _format_chosen_versions(plan, display),
@@ -86,7 +86,7 @@ def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool =
             _format_rejected_choices(plan, display, verbose),
         ]
     else:
-        sections += [format_plan_conflict(conflict, display) for conflict in plan.conflicts]
+        sections += [_format_plan_conflict(conflict, display) for conflict in plan.conflicts]
         sections.append(_format_openings(plan.opens, display))
     sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
     return join_sections([*sections, _format_plan_verdict(plan, display)])
@@ -103,14 +103,14 @@ def _format_shared_environments(plan_set: PlanSet, screen: Screen) -> str:
     for number, names in enumerate(plan_set.environments, 1):
         lines += screen.format_paragraph(f"{number}  {', '.join(names)}", 2, 3)
     for conflict in plan_set.conflicts:
-        lines += ["", *format_plan_conflict(conflict, screen, "apart:")]
+        lines += ["", *_format_plan_conflict(conflict, screen, "apart:")]
     return "\n".join(lines) + "\n"
 
 
 # -- possible plan ---------------------------------------------------------------------------------------
 
 
-def format_plan_header(what: str, plan: Plan, right: str, screen: Screen) -> list[str]:
+def _format_plan_header(what: str, plan: Plan, right: str, screen: Screen) -> list[str]:
     where = f" on {plan.machine}" if plan.machine else ""
     return screen.format_header(f"{what} for {plan_display_name(plan)}{where}", right)
 
@@ -196,7 +196,7 @@ def _format_rejected_choices(plan: Plan, screen: Screen, verbose: bool) -> list[
 # -- impossible plan -------------------------------------------------------------------------------------
 
 
-def format_plan_conflict(conflict: PlanConflict, screen: Screen, lead: str = "impossible:") -> list[str]:
+def _format_plan_conflict(conflict: PlanConflict, screen: Screen, lead: str = "impossible:") -> list[str]:
     rows = [("found", f.key, units.format_fact_value(f), f.source) for f in conflict.facts]
     rows += [("needs", n.key, n.want, n.cite) for n in conflict.needs]
     return [*screen.lead_paragraph(lead, conflict.says, "error"), *screen.indent_table(rows)]
@@ -220,3 +220,61 @@ def _format_plan_verdict(plan: Plan, screen: Screen) -> list[str]:
         lines += ["", *screen.format_paragraph("all of this at once, or none of it:", 2)]
         lines += screen.format_paragraph(" ".join(quote_command_words(command_lines.build_install_command(plan))), 4, 4)
     return lines + (screen.format_paragraph(f"chosen by the catalogue of {plan.catalog}", 2) if plan.catalog else [])
+
+
+# -- plan --fix -----------------------------------------------------------------------------------------
+
+
+def render_fix_plan_screen(plan: Plan, screen: Screen | None = None) -> str:
+    """Ordered steps, the findings each resolves, and what remains."""
+    display = screen or Screen()
+    torch = f"torch {plan.torch}" if plan.torch else "no torch"
+    then = "then " if plan.steps else ""
+    stack = f"{then}Python {plan.python}, {torch}" if plan.python else torch
+    sections = [_format_plan_header("fix", plan, stack, display)]
+    sections += [_format_fix_plan_step(plan, number, step, display) for number, step in enumerate(plan.steps, 1)]
+    sections += [_format_fix_conflict(plan, conflict, display) for conflict in plan.conflicts]
+    sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
+    return join_sections([*sections, _format_fix_summary(plan, display)])
+
+
+def _format_fix_plan_step(plan: Plan, number: int, step: FixStep, screen: Screen) -> list[str]:
+    """One step: its safety, its command, and the findings it resolves."""
+    safety = step.note if step.safety == "manual" and step.note else STEP_SAFETY_WORDS.get(step.safety, step.safety)
+    short = safety if len(safety) < screen.width // 2 else STEP_SAFETY_WORDS.get(step.safety, "")
+    lines = _format_step_title(f"{number}  {step.does}", short, screen)
+    if step.run:
+        lines += screen.format_paragraph("$ " + " ".join(quote_command_words(step.run)), 5, 4)
+    if step.note and step.note != short:
+        lines += screen.format_paragraph(step.note, 5)
+    start = f"step {number} "
+    for reason in plan.because:
+        if reason.says.startswith(start):
+            lines += screen.dim_paragraph(reason.says[len(start) :], 5, 2)
+    return lines
+
+
+def _format_step_title(left: str, right: str, screen: Screen) -> list[str]:
+    """The step's name with its safety at the right edge, or below where it does not fit."""
+    left, right = escape_unprintable(left), escape_unprintable(right)
+    if display_width(left) + display_width(right) + 4 <= screen.width:
+        return ["  " + text for text in screen.align_ends(left, right, 2)]
+    return [*screen.format_paragraph(left, 2, 3), *screen.format_paragraph(right, 5)]
+
+
+def _format_fix_conflict(plan: Plan, conflict: PlanConflict, screen: Screen) -> list[str]:
+    code = conflict.says.partition(" ")[0]
+    ways = [f"elsewhere: {opening.change}" for opening in plan.opens if opening.then.endswith(code)]
+    return _format_plan_conflict(conflict, screen) + screen.format_paragraphs(ways, 2, 2)
+
+
+def _format_fix_summary(plan: Plan, screen: Screen) -> list[str]:
+    codes = list(dict.fromkeys(reason.about for reason in plan.because if " keeps off " not in reason.says))
+    steps = units.format_count(len(plan.steps), "step")
+    summary_text = f"{steps} for {', '.join(codes)}" if codes else "nothing to change"
+    if plan.verdict != "plan":
+        remaining = ", ".join(conflict.says.partition(" ")[0] for conflict in plan.conflicts)
+        return screen.lead_paragraph("impossible:", f"{remaining} would stay; {summary_text}", "error")
+    lines = screen.lead_paragraph("fix:", f"{summary_text}; nothing was changed", "ok")
+    check_hint = f"then look again: {' '.join(quote_command_words(command_lines.build_check_command(plan)))}"
+    return [*lines, *(screen.format_paragraph(check_hint, 2, 2) if plan.steps else [])]
