@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 
 import pytest
 import yaml
@@ -336,6 +338,15 @@ def test_any_text_is_an_answer_or_one_sentence(text):
             read(text, name)
         except ValueError as bad:
             assert str(bad)
+
+
+@pytest.mark.parametrize("key", ["micro_batch_size", "qat", "deepspeed", "lora_target_modules", "load_in_4bit"])
+def test_a_value_that_multiplies_itself_is_never_written_out(key):
+    lines = ["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))]
+    begun = time.monotonic()
+    with suppress(ValueError):
+        read("\n".join([*lines, "base_model: gpt2", "adapter: lora", f"{key}: *a11"]))
+    assert time.monotonic() - begun < 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ is not stated, whatever was stated before.
 
 from __future__ import annotations
 
-from gpuready.catalog.packages import canonical_package_name
+from gpuready.catalog.packages import canonical_package_name, split_requirement
 from gpuready.containers.dockerfile import UNKNOWN
 from gpuready.model import Record, versions
 
@@ -163,18 +163,17 @@ def parse_requirement(word: str, build: str, sure: bool = True) -> PackagePin | 
 
 
 def _parse_named_requirement(text: str, build: str, sure: bool) -> PackagePin | None:
-    cut = next((i for i, letter in enumerate(text) if letter in "=<>!~[ ("), len(text))
-    name, spec = text[:cut], text[cut:].strip()
+    name, spec = split_requirement(text)
     if spec.startswith("["):
         spec = spec.partition("]")[2].strip()
     spec = spec.strip("()").replace(" ", "")
-    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or not name.isascii():
+    if not name.replace("-", "").isalnum() or not name.isascii():
         return None
     if UNKNOWN in spec:
-        return PackagePin(_normalize_name(name), None, UNKNOWN if build else "", "<0", sure)
+        return PackagePin(name, None, UNKNOWN if build else "", "<0", sure)
     exact = spec.lstrip("=") if spec.startswith("==") and "," not in spec else ""
     version = exact if exact and versions.is_version(exact) else None
-    return PackagePin(_normalize_name(name), version, build, "" if version else spec, sure)
+    return PackagePin(name, version, build, "" if version else spec, sure)
 
 
 def _parse_wheel_address(address: str, sure: bool) -> PackagePin | None:

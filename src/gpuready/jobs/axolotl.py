@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, is_off, short_repr
 from gpuready.jobs.huggingface import (
     add_deepspeed_file,
     add_uncounted_keys,
@@ -179,7 +179,7 @@ def _read_axolotl_checkpointing(reader: ConfigReader) -> None:
     if reader.fields.get("checkpointing") == "nonreentrant" and plain and "offload" not in reader.fields:
         reader.set_field("checkpointing", "reentrant", "gradient_checkpointing (axolotl's default)")
     offloading = reader.get_dotted("activation_offloading")
-    if offloading and str(offloading).lower() not in ("false", "no", "off"):
+    if not is_off(offloading):
         reader.set_field("checkpointing", "nonreentrant", "activation_offloading")
         reader.set_field("offload", "activations", "activation_offloading")
         if str(offloading) != "hidden_states":

@@ -180,6 +180,13 @@ def parse_bool_value(value: object) -> bool:
     raise ValueError("true or false")
 
 
+def is_off(value: object) -> bool:
+    """Whether a value leaves a feature off, or to the framework."""
+    if not value or isinstance(value, (dict, list)):
+        return not value
+    return str(value).strip().lower() in (*UNSTATED_VALUES, *FALSE_WORDS)
+
+
 def parse_text_value(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("text")

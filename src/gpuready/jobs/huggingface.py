@@ -6,7 +6,7 @@ that may need less nothing "does not fit".
 
 from __future__ import annotations
 
-from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_ratio, short_repr
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, is_off, parse_ratio, short_repr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ def read_checkpointing(reader: ConfigReader, key: str = "gradient_checkpointing"
 def add_uncounted_keys(reader: ConfigReader, rows: tuple[UncountedKey, ...]) -> None:
     """Note every key of a table that is set and not counted."""
     for key, side, what in rows:
-        value = reader.get_dotted(key)
-        if value and str(value).strip().lower() not in ("false", "no", "off", "0", "[]", "{}"):
+        if not is_off(reader.get_dotted(key)):
             reader.add_uncounted(f"{key} {what}: that is not counted", side)
 
 

@@ -6,6 +6,7 @@ Only explicit settings count. ``auto``, templates and framework defaults state n
 from __future__ import annotations
 
 from gpuready.jobs import model_size
+from gpuready.jobs.config_reader import is_off
 from gpuready.model import Fact
 
 TYPE_CHECKING = False
@@ -46,7 +47,6 @@ CAPABILITY_KEYS = (
 """Keys whose value names a capability."""
 
 MODEL_KEYS = ("base_model", "model_name_or_path", "pretrain", "model_name", "pretrained_model_name_or_path")
-OFF_VALUES: tuple[Any, ...] = (None, False, "", 0, "no", "none", "false", "auto", "off", [], {})
 
 
 def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
@@ -86,7 +86,7 @@ def walk_pairs(config: Any) -> Iterator[tuple[str, Any]]:
 
 def _find_wants(config: Mapping[str, Any]) -> Iterator[str]:
     for key, value in walk_pairs(config):
-        if key in SWITCH_KEYS and not _is_off(value):
+        if key in SWITCH_KEYS and not is_off(value):
             second = key == "fsdp" and config.get("fsdp_version") in (2, "2")
             yield "fsdp2" if second else SWITCH_KEYS[key]
         if key in CAPABILITY_KEYS:
@@ -95,10 +95,6 @@ def _find_wants(config: Mapping[str, Any]) -> Iterator[str]:
                     yield CAPABILITY_WORDS[word.lower()]
         if key == "tensor_parallel_size" and isinstance(value, int) and value > 1:
             yield "tensor-parallel"
-
-
-def _is_off(value: Any) -> bool:
-    return (value.lower() if isinstance(value, str) else value) in OFF_VALUES
 
 
 def _find_gpu_count(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 1 << 20
 """The largest file that is read."""
+MAX_VALUES = 1_000_000
+"""The most values of a file, with each alias counted as what it stands for."""
 
 KIND_KEYS = {
     "roll": ("actor_train", "sft_train", "student_train", "rollout_batch_size", "student_pretrain", "actor_infer"),
@@ -131,6 +133,7 @@ def _decode_yaml_mapping(text: str, name: str) -> dict[str, Any]:
 def read_job_settings(file: JobFile) -> JobSettings:
     """Return what a file sets for a fit. ValueError, one sentence with the file's name, if it describes no job."""
     if file.kind == "model":
+        _refuse_endless(file.path, file.config)
         return JobSettings("model", file.path, file.config, said={"model": file.path})
     if not file.kind:
         present_keys = ", ".join(short_repr(key) for key in list(file.config)[:3]) or "nothing"
@@ -139,6 +142,7 @@ def read_job_settings(file: JobFile) -> JobSettings:
 
 
 def _read_kind(kind: str, path: str, config: Mapping[str, Any]) -> JobSettings:
+    _refuse_endless(path, config)
     from gpuready.jobs import axolotl, deepspeed_accelerate, huggingface, llama_factory, roll_colossalai
 
     readers = {
@@ -151,6 +155,26 @@ def _read_kind(kind: str, path: str, config: Mapping[str, Any]) -> JobSettings:
         "colossalai": roll_colossalai.read_colossalai,
     }
     return readers[kind](path, config)
+
+
+def _refuse_endless(path: str, config: Mapping[str, Any]) -> None:
+    """Refuse a file whose YAML aliases multiply: a value written out in a message would fill the memory."""
+    sizes: dict[int, float] = {}
+
+    def count_values(node: Any) -> float:
+        if not isinstance(node, (dict, list)):
+            return 1
+        if id(node) not in sizes:
+            sizes[id(node)] = float("inf")  # an alias to itself
+            sizes[id(node)] = 1 + sum(map(count_values, node.values() if isinstance(node, dict) else node))
+        return sizes[id(node)]
+
+    try:
+        count = count_values(config)
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply") from None
+    if count > MAX_VALUES:
+        raise ValueError(f"{path} has more than {MAX_VALUES} values, counted with its aliases")
 
 
 def read_settings_with_nested(file: JobFile, read: Callable[[str], str | None]) -> list[JobSettings]:
