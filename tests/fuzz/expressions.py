@@ -19,7 +19,7 @@ else:  # the same two modules under their old names
 
 SOURCE = Path(__file__).parents[2] / "src"
 CALLS = ("compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer")
-OURS = ("LazyRegex", "compile_cached")
+OURS = ("LazyRegex", "compile_cached", "_matches")
 """What compiles an expression later, or once."""
 SOME = 300
 """Repeats of more than so many count as endless."""
@@ -122,7 +122,7 @@ def _read(path: Path, name: str, call: ast.Call, how: str) -> Expression:
         if "re." in ast.unparse(node) or isinstance(node, ast.Constant):
             value = eval(compile(ast.Expression(node), name, "eval"), space)
             flags |= int(value) if isinstance(value, int) and _how(call) not in ("sub", "subn", "split") else 0
-    return Expression(f"{name}:{call.lineno}", source, flags, how not in ("match", "fullmatch", "compile_cached"))
+    return Expression(f"{name}:{call.lineno}", source, flags, how not in ("match", "fullmatch", "compile_cached", "_matches"))
 
 
 # -- texts ------------------------------------------------------------------------------------------------------

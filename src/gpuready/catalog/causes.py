@@ -62,8 +62,8 @@ def fill_captures(text: str, captures: Mapping[str, str]) -> str:
     def fill(match: re.Match[str]) -> str:
         clause, name = match.groups()
         if clause is not None:
-            names = re.findall(r"{(.*?)}", clause)
+            names = re.findall(r"{([^{}\n]*)}", clause)
             return fill_captures(clause, captures) if all(captures.get(n) for n in names) else ""
         return captures[name][:60] if name in captures else match[0]
 
-    return re.sub(r"\[(.*?)\]|{(.*?)}", fill, text)
+    return re.sub(r"\[([^][\n]*)\]|{([^{}\n]*)}", fill, text)
