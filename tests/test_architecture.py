@@ -142,7 +142,6 @@ ACCESS_MODULES = {
     "commands/mcp.py": "os.environ os.getcwd",
     "contracts/contract_file.py": "os.path.isfile",
     "contracts/toml.py": "open os.path.exists os.path.isfile",
-    "contracts/validate.py": "os.path.isfile",
     "fleet/node_payload.py": "open os.scandir os.stat",
     "runtime/configure.py": "os.environ os.listdir",
     "runtime/group.py": "open os.close",
