@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from gpuready.apply import uv
-from gpuready.apply.bundle import format_lock_file, format_requirements_file, rank_target_tags, write_bundle
+from gpuready.apply.bundle import format_lock_file, rank_target_tags, write_bundle
+from gpuready.apply.install_steps import format_lock_requirements
 from gpuready.apply.resolve import resolve_plan
 from gpuready.plan.lock import read_lock
 from tests.apply.asking import contract, default, need, plan
@@ -134,7 +135,7 @@ def test_the_tags_of_a_target_are_ranked():
 def test_a_lock_comes_back_as_it_was(locked):
     assert read_lock(format_lock_file(locked), "x.lock") == locked
     assert "127.0.0.1" not in format_lock_file(locked)
-    assert all(f"--hash={one}" in format_requirements_file(locked.lock) for row in locked.lock for one in row.hashes)
+    assert all(f"--hash={one}" in format_lock_requirements(locked.lock) for row in locked.lock for one in row.hashes)
 
 
 def test_resolving_a_lock_again_gives_the_same_rows(world, locked):

@@ -22,7 +22,7 @@ def instead(folder: Path, first: str) -> str:
     path = folder / "uv"
     path.write_text(f'#!/bin/sh\n{first}\nexec {find_uv_bin()} "$@"\n')
     path.chmod(0o755)
-    return f"import gpuready.apply.uv as u\nu._own = lambda: {str(path)!r}\n"
+    return f"import gpuready.apply.uv as u\nu._bundled_uv = lambda: {str(path)!r}\n"
 
 
 def told(ran) -> dict:
@@ -122,8 +122,8 @@ def test_a_bad_lock_is_refused(bench, text, why):
         ([], "takes a FRAMEWORK"),
         (["--rollback", "--verify"], "do not go together"),
         (["alpha", "--rollback"], "takes no FRAMEWORK"),
-        (["alpha", "--keep", "0"], "--keep takes a number"),
-        (["alpha", "--keep", "two"], "--keep takes a number"),
+        (["alpha", "--keep", "0"], "--keep takes a whole number"),
+        (["alpha", "--keep", "two"], "--keep takes a whole number"),
         (["--rollback", "-e", "nowhere"], "no environment that gpuready made"),
         (["--verify", "-e", "nowhere"], "no environment that gpuready made"),
         (["alpha", "--lock", "nowhere.txt"], "does not exist"),
@@ -137,8 +137,8 @@ def test_bad_command_lines(bench, argv, why):
 def test_f03_a_signal_stops_it_cleanly(bench):
     bench.install("1.0")
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
-        slow = "import gpuready.apply.install as i, time\nonce = i.Installer._check_imports\n"
-        slow += "i.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(30))\n"
+        slow = "import gpuready.apply.install as i, time\n"
+        slow += "i.Installer._check_imports = lambda self, g: (print('ready', flush=True), time.sleep(30))\n"
         process = bench.start(*bench.argv("2.0"), before=slow)
         assert process.stdout.readline() == "ready\n"
         began = time.monotonic()
@@ -190,7 +190,7 @@ def test_two_plans_at_once_on_one_folder_take_turns(bench):
 
 
 def test_f09_a_dead_holder_is_replaced_at_once(bench):
-    hang = "import gpuready.apply.install as i, time\ni.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
+    hang = "import gpuready.apply.install as i, time\ni.Installer._check_imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
     process = bench.start(*bench.argv("1.0"), before=hang)
     assert process.stdout.readline() == "ready\n"
     process.kill()
@@ -204,7 +204,7 @@ def test_f09_a_dead_holder_is_replaced_at_once(bench):
 
 
 def test_f09_a_stopped_holder_is_named(bench):
-    hang = "import gpuready.apply.install as i, time\ni.Worker._imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
+    hang = "import gpuready.apply.install as i, time\ni.Installer._check_imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
     process = bench.start(*bench.argv("1.0"), before=hang)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGSTOP)
@@ -250,7 +250,7 @@ def test_f10_a_running_process_keeps_its_generation(bench):
     bench.alpha("3.0")
     bench.locks["3.0"] = bench.folder / "3.0.lock"
     bench.install("3.0", "--keep", "1")
-    assert len(bench.has_manifest()) == 1
+    assert len(bench.complete()) == 1
 
 
 def test_f11_rollback(bench):

@@ -89,7 +89,7 @@ def without_folder(bench) -> list[str]:
 @pytest.mark.parametrize("how", ["reset", "cut", "wrong", "slow"])
 def test_f12_an_index_that_fails_in_the_middle(bench, index, how):
     bench.install("1.0")
-    index.how_measured = how
+    index.how = how
     began = time.monotonic()
     ran = bench.run(*without_folder(bench), env=told(index, GPUREADY_INSTALL_DEADLINE="4"))
     assert ran.code == 2 and "failed" in ran.out and "Traceback" not in ran.err, ran.out + ran.err

@@ -85,16 +85,14 @@ def test_f04_no_room_for_a_file(bench, limit):
 
 
 def test_f04_too_little_room_is_seen_before_anything_is_done(bench):
-    small = "import gpuready.system.file_contents as c\nc.room = lambda path: {'free': 1 << 20, 'inodes': 10**6, 'disk': 1}\n"
+    small = "import gpuready.system.file_contents as c\nc.free_disk_space = lambda path: {'free': 1 << 20, 'inodes': 10**6, 'disk': 1}\n"
     ran = bench.install("1.0", before=small)
     assert ran.code == 2 and "there is not enough room" in ran.err and "1 MiB are free" in ran.err
     assert ran.err.count("\n") == 1 and not bench.home.exists()
 
 
 def test_f05_too_few_inodes_are_seen_before_anything_is_done(bench):
-    small = (
-        "import gpuready.system.file_contents as c\nc.room = lambda path: {'free': 1 << 50, 'inodes': 10, 'disk': 1}\n"
-    )
+    small = "import gpuready.system.file_contents as c\nc.free_disk_space = lambda path: {'free': 1 << 50, 'inodes': 10, 'disk': 1}\n"
     ran = bench.install("1.0", before=small)
     assert ran.code == 2 and "files are needed" in ran.err and not bench.home.exists()
 

@@ -109,7 +109,6 @@ def test_flags_and_names():
         "-gencode=arch=compute_120,code=sm_120",
         "-gencode=arch=compute_120,code=compute_120",
     ]
-    assert found.embedded_names() == ("sm_80", "sm_90a", "sm_120", "compute_120")
 
 
 @given(st.lists(st.sampled_from(["7.0", "7.5", "8.0", "8.6+PTX", "9.0a", "9.0", "12.0", "Ada", "Hopper"]), min_size=1))

@@ -78,9 +78,7 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
     assert rows.outcome(case, well | {"t.py::test_a": blank | {"failed": ["E broke"]}}) == "FAILED: E broke"
     skipped = {name: blank | {"skipped": ["no root"]} for name in well}
     assert rows.outcome(case, skipped) == "skipped: no root"
-    assert rows.bad([case], said, {"files": []}) and rows.bad(
-        [case], well, {"files": ["/tmp/x"]}
-    )
+    assert rows.bad([case], said, {"files": []}) and rows.bad([case], well, {"files": ["/tmp/x"]})
     assert not rows.bad([case], well, {"files": []})
     told = well | {"t.py::test_a": blank | {"told": [["A01, B02", "", "named", 0.5]]}}
     assert rows.row(case, told)[4:6] == ("named", "0.50 of 1")

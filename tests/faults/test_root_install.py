@@ -17,7 +17,7 @@ from tests.apply.wheels import Bench, lock, wheel
 from tests.faults import mounts
 
 pytestmark = pytest.mark.faults
-BLIND = "import gpuready.apply.disk_space as s\ns.shortage = lambda *a: ''\n"
+BLIND = "import gpuready.apply.disk_space as s\ns.explain_shortage = lambda *a: ''\n"
 """As if the estimate had been far too low, so that the disk fills up in the middle."""
 
 

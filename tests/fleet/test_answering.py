@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from benchmarks.simulated_fleet import SimulatedTransport
 from tests.fleet.worlds import judge_gathered, machine, names
 
 from gpuready import workflow
@@ -12,7 +13,6 @@ from gpuready.fleet import facets
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.pair_rounds import PairRounds
 from gpuready.fleet.pair_search import PairSearch
-from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.model.bench import BenchMeasure
 from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
 from gpuready.probe import fleet_facts

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.simulated_fleet import SimulatedTransport
 from tests.fleet.worlds import judge_all, machine, names
 
-from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodeGroup
 from gpuready.model.node_names import fold_node_names
 from gpuready.render import fleet as render

@@ -6,11 +6,11 @@ import random
 
 import pytest
 from benchmarks.fleet_outliers import run as benched
+from benchmarks.simulated_fleet import SimulatedTransport
 from tests.fleet.worlds import codes, judge_all, judge_gathered, machine, names
 
 from gpuready.fleet import facets
 from gpuready.fleet.answer_collector import AnswerCollector
-from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.model.fleet import ANSWERED, FleetNode, FleetReport, NodeAnswer
 from gpuready.model.node_names import expand_node_set
 from gpuready.render import fleet as render

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.simulated_fleet import SimulatedTransport
+
 from gpuready.fleet import drift, outliers, verdict
 from gpuready.fleet.answer_collector import AnswerCollector
-from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.fleet.strata import assign_strata
 from gpuready.model import Fact, Facts
 from gpuready.model.fleet import FleetReport

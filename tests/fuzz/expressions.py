@@ -45,7 +45,10 @@ def every() -> tuple[list[Expression], list[str]]:
         kept = {id(one.value): one.targets[0] for one in ast.walk(whole) if isinstance(one, ast.Assign)}
         for call in ast.walk(whole):
             if isinstance(call, ast.Call) and (how := _how(call)) and call.args:
-                if id(call) in kept and how in ("LazyRegex", "compile"):  # under a name: how it is used is found by that
+                if id(call) in kept and how in (
+                    "LazyRegex",
+                    "compile",
+                ):  # under a name: how it is used is found by that
                     how = _used(text, ast.unparse(kept[id(call)]))
                 try:
                     found.append(_read(path, name, call, how))
@@ -122,7 +125,9 @@ def _read(path: Path, name: str, call: ast.Call, how: str) -> Expression:
         if "re." in ast.unparse(node) or isinstance(node, ast.Constant):
             value = eval(compile(ast.Expression(node), name, "eval"), space)
             flags |= int(value) if isinstance(value, int) and _how(call) not in ("sub", "subn", "split") else 0
-    return Expression(f"{name}:{call.lineno}", source, flags, how not in ("match", "fullmatch", "compile_cached", "_matches"))
+    return Expression(
+        f"{name}:{call.lineno}", source, flags, how not in ("match", "fullmatch", "compile_cached", "_matches")
+    )
 
 
 # -- texts ------------------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from types import SimpleNamespace
 
 import jsonschema
 import pytest
+from benchmarks.simulated_fleet import SimulatedTransport
 
 import gpuready
 from gpuready import workflow
-from benchmarks.simulated_fleet import SimulatedTransport
 from gpuready.launcher.job import LaunchAttempt, LaunchJob, PreflightItem, RankEnd, RankVariable, RunNote, RunOutcome
 from gpuready.model import SCHEMA, FixStep
 from gpuready.model.bench import BenchMeasure, BenchResult

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.apply import uv
+from gpuready.apply.install_steps import format_lock_requirements
 from gpuready.apply.resolution_request import FOLDER_INDEX, ResolutionRequest, python_minor_version
 from gpuready.catalog import indexes
 from gpuready.catalog.packages import canonical_package_name
@@ -49,7 +50,7 @@ def write_bundle(
     ensure_folder(draft)
     notes = list(_fetch_files(host, plan, draft, find_links, offline, note))
     save_atomically(f"{draft}/{LOCK_FILE}", lock)
-    save_atomically(f"{draft}/{REQUIREMENTS_FILE}", format_requirements_file(plan.lock))
+    save_atomically(f"{draft}/{REQUIREMENTS_FILE}", format_lock_requirements(plan.lock))
     save_atomically(f"{draft}/{README_FILE}", _format_readme(plan, name, notes))
     publish_folder(draft, path)
     return tuple(notes)
@@ -63,15 +64,6 @@ def format_lock_file(plan: Plan) -> str:
 
     body = {"schema": SCHEMA, "kind": "lock"} | plan.replace(indexes={}).to_json()
     return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
-
-
-def format_requirements_file(rows: tuple[LockedPackage, ...]) -> str:
-    """Format locked rows as a requirements file with hashes, without index addresses."""
-    lines = []
-    for row in rows:
-        pin = f"{row.name} @ {row.origin}" if row.origin else f"{row.name}=={row.version}"
-        lines.append(" \\\n".join([pin, *(f"    --hash={one}" for one in row.hashes)]))
-    return "\n".join(lines) + "\n"
 
 
 def _fetch_files(
@@ -214,12 +206,13 @@ def list_target_platforms(platform: str) -> Iterator[str]:
 
 
 def _rank_wheel(file: str, ranks: dict[str, int]) -> int | None:
-    parts = file.removesuffix(".whl").split("-")
-    if not file.endswith(".whl") or len(parts) < 5:
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    try:
+        tags = parse_wheel_filename(file)[3]
+    except InvalidWheelFilename:
         return None
-    pythons, abis, platforms = (part.split(".") for part in parts[-3:])
-    tag_ranks = [ranks.get(f"{p}-{a}-{f}") for p in pythons for a in abis for f in platforms]
-    return min((rank for rank in tag_ranks if rank is not None), default=None)
+    return min((ranks[str(tag)] for tag in tags if str(tag) in ranks), default=None)
 
 
 def _index_authorization(url: str, settings: uv.UvSettings) -> str:

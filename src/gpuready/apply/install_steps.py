@@ -6,6 +6,7 @@ from gpuready.apply.audit import list_site_folders
 from gpuready.apply.generation import IN_USE_LOCK
 from gpuready.model import FixStep, Record
 from gpuready.system import durable_files, file_contents
+from gpuready.system.download import quote_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,10 +55,7 @@ def format_lock_requirements(rows: Sequence[LockedPackage]) -> str:
 
 
 def _file_address(origin: str) -> str:
-    if "://" in origin:
-        return origin
-    plain = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-._~+"
-    return "file://" + "".join(chr(b) if b in plain else f"%{b:02X}" for b in origin.encode())
+    return origin if "://" in origin else f"file://{quote_path(origin)}"
 
 
 def kernels_to_build(plan: Plan) -> list[KernelPlan]:

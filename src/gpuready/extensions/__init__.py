@@ -37,24 +37,18 @@ __all__ = [
     "read_build_environment",
 ]
 
-_LAZY_MODULES = {
-    "BUNDLED_EXTENSIONS": "adamw_kernels",
-    "CannotBuild": "recipe",
-    "Extension": "recipe",
-    "BuildEnvironment": "assessment",
-    "LoadedExtension": "loader",
-    "BuildAssessment": "assessment",
-    "AdamWTensors": "adamw_kernels",
-    "AdamWSettings": "adamw_kernels",
-    "load_adamw": "adamw_kernels",
-    "build_extensions": "prebuild",
-    "load_extension": "loader",
-    "read_build_environment": "build_environment",
-    "assess_build": "assessment",
+_LAZY_NAMES = {
+    "adamw_kernels": ("BUNDLED_EXTENSIONS", "AdamWSettings", "AdamWTensors", "load_adamw"),
+    "assessment": ("BuildAssessment", "BuildEnvironment", "assess_build"),
+    "build_environment": ("read_build_environment",),
+    "loader": ("LoadedExtension", "load_extension"),
+    "prebuild": ("build_extensions",),
+    "recipe": ("CannotBuild", "Extension"),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LAZY_MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(__import__(f"{__name__}.{_LAZY_MODULES[name]}", fromlist=[name]), name)
+    for module, names in _LAZY_NAMES.items():
+        if name in names:
+            return getattr(__import__(f"{__name__}.{module}", fromlist=[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

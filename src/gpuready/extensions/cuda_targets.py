@@ -25,11 +25,6 @@ class BuildTargets(Record):
     def nvcc_flags(self) -> list[str]:
         return [flag for entry in self.entries for flag in _gencode_flags(entry)]
 
-    def embedded_names(self) -> tuple[str, ...]:
-        """Code embedded in the library: ``sm_80``, ``sm_90``, ``compute_90``."""
-        code = [f"sm_{_arch_digits(entry)}" for entry in self.entries]
-        return (*code, *(f"compute_{_arch_digits(entry)}" for entry in self.entries if entry.endswith(PTX_SUFFIX)))
-
 
 def choose_targets(
     written: str,
@@ -55,8 +50,7 @@ def choose_targets(
         return _buildable_targets(parts, cuda, supported, torch_arch, source, ptx=False)
     if capabilities:
         parts, lost = _targets_for_gpus(capabilities, cuda, supported)
-        targets = _buildable_targets(parts, cuda, supported, torch_arch, "the visible GPUs", ptx=True, lost=lost)
-        return targets
+        return _buildable_targets(parts, cuda, supported, torch_arch, "the visible GPUs", ptx=True, lost=lost)
     parts = _all_targets(supported, torch_arch)
     where = "everything that nvcc and torch have in common" if torch_arch else "everything that nvcc has"
     return _buildable_targets(parts, cuda, supported, torch_arch, f"{where} (no GPU is visible)", ptx=True)

@@ -205,16 +205,12 @@ def _drift_by_fingerprint(difference: FacetDifference) -> Drift:
         _is_split(len(nodes), largest, difference.node_count) for nodes in others.values()
     )
     against = "majority" if difference.reference is None else "reference"
-    return Drift(
-        difference.facet,
-        difference.facet,
-        f"fingerprint {difference.want}",
-        _node_groups(others),
-        difference.node_count,
-        difference.stratum,
-        against,
-        split,
-    )
+    return _make_fingerprint_drift(difference, others).replace(against=against, split=split)
+
+
+def _make_fingerprint_drift(difference: FacetDifference, others: NodesByValue) -> Drift:
+    facet, want = difference.facet, f"fingerprint {difference.want}"
+    return Drift(facet, facet, want, _node_groups(others), difference.node_count, difference.stratum)
 
 
 def _drift_without_details(difference: FacetDifference, details_by_print: Mapping[str, FactTable]) -> list[Drift]:
@@ -222,18 +218,7 @@ def _drift_without_details(difference: FacetDifference, details_by_print: Mappin
     others = {
         f"fingerprint {mark}": nodes for mark, nodes in difference.members.items() if mark not in details_by_print
     }
-    if not others:
-        return []
-    return [
-        Drift(
-            difference.facet,
-            difference.facet,
-            f"fingerprint {difference.want}",
-            _node_groups(others),
-            difference.node_count,
-            difference.stratum,
-        )
-    ]
+    return [_make_fingerprint_drift(difference, others)] if others else []
 
 
 def _drift_everywhere(difference: FacetDifference, details_by_print: Mapping[str, FactTable]) -> Drift:

@@ -78,7 +78,7 @@ class World(Record):
         """
         from gpuready.runtime import seeds
 
-        return seeds.make_generator(seeds.derive_seed(self.seed, name, *self._stream_parts(per)), device or self.device)
+        return seeds.make_generator(self.stream(name, per), device or self.device)
 
     def stream(self, name: str, per: str | Sequence[int] = "rank") -> int:
         """Return the seed of a named stream, for libraries that have their own generators."""

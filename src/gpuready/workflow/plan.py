@@ -296,11 +296,9 @@ def _note_catalog_age(result: PlanResult) -> PlanResult:
 
 def days_since(day: str, now: float) -> int:
     """Return how many days ago a day (``2026-11-15``) was."""
-    import time
+    from datetime import date
 
-    year, month, number = (int(part) for part in day.split("-"))  # strptime would import datetime and locale
-    then = time.mktime((year, month, number, 0, 0, 0, 0, 0, -1))
-    return max(0, int((now - then) // 86400))
+    return max(0, (date.fromtimestamp(now) - date.fromisoformat(day)).days)
 
 
 def add_file_details(result: PlanResult) -> Plan:
