@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.model.fleet import FleetNode, NodeAnswer
+    from gpuready.fleet.transport import OnAnswer, Request
+    from gpuready.model.fleet import FleetNode
     from gpuready.system.process.runner import ProgramEnd
 
     LineHandler = Callable[[str, str, str], None]
@@ -31,13 +32,7 @@ class ScriptedTransport:
     unknown_node_reason: str  # reason for nodes unknown to the engine
     silent_node_reason: str  # reason for nodes that sent nothing
 
-    def ask_nodes(
-        self,
-        nodes: Sequence[FleetNode],
-        request: dict[str, Any],
-        deadline: float,
-        on_answer: Callable[[NodeAnswer], None],
-    ) -> None:
+    def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None:
         orders = node_payload.NodeOrders(request, deadline, self.token)
         tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer, time.monotonic())
         for node in nodes:

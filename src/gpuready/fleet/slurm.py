@@ -26,10 +26,9 @@ from gpuready.system.process.runner import ProgramTask, run_programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Mapping, Sequence
 
-    from gpuready.model.fleet import NodeAnswer
+    from gpuready.fleet.transport import OnAnswer, Request
     from gpuready.system import HostAccess
     from gpuready.system.process.runner import ProgramEnd
 
@@ -106,13 +105,7 @@ class SlurmTransport:
 
     # -- asking nodes -----------------------------------------------------------------------------------------
 
-    def ask_nodes(
-        self,
-        nodes: Sequence[FleetNode],
-        request: dict[str, Any],
-        deadline: float,
-        on_answer: Callable[[NodeAnswer], None],
-    ) -> None:
+    def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None:
         orders = node_payload.NodeOrders(request, deadline, self.token)
         tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer, time.monotonic())
         for node in nodes:

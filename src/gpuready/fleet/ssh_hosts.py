@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.model.fleet import NodeAnswer
+    from gpuready.fleet.transport import OnAnswer, Request
     from gpuready.system.process.runner import ProgramEnd
 
 CONNECT = 10
@@ -128,13 +128,7 @@ class SshTransport:
     def list_nodes(self) -> list[FleetNode]:
         return self.hosts
 
-    def ask_nodes(
-        self,
-        nodes: Sequence[FleetNode],
-        request: dict[str, Any],
-        deadline: float,
-        on_answer: Callable[[NodeAnswer], None],
-    ) -> None:
+    def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None:
         orders = node_payload.NodeOrders(request, deadline, self.token)
         by_name = {node.name: node for node in nodes}
         tracker = AnswerTracker(by_name, orders.line_mark, on_answer, time.monotonic())

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from gpuready.model.fleet import FleetNode
 
+    Request = dict[str, Any]
+    OnAnswer = Callable[[NodeAnswer], None]
+
     class Transport(Protocol):
         """One way of reaching nodes."""
 
@@ -23,11 +26,7 @@ if TYPE_CHECKING:
         def list_nodes(self) -> list[FleetNode]: ...
 
         def ask_nodes(
-            self,
-            nodes: Sequence[FleetNode],
-            request: dict[str, Any],
-            deadline: float,
-            on_answer: Callable[[NodeAnswer], None],
+            self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer
         ) -> None: ...
 
 
@@ -58,7 +57,7 @@ def validate_host_name(name: str, where: str) -> str:
 class AnswerTracker:
     """Tracks which nodes have answered and delivers one NodeAnswer for each."""
 
-    def __init__(self, names: Iterable[str], mark: str, on_answer: Callable[[NodeAnswer], None], now: float):
+    def __init__(self, names: Iterable[str], mark: str, on_answer: OnAnswer, now: float):
         self.unanswered = dict.fromkeys(names, False)  # whether the node has sent hello
         self.mark, self.on_answer, self.started = mark, on_answer, now
         self.needing_gpuready: list[str] = []

@@ -16,6 +16,13 @@ NODE_SET_WIDTH = 48
 CITE = "gpuready fleet: equal nodes of one fleet are compared with each other"
 
 
+def drift_examples(facet: str, key: str, want: str, value: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the broken example of a drift rule, 3 of 1,024 nodes with another value, and the healthy one."""
+    group = {"value": value, "nodes": "n[0017,0412,0998]", "count": 3}
+    row = {"facet": facet, "key": key, "want": want, "of": 1024, "stratum": "all", "against": "majority"}
+    return {"fleet.drift": (row | {"split": False, "groups": (group,)},)}, {"fleet.drift": ()}
+
+
 def fleet_rows(facts: Facts, key: str) -> list[FleetRow]:
     return list(facts.value(key) or ())
 

@@ -17,15 +17,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT002"
 SEVERITY = "error"
 READS = ("fleet.drift",)
-BROKEN = {
-    "fleet.drift": (
-        {
-            "facet": "driver", "key": "driver.version", "want": "580.95.05", "of": 1024, "stratum": "all", "against": "majority",
-            "split": False, "groups": ({"value": "550.54.15", "nodes": "n[0017,0412,0998]", "count": 3},),
-        },
-    )
-}  # fmt: skip
-HEALTHY = {"fleet.drift": ()}
+BROKEN, HEALTHY = fleet_findings.drift_examples("driver", "driver.version", "580.95.05", "550.54.15")
 FACETS = ("driver",)
 
 

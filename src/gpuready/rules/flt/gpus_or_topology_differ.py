@@ -16,15 +16,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT008"
 SEVERITY = "error"
 READS = ("fleet.drift",)
-BROKEN = {
-    "fleet.drift": (
-        {
-            "facet": "gpus", "key": "gpu.ecc", "want": "8 x on", "of": 1024, "stratum": "all", "against": "majority",
-            "split": False, "groups": ({"value": "8 x off", "nodes": "n[0017,0412,0998]", "count": 3},),
-        },
-    )
-}  # fmt: skip
-HEALTHY = {"fleet.drift": ()}
+BROKEN, HEALTHY = fleet_findings.drift_examples("gpus", "gpu.ecc", "8 x on", "8 x off")
 FACETS = ("gpus", "topology")
 
 

@@ -17,15 +17,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT004"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
-BROKEN = {
-    "fleet.drift": (
-        {
-            "facet": "limits", "key": "limit.memlock", "want": "-1", "of": 1024, "stratum": "all", "against": "majority",
-            "split": False, "groups": ({"value": "65536", "nodes": "n[0017,0412,0998]", "count": 3},),
-        },
-    )
-}  # fmt: skip
-HEALTHY = {"fleet.drift": ()}
+BROKEN, HEALTHY = fleet_findings.drift_examples("limits", "limit.memlock", "-1", "65536")
 FACETS = ("variables", "limits", "mounts", "clocks", "time")
 
 

@@ -17,15 +17,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT003"
 SEVERITY = "error"
 READS = ("fleet.drift",)
-BROKEN = {
-    "fleet.drift": (
-        {
-            "facet": "torch", "key": "torch.version", "want": "2.8.0+cu128", "of": 1024, "stratum": "all", "against": "majority",
-            "split": False, "groups": ({"value": "2.7.1+cu126", "nodes": "n[0017,0412,0998]", "count": 3},),
-        },
-    )
-}  # fmt: skip
-HEALTHY = {"fleet.drift": ()}
+BROKEN, HEALTHY = fleet_findings.drift_examples("torch", "torch.version", "2.8.0+cu128", "2.7.1+cu126")
 FACETS = ("torch", "cuda", "kernels", "packages", "python")
 GRAVE = ("torch", "cuda", "kernels")
 

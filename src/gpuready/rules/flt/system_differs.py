@@ -16,15 +16,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT005"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
-BROKEN = {
-    "fleet.drift": (
-        {
-            "facet": "firmware", "key": "firmware.bios", "want": "2.4", "of": 1024, "stratum": "all", "against": "majority",
-            "split": False, "groups": ({"value": "2.1", "nodes": "n[0017,0412,0998]", "count": 3},),
-        },
-    )
-}  # fmt: skip
-HEALTHY = {"fleet.drift": ()}
+BROKEN, HEALTHY = fleet_findings.drift_examples("firmware", "firmware.bios", "2.4", "2.1")
 FACETS = ("kernel", "firmware", "nics")
 
 
