@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLAYED = {"fit_memtracker", "fit_play", "fit_sharded_recorder", "soak_loads"}
+PLAYED = {"simulated_fleet", "fit_memtracker", "fit_play", "fit_sharded_recorder", "soak_loads"}
 """Modules of other scripts."""
 BY_HAND = {"fit_exam", "fit_measure", "fit_tape_diff", "locks", "score_fit", "score_logs"}
 """Scripts that take files of measured runs or logs, and make no record by themselves."""
