@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpuready.rollcall.hello import Hello
 
-READ_SIZE = 1 << 18
+READ_SIZE = 1 << 16
 LOCAL_PEER = "this host"
 """The address of a peer on a socket without addresses."""
 
@@ -58,7 +58,8 @@ class LineServer:
 
     def poll_events(self, seconds: float) -> None:
         """Accept, read and write for up to some seconds."""
-        for key, events in self.selector.select(seconds):
+        # Newcomers last: a flood of them must not delay those who are here.
+        for key, events in sorted(self.selector.select(seconds), key=lambda ready: ready[0].data is None):
             if key.data is None:
                 self._accept_clients(key.fileobj)  # type: ignore[arg-type]
             elif events & selectors.EVENT_WRITE:
@@ -71,7 +72,7 @@ class LineServer:
             self.drop_client(next(iter(self.strangers.values())), counted=True)
 
     def _accept_clients(self, listener: socket.socket) -> None:
-        for _ in range(256):
+        for _ in range(64):
             try:
                 conn, where = listener.accept()
             except OSError:
