@@ -225,3 +225,11 @@ def test_the_worst_of_several():
 def test_a_fact_is_named_and_sourced_in_text(field):
     with pytest.raises(ValueError, match=f"{field}' of a fact must be text"):
         Fact.from_json(FACT.to_json() | {field: 3})
+
+
+def test_every_verdict_has_its_words():
+    from gpuready.model.verdict_words import VERDICT_WORDS, verdict_words
+
+    assert VERDICT_WORDS.keys() == EXIT_CODES.keys()
+    assert [verdict_words(v) for v in EXIT_CODES] == ["ready", "no problems found", "not ready", "can't tell"]
+    assert verdict_words("does-not-fit") == "does not fit"
