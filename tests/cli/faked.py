@@ -15,6 +15,7 @@ from gpuready.model import Contract, Fact, Facts, Finding, Report
 fake = types.ModuleType("gpuready.workflow")
 class Refused(Exception): pass
 fake.Refused = Refused
+fake.__path__ = [os.path.join(os.path.dirname(gpuready.__file__), "workflow")]  # its modules are the real ones
 def report(severity="error", name="demo"):
     found = (Finding("GPU001", severity, "it is wrong \\u2717"),) if severity else ()
     return Report(Contract(name, "1.0"), Facts([Fact("gpu.count", 0, "sysfs")], "here"), found)

@@ -44,6 +44,7 @@ def workflow(monkeypatch):
         return call
 
     fake.Refused, fake.calls = Refused, calls
+    fake.__path__ = [f"{gpuready.__path__[0]}/workflow"]  # its modules are the real ones
     fake.answer = lambda name, answer: setattr(fake, name, noted(name, answer))
     fake.answer("check_machine", [VERDICTS["not-ready"]])
     fake.answer("explain_rule", STORY)
@@ -90,6 +91,7 @@ def test_check_passes_on_what_was_said(told, workflow):
         "wants": "fp8",
         "model": "7b",
         "partial": True,
+        "settings": None,
         "config": "c.yml",
         "contract": "c.toml",
         "dockerfile": None,

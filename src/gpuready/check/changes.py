@@ -66,7 +66,7 @@ def _change_order(change: FactChange) -> tuple[int, int, str]:
 
 def _compared_keys(before: Report, after: Report) -> Iterable[str]:
     known = {fact.key: None for report in (before, after) for fact in report.facts}
-    return (key for key in known if not key.startswith("job."))
+    return (key for key in known if not key.startswith(("job.", "settings.")))
 
 
 def _find_rule_flips(before: Report, after: Report) -> dict[RuleFlip, set[str]]:

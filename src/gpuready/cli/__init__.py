@@ -74,6 +74,7 @@ def run_command_line(argv: Sequence[str]) -> int:
 
 def _run_command(argv: Sequence[str], started: float) -> int:
     from gpuready.cli import parser, terminal
+    from gpuready.commands.settings import apply_settings
 
     terminal.reserve_standard_streams()
     parsed = parser.parse_command_line(argv)
@@ -83,19 +84,21 @@ def _run_command(argv: Sequence[str], started: float) -> int:
         return 0
     before = _set_signal_handlers(dict.fromkeys(_SIGNAL_NAMES, _raise_terminated))
     try:
-        text, code = run_parsed_command(parsed, screen, started)
-        terminal.write_answer(text)
+        request = make_request(parsed, screen, started)
+        apply_settings(request)
+        result = request.command.run(request)
+        terminal.write_answer(request.format_result(result))
     finally:
         _set_signal_handlers(before)
     if not _Terminated.signal_number:
-        return code
+        return result.exit
     name = _SIGNAL_NAMES[_Terminated.signal_number]
     terminal.write_sentence(f"gpuready: it was told to end ({name}): the answer has what was learned until then")
     return _Terminated.exit_code()
 
 
 def run_parsed_command(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
-    """Run a command, and return what it prints and its exit code."""
+    """Run a command of a query, and return what it prints and its exit code; no settings file is read."""
     request = make_request(parsed, screen, started)
     result = request.command.run(request)
     return request.format_result(result), result.exit

@@ -85,6 +85,7 @@ def run(request: Request) -> Result:
         what_if=request.what_if,
         seconds=seconds,
         partial=request.session.is_command_line,
+        settings=request.settings,
     )
     verdict = worst_verdict(report.verdict for report in reports)
 
@@ -192,6 +193,7 @@ CHECK = Command(
         "transformers --wants bf16,flash-attn --model 7b",
         "--on machine.json --format sarif",
     ),
+    settings=("framework", "python", "ignore", "strict"),
 )
 COMMANDS = (CHECK,)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from gpuready.commands.result import Result
     from gpuready.render.layout import Screen
+    from gpuready.workflow.settings import Settings
 
 
 class UsageError(Exception):
@@ -70,6 +71,7 @@ class Command(Record):
     argument: Parameter | None = None  # the arguments, where MCP or the web offers them
     examples: tuple[str, ...] = ()  # for the reference page; each begins after ``gpuready NAME``
     other_keywords: bool = False  # Python passes further keywords on, which the command checks itself
+    settings: tuple[str, ...] = ()  # what the command line takes from the settings file of the current folder
 
     @property
     def flags(self) -> list[Parameter]:
@@ -119,6 +121,7 @@ class Request:
     ):
         self.command, self.arguments, self.options, self.rest = command, list(arguments), options, rest
         self.session = session or Session()
+        self.settings: Settings | None = None  # the settings file, where the command line has applied one
 
     def get_option(self, name: str, default: Any = None) -> Any:
         value = self.options.get(name)

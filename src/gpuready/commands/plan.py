@@ -136,6 +136,7 @@ PLAN = Command(
     most=999,
     argument=shared.frameworks_argument(1),
     examples=("vllm --on h100x8 --no-resolve", "axolotl -o requirements.txt", "--fix"),
+    settings=("framework", "python"),
 )
 COMMANDS = (PLAN,)
 

@@ -21,8 +21,12 @@ _QUOTED = r'"""[\s\S]*?"""|\'\'\'[\s\S]*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'
 def read_toml(path: str) -> dict[str, Any]:
     """Read a TOML file; BadContract where it is unreadable, too complex or not TOML."""
     name = os.path.basename(path)
-    text = _read_utf8(path, name)
-    _check_complexity(text, name)
+    return decode_toml(_read_utf8(path, name), name)
+
+
+def decode_toml(text: str, name: str, kind: str = "contract") -> dict[str, Any]:
+    """Decode the text of a TOML file of a kind; BadContract where it is too complex or not TOML."""
+    _check_complexity(text, name, kind)
     import sys
     from importlib import import_module
 
@@ -30,7 +34,7 @@ def read_toml(path: str) -> dict[str, Any]:
     try:
         data: dict[str, Any] = toml.loads(text)
     except RecursionError:
-        raise BadContract(f"{name} is nested too deeply to be a contract") from None
+        raise BadContract(f"{name} is nested too deeply to be a {kind}") from None
     except ValueError as error:
         raise BadContract(f"{name} is not TOML: {_parser_message(error, text)}") from None
     return data
@@ -63,18 +67,18 @@ def _read_toml_bytes(path: str, name: str) -> bytes:
         raise BadContract(f"{name} cannot be read: {error.strerror or error}") from None
 
 
-def _check_complexity(text: str, name: str) -> None:
+def _check_complexity(text: str, name: str, kind: str) -> None:
     """Reject input that is expensive to parse for its size: long dotted keys, deep nesting."""
     if re.search(rf"[0-9]{{{MAX_DIGITS}}}", text):
-        raise BadContract(f"{name} has a number of more than {MAX_DIGITS} digits, which no contract has")
+        raise BadContract(f"{name} has a number of more than {MAX_DIGITS} digits, which no {kind} has")
     bare = re.sub(_QUOTED, lambda m: "" if m[0][0] == "#" else "s", text)
     if re.search(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MAX_DEPTH}}}", bare):
-        raise BadContract(f"{name} has a key of more than {MAX_DEPTH} parts, which no contract has")
+        raise BadContract(f"{name} has a key of more than {MAX_DEPTH} parts, which no {kind} has")
     depth = 0
     for mark in re.findall(r"[\[\]{}]", bare):
         depth += 1 if mark in "[{" else -1
         if depth > MAX_DEPTH:
-            raise BadContract(f"{name} is nested more than {MAX_DEPTH} deep, which no contract is")
+            raise BadContract(f"{name} is nested more than {MAX_DEPTH} deep, which no {kind} is")
 
 
 def _parser_message(error: ValueError, text: str) -> str:

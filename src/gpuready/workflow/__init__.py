@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpuready.check.changes import FactChange
     from gpuready.jobs.job_files import JobFile
     from gpuready.model import Contract, Facts, Report
+    from gpuready.workflow.settings import Settings
 
 PRECISION_KEYS = ("bf16", "fp16", "mixed_precision", "torch_dtype", "dtype")
 """Keys of a job's file whose value ``auto`` lets the framework choose the precision."""
@@ -36,6 +37,7 @@ def check_machine(
     seconds: dict[str, float] | None = None,
     dockerfile: str | None = None,
     partial: bool = False,
+    settings: Settings | None = None,
 ) -> list[Report]:
     """Check a machine (this one, a recorded or a named one, or a container file) for these frameworks.
 
@@ -64,6 +66,8 @@ def check_machine(
         file = machine_facts.load_job_file(config)
         job = machine_facts.job_facts(wants, model, file, own_contract)
         facts = _collect_partial_facts(collect, end).with_facts(*job)
+    if settings is not None and settings.applied:
+        facts = facts.with_facts(*settings.to_facts())
     try:
         chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
         contracts_used = [
