@@ -48,6 +48,9 @@ def catalog_tables(root: Path) -> dict[Path, str]:
     for path in sorted((root / "catalog").glob("*.toml")):
         drop = EVERYWHERE | DROP.get(path.stem, set())
         files[root / "catalog" / "data" / module(path)] = literal(compact(read(path), drop))
+    if (root / "catalog" / "causes").is_dir():
+        files[root / "catalog" / "data" / "causes.py"] = literal(compact(compile_causes(root), EVERYWHERE))
+        files[root / "catalog" / "data" / "aftermath.py"] = literal(compact(compile_consequences(root), EVERYWHERE))
     return files
 
 
@@ -106,29 +109,23 @@ def resolved(path: Path) -> dict[str, Any]:
         sys.path.remove(str(ROOT.parent))
 
 
-RULE_KEYS = ("code", "patterns", "phrases")
-LOG_RULE_KEYS = ("severity", "title", "text")
+CAUSE_KEYS = {"codes", "says", "so", "fix", "decide", "source", "patterns", "consequences", "phrases", "rule"}
+NEEDED_CAUSE_KEYS = {"codes", "says", "so", "fix", "source", "patterns"}
+RULE_KEYS = {"code", "name", "severity", "title", "text"}
 
 
-def read_rule_files() -> list[dict[str, Any]]:
-    """The TOML files of the rules, by code, each with its name and with the phrases in the place of ``@name``."""
-    sys.path[:0] = [str(ROOT.parent)]
-    from gpuready.rules import FAMILIES, RULE_MODULES
-
-    sys.path.remove(str(ROOT.parent))
-    shared = read(ROOT / "rules" / "phrases.toml")
+def read_cause_files(root: Path = ROOT) -> list[dict[str, Any]]:
+    """The files of the causes, each with its slug and with the phrases in the place of ``@name``."""
+    shared = read(root / "catalog" / "causes" / "phrases" / "shared.toml")
     found = []
-    for path in sorted((ROOT / "rules").glob("*/*.toml")):
+    for path in sorted((root / "catalog" / "causes").glob("*.toml")):
         data = read(path)
-        wanted = RULE_KEYS if path.with_suffix(".py").exists() else RULE_KEYS + LOG_RULE_KEYS
-        if {*data, "phrases"} != {*wanted}:
-            raise SystemExit(f"{path} has the keys {', '.join(data)}; it must have {', '.join(wanted)}")
-        if RULE_MODULES.get(data["code"], f"{path.parent.name}.{path.stem}") != f"{path.parent.name}.{path.stem}":
-            raise SystemExit(f"{path}: {data['code']} is {RULE_MODULES[data['code']]}")
+        if set(data) - CAUSE_KEYS or NEEDED_CAUSE_KEYS - set(data) or set(data.get("rule", RULE_KEYS)) != RULE_KEYS:
+            raise SystemExit(f"{path} has the keys {', '.join(data)}; it must have {', '.join(sorted(NEEDED_CAUSE_KEYS))}")
         phrases = shared | data.get("phrases", {})
         rows = [_expand_phrases(row, phrases, path) for row in data["patterns"]]
-        found.append({**data, "name": path.stem.replace("_", "-"), "patterns": rows})
-    return sorted(found, key=lambda data: (FAMILIES.index(data["code"][:3]), data["code"]))
+        found.append({**data, "slug": path.stem, "patterns": rows})
+    return found
 
 
 def _expand_phrases(pattern: Any, phrases: dict[str, list[str]], path: Path) -> Any:
@@ -145,13 +142,27 @@ def _expand_phrases(pattern: Any, phrases: dict[str, list[str]], path: Path) -> 
         raise SystemExit(f"{path}: no phrases are called {missing}") from None
 
 
+def compile_causes(root: Path = ROOT) -> dict[str, Any]:
+    """What each cause says and how it is fixed."""
+    drop = {"patterns", "consequences", "phrases", "rule"}
+    return {"cause": [{k: v for k, v in data.items() if k not in drop} for data in read_cause_files(root)]}
+
+
+def compile_consequences(root: Path = ROOT) -> dict[str, Any]:
+    """The consequences of any failure, and those of one cause."""
+    own = [row for data in read_cause_files(root) for row in data.get("consequences", ())]
+    return {"aftermath": [*read(root / "catalog" / "aftermath.toml")["aftermath"], *own]}
+
+
 def compile_pattern_table() -> dict[str, Any]:
-    """The log patterns of all rules, and by which literals they are found: no rule is imported to read a log."""
-    rows = [(data["code"], pattern) for data in read_rule_files() for pattern in data["patterns"]]
-    rows += [("", row["says"]) for row in read(ROOT / "catalog" / "aftermath.toml")["aftermath"]]
+    """The log patterns of all causes, and by which literals they are found: no rule is imported to read a log."""
     sys.path[:0] = [str(ROOT.parent)]
     from gpuready.logs.log_summary import build_pattern_table
+    from gpuready.rules import FAMILIES
 
+    rows = [_pattern_row(data, pattern) for data in read_cause_files() for pattern in data["patterns"]]
+    rows.sort(key=lambda row: (FAMILIES.index(row[0][:3]), row[0]))
+    rows += [("", _consequence_row(row)) for row in compile_consequences()["aftermath"]]
     try:
         return build_pattern_table(rows)
     except ValueError as bad:
@@ -160,13 +171,19 @@ def compile_pattern_table() -> dict[str, Any]:
         sys.path.remove(str(ROOT.parent))
 
 
+def _pattern_row(data: dict[str, Any], pattern: Any) -> tuple[str, dict[str, Any]]:
+    row = {"says": pattern} if isinstance(pattern, str) else dict(pattern)
+    return row.pop("code", data["codes"][0]), {**row, "cause": data["slug"]}
+
+
+def _consequence_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in ("says", "regex") if key in row}
+
+
 def compile_log_rules() -> dict[str, Any]:
     """The rules that only a log can trigger, by code."""
-    return {
-        data["code"]: {key: data[key].strip() for key in ("name", *sorted(LOG_RULE_KEYS))}
-        for data in read_rule_files()
-        if "severity" in data
-    }
+    rows = [data["rule"] for data in read_cause_files() if "rule" in data]
+    return {row["code"]: {key: row[key].strip() for key in sorted(RULE_KEYS - {"code"})} for row in rows}
 
 
 def entry(path: Path, contract: dict[str, Any]) -> dict[str, Any]:

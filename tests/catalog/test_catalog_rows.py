@@ -48,7 +48,6 @@ def test_the_files_are_all_there():
         "accelerators",
         "aftermath",
         "bands",
-        "causes",
         "cuda",
         "facts",
         "features",

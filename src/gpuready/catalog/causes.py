@@ -23,7 +23,7 @@ def find_cause(slug: str) -> dict[str, Any] | None:
 
 
 def find_cause_for_code(code: str, slug: str = "") -> dict[str, Any] | None:
-    """Return the cause named by a log pattern of this rule, else the first cause with the code."""
+    """Return the cause named by a log pattern of this rule, else the one whose first code it is, else one with the code."""
     by_slug, by_code = _index_causes()
     return by_slug.get(slug) or by_code.get(code)
 
@@ -31,9 +31,10 @@ def find_cause_for_code(code: str, slug: str = "") -> dict[str, Any] | None:
 @cache
 def _index_causes() -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     by_code: dict[str, dict[str, Any]] = {}
-    for row in list_causes():
-        for code in row["codes"]:
-            by_code.setdefault(code, row)
+    for part in (slice(1), slice(1, None)):
+        for row in list_causes():
+            for code in row["codes"][part]:
+                by_code.setdefault(code, row)
     return {row["slug"]: row for row in list_causes()}, by_code
 
 

@@ -1,7 +1,7 @@
 """The rules by their codes, which are assigned in order and never reused.
 
-A rule is a module (``gpu/gpu_lost.py``), with its log patterns in a TOML file beside it (``gpu/gpu_lost.toml``). A rule
-that only a log can trigger is the TOML file alone (``run/time_limit_reached.toml``): see ``log_rules``.
+A rule is a module (``gpu/gpu_lost.py``). A rule that only a log can trigger stands in the file of its cause
+(``catalog/causes/slurm-time-limit.toml``), which has the log patterns of all its codes: see ``log_rules``.
 """
 
 from __future__ import annotations
