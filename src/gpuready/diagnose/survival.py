@@ -1,59 +1,40 @@
-"""What a run survived: an exception after which its process goes on working ended nothing, whatever it says.
+"""What a run survived, and whether it is proven to be well.
 
+An exception after which its process goes on working ended nothing, whatever it says. How much work that takes depends on
+who wrote it: a warning with its traceback needs one line of progress, an uncaught exception of the main module needs three.
 A process with a rank is followed by it. Without ranks, several processes may write, and one that goes on proves nothing as
 long as something bad is logged after it: then only the end of the log counts.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
+from gpuready.logs.run_activity import (
+    is_complaint_line,
+    is_progress_line,
+    is_shutdown_line,
+    is_starting_line,
+    is_success_line,
+    says_handled,
+)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.logs.log_lines import LogLine
     from gpuready.logs.log_summary import LogSummary, PatternMatch
+    from gpuready.logs.tracebacks import LoggedException
 
-_PROGRESS_WORDS = (
-    "step",
-    "epoch",
-    "iter",
-    "loss",
-    "batch",
-    "train",
-    "samples",
-    "token",
-    "shard",
-    "finished",
-    "done",
-    "completed",
-    "saved",
-    "resumed",
-)
+    Speaker = tuple[int, int | None]
 
-_SHUTDOWN_WORDS = (
-    "shut",
-    "exit",
-    "stop",
-    "terminat",
-    "kill",
-    "clean",
-    "abort",
-    "clos",
-    "finished server",
-    "destroy",
-    "cancel",
-    "teardown",
-    "wandb",
-    "dead",
-    "died",
-    "signal",
-)
+MAX_AFTER_PROOF = 60
+"""Lines without progress after which what was seen before is not the end of the log any more."""
 
 
 class SurvivalAnalysis:
     """What in a LogSummary no process ended by."""
 
     def __init__(self, summary: LogSummary):
+        self.summary = summary
         self._inside = _exception_line_indexes(summary)
         bad = [s.index for s in summary.aftermath]
         places = {(line.source, line.number): i for i, line in enumerate(summary.lines) if line.place != "derived"}
@@ -61,79 +42,132 @@ class SurvivalAnalysis:
         exits = [places.get((end.source, end.number), 0) for end in summary.exits]
         bad += [i for i, end in zip(exits, summary.exits, strict=True) if end.code]
         bad += [i for i, f in zip(self._ends, summary.failures, strict=True) if not f.caught]
-        self._last_bad = {
-            source: max((i for i in bad if summary.lines[i].source == source), default=-1)
-            for source in {line.source for line in summary.lines}
-        }
+        self._last_bad: dict[int, int] = {}
+        for i in bad:
+            source = summary.lines[i].source
+            self._last_bad[source] = max(self._last_bad.get(source, -1), i)
         self._pattern_lines = {s.index for s in summary.matches}
-        self._steps: dict[int, int] = {}  # last line of progress in each source
-        self._works = self._last_working_lines(summary.lines)
+        self._steps: dict[Speaker, list[int]] = {}
+        self._successes: dict[Speaker, list[int]] = {}
+        self._find_working_lines()
         self._several = {line.source for line in summary.lines if line.place == "launcher" or line.rank is not None}
         self._several |= {s.line.source for s in summary.aftermath} | {end.source for end in summary.exits}
-        self.failures = {
-            n
-            for n, f in enumerate(summary.failures)
-            if f.caught or self._is_alive_after(self._ends[n], f.rank, f.source)
+        self.failures = self._survived_exceptions()
+        self.exits = {
+            n for n, end in enumerate(summary.exits) if self._goes_on(exits[n], end.rank, end.source, 2, False)
         }
-        self.exits = {n for n, end in enumerate(summary.exits) if self._is_alive_after(exits[n], end.rank, end.source)}
         self.consequences = {
-            n for n, s in enumerate(summary.aftermath) if self._is_alive_after(s.index, s.line.rank, s.line.source)
+            n
+            for n, s in enumerate(summary.aftermath)
+            if self._goes_on(s.index, s.line.rank, s.line.source, 2, self._is_handled_at(s.index))
         }
 
-    def _last_working_lines(self, lines: Sequence[LogLine]) -> dict[tuple[int, int | None], int]:
-        """The last line in which each process is seen at work."""
-        found: dict[tuple[int, int | None], int] = {}
-        for i, line in enumerate(lines):
-            if (
-                i in self._inside
-                or i in self._pattern_lines
-                or line.place
-                or line.level in ("E", "W", "C", "F")
-                or not line.text.strip()
-            ):
+    def _find_working_lines(self) -> None:
+        """The lines in which each process is seen at work, or ends well."""
+        for i, line in enumerate(self.summary.lines):
+            if i in self._inside or i in self._pattern_lines or not line.text:
                 continue
-            steps = _is_progress_line(line)
-            if (line.level == "I" or steps) and not _is_shutdown_line(line):
-                found[line.source, line.rank] = i
-            if steps:
-                self._steps[line.source] = i
+            if is_progress_line(line):
+                if not is_shutdown_line(line):
+                    self._steps.setdefault((line.source, line.rank), []).append(i)
+            elif is_success_line(line):
+                self._successes.setdefault((line.source, line.rank), []).append(i)
+
+    def _survived_exceptions(self) -> set[int]:
+        """Exceptions after which their process went on; the links of a chain share the fate of the last."""
+        failures = self.summary.failures
+        outer = {f.after: n for n, f in enumerate(failures) if f.after is not None}
+        found = set()
+        for n in reversed(range(len(failures))):
+            one = failures[n]
+            if n in outer:
+                survived = outer[n] in found
+            else:
+                steps, success = _needed_work(one, self._first_link(n))
+                survived = self._goes_on(self._ends[n], one.rank, one.source, steps, success)
+            if survived or one.caught:
+                found.add(n)
         return found
+
+    def _first_link(self, number: int) -> LoggedException:
+        failures = self.summary.failures
+        while (before := failures[number].after) is not None and before < number:
+            number = before
+        return failures[number]
+
+    def _is_handled_at(self, index: int) -> bool:
+        """Whether this line or the next says that it is tried again."""
+        return any(says_handled(line.text[:MAX_HANDLED]) for line in self.summary.lines[index : index + 2])
 
     def works_after(self, match: PatternMatch) -> bool:
         """Whether the process of a match, or any where none is named, is seen at work after it."""
-        line = match.line
-        if line.rank is not None:
-            return self._works.get((line.source, line.rank), -1) > match.index
-        return any(i > match.index for (where, _), i in self._works.items() if where == line.source)
+        return self._counts_after(match.index, match.line.rank, match.line.source) != (0, 0)
 
     def progresses_after(self, match: PatternMatch) -> bool:
         """Whether progress is logged after a match: more than any output."""
-        return self._steps.get(match.line.source, -1) > match.index
+        return self._counts_after(match.index, None, match.line.source)[0] > 0
 
-    def _is_alive_after(self, at: int, rank: int | None, source: int) -> bool:
-        if rank is not None:
-            return self._works.get((source, rank), -1) > at
-        if source not in self._several:
-            return self._works.get((source, None), -1) > at
-        last = max((i for (where, _), i in self._works.items() if where == source), default=-1)
-        return last > at and last > self._last_bad.get(source, -1)
+    def _counts_after(self, at: int, rank: int | None, source: int) -> tuple[int, int]:
+        """Lines of progress and of success after an index: of one rank, or of all."""
+        counts = []
+        for table in (self._steps, self._successes):
+            rows = (
+                [table.get((source, rank), [])]
+                if rank is not None
+                else [lines for (where, _), lines in table.items() if where == source]
+            )
+            counts.append(sum(len(lines) - bisect_right(lines, at) for lines in rows))
+        return counts[0], counts[1]
+
+    def _goes_on(self, at: int, rank: int | None, source: int, needed: int, success_counts: bool) -> bool:
+        """Whether enough work is seen after an index."""
+        if rank is None and source in self._several:
+            at = max(at, self._last_bad.get(source, -1))
+        steps, successes = self._counts_after(at, rank, source)
+        return steps >= needed or (success_counts and successes > 0)
+
+    # -- health ---------------------------------------------------------------------------------------------
+
+    def proves_health(self) -> bool:
+        """Whether every log that tells anything of its end shows progress or a good end there, and no complaint after it."""
+        ends = [self._last_word(source) for source in {line.source for line in self.summary.lines}]
+        return "well" in ends and "ill" not in ends
+
+    def _last_word(self, source: int) -> str:
+        """``well``, ``ill``, or nothing: what the end of a log tells, read backwards."""
+        proofs = {
+            i
+            for table in (self._steps, self._successes)
+            for (at, _), rows in table.items()
+            if at == source
+            for i in rows
+        }
+        left = MAX_AFTER_PROOF
+        for i in reversed(range(len(self.summary.lines))):
+            line = self.summary.lines[i]
+            if line.source != source or line.place == "derived" or not line.text.strip() or i in self._inside:
+                continue
+            if i in proofs:
+                return "well"
+            if is_complaint_line(line):
+                return "ill"
+            left -= 1
+            if left < 0 or is_starting_line(line):
+                return ""
+        return ""
 
 
-def _is_progress_line(line: LogLine) -> bool:
-    """A line of progress: a training word and a number, and no complaint."""
-    low = line.text[:200].lower()
-    return (
-        any(word in low for word in _PROGRESS_WORDS)
-        and any(c.isdigit() for c in low)
-        and "error" not in low
-        and "fail" not in low
-    )
+MAX_HANDLED = 2000
+"""Characters of a consequence that are read for what is done about it."""
 
 
-def _is_shutdown_line(line: LogLine) -> bool:
-    """A line of a process that exits: servers and launchers log this calmly, after what ended them."""
-    low = line.text[:300].lower()
-    return any(word in low for word in _SHUTDOWN_WORDS)
+def _needed_work(last: LoggedException, first: LoggedException) -> tuple[int, bool]:
+    """Lines of progress that show an exception survived, and whether one line of success does too."""
+    if first.handled or first.level in ("W", "I", "D"):
+        return 1, True
+    if first.level:
+        return 2, True
+    return (3 if last.frames and last.frames[0].function == "<module>" else 2), False
 
 
 def _exception_line_indexes(summary: LogSummary) -> set[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.native_errors import continues_native_error, parse_native_error
+from gpuready.logs.run_activity import says_handled
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -48,6 +50,10 @@ class LoggedException(Record):
     after: int | None = None  # index of the exception it was raised from or during
     caught: bool = False  # logged, but no process ended by it
     text: str = ""  # all of it, folded
+    level: str = ""  # E, W, I where a logger wrote it
+    handled: bool = False  # the line before it says that the program goes on
+    link: str = ""  # how it relates to the one before it: cause (raise ... from), context (raised while it was handled)
+    superseded: bool = False  # another exception was raised while this one was handled, and does not repeat it
 
     @property
     def short_type(self) -> str:
@@ -61,14 +67,27 @@ class LoggedException(Record):
 
 _PYTHON = LazyRegex(r"/lib(?:64)?/python3?(?:\.\d{1,12})?/|/Lib/[a-z_]+\.py$|/(?:runpy|threading|subprocess)\.py$")
 _FILE = LazyRegex(r'\s*File "([^"]{1,400})", line (\d{1,7})(?:, in ([^\n]{1,200}))?')
-_CELL = LazyRegex(r"\s*(?:File |Cell )([^\s,]{1,300}?)(?::| line )(\d{1,7}), in ([^\n(]{1,120})")
-_TYPE = LazyRegex(
-    r"\s*([A-Za-z_][\w.]{0,120}?(?:Error|Exception|Interrupt|Exit|Timeout|Fault|NotFound|Failed)(?:\(\w{1,60}\))?|Exception)(?:: ?|$)"
+_CELL = LazyRegex(
+    r"\s*(?:File )([^\s,]{1,300}?)(?::| line )(\d{1,7}), in ([^\n(]{1,120})|\s*Cell (In ?\[\d{1,6}\]),? line (\d{1,7})(?:, in ([^\n(]{1,120}))?"
+    r"|\s*(<ipython-input-[\w-]{1,60}>|(?:[~.\w-]{0,80}/)[\w./@+-]{1,300}\.py) in ([<\w>.]{1,120})\(?"
 )
-_ANY_TYPE = LazyRegex(r"((?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60}): ")
-_CHAIN = ("The above exception was the direct cause of", "During handling of the above exception")
+_TYPE = LazyRegex(
+    r"\s*([A-Za-z_][\w.]{0,120}?(?:Error|Exception|Interrupt|Exit|Timeout|Fault|NotFound|Failed|ExceptionGroup)(?:\([\w.]{1,60}\))?|Exception)(?:: ?|$)"
+)
+_ANY_TYPE = LazyRegex(
+    r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60}|(?:[A-Za-z_]\w{0,60}\.){1,8}[a-z_]\w{2,60})(?:\([\w.]{1,60}\))?(?:: ?|$)"
+)
+_MID_LINE = LazyRegex(r"(?<=[\s\])>])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60}(?:Error|Exception|Interrupt)): ?(?=\S)")
+_CODE_WORDS = LazyRegex(
+    r"\b(?:except|raise|import|catch|caught|ignor\w{0,3}|such as|like|see|avoid|with|if|when|or|of|a|an)\s$|[\"'`(,=]$"
+)
+_MARGIN = LazyRegex(r"\s*(?:\| |\+ (?=Exception Group Traceback)|\|$)")
+_MEMBER = LazyRegex(r"\s*\+-[+-]{3,80} (?:\d{1,5}|\.\.\.) -{3,80}|\s*\+-{8,80}")
+_CHAIN = {
+    "The above exception was the direct cause of": "cause", "During handling of the above exception": "context",
+    "the direct cause of the following exception": "cause",
+}  # fmt: skip
 _HEAD = "Traceback (most recent call last)"
-_TERMINATE = LazyRegex(r"\s*terminate called after throwing an instance of '([\w:]{1,120})'")
 _IGNORED = ("Exception ignored in", "Error in atexit", "Error in sys.excepthook")
 
 
@@ -81,13 +100,17 @@ def begins_exception(text: str) -> bool:
 class _OpenTraceback:
     """A traceback that is not complete yet."""
 
-    def __init__(self, line: LogLine, chained: bool, ignored: bool):
+    def __init__(self, line: LogLine, link: str, ignored: bool, before: LogLine | None):
         self.first = line
-        self.chained, self.ignored = chained, ignored
+        self.link, self.ignored = link, ignored
         self.frames: list[StackFrame] = []
         self.text: list[str] = []
         self.type, self.message, self.at, self.last = "", [""], line.number, line.number
         self.logged = bool(line.level)
+        self.native = False
+        introduces = before is not None and before.level and line.number - before.number <= 1
+        self.level = line.level or (before.level if before is not None and introduces else "")
+        self.handled = before is not None and line.number - before.number <= 1 and says_handled(before.text)
         self.indent = -1  # of the frames
 
 
@@ -97,56 +120,80 @@ class TracebackReader:
     def __init__(self, failures: list[LoggedException]):
         self.failures = failures
         self.open: _OpenTraceback | None = None
-        self.chained = self.ignored = False
+        self.link, self.ignored = "", False
         self.previous: int | None = None
+        self.before: LogLine | None = None  # the line before this one
 
     def read_line(self, line: LogLine) -> None:
         text = line.text
+        if text[:1] in " +|" and (margin := _MARGIN.match(text)) and (self.open is not None or "+" in margin[0]):
+            line = line.replace(text=text[margin.end() :])  # an exception group
+            text = line.text
+        self._read_text(line, text)
+        if text.strip():
+            self.before = line
+
+    def _read_text(self, line: LogLine, text: str) -> None:
         if _HEAD in text:
             self._begin_traceback(line)
-        elif any(mark in text for mark in _CHAIN):
+        elif link := next((kind for mark, kind in _CHAIN.items() if mark in text), ""):
             self._close_traceback()
-            self.chained = True
+            self.link = link
         elif text.lstrip().startswith(_IGNORED):
             self._close_traceback()
             self.ignored = True
         elif match := _FILE.match(text) or _CELL.match(text):
-            self._add_frame(line, StackFrame(match[1], int(match[2]), (match[3] or "").strip()))
-        elif match := _TERMINATE.match(text):
+            file, number, function = parse_frame(match)
+            self._add_frame(line, StackFrame(file, number, function))
+        elif self.open is not None and _MEMBER.match(text):
             self._close_traceback()
-            self.open = _OpenTraceback(line, False, False)
-            self.open.type = match[1]
+        elif (native := parse_native_error(text)) is not None and not self._is_inside_message(line):
+            self._begin_native_error(line, *native)
         elif self.open is not None:
             self._continue_traceback(line)
-        elif (match := _TYPE.match(text)) and (not text.startswith((" ", "\t")) or ": " in text[: match.end()]):
+        elif match := _match_bare_exception(line):
             self._begin_bare_exception(line, match)
+
+    def _is_inside_message(self, line: LogLine) -> bool:
+        """Whether a message of several lines is open, to which a compiler's error may belong."""
+        block = self.open
+        return block is not None and bool(block.type) and not block.native and self._belongs_to_message(line, block)
 
     def _begin_traceback(self, line: LogLine) -> None:
         if self.open is not None and not self.open.type and not self.open.frames:
             return  # the same header twice: once by the logger, once by Python
         self._close_traceback()
-        self.open = _OpenTraceback(line, self.chained, self.ignored)
-        self.chained = self.ignored = False
+        self._open_block(line)
+
+    def _open_block(self, line: LogLine) -> _OpenTraceback:
+        self.open = _OpenTraceback(line, self.link, self.ignored, self.before)
+        self.link, self.ignored = "", False
+        return self.open
 
     def _add_frame(self, line: LogLine, frame: StackFrame) -> None:
-        if self.open is None or self.open.type:
+        block = self.open
+        if block is None or block.type:
             self._close_traceback()
-            self.open = _OpenTraceback(line, self.chained, self.ignored)
-            self.chained = self.ignored = False
-        self.open.frames.append(frame)
-        self.open.indent = len(line.text) - len(line.text.lstrip())
-        self.open.text.append(line.folded_text)
-        self.open.last = line.number
+            block = self._open_block(line)
+        block.frames.append(frame)
+        block.indent = len(line.text) - len(line.text.lstrip())
+        block.text.append(line.folded_text)
+        block.last = line.number
+
+    def _begin_native_error(self, line: LogLine, kind: str, message: str) -> None:
+        self._close_traceback()
+        block = self._open_block(line)
+        block.type, block.message, block.native = kind, [message], True
+        block.text.append(line.folded_text)
 
     def _continue_traceback(self, line: LogLine) -> None:
         block = self.open
         assert block is not None
         text = line.text
         if not block.type:
-            indent = len(text) - len(text.lstrip())
-            match = _TYPE.match(text) or (_ANY_TYPE.match(text) if indent < max(block.indent, 1) else None)
+            match = _match_final_type(text, block)
             if match:
-                block.type = match[1]
+                block.type = text[match.start(1) : match.end()].rstrip(": ")
                 block.at, block.message = line.number, [text[match.end() :].strip()]
             elif block.frames and not block.frames[-1].code and text.strip():
                 block.frames[-1] = block.frames[-1].replace(code=line.folded_text)
@@ -154,7 +201,7 @@ class TracebackReader:
                 return
         elif not self._belongs_to_message(line, block):
             self._close_traceback()
-            if (match := _TYPE.match(text)) and not text.startswith((" ", "\t")):
+            if match := _match_bare_exception(line):
                 self._begin_bare_exception(line, match)
             return
         else:
@@ -170,6 +217,8 @@ class TracebackReader:
             or line.place in ("launcher", "kernel")
         ):
             return False
+        if block.native and block.message[0]:
+            return continues_native_error(line.text)
         if (line.level or line.seconds is not None) and not block.logged:
             return False
         if not line.text.strip():
@@ -185,10 +234,9 @@ class TracebackReader:
         return line.number - block.last > (4 if line.rank is None and line.pid is None else 2000)
 
     def _begin_bare_exception(self, line: LogLine, match: re.Match[str]) -> None:
-        self.open = _OpenTraceback(line, self.chained, self.ignored)
-        self.chained = self.ignored = False
-        self.open.type, self.open.message = match[1], [line.text[match.end() :].strip()]
-        self.open.text.append(line.folded_text)
+        block = self._open_block(line)
+        block.type, block.message = match[1], [line.text[match.end() :].strip()]
+        block.text.append(line.folded_text)
 
     def _close_traceback(self) -> None:
         block, self.open = self.open, None
@@ -199,11 +247,43 @@ class TracebackReader:
             LoggedException(
                 first.number, block.last, block.at, block.type, "\n".join(block.message).strip(), first.source,
                 first.rank, first.host, first.pid, first.role, tuple(block.frames),
-                self.previous if block.chained else None, block.ignored,
-                "\n".join(block.text),
+                self.previous if block.link else None, block.ignored,
+                "\n".join(block.text), block.level, block.handled, link=block.link if self.previous is not None else "",
             )
         )  # fmt: skip
         self.previous = len(self.failures) - 1
+
+
+def parse_frame(match: re.Match[str]) -> tuple[str, int, str]:
+    """File, line and function of a frame, in the form of Python or of a notebook."""
+    groups = [group for group in match.groups() if group]
+    if len(groups) == 2 and not groups[1].isdecimal():
+        return groups[0], 0, groups[1].strip()
+    return groups[0], int(groups[1]), groups[2].strip() if len(groups) > 2 else ""
+
+
+def _match_final_type(text: str, block: _OpenTraceback) -> re.Match[str] | None:
+    """The line of the type and the message, after the frames."""
+    indent = len(text) - len(text.lstrip())
+    if match := _TYPE.match(text):
+        return match
+    match = _ANY_TYPE.match(text, indent) if indent < max(block.indent, 1) else None
+    sure = match is not None and (": " in text[: match.end()] or (block.indent > indent and "." in match[1]))
+    return match if sure else None
+
+
+def _match_bare_exception(line: LogLine) -> re.Match[str] | None:
+    """An exception without a traceback: at the beginning of a line, or after what a program printed there."""
+    text = line.text
+    match = _TYPE.match(text)
+    if match and (not text.startswith((" ", "\t")) or ": " in text[: match.end()]):
+        return match
+    if line.level in ("W", "I", "D") or line.place or len(text) > 2000:
+        return None
+    match = (
+        _MID_LINE.search(text[:600]) if "Error: " in text or "Exception: " in text or "Interrupt: " in text else None
+    )
+    return match if match and not _CODE_WORDS.search(text[: match.start()]) else None
 
 
 def find_tracebacks(lines: Iterable[LogLine]) -> list[LoggedException]:
@@ -225,4 +305,23 @@ def _sort_exceptions(failures: list[LoggedException]) -> list[LoggedException]:
     order = sorted(range(len(failures)), key=lambda i: (failures[i].source, failures[i].number))
     place = {old: new for new, old in enumerate(order)}
     moved = [failures[i] for i in order]
-    return [failure if failure.after is None else failure.replace(after=place[failure.after]) for failure in moved]
+    return _mark_superseded(
+        [failure if failure.after is None else failure.replace(after=place[failure.after]) for failure in moved]
+    )
+
+
+def _mark_superseded(failures: list[LoggedException]) -> list[LoggedException]:
+    """Mark what was handled when another exception ended the process, unless that one repeats it."""
+    for outer in failures:
+        at = outer.after
+        if outer.link != "context" or at is None or not outer.type or _repeats_exception(outer, failures[at]):
+            continue
+        while at is not None and not failures[at].superseded:
+            failures[at] = failures[at].replace(superseded=True)
+            at = failures[at].after
+    return failures
+
+
+def _repeats_exception(outer: LoggedException, inner: LoggedException) -> bool:
+    words = inner.message.partition("\n")[0][:60]
+    return (len(words) > 12 and words in outer.message) or outer.short_type in ("SystemExit", "KeyboardInterrupt")

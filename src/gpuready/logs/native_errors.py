@@ -1,0 +1,75 @@
+"""Errors that are no Python exception: C++, Rust, OpenMP, compilers, linkers, and the trees of pip and uv."""
+
+from __future__ import annotations
+
+from gpuready.logs.lazy_regex import LazyRegex
+
+_FORMS = (
+    # terminate called after throwing an instance of 'c10::Error'
+    ("terminat", LazyRegex(r"\s*terminate called after throwing an instance of ['\"`]?([\w:]{1,120})['\"`]?"), ""),
+    ("terminat", LazyRegex(r"\s*terminate called (without an active exception|recursively)"), "std::terminate"),
+    ("terminat", LazyRegex(r".{0,40}terminating (?:due to|with) uncaught exception of type ([\w:]{1,120})"), ""),
+    # thread '<unnamed>' panicked at src/lib.rs:41:14:
+    ("panicked at", LazyRegex(r".{0,120}?thread '[^']{0,80}' (?:\(\d{1,9}\) )?panicked at (.{1,400})"), "rust::panic"),
+    # OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized.
+    ("omp: ", LazyRegex(r".{0,40}?(?:OMP|omp): (?:System )?[Ee]rror #(.{1,400})"), "omp::error"),
+    # Fatal Python error: Segmentation fault
+    ("fatal python error", LazyRegex(r".{0,120}?[Ff]atal [Pp]ython error: (.{1,200})"), "python::fatal"),
+    ("error in `", LazyRegex(r"\*\*\* Error in `[^']{1,200}': (.{1,200})"), "libc::error"),
+    ("assertion", LazyRegex(r"\S{1,200}: \S{0,200}:?\d{0,7}:? ?.{0,200}Assertion [`'\"].{1,200} failed"), "assert::failed"),
+    ("check failed", LazyRegex(r".{0,160}Check failed: (.{1,300})"), "glog::fatal"),
+    # nvcc fatal   : Unsupported gpu architecture 'compute_90'
+    ("fatal", LazyRegex(r"\s*(?:nvcc|ptxas|nvlink|cicc|fatbinary|cl|hipcc|clang|gcc)\s{1,4}fatal\s{0,6}:?\s{0,4}(.{1,300})"), "compiler::fatal"),
+    ("error", LazyRegex(r"\s*(?:nvcc|ptxas|nvlink|cicc|hipcc|clang|gcc|g\+\+|cc1plus|ninja|cmake|collect2)\s{0,4}(?:fatal )?error\s{0,4}:?\s(.{1,300})", 2), "compiler::error"),
+    # a.cu(12): error: ..., a.cpp:12:5: fatal error: x.h: No such file
+    ("error", LazyRegex(r"\s*\S{1,300}?(?:\(\d{1,7}\)|:\d{1,7}(?::\d{1,5})?):? (?:fatal |catastrophic )?error(?: #[\w-]{1,9}| [A-Z]{1,4}\d{3,5})?: (.{1,300})"), "compiler::error"),
+    ("ld", LazyRegex(r"\s*\S{0,120}?\bld(?:\.\w{1,8})?: (?:error: )?((?:cannot|unable|undefined|error).{1,300})"), "linker::error"),
+    ("cmake error", LazyRegex(r"\s*CMake Error(?: at (.{1,200}))?", 2), "cmake::error"),
+    ("build stopped", LazyRegex(r"\s*ninja: build stopped: (.{1,200})"), "ninja::stopped"),
+    ("***", LazyRegex(r"\s*g?make(?:\[\d{1,3}\])?: \*\*\* (.{1,200})"), "make::error"),
+    # uv:   × Failed to build `flash-attn==2.8.3`
+    ("×", LazyRegex(r"\s{0,4}× (.{1,400})"), "uv::error"),
+    ("error: ", LazyRegex(r"\s{0,6}error: ((?:subprocess-exited-with-error|[Ff]ailed |externally-managed|Distribution|Request|No solution|Package |Could not|Querying|Command).{0,400})"), "installer::error"),
+    ("error: ", LazyRegex(r"\s{0,6}ERROR: ((?:Could not|No matching|Cannot|Failed|ResolutionImpossible|Command|pip's|Ignored|THESE|Package|Exception|Operation|Invalid|Unexpected).{0,400})"), "installer::error"),
+    ("error: ", LazyRegex(r"\s{0,6}((?:Unsatisfiable|Packages?NotFound|Conda\w{0,30}|Resolve\w{0,30}|LibMamba\w{0,30})Error: .{0,400})"), "installer::error"),
+    ("error executing job", LazyRegex(r"(Error executing job with overrides.{0,200})"), "hydra::error"),
+)  # fmt: skip
+"""What a line must contain in lower case, its form, and the type; the form's group is the message or, without a type, the type."""
+
+_TREE_MARKS = (
+    "├─▶",
+    "╰─▶",
+    "├─>",
+    "╰─>",
+    "├▶",
+    "╰▶",
+    "hint:",
+    "help:",
+    "Caused by:",
+    "cause:",
+    "[stderr]",
+    "[stdout]",
+    "what():",
+)
+"""Beginnings of lines that continue such an error: uv, cargo, pip, C++."""
+
+
+def parse_native_error(text: str) -> tuple[str, str] | None:
+    """Type and message of an error of these forms."""
+    low = text[:600].lower()
+    if "erro" not in low and "fatal" not in low and not any(key in low for key in _OTHER_KEYS):
+        return None
+    for key, form, kind in _FORMS:
+        if key in low and (match := form.match(text)):
+            words = (match[1] if form.compiled.groups else match[0]) or match[0]
+            return (kind, words.strip()) if kind else (words, "")
+    return None
+
+
+_OTHER_KEYS = ("terminat", "panicked at", "assertion", "check failed", "build stopped", "***", "×", "ld: ", "ld.")
+
+
+def continues_native_error(text: str) -> bool:
+    """Whether a line is a branch of such an error's tree, or the text of one."""
+    rest = text.strip().lstrip("│ ")
+    return rest.startswith(_TREE_MARKS) or text.lstrip().startswith("│")

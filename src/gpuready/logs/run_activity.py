@@ -1,0 +1,113 @@
+"""What one line says of a run: that it makes progress, that it ended well, that something is wrong, or that it starts."""
+
+from __future__ import annotations
+
+from gpuready.logs.lazy_regex import LazyRegex
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.logs.log_lines import LogLine
+
+MAX_TEXT = 400
+"""Characters of a line that are looked at."""
+
+_IGNORE_CASE = 2  # re.IGNORECASE, without importing re here
+
+_BAR = LazyRegex(
+    r"\d{1,3}%[ ]{0,2}\||\d{1,12}/\d{1,12} \[\d\d:\d\d|\[\d\d:\d\d<\d\d:\d\d|\d(?:it|steps?|examples?)/s\b"
+)
+_STEP = LazyRegex(
+    r"\b(?:global[ _]?step|steps?|iter(?:ation)?s?|epochs?|batch|updates?|samples|tokens|shards?|trial)\b['\"]{0,2}[ #:=\[(]{0,12}\d"
+    r"|\b\d[\d.,]{0,12} (?:steps|iterations|epochs|batches|samples|tokens|shards|examples|rows)\b"
+    r"|(?:^|[\W_])loss['\"]{0,2}[ :=|]{1,6}['\"]?-?\d"
+    r"|\b(?:throughput|tokens?[/_]s(?:ec)?|samples?[/_]s(?:ec)?|it/s|lr|grad_norm)['\"]{0,2}[ :=]{1,6}\d",
+    _IGNORE_CASE,
+)
+_STEP_PATTERN_WORDS = ("batch_size", "max_", "num_", "arguments", "config", "world_size", "--")
+"""Words of a configuration: a number beside one of them is a setting, and no progress."""
+
+_ENDED_WELL = LazyRegex(
+    r"\b(?:finished|done|completed?|succeeded|successful(?:ly)?|train_runtime|all (?:tests )?passed|prepared|saved|ready|resumed|saving model)\b"
+    r"|startup complete|\bexit(?:ed)?(?: with)? (?:code|status)[ :=]{1,3}0\b|running on https?://|listening on\b"
+    r"|\b(?:errors?|failed|failures?)[ :=]{1,3}0\b|\b0 (?:errors|failed|failures)\b",
+    _IGNORE_CASE,
+)
+_NOT_YET = LazyRegex(
+    r"\b(?:not|never|no|cannot|unable|before|until|once|when|if|wait(?:ing)?|will|deprecated|partially|unsuccessful)\b|n't\b|%[|]",
+    _IGNORE_CASE,
+)
+_COMPLAINT = LazyRegex(
+    r"(?<![\w/.-])(?:\w{0,60}error(?:ed|s)?|\w{0,60}exception|fatal|fail(?:ed|s|ure|ures|ing)?|abort(?:ed|ing)?|killed|crash(?:ed|es)?|segfault"
+    r"|segmentation|core dumped|panick?(?:ed)?|cannot|can't|could not|couldn't|unable|traceback|denied|refused|time[d]?[ -]?out|no such"
+    r"|not found|unsupported|incompatible|mismatch|corrupt(?:ed)?|diverged|terminat(?:ed|ing)|unexpected(?:ly)?|undefined symbol"
+    r"|out of memory|oom|cancelled|interrupted|stuck|hangs?|unreachable|lost|died|dead|exceeded|illegal|invalid|violation)(?![\w/])",
+    _IGNORE_CASE,
+)
+_HARMLESS = LazyRegex(
+    r"\b(?:0|no|without(?: any)?) (?:errors?|failures?)\b|\b(?:errors?|failed|failures?|exceptions?)[ :=]{1,3}0\b|\bWarning\b:?|error[_-]?bars?"
+    r"|\bfailed to (?:import|load) .{0,80}(?:optional|ignor)|ignor(?:ed|ing)|fall(?:s|ing)? ?back|retry(?:ing)?|retries remaining",
+    _IGNORE_CASE,
+)
+_STARTING = LazyRegex(
+    r"NCCL INFO (?:Bootstrap|Channel|Trees|comm .{0,120}Init|Connected|NET/|Using network|ncclCommInit|Setting affinity|cudaDriverVersion)"
+    r"|NCCL version |[Ii]nitializing (?:distributed|process group)|Waiting for|waiting for|rendezvous|distributed processes registered|MEMBER: \d"
+)
+_SHUTDOWN_WORDS = (
+    "shut", "exit", "stop", "terminat", "kill", "clean", "abort", "clos", "finished server", "destroy", "cancel", "teardown", "wandb",
+    "dead", "died", "signal",
+)  # fmt: skip
+_TROUBLE_HANDLED = LazyRegex(
+    r"retry|retri(?:ed|es)|again|going on|fall(?:s|ing)? ?back|skipp|ignor|continu|without it|attempt|restart",
+    _IGNORE_CASE,
+)
+
+
+def is_progress_line(line: LogLine) -> bool:
+    """A bar, a step, a loss or a throughput with its number, and no complaint."""
+    text = line.text[:MAX_TEXT]
+    if line.place or line.level in ("E", "W", "C", "F") or not any(c.isdigit() for c in text):
+        return False
+    if _BAR.search(text):
+        return not _has_complaint(text)
+    if any(word in text.lower() for word in _STEP_PATTERN_WORDS):
+        return False
+    return bool(_STEP.search(text)) and not _has_complaint(text)
+
+
+def is_success_line(line: LogLine) -> bool:
+    """A line that says that something ended well, or serves now."""
+    text = line.text[:MAX_TEXT]
+    if line.place or line.level in ("E", "W", "C", "F"):
+        return False
+    found = _ENDED_WELL.search(text)
+    return bool(found) and not _NOT_YET.search(text) and not _has_complaint(text) and not is_shutdown_line(line)
+
+
+def is_complaint_line(line: LogLine) -> bool:
+    """A line that says that something is wrong, by its level or its words. Warnings are none."""
+    text = line.text[:MAX_TEXT]
+    if line.level in ("E", "C", "F"):
+        return True
+    if line.level == "W" or (line.level == "I" and line.place == "nccl") or line.place == "derived":
+        return False
+    return _has_complaint(text)
+
+
+def is_starting_line(line: LogLine) -> bool:
+    """A line of ranks that get to know each other: what was done before it proves nothing."""
+    return bool(_STARTING.search(line.text[:MAX_TEXT]))
+
+
+def is_shutdown_line(line: LogLine) -> bool:
+    """A line of a process that exits: servers and launchers log this calmly, after what ended them."""
+    low = line.text[:300].lower()
+    return any(word in low for word in _SHUTDOWN_WORDS)
+
+
+def says_handled(text: str) -> bool:
+    """Whether a line says that the program goes on in spite of what happened."""
+    return bool(_TROUBLE_HANDLED.search(text))
+
+
+def _has_complaint(text: str) -> bool:
+    return bool(_COMPLAINT.search(text)) and not _HARMLESS.search(text)
