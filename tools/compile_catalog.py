@@ -157,7 +157,7 @@ def compile_consequences(root: Path = ROOT) -> dict[str, Any]:
 def compile_pattern_table() -> dict[str, Any]:
     """The log patterns of all causes, and by which literals they are found: no rule is imported to read a log."""
     sys.path[:0] = [str(ROOT.parent)]
-    from gpuready.logs.log_summary import build_pattern_table
+    from gpuready.logs.pattern_index import build_pattern_table
     from gpuready.rules import FAMILIES
 
     rows = [_pattern_row(data, pattern) for data in read_cause_files() for pattern in data["patterns"]]

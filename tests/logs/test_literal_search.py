@@ -12,12 +12,12 @@ LITERALS = ["out of memory", "NCCL WARN", "Traceback (most", "memory leak", 'Fil
 
 
 def slow(literals, data):
-    found = set()
+    found, data = set(), data.lower()
     for number, literal in enumerate(literals):
-        at = data.find(literal.encode())
+        at = data.find(literal.encode().lower())
         while at >= 0:
-            found.add((at + len(literal.encode()), number))
-            at = data.find(literal.encode(), at + 1)
+            found.add((at + len(literal.encode().lower()), number))
+            at = data.find(literal.encode().lower(), at + 1)
     return sorted(found)
 
 
@@ -31,12 +31,12 @@ def engines():
 
 @pytest.mark.parametrize("engine", engines())
 def test_finds_what_is_there(engine):
-    data = b'x out of memory leak\nNCCL WARN\n\xff\xfe File "a", Traceback (most rec\naaaaaa\n' + "ÄÖÜ lärm".encode()
+    data = b'x Out of Memory leak\nnccl WARN\n\xff\xfe File "a", Traceback (most rec\naaaaaa\n' + "ÄÖÜ lärm".encode()
     assert LiteralSearch(LITERALS, engine).find_literals(data) == slow(LITERALS, data)
 
 
 @pytest.mark.parametrize("engine", engines())
-@given(st.lists(st.sampled_from([*LITERALS, "\n", " ", "x" * 50, "out of", "NCCL"]), max_size=30))
+@given(st.lists(st.sampled_from([*LITERALS, "\n", " ", "x" * 50, "out of", "NCCL", "OUT OF MEMORY", "nccl warn"]), max_size=30))
 @settings(max_examples=60, deadline=None)
 def test_finds_the_same_as_a_slow_search(engine, parts):
     data = "".join(parts).encode()
@@ -77,11 +77,42 @@ def test_a_short_log_makes_nothing_ready_and_finds_the_same():
     assert sieve.find_literals(short) == slow(LITERALS, short)
 
 
+class MemoryCache:
+    """A cache in memory that counts what is compiled."""
+
+    def __init__(self):
+        self.kept, self.saved = {}, 0
+
+    def load(self, name):
+        return self.kept.get(name)
+
+    def save(self, name, data):
+        self.kept[name], self.saved = data, self.saved + 1
+
+
+def test_a_compiled_database_is_kept_by_the_hash_of_its_literals():
+    pytest.importorskip("hyperscan")
+    cache, data = MemoryCache(), b"x Out of memory y NCCL warn"
+    for _ in range(2):
+        assert LiteralSearch(LITERALS, "hyperscan", cache).find_literals(data) == slow(LITERALS, data)
+    assert cache.saved == 1
+    LiteralSearch([*LITERALS, "one more"], "hyperscan", cache)
+    assert cache.saved == 2
+
+
+def test_a_damaged_cache_is_compiled_again():
+    pytest.importorskip("hyperscan")
+    cache, data = MemoryCache(), b"x Out of memory y"
+    LiteralSearch(LITERALS, "hyperscan", cache)
+    cache.kept = {name: b"not a database" for name in cache.kept}
+    assert LiteralSearch(LITERALS, "hyperscan", cache).find_literals(data) == slow(LITERALS, data) and cache.saved == 2
+
+
 def test_every_literal_has_its_anchor():
-    chosen = choose_anchors([literal.encode() for literal in LITERALS])
+    chosen = choose_anchors([literal.encode().lower() for literal in LITERALS])
     assert sorted(n for members in chosen.values() for n in members) == list(range(len(LITERALS)))
     for anchor, members in chosen.items():
-        assert all(anchor in LITERALS[n].encode() for n in members)
+        assert all(anchor in LITERALS[n].encode().lower() for n in members)
 
 
 def test_without_hyperscan_it_still_works(monkeypatch):

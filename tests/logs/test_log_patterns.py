@@ -7,13 +7,14 @@ import pytest
 from gpuready import rules
 from gpuready.catalog import causes
 from gpuready.logs import conditions
-from gpuready.logs.log_patterns import compile_patterns, pattern_text
+from gpuready.logs.log_patterns import compile_patterns, pattern_literals, pattern_text, validate_pattern
 from gpuready.rules.log_rules import load_log_rules
 
 OPENERS = ("The", "A", "An", "No", "This", "These", "Two", "One", "It", "There", "Install", "Use", "Set", "Look", "Run")
 
 
 def one(sign):
+    validate_pattern("TST001", sign)
     return compile_patterns("TST001", [sign])[0]
 
 
@@ -45,6 +46,61 @@ def test_a_later_beginning_may_fit_where_the_first_does_not():
 
 def test_braces_are_doubled():
     assert one('device_map={{"": 0}} refused').match_text('device_map={"": 0} refused') == {}
+
+
+def test_letter_case_makes_no_difference_and_captures_keep_theirs():
+    assert one("Tried to allocate {want}. gpu").match_text("TRIED TO ALLOCATE 2 GiB. GPU 3") == {"want": "2 GiB"}
+    assert one({"regex": r"tried to allocate (?P<want>\d{1,4} \w{3})"}).match_text("Tried To Allocate 2 GiB") == {
+        "want": "2 GiB"
+    }
+
+
+def test_a_regular_expression_has_alternatives_captures_and_gaps():
+    sign = one({"regex": r"(?:CUDA|HIP) out of memory{}(?:GPU|device) (?P<gpu>\d{1,3}) has {left} free"})
+    text = "RuntimeError: HIP out of memory. Tried to allocate 2 GiB. GPU 3 has 1 GiB free"
+    assert sign.match_text(text) == {"gpu": "3", "left": "1 GiB"}
+    assert sign.match_text(text.replace("HIP", "XPU")) is None
+
+
+def test_a_gap_of_a_regular_expression_over_lines():
+    sign = one({"regex": r"ptxas (?:fatal|error){...}value '(?P<arch>sm_\w{2,5})' is not defined"})
+    assert sign.match_text("ptxas fatal : x\nValue 'sm_121a' is not defined") == {"arch": "sm_121a"}
+
+
+@pytest.mark.parametrize(
+    ("regex", "literals"),
+    [
+        (r"(?:torchrun|vllm): command not found", (": command not found",)),
+        (r"(?P<lib>lib\w{1,40}\.so[.\d]{0,12}): cannot open shared object", (": cannot open shared object",)),
+        (r"(?:out of memory|OOM when allocating) here", ("out of memory here", "oom when allocating here")),
+        (r"No module named '?(?!torch\.)(?P<module>\w{1,40})", ("no module named ",)),
+        (r"short{}a longer piece after a gap", ("a longer piece after a gap",)),
+        (r"(?-i:CUDA Error): no \w{1,9} image", ("cuda error: no ",)),
+    ],
+)
+def test_every_match_of_a_regular_expression_has_one_of_its_literals(regex, literals):
+    assert pattern_literals({"regex": regex}) == literals
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [
+        r"(a+)+b is long enough", r"long enough.*and unbounded", r"(?:long enough){1,20}x{1,20}(?:\w{1,20} ?){1,20}",
+        r"\w{1,200}long enough\w{1,200}", r"(?:a|a){1,100}long enough", r"(a) is long enough \1", r"long enough (open",
+        r"(?:x|long enough)", r"\w{3,9} \d{1,3}", r"long enough{2,}", r"long enough a{1,900}",
+    ],
+)  # fmt: skip
+def test_a_regular_expression_that_may_be_slow_or_has_no_literal_is_refused(regex):
+    with pytest.raises(ValueError):
+        one({"regex": regex})
+
+
+@pytest.mark.parametrize("sign", ["cudaErrorNoDevice", {"regex": r"cudaError(?:NoDevice|NotReady)"}])
+def test_one_word_is_not_enough(sign):
+    row = {"says": sign} if isinstance(sign, str) else sign
+    with pytest.raises(ValueError, match="one word"):
+        one(sign)
+    assert one({**row, "in": "exception"}) and one({**row, "as": "clue"}) and one({**row, "with": ["CUDA"]})
 
 
 def test_white_space_of_a_sign_is_folded_as_that_of_the_log_is():

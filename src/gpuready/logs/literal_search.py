@@ -1,7 +1,7 @@
-"""Find which of many literals occur in a text, and where, so that only lines with one are examined further.
+"""Find which of many literals occur in a text in any letter case, and where, so that only those lines are examined further.
 
 Hyperscan (a literal matcher that reads 16 and more bytes at a time) is used where its wheel is installed; it has wheels
-for Linux on x86_64 and aarch64. Elsewhere few short anchors are searched with ``bytes.find``, and only the lines around an
+for Linux on x86_64 and aarch64. What it compiles is kept in a cache, by its hash. Elsewhere few short anchors are searched with ``bytes.find``, and only the lines around an
 anchor are searched for the literals themselves. Preparing either takes longer than searching a short log for each
 literal, so short logs are searched that way. All find the same (tests/logs/test_literal_search.py).
 """
@@ -15,7 +15,14 @@ from itertools import accumulate
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, Protocol
+
+    class DatabaseCache(Protocol):
+        """Where compiled databases are kept, by name."""
+
+        def load(self, name: str) -> bytes | None: ...
+
+        def save(self, name: str, data: bytes) -> None: ...
 
     Hits = list[tuple[int, int]]
 
@@ -35,8 +42,9 @@ _DIGITS = b"0123456789"
 class LiteralSearch:
     """Finds literals. ``find_literals`` returns (end offset, literal index), in order of the text."""
 
-    def __init__(self, literals: Sequence[str], engine: str = "auto"):
-        self.literals = [literal.encode() for literal in literals]
+    def __init__(self, literals: Sequence[str], engine: str = "auto", cache: DatabaseCache | None = None):
+        self.literals = [literal.encode().lower() for literal in literals]
+        self._cache = cache
         self.engine = engine
         self._scanner: Any = None
         self._unprepared_left = UNPREPARED_BYTES if engine == "auto" else 0
@@ -45,7 +53,7 @@ class LiteralSearch:
 
     def _prepare_engine(self, engine: str) -> None:
         if engine in ("auto", "hyperscan") and self.literals:
-            self._scanner = _compile_hyperscan(self.literals)
+            self._scanner = _load_hyperscan(self.literals, self._cache)
             if self._scanner is None and engine == "hyperscan":
                 raise ValueError("hyperscan is not installed")
         if not self._scanner:
@@ -60,7 +68,7 @@ class LiteralSearch:
         hits: Hits = []
         if len(data) <= self._unprepared_left:
             self._unprepared_left -= len(data)
-            return sorted(_literals_in_span(data, 0, len(data), range(len(self.literals)), self.literals))
+            return sorted(_literals_in_span(data.lower(), 0, len(data), range(len(self.literals)), self.literals))
         if self.engine == "auto":
             self._unprepared_left = 0
             self._prepare_engine("auto")
@@ -68,7 +76,7 @@ class LiteralSearch:
             self._scanner.scan(data, match_event_handler=_hit_collector(hits))
             hits.sort()
             return hits
-        return self._search_new_shapes(data)
+        return self._search_new_shapes(data.lower())
 
     def _search_new_shapes(self, data: bytes) -> Hits:
         """Search only lines of a new shape: without digits, most lines of a log are the same."""
@@ -155,12 +163,40 @@ def _hit_collector(hits: Hits) -> Any:
     return note_hit
 
 
-def _compile_hyperscan(literals: Sequence[bytes]) -> Any:
-    """A compiled database, or None where Hyperscan is missing or does not work on this processor."""
+def _load_hyperscan(literals: Sequence[bytes], cache: DatabaseCache | None) -> Any:
+    """A database of the literals, from the cache where it has one, or None where Hyperscan is missing or does not work."""
     try:
         hyperscan = __import__("hyperscan")  # by name: the type checker may not have it
+    except ImportError:
+        return None
+    name = _database_name(hyperscan, literals) if cache else ""
+    try:
+        kept = cache.load(name) if cache else None
+        if kept is not None:
+            return _restore_database(hyperscan, kept)
+    except Exception:  # of another processor, or damaged: compiled again
+        pass
+    try:
         base = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-        base.compile(expressions=list(literals), ids=list(range(len(literals))), elements=len(literals), literal=True)
+        numbers = list(range(len(literals)))
+        flags = hyperscan.HS_FLAG_CASELESS
+        base.compile(expressions=list(literals), ids=numbers, elements=len(literals), literal=True, flags=flags)
+        if cache:
+            cache.save(name, hyperscan.dumpb(base))
     except Exception:  # optional
         return None
     return base
+
+
+def _restore_database(hyperscan: Any, data: bytes) -> Any:
+    base = hyperscan.loadb(data, hyperscan.HS_MODE_BLOCK)
+    base.scratch = hyperscan.Scratch(base)
+    return base
+
+
+def _database_name(hyperscan: Any, literals: Sequence[bytes]) -> str:
+    """The hash of what a database is made of."""
+    import hashlib
+
+    made_of = b"\0".join([hyperscan.__version__.encode(), *literals])
+    return hashlib.sha256(made_of).hexdigest()

@@ -7,26 +7,18 @@ from bisect import bisect_left, bisect_right
 from gpuready.logs import wrapped_lines
 from gpuready.logs.excerpt import Excerpt, extract_excerpt
 from gpuready.logs.lazy_regex import LazyRegex
-from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_lines import LogLine, parse_lines
-from gpuready.logs.log_patterns import LogPattern, compile_patterns
+from gpuready.logs.log_patterns import LogPattern, lower_ascii
+from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
 from gpuready.logs.tracebacks import LoggedException, find_tracebacks
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    PatternRow = tuple[str, str | Mapping[str, Any]]
-
-STRUCTURE_LITERALS = (
-    "Traceback (most recent call last)", '", line ', "Error: ", "Exception: ", "terminate called after", "NCCL WARN",
-    "Root Cause (first observed failure)", "failed (exitcode:", "exits with return code", "srun: error", "slurmstepd: error",
-    "Segmentation fault", "Fatal Python error", "Watchdog caught collective operation timeout", " nranks ", "NVRM: Xid", "NCCL INFO Trees [",
-)  # fmt: skip
-"""Literals that belong to no cause and are always needed: kept without a quota."""
+    from gpuready.logs.literal_search import LiteralSearch
 
 NEAR_LINES = 8
 """Lines of the same process before and after a line that count as its context."""
@@ -79,41 +71,6 @@ class LogSummary(Record):
     matches: tuple[PatternMatch, ...] = ()
     aftermath: tuple[PatternMatch, ...] = ()
     heard: frozenset[str] = frozenset()  # texts of also and unless that occur anywhere
-
-
-class PatternIndex:
-    """All patterns, including those of consequences (with an empty code), indexed by literal; each is compiled on first use."""
-
-    def __init__(self, table: Mapping[str, Any], engine: str = "auto"):
-        self._rows: Sequence[PatternRow] = table["rows"]
-        self._index: Mapping[str, Sequence[int]] = table["index"]
-        self._compiled: dict[int, LogPattern] = {}
-        self.remarks = frozenset(table["remarks"])
-        self.literals = list(dict.fromkeys([*STRUCTURE_LITERALS, *self._index, *sorted(self.remarks)]))
-        self.search = LiteralSearch(self.literals, engine)
-        self.unlimited = frozenset(range(len(STRUCTURE_LITERALS)))
-
-    def patterns_for(self, literal: str) -> list[tuple[int, LogPattern]]:
-        """The patterns that are searched for by this literal."""
-        return [(number, self._compile_at(number)) for number in self._index.get(literal, ())]
-
-    def _compile_at(self, number: int) -> LogPattern:
-        if number not in self._compiled:
-            code, row = self._rows[number]
-            self._compiled[number] = compile_patterns(code, [row])[0]
-        return self._compiled[number]
-
-
-def build_pattern_table(rows: Sequence[PatternRow]) -> dict[str, Any]:
-    """Precompute the table for a PatternIndex, so that reading a log compiles nothing; stored by tools/compile_catalog.py."""
-    index: dict[str, list[int]] = {}
-    remarks: dict[str, None] = {}
-    for number, (code, row) in enumerate(rows):
-        pattern = compile_patterns(code, [row])[0]
-        for literal in dict.fromkeys((pattern.literal, " ".join(pattern.literal.split()))):
-            index.setdefault(literal, []).append(number)
-        remarks |= dict.fromkeys((*pattern.also, *pattern.unless))
-    return {"rows": list(rows), "index": index, "remarks": list(remarks)}
 
 
 def read_logs(
@@ -274,7 +231,7 @@ def _match_pattern(
     if captures is None:
         return None
     if pattern.near or pattern.without:
-        block = _surrounding_text(index, log_lines, texts, failures, failure)
+        block = lower_ascii(_surrounding_text(index, log_lines, texts, failures, failure))
         if (pattern.near and not any(t in block for t in pattern.near)) or any(t in block for t in pattern.without):
             return None
     return PatternMatch(pattern, captures, index, line, failure)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from gpuready import catalog, system
-from gpuready.catalog import causes
+from gpuready.catalog import causes, symbols
 from gpuready.diagnose import judge
 from gpuready.logs import flight_recorder, log_paths
 from gpuready.logs.derived_lines import derive_lines
-from gpuready.logs.log_summary import LogSource, LogSummary, PatternIndex, read_logs
+from gpuready.logs.log_patterns import pattern_text
+from gpuready.logs.log_summary import LogSource, LogSummary, read_logs
+from gpuready.logs.pattern_index import PatternIndex
 from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuready.model.diagnosis import Diagnosis, LogEvidence
     from gpuready.system.log_streams import LogStream
@@ -28,13 +30,19 @@ def load_pattern_table(engine: str = "auto") -> PatternIndex:
 
 
 def diagnose_logs(
-    logs: Sequence[str | Iterable[bytes]], *, framework: str | None = None, on: str | None = None, look: bool = True
+    logs: Sequence[str | Iterable[bytes]],
+    *,
+    framework: str | None = None,
+    on: str | None = None,
+    look: bool = True,
+    show_progress: Callable[..., None] = lambda *_: None,
 ) -> Diagnosis:
     """Find out why a run died. A log is a path (a file, a folder, - for stdin), or its bytes in pieces.
 
     ``on`` is the recording of the machine that it ran on. With ``look``, this machine is probed where the log is its own.
     """
     sources, dumps, streams, notes = _open_logs(logs)
+    sources = _count_bytes(sources, streams, show_progress)
     if dumps:
         sources.append(LogSource(f"{len(dumps)} dumps of flight recorders", ()))
     try:
@@ -67,7 +75,7 @@ def diagnose_summary(
     from gpuready.workflow import diagnosis_fixes
 
     diagnosis = judge(
-        summary, causes.find_cause_for_code, {row["says"]: row["means"] for row in causes.list_consequences()}
+        summary, causes.find_cause_for_code, {pattern_text(row): row["means"] for row in causes.list_consequences()}
     )
     diagnosis = diagnosis.replace(
         notes=(*diagnosis.notes, *notes), framework=framework or diagnosis_fixes.detect_framework(summary)
@@ -98,6 +106,29 @@ def _redact_evidence(evidence: LogEvidence) -> LogEvidence:
     lines = redact_lines((*evidence.before, evidence.text, *evidence.after))
     count = len(evidence.before)
     return evidence.replace(before=lines[:count], text=lines[count], after=lines[count + 1 :])
+
+
+_LARGE_BYTES = 32 << 20
+"""Logs below this size are read before a person looks for a display."""
+
+
+def _count_bytes(
+    sources: list[LogSource], streams: Sequence[LogStream], show_progress: Callable[..., None]
+) -> list[LogSource]:
+    """Return the same logs; large ones report how much of them is read, as they are stored."""
+    total = sum(stream.size for stream in streams)
+    if total < _LARGE_BYTES:
+        return sources
+    read = 0
+
+    def count_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+        nonlocal read
+        for chunk in chunks:
+            yield chunk
+            read += len(chunk)
+            show_progress("reading logs (MiB)", min(read, total) >> 20, total >> 20)
+
+    return [source.replace(chunks=count_chunks(source.chunks)) for source in sources]
 
 
 # -- reading logs -----------------------------------------------------------------------------------------
