@@ -115,7 +115,7 @@ def test_this_machine():
         fact.key: fact
         for fact in [
             *optional_probes.machine_network_facts(LiveHost()),
-            *optional_probes.workspace_and_log_facts(LiveHost(), probe.find_target_environment(LiveHost())),
+            *optional_probes.workspace_and_log_facts(LiveHost(), probe.choose_environment(LiveHost())),
         ]
     }
     assert facts["clock.year"].value >= 2024

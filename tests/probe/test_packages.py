@@ -14,7 +14,8 @@ from packaging.utils import canonicalize_name
 
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.probe import packages
-from gpuready.probe.packages import find_target_environment, parse_metadata_folder, read_package_metadata
+from gpuready.probe.environment_choice import choose_environment
+from gpuready.probe.packages import parse_metadata_folder, read_package_metadata
 from gpuready.probe.target_environment import TargetEnvironment
 from gpuready.system import AccessError, LiveHost
 from tests.deadlines import HANG_S
@@ -214,7 +215,7 @@ def test_a_real_environment_with_real_packages(tmp_path: Path):
     (site / "torch-2.8.0+cu128.dist-info").mkdir()
     (site / "torch-2.8.0+cu128.dist-info" / "METADATA").write_text("Name: torch\nVersion: 2.8.0+cu128\n")
     (site / "half-1.0.dist-info").mkdir()
-    facts = by_key(packages.probe_packages(LiveHost(), find_target_environment(LiveHost(), str(tmp_path / "v"))))
+    facts = by_key(packages.probe_packages(LiveHost(), choose_environment(LiveHost(), str(tmp_path / "v"))))
     assert facts["package.torch"].value == "2.8.0+cu128"
     assert facts["python.half_installed"].value == ("half-1.0.dist-info",)
     assert facts["python.kind"].value == "venv"
@@ -225,7 +226,7 @@ def test_the_listing_agrees_with_the_standard_library(tmp_path: Path):
     """Our own environment, told by both."""
     from importlib.metadata import distributions
 
-    who = find_target_environment(LiveHost(), sys.executable)
+    who = choose_environment(LiveHost(), sys.executable)
     facts = by_key(packages.probe_packages(LiveHost(), who))
     ours = {k.removeprefix("package.") for k in facts if k.startswith("package.")}
     theirs = {canonical_package_name(d.name) for d in distributions(path=list(who.site)) if d.name}

@@ -119,7 +119,8 @@ def test_a_look_that_crashes_is_a_gap_of_its_own():
         def _uname(self):
             raise ZeroDivisionError("boom")
 
-    facts = looked(Cursed())
+    own = {"executable": "/opt/own/bin/python", "prefix": "/opt/own", "version": "3.12.1", "role": "library"}
+    facts = looked(Cursed(interpreter=own))
     assert "ZeroDivisionError" in facts.fact("os.system").gap
     assert facts.value("python.version") == "3.12.1"
 

@@ -11,7 +11,7 @@ from gpuready.system import ReplayHost
 
 H200 = json.loads((Path(__file__).parent.parent / "machines" / "h200.json").read_text())
 
-SINCE = {"user.root"}
+SINCE = {"user.root", "python.chosen_by"}
 """What is looked at only since then; the tape answers it all the same."""
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuready import probe
-from gpuready.probe.target_environment import find_target_environment, parse_pyvenv_config
+from gpuready.probe.environment_choice import choose_environment
+from gpuready.probe.target_environment import parse_pyvenv_config
 from gpuready.system import AccessError, LiveHost, RunResult
 from tests.probe.fakes import Fake
 
@@ -37,7 +38,7 @@ RUNS = {"/usr/bin/python3 -V": "Python 3.11.2\n"}
 
 
 def chosen(files, python=None, **given):
-    return find_target_environment(Fake(files, **given), python)
+    return choose_environment(Fake(files, **given), python)
 
 
 # -- choosing -----------------------------------------------------------------------------------------
@@ -77,26 +78,6 @@ def test_a_link_in_some_folder_leads_home():
     who = chosen(SYSTEM, "/home/ada/bin/py", links={"/home/ada/bin/py": "/usr/bin/python3"},
                  runs={"/home/ada/bin/py -V": "Python 3.11.2"})  # fmt: skip
     assert who.prefix == "/usr"
-
-
-@pytest.mark.parametrize(
-    ("env", "prefix"),
-    [
-        ({"VIRTUAL_ENV": "/v", "CONDA_PREFIX": "/c"}, "/v"),
-        ({"CONDA_PREFIX": "/c"}, "/c"),
-        ({"VIRTUAL_ENV": "/gone", "CONDA_PREFIX": "/c"}, "/c"),
-        ({"VIRTUAL_ENV": "/gone"}, "/opt/own"),
-        ({}, "/opt/own"),
-    ],
-)
-def test_the_active_one_else_our_own(env, prefix):
-    assert chosen(VENV | CONDA, env=env).prefix == prefix
-
-
-def test_our_own_is_not_asked_for_its_version():
-    door = Fake({})
-    assert find_target_environment(door).version == "3.12.1"
-    assert not door.ran()
 
 
 def test_relative_paths_and_home():
@@ -187,7 +168,7 @@ def test_what_is_no_python_is_refused_in_one_sentence(python, words):
     shim = RunResult((), 127, "", "pyenv: version `3.9' is not installed (set by /home/ada/.python-version)\n")
     door._run = lambda argv, *rest: (shim if argv[0] == "/shim/python" else runs[" ".join(argv)]).to_json()
     with pytest.raises(ValueError, match="--python") as refused:
-        find_target_environment(door, python)
+        choose_environment(door, python)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -195,7 +176,7 @@ def test_what_is_no_python_is_refused_in_one_sentence(python, words):
 def test_a_launcher_that_works_is_asked_where_it_leads():
     door = Fake(VENV | {"/shims/python": "#!/bin/sh\n"})
     door._run = lambda argv, *rest: RunResult(tuple(argv), 0, "/v\n/v/bin/python\n3.11.7").to_json()
-    who = find_target_environment(door, "/shims/python")
+    who = choose_environment(door, "/shims/python")
     assert (who.prefix, who.kind, who.version) == ("/v", "venv", "3.11.7")
 
 
@@ -215,11 +196,11 @@ def venv(tmp_path_factory):
 
 
 def test_a_real_environment(venv: Path):
-    who = find_target_environment(LiveHost(), str(venv))
+    who = choose_environment(LiveHost(), str(venv))
     assert who.kind == "venv"
     assert who.version == ".".join(map(str, sys.version_info[:3]))
     assert [Path(s).resolve() for s in who.site] == [next((venv / "lib").glob("python3*")) / "site-packages"]
-    assert find_target_environment(LiveHost(), str(venv / "bin" / "python")) == who.replace(
+    assert choose_environment(LiveHost(), str(venv / "bin" / "python")) == who.replace(
         path=str(venv / "bin" / "python")
     )
 
@@ -231,7 +212,7 @@ def test_a_real_environment_whose_python_is_gone(venv: Path, tmp_path: Path):
     (broken / "bin" / "python").symlink_to(tmp_path / "removed")
     for name in (broken, broken / "bin" / "python"):
         with pytest.raises(ValueError, match=r"link to nothing|without bin/python"):
-            find_target_environment(LiveHost(), str(name))
+            choose_environment(LiveHost(), str(name))
 
 
 def test_a_real_file_that_is_not_executable(tmp_path: Path):
@@ -239,4 +220,4 @@ def test_a_real_file_that_is_not_executable(tmp_path: Path):
     file.write_text("")
     os.chmod(file, stat.S_IRUSR)
     with pytest.raises(ValueError, match="not an executable file"):
-        find_target_environment(LiveHost(), str(file))
+        choose_environment(LiveHost(), str(file))

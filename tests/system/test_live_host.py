@@ -156,6 +156,7 @@ def test_the_interpreter(door):
         "executable": sys.executable,
         "prefix": sys.prefix,
         "version": ".".join(map(str, sys.version_info[:3])),
+        "role": "library",
     }
 
 

@@ -38,8 +38,11 @@ class _Terminated(BaseException):
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the console script."""
+    from gpuready import system
+
     gc.disable()  # a command of 0.1 s ends before a collection would pay off
     sys.unraisablehook = _reraise_dropped_signal
+    system.LiveHost.runs_command = True
     _exit_process(run_command_line(sys.argv[1:] if argv is None else argv))
 
 
@@ -63,18 +66,21 @@ def run_command_line(argv: Sequence[str]) -> int:
     _Terminated.signal_number = 0
     try:
         return _run_command(argv, started)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        _report_interrupt("interrupted", error, INTERRUPTED, argv)
         return INTERRUPTED
-    except _Terminated:
+    except _Terminated as error:
+        _report_interrupt("told to end", error, _Terminated.exit_code(), argv)
         return _Terminated.exit_code()
     except Exception as error:
-        code = _report_failure(error)
+        code = _report_failure(error, argv)
         return _Terminated.exit_code() if _Terminated.signal_number else code  # a closed terminal takes no output
 
 
 def _run_command(argv: Sequence[str], started: float) -> int:
     from gpuready.cli import parser, terminal
     from gpuready.commands.settings import apply_settings
+    from gpuready.system.interrupts import note_interrupt
 
     terminal.reserve_standard_streams()
     parsed = parser.parse_command_line(argv)
@@ -82,13 +88,17 @@ def _run_command(argv: Sequence[str], started: float) -> int:
     if parsed.help or parsed.command == "version":
         terminal.write_answer(_help_or_version(parsed, screen))
         return 0
+    request = make_request(parsed, screen, started)
+    apply_settings(request)
     before = _set_signal_handlers(dict.fromkeys(_SIGNAL_NAMES, _raise_terminated))
     try:
-        request = make_request(parsed, screen, started)
-        apply_settings(request)
         result = request.command.run(request)
-        terminal.write_answer(request.format_result(result))
+        request.session.write_answer(request.format_result(result))
+    except KeyboardInterrupt as error:
+        note_interrupt(error, request.command.interrupted)
+        raise
     finally:
+        request.session.clear_progress()
         _set_signal_handlers(before)
     if not _Terminated.signal_number:
         return result.exit
@@ -163,7 +173,36 @@ def _reraise_dropped_signal(what: Any) -> None:
     setitimer(ITIMER_REAL, 0.002)  # raised right here it would be dropped again
 
 
-def _report_failure(error: Exception) -> int:
+def _report_interrupt(what: str, error: BaseException, code: int, argv: Sequence[str]) -> None:
+    """Report what a signal undid and left; nothing where nobody knows."""
+    left = str(error)
+    if left:
+        _write_error("interrupted", f"gpuready: {what}: {left}", code, argv)
+
+
+def _write_error(kind: str, text: str, code: int, argv: Sequence[str]) -> int:
+    """Write a sentence to stderr and, where JSON was asked for, an object to stdout. Return the exit code."""
+    from gpuready.cli import terminal
+
+    terminal.write_sentence(text)
+    if _asks_for_json(argv):
+        from gpuready.render.json_results import render_error_json
+        from gpuready.system.redaction.text import redact_text
+
+        try:
+            terminal.write_answer(render_error_json(kind, redact_text(text.partition(": ")[2]), code))
+        except OSError:
+            return code
+    return code
+
+
+def _asks_for_json(argv: Sequence[str]) -> bool:
+    """Whether the words ask for JSON, also where they could not be parsed; a script's own words do not count."""
+    words = list(argv[: argv.index("--")] if "--" in argv else argv)
+    return bool({"--json", "--format=json"} & {*words}) or "--format json" in " ".join(words)
+
+
+def _report_failure(error: Exception, argv: Sequence[str]) -> int:
     """Report in one sentence why there is no result."""
     from gpuready.cli import terminal
     from gpuready.commands.declaration import UsageError
@@ -175,18 +214,13 @@ def _report_failure(error: Exception) -> int:
     refused = getattr(sys.modules.get("gpuready.workflow"), "Refused", UsageError)
     not_built = getattr(sys.modules.get("gpuready.catalog"), "MissingTableError", UsageError)
     if isinstance(error, (refused, not_built, UsageError)):
-        terminal.write_sentence(f"gpuready: {error}")
-        return REFUSED
+        return _write_error("refused", f"gpuready: {error}", REFUSED, argv)
     if isinstance(error, OSError) and error.errno in _DISK_ERRNOS:
-        terminal.write_sentence(f"gpuready: the answer could not be written: {error.strerror}")
-        return REFUSED
+        return _write_error("failed", f"gpuready: the answer could not be written: {error.strerror}", REFUSED, argv)
     if isinstance(error, TimeoutError):
-        terminal.write_sentence(f"gpuready: out of time: {error}")
-        return OUT_OF_TIME
-    terminal.write_sentence(
-        f"gpuready failed: {_describe_error(error)}; please report with gpuready probe -o machine.json"
-    )
-    return REFUSED
+        return _write_error("timeout", f"gpuready: out of time: {error}", OUT_OF_TIME, argv)
+    text = f"gpuready failed: {_describe_error(error)}; please report with gpuready probe -o machine.json"
+    return _write_error("failed", text, REFUSED, argv)
 
 
 def _describe_error(error: Exception) -> str:

@@ -138,14 +138,12 @@ def _read_torch(access: HostAccess, torch: Any) -> dict[str, Any]:
             "abi": "" if abi is None else f"cxx11={int(bool(abi))}",
         }
     from gpuready.probe import torch as files
-    from gpuready.probe.target_environment import find_target_environment
+    from gpuready.probe.environment_choice import choose_environment
 
     try:
         facts = {
             f.key: f
-            for f in files.probe_torch(
-                access, find_target_environment(access, access.get_interpreter().get("executable"))
-            )
+            for f in files.probe_torch(access, choose_environment(access, access.get_interpreter().get("executable")))
         }
     except (AccessError, ValueError):  # no interpreter on this machine: its torch is unknown
         return {}

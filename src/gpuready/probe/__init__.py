@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpuready.model import Fact, Facts
 from gpuready.probe import fact_keys
+from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import is_driver_loaded, read_if_present
-from gpuready.probe.target_environment import TargetEnvironment, find_target_environment
+from gpuready.probe.target_environment import TargetEnvironment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     ProbeFunction = Callable[[HostAccess], "list[Fact] | Iterator[list[Fact]]"]
     ProbeSpec = tuple[str, ProbeFunction, Iterable[str], float]
 
-__all__ = ["TargetEnvironment", "assemble_host_facts", "find_target_environment", "list_probes", "probe"]
+__all__ = ["TargetEnvironment", "assemble_host_facts", "choose_environment", "list_probes", "probe"]
 
 
 def list_probes(
@@ -73,7 +74,7 @@ def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterabl
     from gpuready.probe import hub, optional_probes, packages, torch
 
     try:
-        target = find_target_environment(host, python)
+        target = choose_environment(host, python)
     except ValueError as error:
         yield [Fact(PYTHON_REFUSAL_KEY, str(error), "--python")]
         return
@@ -89,7 +90,7 @@ def _run_machine_probes(host: HostAccess, python: str | None, variables: Iterabl
     yield [*machine.probe_machine(host), *environment.probe_environment(host, variables)]
     yield compilers.probe_compilers(host)
     try:
-        target = find_target_environment(host, python)
+        target = choose_environment(host, python)
     except ValueError:  # reported by _run_target_probes
         return
     yield toolchain.probe_toolchain(host, target)

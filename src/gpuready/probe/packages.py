@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Fact, Record
+from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
-from gpuready.probe.target_environment import TargetEnvironment, find_target_environment
+from gpuready.probe.target_environment import TargetEnvironment
 from gpuready.system import AccessError
 
 TYPE_CHECKING = False
@@ -15,17 +16,10 @@ if TYPE_CHECKING:
 
     from gpuready.system import HostAccess
 
-__all__ = [
-    "KEYS",
-    "TargetEnvironment",
-    "find_target_environment",
-    "probe_packages",
-    "read_package_metadata",
-    "scan_site_folders",
-]
+__all__ = ["KEYS", "TargetEnvironment", "probe_packages", "read_package_metadata", "scan_site_folders"]
 
 KEYS = (
-    "python.version", "python.path", "python.prefix", "python.kind", "python.site", "python.packages",
+    "python.version", "python.path", "python.prefix", "python.kind", "python.chosen_by", "python.site", "python.packages",
     "python.half_installed", "python.duplicates", "python.shadowed", "python.requires", "python.disk_free",
 )  # fmt: skip
 FRAMEWORKS = (
@@ -60,6 +54,7 @@ def probe_packages(host: HostAccess, target: TargetEnvironment, extra_names: Ite
         Fact("python.path", target.path, target.source),
         Fact("python.prefix", target.prefix, target.source),
         Fact("python.kind", target.kind, target.prefix),
+        Fact("python.chosen_by", target.chosen_by, target.source),
         Fact("python.site", target.site, target.prefix),
         read_fact("python.disk_free", target.prefix, _free_disk_space, host, target.prefix),
     ]
@@ -165,7 +160,7 @@ def read_package_metadata(
     host: HostAccess, name: str, target: TargetEnvironment | None = None
 ) -> dict[str, Any] | None:
     """Return requires_dist, requires_python and version of a distribution; None if not installed."""
-    environment = target or find_target_environment(host)
+    environment = target or choose_environment(host)
     place = scan_site_folders(host, environment.site).places.get(canonical_package_name(name))
     return _read_metadata(host, place) if place else None
 

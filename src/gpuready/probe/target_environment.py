@@ -12,14 +12,20 @@ if TYPE_CHECKING:
 
     from gpuready.system import HostAccess
 
-OWN_PYTHON = "the Python that runs gpuready"
 PYTHON_HINT = "give a Python interpreter, a virtual environment or a conda prefix"
 LAUNCHER_SCRIPT = "import sys; sys.stdout.write(sys.prefix + '\\n' + sys.executable + '\\n' + sys.version.split()[0])"
 """Run by a launcher script, whose path says nothing; with -I and -S, so no site hooks run."""
 
 
+LAUNCHERS = ("mise", "rtx", "rye")
+"""Programs that python3 may be a link to, and which start the Python of the current folder."""
+
+
 class TargetEnvironment(Record):
-    """One Python environment. ``source`` says what chose it; ``gap`` why its version is unknown."""
+    """One Python environment. ``gap`` says why its version is unknown, or why there is no environment.
+
+    ``source`` is where it was found; ``chosen_by`` says the same in words for people.
+    """
 
     prefix: str
     path: str
@@ -29,28 +35,10 @@ class TargetEnvironment(Record):
     source: str
     version_source: str = ""
     gap: str = ""
+    chosen_by: str = "--python"
 
 
-def find_target_environment(host: HostAccess, python: str | None = None) -> TargetEnvironment:
-    """Return the named environment, else the active one, else the one that runs gpuready.
-
-    ValueError, in one sentence, if a named one is not a Python 3.
-    """
-    if python is not None:
-        return _find_named_environment(host, python)
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        prefix = (read_if_present(host.get_env_var, name) or "").rstrip("/")
-        path = read_if_present(_find_interpreter, host, prefix) if prefix else None
-        if path:
-            return _describe_environment(host, prefix, path, name)
-    try:
-        running = host.get_interpreter()
-    except AccessError as error:
-        return TargetEnvironment("", "", "", None, (), OWN_PYTHON, OWN_PYTHON, str(error))
-    return _describe_environment(host, running["prefix"], running["executable"], OWN_PYTHON, running["version"])
-
-
-def _find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
+def find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
     path = _absolute_path(host, python)
     try:
         status = host.stat_path(path)
@@ -61,13 +49,13 @@ def _find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
     if status["kind"] == "link":
         raise ValueError(f"--python {python} is a link to nothing: the Python it was made from is gone; {PYTHON_HINT}")
     if status["kind"] == "dir":
-        inside = _find_interpreter(host, path)
+        inside = find_interpreter(host, path)
         if inside is None:
             raise ValueError(f"--python {python} is a folder without bin/python; {PYTHON_HINT}")
-        return _require_python3(_describe_environment(host, path, inside, "--python"), python)
+        return _require_python3(describe_environment(host, path, inside, "--python"), python)
     if status["kind"] != "file" or not status["mode"] & 0o111:
         raise ValueError(f"--python {python} is not an executable file; {PYTHON_HINT}")
-    return _require_python3(_environment_of_interpreter(host, path, python), python)
+    return _require_python3(environment_of_interpreter(host, path, python), python)
 
 
 def _absolute_path(host: HostAccess, python: str) -> str:
@@ -88,18 +76,18 @@ def _require_python3(environment: TargetEnvironment, python: str) -> TargetEnvir
     return environment
 
 
-def _environment_of_interpreter(host: HostAccess, path: str, python: str) -> TargetEnvironment:
+def environment_of_interpreter(host: HostAccess, path: str, python: str, source: str = "--python") -> TargetEnvironment:
     """The environment of an interpreter: by the pyvenv.cfg beside it, else by its real path."""
-    if (host.read_text(path, 2) or "") == "#!":
-        return _ask_launcher(host, path, python)
+    real = host.resolve_path(path)
+    if (host.read_text(path, 2) or "") == "#!" or real.rpartition("/")[2] in LAUNCHERS:
+        return _ask_launcher(host, path, python, source)
     for prefix in (path.rpartition("/")[0].rpartition("/")[0], path.rpartition("/")[0]):
         if host.stat_path(f"{prefix}/pyvenv.cfg"):
-            return _describe_environment(host, prefix, path, "--python")
-    real = host.resolve_path(path)
-    return _describe_environment(host, real.rpartition("/")[0].rpartition("/")[0] or "/", path, "--python")
+            return describe_environment(host, prefix, path, source)
+    return describe_environment(host, real.rpartition("/")[0].rpartition("/")[0] or "/", path, source)
 
 
-def _ask_launcher(host: HostAccess, path: str, python: str) -> TargetEnvironment:
+def _ask_launcher(host: HostAccess, path: str, python: str, source: str) -> TargetEnvironment:
     """Run a launcher (pyenv's, a wrapper) to find out what it launches."""
     ran = host.run([path, "-I", "-S", "-c", LAUNCHER_SCRIPT])
     lines = ran.out.splitlines()
@@ -111,10 +99,10 @@ def _ask_launcher(host: HostAccess, path: str, python: str) -> TargetEnvironment
     # Without site hooks a virtual environment reports its base Python; pyvenv.cfg identifies it.
     executable_prefix = lines[1].rpartition("/")[0].rpartition("/")[0]
     prefix = executable_prefix if read_if_present(host.stat_path, f"{executable_prefix}/pyvenv.cfg") else lines[0]
-    return _describe_environment(host, prefix, lines[1], "--python", version)
+    return describe_environment(host, prefix, lines[1], source, version)
 
 
-def _find_interpreter(host: HostAccess, prefix: str) -> str | None:
+def find_interpreter(host: HostAccess, prefix: str) -> str | None:
     """Return the interpreter of a prefix, unless it is missing or a dangling link."""
     for name in ("python", "python3"):
         status = host.stat_path(f"{prefix}/bin/{name}")
@@ -126,14 +114,15 @@ def _find_interpreter(host: HostAccess, prefix: str) -> str | None:
 # -- properties of an environment ---------------------------------------------------------------------
 
 
-def _describe_environment(
-    host: HostAccess, prefix: str, path: str, source: str, version: str | None = None
+def describe_environment(
+    host: HostAccess, prefix: str, path: str, source: str, version: str | None = None, may_run: bool = True
 ) -> TargetEnvironment:
+    """Describe the environment of a prefix. Without ``may_run`` its interpreter is not asked for its version."""
     settings = parse_pyvenv_config(read_if_present(host.read_text, f"{prefix}/pyvenv.cfg") or "")
     conda = None if settings else read_if_present(host.list_directory, f"{prefix}/conda-meta")
     kind = "venv" if settings else "conda" if conda is not None else "system"
     known_version, where, gap = (
-        (version, source, "") if version else _find_python_version(host, prefix, path, settings, conda or ())
+        (version, source, "") if version else _find_python_version(host, prefix, path, settings, conda or (), may_run)
     )
     site = _find_site_folders(host, prefix, known_version, kind, settings)
     return TargetEnvironment(prefix, path, kind, known_version, site, source, where, gap)
@@ -145,7 +134,7 @@ def parse_pyvenv_config(text: str) -> dict[str, str]:
 
 
 def _find_python_version(
-    host: HostAccess, prefix: str, path: str, settings: dict[str, str], conda: Iterable[str]
+    host: HostAccess, prefix: str, path: str, settings: dict[str, str], conda: Iterable[str], may_run: bool
 ) -> tuple[str | None, str, str]:
     """Return the version, its source, and why it is unknown."""
     configured = settings.get("version") or settings.get("version_info") or ""
@@ -155,11 +144,23 @@ def _find_python_version(
         words = name.removesuffix(".json").split("-")
         if words[0] == "python" and len(words) == 3 and words[1][:1].isdigit():
             return words[1], f"{prefix}/conda-meta/{name}", ""
+    own = read_if_present(host.get_interpreter, default={})
+    if own and is_same_file(host, own["executable"], path):
+        return own["version"], path, ""
+    if not may_run:
+        minors = _list_python_minors(host, prefix)
+        where = f"{prefix}/lib"
+        return (minors[0], where, "") if len(minors) == 1 else (None, where, f"{prefix}/pyvenv.cfg has no version")
     ran = host.run([path, "-V"])
     output = (ran.out or ran.err).strip()  # Python 2 writes it to stderr
     if output.startswith("Python ") and (version := leading_version(output[7:])):
         return version, f"{path} -V", ""
     return None, f"{path} -V", ran.end or f"{path} -V ended with {ran.rc}"
+
+
+def is_same_file(host: HostAccess, one: str, other: str) -> bool:
+    real = read_if_present(host.resolve_path, one)
+    return bool(real) and real == read_if_present(host.resolve_path, other)
 
 
 def _find_site_folders(

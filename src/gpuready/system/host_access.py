@@ -170,7 +170,7 @@ class HostAccess:
         return self._expect_text(self.answer_query("cwd")) or ""
 
     def get_interpreter(self) -> dict[str, str]:
-        """executable, prefix and version of the Python that runs gpuready."""
+        """executable, prefix and version of the Python that runs gpuready; role: command, or library of a program."""
         return self._expect_dict(self.answer_query("interpreter")) or {}
 
     def get_wall_time(self) -> float:

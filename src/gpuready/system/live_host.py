@@ -21,6 +21,8 @@ class LiveHost(HostAccess):
     """
 
     is_live = True
+    runs_command = False
+    """Whether this process is gpuready's own, a command or a node of a fleet, and not a program that imports it."""
 
     def __init__(self, root: str = "", environ: Mapping[str, str] | None = None):
         self.root = "" if root in ("", "/") else os.path.abspath(root)
@@ -224,4 +226,5 @@ class LiveHost(HostAccess):
         import sys
 
         version = ".".join(str(part) for part in sys.version_info[:3])
-        return {"executable": sys.executable or "", "prefix": sys.prefix, "version": version}
+        role = "command" if LiveHost.runs_command else "library"
+        return {"executable": sys.executable or "", "prefix": sys.prefix, "version": version, "role": role}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready import system
 from gpuready.fit import FitUndecided
 from gpuready.fit.search import traced_prediction
+from gpuready.workflow.refusal import call_or_refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ class Tracer:
         """Run the trace script in the target environment; Undecided, with its last error line, where it fails."""
         import json
 
-        from gpuready.probe.target_environment import find_target_environment
+        from gpuready.probe.environment_choice import choose_interpreter
 
         host = system.LiveHost()
-        python = find_target_environment(host, self.python).path
+        python = call_or_refuse(choose_interpreter, host, self.python)
         script = f"{__file__.rpartition('/')[0].rpartition('/')[0]}/fit/scripts/trace.py"
         result = host.run([python, "-s", script, request], TRACE_SECONDS, MAX_TRACE_BYTES, TRACE_ENVIRONMENT)
         if result.rc != 0:

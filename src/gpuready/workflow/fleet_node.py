@@ -154,12 +154,12 @@ def measure_pair(request: NodeRequest, name: str) -> str:
     import json
     from concurrent.futures import ThreadPoolExecutor
 
-    from gpuready.probe.target_environment import find_target_environment
+    from gpuready.probe.environment_choice import choose_interpreter
 
     host = system.LiveHost()
     pair_request = node_program.parse_pair_request(request, name)
     limit = float(pair_request.get("seconds", 30.0))
-    python = find_target_environment(host, _request_options(request).get("python")).path
+    python = choose_interpreter(host, _request_options(request).get("python"))
     count = min(max(int(pair_request.get("gpus", 1)), 1), 64)
     with ThreadPoolExecutor(count) as pool:
         outputs = pool.map(lambda index: _run_pair_rank(host, pair_request, python, limit, index), range(count))
@@ -239,4 +239,5 @@ NODE_ACTIONS: dict[str, Callable[[NodeRequest, str], str]] = {
 
 def answer_node_request(request: object, name: str) -> str:
     """Answer a request; called by fleet/scripts/boot.py in a process of its own."""
+    system.LiveHost.runs_command = True
     return node_program.answer_request(request, name, NODE_ACTIONS)

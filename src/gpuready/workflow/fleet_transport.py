@@ -109,10 +109,10 @@ def _elastic_transport(
 ) -> Transport:
     from gpuready.cluster import discover_rendezvous
     from gpuready.fleet.elastic import ElasticTransport
-    from gpuready.probe.target_environment import find_target_environment
+    from gpuready.probe.environment_choice import choose_interpreter
 
     where = call_or_refuse(discover_rendezvous, environ, "torchrun")
-    python = call_or_refuse(find_target_environment, host, reach.python or None).path
+    python = call_or_refuse(choose_interpreter, host, reach.python or None)
     return ElasticTransport(where, host.get_hostname(), python)
 
 
