@@ -6,6 +6,7 @@ python tools/reference.py --check    exit 1 when a page is stale
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,20 @@ def family_page(family: str) -> str:
 def rule_section(story: dict[str, Any]) -> list[str]:
     reads = ", ".join(f"`{key}`" for key in story["reads"])
     lines = [f"\n## {story['code']}\n\n**{story['name']}** ({story['severity']}). {text(story['title'])}\n"]
-    lines.append(f"{text(story['text'].replace('``', '`'))}\n\nReads {reads}.")
+    lines.append(f"{text(inline_headings(story['text']))}\n\nReads {reads}.")
     if story["signs"]:
         lines.append("\nIn a log: " + "; ".join(code_of(sign) for sign in story["signs"]) + ".")
     return lines
+
+
+def inline_headings(words: str) -> str:
+    """``## Why it matters`` -> **Why it matters.** before its paragraph: a page has a heading for each rule."""
+    return re.sub(
+        r"^## (.+)\n(- )?",
+        lambda h: f"**{h[1]}.**" + (f"\n\n{h[2]}" if h[2] else " "),
+        words.replace("``", "`"),
+        flags=re.M,
+    )
 
 
 def code_of(sign: str) -> str:

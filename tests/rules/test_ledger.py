@@ -23,6 +23,7 @@ else:
 
 CAUSES = Path(causes.__file__).parent / "causes"
 
+HEADINGS = ["What it checks", "Why it matters", "How to fix", "References"]
 every = pytest.mark.parametrize("rule", list(rules.load_all_rules()), ids=lambda rule: rule.CODE)
 
 
@@ -157,7 +158,12 @@ def test_the_documentation_tells_the_long_story(rule):
     assert lowercase_opener(rule_title(rule))[0].islower() or first.startswith(("CUDA", "Python")), (
         "it goes inside a sentence"
     )
-    assert len(story.split()) > 40, "what it means, why, what to do, and what is no case of it"
+    parts = re.split(r"^## (.+)\n", story, flags=re.M)
+    assert [parts[0].strip(), *parts[1::2]] == ["", *HEADINGS]
+    checks, matters, fix, references = parts[2::2]
+    assert all(len(part.split()) >= 6 and part.rstrip().endswith((".", "?")) for part in (checks, matters, fix))
+    assert len((checks + matters + fix).split()) > 40, "what it looks at, when it fires, what happens then, what to do"
+    assert re.fullmatch(r"(- .+\n(  .+\n)*)+", references.rstrip() + "\n"), "a list"
     assert "TODO" not in text
 
 

@@ -42,7 +42,9 @@ def _split_paragraphs(text: str) -> list[list[str]]:
 
 
 def _format_rule_text(lines: list[str], screen: Screen) -> list[str]:
-    """Prose is refilled; indented or listed lines keep their breaks."""
+    """Prose is refilled; a heading stands on its own line; indented or listed lines keep their breaks."""
+    if lines[0].startswith("## "):
+        return [screen.apply_style(lines[0][3:], "bold"), *_format_rule_text(lines[1:], screen)]
     if not any(line.startswith((" ", "- ", "* ")) for line in lines):
         return screen.format_paragraph(" ".join(lines))
     formatted = []

@@ -1,15 +1,21 @@
-"""The list TORCH_CUDA_ARCH_LIST leaves out a GPU of this machine.
+"""The list TORCH_CUDA_ARCH_LIST excludes a GPU of this machine.
 
-The variable says for which GPUs extensions are compiled: capabilities (``8.0;9.0+PTX``) or names
-(``Ampere``), separated by semicolons or spaces. Code for X.y runs on GPUs of the same major from that minor
-on, and ``+PTX`` on every newer one too. Images set the variable for the machines that their makers had.
-Where nothing in it serves a GPU, the build ends well, and the first kernel fails: no kernel image is
-available.
+## What it checks
+Whether TORCH_CUDA_ARCH_LIST (``8.0;9.0+PTX`` or names such as ``Ampere``) contains an entry that runs on each
+visible GPU. Code for X.y runs on GPUs of the same major version from that minor version on; ``+PTX`` also on
+newer ones. It is checked only if something is to be built. ColossalAI sets the architectures itself if it
+sees a GPU. Entries that torch does not understand are left to torch.
 
-It is judged only where something is to be built. Who builds for other machines can ignore it here;
-ColossalAI sets the architectures itself as soon as it sees a GPU. An entry that nobody understands is left
-to torch, which refuses it. Set the variable to the capability of the GPUs, or unset it: torch then asks
-them.
+## Why it matters
+The build succeeds, and the first kernel fails with ``no kernel image is available``. Images often set the
+variable for other machines.
+
+## How to fix
+Set the variable to the capability of the GPUs, or unset it so that torch detects them. If you build for other
+machines, ignore this finding.
+
+## References
+- torch/utils/cpp_extension.py, _get_cuda_arch_flags
 """
 
 from __future__ import annotations

@@ -1,13 +1,21 @@
-"""The list TORCH_CUDA_ARCH_LIST asks for GPUs that this toolkit does not know.
+"""The list TORCH_CUDA_ARCH_LIST names GPUs that this toolkit does not support.
 
-Each release of nvcc compiles for a list of compute capabilities; an entry outside it stops the build with
-``unsupported gpu architecture``, whether such a GPU is in the machine or not. An old toolkit meets a list
-with new GPUs, or CUDA 13, which dropped everything before Turing, meets a list that was made for CUDA 12.
-Entries for one chip alone (``9.0a``) or a family (``10.0f``) need a toolkit that has them.
+## What it checks
+Whether nvcc supports every entry of TORCH_CUDA_ARCH_LIST. For a name such as ``Blackwell``, one supported
+capability is enough. It is checked only if something is to be built, and not for ColossalAI, which sets the
+architectures itself if it sees a GPU.
 
-It is judged only where something is to be built, and not for ColossalAI, which sets the architectures
-itself where it sees a GPU. Of a name such as ``Blackwell``, which torch writes out differently from release
-to release, one capability that the toolkit knows is enough. Take the entries out, or take another toolkit.
+## Why it matters
+One unsupported entry stops the build with ``unsupported gpu architecture``, whether or not such a GPU is
+present. An old toolkit lacks new GPUs; CUDA 13 dropped everything before Turing. Entries for one chip
+(``9.0a``) or a family (``10.0f``) need a toolkit that has them.
+
+## How to fix
+Remove the entries, or use another toolkit.
+
+## References
+- torch/utils/cpp_extension.py, _get_cuda_arch_flags
+- target list of ``ptxas --help``
 """
 
 from __future__ import annotations

@@ -1,12 +1,19 @@
 """The variable BUILD_EXT is not a number.
 
-ColossalAI's setup.py reads the variable as an integer before it does anything else: 1 builds the kernels
-during the install, every other number leaves them to be built on first use. Any other text (``true``,
-``yes``, nothing at all after the equals sign) is a ValueError, and pip shows it as a failure to get the
-requirements of the package.
+## What it checks
+Whether BUILD_EXT is an integer. ColossalAI's setup.py converts it first: 1 builds the kernels during the
+install, any other number leaves them to the first use. It is an error if the framework is still to be
+installed or a build is asked for, else information.
 
-It is an error where the framework is still to be installed or a build is asked for; once it is installed
-nobody reads the variable, and this is a line of information. Set it to 1 or 0, or unset it.
+## Why it matters
+Any other text (``true``, ``yes``, an empty value) raises a ValueError, which pip shows as a failure to get
+the requirements of the package.
+
+## How to fix
+Set it to 1 or 0, or unset it.
+
+## References
+- ColossalAI, setup.py
 """
 
 from __future__ import annotations

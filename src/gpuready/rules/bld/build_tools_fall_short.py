@@ -1,14 +1,21 @@
 """A tool that a build needs is missing or too old.
 
-Extensions with CUDA code are compiled on this machine when there is no wheel for them: that takes a CUDA
-toolkit with nvcc, a C++ compiler, and often ninja and cmake. The contract says which, and when: mostly only
-if something is to be built (``--wants build``), sometimes for a feature of the job, sometimes always,
-because the framework looks for nvcc even where nothing is compiled. What it requires is an error here; what
-it recommends, a warning.
+## What it checks
+The build tools that the contract names (nvcc, a C++ compiler, ninja, cmake), under the contract's conditions:
+only for builds (``--wants build``), for a feature, or always. A required tool is an error, a recommended one
+a warning. The toolkit is the one that CUDA_HOME names, else nvcc on the PATH.
 
-The toolkit counts that CUDA_HOME names, else the nvcc on the path. A toolkit need not be installed with root
-rights: NVIDIA's conda packages and the runfile installer can put one into a folder of your own. ninja and
-cmake come as Python packages.
+## Why it matters
+Extensions with CUDA code are compiled on this machine if there is no wheel for them. Without the tools, the
+install or the first use fails. Some frameworks look for nvcc even if nothing is compiled.
+
+## How to fix
+Install the tools named in the finding. A toolkit needs no root: NVIDIA's conda packages and the runfile
+installer can use a folder of your own. ninja and cmake are also Python packages.
+
+## References
+- The framework's contract, with its citation in the finding
+- CUDA installation guide for Linux
 """
 
 from __future__ import annotations

@@ -1,12 +1,20 @@
 """There is no torch for what is to be built against it.
 
-Extensions are compiled with torch's headers and against the C++ interface of the one torch that they will
-run with. Their setup.py imports it. Where it is missing the build stops; ColossalAI says so with
-BUILD_EXT=1 in its own words. It also stops where torch is installed but pip builds in isolation, in an
-empty environment with another torch or none: ``--no-build-isolation`` builds with what is installed.
+## What it checks
+Whether torch is installed when an extension is to be built. Extensions are compiled with the headers of the
+torch that they run with, and their setup.py imports it.
 
-Install torch first, in the version and for the CUDA that will be used; then build, without isolation. After
-a change of torch the extensions have to be built again.
+## Why it matters
+The build stops at the import of torch. It also stops if torch is installed but pip builds in isolation, in an
+empty environment with another torch or none.
+
+## How to fix
+Install torch first, in the version and CUDA build that will be used. Then build with
+``--no-build-isolation``. Rebuild the extensions after every change of torch.
+
+## References
+- torch/utils/cpp_extension.py
+- pip documentation, build isolation
 """
 
 from __future__ import annotations

@@ -1,14 +1,22 @@
 """There is no C++ compiler, or no ninja, for what is to be compiled.
 
-A wheel brings compiled code; a build from source needs the machine's own compiler, and nvcc needs it as
-well: it compiles no host code itself. Less known is that Triton needs a C compiler when a job runs.
-torch.compile, FlexAttention and Liger's kernels all end in a small piece of C that is compiled on the spot,
-in the container that was made slim without it.
+## What it checks
+Whether a C or C++ compiler and ninja are on the PATH. A missing compiler is an error if the job asks for a
+build, torch.compile or Triton kernels; missing ninja is a warning. What the contract itself requires is
+BLD003. clang counts if CC or CXX names it.
 
-A missing compiler is an error where the job asks for a build or for one of those. ninja is a warning:
-builds go on without it, one file after the other, and only extensions that are compiled on first use
-insist. What the contract itself asks for is told by the rule on build tools. clang serves where CC or CXX
-names it; one that lies on the path under its own name alone is not looked for, and serves Triton.
+## Why it matters
+A build from source needs a host compiler, and so does nvcc. Triton needs a C compiler at run time:
+torch.compile, FlexAttention and Liger's kernels compile a small C launcher, which fails in slim containers.
+Without ninja, builds compile one file at a time, and extensions compiled on first use refuse to start.
+
+## How to fix
+Install gcc and g++ (``build-essential``) or a compiler from conda, and the Python package ninja.
+
+## References
+- triton/runtime/build.py
+- CUDA installation guide
+- torch/utils/cpp_extension.py, is_ninja_available
 """
 
 from __future__ import annotations

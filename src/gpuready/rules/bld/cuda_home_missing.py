@@ -1,15 +1,20 @@
 """There is no CUDA toolkit for what is to be built.
 
-A build looks for the toolkit as torch does: CUDA_HOME, then CUDA_PATH, then the nvcc on the path, then
-/usr/local/cuda. Where all four lead nowhere, torch's CUDA_HOME is None and the build stops in its first
-lines. A torch from a wheel brings the libraries of CUDA but no compiler, and ``nvidia-smi`` shows the
-driver's CUDA whether a toolkit is there or not.
+## What it checks
+Whether torch would find a toolkit: CUDA_HOME, then CUDA_PATH, then nvcc on the PATH, then /usr/local/cuda.
+CUDA_HOME need not be set if nvcc is on the PATH. If the contract itself names the toolkit, BLD003 reports it
+instead.
 
-CUDA_HOME need not be set where nvcc is on the path: then nothing is said. Contracts that name the toolkit
-themselves are judged by the rule on build tools, which tells of the same thing with their own words.
+## Why it matters
+torch's CUDA_HOME is None and the build stops at once. A torch wheel contains the CUDA libraries but no
+compiler, and ``nvidia-smi`` shows the driver's CUDA even without a toolkit.
 
-Install a toolkit of the CUDA that torch is built with (conda and the runfile installer need no root), or
-take a ready-made wheel, which needs none.
+## How to fix
+Install a toolkit of the CUDA that torch is built with (conda and the runfile installer need no root), or use
+a prebuilt wheel.
+
+## References
+- torch/utils/cpp_extension.py, _find_cuda_home
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
-"""The variable CUDA_HOME leads to no compiler.
+"""The variable CUDA_HOME names a folder without a compiler.
 
-torch takes what CUDA_HOME or CUDA_PATH says without asking whether it is there; it does not go on to look
-for nvcc elsewhere. A variable that a module file or an image has left behind, or /usr/local/cuda as a link
-to a toolkit that was removed, so hides a toolkit that would serve. The folder of a runtime (an image
-without ``devel`` in its name) has libraries and no ``bin/nvcc``.
+## What it checks
+Whether CUDA_HOME or CUDA_PATH names a folder with ``bin/nvcc``, and whether /usr/local/cuda is a dead link.
+It is an error if something is to be built, a warning if the contract requires a toolkit, else information. A
+dead link is harmless if a variable or the PATH leads to a toolkit, and so is CUDA_HOME if PYTORCH_NVCC names
+the compiler.
 
-It is an error where something is to be built, a warning where the contract requires a toolkit, and a line
-of information elsewhere. A dead link does no harm while a variable or the path leads to a toolkit, nor does
-CUDA_HOME where PYTORCH_NVCC names the compiler. Point the variable to a toolkit with ``bin/nvcc``, or unset
-it.
+## Why it matters
+torch uses CUDA_HOME without checking it, and does not look for nvcc elsewhere. A stale variable, or a runtime
+image (without ``devel`` in its name), hides a toolkit that would work.
+
+## How to fix
+Set the variable to a toolkit with ``bin/nvcc``, or unset it.
+
+## References
+- torch/utils/cpp_extension.py, _find_cuda_home
 """
 
 from __future__ import annotations

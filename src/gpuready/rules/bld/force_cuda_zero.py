@@ -1,12 +1,19 @@
-"""The variable FORCE_CUDA is set to a no, which counts as a yes.
+"""The variable FORCE_CUDA has a value meant as no, which counts as yes.
 
-ColossalAI asks only whether the variable has any text: ``0``, ``false`` and ``no`` are text, and turn on
-what they mean to turn off. With it, CUDA extensions are built and loaded where torch sees no GPU; with a
-GPU in sight the variable changes nothing either way.
+## What it checks
+Whether FORCE_CUDA is ``0``, ``false``, ``no`` or similar, for frameworks whose contract names the variable.
+ColossalAI only checks whether the variable has any text.
 
-It is a warning for the frameworks whose contract names the variable. Unset it: an empty value is the only
-one that is taken for no. FORCE_CUDA=1 is right where extensions are built on a machine without a GPU, and
-TORCH_CUDA_ARCH_LIST then has to say for which GPUs.
+## Why it matters
+CUDA extensions are built and loaded even if torch sees no GPU. If a GPU is visible, the variable changes
+nothing.
+
+## How to fix
+Unset it; only an empty value means no. FORCE_CUDA=1 is right for building on a machine without a GPU, and
+TORCH_CUDA_ARCH_LIST must then name the target GPUs.
+
+## References
+- ColossalAI, extensions/cuda_extension.py
 """
 
 from __future__ import annotations

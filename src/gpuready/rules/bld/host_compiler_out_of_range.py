@@ -1,15 +1,20 @@
-"""The C++ compiler is not one that this CUDA toolkit takes.
+"""The C++ compiler is not supported by this CUDA toolkit.
 
-nvcc hands the host's part of every file to gcc, and each release of CUDA is made for a range of gcc majors.
-A gcc that is too new is refused by a line in CUDA's own headers, before anything is compiled: the usual
-meeting of a new distribution with an older toolkit. One that is too old is not tested, and lacks C++ that
-torch's headers need.
+## What it checks
+The gcc version against the range that the toolkit supports. A newer gcc is an error if something is to be
+built, else a warning; an older one is a warning. Nothing is reported if NVCC_CCBIN, CUDAHOSTCXX, ``-ccbin``
+or ``-allow-unsupported-compiler`` in NVCC_PREPEND_FLAGS, or CC=clang selects another compiler.
 
-A newer gcc is an error where something is to be built, else a warning, since kernels may be built already;
-an older one is a warning. Variables that give nvcc another compiler (NVCC_CCBIN, CUDAHOSTCXX, ``-ccbin`` or
-``-allow-unsupported-compiler`` in NVCC_PREPEND_FLAGS, CC=clang) are respected: nothing is said then.
+## Why it matters
+nvcc refuses a gcc that is too new in its own headers, before anything is compiled. A gcc that is too old is
+untested and lacks C++ features that torch's headers need.
 
-Install a gcc inside the range beside the present one and name it with CC and CXX, or take a newer toolkit.
+## How to fix
+Install a supported gcc beside the present one and select it with CC and CXX, or use a newer toolkit.
+
+## References
+- include/crt/host_config.h of the toolkit
+- CUDA installation guide for Linux, host compiler support policy
 """
 
 from __future__ import annotations

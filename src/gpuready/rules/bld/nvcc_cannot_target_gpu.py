@@ -1,14 +1,22 @@
 """The CUDA toolkit cannot compile for a GPU of this machine.
 
-Every release of nvcc knows a list of compute capabilities: it learns new GPUs late and forgets old ones.
-Asked for another one it stops at once. Without TORCH_CUDA_ARCH_LIST, torch asks for the capability of every
-GPU that it sees, but for no more than the newest that torch itself has code for; that is what is judged
-here. Where the variable is set, it decides, and is judged by rules of its own.
+## What it checks
+Whether nvcc supports the compute capability of each visible GPU. Without TORCH_CUDA_ARCH_LIST, torch compiles
+for the GPUs it sees, up to the newest that torch itself has code for. If the variable is set, BLD009 and
+BLD010 apply instead. It is an error if something is to be built, a warning if the contract requires a
+toolkit.
 
-It is an error where something is to be built (``--wants build``), a warning where the contract requires a
-toolkit and kernels may be built already. Take a toolkit that knows the GPU; it must be of the CUDA major
-that torch is built with. Where the toolkit knows an older GPU of the same major, code for that one runs as
-well, and TORCH_CUDA_ARCH_LIST asks for it.
+## Why it matters
+The build stops with ``unsupported gpu architecture``. Each nvcc release supports a fixed list of
+architectures: new GPUs are added and old ones removed.
+
+## How to fix
+Use a toolkit that supports the GPU, of the CUDA major release that torch is built with. If the toolkit
+supports an older GPU of the same major version, its code also runs: set TORCH_CUDA_ARCH_LIST to it.
+
+## References
+- nvcc documentation, GPU feature list
+- target list of ``ptxas --help``
 """
 
 from __future__ import annotations

@@ -1,14 +1,21 @@
 """The headers of this Python are missing.
 
-Whatever is compiled into Python includes Python.h: extensions, and the small piece of C that Triton
-compiles when torch.compile or a Triton kernel first runs. Debian and Ubuntu put the headers into a package
-of their own (``python3.12-dev``), Fedora into ``python3-devel``; images often leave it out. Pythons of
-conda, uv and pyenv bring them along, and a virtual environment uses those of the Python that it was made
-from.
+## What it checks
+Whether Python.h exists for this Python. It is an error if the job asks for a build, for torch.compile or for
+Triton kernels, which compile a small piece of C at run time.
 
-It is an error where the job asks for a build, for torch.compile or for kernels of Triton; nobody else
-notices. Install the package for exactly this minor release, or make the environment anew from a Python that
-has them.
+## Why it matters
+The compilation stops with ``Python.h: No such file or directory``. Debian and Ubuntu have the headers in a
+separate package (``python3.12-dev``), Fedora in ``python3-devel``; images often leave it out. Pythons of
+conda, uv and pyenv contain the headers. A virtual environment uses those of its base Python.
+
+## How to fix
+Install the package for exactly this minor version, or recreate the environment from a Python that has the
+headers.
+
+## References
+- triton/runtime/build.py
+- torch/utils/cpp_extension.py
 """
 
 from __future__ import annotations

@@ -1,12 +1,18 @@
-"""A lock was left among the extensions that torch compiles on first use.
+"""A stale lock may block the extensions that torch compiles on first use.
 
-Extensions that are compiled on first use (DeepSpeed's ops, ColossalAI's kernels, many research codes) are
-kept in a folder of the cache, with a file called ``lock`` while one process builds and the others wait.
-Whoever is killed in the middle, by the OOM killer, a job's time limit or Ctrl-C, leaves it there; and every
-later process waits for it, without a word and for ever. Newer releases of torch warn that they wait.
+## What it checks
+Whether a file named ``lock`` exists in the folder of extensions compiled on first use (DeepSpeed ops,
+ColossalAI kernels). It is a warning, because a build may be running now.
 
-It is a warning: a build may be going on this moment. Where none is, remove the file; the next process then
-builds what is missing.
+## Why it matters
+One process builds while the others wait for the lock. A build that was killed by the OOM killer, a time limit
+or Ctrl-C leaves the lock, and every later process waits forever. Newer torch releases warn that they wait.
+
+## How to fix
+If no build is running, remove the file. The next process then builds what is missing.
+
+## References
+- torch/utils/file_baton.py
 """
 
 from __future__ import annotations

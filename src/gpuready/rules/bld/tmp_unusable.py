@@ -1,14 +1,21 @@
-"""The folder for temporary files does not serve a build.
+"""The folder for temporary files cannot be used for a build.
 
-nvcc and pip write what they make on the way to TMPDIR, else to /tmp. A TMPDIR that is not there (a job's
-folder that was removed, a path of another machine) stops nvcc at its first file, though Python and gcc fall
-back to /tmp. A folder mounted ``noexec`` cannot be loaded from: torch.compile keeps its compiled code below
-it, and tools that try what they have just built fail there. A folder with less than 1 GB fills up in the
-middle.
+## What it checks
+Whether TMPDIR (else /tmp) exists, is not mounted ``noexec``, and has at least 1 GB free. A missing folder is
+an error if something is to be built; the others are warnings, for builds and torch.compile.
 
-A missing folder is an error where something is to be built; the others are warnings, for builds and for
-torch.compile. Set TMPDIR to a folder on a disk with room; TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR move
-the compiled code of torch.compile alone.
+## Why it matters
+nvcc stops at its first file if TMPDIR does not exist, though Python and gcc use /tmp instead. Code on a
+``noexec`` mount cannot be loaded, and torch.compile stores its compiled code there. A full folder stops the
+build halfway.
+
+## How to fix
+Set TMPDIR to an existing folder on a disk with free space. TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR move
+only the code of torch.compile.
+
+## References
+- pytorch issues 91005 and 123054
+- nvcc documentation, TMPDIR
 """
 
 from __future__ import annotations

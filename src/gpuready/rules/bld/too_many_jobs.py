@@ -1,12 +1,19 @@
 """The build would start more compilers than the memory holds.
 
-A build with ninja starts as many jobs as there are processors, and each nvcc takes 2 to 3 GB, some files of
-flash-attn several times that. In a container with 4 GB on a machine with 96 processors, or on a laptop, the
-kernel then ends a compiler; the message says ``Killed`` and nothing of memory. MAX_JOBS says how many may
-run at once. Only plain digits count: torch ignores any other text.
+## What it checks
+The number of parallel compiler jobs (MAX_JOBS, else the number of processors) against the available memory,
+at about 2.5 GB per nvcc. It is a warning, and only if a build is asked for. torch ignores a MAX_JOBS that is
+not a plain number.
 
-It is a warning, since many builds are smaller, and is told only where a build is asked for. Set MAX_JOBS to
-the number below; flash-attn chooses one for itself where the variable is not set, and only there.
+## Why it matters
+The kernel kills a compiler, and the build ends with ``Killed``, without mentioning memory. Some files of
+flash-attn need several times as much.
+
+## How to fix
+Set MAX_JOBS to the number in the finding. flash-attn chooses its own value if the variable is unset.
+
+## References
+- torch/utils/cpp_extension.py, _get_num_workers
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
 """The CUDA toolkit and torch's CUDA are of different major releases.
 
-An extension with CUDA code (flash-attn, apex, the kernels of ColossalAI and DeepSpeed) is compiled by the
-toolkit's nvcc and linked against the CUDA libraries of torch. PyTorch refuses to build where their major
-releases differ: the result could not be loaded. The toolkit counts that CUDA_HOME names, else the nvcc on
-the path, whatever ``nvidia-smi`` prints: that is what the driver supports, not what is installed.
+## What it checks
+The major version of the CUDA toolkit (CUDA_HOME, else nvcc on the PATH) against the CUDA that torch is built
+with. It is an error if the job asks for ``build`` or the contract requires a toolkit, else information. The
+CUDA version that ``nvidia-smi`` prints is what the driver supports, not the toolkit.
 
-It matters only when something is built. Wheels bring their own CUDA libraries, and with nothing to build
-the toolkit may have any version or be absent; then this is one line of information. It is an error when
-the job says ``build`` or the contract requires a toolkit.
+## Why it matters
+PyTorch refuses to build a CUDA extension (flash-attn, apex, kernels of ColossalAI and DeepSpeed) if the major
+versions differ, because the result could not be loaded. Wheels bring their own CUDA libraries and need no
+toolkit.
 
-Point CUDA_HOME to a toolkit of torch's major release, install one, or take a prebuilt wheel.
+## How to fix
+Set CUDA_HOME to a toolkit of torch's major release, install one, or use a prebuilt wheel.
+
+## References
+- torch/utils/cpp_extension.py, _check_cuda_version
 """
 
 from __future__ import annotations

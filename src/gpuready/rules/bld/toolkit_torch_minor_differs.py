@@ -1,11 +1,18 @@
 """The CUDA toolkit and torch's CUDA are of different minor releases.
 
-Within one major release an extension that is built with another minor usually works, and PyTorch builds it
-with a warning. Usually: code built with a newer minor may call what the older libraries of torch lack, and an
-older nvcc does not know the newest GPUs. When a build fails or the result does not load, this is the first
-thing to put right.
+## What it checks
+The minor version of the CUDA toolkit against the CUDA that torch is built with. It is reported only if
+something is to be built: the job asks for ``build``, or the contract requires a toolkit.
 
-It is told only when something is to be built: the job says ``build``, or the contract requires a toolkit.
+## Why it matters
+PyTorch builds the extension with a warning, and it usually works. Code built with a newer minor release may
+call functions that torch's libraries lack, and an older nvcc does not support the newest GPUs.
+
+## How to fix
+If a build fails or its result does not load, use a toolkit of exactly torch's CUDA version first.
+
+## References
+- torch/utils/cpp_extension.py, _check_cuda_version
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
 """The job asks for bf16 and fp16 at once.
 
-Mixed precision is one or the other. The Trainer of transformers refuses both: ``At most one of fp16 and
-bf16 can be True, but not both``; frameworks that hand their configuration to it fail in the same place,
-when arguments are read. Templates that turn both on, and a command line that adds one to what a file
-already has, are the usual reasons.
+## What it checks
+Whether the job asks for both bf16 and fp16, for frameworks that use the Trainer of transformers. It is a
+warning, because one may be the type of the weights (``torch_dtype``) and the other the precision of the
+computation.
 
-It is a warning, because what is read as a wish here may be two things there: a type in which weights are
-loaded (``torch_dtype``) and a precision in which is computed. Take one: bf16 from Ampere on, fp16 before.
-Only frameworks on the Trainer are judged; others have a precision for each of their parts.
+## Why it matters
+The Trainer refuses: ``At most one of fp16 and bf16 can be True, but not both``. Usual reasons: a template
+that turns both on, or a command line that adds one to the file.
+
+## How to fix
+Choose one: bf16 from Ampere on, fp16 on older GPUs.
+
+## References
+- transformers/training_args.py
 """
 
 from __future__ import annotations

@@ -1,13 +1,18 @@
-"""A GPU does not compute in bfloat16.
+"""A GPU does not support bfloat16.
 
-bfloat16 arithmetic begins with Ampere (compute capability 8.0). On Volta, Turing and Pascal torch emulates
-it: ``torch.cuda.is_bf16_supported()`` says True there, because emulation counts for it, and a configuration
-with ``bf16: true`` is accepted and runs, many times slower than it could. Ask
-``torch.cuda.is_bf16_supported(including_emulation=False)`` for the true answer.
+## What it checks
+Whether each GPU has bfloat16 in hardware: compute capability 8.0 (Ampere) or newer. It is an error if the job
+asks for bf16; otherwise it is information if the framework offers bf16.
 
-It is an error when the job asks for bf16. Otherwise it is a line of information, where the framework offers
-bf16 and the GPUs lack it. On such GPUs use fp16 with a gradient scaler, or fp32. A model that was trained in
-bf16 may overflow in fp16; look at the loss.
+## Why it matters
+On Volta, Turing and Pascal torch emulates bf16, many times slower. ``torch.cuda.is_bf16_supported()`` returns
+True there because emulation counts; ``is_bf16_supported(including_emulation=False)`` gives the right answer.
+
+## How to fix
+Use fp16 with a gradient scaler, or fp32. A model trained in bf16 may overflow in fp16, so watch the loss.
+
+## References
+- torch/cuda/__init__.py, is_bf16_supported
 """
 
 from __future__ import annotations

@@ -1,11 +1,19 @@
-"""A capability could not be executed: what it needs is not here.
+"""A capability could not be executed, because something it needs is missing.
 
-``gpuready prove`` found nothing to execute it on or with: there is no GPU, or CUDA_VISIBLE_DEVICES hides it, a package is not
-installed, or this GPU or this build of torch does not have the feature. What did not run is not ready, and what ran on the CPU
-does not count for a GPU.
+## What it checks
+Whether ``gpuready prove`` could execute each capability: there is a visible GPU, the package is installed,
+and the GPU and torch have the feature. It is an error if the contract requires the capability or the job asks
+for it, else information.
 
-It is an error for a capability that the contract requires or the job asks for, else a line of information. Install what
-is missing (``gpuready plan FRAMEWORK --wants NAME`` chooses the version), make the GPU visible, or leave the feature out.
+## Why it matters
+What did not run is not proven. A run on the CPU does not count for a GPU.
+
+## How to fix
+Install what is missing (``gpuready plan FRAMEWORK --wants NAME`` chooses the version), make the GPU visible,
+or leave the feature out.
+
+## References
+- gpuready guide: prove (docs/guides/prove.md)
 """
 
 from __future__ import annotations

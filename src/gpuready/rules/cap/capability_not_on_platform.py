@@ -1,14 +1,19 @@
-"""The job asks for something that this kind of accelerator does not have.
+"""The job asks for a feature that this kind of accelerator does not have.
 
-A framework that runs on other accelerators than NVIDIA's (Apple's MPS, Ascend NPU, Gaudi HPU, Intel XPU,
-AMD ROCm) does not bring all of its features there. Kernels that are written for NVIDIA's hardware (NVFP4,
-DeepGEMM, SonicMoE, EETQ, FlashAttention-4) exist nowhere else. On a Mac there is no Triton either, and with
-it no Liger and no SageAttention, nor are there xformers or flash-attn. Frameworks refuse, or quietly take
-something else.
+## What it checks
+Whether the requested features exist on the machine's platform (Apple's MPS, Ascend NPU, Gaudi HPU, Intel XPU,
+AMD ROCm), if the framework supports that platform. NVFP4, DeepGEMM, SonicMoE, EETQ and FlashAttention-4 exist
+only for NVIDIA. Macs have no Triton, Liger, SageAttention, xformers or flash-attn. An unsupported platform is
+GPU001.
 
-It is an error when the job asks for one of them on such a machine and the framework takes its platform. A
-platform that the framework does not take at all is told by GPU001. Ask for what the platform has: sdpa for
-attention, bf16 or fp16 for narrower numbers.
+## Why it matters
+The framework refuses, or silently uses something else.
+
+## How to fix
+Use what the platform has: sdpa for attention, bf16 or fp16 for precision.
+
+## References
+- The documentation of each feature, supported hardware
 """
 
 from __future__ import annotations

@@ -1,13 +1,21 @@
 """The job asks for flash attention that these GPUs cannot run.
 
-The flash-attn package, version 2, begins with Ampere (compute capability 8.0). FlashAttention-3 is written
-for Hopper (9.0); it can be built for Ampere, without its gains, and not for Blackwell. FlashAttention-4 is
-for Hopper and the Blackwell of data centres (9 and 10), not for RTX 50 and RTX PRO (12). Below or beside
-that the kernels stop: ``FlashAttention only supports Ampere GPUs or newer``, or there is no kernel image.
+## What it checks
+Whether each GPU supports the requested FlashAttention: version 2 needs compute capability 8.0 (Ampere);
+version 3 is for Hopper (9.0), can be built for Ampere without its gains, and not for Blackwell; version 4 is
+for Hopper and data-centre Blackwell (9 and 10), not for RTX 50 and RTX PRO (12). It is an error;
+FlashAttention-3 on Ampere and Ada, or a framework that silently uses another attention, is a warning. A
+requirement in the contract is GPU005.
 
-It is an error when the job asks for it; a warning for FlashAttention-3 on Ampere and Ada, and where the
-framework quietly takes another. Use ``sdpa``, which torch brings and which runs on all of them, with flash
-kernels of its own from Ampere on. A floor that the contract states itself is told by GPU005.
+## Why it matters
+The job stops at the first attention layer: ``FlashAttention only supports Ampere GPUs or newer``, or no
+kernel image.
+
+## How to fix
+Use ``sdpa``, which is part of torch and runs on all GPUs, with flash kernels from Ampere on.
+
+## References
+- Dao-AILab/flash-attention README
 """
 
 from __future__ import annotations

@@ -1,13 +1,18 @@
 """A GPU computes in fp16 slower than in fp32.
 
-GPUs of the Pascal generation for desktops and inference (compute capability 6.1: GTX 10, P4, P40, Titan Xp)
-run fp16 arithmetic at a sixty-fourth of their fp32 rate; it is there so that programs run, not so that they
-run fast. Older ones than 5.3 have none. A P100 (6.0), in contrast, is twice as fast in fp16, and from Volta
-(7.0) on tensor cores make it many times as fast.
+## What it checks
+Whether the job asks for fp16 on a GPU of compute capability 6.1 (GTX 10, P4, P40, Titan Xp) or below 5.3. It
+is a warning. A P100 (6.0) is twice as fast in fp16, and GPUs from Volta (7.0) on are many times faster.
 
-It is a warning when the job asks for fp16 on such a GPU: the results are right, and storing weights in fp16
-still saves memory. Compute in fp32, or use 8 or 4 bits to save memory; a newer GPU is the only way to
-speed.
+## Why it matters
+Those GPUs run fp16 at a sixty-fourth of their fp32 rate. Results are right, and storing weights in fp16 still
+saves memory.
+
+## How to fix
+Compute in fp32, use 8 or 4 bits to save memory, or use a newer GPU.
+
+## References
+- CUDA C++ Programming Guide, arithmetic instructions: throughput by compute capability
 """
 
 from __future__ import annotations

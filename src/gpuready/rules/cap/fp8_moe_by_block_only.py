@@ -1,11 +1,18 @@
-"""The job asks for fp8 with a mixture of experts, which goes by blocks only.
+"""The job asks for fp8 with experts, which works by block only.
 
-vLLM quantises dense models to fp8 with one scale for each tensor or for blocks of 128 by 128. Under ROLL,
-models with experts (MoE) take blocks only: the expert kernels have no other way, and a configuration with
-scales by tensor fails when the weights are updated after the first training step.
+## What it checks
+Whether the job asks for fp8 with a mixture-of-experts model under ROLL. It is information, because the
+configuration may already be right.
 
-This is a line of information, since the configuration may have it right. Set the quantisation of the
-rollout to fp8 with ``weight_block_size: [128, 128]`` for such models, or leave the rollout in bf16.
+## Why it matters
+vLLM quantizes dense models to fp8 per tensor or in blocks of 128 by 128. For models with experts (MoE) under
+ROLL only blocks work: with scales per tensor, the update of the weights after the first training step fails.
+
+## How to fix
+Set ``weight_block_size: [128, 128]`` in the quantization of the rollout, or keep the rollout in bf16.
+
+## References
+- ROLL documentation, fp8_rollout.md
 """
 
 from __future__ import annotations

@@ -1,13 +1,20 @@
-"""A GPU does not compute in 8-bit floating point.
+"""A GPU does not support FP8.
 
-FP8 matrix products begin with Ada (compute capability 8.9) and Hopper (9.0). Nothing emulates them: below,
-``torch._scaled_mm`` and Transformer Engine refuse, and some frameworks quietly compute in another precision
-instead. A framework may ask for more than the hardware does; some take FP8 on Hopper and newer alone, and
-then that floor counts.
+## What it checks
+Whether each GPU has FP8 in hardware: compute capability 8.9 (Ada), 9.0 (Hopper) or newer; or the higher floor
+of the framework. It is an error if the job asks for fp8, a warning if the framework only recommends such
+GPUs, and otherwise information if the framework offers fp8.
 
-It is an error when the job asks for fp8, and a warning where the framework only recommends such GPUs for it: it
-then keeps the weights alone in fp8, or computes in 16 bits. Otherwise it is a line of information, where the
-framework offers fp8 and the GPUs lack it. Below the floor, use bf16 on Ampere, fp16 before.
+## Why it matters
+FP8 is not emulated. ``torch._scaled_mm`` and Transformer Engine refuse; some frameworks silently compute in
+another precision, or only store weights in fp8.
+
+## How to fix
+Use bf16 on Ampere, fp16 on older GPUs.
+
+## References
+- torch/testing/_internal/common_cuda.py, evaluate_platform_supports_fp8
+- Transformer Engine documentation
 """
 
 from __future__ import annotations

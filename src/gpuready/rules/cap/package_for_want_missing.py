@@ -1,12 +1,18 @@
-"""The job asks for something whose package is not installed.
+"""The job asks for a feature whose package is not installed.
 
-Some of what a framework offers lives in a package that its contract does not list: kernels of attention,
-ways to quantise. Without it the framework stops where it first needs it, which may be after the model was
-loaded. fp8 under accelerate needs one of three: torchao, transformer-engine or MS-AMP.
+## What it checks
+Whether the package of each requested feature (attention kernels, quantization) is installed, if the framework
+offers the feature and its contract does not list the package. fp8 with accelerate needs one of torchao,
+transformer-engine or MS-AMP. Listed packages are PKG002 and PKG003.
 
-It is an error. What the contract lists is told by PKG002 and PKG003, with its version, and not again here;
-what the framework does not offer is left to you. Each of these packages has wishes of its own about torch
-and CUDA; check again once it is installed.
+## Why it matters
+The framework stops where it first uses the feature, possibly after the model was loaded.
+
+## How to fix
+Install the package. Its own requirements on torch and CUDA apply, so check again afterwards.
+
+## References
+- The framework's documentation of the feature
 """
 
 from __future__ import annotations

@@ -1,12 +1,21 @@
 """A proof was ended by a signal.
 
-The process in which ``gpuready prove`` executed a capability died: SIGSEGV (a library that does not fit the others, a
-driver in a bad state), SIGABRT (a library gave up), SIGBUS (shared memory ran out, a file was cut short), SIGILL (code for
-another processor) or SIGKILL (mostly the kernel, for want of memory). Nothing else was harmed: every proof has a process of
-its own, and after one that used a GPU the GPU is proved again.
+## What it checks
+Whether the process of a proof died: SIGSEGV (incompatible libraries, a driver in a bad state), SIGABRT (a
+library gave up), SIGBUS (shared memory ran out, a truncated file), SIGILL (code for another processor) or
+SIGKILL (usually out of memory). It is an error if the contract requires the capability or the job asks for
+it, else a warning.
 
-The Python stack at the moment of the crash is in the evidence, and the screen names the step. It is an error for a
-capability that the contract requires or the job asks for, else a warning.
+## Why it matters
+A job that does the same ends the same way. Each proof has its own process, and after one that used a GPU the
+GPU is proved again, so nothing else is affected.
+
+## How to fix
+The evidence has the Python stack at the crash, and the screen names the step.
+
+## References
+- gpuready guide: prove (docs/guides/prove.md)
+- signal(7)
 """
 
 from __future__ import annotations

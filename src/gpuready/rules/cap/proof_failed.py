@@ -1,12 +1,18 @@
-"""A proof ran, and what came out is wrong.
+"""A proof ran and gave a wrong result.
 
-``gpuready prove`` executed a capability in the patient's own Python and compared the result with a reference in float64,
-or with numbers that are known exactly. Either a number was outside of its bound, or an exception came instead of a
-result. The screen names the step in which it happened; the output is kept in the evidence. Where the output has the sign
-of a known cause, its fix is told here.
+## What it checks
+Whether each capability that ``gpuready prove`` executed in the target Python gave the right numbers, compared
+with a float64 reference or exact values, without an exception. A capability that could not be executed is
+CAP016. It is an error if the contract requires it or the job asks for it, else a warning.
 
-It is an error for a capability that the contract requires or the job asks for, else a warning. Something that was not
-there to be executed (no GPU, a package that is not installed) is not this: CAP016 tells of it.
+## Why it matters
+A job that does the same fails or computes wrong results.
+
+## How to fix
+The finding names the step and has the output. If the output matches a known cause, its fix is shown.
+
+## References
+- gpuready guide: prove (docs/guides/prove.md)
 """
 
 from __future__ import annotations

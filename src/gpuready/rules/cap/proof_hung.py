@@ -1,12 +1,19 @@
-"""A proof did not end before its deadline.
+"""A proof did not finish before its deadline.
 
-The process in which ``gpuready prove`` executed a capability was still at work, or waiting, when its time was up, and was
-ended with everything that it had started. A kernel that never returns, ranks that wait for each other, a package that
-waits for a network at import, a dead file system: the Python stacks of that moment are in the evidence, and the screen names
-the step. After one that used a GPU, the GPU is proved again.
+## What it checks
+Whether each proof ended in time. At the deadline its process and all children are ended. It is an error if
+the contract requires the capability or the job asks for it, else a warning.
 
-A machine under heavy load may only be slow: give more time with ``--deadline SECONDS``. It is an error for a capability
-that the contract requires or the job asks for, else a warning.
+## Why it matters
+A job that does the same may hang: a kernel that never returns, ranks that wait for each other, a package that
+waits for a network at import, or a dead file system.
+
+## How to fix
+The evidence has the Python stacks, and the screen names the step. On a busy machine give more time with
+``--deadline SECONDS``.
+
+## References
+- gpuready guide: prove (docs/guides/prove.md)
 """
 
 from __future__ import annotations

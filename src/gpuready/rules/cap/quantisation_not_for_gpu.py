@@ -1,12 +1,19 @@
-"""The quantisation that the job asks for is not made for these GPUs.
+"""The quantization that the job asks for does not support these GPUs.
 
-bitsandbytes quantises to 4 bits (NF4, FP4, QLoRA) on GPUs from Pascal (compute capability 6.0) on; older
-ones have no code in it. Its 8-bit matrix product, LLM.int8(), is supported from Turing (7.5) on. Before
-that it falls back to products in 16 or 32 bits where it can, slowly, and fails on some shapes.
+## What it checks
+Whether each GPU supports the bitsandbytes quantization of the job: 4 bits (NF4, FP4, QLoRA) need compute
+capability 6.0, 8 bits (LLM.int8()) 7.5. 4 bits below 6.0 is an error, 8 bits below 7.5 a warning. GPTQ, AWQ
+and HQQ have their own requirements, which the contract states if known.
 
-It is an error for 4 bits below 6.0, and a warning for 8 bits below 7.5. On Volta and Pascal take 4 bits
-instead of 8: it needs less memory and is supported. Other ways to quantise (GPTQ, AWQ, HQQ) have floors of
-their own, which the contract states where it knows them.
+## Why it matters
+Below 6.0 bitsandbytes has no code. Below 7.5 8-bit layers use slow 16- or 32-bit products, and fail for some
+shapes.
+
+## How to fix
+On Volta and Pascal use 4 bits instead of 8: it is supported and needs less memory.
+
+## References
+- bitsandbytes documentation, installation
 """
 
 from __future__ import annotations

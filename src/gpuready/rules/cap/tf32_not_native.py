@@ -1,13 +1,20 @@
 """A GPU has no TF32, and the job asks for it.
 
-TF32 is a way of the tensor cores, from Ampere (compute capability 8.0) on, to multiply fp32 matrices with
-fewer digits. Setting torch's own switch on an older GPU does nothing. Asking the Trainer of transformers
-for it is an error there: ``--tf32 requires Ampere or a newer GPU arch``, and frameworks that hand their
-configuration to the Trainer fail in the same place.
+## What it checks
+Whether the job asks for tf32 on a GPU below compute capability 8.0 (Ampere), for frameworks that offer it. If
+the contract states the requirement itself, GPU005 reports it.
 
-It is an error when the job asks for tf32 and the framework offers it. Take ``tf32: true`` out of the
-configuration, or set it to ``auto`` where the framework knows that; older GPUs compute in full fp32 then.
-Where the contract states the floor itself, GPU005 tells it instead.
+## Why it matters
+The Trainer of transformers refuses: ``--tf32 requires Ampere or a newer GPU arch``. torch's own switch has no
+effect on such a GPU.
+
+## How to fix
+Remove ``tf32: true`` from the configuration, or set it to ``auto`` if the framework supports that. Older GPUs
+then compute in full fp32.
+
+## References
+- transformers/training_args.py
+- torch/cuda/__init__.py, is_tf32_supported
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
-"""The job asks for kernels that Triton cannot make for these GPUs.
+"""The job asks for Triton kernels, which these GPUs do not support.
 
-torch.compile, flex attention and the Liger kernels are written in Triton, a compiler for GPUs from Volta
-(compute capability 7.0) on. On Pascal and older it refuses: ``which is too old to be supported by the
-triton GPU compiler``. With errors suppressed, torch falls back to running without compilation, and nothing
-is gained.
+## What it checks
+Whether each GPU has compute capability 7.0 (Volta) or newer, if the job asks for torch.compile, flex
+attention or Liger kernels, which use Triton.
 
-It is an error when the job asks for one of them. Leave compilation out (``torch_compile: false``,
-TORCHDYNAMO_DISABLE=1), and take ``sdpa`` for flex attention. Everything else runs on such a GPU as far as
-torch still has code for it, which GPU004 tells.
+## Why it matters
+Triton refuses older GPUs: ``which is too old to be supported by the triton GPU compiler``. With errors
+suppressed, torch runs without compilation and nothing is gained.
+
+## How to fix
+Turn compilation off (``torch_compile: false``, TORCHDYNAMO_DISABLE=1) and use ``sdpa`` instead of flex
+attention. The rest runs if torch has code for the GPU (GPU004).
+
+## References
+- torch/_dynamo/device_interface.py, CudaInterface.is_triton_capable
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
 """The wheels of xformers have no code for these GPUs.
 
-The wheels of xformers on PyPI carry code from Turing (compute capability 7.5) on since 0.0.31; up to 0.0.30
-they also had Volta and Pascal. On an older GPU what is left is the operator that torch lends it, for fp16
-and fp32 and some shapes; for the others ``No operator found for memory_efficient_attention_forward`` is the
-answer, with the reason for each operator below it.
+## What it checks
+Whether the installed xformers supports each GPU, if the job asks for it. Wheels from 0.0.31 on support
+compute capability 7.5 (Turing) and newer; up to 0.0.30 also Volta and Pascal. It is a warning, because
+torch's operator may be enough. Own builds (with a local version) are not checked.
 
-It is a warning when the job asks for xformers, since the lent operator may do. Nothing is said of a build
-of your own (a version with a local part). Take ``sdpa``, which has the same kernels in torch, or xformers
-0.0.30 with the torch that it pins.
+## Why it matters
+Only torch's operator is left, for fp16 and fp32 and some shapes. Others fail with ``No operator found for
+memory_efficient_attention_forward``.
+
+## How to fix
+Use ``sdpa``, which has the same kernels, or xformers 0.0.30 with the torch that it pins.
+
+## References
+- xformers wheels, cpp_lib.json and ops/fmha
 """
 
 from __future__ import annotations

@@ -1,17 +1,21 @@
-"""A libcuda of the cuda-compat package stands in front of the driver's.
+"""A libcuda of the cuda-compat package is loaded instead of the driver's.
 
-NVIDIA's cuda-compat package lets programs of a newer CUDA run on an older driver: it brings a newer libcuda,
-which is put in front of the driver's own by LD_LIBRARY_PATH or the loader's cache. Images with CUDA carry it
-in /usr/local/cuda/compat, and some switch it on for everybody.
+## What it checks
+Whether a cuda-compat libcuda comes first on the library path, and whether it works with this driver and GPU.
+It works only on data-centre GPUs with a driver older than the library. On a driver of a newer branch, or on
+GeForce cards with an older driver, it is an error; otherwise it is information. Jetson has a different compat
+package.
 
-It helps in one case only: a data-centre GPU, and a driver older than the library. On a driver of a newer
-branch than the library CUDA does not start: error 803, an unsupported combination. On GeForce cards with an
-older driver it does not start either: error 804, ``forward compatibility was attempted on non supported
-HW``. Those two are errors. In every other case it is one line of information; Jetson boards have a compat
-package of another kind.
+## Why it matters
+CUDA does not start: error 803 (unsupported driver combination), or error 804 (``forward compatibility was
+attempted on non supported HW``). CUDA images contain the library in /usr/local/cuda/compat, and some enable
+it for everybody.
 
-Take the folder out of LD_LIBRARY_PATH, or out of /etc/ld.so.conf.d and run ldconfig; the driver's own
-libcuda is then found.
+## How to fix
+Remove the folder from LD_LIBRARY_PATH, or from /etc/ld.so.conf.d and run ldconfig.
+
+## References
+- CUDA Compatibility, Forward Compatibility
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
-"""The kernel's half of the driver and the user's half are of different versions.
+"""The loaded driver module and the driver's libraries have different versions.
 
-The NVIDIA driver is a kernel module and a set of libraries (libcuda, libnvidia-ml), and the two must be of
-exactly one version. They part when a package update, often an unattended one, replaces the libraries while
-the old module stays loaded: nvidia-smi says ``Driver/library version mismatch``, NVML gives error 18, CUDA
-gives error 803 or 804. Inside a container it means that the image brings driver libraries of its own, which
-it should not: those of the host belong there.
+## What it checks
+The version of the loaded NVIDIA kernel module against the driver's libraries (libcuda, libnvidia-ml). They
+must be identical. A cuda-compat library and the WSL driver differ on purpose and are not reported.
 
-A reboot loads the new module. Without one, every program that holds the GPU must end before the modules can
-be unloaded and loaded again. To keep it from coming back, hold the driver packages at one version. A libcuda
-of NVIDIA's cuda-compat package differs on purpose and is not meant here; nor is the driver of WSL.
+## Why it matters
+nvidia-smi says ``Driver/library version mismatch``, NVML returns error 18, CUDA error 803 or 804. No GPU can
+be used. It happens when a package update, often an unattended one, replaces the libraries while the old
+module stays loaded, or when a container image brings its own driver libraries.
+
+## How to fix
+Reboot, or stop every program on the GPUs and reload the nvidia modules. Hold the driver packages at one
+version to prevent it. In a container, remove the driver libraries from the image.
+
+## References
+- NVML API, NVML_ERROR_LIB_RM_VERSION_MISMATCH
 """
 
 from __future__ import annotations

@@ -1,12 +1,19 @@
-"""The driver is older than the framework asks for.
+"""The driver is older than the framework requires.
 
-Some frameworks name a driver of their own, beside what the torch build needs (DRV001): because a feature of
-the driver is used, or because older ones are known to fail with it. Accelerate, for one, calls drivers
-before 550.40.07 too old for peer-to-peer on some consumer cards. Where the contract requires the driver,
-this is an error; where it only recommends it, a warning.
+## What it checks
+The driver version against the version that the framework's contract names, in addition to what torch needs
+(DRV001). A required version is an error, a recommended one a warning.
 
-A driver is updated with root rights and a reboot. On a cluster it is the administrator's to do; in a
-container the driver is the host's, and no image changes it.
+## Why it matters
+The framework may refuse to start, or fail where it uses a newer driver feature. Accelerate, for example,
+treats drivers before 550.40.07 as too old for peer-to-peer on some consumer cards.
+
+## How to fix
+Update the driver, which needs root and a reboot. On a cluster ask the administrator. In a container the
+driver is the host's and no image changes it.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations

@@ -1,16 +1,22 @@
-"""The driver no longer drives a GPU of this machine.
+"""The driver no longer supports a GPU of this machine.
 
-NVIDIA ends the support of old GPUs with a driver branch. R580 is the last for Maxwell, Pascal and Volta
-(compute capability 5.0 to 7.0): a driver of branch 590 or newer does not touch a V100, P100 or GTX 1080. The
-kernel's log says that the card is ``supported through the NVIDIA 580.xx Legacy drivers`` and will be
-ignored; nvidia-smi does not list it. A distribution that follows the newest driver makes that happen with an
-update.
+## What it checks
+Whether the driver branch still supports each GPU. Branch 580 is the last for Maxwell, Pascal and Volta
+(compute capability 5.0 to 7.0). It is an error if the job needs that GPU, else a warning. A GPU whose memory
+the driver reports is supported.
 
-It is an error where the job cannot do without such a GPU, and a warning where others are left. A GPU whose
-memory the driver tells is driven, whatever the branch, and is no case of it.
+## Why it matters
+A newer driver ignores the card: nvidia-smi and CUDA do not list it, and the kernel log says ``supported
+through the NVIDIA 580.xx Legacy drivers``. A distribution that follows the newest driver can cause this with
+an update.
 
-Install a driver of branch 580 and keep it there. CUDA 13 has no code for these GPUs either, so take a torch
-that is built for CUDA 12.
+## How to fix
+Install driver branch 580 and hold it. CUDA 13 has no code for these GPUs either, so use a torch built for
+CUDA 12.
+
+## References
+- NVIDIA driver README, legacy GPUs
+- wiki.nixos.org NVIDIA (legacy_580)
 """
 
 from __future__ import annotations

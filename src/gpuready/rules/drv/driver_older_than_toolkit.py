@@ -1,17 +1,21 @@
 """The driver is older than the CUDA toolkit needs.
 
-What nvcc of a toolkit builds runs on drivers from the floor of the toolkit's major release on (11.x:
-450.80.02, 12.x: 525.60.13, 13.x: 580.65.06). Below it, the program is built without a word and does not
-start. A toolkit brings no driver, and a newer one installed beside an old driver is the usual way to get
-here. The number that ``nvidia-smi`` prints as CUDA version is what the driver supports; ``nvcc --version``
-is what would build.
+## What it checks
+The driver version against the minimum of the toolkit's major release (11.x: 450.80.02, 12.x: 525.60.13, 13.x:
+580.65.06). It is a warning if something is to be built, else information. If torch is installed, DRV001 and
+BLD001 are more exact and this rule is silent.
 
-It is a warning when something is to be built, else one line of information: wheels bring the CUDA libraries
-that they need and leave the toolkit alone. Where torch is installed, DRV001 and BLD001 say more exactly what
-goes with what, and this rule rests. Within one major release PTX made by a newer toolkit is not compiled by
-an older driver either (``compiled with an unsupported toolchain``), while code for the GPU itself runs.
+## Why it matters
+A program that nvcc builds compiles without a message and does not start on this driver. The CUDA version that
+``nvidia-smi`` prints is what the driver supports; ``nvcc --version`` is the toolkit. Within one major
+release, PTX from a newer toolkit does not run on an older driver either (``compiled with an unsupported
+toolchain``).
 
-Point CUDA_HOME to an older toolkit, or install a newer driver.
+## How to fix
+Set CUDA_HOME to an older toolkit, or install a newer driver.
+
+## References
+- CUDA Toolkit release notes, CUDA toolkit and driver versions
 """
 
 from __future__ import annotations

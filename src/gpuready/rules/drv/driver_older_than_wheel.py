@@ -1,13 +1,20 @@
 """The driver is older than the torch wheel needs.
 
-A CUDA build runs on every driver from the floor of its major release on (11.x: 450.80.02, 12.x:
-525.60.13, 13.x: 580.65.06): minor-version compatibility. Below the floor CUDA does not initialise,
-``torch.cuda.is_available()`` is False, and every GPU is invisible to the framework however healthy it is.
-The one way round on data-centre GPUs is NVIDIA's cuda-compat package, which puts a newer libcuda in
-front of the driver's; where it is in use, it counts.
+## What it checks
+The driver version against the minimum of the CUDA major release that torch is built for: 450.80.02 for 11.x,
+525.60.13 for 12.x, 580.65.06 for 13.x (minor-version compatibility). A cuda-compat library that is in use
+counts.
 
-Two ways out: a torch built for an older CUDA, which needs no root, or a newer driver, which needs root
-and a reboot.
+## Why it matters
+Below the minimum CUDA does not initialise: ``torch.cuda.is_available()`` is False, and no GPU can be used.
+
+## How to fix
+Install a torch built for an older CUDA (no root needed), or a newer driver (root and a reboot). On
+data-centre GPUs NVIDIA's cuda-compat package is a third way.
+
+## References
+- CUDA Toolkit release notes, CUDA toolkit and driver versions
+- CUDA Compatibility, minor version compatibility
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
 """The driver is older than a GPU of this machine.
 
-A driver knows the GPUs that were there when its branch was made. Blackwell (compute capability 10.0 to 12.1:
-B200, B300, RTX 50, RTX PRO 6000) begins with branch 570. An older driver loads and ignores the card: the
-kernel's log says that the GPU ``installed in this system is not supported by the`` driver's release, and
-nvidia-smi finds no device. The same is met after a new card was put into an old machine, and in images that
-were made before the card came out.
+## What it checks
+Whether the driver branch is new enough for each GPU. Blackwell (compute capability 10.0 to 12.1: B200, B300,
+RTX 50, RTX PRO 6000) needs branch 570. It is an error if the job needs that GPU, else a warning. A GPU whose
+memory the driver reports is supported.
 
-It is an error where the job cannot do without such a GPU, and a warning where others are left. A GPU whose
-memory the driver tells is driven, and is no case of it.
+## Why it matters
+The driver loads and ignores the card; nvidia-smi finds no device. It happens after a new card is added to an
+old machine, and with images made before the card was released.
 
-Install a driver of that branch or newer; for Blackwell it must be the one with open kernel modules (DRV009).
+## How to fix
+Install a driver of that branch or newer. Blackwell also needs the open kernel modules (DRV009).
+
+## References
+- NVIDIA driver README, supported GPUs
+- CUDA 12.8 release notes (R570, first release with Blackwell)
 """
 
 from __future__ import annotations

@@ -1,14 +1,21 @@
 """The driver of a GPU does not answer.
 
-A card stands on the PCI bus, or the kernel module is loaded, and still nobody can use it. There are four
-ways to get there, told apart by what can be seen: no module is loaded (never installed, not built for this
-kernel after an update, blocked by Secure Boot, or taken by nouveau); the module is loaded but this container
-was given no device nodes; the device nodes are there but the driver's libraries are not; or NVML answers
-with an error of its own, such as missing permissions, or ``Unknown Error`` in a container whose devices were
-taken away when systemd reloaded.
+## What it checks
+Whether NVML answers on a machine that has an NVIDIA card or a loaded kernel module. Four cases: no module is
+loaded (not installed, not built for this kernel, blocked by Secure Boot, or nouveau has the card); the
+container has no device files; the driver's libraries are missing; or NVML returns an error, such as missing
+permissions, or ``Unknown Error`` in a container that lost its devices when systemd reloaded. DRV002 covers
+different versions, GPU001 a machine without a GPU.
 
-``dmesg`` and ``modinfo nvidia`` tell more about a module that does not load; ``ls -l /dev/nvidia*`` about
-permissions. Halves of different versions are told by DRV002, a machine without any GPU by GPU001.
+## Why it matters
+nvidia-smi, NVML and CUDA fail. The GPU is present and cannot be used.
+
+## How to fix
+The finding names the case. ``dmesg`` and ``modinfo nvidia`` show why a module does not load; ``ls -l
+/dev/nvidia*`` shows permissions.
+
+## References
+- NVIDIA driver installation guide
 """
 
 from __future__ import annotations

@@ -1,16 +1,21 @@
 """The machine has NVSwitches, and no fabric manager runs.
 
-On HGX and DGX machines the NVLinks of the GPUs meet in switches, and a service, the fabric manager, sets
-them up after every boot. Until it has done so, CUDA does not start on any of the GPUs: error 802, ``system
-not yet initialized``, while nvidia-smi shows them all in good health. The service must be of exactly the
-driver's version; an update of the driver alone leaves it behind, and it stops.
+## What it checks
+Whether the nvidia-fabricmanager service runs on a machine with NVSwitches (HGX, DGX). It is not checked in a
+container, where the service is not visible; when a process already computes on a GPU; or when all GPUs are in
+MIG mode. GPUs joined by bridges need no fabric manager.
 
-Nothing is said in a container: the service runs on the machine outside, and cannot be seen from within. Nor
-where a process computes on one of the GPUs, which proves that CUDA starts, or where all of them are in MIG
-mode, which does without the switches. GPUs joined by bridges, and single cards, need no fabric manager.
+## Why it matters
+Until the service has configured the switches, CUDA starts on no GPU: error 802, ``system not yet
+initialized``, while nvidia-smi looks normal. The service must have exactly the driver's version; a driver
+update alone makes it stop.
 
-Install nvidia-fabricmanager of the driver's version and start it. What it complains of stands in
-/var/log/fabricmanager.log.
+## How to fix
+Install nvidia-fabricmanager in the driver's version and start it: ``systemctl enable --now
+nvidia-fabricmanager``. Its messages are in /var/log/fabricmanager.log.
+
+## References
+- NVIDIA Fabric Manager User Guide
 """
 
 from __future__ import annotations

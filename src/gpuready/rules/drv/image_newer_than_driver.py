@@ -1,15 +1,22 @@
 """The base image asks for a newer CUDA than the host's driver has.
 
-NVIDIA's images say which CUDA they need (NVIDIA_REQUIRE_CUDA), and the container runtime looks at the driver
-before it starts one: ``nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8``. The driver is
-always the host's; an image brings none. For data-centre GPUs the images let in older branches, because they
-carry the cuda-compat package, which works there.
+## What it checks
+NVIDIA_REQUIRE_CUDA of the image against the host's driver. It is an error if nothing of that CUDA can start
+on the driver: below the minimum of its major release, and no branch or GPU that cuda-compat supports. With a
+driver of the same major release but an older minor on GeForce and TITAN cards it is a warning: torch would
+run, but the runtime may refuse. If torch is stated, DRV001 is not repeated.
 
-It is an error where nothing of that CUDA can start on the driver: below the floor of its major release, and
-neither a branch nor a GPU that cuda-compat serves. On GeForce and TITAN cards with a driver of the same major
-release but an older minor it is a warning: torch would run, and the runtime may refuse all the same
-(NVIDIA_DISABLE_REQUIRE=1 tells it not to look). Where torch is stated, what DRV001 says of it is not said
-twice.
+## Why it matters
+The container runtime refuses to start the container: ``nvidia-container-cli: requirement error: unsatisfied
+condition: cuda>=12.8``. The driver is always the host's.
+
+## How to fix
+Use a base image of an older CUDA, or install a newer driver on the host. NVIDIA_DISABLE_REQUIRE=1 turns the
+runtime's check off.
+
+## References
+- NVIDIA container images for CUDA, NVIDIA_REQUIRE_CUDA
+- CUDA Compatibility, Forward Compatibility
 """
 
 from __future__ import annotations

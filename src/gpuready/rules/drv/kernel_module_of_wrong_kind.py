@@ -1,17 +1,21 @@
-"""The kernel modules of the driver are not of the kind that a GPU needs.
+"""The driver has the wrong kind of kernel modules for a GPU.
 
-NVIDIA's driver comes with two kinds of kernel modules: proprietary ones, and open ones, which leave the work
-to a processor on the GPU. Maxwell, Pascal and Volta (below compute capability 7.5) lack that processor and
-take the proprietary modules only. Grace Hopper and Blackwell (10.0 and above) take the open ones only. From
-Turing to Hopper both do. With the wrong kind the module loads and the GPU does not start: the kernel's log
-says that it ``requires use of the NVIDIA open kernel modules``, or that it is not supported by open
-nvidia.ko.
+## What it checks
+Whether the loaded modules (proprietary or open) support each GPU. Maxwell, Pascal and Volta (below 7.5) need
+the proprietary modules. Grace Hopper and Blackwell (10.0 and above) need the open ones. Turing to Hopper work
+with both. It is an error if the job needs that GPU, else a warning.
 
-It is an error where the job cannot do without the GPU, else a warning. A machine with a V100 and a B200 has
-no driver for both. A GPU whose memory the driver tells has started, and is no case of it.
+## Why it matters
+The module loads and the GPU does not start. The kernel log says ``requires use of the NVIDIA open kernel
+modules``, or that the GPU is not supported by open nvidia.ko. No driver serves a V100 and a B200 in one
+machine.
 
-Install the other kind: packages of distributions say ``open`` in their name, NVIDIA's installer takes ``-M
-open`` or ``-M proprietary``. Then reboot.
+## How to fix
+Install the other kind and reboot. Distribution packages have ``open`` in their name; NVIDIA's installer takes
+``-M open`` or ``-M proprietary``.
+
+## References
+- NVIDIA driver installation guide, kernel modules
 """
 
 from __future__ import annotations

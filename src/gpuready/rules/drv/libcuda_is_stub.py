@@ -1,10 +1,18 @@
 """The libcuda that programs would load is a stub for linking.
 
-The CUDA toolkit brings a libcuda in ``lib64/stubs`` so that programs can be linked on machines without a
-driver. It has every symbol and does nothing: the first call answers with error 34. When that folder stands
-on LD_LIBRARY_PATH, as build recipes sometimes leave it, the stub is found before the driver's library.
+## What it checks
+Whether the first libcuda on the library path is the one from the CUDA toolkit's ``lib64/stubs`` folder. It
+exists so that programs can be linked on machines without a driver, and it does nothing.
 
-Take the folder out of LD_LIBRARY_PATH; LIBRARY_PATH is the variable for linking. Nothing need be installed.
+## Why it matters
+Every CUDA program fails at its first call with error 34. Build recipes sometimes leave that folder on
+LD_LIBRARY_PATH, before the driver's own library.
+
+## How to fix
+Remove the folder from LD_LIBRARY_PATH. For linking, use LIBRARY_PATH. Nothing needs to be installed.
+
+## References
+- CUDA runtime API, cudaErrorStubLibrary (34)
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
-"""The driver lets go of the GPUs whenever nobody uses them.
+"""The driver unloads the GPUs whenever no program uses them.
 
-Without persistence mode the driver shuts a GPU down when its last user ends, and starts it again for the
-next. On a machine with several GPUs, or large ones, that takes seconds each time: every start of a program
-waits, tools that look at the GPUs are slow, and settings such as power limits are lost in between. Where a
-display server holds the GPU it does not happen.
+## What it checks
+Whether persistence mode is on, for data-centre GPUs or machines with several GPUs. It is information: nothing
+is broken. WSL has no such mode.
 
-Nothing is broken, so this is one line of information, and only for data-centre GPUs or where there is more
-than one GPU. WSL has no such mode.
+## Why it matters
+Without persistence mode the driver shuts a GPU down when its last program ends and starts it again for the
+next. Each start takes seconds, and settings such as power limits are lost. A display server that uses the GPU
+prevents this.
 
-Turn it on with ``nvidia-smi -pm 1``, or lastingly by the service nvidia-persistenced, which comes with the
-driver.
+## How to fix
+Turn it on as root with ``nvidia-smi -pm 1``, or permanently with the nvidia-persistenced service that comes
+with the driver.
+
+## References
+- NVIDIA Driver Persistence guide
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
-"""The libcuda that programs in WSL would load is not the one of Windows.
+"""The libcuda that programs in WSL would load is not the Windows driver's.
 
-In the Windows Subsystem for Linux the driver is that of Windows. It lends its libraries in /usr/lib/wsl/lib,
-and nothing else may stand in front of them. A Linux driver that was installed inside WSL, often along with a
-CUDA toolkit by its package ``cuda`` or ``cuda-drivers``, does just that: its libcuda looks for a kernel
-module which WSL does not have, and CUDA finds no device. Where the loader finds no libcuda at all, the
-configuration that WSL writes for it was removed, or ldconfig has not run.
+## What it checks
+Whether the loader in WSL finds the libcuda of the Windows driver in /usr/lib/wsl/lib. Containers in WSL get
+the same libraries under another path, which is accepted.
 
-Remove the Linux driver from WSL (toolkits are installed there by the package cuda-toolkit, which has none),
-run ldconfig, and update the driver in Windows if it is old. Containers in WSL are given the same libraries
-under another path, which counts as well.
+## Why it matters
+CUDA finds no device, although Windows shows it. A Linux driver installed inside WSL, often through the
+packages ``cuda`` or ``cuda-drivers``, comes first and looks for a kernel module that WSL does not have. If no
+libcuda is found, WSL's loader configuration was removed or ldconfig has not run.
+
+## How to fix
+Remove the Linux driver from WSL, run ldconfig, and update the Windows driver if it is old. Install toolkits
+with the package cuda-toolkit, which has no driver.
+
+## References
+- NVIDIA, CUDA on WSL User Guide
 """
 
 from __future__ import annotations

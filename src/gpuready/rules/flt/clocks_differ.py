@@ -1,11 +1,18 @@
 """The clocks of nodes differ.
 
-A node wrote its answer while we waited for it, so its clock must show a moment of that time. On these it does not, by
-more than two seconds against the middle of the fleet. Logs of several nodes then cannot be put in order, tokens and
-certificates are refused, munge and Kerberos turn requests away, and files on shared disks come from the future.
+## What it checks
+The clock of each node against the fleet's median. More than two seconds is a warning, from five minutes on an
+error.
 
-It is a warning, and an error from five minutes on, where munge and Kerberos refuse. A few milliseconds are nobody's
-business. Start the time service (chrony or systemd-timesyncd) and let it step the clock.
+## Why it matters
+Logs of several nodes cannot be ordered, tokens and certificates are refused, munge and Kerberos reject
+requests, and files on shared disks have future times.
+
+## How to fix
+Start the time service (chrony or systemd-timesyncd) and let it set the clock.
+
+## References
+- munge(7): credentials are valid for 300 seconds
 """
 
 from __future__ import annotations

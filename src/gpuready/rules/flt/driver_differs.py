@@ -1,12 +1,19 @@
 """The driver differs between nodes of one kind.
 
-Most nodes of the fleet, or the reference, have one version of the NVIDIA driver, and some have another. Two drivers in
-one job load two versions of libcuda and answer differently: kernels that one can load the other cannot, NCCL
-negotiates less, figures differ, and a wheel that needs the newer one fails on a few ranks only, as if it were the
-job's fault.
+## What it checks
+The driver version of each node against the majority or the reference. It is an error if a few nodes differ
+from a clear majority; parts of similar size are FLT006.
 
-It is an error where a few nodes differ from a clear majority. Two parts of similar size are a rolling upgrade
-or a plan, and FLT006 names them. Give the nodes the same driver, and restart them so that the kernel loads it.
+## Why it matters
+Different drivers behave differently: one can load kernels that the other cannot, NCCL negotiates fewer
+features, and a wheel that needs the newer driver fails on a few ranks only.
+
+## How to fix
+Install the same driver on the nodes and reboot them.
+
+## References
+- gpuready guide: fleet (docs/guides/fleet.md)
+- CUDA Compatibility
 """
 
 from __future__ import annotations

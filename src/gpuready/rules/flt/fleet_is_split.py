@@ -1,12 +1,19 @@
 """The fleet is in two parts.
 
-No value of a fact is clearly the usual one: two or more large parts of the nodes each have their own. That is how a
-rolling upgrade looks half-way, or two deliveries of machines that nobody has told apart. None of the nodes is
-broken; but a job over both parts meets both.
+## What it checks
+Whether a fact has no clear majority value: two or more large groups of nodes each have their own. A fact that
+is different on nearly every node is listed too. It is a warning.
 
-It is a warning. Finish the upgrade, or tell the parts apart: with partitions of the scheduler, or by comparing with a
-recording of what is wanted (``--reference``). A fact that has a value of its own on nearly every node is listed
-here too, since no node is odd then; the fact is.
+## Why it matters
+No node is broken, but a job over both parts runs with both values. It is typical of a rolling upgrade or of
+two deliveries of machines.
+
+## How to fix
+Finish the upgrade, put the parts into separate partitions, or compare with a recording of the wanted state
+(``--reference FILE``).
+
+## References
+- gpuready guide: fleet (docs/guides/fleet.md)
 """
 
 from __future__ import annotations

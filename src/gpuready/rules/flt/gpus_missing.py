@@ -1,12 +1,18 @@
-"""A node shows fewer GPUs than its equals.
+"""A node shows fewer GPUs than others of its kind.
 
-Nodes of one kind have the same number of GPUs. Where one shows fewer, a GPU has fallen off the bus, was hidden from
-the container, is held by a MIG setting, or the driver did not start. What the scheduler counts on is compared too:
-it goes on to hand out GPUs that are not there, and each job that gets them dies.
+## What it checks
+The number of GPUs of each node against its kind and against the scheduler. Head nodes without a GPU are a
+kind of their own, unless the scheduler says otherwise.
 
-It is an error. Head nodes without any GPU are a kind of their own, unless the scheduler says otherwise. The kernel's
-log of the node (Xid 79, ``fallen off the bus``) and ``nvidia-smi`` tell which; a restart brings most of them
-back, once.
+## Why it matters
+The scheduler assigns GPUs that are not there, and each job that gets them fails. A GPU fell off the bus, is
+hidden from the container, is affected by MIG, or the driver did not start.
+
+## How to fix
+Check ``nvidia-smi`` and the kernel log of the node (Xid 79, ``fallen off the bus``), and restart it.
+
+## References
+- NVIDIA Xid errors, Xid 79
 """
 
 from __future__ import annotations

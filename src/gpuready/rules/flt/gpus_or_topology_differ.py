@@ -1,11 +1,18 @@
 """The GPUs, or how they are connected, differ between nodes of one kind.
 
-A node has other GPUs than its equals, another memory size, MIG or ECC set differently; or its GPUs hang on fewer NVLink
-connections, narrower PCIe links, other NUMA nodes, or on switches whose service does not run. A job runs at the pace
-of its slowest node, and placement that was tuned for one layout is wrong for the other.
+## What it checks
+GPU models, memory, MIG, ECC, NVLink, PCIe width, NUMA and NVSwitch service against the majority. Different
+GPUs are an error, different connections a warning. Kinds of GPUs of which the fleet has many are compared
+only among themselves.
 
-It is an error where the GPUs themselves differ, a warning where only their connections do. Kinds of GPUs of which a
-fleet has many are compared among themselves and never with each other.
+## Why it matters
+A job runs at the speed of its slowest node, and placement tuned for one layout is wrong for the other.
+
+## How to fix
+Set MIG and ECC as on the other nodes, and check the links with ``nvidia-smi topo -m``.
+
+## References
+- gpuready guide: fleet (docs/guides/fleet.md)
 """
 
 from __future__ import annotations

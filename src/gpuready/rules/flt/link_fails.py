@@ -1,12 +1,17 @@
 """A link between nodes, or between switches, fails.
 
-A pair of nodes failed its all-reduce again and again while both of its members pass with others; or most pairs across the
-same two switches fail while their nodes pass elsewhere. Neither node is at fault: a cable, a port, a route or a
-switch between them is.
+## What it checks
+Whether a pair fails repeatedly while both nodes pass with others, or most pairs across the same two switches
+fail while their nodes pass elsewhere. Failures seen only once are listed in the report and do not count.
 
-It is an error. Both nodes can work, as long as no job has both. Look at the counters of the ports on the way
-(``ibdiagnet``, ``ethtool -S``), reseat or change the cable, and search again. Failures that were seen once and not
-again are listed in the report and accuse nobody.
+## Why it matters
+A cable, port, route or switch between them is faulty. Both nodes work as long as no job uses both.
+
+## How to fix
+Check the port counters (``ibdiagnet``, ``ethtool -S``), reseat or replace the cable, and search again.
+
+## References
+- gpuready guide: fleet, bisect (docs/guides/fleet.md)
 """
 
 from __future__ import annotations

@@ -1,11 +1,20 @@
-"""A node has less memory, or a smaller /dev/shm, than its equals.
+"""A node has less memory, or a smaller /dev/shm, than others of its kind.
 
-A memory module that is not seen any more, or a container that was started with the usual 64 MiB of /dev/shm instead of
-what the others have. Data loaders and NCCL pass data through /dev/shm and die with ``Bus error`` on that node alone;
-with less memory the kernel kills the ranks of that node first.
+## What it checks
+Main memory and /dev/shm of each node against its kind, with a tolerance.
 
-It is an error. Sizes are compared with a tolerance, since equal machines keep a little back for themselves. Start the
-container with ``--shm-size`` or ``--ipc=host`` as on the other nodes; have a missing module replaced.
+## Why it matters
+Data loaders and NCCL pass data through /dev/shm and fail with ``Bus error`` on that node alone. With less
+memory the kernel kills the ranks of that node first. Causes: a memory module that is no longer detected, or a
+container with Docker's default of 64 MiB.
+
+## How to fix
+Start the container with ``--shm-size`` or ``--ipc=host`` as on the other nodes; have a missing module
+replaced.
+
+## References
+- gpuready guide: fleet (docs/guides/fleet.md)
+- NCCL user guide, troubleshooting
 """
 
 from __future__ import annotations

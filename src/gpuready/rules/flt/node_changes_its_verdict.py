@@ -1,11 +1,18 @@
-"""A node gave different verdicts on itself within one run.
+"""A node gave different verdicts within one run.
 
-It was asked more than once, because an answer was lost or figures were confirmed, and did not say the same each time:
-ready, then not. Something on it comes and goes: a GPU that falls off the bus and returns, a disk that hangs, a
-service that restarts, memory that others hold for a while.
+## What it checks
+Whether a node that was asked more than once gave the same verdict each time. It is a warning; the worse
+verdict counts.
 
-It is a warning; the worse of its verdicts counts. Such nodes pass a check by luck and fail in the job. Watch the node's
-kernel log, and ask it again: ``gpuready fleet check --nodes NAME``.
+## Why it matters
+Something on it comes and goes: a GPU that falls off the bus and returns, a hanging disk, a restarting
+service, memory that others use for a while. Such a node can pass a check and fail in the job.
+
+## How to fix
+Read the node's kernel log and ask it again: ``gpuready fleet check --nodes NAME``.
+
+## References
+- gpuready guide: fleet (docs/guides/fleet.md)
 """
 
 from __future__ import annotations

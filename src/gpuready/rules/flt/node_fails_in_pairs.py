@@ -1,11 +1,19 @@
-"""A node or a GPU fails with whomever it reduces.
+"""A node or a GPU fails an all-reduce with every partner.
 
-The fleet was put into pairs, round by round with new partners, and each pair ran an all-reduce. Whoever failed was paired
-with nodes that never failed. This one failed with several partners that pass with others, so the fault is its own: a
-network card, a GPU, a cable, or a setting that only it has.
+## What it checks
+Whether one node fails with several partners that pass with others. The fleet is split into pairs, in rounds
+with new partners, and each pair runs an all-reduce; failed nodes are then paired with good ones. One failure,
+or failures with bad partners only, is not enough.
 
-It is an error. A node that twice met bad ones is explained by them and is not accused, and one failure accuses nobody.
-Look at its network card and at ``gpuready fleet drift``; keep jobs away from it until it passes.
+## Why it matters
+The fault is the node's own: a network card, a GPU, a cable or a setting. Any job with this node fails or
+hangs.
+
+## How to fix
+Check its network card and ``gpuready fleet drift``, and exclude it until it passes.
+
+## References
+- gpuready guide: fleet, bisect (docs/guides/fleet.md)
 """
 
 from __future__ import annotations

@@ -1,11 +1,18 @@
 """Some nodes of the fleet are not ready by their own check.
 
-Each node ran the same check as ``gpuready check`` does, and these have findings that stop the job: the codes are grouped by
-the nodes that have them. Codes in question, which fail too widely to be a fault of single nodes (FLT013), are not
-counted here.
+## What it checks
+The findings of ``gpuready check`` on each node that stop a job, grouped by code. Codes in question (FLT013)
+are not counted.
 
-It is an error. Run ``gpuready check -v`` on one node of a group for the whole evidence and the fix; ``gpuready explain
-CODE`` has the story of each code. Until it is mended, the exclude list of the report keeps jobs away.
+## Why it matters
+A job on these nodes fails for the reason that the code names.
+
+## How to fix
+Run ``gpuready check -v`` on one node of a group for the evidence and the fix, and ``gpuready explain CODE``
+for the code. The exclude list of the report keeps jobs away until then.
+
+## References
+- gpuready reference: rules (docs/reference/rules.md)
 """
 
 from __future__ import annotations

@@ -1,11 +1,20 @@
-"""A node or a GPU is slower than its equals, each time it is measured.
+"""A node or a GPU is slower than others of its kind, each time it is measured.
 
-Its figures lie below the median of the nodes of its kind by more than they scatter, and did so again when it was
-measured again. Scatter is estimated by the median of the distances, which a few bad nodes cannot move, and nobody is
-accused on one measurement. A job that waits for all of its ranks runs at the pace of this one.
+## What it checks
+The measured figures of each node against the median of its kind, and again in a second measurement. The
+spread is the median of the distances, so a few bad nodes do not change it, and one measurement alone is not
+enough.
 
-It is an error. Common causes are a GPU that is too hot or whose power is capped, a PCIe link that trained narrower, a
-clock set low, or somebody else's process. Compare its facts with those of another node: ``gpuready fleet drift``.
+## Why it matters
+A job that waits for all ranks runs at the speed of this one. Usual causes: heat, a power limit, a narrower
+PCIe link, low clocks, or another process.
+
+## How to fix
+Compare the node with another: ``gpuready fleet drift``. Run ``gpuready check -v`` on it.
+
+## References
+- Wald 1945, sequential tests of statistical hypotheses
+- gpuready guide: fleet
 """
 
 from __future__ import annotations

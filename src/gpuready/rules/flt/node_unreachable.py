@@ -1,12 +1,18 @@
 """Some nodes of the fleet did not answer.
 
-Each node was asked and given its time. Dead ones could not be reached at all, slow ones were reached and did not
-answer in time, refusing ones said no (a password, a host key, a program that is missing), and garbled ones sent what
-is no answer: too long, no JSON, or under the name of another node. Nothing is known of any of them.
+## What it checks
+Whether every node answered in time. Groups: *dead* (not reachable), *slow* (reached, no answer in time),
+*refused* (a password, a host key, a missing program) and *garbled* (too long, not JSON, or another node's
+name). Nodes that the scheduler lists as drained, down or reserved do not count.
 
-It is an error: a job that spans the fleet waits for every node. Nodes that the scheduler itself calls drained,
-down or reserved are listed and do not count here. Look at one node of each group; give slow ones more time
-with ``--timeout``; or keep jobs away from them.
+## Why it matters
+Nothing is known about these nodes, and a job over the fleet waits for every node.
+
+## How to fix
+Check one node of each group. Give slow nodes more time with ``--timeout``, or exclude the nodes from jobs.
+
+## References
+- gpuready guide: fleet (docs/guides/fleet.md)
 """
 
 from __future__ import annotations

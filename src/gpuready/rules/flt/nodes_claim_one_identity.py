@@ -1,11 +1,19 @@
-"""Two or more nodes claim one name or one GPU for themselves.
+"""Two or more nodes claim the same name or the same GPU.
 
-A node answered under the name of another, two nodes bear one host name, or the same GPU shows up on both. The list of
-hosts may name one machine twice, machines may have been cloned with their names, or two containers were given one
-GPU. Each of them would be counted twice, and two ranks on one GPU stop NCCL (``Duplicate GPU detected``).
+## What it checks
+Whether a node answered under another's name, two nodes have one host name, or the same GPU appears on both.
+Addresses and aliases in the host list are not reported.
 
-It is an error, and what such a node said under another's name is not believed. Names in the list that nobody in the
-fleet has, such as addresses and aliases, are no case of it.
+## Why it matters
+A machine would be counted twice, and two ranks on one GPU stop NCCL (``Duplicate GPU detected``). What such a
+node reported under another's name is ignored.
+
+## How to fix
+Name each machine once in the host list, give cloned machines their own names, and give each container its own
+GPUs.
+
+## References
+- NCCL: Duplicate GPU detected
 """
 
 from __future__ import annotations

@@ -1,12 +1,19 @@
 """Some settings differ between nodes of one kind.
 
-Environment variables (NCCL, CUDA, torch and what stands on it), limits of processes, mounted file systems, power and
-compute mode of the GPUs, or the time zone are not the same on some nodes as on most. Such differences rarely stop a
-job. They make one node slower, or let it fail when memory is locked or a data set is looked for.
+## What it checks
+Environment variables (NCCL, CUDA, torch), process limits, mounted file systems, GPU power and compute mode,
+and the time zone against the majority. Ranks, devices, ports, host names and secrets are not compared. It is
+a warning.
 
-It is a warning. Variables that must differ (ranks, devices, ports, names of hosts) are not compared, and neither
-are secrets. Settings belong into the image, the prolog of the scheduler or the configuration of the machines, so
-that they are the same again after the next restart.
+## Why it matters
+The job rarely stops, but one node is slower, or fails when it locks memory or opens a dataset.
+
+## How to fix
+Put the settings into the image, the scheduler's prolog or the machine configuration, so that they survive a
+restart.
+
+## References
+- gpuready guide: fleet (docs/guides/fleet.md)
 """
 
 from __future__ import annotations

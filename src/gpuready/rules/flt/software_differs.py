@@ -1,12 +1,19 @@
 """The software of the job differs between nodes of one kind.
 
-torch, the CUDA libraries, compiled kernel packages, Python or any other package has another version on some nodes
-than on most of them. Ranks then compile other kernels, send tensors of another layout or fail to unpickle what the
-others wrote. Environments on local disks drift apart with every hand-made install; a shared or locked environment
-does not.
+## What it checks
+The versions of torch, CUDA libraries, compiled packages, Python and other packages against the majority.
+torch, CUDA libraries and compiled kernels are an error, the rest a warning.
 
-It is an error for torch, CUDA libraries and compiled kernels, a warning where only other packages or Python
-differ. Install the environment again from one lock: ``gpuready install --locked`` on each of the nodes named here.
+## Why it matters
+Ranks run different kernels, send tensors of different layout, or fail to unpickle data. Environments on local
+disks drift apart with every manual install.
+
+## How to fix
+Reinstall the environment from one lock with ``gpuready install --locked`` on the nodes named, or use a shared
+environment.
+
+## References
+- gpuready guides: fleet and install
 """
 
 from __future__ import annotations

@@ -1,11 +1,18 @@
 """The kernel, the firmware or network cards differ between nodes of one kind.
 
-The release of the kernel, the distribution, the C library, the BIOS, the video BIOS of the GPUs, the firmware of the
-InfiniBand cards, or which interfaces are up and how fast they are, is not the same on some nodes as on most. Nodes
-that were repaired or delivered later often come back so. A link that trained at half its rate shows here too.
+## What it checks
+The kernel, distribution, C library, BIOS, GPU video BIOS, InfiniBand firmware, and the state and speed of
+network interfaces against the majority. It is a warning.
 
-It is a warning: most such differences are harmless for weeks and then explain everything. Bring the nodes to the
-state of the others at the next maintenance, and look first at those that fail pairs or measure slower.
+## Why it matters
+Most of these differences are harmless, but they can explain a slow or failing node. Repaired or later nodes
+often differ. A link at half its rate is shown here too.
+
+## How to fix
+Bring the nodes to the state of the others at the next maintenance, first those that fail or are slow.
+
+## References
+- gpuready guide: fleet (docs/guides/fleet.md)
 """
 
 from __future__ import annotations

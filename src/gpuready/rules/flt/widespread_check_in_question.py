@@ -1,12 +1,19 @@
-"""One check fails on so many nodes that it is the check that is in question.
+"""One check fails on so many nodes that the check itself is in question.
 
-A fault of a machine hits a few nodes. Where one check fails on a fifth of them or more, and these nodes have nothing
-else in common that would explain it (no other driver, no other kind), the check itself or something that all nodes
-share is likelier to be wrong: a network share that hangs, a limit that is set too tight, a new version of the check.
-Health checks that condemned good nodes have emptied whole clusters.
+## What it checks
+Whether one check fails on a fifth of the nodes or more, and these nodes have nothing else in common (driver,
+kind). Checks that fail on all nodes, or on nodes that differ, are accepted.
 
-It is a warning, and the nodes that only this check condemns are undecided, not broken: they are not on the exclude list.
-Look at one of the nodes by hand. Checks that fail on all nodes, or on those that differ, are believed.
+## Why it matters
+A machine fault affects a few nodes. Here the check, or something that all nodes share, is more likely wrong:
+a hanging network share, a limit that is too strict, a new version of the check. The nodes are "can't tell",
+and not on the exclude list.
+
+## How to fix
+Examine one of the nodes by hand with ``gpuready check -v``.
+
+## References
+- gpuready guide: fleet (docs/guides/fleet.md)
 """
 
 from __future__ import annotations

@@ -1,13 +1,22 @@
-"""A GPU is older than the framework takes.
+"""A GPU is older than the framework supports.
 
-Frameworks and their kernels are written for GPUs from a certain compute capability on: 7.0 is Volta, 7.5
-Turing, 8.0 and 8.6 Ampere, 8.9 Ada, 9.0 Hopper, 10.x and 12.x Blackwell. Some floors hold for the framework
-as a whole, others for something that the job asks for, such as flash attention. Where the contract requires
-the floor, this is an error; where it only recommends it, a warning.
+## What it checks
+Whether each GPU has the compute capability that the contract asks for (7.0 Volta, 7.5 Turing, 8.0 and 8.6
+Ampere, 8.9 Ada, 9.0 Hopper, 10.x and 12.x Blackwell). The requirement can apply to the whole framework or to
+one feature that the job uses, such as flash attention. A required capability is an error, a recommended one a
+warning.
 
-No software lifts a GPU over such a floor. What helps is another GPU, another version of the framework, or
-to do without the feature that asks for it. On a machine with different GPUs, show only those that are new
-enough. What the floors for bf16 and fp8 mean is told by CAP001 and CAP002.
+## Why it matters
+The framework refuses the GPU, or its kernels fail on it. No software change adds a compute capability to a
+GPU.
+
+## How to fix
+Use a newer GPU, another version of the framework, or a configuration without the feature. On a machine with
+different GPUs, show only the newer ones with CUDA_VISIBLE_DEVICES. CAP001 and CAP002 cover bf16 and fp8.
+
+## References
+- The framework's contract, with its citation in the finding
+- CUDA C++ Programming Guide, compute capabilities
 """
 
 from __future__ import annotations

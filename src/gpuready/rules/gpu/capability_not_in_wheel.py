@@ -1,17 +1,23 @@
 """The torch wheel has no code for a GPU of this machine.
 
-A build of torch carries machine code for a list of architectures (``sm_80``, ``sm_90`` …). Code for ``sm_Xy``
-runs on every GPU of the same major X whose minor is y or higher: an RTX 4090 (8.9) is at home on ``sm_86``,
-and needs no ``sm_89``. Code of another major never runs. PTX (``compute_90``) can be compiled by the driver
-for newer GPUs, but hardly any published build of torch carries it. Integrated (Tegra) GPUs stand outside
-this rule in builds of CUDA before 13.2.
+## What it checks
+Whether the installed torch contains machine code that runs on each visible GPU. Code for ``sm_Xy`` runs on
+GPUs of the same major version X and minor version y or higher: ``sm_86`` covers an RTX 4090 (8.9). Code of
+another major version never runs. PTX (``compute_90``) can be compiled for newer GPUs, but almost no published
+torch build contains it. Integrated (Tegra) GPUs are not covered by this rule in builds for CUDA before 13.2.
 
-``torch.cuda.is_available()`` stays True on such a GPU and memory can be had; the first kernel then fails with
-``no kernel image is available``. New GPUs meet it with an old torch; old ones (Volta, Pascal) with a new one,
-whose default build has dropped them while a build for an older CUDA may still have them.
+## Why it matters
+``torch.cuda.is_available()`` can be True and memory can be allocated, but the first kernel fails with ``no
+kernel image is available``. New GPUs hit this with an old torch; old GPUs (Volta, Pascal) with a new torch
+that dropped them.
 
-The way out is another build of torch, where the contract's pins leave one; or, on a machine with different
-GPUs, to show only those that are covered.
+## How to fix
+Install another torch build within the contract's pins; the fix names one. On a machine with different GPUs,
+show only those that are covered with CUDA_VISIBLE_DEVICES.
+
+## References
+- torch/cuda/__init__.py, DEVICE_REQUIREMENT
+- CUDA C++ Programming Guide, binary compatibility
 """
 
 from __future__ import annotations

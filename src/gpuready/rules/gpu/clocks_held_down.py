@@ -1,16 +1,19 @@
-"""The clocks of a GPU are held down by heat or by its power supply.
+"""The clocks of a GPU are reduced by heat or by its power supply.
 
-A GPU protects itself. Too hot, it lowers its clocks in steps (software thermal slowdown), then to a half or
-less (hardware thermal slowdown). When the power supply of the chassis calls for it, it brakes in the same
-way. Until the cause is gone everything on it runs at a fraction of its speed, and in a job over many GPUs
-all the others wait for this one.
+## What it checks
+The throttle reasons that the driver reports: software or hardware thermal slowdown, or a power brake. Lower
+clocks because of idling, a configured power limit or application clocks are not reported. A hardware slowdown
+without a cause is information: check again after a minute.
 
-Slower clocks while nothing runs, under the power limit that is set, or by application clocks that somebody
-chose, are no case of this. A hardware slowdown without a named cause may be the passing mark of a change of
-clocks, and is one line of information: it counts if it is there again a minute later.
+## Why it matters
+Everything on this GPU runs at a fraction of its speed, and in a multi-GPU job all other GPUs wait for it.
 
-Look at fans, dust, air flow and water; at power cables and supplies; and at the temperatures of ``nvidia-smi
--q -d TEMPERATURE,PERFORMANCE``.
+## How to fix
+Check fans, dust, air flow and water cooling, power cables and supplies. ``nvidia-smi -q -d
+TEMPERATURE,PERFORMANCE`` shows temperatures and reasons.
+
+## References
+- NVML API, NvmlClocksEventReasons
 """
 
 from __future__ import annotations

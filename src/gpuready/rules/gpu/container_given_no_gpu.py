@@ -1,13 +1,22 @@
 """The container is started without a GPU.
 
-Docker gives a container no GPU unless it is asked to: ``docker run --gpus all``, and in a compose file
-``gpus: all`` or a reservation under ``deploy.resources.reservations.devices`` with ``capabilities: [gpu]``, without
-which compose refuses it. ``runtime: nvidia`` with NVIDIA_VISIBLE_DEVICES is the older way. A container without
-one starts as if nothing were missing; ``torch.cuda.is_available()`` is False in it.
+## What it checks
+Whether the compose file or the command line gives the container a GPU: ``docker run --gpus all``, ``gpus:
+all``, or a reservation under ``deploy.resources.reservations.devices`` with ``capabilities: [gpu]``.
+``runtime: nvidia`` with NVIDIA_VISIBLE_DEVICES is the older form. It is an error if the file is complete. It
+is a warning if the image is unknown or sets NVIDIA_VISIBLE_DEVICES, because a host whose default runtime is
+NVIDIA's then gives the container its GPUs.
 
-It is an error where the file states the whole of it. Where the image sets NVIDIA_VISIBLE_DEVICES, as NVIDIA's and
-PyTorch's do, or nobody knows the image, it is a warning: a host whose default runtime is NVIDIA's gives such a
-container its GPUs all the same.
+## Why it matters
+Docker gives a container no GPU unless asked. The container starts normally, but ``torch.cuda.is_available()``
+is False in it.
+
+## How to fix
+Add ``gpus: all`` to the service, or start it with ``docker run --gpus all``.
+
+## References
+- Docker documentation: compose, GPU support
+- NVIDIA container toolkit, NVIDIA_VISIBLE_DEVICES
 """
 
 from __future__ import annotations

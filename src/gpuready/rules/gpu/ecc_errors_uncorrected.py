@@ -1,16 +1,20 @@
-"""The memory of a GPU has had errors that could not be corrected.
+"""The memory of a GPU has had uncorrectable errors.
 
-ECC memory repairs single wrong bits in silence. What it cannot repair it counts, and the program that
-touched that memory is ended: ``uncorrectable ECC error encountered``, and Xid 48, 94 or 95 in the kernel's
-log. The count here is of the errors since the driver was loaded. One such error in a GPU's life means
-little; a count that grows, or comes back after a reset, means that the GPU is failing, and that results may
-not be trusted.
+## What it checks
+The count of uncorrected ECC errors since the driver was loaded. It is a warning, because the bad page is
+taken out of use and jobs continue. GPUs without ECC, or with ECC off, have no count. If the GPU waits for a
+reset or cannot replace bad rows any more, GPU009 reports it instead.
 
-It is a warning: the page is taken out of use, and jobs run. Where the GPU waits for a reset to replace the
-bad rows, or cannot replace them any more, GPU009 tells it and this rule does not. GPUs without ECC, or with
-ECC turned off, have nothing to count.
+## Why it matters
+The program that reads the bad memory is ended: ``uncorrectable ECC error encountered``, Xid 48, 94 or 95 in
+the kernel log. A single error means little. A count that grows or returns after a reset means that the GPU is
+failing.
 
-Reset the GPU when it is idle, run NVIDIA's diagnostics, and have the GPU replaced if the errors come back.
+## How to fix
+Reset the GPU when it is idle, run ``dcgmi diag -r 3``, and have the GPU replaced if errors return.
+
+## References
+- NVIDIA GPU Memory Error Management
 """
 
 from __future__ import annotations

@@ -1,13 +1,20 @@
 """The job asks for more GPUs than CUDA shows.
 
-The configuration of the job names a number of GPUs, and fewer are there or shown. A launcher starts one
-process for each GPU that is asked for, and the process whose GPU does not exist ends with ``invalid device
-ordinal``; the rest wait for it until their time is out.
+## What it checks
+The number of GPUs in the job's configuration against the number that CUDA shows. A job over several nodes is
+not checked, because its number may be the total. GPU001 covers no GPU at all, GPU003 dropped entries of
+CUDA_VISIBLE_DEVICES.
 
-Lower the number in the configuration, show more of the GPUs that are there (CUDA_VISIBLE_DEVICES, the limit
-of the container, the request to the scheduler), or take a larger machine. No GPU at all is told by GPU001,
-and entries of CUDA_VISIBLE_DEVICES that CUDA drops by GPU003. A job over several nodes is not judged here:
-its number may be that of all nodes together.
+## Why it matters
+A launcher starts one process per requested GPU. The processes without a GPU end with ``invalid device
+ordinal``, and the others wait for them until a timeout.
+
+## How to fix
+Lower the number in the configuration, make more GPUs visible (CUDA_VISIBLE_DEVICES, the container's limit,
+the scheduler request), or use a larger machine.
+
+## References
+- PyTorch documentation, torchrun
 """
 
 from __future__ import annotations

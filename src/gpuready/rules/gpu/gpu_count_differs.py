@@ -1,14 +1,21 @@
 """The PCI bus has more NVIDIA GPUs than the driver lists.
 
-A card that the driver leaves out is of no use to CUDA, and nothing complains: the job runs on fewer GPUs
-than were paid for. The driver may have failed to start the card (``RmInitAdapter failed`` in the kernel's
-log), may be too old or too new for it, or the card is bound to another driver: nouveau, or vfio-pci, which
-keeps it for a virtual machine and is then meant so.
+## What it checks
+The number of NVIDIA GPUs on the PCI bus against the number that the driver lists. It is a warning, because
+the listed GPUs work. It is not checked in a container, a sandbox, a scheduler job or WSL, or with more than
+sixteen devices (vGPU virtual functions). GPU001 covers no GPU at all, GPU013 a lost GPU.
 
-It is a warning, because the GPUs that are listed can be used. Nothing is said inside a container, a sandbox,
-a job of a scheduler or WSL, where the bus may show more than this job was given; nor where the bus has more
-than sixteen, which are virtual functions for vGPU rather than cards. No GPU listed at all is told by GPU001,
-one that was listed and is lost by GPU013.
+## Why it matters
+The job runs on fewer GPUs than the machine has. The driver may have failed to start the card (``RmInitAdapter
+failed``), may be too old or too new for it, or another driver holds the card: nouveau, or vfio-pci for a
+virtual machine.
+
+## How to fix
+Read the NVRM lines of ``dmesg``, and check which driver holds the card with ``lspci -k -d 10de:``.
+
+## References
+- NVIDIA driver README, supported GPUs
+- lspci(8)
 """
 
 from __future__ import annotations

@@ -1,19 +1,24 @@
-"""The compute mode of a GPU keeps the job out.
+"""The compute mode of a GPU prevents the job from using it.
 
-A GPU has a compute mode, which an administrator sets and which lasts until the driver is loaded anew. In
-``prohibited`` nobody may compute on it: CUDA lists the GPU, and every attempt to use it fails. In
-``exclusive-process`` one process at a time may hold it: the second is told that all devices are busy or
-unavailable. Some clusters set the latter on purpose, and one process for each GPU runs well in it; what does
-not are several processes for one GPU (data workers that touch CUDA, a notebook beside the job) and ranks
-that all open GPU 0 first.
+## What it checks
+The compute mode of each GPU. In ``prohibited`` no process may use it. In ``exclusive-process`` one process at
+a time may use it. Prohibited is an error if the job needs that GPU, else a warning. Exclusive mode is a
+warning while another process uses the GPU. Exclusive mode with CUDA's MPS server is correct and is not
+reported.
 
-Prohibited is an error where the job cannot do without that GPU, else a warning: a card that only drives a
-screen may be shut on purpose. Exclusive is a warning while another process holds the GPU. With the MPS
-server of CUDA the exclusive mode is as it should be: the server is that one process, and serves the others.
-Where the daemon of MPS has gone and its pipe in /tmp/nvidia-mps has not, every start fails with CUDA's errors
-805 to 807: start it again with ``nvidia-cuda-mps-control -d``, or remove the pipe.
+## Why it matters
+CUDA lists the GPU, but using it fails with ``all CUDA-capable devices are busy or unavailable``. Several
+processes on one GPU (data workers that use CUDA, a notebook beside the job, ranks that all open GPU 0) fail
+in exclusive mode. If the MPS daemon has stopped and its pipe in /tmp/nvidia-mps remains, every start fails
+with CUDA errors 805 to 807.
 
-``nvidia-smi -c DEFAULT`` opens a GPU to all, with root rights.
+## How to fix
+Set the mode back as root: ``nvidia-smi -c DEFAULT``. For MPS, start the daemon again with
+``nvidia-cuda-mps-control -d``, or remove the pipe.
+
+## References
+- CUDA C++ Programming Guide, Compute Modes
+- NVIDIA Multi-Process Service documentation
 """
 
 from __future__ import annotations

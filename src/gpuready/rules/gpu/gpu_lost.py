@@ -1,15 +1,20 @@
 """A GPU has fallen off the bus.
 
-The driver knew this GPU and cannot reach it any more: it does not answer on PCIe. The kernel's log has Xid
-79, ``GPU has fallen off the bus``; nvidia-smi says ``GPU is lost. Reboot the system to recover this GPU``. A
-power supply that gives out under load, heat, a loose card, riser or cable, and failing hardware are the
-usual causes; an error of driver or firmware is a rarer one.
+## What it checks
+Whether the driver reports a GPU as lost: it no longer answers on PCIe. The kernel log has Xid 79, ``GPU has
+fallen off the bus``; nvidia-smi says ``GPU is lost. Reboot the system to recover this GPU``.
 
-CUDA cannot be initialised with a lost GPU in many cases, so that the other GPUs are out of reach too. Hence
-an error, even where CUDA_VISIBLE_DEVICES leaves the lost one out.
+## Why it matters
+CUDA often cannot be initialised on any GPU of the machine until the lost one is back. It is therefore an
+error even if CUDA_VISIBLE_DEVICES excludes the lost GPU. Usual causes: power supply under load, heat, a loose
+card, riser or cable, failing hardware; less often the driver or firmware.
 
-Reboot; where that does not bring it back, take the power away for a minute. If it happens again, look at
-power and cooling, move the card to another slot to tell card from slot, and have it replaced.
+## How to fix
+Reboot. If that does not help, disconnect the power for a minute. If it happens again, check power and
+cooling, try the card in another slot, and have it replaced.
+
+## References
+- NVIDIA Xid errors, Xid 79
 """
 
 from __future__ import annotations

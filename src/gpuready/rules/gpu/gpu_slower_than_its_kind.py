@@ -1,15 +1,22 @@
 """A GPU is slower than others of its kind.
 
-``gpuready bench`` measures what the GPU reaches: matrix products in each precision, copies in its memory, transfers over PCIe. Each
-number is compared with the band in which healthy GPUs of the same name were measured (docs/guides/bench.md). A number that is below
-the band in every pass is slow. There is a band only where a record exists; elsewhere the number is shown beside the catalogue's
-figure, and nothing is judged.
+## What it checks
+Each number of ``gpuready bench`` (matrix products per precision, memory copies, PCIe transfers) against the
+range measured on healthy GPUs of the same name. A number below that range in every pass is slow. Without a
+record for this GPU nothing is judged. If other processes use the GPU, the result is undecided.
 
-The reasons are looked up in what the driver told before and while the GPU was measured: a lowered power limit, heat, a power brake,
-locked or application clocks, other processes, MIG, ECC on GDDR memory, a PCIe link with fewer lanes or a lower generation. Where
-other processes are on the GPU, a low number says nothing of the GPU: then it is undecided.
+## Why it matters
+In a job over many GPUs the slowest sets the speed of all.
 
-In a job over many GPUs the slowest sets the pace of all.
+## How to fix
+The finding names the reasons that the driver reports: a lowered power limit, heat, a power brake, locked or
+application clocks, other processes, MIG, ECC on GDDR memory, a PCIe link with fewer lanes or a lower
+generation. Remove the reason and measure again. If nothing explains it, compare with another GPU of the
+machine after a reboot.
+
+## References
+- gpuready guide: bench (docs/guides/bench.md)
+- NVML API, NvmlClocksEventReasons
 """
 
 from __future__ import annotations

@@ -1,15 +1,21 @@
-"""The GPUs that the job would use together are not alike.
+"""The GPUs that the job would use together are different models.
 
-Training over several GPUs gives each the same share of work and waits for the last. With unlike GPUs the
-slowest sets the pace, the smallest memory sets the batch, and the oldest sets what can be used: a kernel for
-bf16 or flash attention must run on all of them. CUDA also numbers unlike GPUs by its own idea of speed, so
-that GPU 0 of a program need not be GPU 0 of nvidia-smi, unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set.
+## What it checks
+Whether the visible GPUs have the same compute capability, and memory within 5 % of each other. It is a
+warning if the job uses more than one GPU, information if the job does not say, and nothing for one GPU. A
+device map that spreads a model over different GPUs is not reported.
 
-Unlike means another compute capability, or memory that differs by more than a twentieth. It is a warning
-when the job says that it uses more than one GPU; when it says nothing, one line of information; with one
-GPU, nothing. A model that a device map spreads over unlike GPUs is at home there.
+## Why it matters
+The slowest GPU sets the speed, the smallest memory sets the batch size, and the oldest GPU limits which
+kernels can be used. CUDA also orders different GPUs by speed, so GPU 0 of a program need not be GPU 0 of
+nvidia-smi unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set.
 
-Show only those that are alike, or run one job for each kind.
+## How to fix
+Show only GPUs of one model with CUDA_VISIBLE_DEVICES, or run one job per model.
+
+## References
+- torch/nn/parallel/data_parallel.py, _check_balance
+- CUDA C++ Programming Guide, CUDA environment variables
 """
 
 from __future__ import annotations

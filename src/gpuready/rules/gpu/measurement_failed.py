@@ -1,10 +1,20 @@
 """A measurement failed, crashed or hung.
 
-``gpuready bench`` runs plain operations: matrix products, copies, launches, collectives, reads and writes. One that raises an error, ends
-with a signal or never ends on a device that should be able to do it is a fault of the installation (a torch that was not built for this
-GPU, a driver that is too old, libraries of two CUDA versions), of the GPU, or of the disk. The message of the operation is in the answer.
+## What it checks
+Whether every operation of ``gpuready bench`` (matrix products, copies, launches, collectives, reads and
+writes) finished without an error.
 
-``gpuready check`` tells whether versions fit; ``gpuready prove`` runs each capability by itself with its numbers verified.
+## Why it matters
+These are plain operations. If one fails on a device that supports it, the installation is broken (a torch not
+built for this GPU, a driver that is too old, libraries of two CUDA versions), or the GPU or the disk is. The
+finding has the error message.
+
+## How to fix
+``gpuready check`` finds incompatible versions. ``gpuready prove`` runs each capability and verifies its
+numbers. ``dmesg`` and ``nvidia-smi -q`` show driver errors.
+
+## References
+- gpuready guide: bench (docs/guides/bench.md)
 """
 
 from __future__ import annotations

@@ -1,17 +1,21 @@
 """A GPU is in MIG mode, and the job has no instance of it.
 
-Multi-Instance GPU cuts a data-centre GPU into instances with memory and processors of their own. While it is
-on, the whole GPU cannot be had: CUDA works on instances only. A GPU with MIG on and not one instance is
-therefore of no use, though nvidia-smi lists it with all its memory: ``No MIG devices found`` is the line to
-look for. An instance that was made for somebody else, and whose device files this user or container cannot
-open, does not count.
+## What it checks
+Whether a GPU with Multi-Instance GPU (MIG) turned on has an instance that this process can open. It is an
+error if the job needs that GPU, else a warning. If there are several instances and CUDA_VISIBLE_DEVICES names
+none, the rule lists them as information.
 
-That is an error where the job cannot do without the GPU, else a warning. Where there are instances, and
-several things that CUDA could take, one line of information names them when CUDA_VISIBLE_DEVICES names none:
-a process then gets what CUDA finds first. A container that was given one instance needs no variable.
+## Why it matters
+With MIG on, CUDA uses instances only, so a GPU without an instance cannot be used although nvidia-smi lists
+it with all its memory. Without CUDA_VISIBLE_DEVICES a process gets the first instance that CUDA finds.
+Instances cannot use NVLink, so multi-GPU training needs MIG off.
 
-An administrator makes instances with ``nvidia-smi mig``, or turns MIG off; both want the GPU idle. Training
-over several GPUs wants it off: instances cannot reach each other over NVLink.
+## How to fix
+As root, create an instance with ``nvidia-smi mig``, or turn MIG off with ``nvidia-smi -mig 0``. Both need an
+idle GPU.
+
+## References
+- NVIDIA Multi-Instance GPU User Guide
 """
 
 from __future__ import annotations

@@ -1,18 +1,24 @@
 """No GPU is here that the framework could use.
 
-The contract is for machines with an accelerator, and this machine was seen to have none: no NVIDIA display
-or 3D controller on the PCI bus, no device node, no driver module, and no accelerator of another platform
-that the contract takes. Or there are GPUs, and CUDA would show none of them.
+## What it checks
+Whether this machine has an accelerator of a platform that the contract supports. It fires when there is no
+NVIDIA controller on the PCI bus, no device node and no driver module, and no other supported accelerator;
+when the PCI bus has NVIDIA cards but the driver lists none; or when CUDA would show none of the GPUs. A job
+that asks for ``cpu`` is not checked. See also DRV004 (the driver does not answer) and GPU002 (a variable
+hides all GPUs).
 
-Where to look: is this the right machine, or a login node without GPUs? Was the container started with its
-GPUs (``docker run --gpus all``; in Kubernetes a limit on ``nvidia.com/gpu``)? Has the virtual machine been
-given a card, and the Slurm job a ``--gres=gpu:…``?
+## Why it matters
+``torch.cuda.is_available()`` is False. The job runs on the CPU or fails to start.
 
-Where the bus has NVIDIA's cards and the driver lists none of them, it has left them alone, and the kernel's log
-says why: they are older than this branch of the driver still drives, need its open modules, or did not answer.
+## How to fix
+Run on a machine with a GPU; a login node usually has none. Start the container with its GPUs (``docker run
+--gpus all``; in Kubernetes a limit on ``nvidia.com/gpu``). Request GPUs from Slurm (``--gres=gpu:1``). If the
+PCI bus has cards that the driver does not list, ``dmesg | grep NVRM`` says why: the card is too old for this
+driver branch, needs the open kernel modules, or failed to start.
 
-A GPU that is there while its driver does not answer is another matter (DRV004), and so is an environment
-variable that hides every GPU (GPU002). A job that asks for ``cpu`` needs no GPU, and this rule then rests.
+## References
+- NVIDIA driver README, supported GPUs
+- NVIDIA container toolkit, user guide
 """
 
 from __future__ import annotations

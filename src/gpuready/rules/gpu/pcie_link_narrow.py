@@ -1,16 +1,21 @@
 """The PCIe link of a GPU has fewer lanes than it could have.
 
-A GPU and its slot agree on a width when the machine starts: x16 for most. Dust in a slot, a card that is not
-quite seated, a riser or a failing contact make them agree on x8, x4 or x1, and nothing says so: loading,
-offloading and traffic between GPUs without NVLink are then as many times slower.
+## What it checks
+The current PCIe width against the maximum of the GPU. The generation is not checked, because it drops to 1 on
+an idle GPU. If generation and width are both low, the link may be idle too. It is a warning for data-centre
+GPUs and information for others, because many boards give two cards x8 each. GPUs on a module with their CPU
+(GH200, GB200, GB10, Jetson) are not checked.
 
-Only the width is judged. The generation falls to 1 when a GPU rests and rises under load, on every healthy
-machine, so that it proves nothing here. Where generation and width are both low, the link may be resting
-too. It is a warning for data-centre GPUs, whose slots are made for them. For other cards it is one line of
-information: many boards give two cards x8 each, and that is how they are built. GPUs that share a module
-with their processor (GH200, GB200, GB10, Jetson) do not speak to it over PCIe and are left out.
+## Why it matters
+Loading, offloading and traffic between GPUs without NVLink are slower by the same factor. Dust, a loose card,
+a riser or a bad contact reduces the width and nothing reports it.
 
-Seat the card again, try another slot or cable, and look whether the firmware divides the lanes of the slot.
+## How to fix
+Reseat the card, try another slot, riser or cable, and check whether the firmware splits the lanes of the
+slot.
+
+## References
+- NVML API, nvmlDeviceGetMaxPcieLinkWidth
 """
 
 from __future__ import annotations

@@ -1,14 +1,19 @@
-"""The power limit of a GPU is set below its own.
+"""The power limit of a GPU is set below its default.
 
-Every GPU comes with a power limit, and an administrator can lower it (``nvidia-smi -pl``): to save energy,
-to spare a weak power supply, to keep a room cool. Under load the GPU then runs at lower clocks. A tenth less
-is hardly felt; half the power costs a good part of the speed, and one GPU with a lower limit than its
-fellows holds up every job that runs over all of them.
+## What it checks
+The configured power limit against the default of the GPU. Between 70 % and 90 % is information, less is a
+warning. Laptop GPUs change their limit themselves and are not checked.
 
-It is nothing broken, so a limit between 70 and 90 in a hundred of the GPU's own is one line of information,
-and a lower one a warning. GPUs of laptops change their limit by themselves and are left out.
+## Why it matters
+Under load the GPU runs at lower clocks. 10 % less power is hardly noticeable; half the power costs much of
+the speed. One GPU with a lower limit slows every job that uses all of them.
 
-If nobody meant it, set the limit back, with root rights. It lasts until the driver is loaded anew.
+## How to fix
+If it is not intended, set the limit back as root with ``nvidia-smi -pl WATTS``. The setting lasts until the
+driver is reloaded.
+
+## References
+- nvidia-smi manual, power limits
 """
 
 from __future__ import annotations

@@ -1,16 +1,20 @@
-"""A GPU has bad rows of memory that are not replaced yet.
+"""A GPU has bad memory rows that are not replaced yet.
 
-From Ampere on, a data-centre GPU replaces rows of its memory that have failed by spare ones. The replacement
-takes effect when the GPU is reset: until then it is pending, the driver keeps programs away from the page,
-and the kernel's log has an Xid 63 ``Row Remapper: New row marked for remapping``. A job can run meanwhile,
-so this is a warning.
+## What it checks
+Whether a row remapping is pending or has failed (data-centre GPUs from Ampere on). Pending is a warning: Xid
+63, ``Row Remapper: New row marked for remapping``. Failed is an error: Xid 64, no spare rows are left.
 
-When the spares of a bank or the table are used up, the replacement fails (Xid 64). Then the bad row stays in
-use, jobs die of it or reckon with it, and there is nothing left but to replace the GPU: NVIDIA takes this as
-a reason for return. That is an error.
+## Why it matters
+The replacement takes effect only after a reset; until then more errors may occur. After a failed remapping,
+jobs crash or compute with wrong data.
 
-The reset wants the GPU idle and root rights; a reboot does the same. In a virtual machine of a cloud, stop
-and start it, or ask for another host.
+## How to fix
+Reset the idle GPU as root (``nvidia-smi --gpu-reset``) or reboot. On a cloud VM, stop and start it, or
+request another host. If the remapping failed, have the GPU replaced; NVIDIA accepts this as a reason for
+return.
+
+## References
+- NVIDIA GPU Memory Error Management, Row Remapping
 """
 
 from __future__ import annotations

@@ -1,18 +1,21 @@
-"""The container lacks the device file that CUDA needs beside the GPU.
+"""The container lacks the device file /dev/nvidia-uvm, which CUDA needs.
 
-The driver lists the GPUs through /dev/nvidiactl and /dev/nvidia0, so that nvidia-smi is content. CUDA also
-opens /dev/nvidia-uvm, for unified memory, in every program. Where the file is missing CUDA makes it itself,
-if it runs as root with the right to make device files, or finds nvidia-modprobe to do it. In most containers
-it can do neither, or may not open what it made: cuInit fails with error 999, and torch says ``CUDA unknown
-error - this may be due to an incorrectly set up environment``.
+## What it checks
+Whether a container that has the GPU's device files also has /dev/nvidia-uvm. It is a warning, because a
+privileged container may create the file itself. A container without any device file is DRV004. WSL, Jetson
+and sandboxes with their own kernel use other device files and are not checked.
 
-It happens where devices are passed by hand (``--device /dev/nvidia0``, LXC, a device list of one's own), and
-where the container was made before the machine had loaded nvidia_uvm, as after a boot: what the container
-runtime did not find it did not pass. It is a warning, since a privileged container may mend it by itself.
-Containers without any device file are told by DRV004. WSL, Jetson and sandboxes with a kernel of their own
-have other device files, and nothing is said of them.
+## Why it matters
+nvidia-smi works, but CUDA fails with error 999: ``CUDA unknown error - this may be due to an incorrectly set
+up environment``. It happens when devices are passed by hand (``--device /dev/nvidia0``, LXC), or when the
+container was created before the host had loaded nvidia_uvm.
 
-On the machine itself run ``nvidia-modprobe -u -c 0``, then start the container anew with all its devices.
+## How to fix
+On the host run ``nvidia-modprobe -u -c 0``, then recreate the container with all its devices (``docker run
+--gpus all``).
+
+## References
+- NVIDIA driver README, device files
 """
 
 from __future__ import annotations

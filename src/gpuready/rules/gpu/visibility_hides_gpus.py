@@ -1,13 +1,21 @@
 """An environment variable hides every GPU.
 
-CUDA_VISIBLE_DEVICES decides which GPUs a process sees. Empty or ``-1`` hides them all. So does a first entry
-that names no GPU of this machine (``99``, ``abc``, the UUID of another machine's card): CUDA reads the list
-from the left, stops at the first entry that it cannot place, and says nothing. An entry that is there twice
-is worse: CUDA does not start. CUDA_DEVICE_ORDER does the same where its value is not one of the two it knows.
+## What it checks
+Whether CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER leaves the process without a GPU. An empty value or ``-1``
+hides all GPUs. So does a first entry that matches no GPU of this machine (``99``, the UUID of another
+machine's card): CUDA reads the list from the left and stops at the first invalid entry. A duplicate entry, or
+an unknown value of CUDA_DEVICE_ORDER, makes CUDA fail to start.
 
-A stale export in a shell profile, a scheduler's variable copied to another machine, or a scheduler that
-gave the job no GPU are the usual reasons. Entries may be indices, full UUIDs or unambiguous beginnings of
-UUIDs, but not a mixture.
+## Why it matters
+``torch.cuda.device_count()`` is 0 and no message explains it. Usual reasons: a stale export in a shell
+profile, a variable copied from another machine, or a scheduler that gave the job no GPU.
+
+## How to fix
+Unset CUDA_VISIBLE_DEVICES, or set it to indices or UUIDs of GPUs on this machine. Do not mix indices and
+UUIDs.
+
+## References
+- CUDA C++ Programming Guide, CUDA environment variables
 """
 
 from __future__ import annotations

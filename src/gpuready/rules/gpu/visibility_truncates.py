@@ -1,12 +1,20 @@
-"""CUDA drops some entries of CUDA_VISIBLE_DEVICES in silence.
+"""CUDA drops some entries of CUDA_VISIBLE_DEVICES without a message.
 
-CUDA reads the list from the left and stops at the first entry that names no GPU of this machine. What
-follows is dropped too, good entries among them: ``0,99,1`` shows one GPU, not two. No message is given, the
-job simply runs on fewer GPUs, and a launcher that was told to start one process for each entry fails later
-with ``invalid device ordinal``.
+## What it checks
+Whether every entry of CUDA_VISIBLE_DEVICES matches a GPU of this machine. CUDA reads the list from the left
+and stops at the first invalid entry, so valid entries after it are dropped too: ``0,99,1`` shows one GPU, not
+two.
 
-Correct the list, or unset the variable. GPUs are named by index (from 0, in the order that CUDA_DEVICE_ORDER
-sets) or by UUID; one list cannot mix the two.
+## Why it matters
+The job runs on fewer GPUs than intended. A launcher that starts one process per entry fails later with
+``invalid device ordinal``.
+
+## How to fix
+Correct the list, or unset the variable. Name GPUs by index (from 0, in the order that CUDA_DEVICE_ORDER sets)
+or by UUID, not both.
+
+## References
+- CUDA C++ Programming Guide, CUDA environment variables
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
-"""The machine has less memory than the weights of the model take.
+"""The machine has less memory than the weights of the model need.
 
-Weights pass through the memory of the host on their way to the GPU. A model that is first built on the CPU
-needs all of it at once, for every process that loads its own copy; offloading keeps it there. Where the
-machine, or the limit of its container, has less than the weights take in the precision that the job asks
-for, the kernel ends the process: ``Killed``, exit code -9 or 137, without a message from Python.
+## What it checks
+The memory of the machine, or the limit of its container (cgroup), against the size of the weights in the
+job's precision. It is a warning. Nothing is reported with a device map, because safetensors then loads
+directly to the GPU.
 
-It is a warning, since weights can also be read piece by piece: safetensors with a device map goes straight
-to the GPU, and then nothing is said. The limit of the cgroup counts where there is one, not what free
-shows. Use a device map or load in parts, quantise, or give the machine or the container more memory.
+## Why it matters
+A model that is built on the CPU first, or offloaded, needs all of its weights in host memory, once per
+process. The kernel kills the process: ``Killed``, exit code -9 or 137, without a message from Python.
+
+## How to fix
+Use a device map or load in parts, quantize, or give the machine or container more memory.
+
+## References
+- Linux kernel documentation, cgroup v2, memory.max
 """
 
 from __future__ import annotations

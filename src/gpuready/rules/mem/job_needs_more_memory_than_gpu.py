@@ -1,12 +1,19 @@
-"""The job, as its own file sets it up, needs more memory than the GPU has.
+"""The job, as configured, needs more memory than the GPU has.
 
-``gpuready check --config FILE`` reads the set-up of the job (model, micro-batch, length, precision, optimizer and the rest) and
-predicts the peak of a step on the GPUs that are there, as ``gpuready fit`` does: the tape of the step, replayed through a model
-of PyTorch's allocator. What is compared is the smallest reserve with which the step survives, and the context of CUDA beside
-it, at least; with what a process can have of the GPU, at most. So the rule speaks only where there is no doubt; inside the
-band of the prediction it says nothing, and ``gpuready fit FILE`` tells the numbers.
+## What it checks
+The predicted peak of a training step (model, micro-batch, sequence length, precision, optimizer, from
+``gpuready check --config FILE``) against what a process can use of the GPU. The lower end of the prediction
+is compared with the most that the GPU can offer, so the rule fires only if there is no doubt. If it is too
+close to call, nothing is reported.
 
-The job ends with CUDA out of memory, in the first or the second step. ``gpuready fit FILE`` gives the smallest change that fits.
+## Why it matters
+The job ends with CUDA out of memory in the first or second step.
+
+## How to fix
+``gpuready fit FILE`` shows the numbers and the smallest change that fits.
+
+## References
+- gpuready guide: fit (docs/guides/fit.md)
 """
 
 from __future__ import annotations

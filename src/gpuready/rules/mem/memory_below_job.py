@@ -1,17 +1,22 @@
 """The GPUs have less memory than the job needs.
 
-Two things are compared. The contract may state a floor, for the framework as a whole or for models from a
-certain size on. And the weights alone can be counted: parameters times the bytes of the precision that the
-job asks for, against the memory of all GPUs that are shown. This is the least that can be needed;
-activations, gradients, optimiser states and caches come on top, and are not counted here.
+## What it checks
+The memory of the visible GPUs against two numbers: a minimum that the contract states, and the size of the
+model's weights (parameters times the bytes of the job's precision). Activations, gradients, optimizer states
+and caches are not counted. It is an error only if the model size is stated (``--model 7b``); otherwise a
+contract's minimum is information. Without a stated precision 16 bits per weight are assumed. Nothing is
+reported with offloading or a device map, or if the job asks for more GPUs than this machine has. A card may
+show up to a sixteenth less than its nominal size.
 
-It is an error only when the size of the model is stated (``--model 7b``). Otherwise a floor that the contract
-states is a line of information. Where no precision is stated, 16 bits a weight are counted, which is what the
-frameworks load without quantisation: say ``--wants 4bit`` or ``8bit`` where that is meant. Nothing is said of weights that may lie elsewhere: with offloading or a device map, or
-when the job asks for more GPUs than this machine has. A card shows up to a sixteenth less than it is sold
-with, because ECC and the driver keep some; that much is allowed.
+## Why it matters
+Loading the model fails with CUDA out of memory.
 
-Quantise (8 or 4 bits), offload, spread the model over more GPUs, or take a smaller one.
+## How to fix
+Quantize (``--wants 4bit`` or ``8bit``), offload, use more or larger GPUs, or use a smaller model. ``gpuready
+fit`` predicts the whole job.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations

@@ -1,13 +1,20 @@
-"""Some memory of a GPU is held by other processes.
+"""Some memory of a GPU is used by other processes.
 
-A GPU that the job would use is not empty: more than a gibibyte and more than a twentieth of its memory is
-taken. The holder may be another user's job, a notebook that was never closed, a rank of an earlier run that
-did not die, or a desktop. Processes of other containers, and on shared machines those of other users, cannot
-be seen from here: then only the amount is told.
+## What it checks
+Whether more than 1 GiB and more than 5 % of a GPU's memory is in use before the job starts. It is a warning,
+and an error if the stated model's weights need more than what is free. Processes of other containers, and on
+shared machines of other users, are not visible: then only the amount is shown.
 
-It is a warning, since the job may well fit beside the others; it is an error when the weights of the stated
-model need more than what is free. Wait, choose another GPU, or end the holder if it is yours: ask its owner
-first, and never kill what you do not know.
+## Why it matters
+The job has that much less memory. The user may be another job, an open notebook, a rank of an earlier run, or
+a desktop.
+
+## How to fix
+Wait, choose another GPU, or end the process if it is yours. Ask its owner first; do not end processes that
+you do not know.
+
+## References
+- NVML API, nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
 """More ranks are to run on this machine than CUDA shows GPUs.
 
-LOCAL_WORLD_SIZE says how many processes a launcher starts on this machine, one for each GPU. Where fewer
-GPUs are shown, a process takes ``cuda:LOCAL_RANK``, which does not exist (``invalid device ordinal``), or
-two share one: ``Duplicate GPU detected``, and NCCL stops.
+## What it checks
+LOCAL_WORLD_SIZE against the number of visible GPUs. Not reported: one GPU shown to each rank (srun
+--gpus-per-task, Ray, a launcher that sets CUDA_VISIBLE_DEVICES), ROLL, which assigns devices to its workers,
+and CPU jobs.
 
-It is an error, with exceptions. Where each rank is shown one GPU of its own (srun with --gpus-per-task,
-Ray, CUDA_VISIBLE_DEVICES set by the launcher), one GPU and many ranks are right. ROLL gives each worker its
-own devices. A job for the CPU needs none. Start as many processes as there are GPUs: ``torchrun
---nproc-per-node gpu``.
+## Why it matters
+A rank uses ``cuda:LOCAL_RANK``, which does not exist (``invalid device ordinal``), or two ranks share a GPU
+and NCCL stops: ``Duplicate GPU detected``.
+
+## How to fix
+Start as many processes as there are GPUs: ``torchrun --nproc-per-node gpu``.
+
+## References
+- PyTorch documentation, torchrun: LOCAL_WORLD_SIZE
 """
 
 from __future__ import annotations

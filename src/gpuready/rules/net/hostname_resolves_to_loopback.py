@@ -1,13 +1,20 @@
-"""The name of this machine leads to its own loopback.
+"""The host name of this machine resolves to a loopback address.
 
-Debian and Ubuntu write ``127.0.1.1 HOSTNAME`` into /etc/hosts. Libraries that ask for the address of the
-machine's own name then get one that only the machine itself can reach: Gloo and Ray tell it to the other
-nodes, and torchrun compares with it to find out whether it is the host of the rendezvous. The job hangs in
-its first collective, or says ``Gloo connectFullMesh failed``.
+## What it checks
+Whether the machine's own name resolves to 127.x, for a job on several machines. Nothing is reported if
+GLOO_SOCKET_IFNAME is set. It is a warning.
 
-It is a warning for a job on several machines, and nothing where GLOO_SOCKET_IFNAME is set, which takes the
-address of that interface instead. Let the name lead to the address that the other machines use: change the
-line in /etc/hosts.
+## Why it matters
+Gloo and Ray announce that address to the other nodes, and torchrun uses it to decide whether it hosts the
+rendezvous. The job hangs in its first collective, or fails with ``Gloo connectFullMesh failed``. Debian and
+Ubuntu write ``127.0.1.1 HOSTNAME`` into /etc/hosts.
+
+## How to fix
+Change the line in /etc/hosts to the address that the other machines use, or set GLOO_SOCKET_IFNAME.
+
+## References
+- torch, ProcessGroupGloo::createDefaultDevice
+- hosts(5)
 """
 
 from __future__ import annotations

@@ -1,14 +1,19 @@
-"""A port of InfiniBand is not active.
+"""An InfiniBand port is not active.
 
-A port goes from down (no cable, no switch) over initialising (the link is there, and no subnet manager has
-spoken yet) to active. NCCL uses active ports only. Where none is, it falls back to sockets over Ethernet,
-ten to a hundred times slower, and says so only with NCCL_DEBUG=INFO; where some are not, the rest carries
-everything.
+## What it checks
+The state of each InfiniBand port. It is a warning for a job on several machines, else information, because
+machines can have spare ports. RoCE ports are not checked.
 
-It is a warning for a job on several machines, else a line of information: single jobs do not use these
-ports, and machines have ports that are spare on purpose. Ports over Ethernet (RoCE) are left out.
-``ibstat`` shows the ports: *Initializing* asks for a subnet manager (opensm), *Down* for a look at cable
-and switch.
+## Why it matters
+NCCL uses only active ports. Without one it uses Ethernet sockets, ten to a hundred times slower, and reports
+it only with NCCL_DEBUG=INFO.
+
+## How to fix
+``ibstat`` shows the ports. *Initializing* means that no subnet manager (opensm) runs; *Down* means cable or
+switch. Select the ports in use with NCCL_IB_HCA.
+
+## References
+- NCCL user guide, troubleshooting, InfiniBand
 """
 
 from __future__ import annotations

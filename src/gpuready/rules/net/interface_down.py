@@ -1,12 +1,19 @@
 """The network interface that the job would use is down or has no address.
 
-An interface counts for NCCL when it is up, its link is there and it has an IP address. NCCL_SOCKET_IFNAME
-or GLOO_SOCKET_IFNAME may name one that is here but does not: a port without a cable, an InfiniBand
-interface (ib0) on which nobody has set up IP, a bridge without members. NCCL then finds no interface and
-stops. A job on several machines also fails where no interface at all leads out.
+## What it checks
+Whether the interfaces that NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME allow are up, have a link and an IP
+address. For a job on several machines, also whether any interface does. It is an error for a job with several
+processes, else a warning.
 
-It is an error for a job with several processes, else a warning. ``ip -br address`` shows what there is.
-Bring the interface up and give it an address, or name another one.
+## Why it matters
+NCCL finds no interface and stops. Examples: a port without a cable, an InfiniBand interface (ib0) without IP,
+a bridge without members.
+
+## How to fix
+``ip -br address`` lists the interfaces. Bring the interface up and give it an address, or name another one.
+
+## References
+- NCCL user guide, environment variables, NCCL_SOCKET_IFNAME
 """
 
 from __future__ import annotations

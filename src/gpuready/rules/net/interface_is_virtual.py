@@ -1,13 +1,19 @@
-"""The network interface that NCCL would take leads to no other machine.
+"""The network interface that NCCL would use does not reach other machines.
 
-Without NCCL_SOCKET_IFNAME, NCCL takes interfaces of InfiniBand first, then any that is not docker, lo or
-virbr, in the order of the kernel. On machines with containers or virtual machines that order may put a
-bridge first that exists on this machine alone (br-..., virbr0, veth..., podman0); without any other it
-falls back to docker0 and to lo. Every node then tells the others an address that leads nowhere, and they
-wait for each other until the time is out.
+## What it checks
+Which interface NCCL would choose for a job on several machines without NCCL_SOCKET_IFNAME: InfiniBand first,
+then any that is not docker, lo or virbr, in the kernel's order. Bridges with a real card (br0, vmbr0, bond0)
+are not reported. It is a warning.
 
-It is a warning for a job on several machines. Bridges that carry a real card (br0, vmbr0, bond0) are not
-counted. Set NCCL_SOCKET_IFNAME, and GLOO_SOCKET_IFNAME with it, to the interface that the nodes share.
+## Why it matters
+On machines with containers or VMs a local bridge (br-..., virbr0, veth..., podman0) may come first. Each node
+then announces an address that the others cannot reach, and all wait until a timeout.
+
+## How to fix
+Set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the interface that the nodes share.
+
+## References
+- NCCL user guide, environment variables, NCCL_SOCKET_IFNAME
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
-"""A variable names a network interface that is not here.
+"""A variable names a network interface that does not exist here.
 
-NCCL_SOCKET_IFNAME tells NCCL which interfaces to use: prefixes (``eth`` fits eth0 and eth1), exact names with
-``=`` before them, or with ``^`` what it must not use. Where nothing fits it does not look further, but stops:
-``Bootstrap : no socket interface found``. GLOO_SOCKET_IFNAME takes names, each of which has to be there. A
-value that was right on another machine, or before an upgrade renamed eth0 to enp1s0f0, is the usual reason.
+## What it checks
+Whether NCCL_SOCKET_IFNAME (prefixes, exact names with ``=``, exclusions with ``^``) and GLOO_SOCKET_IFNAME
+(names) match an interface of this machine. It is an error for a job with several processes, even on one
+machine, and a warning for a single process.
 
-It is an error for a job with several processes, even on one machine, since NCCL connects its ranks over that
-interface first; for a single process it is a warning. Name an interface that is here, or unset the variable
-and let NCCL choose.
+## Why it matters
+NCCL looks no further and stops: ``Bootstrap : no socket interface found``. The value was right on another
+machine, or before an upgrade renamed eth0 to enp1s0f0.
+
+## How to fix
+Name an existing interface, or unset the variable so that NCCL chooses.
+
+## References
+- NCCL user guide, environment variables, NCCL_SOCKET_IFNAME
 """
 
 from __future__ import annotations

@@ -1,12 +1,17 @@
-"""The job spans several machines, and its meeting point is this machine's own loopback.
+"""The job spans several machines, and MASTER_ADDR is a loopback address.
 
-MASTER_ADDR tells every rank where rank 0 listens. An address such as localhost or 127.0.0.1 means the
-machine that reads it, so the ranks of other machines look for rank 0 at home, where it is not: they wait
-until the time is out, and rank 0 waits for them. The variables say that there are others: WORLD_SIZE is
-larger than LOCAL_WORLD_SIZE, or, for ROLL, which counts nodes, larger than 1.
+## What it checks
+Whether MASTER_ADDR is localhost or 127.x while the variables indicate several machines: WORLD_SIZE larger
+than LOCAL_WORLD_SIZE or, for ROLL, which counts nodes, larger than 1. On one machine loopback is right.
 
-Set MASTER_ADDR, on every machine, to the name or address of the first machine as the others know it. On one
-machine loopback is right, and nothing is said.
+## Why it matters
+Each machine looks for rank 0 on itself. All ranks wait until a timeout.
+
+## How to fix
+Set MASTER_ADDR on every machine to the name or address of the first machine, as the others see it.
+
+## References
+- torch.distributed, environment variable initialization
 """
 
 from __future__ import annotations

@@ -1,13 +1,20 @@
-"""The variable MASTER_PORT is no port.
+"""The variable MASTER_PORT is not a valid port.
 
-The ranks of a job meet at MASTER_ADDR on MASTER_PORT, a number from 1 to 65535. Text that is no number ends
-in a ValueError; 0 means any port, which the other ranks cannot guess, so they wait. In Kubernetes there is
-a trap: a service that is called ``master`` puts MASTER_PORT=tcp://10.0.0.1:80 into every pod beside it;
-rename the service, or set ``enableServiceLinks: false``.
+## What it checks
+Whether MASTER_PORT is a number from 1 to 65535. It is an error if the variables of a rank are set too, and
+for ROLL, which always reads it. Otherwise it is a warning, because torchrun sets the variable itself.
 
-It is an error where the variables of a rank are set too, and for ROLL, which always reads it. Otherwise it
-is a warning, because torchrun sets the variable for its processes anew. Set a free port above 1024, such as
-29500.
+## Why it matters
+Text raises a ValueError. With 0, any port is chosen and the other ranks cannot find it. In Kubernetes a
+service named ``master`` sets MASTER_PORT=tcp://10.0.0.1:80 in every pod.
+
+## How to fix
+Set a free port above 1024, such as 29500. In Kubernetes rename the service, or set ``enableServiceLinks:
+false``.
+
+## References
+- torch.distributed, environment variable initialization
+- Kubernetes documentation, service environment variables
 """
 
 from __future__ import annotations

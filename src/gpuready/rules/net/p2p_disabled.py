@@ -1,13 +1,18 @@
-"""A fast road between the GPUs is switched off by a variable.
+"""A fast connection between the GPUs is turned off by a variable.
 
-NCCL_P2P_DISABLE=1 keeps NCCL from letting GPUs reach each other directly, and NCCL_IB_DISABLE=1 from using
-InfiniBand. Both help where such a road is broken: consumer cards with an old driver, a virtual machine, a bad
-cable. Left set on a machine with NVLink or InfiniBand, they send everything through the memory of the host or
-over Ethernet, many times slower, and nothing complains.
+## What it checks
+Whether NCCL_P2P_DISABLE=1 is set while NVLink is up, or NCCL_IB_DISABLE=1 on a job over several machines with
+an active InfiniBand port. It is a warning.
 
-It is a warning where NVLink connections are up, or where a job on several machines has an active port of
-InfiniBand. Unset the variable, and see with NCCL_DEBUG=INFO which road is taken. If the job then hangs, the
-road is broken and wants repair, not the switch.
+## Why it matters
+Everything goes through host memory or over Ethernet, many times slower, and nothing reports it. The variables
+are workarounds for a broken connection: consumer cards with an old driver, a VM, a bad cable.
+
+## How to fix
+Unset the variable and check the transport with NCCL_DEBUG=INFO. If the job then hangs, repair the connection.
+
+## References
+- NCCL user guide, environment variables, NCCL_P2P_DISABLE and NCCL_IB_DISABLE
 """
 
 from __future__ import annotations

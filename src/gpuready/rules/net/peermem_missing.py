@@ -1,13 +1,19 @@
-"""The network cards cannot reach the memory of the GPUs.
+"""The network cards cannot access GPU memory directly.
 
-With GPUDirect RDMA a network card reads and writes GPU memory itself. That takes either the kernel module
-nvidia_peermem, which comes with the driver but is not loaded by itself, or DMA-BUF: Linux 5.12, the open
-kernel modules of the driver, and NCCL 2.13. With neither, NCCL copies everything through the memory of the
-host, at half the speed or less, and mentions it only with NCCL_DEBUG=INFO.
+## What it checks
+Whether GPUDirect RDMA works for a job on several machines with InfiniBand or RoCE: the kernel module
+nvidia_peermem, or DMA-BUF (Linux 5.12, the open kernel modules, NCCL 2.13). It is a warning; the job works
+without it.
 
-It is a warning for a job on several machines that have InfiniBand or RoCE; all works without it. Load the
-module (``modprobe nvidia_peermem``; in a container that is done on the host), or change to the open
-modules.
+## Why it matters
+NCCL copies everything through host memory, at half the speed or less, and reports it only with
+NCCL_DEBUG=INFO. The module comes with the driver but is not loaded by default.
+
+## How to fix
+Load the module on the host (``modprobe nvidia_peermem``), or use the open kernel modules.
+
+## References
+- NCCL user guide, troubleshooting, GPUDirect
 """
 
 from __future__ import annotations

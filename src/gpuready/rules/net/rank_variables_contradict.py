@@ -1,14 +1,19 @@
-"""The variables of the launcher contradict each other.
+"""The launcher's variables contradict each other.
 
-A launcher tells each process which one it is: RANK among WORLD_SIZE, LOCAL_RANK among LOCAL_WORLD_SIZE on
-its machine. A rank that is not below its size, a negative one, or text that is no number leaves a process
-that no group can take in: it stops with a ValueError, or all others wait for a rank that never comes. RANK
-without WORLD_SIZE is half a set. Old values that were exported in a shell, and templates that were not
-filled in, are the usual reasons.
+## What it checks
+Whether RANK is below WORLD_SIZE, LOCAL_RANK below LOCAL_WORLD_SIZE, all are non-negative numbers, and RANK is
+not set without WORLD_SIZE. ROLL uses RANK and WORLD_SIZE for its nodes, so they are not compared with the
+local ones there.
 
-ROLL reads RANK and WORLD_SIZE as those of its nodes, so there they are not compared with the local ones.
-Unset all of them and start with a launcher (torchrun, srun, accelerate launch), which sets them for each
-process.
+## Why it matters
+The process stops with a ValueError, or the other ranks wait for a rank that never comes. Usual reasons: old
+values exported in a shell, or a template that was not filled in.
+
+## How to fix
+Unset all of them and start the job with a launcher (torchrun, srun, accelerate launch).
+
+## References
+- torch.distributed, environment variable initialization
 """
 
 from __future__ import annotations

@@ -1,13 +1,20 @@
-"""The driver is too old for several GPUs of the RTX 40 series to talk directly.
+"""The driver is too old for several RTX 40 GPUs in one job.
 
-GeForce RTX 40 cards cannot reach each other's memory, but drivers before 550.40.07 said that they could:
-ranks hang or compute with wrong data. accelerate therefore refuses to start with such cards unless
-NCCL_P2P_DISABLE and NCCL_IB_DISABLE are set: ``Using RTX 4000 series doesn't support faster communication
-broadband via P2P or IB``. ``accelerate launch`` sets both by itself; torchrun and plain python do not.
+## What it checks
+Whether several GeForce RTX 40 cards are used with a driver before 550.40.07 and without NCCL_P2P_DISABLE and
+NCCL_IB_DISABLE, for frameworks that use accelerate. It is an error in a process that a launcher started
+without them, else a warning.
 
-It is an error inside a process that a launcher has started without them, and a warning before that, for
-frameworks that stand on accelerate. Update the driver, or set both to 1; between such cards nothing is
-lost.
+## Why it matters
+These cards cannot access each other's memory, but older drivers report that they can: ranks hang or compute
+with wrong data. accelerate refuses to start: ``Using RTX 4000 series doesn't support faster communication
+broadband via P2P or IB``. ``accelerate launch`` sets both variables; torchrun and plain python do not.
+
+## How to fix
+Update the driver, or set both variables to 1. Nothing is lost between such cards.
+
+## References
+- accelerate/utils/environment.py, check_cuda_p2p_ib_support
 """
 
 from __future__ import annotations

@@ -1,10 +1,18 @@
-"""The job places its model with a device map, and accelerate is missing or too old.
+"""The job uses a device map, and accelerate is missing or too old.
 
-``device_map="auto"`` and its kin spread a model over GPUs, CPU and disk. Transformers leaves that to
-accelerate and stops with an ImportError where the package is absent or older than it asks for; so does
-loading with bitsandbytes, which uses a device map by itself.
+## What it checks
+Whether accelerate is installed in the version that transformers needs, if the job uses ``device_map`` or
+loads with bitsandbytes, which uses a device map itself.
 
-Install accelerate; it brings no CUDA code of its own and fits every torch that the framework takes.
+## Why it matters
+``device_map="auto"`` and similar values spread a model over GPUs, CPU and disk. transformers leaves this to
+accelerate, and stops with an ImportError if the package is absent or too old.
+
+## How to fix
+Install accelerate. It has no CUDA code and works with every torch that the framework supports.
+
+## References
+- transformers documentation, from_pretrained: device_map
 """
 
 from __future__ import annotations

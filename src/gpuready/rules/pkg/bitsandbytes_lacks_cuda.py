@@ -1,13 +1,18 @@
 """The installed bitsandbytes has no library for torch's CUDA.
 
-bitsandbytes brings one library for each CUDA that it knows, and chooses by torch.version.cuda. Up to 0.49
-it must be that very one: a torch built for a CUDA that came out later finds none. From 0.50 on the nearest
-of the same major serves, with a warning. The package itself is imported all the same; loading a model in 4
-or 8 bits, or an 8-bit optimiser, then fails.
+## What it checks
+Whether bitsandbytes has a library for torch.version.cuda. Up to 0.49 it needs exactly that version; from 0.50
+on the nearest of the same major release works, with a warning. BNB_CUDA_VERSION (``124``) selects another
+library and is respected. It is an error if the job asks for 4 or 8 bits, else a warning.
 
-It is an error where the job asks for 4 or 8 bits, else a warning. BNB_CUDA_VERSION (``124``) makes it take
-another of its libraries and is respected here. Upgrade bitsandbytes, or take a torch built for a CUDA that
-it has.
+## Why it matters
+The package can be imported, but loading a model in 4 or 8 bits, or using an 8-bit optimizer, fails.
+
+## How to fix
+Upgrade bitsandbytes, or use a torch built for a CUDA that it supports.
+
+## References
+- bitsandbytes/cextension.py, get_cuda_bnb_library_path
 """
 
 from __future__ import annotations

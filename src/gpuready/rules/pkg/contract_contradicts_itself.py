@@ -1,11 +1,18 @@
-"""The contract asks for two things of one package that no version is.
+"""The contract has requirements for one package that no version satisfies.
 
-A requirement file may pin two packages whose own pins have nothing in common: one asks for a third package
-from some version on, the other for one below it. An installer then refuses the file as a whole, on every
-machine; an image in which both lie was made without one, and whichever needs the other version may fail.
+## What it checks
+Whether two required needs of the contract, whose conditions hold here, exclude each other: one package
+requires a third from some version on, another requires an older one.
 
-Only needs that are required, and whose condition holds here, are compared. Choose another variant
-of the framework, or leave one of the two packages out.
+## Why it matters
+An installer refuses the requirements on every machine. In an image that has both, the package that needs the
+other version may fail.
+
+## How to fix
+Choose another variant of the framework, or leave out one of the two packages.
+
+## References
+- The framework's contract, with both citations in the finding
 """
 
 from __future__ import annotations

@@ -1,13 +1,18 @@
 """The frameworks that were asked for cannot share one environment.
 
-Each framework pins packages, and the pins of two may have no version in common: ColossalAI takes torch up
-to 2.5.1 and transformers 4.51.3, Axolotl much newer ones of both. An installer that is given both refuses,
-or, asked one after the other, changes the packages below the first to please the second; the first then
-fails at import or in the middle of a run.
+## What it checks
+Whether the package pins of the requested frameworks have a version in common. Only unconditional pins are
+compared, and for torch only releases that exist. The finding names the first conflicts and counts the rest.
 
-Only pins that always hold are compared, not those for a feature or a machine, and of torch only releases
-that exist. The error names both pins with who states them, for the first packages, and counts the rest. Give each framework an environment of its own;
-GPUs and drivers can be shared.
+## Why it matters
+An installer refuses both together. Installed one after the other, the second changes the packages of the
+first, which then fails at import or during a run.
+
+## How to fix
+Give each framework its own environment. GPUs and drivers can be shared.
+
+## References
+- The frameworks' contracts, with their citations in the finding
 """
 
 from __future__ import annotations

@@ -1,12 +1,19 @@
-"""The cuDNN that torch would load is older than the framework asks for.
+"""The cuDNN that torch would load is older than the framework requires.
 
-cuDNN holds the kernels for convolutions and for one of torch's attentions. The wheels of torch bring their
-own (a package such as ``nvidia-cudnn-cu12``) and do not ask for the system's; a torch of a distribution, of
-conda or of an image takes what is installed there. The version beside torch is what counts, whatever
-``/usr/include/cudnn_version.h`` says.
+## What it checks
+The version of the cuDNN that torch loads against the contract. Torch wheels bring their own
+(``nvidia-cudnn-cu12``); torch from a distribution, conda or an image uses the installed one.
+``/usr/include/cudnn_version.h`` does not matter. A torch without CUDA has no cuDNN and is reported by PKG001.
 
-It weighs what the contract says: an error where it is required. A torch without CUDA has no cuDNN, which is
-told elsewhere. Upgrade the package that brings it within what torch takes, or torch itself, which pins it.
+## Why it matters
+cuDNN has the kernels for convolutions and for one of torch's attention backends. With an older one they are
+missing or fail.
+
+## How to fix
+Upgrade the package that contains cuDNN within what torch allows, or torch itself, which pins it.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations

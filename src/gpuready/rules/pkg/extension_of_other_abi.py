@@ -1,14 +1,20 @@
 """A compiled package was built for another torch.
 
-C++ has no names for functions that survive a change of compiler or of a class. Most wheels of torch up to
-2.6 spell strings the old way, newer ones and those of NVIDIA's images the new way (the C++11 ABI); a
-flash-attn that was built for the other spelling asks for functions that are not there. Both are read from
-the files, which name what they need and what they offer.
+## What it checks
+The C++ ABI of a compiled package against torch's, read from both files. Most torch wheels up to 2.6 use the
+old ABI; newer ones and NVIDIA's images use the C++11 ABI. It is an error if the contract or the job needs the
+package, else a warning.
 
-The import ends with ``undefined symbol`` and a name such as ``_ZN3c105ErrorC2E…``. The same message comes
-where the spelling agrees and torch was upgraded below a package: its minor release counts as well. It is an
-error where the contract or the job needs the package, else a warning. Install the build for this torch, or
-build it here with ``--no-build-isolation``; after every change of torch anew.
+## Why it matters
+The import fails with ``undefined symbol`` and a name such as ``_ZN3c105ErrorC2E…``. The same message appears
+if the ABI agrees and torch was upgraded after the package was built: the minor release counts too.
+
+## How to fix
+Install the build for this torch, or build it here with ``--no-build-isolation``. Repeat after every change of
+torch.
+
+## References
+- PyTorch 2.6 release notes, C++11 ABI
 """
 
 from __future__ import annotations

@@ -1,15 +1,22 @@
 """A compiled package is linked to another CUDA than torch.
 
-An extension of torch loads the CUDA runtime that it was built with, libcudart.so.12 or .13, and torch
-brings the one of its own major alone. Wheels from the package index are built for the CUDA that torch had
-there at the time: since torch 2.11 came with CUDA 13, an older xformers or vllm beside it asks for a
-library that is nowhere. What it is linked to is read from its file, without loading it.
+## What it checks
+The CUDA runtime that a compiled package needs (libcudart.so.12 or .13), read from its file without loading
+it, against torch's CUDA major release. If the library is missing, it is an error if the contract or the job
+needs the package, else a warning. If the other runtime is found, it is a warning. torchao and xformers
+continue without their kernels; torchvision refuses another major release. bitsandbytes is PKG014.
 
-Where the library is missing it is an error if the contract or the job needs the package, and else a
-warning. A package that finds the other CUDA's runtime somewhere loads, with two runtimes in one process: a
-warning. torchao goes on in Python alone, and so does xformers, which matters where the job asks for it;
-torchvision refuses any other major. bitsandbytes, which brings a library for each CUDA, has a rule of its
-own. Install the package's build for torch's CUDA, or a torch of the package's.
+## Why it matters
+The import fails with ``libcudart: cannot open shared object file``, or the process loads two CUDA runtimes.
+Wheels are built for the CUDA that torch had at the time: since torch 2.11 uses CUDA 13, an older xformers or
+vllm needs a library that is not there.
+
+## How to fix
+Install the package's build for torch's CUDA, or a torch for the package's CUDA.
+
+## References
+- ELF specification, dynamic section (DT_NEEDED)
+- PyTorch release notes
 """
 
 from __future__ import annotations

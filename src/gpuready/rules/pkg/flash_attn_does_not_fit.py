@@ -1,14 +1,21 @@
-"""The installed or wanted flash-attn does not fit this torch.
+"""The installed or wanted flash-attn does not match this torch.
 
-A wheel of flash-attn fits one minor release of torch, one CUDA major and one C++ ABI; its version says
-which, where it came ready-made: ``2.8.3+cu12torch2.8cxx11abiTRUE``. Beside another torch its import ends
-with an undefined symbol. A version without that part was renamed by the installer or built here, and is not
-judged by it.
+## What it checks
+The torch release, CUDA major release and C++ ABI in the version of flash-attn
+(``2.8.3+cu12torch2.8cxx11abiTRUE``) against the installed torch. A version without that part is not checked.
+If flash-attn is required, not installed, and known to have no wheel for this torch, it is a warning. CAP005
+covers which GPUs it supports.
 
-Where it is required and not installed, its source on the package index first looks for a ready-made wheel
-and, finding none, compiles for up to hours. That there is none is a warning, given only for versions whose
-wheels are known. Which GPUs it serves is another rule's. Take the wheel for this torch, build it with
-``--no-build-isolation``, or use torch's own attention (SDPA).
+## Why it matters
+A mismatched flash-attn fails at import with an undefined symbol. Without a matching wheel, its install
+compiles for up to hours.
+
+## How to fix
+Install the wheel for this torch, build it with ``--no-build-isolation``, or use torch's own attention (SDPA).
+
+## References
+- flash-attn setup.py
+- flash-attention releases
 """
 
 from __future__ import annotations

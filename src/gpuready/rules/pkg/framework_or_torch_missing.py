@@ -1,12 +1,20 @@
-"""A package that the framework cannot do without is not installed.
+"""A package that the framework requires is not installed.
 
-The framework itself, torch, or another package that the contract requires is absent from the environment
-that was looked at. Look first whether it is the right one: ``gpuready check --python PATH`` names another, and
-a virtual environment that is not activated is the usual reason.
+## What it checks
+Whether the framework, torch and every package that the contract requires are installed in the examined
+environment. Packages that are only recommended are listed as information.
 
-Installing the framework brings most of what it needs; torch is the exception worth a thought, because some
-frameworks leave it to you, and because its build must fit the driver and the GPUs; the fix
-names one that does. Packages that the contract only recommends are named in a line of information.
+## Why it matters
+The framework does not start, or fails at import. The wrong environment is the usual reason: a virtual
+environment that is not activated.
+
+## How to fix
+Check first that it is the right environment: ``gpuready check --python PATH`` examines another. Installing
+the framework brings most packages. Some frameworks leave torch to you; its build must match the driver and
+the GPUs, and the fix names one that does.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations
@@ -33,12 +41,18 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"not installed: {visible_gpus.join_names(names)}" + (f", and {rest} more that it needs" if rest else ""),
+        _describe_missing(names, rest),
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(to_show),
         so=f"{contract.framework} does not start, or fails where it imports them",
         fix=_install_missing_steps(facts, contract, absent),
     )
+
+
+def _describe_missing(names: list[str], rest: int) -> str:
+    text = f"{visible_gpus.join_names(names)} {'is' if len(names) == 1 else 'are'} not installed"
+    more = f"nor {'is 1 package' if rest == 1 else f'are {rest} packages'} that it needs"
+    return f"{text}, {more}" if rest else text
 
 
 def _is_package_absent(facts: Facts, key: str) -> bool:

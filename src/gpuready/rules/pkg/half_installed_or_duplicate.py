@@ -1,13 +1,18 @@
-"""A package is half installed, or installed twice.
+"""A package is partly installed, or installed twice.
 
-An install that was killed leaves a package without its metadata, a torch without its version file, or a
-folder that pip had renamed to ``~orch`` and never removed. Two dist-info folders of one package are what is
-left when an upgrade did not finish, or when two installers worked in one environment: nobody can say which
-version the files are, and the two may be mixed.
+## What it checks
+Whether the packages of the contract have complete files and metadata, and only one dist-info folder. A partly
+installed package is an error; a duplicate or a leftover (a folder ``~orch`` that pip renamed) is a warning.
 
-What is half there is an error; what is there twice, or left over, a warning. Installers trust the metadata
-and may call such an environment satisfied, so install the package anew by force. If several are hit, a fresh
-environment is quicker and surer. Only packages that the contract names are looked at.
+## Why it matters
+Imports fail or mix two versions. Installers trust the metadata and may report the environment as satisfied.
+It happens when an install is killed, an upgrade does not finish, or two installers work in one environment.
+
+## How to fix
+Reinstall the package with force. If several are affected, a new environment is faster and safer.
+
+## References
+- PyPA specification, recording installed projects
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
-"""A CUDA library from elsewhere takes the place of the one that torch brings.
+"""A CUDA library from elsewhere is loaded instead of the one that torch brings.
 
-The wheels of torch come with the CUDA libraries that they were tested with. LD_LIBRARY_PATH, set by a
-module file, an image or an old advice, and LD_PRELOAD go before some of them: cuSPARSE from the wheel then
-meets nvJitLink from a toolkit, or torch an older NCCL or cuDNN. The import ends with an undefined symbol,
-the first convolution with ``cuDNN version incompatibility``, or nothing happens at all and the wrong
-library is merely used.
+## What it checks
+Whether LD_LIBRARY_PATH or LD_PRELOAD leads to another copy of a CUDA library than the one in torch's wheels.
+It is a warning with both paths. It is an error if nvJitLink comes from a toolkit older than torch's CUDA:
+torch then cannot be imported.
 
-It is a warning, with both paths and what led there. It is an error where nvJitLink comes from a toolkit
-that is older than torch's CUDA: each release has functions that the older ones lack, and torch cannot be
-imported. Take the folder out of LD_LIBRARY_PATH; torch finds its own without help.
+## Why it matters
+Libraries of different releases are mixed. The import fails with an undefined symbol, the first convolution
+with ``cuDNN version incompatibility``, or an untested version is used without a message.
+
+## How to fix
+Remove the folder from LD_LIBRARY_PATH. torch finds its own libraries without it.
+
+## References
+- ld.so(8)
+- PyTorch issues on libnvJitLink
 """
 
 from __future__ import annotations

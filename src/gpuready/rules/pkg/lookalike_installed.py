@@ -1,14 +1,21 @@
-"""A package is installed that only looks like the one that is meant.
+"""An installed package has the name of the required one but is another project.
 
-Some names on the package index belong to somebody else. ``roll`` there is a web framework, and so is what
-``pip install roll`` brings in the place of Alibaba's ROLL; ``mcore-adapter`` is a stranger's,
-``flash-attn-3`` an empty place-holder, ``colossalai-nightly`` a build that has stood still for a long time.
-ROLL and its adapter are installed from their checkout. ROLL's own distribution is called roll too, so the
-name alone proves nothing: the web framework is known by its version or by what its metadata asks for.
+## What it checks
+Whether a package is the wrong project under the right name: ``roll`` on the package index is a web framework,
+not Alibaba's ROLL; ``mcore-adapter`` is an unrelated project, ``flash-attn-3`` an empty placeholder,
+``colossalai-nightly`` an abandoned build. ROLL's own distribution is also called roll, so its version and
+metadata decide. It is an error if the contract or the job needs the package, else a warning. An old
+``pynvml`` beside ``nvidia-ml-py`` is information.
 
-It is an error where the contract or the job needs the package, else a warning; packages that the contract
-does not name are left alone. An old ``pynvml`` beside ``nvidia-ml-py``, both with a module of that name, is
-a line of information. Remove the stranger, and install the real one as the contract says.
+## Why it matters
+Imports find another program, or nothing.
+
+## How to fix
+Remove the wrong package and install the right one as the contract says. ROLL and its adapter are installed
+from their checkout.
+
+## References
+- Metadata of the packages on the package index
 """
 
 from __future__ import annotations

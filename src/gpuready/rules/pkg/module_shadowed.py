@@ -1,14 +1,20 @@
 """A file of the current folder hides an installed module.
 
-Python looks first beside the script that it runs, and with ``python -m`` in the current folder. A file
-called torch.py or random.py there, or a folder such as numpy/, is imported in the place of the real one, by
-everything that imports it. The message speaks of a circular import or a missing attribute, and never of the
-file.
+## What it checks
+Whether the current folder has a file or folder with the name of a module, such as torch.py, random.py or
+numpy/. A file that hides torch, numpy or a required package is an error. A folder (it may be the checkout of
+an installed package), a recommended package, or a standard module that torch needs is a warning. The
+framework's own checkout is not reported.
 
-A file in the place of a package that the contract requires, or of torch or numpy, is an error. A folder may
-be the checkout of a package that is installed from there, and is a warning, as are packages that the
-contract only recommends and modules of Python's own that torch needs. The framework's own checkout is no
-matter. Rename the file, and remove the ``__pycache__`` beside it.
+## Why it matters
+Python searches the script's folder first, and with ``python -m`` the current folder. It imports that file
+instead of the real module. The error mentions a circular import or a missing attribute, not the file.
+
+## How to fix
+Rename the file, and remove the ``__pycache__`` beside it.
+
+## References
+- Python documentation, the initialization of the sys.path module search path
 """
 
 from __future__ import annotations

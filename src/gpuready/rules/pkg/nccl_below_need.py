@@ -1,12 +1,21 @@
-"""The NCCL that torch would load is older than the framework asks for.
+"""The NCCL that torch would load is older than the framework requires.
 
-NCCL carries what GPUs say to each other. The wheels of torch bring it (``nvidia-nccl-cu12``) and pin its
-version; builds of a distribution or of an image take the system's. Every node of a run should have the same
-one: two versions may refuse each other, or agree and hang.
+## What it checks
+The version of the NCCL that torch loads against the contract, under the contract's conditions. Torch wheels
+bring and pin it (``nvidia-nccl-cu12``); other builds use the system's. A torch without CUDA has no NCCL and
+is reported by PKG001.
 
-It weighs what the contract says, and only on the machines and jobs that it says it of: an error where it is
-required. A torch without CUDA has no NCCL, which is told elsewhere. Take a torch that brings a newer one; a
-newer NCCL alone, put in the place of the pinned one, works within one major, and is yours to test.
+## Why it matters
+NCCL does the communication between GPUs. All nodes should have the same version: different versions may
+refuse each other or hang.
+
+## How to fix
+Install a torch with a newer NCCL. Replacing the pinned NCCL alone works within one major release, but is
+untested.
+
+## References
+- The framework's contract, with its citation in the finding
+- NCCL release notes
 """
 
 from __future__ import annotations

@@ -1,12 +1,20 @@
-"""The installed numpy 2 does not go with a torch this old.
+"""The installed numpy 2 is incompatible with this torch.
 
-torch up to 2.2 is compiled for numpy 1, and its metadata sets no upper bound, so that a plain install
-brings numpy 2 beside it. torch is imported with a long warning; from then on ``torch.from_numpy`` and
-``tensor.numpy()`` fail with ``Numpy is not available``, and with them most of what loads data.
+## What it checks
+Whether torch 2.2 or older is installed with numpy 2. Those releases are compiled for numpy 1 and set no upper
+bound. Own builds of torch are not checked.
 
-Releases from 2.3 on take both. Builds of torch of your own are not judged. Install a numpy below 2, or a
-newer torch where the framework takes it. Other packages that were compiled for numpy 1 print the same
-warning with a newer torch; their name stands in its traceback, and they have to be upgraded.
+## Why it matters
+torch is imported with a long warning, and ``torch.from_numpy`` and ``tensor.numpy()`` fail with ``Numpy is
+not available``.
+
+## How to fix
+Install numpy below 2, or a newer torch if the framework allows it. If a newer torch prints the same warning,
+another package was compiled for numpy 1: the traceback names it, and it must be upgraded.
+
+## References
+- PyTorch 2.3 release notes
+- NumPy 2.0 migration guide
 """
 
 from __future__ import annotations

@@ -1,12 +1,18 @@
-"""The CUDA libraries of two majors lie in one environment.
+"""The environment has CUDA libraries of two major releases.
 
-The libraries of CUDA come as packages named after its major: ``nvidia-nccl-cu12``, ``nvidia-cudnn-cu13``.
-When torch moves from one major to the other, the packages of the first stay behind, and other packages may
-bring them along. Most keep to folders of their own and only take room. NCCL, cuDNN, cuSPARSELt and NVSHMEM
-do not: both majors write the same file, and whichever was installed last is the one that torch loads.
+## What it checks
+Whether packages such as ``nvidia-nccl-cu12`` and ``nvidia-cudnn-cu13`` of different CUDA major releases are
+installed. It is information, and a warning if NCCL, cuDNN, cuSPARSELt or NVSHMEM is installed for both.
 
-It is a line of information, and a warning where one of those four is there twice. Remove the packages of
-the other major, unless something needs them, and install torch's own anew.
+## Why it matters
+Most only use disk space. Those four write the same file in both releases, and torch loads the one that was
+installed last. It happens when torch moves to another CUDA.
+
+## How to fix
+Remove the packages of the other release unless something needs them, and reinstall torch's own.
+
+## References
+- Metadata of the torch wheels
 """
 
 from __future__ import annotations

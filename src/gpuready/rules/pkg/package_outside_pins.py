@@ -1,13 +1,21 @@
-"""An installed package is of a version that the framework does not take.
+"""An installed package has a version that is incompatible with the framework.
 
-The contract states for each package which versions it was made for: from the framework's metadata, its
-requirement files, or the checks in its code. What is required and outside is an error. What is recommended,
-or optional and still installed, is a warning: the framework starts, and what uses that package fails.
+## What it checks
+Each installed version against the range in the contract, which comes from the framework's metadata, its
+requirement files or checks in its code. A required package is an error; a recommended or optional one is a
+warning. A local version part is ignored (``2.8.0+cu128`` is 2.8.0). Pre-releases count as such: ``2.9.0rc1``
+satisfies ``>=2.8`` and not ``>=2.9``. If a framework version was requested by name, the installed one must
+match.
 
-A local part does not count (``2.8.0+cu128`` is 2.8.0). Pre-releases count as the versions that they are:
-``2.9.0rc1`` is inside ``>=2.8`` and outside ``>=2.9``. A version of the framework that was asked for by name and
-is not the installed one counts as well. Several frameworks in one environment often cannot all be satisfied;
-then each needs an environment of its own.
+## Why it matters
+The framework refuses the package at import, or fails in untested ways.
+
+## How to fix
+Install the versions named in the fix. If several frameworks in one environment have conflicting ranges, give
+each its own environment.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations
@@ -21,6 +29,8 @@ READS = fix_steps.READS
 CONTRACT = {"needs": ({"key": "package.transformers", "want": "==4.51.3", "cite": "requirements.txt:19"},)}
 BROKEN = {"package.transformers": "5.1.0", "python.path": "/venv/bin/python"}
 HEALTHY = {"package.transformers": "4.51.3", "python.path": "/venv/bin/python"}
+MAX_NAMES = 3
+"""Where there are more, the headline only counts them; the evidence names them all."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -53,14 +63,17 @@ def _describe_outside_pins(facts: Facts, contract: Contract, names: list[str], p
     installed = _names_with_versions(facts, names)
     if names == [contract.distribution]:
         return f"{installed[0]} is installed, {pins[names[0]].removeprefix('==').removesuffix('.*')} was asked for"
-    return f"outside what {contract.framework} takes: {visible_gpus.join_names(installed)}"
+    if len(installed) > MAX_NAMES:
+        return f"{len(installed)} packages have versions that {contract.name} does not accept"
+    verb = "is" if len(installed) == 1 else "are"
+    return f"{visible_gpus.join_names(installed)} {verb} incompatible with {contract.name}"
 
 
 def _pins_consequence(contract: Contract, names: list[str], is_error: bool) -> str:
     if names == [contract.distribution]:
         return "another version runs here than the one that is judged"
     if is_error:
-        return f"{contract.framework} refuses them at import or fails in ways that nobody has tested"
+        return f"{contract.framework} may refuse them at import or fail later; this combination is not tested"
     return f"what {contract.framework} does with them is refused or fails; the rest runs"
 
 

@@ -1,10 +1,18 @@
-"""Python is of a version that the framework does not take.
+"""Python is of a version that the framework does not support.
 
-Too old a Python cannot read the framework's code; too new a one has no wheels of torch or of some other
-package yet, and the installer then falls back to an older release or to a build from source that fails.
+## What it checks
+The version of Python against the range in the contract.
 
-A Python is not upgraded in place: make an environment with another one and install there. The present one
-stays as it is.
+## Why it matters
+An older Python cannot run the framework's code. For a newer one, torch or another package may have no wheels
+yet; the installer then chooses an older release or a source build that fails.
+
+## How to fix
+Create an environment with a supported Python and install there. A Python is not upgraded in place; the
+present environment stays as it is.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations

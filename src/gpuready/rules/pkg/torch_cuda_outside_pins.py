@@ -1,11 +1,19 @@
-"""The torch wheel is built with a CUDA that the framework does not take.
+"""The torch wheel is built with a CUDA that the framework does not support.
 
-Some frameworks ask not only for a version of torch but for the CUDA that it is built with: because they
-ship kernels for that CUDA, because their other packages link to its libraries, or because newer GPUs need it.
-Which CUDA that is, the local part of torch's version tells (``2.8.0+cu128``), not nvcc and not nvidia-smi.
+## What it checks
+The CUDA that torch is built with, from its local version (``2.8.0+cu128``), against the contract. nvcc and
+nvidia-smi do not show it.
 
-Install the build of torch for a CUDA that is taken; the driver must be new enough for it. Where no build
-fits the driver, the driver has to be updated first.
+## Why it matters
+Some frameworks have kernels for one CUDA, or packages that link to its libraries, or need it for newer GPUs.
+With another CUDA, those kernels do not load or lack support.
+
+## How to fix
+Install the torch build for a supported CUDA. The driver must be new enough for it; if no build fits the
+driver, update the driver first.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
 """The torch wheel is a build without CUDA.
 
-There are builds of torch for the CPU alone, and nothing but the local part of the version gives them away:
-``2.8.0+cpu``. Such a build never sees a GPU, whatever the driver or the toolkit. It arrives when an install
-asks the CPU index, when a resolver replaces a CUDA build because another package asked for a version that
-only the CPU index had, on Windows and macOS where PyPI serves it, or on aarch64 with older releases.
+## What it checks
+Whether the installed torch is built for the accelerator of this machine. CPU builds show it in the local
+version (``2.8.0+cpu``). A ROCm or XPU build on NVIDIA GPUs, or a CUDA build for ROCm or XPU, is reported too.
+The plain build is right for accelerators that torch reaches through a plug-in (NPU, HPU, Apple's MPS) and for
+jobs that ask for ``cpu``.
 
-Install a build for CUDA over it, with the index or the backend stated, and pin it so that the next install
-does not take it away again. A build for another platform (ROCm, XPU) on a machine with NVIDIA GPUs is the
-same trouble, and so is one for CUDA where ROCm or XPU is needed. On accelerators that torch reaches through a plug-in (NPU, HPU, Apple's MPS) the plain build is
-right; and a job that asks for ``cpu`` is content with it.
+## Why it matters
+``torch.cuda.is_available()`` is False, whatever the driver. A CPU build gets installed from the CPU index,
+when a resolver replaces the CUDA build, by default on Windows and macOS, or on aarch64 with older releases.
+
+## How to fix
+Install a CUDA build with the index or backend stated, and pin it so that the next install keeps it.
+
+## References
+- PyTorch, get started locally
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
 """The installed torchvision or torchaudio belongs to another torch.
 
-Each release of torchvision is compiled against one torch, and pins it exactly; torchaudio has its pair as
-well. An upgrade of torch alone leaves the old one behind. torchvision then loads without its operators, and
-importing it ends with ``operator torchvision::nms does not exist``; transformers imports it wherever images
-may occur, and the message turns up far from its reason.
+## What it checks
+The installed torchvision and torchaudio against the releases made for this torch. torchvision for another
+minor release of torch is an error, for another patch release a warning, as is torchaudio. From 0.29.1 on
+torchvision only needs torch 2.14 or newer. Nightlies and own builds are not checked.
 
-A torchvision of another minor release of torch is an error, of another patch release a warning, as is
-torchaudio. From 0.29.1 on torchvision only asks for torch 2.14 or newer. Judged by the catalogue, for the
-releases that it knows; nightlies and builds of your own are not. Install the pair of this torch, or remove
-the package where nobody needs it.
+## Why it matters
+torchvision loads without its operators: ``operator torchvision::nms does not exist``. transformers imports it
+wherever images may occur, so the message appears far from its cause.
+
+## How to fix
+Install the releases for this torch, or remove the package if nothing needs it.
+
+## References
+- Metadata of the torchvision and torchaudio wheels
+- torchvision README, version table
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
-"""The installed triton is not the one that torch is made for.
+"""The installed triton is not the version that torch needs.
 
-torch pins one triton: torch.compile writes programs in triton's language and calls its insides, which
-change from release to release. Another package, or an install of triton by itself, can put a newer or older
-one in its place; torch.compile then fails with an ImportError or in the middle of a compilation, and so do
-kernels that were written for the pinned one.
+## What it checks
+The installed triton against the version that torch pins. It is an error if the job asks for torch.compile,
+also if triton is missing; else a warning. Nightlies, own builds and triton under another name
+(pytorch-triton) are not checked.
 
-It is an error where the job asks for torch.compile, and so is a triton that is missing then; else a
-warning. Nightlies and builds of your own, and triton under another name (pytorch-triton), are not judged.
-Install the triton that torch asks for.
+## Why it matters
+torch.compile uses internals of triton that change between releases. With another version it fails with an
+ImportError or during compilation, and so do kernels written for the pinned version.
+
+## How to fix
+Install the triton that torch pins.
+
+## References
+- Metadata of the torch wheels
 """
 
 from __future__ import annotations

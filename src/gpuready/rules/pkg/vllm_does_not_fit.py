@@ -1,13 +1,20 @@
 """The installed vllm is made for another torch.
 
-Every vllm pins one torch exactly: its kernels are compiled against it, and the newest torch is never among
-them on the day it comes out. A framework that is installed afterwards may change torch; vllm then fails at
-import or at its first kernel, with an undefined symbol.
+## What it checks
+The torch version that vllm pins against the installed torch. vllm's own metadata decides; if it was not read,
+the catalogue does. A vllm built for another torch with the pin removed is not reported. It is an error if the
+contract or the job needs vllm, else a warning.
 
-Its own metadata is believed first: who builds vllm against another torch takes the pin out of it, and then
-nothing is said. Where the metadata was not read, the catalogue tells, for versions that it knows. It is an
-error where the contract or the job needs vllm, else a warning. Install the vllm of this torch, or the torch
-of this vllm where the framework takes it; else give it an environment of its own.
+## Why it matters
+vllm's kernels are compiled for one torch. With another they fail at import or at the first kernel with an
+undefined symbol. It happens if a framework installed later changes torch.
+
+## How to fix
+Install the vllm for this torch, or the torch for this vllm if the framework supports it. Otherwise give vllm
+its own environment.
+
+## References
+- Metadata of the vllm wheels
 """
 
 from __future__ import annotations

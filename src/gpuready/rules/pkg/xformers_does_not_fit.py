@@ -1,13 +1,19 @@
 """The installed xformers is made for another torch.
 
-Every xformers up to 0.0.34 pins one torch exactly, because its kernels are compiled against it. An
-installer keeps to that; an upgrade of torch afterwards, or ``--no-deps``, does not. xformers is then
-imported with a long warning and without its kernels: memory-efficient attention fails where it is called.
+## What it checks
+The torch version that the installed xformers pins (every release up to 0.0.34 pins one exactly) against the
+installed torch. Own builds (with a local version) and nightlies are not checked. It is an error if the
+contract or the job needs xformers, else a warning.
 
-Judged by the catalogue, for versions that it knows and releases of torch; builds of your own (with a local
-part in the version) and nightlies are not. It is an error where the contract or the job needs xformers,
-else a warning. Install the xformers of this torch, or leave it out: torch's own attention (SDPA) does the
-same.
+## Why it matters
+xformers is imported with a long warning and without its kernels. Memory-efficient attention fails when it is
+called. It happens after an upgrade of torch, or with ``--no-deps``.
+
+## How to fix
+Install the xformers for this torch, or remove it: torch's own attention (SDPA) does the same.
+
+## References
+- Metadata of the xformers wheels
 """
 
 from __future__ import annotations

@@ -1,14 +1,21 @@
 """Some variables of accelerate are left over in this shell.
 
-``accelerate launch`` tells its processes what to do through variables: ACCELERATE_MIXED_PRECISION,
-ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED, FSDP_... Left over in a shell, from a script that exports
-them or from a copied job, they speak to every later run: the Trainer takes its default precision from them,
-goes to the CPU (ACCELERATE_USE_CPU), or sets up FSDP and DeepSpeed that nobody asked for. Axolotl gives up
-its device map as soon as any ACCELERATE_USE_... is set.
+## What it checks
+Whether variables that ``accelerate launch`` sets for its processes (ACCELERATE_MIXED_PRECISION,
+ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED, FSDP_...) are set outside a launched process. Switches are a
+warning, the rest information. What the job asks for itself is not reported.
 
-It is a warning for the switches, and a line of information for the rest. Nothing is said inside a launched
-process, where they belong, nor of what the job asks for itself. Unset them, and give the launcher its
-arguments or its file.
+## Why it matters
+Every later run reads them: the Trainer takes its default precision from them, uses the CPU
+(ACCELERATE_USE_CPU), or sets up FSDP or DeepSpeed. Axolotl ignores its device map if any ACCELERATE_USE_...
+is set.
+
+## How to fix
+Unset them, and configure the launcher with its arguments or its file.
+
+## References
+- transformers/training_args.py
+- accelerate/state.py
 """
 
 from __future__ import annotations

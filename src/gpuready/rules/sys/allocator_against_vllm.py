@@ -1,13 +1,20 @@
-"""The allocator's expandable segments are on, and vLLM is to sleep.
+"""The allocator's expandable segments are on, which vLLM's sleep mode does not support.
 
-Training and generation on the same GPUs take turns: while the trainer works, vLLM sleeps and gives its memory
-back. For that it allocates from a memory pool of its own, and torch's expandable segments do not go together
-with such pools. vLLM up to 0.20 stops with ``Expandable segments are not compatible with memory pool``; from
-0.21 on it turns them off for its pool by itself.
+## What it checks
+Whether expandable segments are on and the job uses vLLM before 0.21. It is a warning, because without sleep
+mode they work together. ROLL clears the old variable before it creates an engine, so there only
+PYTORCH_ALLOC_CONF (torch 2.9 and newer) is reported.
 
-It is a warning where vLLM is asked for and older than 0.21, since without sleep mode the two get along. ROLL
-empties the old variable before it makes an engine; then only the new name (PYTORCH_ALLOC_CONF, torch 2.9 and
-newer) is told. Unset the variable in the process that runs vLLM; the trainer may keep it.
+## Why it matters
+In sleep mode vLLM uses its own memory pool, which expandable segments do not support: ``Expandable segments
+are not compatible with memory pool``. From 0.21 on vLLM turns them off for its pool.
+
+## How to fix
+Unset the variable in the process that runs vLLM. The trainer can keep it.
+
+## References
+- vLLM pull requests 14189 and 40812
+- PyTorch issue 147851
 """
 
 from __future__ import annotations

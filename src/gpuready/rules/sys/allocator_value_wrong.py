@@ -1,12 +1,20 @@
 """The settings of the CUDA allocator cannot be read by torch.
 
-PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF from torch 2.9 on) is a list of ``option:value`` separated by
-commas. torch reads it when CUDA is first used, and stops there if it finds an option that it does not know or
-a value that does not fit: ``Unrecognized CachingAllocator option``, ``Unrecognized key``. The usual slips are
-``=`` for the colon, ``true`` for ``True``, and a max_split_size_mb below 20.
+## What it checks
+Whether PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF from torch 2.9 on) is a valid list of ``option:value``
+separated by commas. It is an error if torch is sure to refuse it; an unknown option name is a warning,
+because a newer torch may have it.
 
-It is an error where torch is sure to refuse. An option whose name is unknown here is a warning: options come
-and go, and a newer torch may have it.
+## Why it matters
+torch stops when CUDA is first used: ``Unrecognized CachingAllocator option``, ``Unrecognized key``. Usual
+mistakes: ``=`` instead of the colon, ``true`` instead of ``True``, max_split_size_mb below 20.
+
+## How to fix
+Correct the value, for example ``expandable_segments:True``, or unset the variable.
+
+## References
+- PyTorch documentation, CUDA semantics: optimizing memory usage
+- c10/cuda/CUDAAllocatorConfig.cpp
 """
 
 from __future__ import annotations

@@ -1,13 +1,20 @@
-"""The settings of the CUDA allocator stand in a variable that this torch does not read.
+"""The CUDA allocator settings are in a variable that this torch does not read.
 
-The caching allocator of torch took its settings from PYTORCH_CUDA_ALLOC_CONF until 2.8. From 2.9 on the
-name is PYTORCH_ALLOC_CONF, for all kinds of accelerators; the old name is still read where the new one is
-not set, with a warning. An older torch does not know the new name: what stands there has no effect, and
-nothing says so. Jobs then run out of memory by fragmentation although expandable segments seem to be on.
+## What it checks
+Whether the allocator settings are in the variable that the installed torch reads: PYTORCH_CUDA_ALLOC_CONF up
+to 2.8, PYTORCH_ALLOC_CONF from 2.9 on. The new name with an old torch, or two names with different values, is
+a warning. The old name with a new torch still works and is information. Setting both to the same value is
+fine.
 
-It is a warning where settings have no effect: the new name with an old torch, or two names with different
-values, of which only one counts. The old name with a new torch is a line of information. Setting both to
-the same value is fine, and does for every version.
+## Why it matters
+Settings under the wrong name have no effect and nothing reports it. Jobs run out of memory by fragmentation
+although expandable segments seem to be on.
+
+## How to fix
+Use the name in the finding, or set both.
+
+## References
+- torch, c10/core/AllocatorConfig.h
 """
 
 from __future__ import annotations

@@ -1,14 +1,21 @@
 """The cache of torch.compile belongs to another user.
 
-Compiled graphs are kept in /tmp/torchinductor_USER unless TORCHINDUCTOR_CACHE_DIR says otherwise. Anybody
-can foresee that name. The folder may be there already and belong to somebody else: to root after one run
-with sudo, to another account with the same name in a container, or to somebody who put it there on purpose.
-torch then fails with ``Permission denied``, or, where the folder is open, runs code that another user can
-change.
+## What it checks
+Whether /tmp/torchinductor_USER, or TORCHINDUCTOR_CACHE_DIR, belongs to another user. It is an error if the
+job asks for torch.compile and the folder has its default name, else a warning. A folder that does not exist
+yet is fine.
 
-It is an error where the job asks for torch.compile and the folder has its usual name; a warning otherwise,
-and for root, who may write everywhere. Set TORCHINDUCTOR_CACHE_DIR to a folder of your own, such as
-~/.cache/torchinductor, or have the old one removed by its owner. A folder that does not exist yet is fine.
+## Why it matters
+torch fails with ``Permission denied``, or runs code that another user can change, because the default name is
+predictable. It happens after one run with sudo, with another account of the same name in a container, or on
+purpose.
+
+## How to fix
+Set TORCHINDUCTOR_CACHE_DIR to your own folder, such as ~/.cache/torchinductor, or have its owner remove the
+old one.
+
+## References
+- torch/_inductor/runtime/cache_dir_utils.py, default_cache_dir
 """
 
 from __future__ import annotations

@@ -1,12 +1,19 @@
 """The clock of this machine is years off.
 
-A machine whose battery is empty, or that has no way to a time server, starts in 1970 or on the day its board
-was made. Certificates are then not yet valid, so every download over HTTPS fails; tokens and signed requests
-are refused; and builds that compare the ages of files do too much or too little.
+## What it checks
+Whether the clock shows a year from 2024 to 2099. It is a warning otherwise: no machine with a current driver
+can be older.
 
-It is a warning when the clock shows a year before 2024, which no machine with a current driver can be in, or
-after 2099. Set the clock with ``timedatectl set-ntp true`` or ``chronyc makestep``. In a container the clock
-is that of the host.
+## Why it matters
+Certificates are not valid, so downloads over HTTPS fail; tokens and signed requests are refused; builds that
+compare file times do too much or too little. It happens with an empty battery or without a time server.
+
+## How to fix
+Set the clock with ``timedatectl set-ntp true`` or ``chronyc makestep``. In a container the clock is the
+host's.
+
+## References
+- RFC 5280, 4.1.2.5: validity
 """
 
 from __future__ import annotations

@@ -1,12 +1,20 @@
-"""The disk has less room than the job will want.
+"""The disk has less free space than the job needs.
 
-An environment with torch and its CUDA libraries takes 6 to 12 GB, the weights of a 7B model 14 GB in 16 bits,
-and every checkpoint of full training several times that. A disk that fills up breaks an install in the
-middle, leaves half a checkpoint, or stops a run after hours.
+## What it checks
+The free space of the disk named in the finding. If the contract states a size, that counts: required is an
+error, recommended a warning. Otherwise less than 10 GB is a warning. Model caches (HF_HOME) and checkpoints
+may be on another disk.
 
-The contract's figure counts where it has one: an error if it is required, a warning if it is recommended.
-Without one, less than 10 GB is a warning. The disk that is looked at is the one named in the evidence; caches
-of models (HF_HOME) and checkpoints may lie on another, and can be put there.
+## Why it matters
+An environment with torch and its CUDA libraries needs 6 to 12 GB, a 7B model 14 GB in 16 bits, and each
+checkpoint of full training several times that. A full disk interrupts an install, truncates a checkpoint, or
+stops a run after hours.
+
+## How to fix
+Free space, or put HF_HOME and the checkpoints on a larger disk.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations

@@ -1,14 +1,22 @@
-"""The C library is older than torch is built for.
+"""The C library is older than torch needs.
 
-A wheel for Linux names the oldest C library that it runs with. The wheels of torch are built for glibc 2.28
-from 2.7 on (``manylinux_2_28``; of 2.6 those for CUDA 12.6 and for aarch64), so CentOS 7, Ubuntu 18.04 and
-Debian 9 have none: the installer finds no matching distribution, or takes an old release without a word. An
-environment that was copied from a newer machine fails when torch is loaded: ``version `GLIBC_2.28' not
-found``. Alpine and other systems with musl have no wheels of torch at all.
+## What it checks
+The version of glibc against the wheels of torch. From 2.7 on they need glibc 2.28 (``manylinux_2_28``; of 2.6
+those for CUDA 12.6 and aarch64). musl systems such as Alpine have no torch wheels. Nothing is reported if the
+contract also allows a torch for the old library, or for conda packages.
 
-Nothing is said where the contract also takes a torch that fits the old library, nor of packages from conda,
-which bring more of their own. A C library is not upgraded on its own: use a newer distribution, or a
-container that has one. The driver of the host can stay as it is.
+## Why it matters
+The installer finds no matching distribution, or silently installs an old release. An environment copied from
+a newer machine fails with ``version `GLIBC_2.28' not found``. CentOS 7, Ubuntu 18.04 and Debian 9 are
+affected.
+
+## How to fix
+Use a newer distribution or a container with one; the host's driver can stay. glibc cannot be upgraded on its
+own.
+
+## References
+- torch 2.7.0 wheels
+- PEP 600, manylinux
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
 """The folder of downloaded models cannot be written.
 
-Models, tokenizers and datasets of the Hugging Face hub are kept in one folder: HF_HUB_CACHE, else ``hub``
-below HF_HOME, else ~/.cache/huggingface/hub. Where the user may not write there (another user made it, the
-disk is mounted read-only, the home of a container belongs to root), a download ends with ``Permission
-denied``, and remote code and locks fail even for models that are there.
+## What it checks
+Whether this user can write to the Hugging Face cache: HF_HUB_CACHE, else ``hub`` in HF_HOME, else
+~/.cache/huggingface/hub. Nothing is reported with HF_HUB_OFFLINE=1 or if the job names its own folder.
 
-A shared folder that is read-only on purpose is fine as long as everything is in it: then set
-HF_HUB_OFFLINE=1, and nothing is said here. Nothing is said either of a job that names a folder of its own.
-Otherwise point HF_HOME to a folder of yours, or have the owner changed.
+## Why it matters
+Downloads fail with ``Permission denied``. Remote code and locks fail even for models that are already there.
+Usual reasons: another user created the folder, a read-only mount, or a container's home owned by root.
+
+## How to fix
+Set HF_HOME to a folder of your own, or have the owner changed. For a read-only shared cache that is complete,
+set HF_HUB_OFFLINE=1.
+
+## References
+- huggingface_hub, environment variables, HF_HUB_CACHE
 """
 
 from __future__ import annotations

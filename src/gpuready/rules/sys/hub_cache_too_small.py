@@ -1,13 +1,19 @@
-"""The disk of the downloaded models has less room than the weights take.
+"""The disk of the model cache has less free space than the weights need.
 
-The weights of the stated model are counted as in MEM001: parameters times the bytes of the precision that
-the job asks for, at the least. A checkpoint on the hub is rarely smaller, and often larger: it is mostly
-stored in 16 bits, whatever is made of it later. Where the disk below the cache has less room than that, the
-download breaks off with the disk full, after an hour perhaps.
+## What it checks
+The free space at the model cache against the size of the stated model: parameters times the bytes of the
+job's precision. It is a warning, because the model may already be there. Nothing is reported with
+HF_HUB_OFFLINE or if the job names a local folder.
 
-It is a warning, because the model may be there already, from an earlier run. Nothing is said when the hub
-is not asked (HF_HUB_OFFLINE) or the job names a folder of this machine. Put the cache on a larger disk with
-HF_HOME, or clear it with ``hf cache rm``.
+## Why it matters
+The download stops when the disk is full, perhaps after an hour. A checkpoint on the hub is rarely smaller
+than this, because it is usually stored in 16 bits.
+
+## How to fix
+Put the cache on a larger disk with HF_HOME, or remove models with ``hf cache rm``.
+
+## References
+- huggingface_hub, manage the cache
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
-"""The kernel's log has faults of a GPU.
+"""The kernel log has faults of a GPU.
 
-The NVIDIA driver writes a numbered line into the kernel's log for whatever goes wrong: ``NVRM: Xid
-(PCI:...)``. Some numbers speak of the hardware: 48, 94 and 95 of memory, 63 and 64 of memory that is being
-replaced, 74 of NVLink, 79 of a GPU that fell off the bus, 119 and 120 of its own processor that did not
-answer, 154 of a reset that is due. Others are what a faulty program looks like (13, 31, 43, 45), and never
-speak against the GPU; they are left out.
+## What it checks
+NVRM Xid lines in the kernel log that indicate hardware: 48, 94 and 95 (memory), 63 and 64 (row remapping), 74
+(NVLink), 79 (GPU fell off the bus), 119 and 120 (GSP), 154 (reset required). Xids that a faulty program
+causes (13, 31, 43, 45) are ignored. It is a warning; if only 63 and 94 are present it is information.
 
-It is a warning, not an error: the log also has what a reset has mended since, and what is wrong now is told
-by the rules on GPUs. Where 63 and 94 are all there is (one bad row, contained and replaced), it is a line
-of information. Look up the lines, reset the GPU or reboot, and have it looked at if they come again.
+## Why it matters
+Unless the GPU was reset since, jobs on it may fail or stall again. The GPU rules report the present state.
+
+## How to fix
+Look up the Xids, reset the GPU or reboot, and run ``dcgmi diag -r 3`` if they return.
+
+## References
+- NVIDIA Xid errors, Xid catalog
 """
 
 from __future__ import annotations

@@ -1,14 +1,19 @@
 """The limit on locked memory is low for InfiniBand.
 
-Network cards that write into memory by themselves (InfiniBand, RoCE) need that memory to stay where it is: it
-is locked, and a limit says how much a process may lock. The usual 64 KiB or 8 MiB are too little for the
-buffers of NCCL, which then fails when it sets up its connections: ``Call to ibv_reg_mr failed`` or
-``ibv_create_cq failed``, often with ``Cannot allocate memory`` behind it.
+## What it checks
+The limit on locked memory, for a job on several machines with an active InfiniBand or RoCE port. Below 64 MiB
+is a warning. root and processes with CAP_IPC_LOCK have no limit.
 
-It is a warning for a job on several machines, where such a card has a port that is up and the limit is below
-64 MiB. root, and processes with CAP_IPC_LOCK, have no limit whatever is set. Lift it for the user in
-/etc/security/limits.conf (``memlock unlimited``), for Slurm in the unit of slurmd, for a container with
-``--ulimit memlock=-1``.
+## Why it matters
+RDMA needs locked memory. With the usual 64 KiB or 8 MiB, NCCL cannot register its buffers: ``Call to
+ibv_reg_mr failed`` or ``ibv_create_cq failed``, often with ``Cannot allocate memory``.
+
+## How to fix
+Set ``memlock unlimited`` in /etc/security/limits.conf, LimitMEMLOCK for slurmd, or ``--ulimit memlock=-1``
+for a container.
+
+## References
+- NCCL user guide, troubleshooting, InfiniBand
 """
 
 from __future__ import annotations

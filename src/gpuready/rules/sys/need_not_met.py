@@ -1,9 +1,18 @@
-"""The machine does not meet something else that the contract asks for.
+"""The machine does not meet another requirement of the contract.
 
-Contracts ask for more than GPUs, drivers and packages: an architecture, a kernel, main memory. What has no
-rule of its own is judged here, need by need, so that no line of a contract goes unread. A required need
-that is not met is an error, a recommended one a warning, an optional one a line of information. The
-evidence names the fact that was found and the line of the contract that asks for more.
+## What it checks
+Every requirement of the contract that has no rule of its own: the architecture, the kernel, main memory and
+others. A required one is an error, a recommended one a warning, an optional one information.
+
+## Why it matters
+The framework may refuse this machine or fail on it. This rule makes sure that no line of a contract is
+ignored.
+
+## How to fix
+The finding names the fact that was found and the requirement. Change the machine accordingly, or use another.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations

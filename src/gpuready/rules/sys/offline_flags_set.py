@@ -1,12 +1,18 @@
-"""The hub is not asked, because a variable says so.
+"""A variable keeps the Hugging Face libraries offline.
 
-HF_HUB_OFFLINE=1 (or TRANSFORMERS_OFFLINE=1, its older name) keeps the Hugging Face libraries from the
-network: only what is in the cache can be loaded. That is right on nodes without a way out, and spares the
-look for newer files. It is a trap where it was left over from an earlier job: a model that is not in the
-cache then fails with ``offline mode is enabled`` or, less clearly, with a file that cannot be found.
+## What it checks
+Whether HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 (its older name) is set. It is information.
 
-This is a line of information. Unset the variable to download something, or download it first on a machine
-that may: ``hf download MODEL``.
+## Why it matters
+Only cached models and datasets can be loaded. That is right on nodes without network access. Left over from
+an earlier job, it makes a model that is not cached fail with ``offline mode is enabled`` or a file that
+cannot be found.
+
+## How to fix
+Unset the variable to download something, or download it on another machine with ``hf download MODEL``.
+
+## References
+- huggingface_hub, environment variables, HF_HUB_OFFLINE
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
 """The limit on open files is low for several processes.
 
-Every batch that a DataLoader worker hands over, every connection between ranks and every shard of a dataset
-takes a file descriptor. Many systems allow a process 1024; a job on several GPUs with a few workers each gets
-there after minutes or hours: ``Too many open files``, or ``received 0 items of ancdata``, which does not say
-so.
+## What it checks
+The limit on open files (``ulimit -n``). Below 4096 is a warning if several GPUs or processes are used, below
+1024 always.
 
-It is a warning below 4096 where several GPUs or processes are in play, and below 1024 everywhere. Raise the
-limit before the job starts: ``ulimit -n 65536`` in the shell, LimitNOFILE for a service, ``--ulimit
-nofile=65536`` for a container. Or share tensors by name instead of by descriptor:
-``torch.multiprocessing.set_sharing_strategy("file_system")``.
+## Why it matters
+Each batch of a DataLoader worker, each connection between ranks and each dataset shard uses a file
+descriptor. With the usual limit of 1024, a multi-GPU job fails after minutes or hours with ``Too many open
+files`` or ``received 0 items of ancdata``.
+
+## How to fix
+Raise the limit before the job starts: ``ulimit -n 65536``, LimitNOFILE for a service, ``--ulimit
+nofile=65536`` for a container. Or call ``torch.multiprocessing.set_sharing_strategy("file_system")``.
+
+## References
+- torch.multiprocessing, sharing strategies
 """
 
 from __future__ import annotations

@@ -1,8 +1,19 @@
 """The framework does not run on this operating system.
 
-Most frameworks for training are made for Linux: NCCL exists there alone, and kernels are built and tested
-there. On Windows that means the Windows Subsystem for Linux (WSL 2), which counts as Linux and sees the GPUs
-through the Windows driver: install no driver inside it. On macOS there is no CUDA at all.
+## What it checks
+The operating system against the contract. WSL 2 counts as Linux.
+
+## Why it matters
+Most training frameworks support only Linux: NCCL exists only there, and kernels are built and tested there.
+macOS has no CUDA.
+
+## How to fix
+On Windows use WSL 2, which uses the GPUs through the Windows driver; install no driver inside it. Otherwise
+use a Linux machine or container.
+
+## References
+- The framework's contract, with its citation in the finding
+- NVIDIA, CUDA on WSL User Guide
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
-"""A folder of PATH is open to everybody.
+"""A folder of PATH can be written by everybody.
 
-The shell looks for programs in the folders of PATH, in order. Where one of them may be written by any user,
-or is relative (``.``, or an empty entry, which means the same), somebody else can put a program there that
-runs in your name: a false nvidia-smi, git or python. On a shared machine that is an open door, and a job
-that starts in another folder finds other programs.
+## What it checks
+Whether PATH has a folder that any user can write, a relative entry (``.``) or an empty one. Folders with the
+sticky bit (/tmp) and Windows drives under WSL are not reported.
 
-It is a warning that names the entries. Folders with the sticky bit, such as /tmp, are not counted, nor are
-the drives of Windows under WSL, which show every folder as open to all. Take the entries out of PATH, or
-close the folders: ``chmod o-w FOLDER``.
+## Why it matters
+Another user can put a program there that runs in your name: a false nvidia-smi, git or python. A relative
+entry finds different programs in different folders.
+
+## How to fix
+Remove the entries from PATH, or close the folders with ``chmod o-w FOLDER``.
+
+## References
+- POSIX, 8.3 PATH
+- CWE-426 and CWE-732
 """
 
 from __future__ import annotations

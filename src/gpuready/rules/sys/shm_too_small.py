@@ -1,13 +1,21 @@
 """The shared memory of this machine is small.
 
-/dev/shm is where processes on one machine share data: the workers of a PyTorch DataLoader hand over their
-batches there, and NCCL its buffers between GPUs without a direct link. Docker gives a container 64 MiB of it
-unless told otherwise, which the first large batch or the first collective overflows: ``Bus error``, or NCCL's
-``unhandled system error``, with nothing in the message that leads back here.
+## What it checks
+The size of /dev/shm. In a container, less than 1 GiB is a warning. It is an error only if the contract
+requires more.
 
-It is a warning in a container with less than 1 GiB; a single process without workers does not notice. It is
-an error only where the contract requires more. Start the container with ``--shm-size=16g`` or ``--ipc=host``;
-in Kubernetes mount an ``emptyDir`` with ``medium: Memory`` on /dev/shm.
+## Why it matters
+DataLoader workers pass their batches through /dev/shm, and NCCL uses it between GPUs without a direct link.
+Docker's default of 64 MiB overflows at the first large batch or collective: ``Bus error``, or NCCL's
+``unhandled system error``. A single process without workers is not affected.
+
+## How to fix
+Start the container with ``--shm-size=16g`` or ``--ipc=host``. In Kubernetes mount an ``emptyDir`` with
+``medium: Memory`` on /dev/shm.
+
+## References
+- NCCL user guide, troubleshooting: shared memory
+- PyTorch README, Docker image
 """
 
 from __future__ import annotations

@@ -1,12 +1,21 @@
-"""A variable for tracing is set, which slows every job.
+"""A debugging variable is set, which slows every job.
 
-CUDA_LAUNCH_BLOCKING=1 makes the CPU wait for each kernel, so that a stack trace shows the right line;
-TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on all ranks before it runs; NCCL_DEBUG=TRACE writes a
-line for each call; PYTORCH_NO_CUDA_MEMORY_CACHING asks the driver for every tensor. They are made for one
-search, and stay in a shell or in a job script for months.
+## What it checks
+Whether CUDA_LAUNCH_BLOCKING=1, TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_DEBUG=TRACE or
+PYTORCH_NO_CUDA_MEMORY_CACHING is set. It is information. CUDA_LAUNCH_BLOCKING is not reported if the job asks
+for determinism.
 
-This is a line of information: the job gives the same results, up to several times slower. Nothing is said of
-CUDA_LAUNCH_BLOCKING where the job asks for determinism, which sets it. Unset them when the search is over.
+## Why it matters
+The CPU waits for each kernel, every collective is checked on all ranks, each call is logged, or each tensor
+is allocated by the driver. The results are the same, up to several times slower.
+
+## How to fix
+Unset the variables when debugging is done.
+
+## References
+- CUDA C++ Programming Guide, CUDA environment variables
+- torch.distributed, debugging
+- NCCL user guide, NCCL_DEBUG
 """
 
 from __future__ import annotations

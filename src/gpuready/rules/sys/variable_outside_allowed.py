@@ -1,12 +1,17 @@
-"""A variable is set to something that the framework does not take.
+"""A variable has a value that the framework does not accept.
 
-Some environment variables take one of a few words, and the contract lists them. Another word is refused
-with an error, passed over with a warning, or, worst, silently read as something else. Case counts, and so
-do blanks in between.
+## What it checks
+Variables that the framework reads against the list of allowed values in its contract, if the contract's
+condition holds. Case and spaces count.
 
-It is a warning, and tells what is set and what may stand there. Only variables that the framework reads are
-looked at; what it sets itself it sets right. Variables of a condition that does not hold here are passed
-over.
+## Why it matters
+The framework refuses the value, ignores it with a warning, or silently reads it as something else.
+
+## How to fix
+Set the variable to one of the values in the finding, or unset it.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations

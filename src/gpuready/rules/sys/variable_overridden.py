@@ -1,12 +1,19 @@
 """A variable is set here, and the framework sets it to something else.
 
-Some frameworks set environment variables when they are imported, whatever stands there: ColossalAI sets
-CUDA_DEVICE_MAX_CONNECTIONS to 1, ROLL sets NCCL_NVLS_ENABLE to 0 on its workers. The value of the caller is
-lost without a word, and who measures its effect measures nothing.
+## What it checks
+Variables whose value the framework overwrites at import, by the contract: ColossalAI sets
+CUDA_DEVICE_MAX_CONNECTIONS to 1, ROLL sets NCCL_NVLS_ENABLE to 0 on its workers. It is a warning. Most
+frameworks only set a variable that is unset; those are not reported.
 
-It is a warning, and only where the contract says that the framework's value wins; most frameworks set a
-variable only where it is unset. To have it otherwise, set the variable again in the program, after the import
-and before CUDA is used, or where the framework has a place for it in its configuration.
+## Why it matters
+Your value has no effect on the job, and nothing reports it.
+
+## How to fix
+Set the variable in the program, after the import and before CUDA is used, or in the framework's
+configuration.
+
+## References
+- The framework's contract, with its citation in the finding
 """
 
 from __future__ import annotations

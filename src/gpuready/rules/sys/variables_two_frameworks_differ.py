@@ -1,13 +1,17 @@
 """Two of the frameworks set one variable to different values.
 
-Frameworks set environment variables for the whole process when they are imported or start their workers.
-Used together in one process, the one that comes last wins: ColossalAI wants CUDA_DEVICE_MAX_CONNECTIONS at
-1 so that communication and computing keep their order, sglang under ROLL wants 4; Axolotl and ROLL both set
-the CUDA allocator, in their own ways.
+## What it checks
+Variables that several requested frameworks set unconditionally to different values. ColossalAI needs
+CUDA_DEVICE_MAX_CONNECTIONS at 1, sglang under ROLL at 4; Axolotl and ROLL both set the CUDA allocator.
 
-It is a warning when several frameworks are asked about at once. Only values that hold without a condition
-are compared. Run them in processes of their own, which does away with it; sharing an environment of
-packages is another matter, which PKG008 tells.
+## Why it matters
+In one process the framework that is imported last wins, and the other runs with its value.
+
+## How to fix
+Run each framework in its own processes. PKG008 covers sharing one environment.
+
+## References
+- The frameworks' contracts, with their citations in the finding
 """
 
 from __future__ import annotations
