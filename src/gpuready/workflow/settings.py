@@ -33,7 +33,9 @@ class Settings(Record):
 
     def to_facts(self) -> list[Fact]:
         """Return the facts by which a report names the file and what was taken from it."""
-        stated = {"settings.file": self.path, "settings.applied": self.applied}
+        stated: dict[str, Any] = {"settings.file": self.path, "settings.applied": self.applied}
+        if "python" in self.applied:
+            stated["python.chosen_by"] = self.path
         return [Fact(key, value, self.path, "stated") for key, value in stated.items()]
 
 
