@@ -25,7 +25,10 @@ _PATTERN_TABLES: dict[str, PatternIndex] = {}
 def load_pattern_table(engine: str = "auto") -> PatternIndex:
     """Return every rule's patterns and the known consequences, as compiled in the catalogue."""
     if engine not in _PATTERN_TABLES:
-        _PATTERN_TABLES[engine] = PatternIndex(catalog.load_catalog("patterns"), engine)
+        from gpuready.system.compiled_cache import CompiledCache
+
+        cache = CompiledCache(system.LiveHost().variables, "patterns")
+        _PATTERN_TABLES[engine] = PatternIndex(catalog.load_catalog("patterns"), engine, cache)
     return _PATTERN_TABLES[engine]
 
 
