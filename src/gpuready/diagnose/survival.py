@@ -176,10 +176,26 @@ def _exception_line_indexes(summary: LogSummary) -> set[int]:
         spans.setdefault((failure.source, failure.rank, failure.pid, failure.role), []).append(
             (failure.number, failure.last)
         )
+    inside = {speaker: _merge_spans(rows) for speaker, rows in spans.items()}
     found = set()
     for i, line in enumerate(summary.lines):
-        for low, high in spans.get((line.source, line.rank, line.pid, line.role), ()):
-            if low <= line.number <= high:
-                found.add(i)
-                break
+        rows = inside.get((line.source, line.rank, line.pid, line.role), [])
+        at = bisect_right(rows, (line.number, MAX_LINES)) - 1
+        if at >= 0 and line.number <= rows[at][1]:
+            found.add(i)
     return found
+
+
+MAX_LINES = 1 << 60
+"""More lines than a log has."""
+
+
+def _merge_spans(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sort spans of lines and join those that overlap."""
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(rows):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return merged
