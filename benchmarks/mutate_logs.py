@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools"), str(ROOT)]
 
 from compile_catalog import compile_pattern_table  # noqa: E402
 
-from gpuready.logs.log_summary import PatternIndex  # noqa: E402
+from gpuready.logs.pattern_index import PatternIndex  # noqa: E402
 from gpuready.workflow import diagnose  # noqa: E402
 from gpuready.workflow.diagnose import diagnose_logs  # noqa: E402
 

@@ -11,6 +11,7 @@ from gpuready.logs.log_lines import LogLine, parse_lines
 from gpuready.logs.log_patterns import LogPattern, lower_ascii
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
+from gpuready.logs.runs import keep_last_run
 from gpuready.logs.tracebacks import LoggedException, find_tracebacks
 from gpuready.model.record import Record
 
@@ -71,6 +72,8 @@ class LogSummary(Record):
     matches: tuple[PatternMatch, ...] = ()
     aftermath: tuple[PatternMatch, ...] = ()
     heard: frozenset[str] = frozenset()  # texts of also and unless that occur anywhere
+    commands: tuple[str, ...] = ()  # by which the last run of each source was started
+    nearest: tuple[PatternMatch, ...] = ()  # the pattern that shares most words with a complaint, where none matches
 
 
 def read_logs(
@@ -80,11 +83,13 @@ def read_logs(
 ) -> LogSummary:
     """Read every source once and summarise them together."""
     log_lines: list[LogLine] = []
-    totals = []
+    totals, commands = [], []
     for number, source in enumerate(sources):
         part = extract_excerpt(source.chunks, wording.search, wording.unlimited, max(len(sources), 1))
         totals.append((part.lines, part.bytes))
-        log_lines += _lines_of_source(part, number, source)
+        last_run, command = keep_last_run(_lines_of_source(part, number, source))
+        log_lines += last_run
+        commands.append(command)
     log_lines = assign_ranks(log_lines)
     log_lines += derive(log_lines) if derive else []
     failures = find_tracebacks(log_lines)
@@ -92,8 +97,30 @@ def read_logs(
     return LogSummary(
         tuple(source.name for source in sources), tuple(totals), tuple(log_lines), tuple(failures), tuple(find_exits(log_lines)),
         tuple(s for s in matches if s.sign.code),
-        tuple(s for s in matches if not s.sign.code), present_texts,
+        tuple(s for s in matches if not s.sign.code), present_texts, tuple(commands),
+        tuple(_find_nearest(log_lines, failures, matches, wording)),
     )  # fmt: skip
+
+
+def _find_nearest(
+    log_lines: Sequence[LogLine],
+    failures: Sequence[LoggedException],
+    matches: Sequence[PatternMatch],
+    wording: PatternIndex,
+) -> Iterator[PatternMatch]:
+    """Where no pattern of a cause matches: the one nearest to an error line, by shared words."""
+    if any(match.sign.code and match.sign.strength != "trace" for match in matches):
+        return
+    raised = {(failure.source, failure.at): n for n, failure in enumerate(failures)}
+    errors = [
+        (i, line)
+        for i, line in enumerate(log_lines)
+        if line.level in ("E", "C", "F") or (line.source, line.number) in raised or _ERROR_WORD.search(line.text[:300])
+    ]
+    found = wording.find_nearest([line.folded_text for _, line in errors])
+    if found is not None:
+        index, line = errors[found[0]]
+        yield PatternMatch(found[1], {}, index, line, raised.get((line.source, line.number)))
 
 
 def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogLine]:
@@ -106,6 +133,7 @@ def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogL
     ]
 
 
+_ERROR_WORD = LazyRegex(r"(?i)\b(?:error|fatal|failed|cannot|could not|unable to|abort)")
 _OWN_RANK = LazyRegex(r"Duplicate GPU detected : rank (\d{1,6}) and")
 
 
