@@ -121,7 +121,9 @@ def read_cause_files(root: Path = ROOT) -> list[dict[str, Any]]:
     for path in sorted((root / "catalog" / "causes").glob("*.toml")):
         data = read(path)
         if set(data) - CAUSE_KEYS or NEEDED_CAUSE_KEYS - set(data) or set(data.get("rule", RULE_KEYS)) != RULE_KEYS:
-            raise SystemExit(f"{path} has the keys {', '.join(data)}; it must have {', '.join(sorted(NEEDED_CAUSE_KEYS))}")
+            raise SystemExit(
+                f"{path} has the keys {', '.join(data)}; it must have {', '.join(sorted(NEEDED_CAUSE_KEYS))}"
+            )
         phrases = shared | data.get("phrases", {})
         rows = [_expand_phrases(row, phrases, path) for row in data["patterns"]]
         found.append({**data, "slug": path.stem, "patterns": rows})

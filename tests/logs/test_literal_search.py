@@ -36,7 +36,11 @@ def test_finds_what_is_there(engine):
 
 
 @pytest.mark.parametrize("engine", engines())
-@given(st.lists(st.sampled_from([*LITERALS, "\n", " ", "x" * 50, "out of", "NCCL", "OUT OF MEMORY", "nccl warn"]), max_size=30))
+@given(
+    st.lists(
+        st.sampled_from([*LITERALS, "\n", " ", "x" * 50, "out of", "NCCL", "OUT OF MEMORY", "nccl warn"]), max_size=30
+    )
+)
 @settings(max_examples=60, deadline=None)
 def test_finds_the_same_as_a_slow_search(engine, parts):
     data = "".join(parts).encode()
@@ -104,7 +108,7 @@ def test_a_damaged_cache_is_compiled_again():
     pytest.importorskip("hyperscan")
     cache, data = MemoryCache(), b"x Out of memory y"
     LiteralSearch(LITERALS, "hyperscan", cache)
-    cache.kept = {name: b"not a database" for name in cache.kept}
+    cache.kept = dict.fromkeys(cache.kept, b"not a database")
     assert LiteralSearch(LITERALS, "hyperscan", cache).find_literals(data) == slow(LITERALS, data) and cache.saved == 2
 
 

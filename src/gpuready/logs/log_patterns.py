@@ -104,7 +104,9 @@ class LogPattern(Record):
         captures: dict[str, str] = {}
         for piece in self.pieces[1:]:
             if piece.text:
-                limit = len(text) if piece.before == "lines" else min(_line_end(text, end), end + MAX_GAP + _room(piece))
+                limit = (
+                    len(text) if piece.before == "lines" else min(_line_end(text, end), end + MAX_GAP + _room(piece))
+                )
                 found = piece.find_in(text, low, end, limit)
                 if found is None:
                     return None
@@ -160,7 +162,9 @@ def _compile_pattern(code: str, row: Mapping[str, Any]) -> LogPattern:
     place, strength = row.get("in", ""), row.get("as", "root")
     if place not in PLACES or strength not in STRENGTHS:
         raise ValueError(f"the pattern {wording!r} of {code} says in={place!r} as={strength!r}")
-    names = [piece.name for piece in pieces] + [n for piece in pieces if piece.regex for n in _NAMED.compiled.findall(piece.text)]
+    names = [piece.name for piece in pieces] + [
+        n for piece in pieces if piece.regex for n in _NAMED.compiled.findall(piece.text)
+    ]
     conditions.validate_condition(row.get("when", ""), [name for name in names if name])
     near, without, also, unless = (
         tuple(lower_ascii(fold_whitespace(text)) for text in row.get(key, ()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_patterns import LogPattern, compile_patterns, pattern_literals, validate_pattern
+from gpuready.logs.nearest_pattern import WordIndex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class PatternIndex:
         self.remarks = frozenset(table["remarks"])
         structure = [literal.lower() for literal in STRUCTURE_LITERALS]
         self.literals = list(dict.fromkeys([*structure, *self._index, *sorted(self.remarks)]))
+        self._words: WordIndex | None = None
         self.search = LiteralSearch(self.literals, engine, cache)
         self.unlimited = frozenset(range(len(STRUCTURE_LITERALS)))
 
@@ -44,6 +46,13 @@ class PatternIndex:
             code, row = self.rows[number]
             self._compiled[number] = compile_patterns(code, [row])[0]
         return self._compiled[number]
+
+    def find_nearest(self, texts: Sequence[str]) -> tuple[int, LogPattern] | None:
+        """The text that shares most words with a pattern, and the pattern; indexed on first use."""
+        if self._words is None:
+            self._words = WordIndex(self)
+        found = self._words.find_nearest(texts)
+        return None if found is None else (found[0], self.pattern_at(found[1]).replace(strength="nearest"))
 
 
 def build_pattern_table(rows: Sequence[PatternRow]) -> dict[str, Any]:

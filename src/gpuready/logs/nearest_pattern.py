@@ -1,0 +1,66 @@
+"""The pattern that shares most words with what a log complains of, where no pattern matches: a guess, weighted by rarity."""
+
+from __future__ import annotations
+
+from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_patterns import plain_words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpuready.logs.pattern_index import PatternIndex
+
+MIN_SHARED, MIN_COVERAGE = 3, 0.7
+"""Words that must be shared, and the part of a pattern's words, by their weight, that a line must have."""
+
+MAX_TEXTS, MAX_CHARACTERS = 60, 600
+"""Number of texts that are compared, and how much of each."""
+
+_WORDS = LazyRegex(r"[a-z_]{3,40}")
+
+
+class WordIndex:
+    """The words of all patterns of causes, with the weight of each: the rarer, the heavier."""
+
+    def __init__(self, wording: PatternIndex):
+        self._texts: dict[int, frozenset[str]] = {}
+        self._by_word: dict[str, list[int]] = {}
+        for number, (code, row) in enumerate(wording.rows):
+            words = _words_of(plain_words(row))
+            is_cause = bool(code) and not isinstance(row, str) and row.get("as", "root") in ("root", "symptom")
+            if is_cause and len(words) >= MIN_SHARED and row.get("in") != "derived":
+                self._texts[number] = words
+                for word in words:
+                    self._by_word.setdefault(word, []).append(number)
+        self._weights = {word: self._weigh_word(len(numbers)) for word, numbers in self._by_word.items()}
+
+    def _weigh_word(self, count: int) -> float:
+        from math import log
+
+        return log(1 + len(self._texts) / count)
+
+    def find_nearest(self, texts: Sequence[str]) -> tuple[int, int] | None:
+        """Index of the text and number of the pattern that share most, where they share enough."""
+        best: tuple[float, int, int] | None = None
+        for index, text in list(enumerate(texts))[-MAX_TEXTS:]:
+            for number, shared in self._shared_weights(_words_of(text[:MAX_CHARACTERS])).items():
+                if best is None or shared > best[0]:
+                    best = shared, index, number
+        return None if best is None else best[1:]
+
+    def _shared_weights(self, words: Iterable[str]) -> dict[int, float]:
+        """The weight that each pattern shares with some words, where that is most of its own."""
+        shared: dict[int, list[float]] = {}
+        for word in words:
+            for number in self._by_word.get(word, ()):
+                shared.setdefault(number, []).append(self._weights[word])
+        enough = {number: sum(weights) for number, weights in shared.items() if len(weights) >= MIN_SHARED}
+        return {number: sum_ for number, sum_ in enough.items() if sum_ >= MIN_COVERAGE * self._weight_of(number)}
+
+    def _weight_of(self, number: int) -> float:
+        return sum(self._weights[word] for word in self._texts[number])
+
+
+def _words_of(text: str) -> frozenset[str]:
+    return frozenset(_WORDS.compiled.findall(text.lower()))
