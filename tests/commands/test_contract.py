@@ -71,7 +71,7 @@ def test_an_uncontracted_version_takes_its_pins_from_its_own_metadata(venv):
     report = check("transformers", "--python", str(venv))
     contract = report["contract"]
     assert contract["version"] == "5.17.0"
-    assert "transformers 5.17.0 has no contract of its own: it is judged by 5.0" in contract["says"]
+    assert "no contract for 5.17.0: judged by 5.0" in contract["says"]
     cite = "METADATA of transformers 5.17.0"
     assert cite in contract["says"]
     assert wanted(report, "package.huggingface-hub") == [(">=1.30.0,<3.0", cite)]
@@ -110,7 +110,7 @@ def test_the_installed_version_asked_for_by_name_is_no_error(venv, asked):
 def test_a_patch_of_a_framework_that_changes_with_every_patch_is_not_held_to_another(venv):
     install(venv, "sglang", "0.5.12", "torch==2.11.0", "transformers==5.17.0")
     report = check("sglang", "--python", str(venv))
-    assert "sglang 0.5.12 is older than every contract" in report["contract"]["says"]
+    assert "no contract for 0.5.12" in report["contract"]["says"]
     assert wanted(report, "package.torch") == [("==2.11.0", "METADATA of sglang 0.5.12")]
     assert wanted(report, "package.transformers") == [("==5.17.0", "METADATA of sglang 0.5.12")]
     assert "PKG003" not in [f["code"] for f in report["findings"]]

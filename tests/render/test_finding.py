@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from gpuready.model import NOT_STATED, Fact, Finding, FixStep, Requirement
 from gpuready.model.want_text import describe_want
-from gpuready.render.finding import describe_safety, format_finding, lowercase_opener, wrap_command
+from gpuready.render.finding import describe_safety, format_finding, lowercase_opener
 from gpuready.render.layout import Screen
 
 
@@ -52,7 +54,7 @@ def test_how_a_step_is_taken(step, word):
     assert describe_safety(step) == word
 
 
-def test_found_says_unknown_absent_and_not_stated_apart():
+def test_found_says_unknown_absent_and_not_given_apart():
     lines = shown(
         found=(
             Fact("a.unknown", None, "nvml", gap="it hung"),
@@ -62,7 +64,7 @@ def test_found_says_unknown_absent_and_not_stated_apart():
     )
     assert lines[1].split() == ["found", "a.unknown", "unknown", "it", "hung"]
     assert lines[2].split() == ["a.absent", "absent", "/usr/bin"]
-    assert lines[3].split() == ["a.open", "not", "stated"]
+    assert lines[3].split() == ["a.open", "not", "given"]
 
 
 def test_found_and_needs_share_their_columns():
@@ -101,15 +103,18 @@ def test_a_long_source_keeps_its_end():
     assert len(line) == 80 and line.endswith("/torch/version.py") and "…" in line
 
 
-def test_a_command_can_be_copied():
+def test_a_command_can_be_pasted():
     words = ("pip", "install", "--index-url", "https://example.org/cu126", "torch==2.12.1", "it's; rm -rf", "")
-    lines = wrap_command(words, Screen(60), 9)
-    assert lines[0].startswith("  $ pip install")
-    assert all(line.endswith(" \\") for line in lines[:-1]) and all(len(line) <= 51 for line in lines)
-    joined = " ".join(line.removesuffix("\\").removeprefix("  $ ").strip() for line in lines)
-    import shlex
+    lines = Screen(60).format_command(words, 9)
+    assert lines[0].startswith("         $ pip install") and all(line.startswith(" " * 11) for line in lines[1:])
+    assert all(line.endswith(" \\") for line in lines[:-1]) and all(len(line) <= 60 for line in lines)
+    assert tuple(shlex.split("\n".join(lines).replace("$ ", "", 1).replace("\\\n", ""))) == words
 
-    assert tuple(shlex.split(joined)) == words
+
+def test_a_path_in_a_command_is_never_shortened():
+    path = "/home/someone/" + "very/" * 30 + "bin/python"
+    lines = Screen(60).format_command(("uv", "pip", "install", "--python", path, "torch"), 2)
+    assert lines[1] == f"    {path} \\" and "…" not in "".join(lines)
 
 
 @pytest.mark.parametrize(

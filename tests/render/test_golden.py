@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from unicodedata import east_asian_width
 
@@ -18,8 +19,8 @@ SCREENS = {
     "plain": Screen(),
     "colour": Screen(colour=True),
     "ascii": Screen(ascii=True),
-    "wide": Screen(width=100),
-    "narrow": Screen(width=48),
+    "wide": Screen(width=120),
+    "narrow": Screen(width=60),
 }
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 CASES = [(name, kind) for name in REPORTS for kind in SCREENS]
@@ -36,6 +37,12 @@ def width(line: str) -> int:
     return sum(2 if east_asian_width(c) in "WF" else 1 for c in line)
 
 
+def is_one_command_word(line: str) -> bool:
+    """A word of a command is never shortened, so it may be wider than the screen, alone on its line."""
+    body = re.sub(r"^ *(\$ |[a-z ]+:  +)?", "", line).removesuffix(" \\")
+    return len(shlex.split(body)) == 1
+
+
 def held_to(golden: str, screen: str, request: pytest.FixtureRequest) -> None:
     path = GOLDEN / golden
     shown = screen.replace("\x1b", "␛")
@@ -45,13 +52,21 @@ def held_to(golden: str, screen: str, request: pytest.FixtureRequest) -> None:
     assert shown == path.read_text(), f"{golden} differs; --update-golden writes it anew"
 
 
-@pytest.mark.parametrize(("name", "kind"), [c for c in CASES if c[1] in ("plain", "colour", "ascii")])
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_the_screen_is_the_golden_one(name, kind, request):
     held_to(f"{name}.{kind}.txt", drawn(name, kind), request)
 
 
-def test_verbose_shows_the_evidence_of_what_holds(request):
-    held_to("clear_h200.verbose.txt", drawn("clear_h200", "plain", verbose=True), request)
+@pytest.mark.parametrize("name", REPORTS)
+def test_verbose_shows_all_the_evidence(name, request):
+    held_to(f"{name}.verbose.txt", drawn(name, "plain", verbose=True), request)
+
+
+def test_three_findings_are_at_most_24_lines():
+    """Of the machines built by hand; tests/machines does the same for the golden ones."""
+    for name, report in REPORTS.items():
+        if len(report.findings) <= 3 and name != "hostile":
+            assert drawn(name, "plain").count("\n") <= 24, name
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -59,7 +74,7 @@ def test_verbose_shows_the_evidence_of_what_holds(request):
 def test_no_line_leaves_the_screen_and_nothing_moves_the_cursor(name, kind, verbose):
     screen = SGR.sub("", drawn(name, kind, verbose))
     for line in screen.splitlines():
-        assert width(line) <= SCREENS[kind].width, line
+        assert width(line) <= SCREENS[kind].width or is_one_command_word(line), line
         assert line.isprintable(), line
         assert line == line.rstrip()
     assert screen.endswith("\n") and "\n\n\n" not in screen
@@ -80,31 +95,38 @@ def test_ascii_is_ascii_where_the_machine_is(name):
 
 def test_the_example_of_the_design():
     lines = drawn("old_driver", "plain").splitlines()
-    assert lines[0] == "axolotl 0.18.0 on gpu-07                             8 x H100 80GB, Ubuntu 22.04"
+    assert lines == [
+        "not ready: 1 problem, 1 warning                         axolotl 0.18.0 on gpu-07",
+        "  machine      8x H100 80GB, driver 550.144.03, Ubuntu 22.04",
+        "  environment  Python 3.12, torch 2.12.1+cu130",
+        "",
+        "  1  the driver is older than the torch wheel needs                       DRV003",
+        "         driver.version  550.144.03  needs >= 580",
+        "  2  /dev/shm is smaller than data loaders and NCCL need          warning SYS004",
+        "         system.shm  64 MiB  needs >= 1 GiB",
+        "",
+        "fix it:   gpuready fix axolotl",
+        "details:  gpuready check axolotl -v",
+    ]
+
+
+def test_the_details_of_the_design():
+    lines = drawn("old_driver", "plain", verbose=True).splitlines()
+    assert lines[0] == "not ready: 1 problem, 1 warning                         axolotl 0.18.0 on gpu-07"
     for line in (
-        "  ✓ gpu        capability 9.0, 640 GB, NVLink, no MIG                    7 rules",
-        "  ✗ driver     550.144.03                                       1 error, 5 rules",
-        "  ✓ packages   Python 3.12, torch 2.12.1+cu130, transformers 5.14.1      9 rules",
-        "  ! system     docker, /dev/shm 64 MiB, 2.0 TB RAM            1 warning, 8 rules",
+        "  ✓ gpu        capability 9.0, 640 GB, NVLink, no MIG                   7 checks",
+        "  ✗ driver     550.144.03                                      1 error, 5 checks",
+        "  ✓ packages   Python 3.12, torch 2.12.1+cu130, transformers 5.14.1     9 checks",
+        "  ! system     docker, /dev/shm 64 MiB, 2.0 TB RAM           1 warning, 8 checks",
         "  ? proof      nothing executed yet                       gpuready prove axolotl",
         "error[DRV003]: the driver is older than the torch wheel needs",
         "  found  driver.version    550.144.03   /sys/module/nvidia/version",
         "         torch.cuda        13.0         torch/version.py",
         "  needs  driver.version    >= 580       CUDA 13.0 release notes, table 2",
         "     so  torch.cuda.is_available() is False; nothing runs on these GPUs",
-        "  gpuready explain DRV003    the long story",
+        "  judged by the catalogue of 2026-11-15",
     ):
         assert line in lines, line
     assert any(line.startswith("    fix  install torch 2.12.1") and line.endswith("asks first") for line in lines)
     assert any(line.startswith("     or  install driver 580") and line.endswith("needs root") for line in lines)
-    assert any(line.startswith("not ready: 1 error, 1 warning, 39 rules hold, 0 undecided ") for line in lines)
-
-
-def test_the_screen_names_only_commands_that_exist():
-    from gpuready.commands import COMMAND_MODULES
-
-    for path in GOLDEN.glob("*.txt"):
-        for named in re.findall(r"^  gpuready (\w+)", path.read_text(), flags=re.M):
-            assert named in {name.split()[0] for name in COMMAND_MODULES}, (
-                f"{path.name} sends the reader to `gpuready {named}`"
-            )
+    assert any(line.startswith("1 error, 1 warning, 39 checks passed ") for line in lines)

@@ -37,33 +37,41 @@ IMPOSSIBLE = PLAN.replace(
 
 
 def test_each_step_has_its_command_and_its_findings():
-    text = render_fix_plan_screen(PLAN)
+    text = render_fix_plan_screen(PLAN, verbose=True)
     first, second, third = text.split("\n\n")[1:4]
     assert "asks first" in first and "$ uv pip install torch==2.14.1+cu126" in first
     assert "turns off DRV001" in first and "keeps off PKG019" in first and "SYS015" not in first
     assert "turns off SYS015" in second
     assert "by hand" not in third and "outside the container" in third and "should turn off GPU001" in third
-    assert text.rstrip().endswith("then look again: gpuready check axolotl")
-    assert "3 steps for DRV001, SYS015, GPU001; nothing was changed" in text
+    assert text.endswith("do it:        gpuready fix axolotl\ncheck again:  gpuready check axolotl\n")
+    assert text.startswith("fix: 3 steps for DRV001, SYS015, GPU001 ") and "  nothing was changed; afterwards torch" in text
+
+
+def test_without_v_a_step_names_only_codes():
+    text = render_fix_plan_screen(PLAN)
+    assert "     turns off DRV001; keeps off PKG019\n" in text and "older than the torch wheel" not in text
+    assert text.endswith("details:      gpuready plan axolotl --fix -v\n")
+    elsewhere = PLAN.replace(options={"fix": True, "on": "m.json"})
+    assert "gpuready fix" not in render_fix_plan_screen(elsewhere), "a recorded machine cannot be changed from here"
 
 
 def test_what_stays_is_named_and_the_rest_still_told():
     text = render_fix_plan_screen(IMPOSSIBLE)
-    assert "impossible: GPU005 cannot be turned off here" in text and "gpu.capability  >=8.0" in text
-    assert "elsewhere: use GPUs of compute capability 8.0" in text and "1 install torch" in text
-    assert "impossible: GPU005 would stay" in text
+    assert "not possible: GPU005 cannot be turned off here" in text and "gpu.capability  >= 8.0" in text
+    assert "elsewhere: use GPUs of compute capability 8.0" in text and "1  install torch" in text
+    assert "not possible: GPU005 would stay" in text
 
 
 def test_nothing_to_do():
     nothing = PLAN.replace(steps=(), because=(), notes=())
-    assert "nothing to change" in render_fix_plan_screen(nothing) and "look again" not in render_fix_plan_screen(
+    assert "nothing to change" in render_fix_plan_screen(nothing) and "check again" not in render_fix_plan_screen(
         nothing
     )
 
 
 def test_the_screen_of_a_plan_is_this_one_where_it_mends():
     assert render.render_plan_screen(PLAN) == render_fix_plan_screen(PLAN)
-    assert render.format_plan_line(PLAN) == "axolotl 0.21: 3 steps to mend it\n"
+    assert render.format_plan_line(PLAN) == "axolotl 0.21: 3 steps to fix it\n"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

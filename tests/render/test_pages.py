@@ -70,10 +70,10 @@ def test_the_facts_of_a_machine():
     assert facts.render_fact_list(known) == (
         "gpu-07                                                        4 facts, 2 unknown\n"
         "\n"
-        "  gpu.count        1           NVML\n"
-        "  gpu.capability   unknown     permission denied\n"
-        "  toolkit.version  absent      /usr/local\n"
-        "  driver.version   not stated\n"
+        "  gpu.count        1          NVML\n"
+        "  gpu.capability   unknown    permission denied\n"
+        "  toolkit.version  absent     /usr/local\n"
+        "  driver.version   not given\n"
     )
     assert facts.render_fact_list(Facts([])).startswith("this machine ")
 

@@ -58,7 +58,7 @@ def test_a_short_name(name, short):
         (REPORTS["clear_h200"].facts, "capability 9.0, 141 GB, no MIG"),
         (facts(gpu__count=0), "no GPU"),
         (unknown("gpu.count"), "unknown, permission denied"),
-        (Facts([], otherwise=NOT_STATED), "not stated"),
+        (Facts([], otherwise=NOT_STATED), "not given"),
         (
             facts(gpu__count=2, gpu__capability=("9.0", "8.0"), gpu__memory="much").with_facts(
                 Fact("gpu.nvlink", (0, 0)), Fact("gpu.mig", ("on", "off"))
@@ -95,7 +95,7 @@ def test_driver(known, line):
         (H100, "gcc 12.3, ninja 1.11; no nvcc"),
         (facts(toolkit__version=None, compiler__gcc=None, compiler__ninja=None), "no nvcc, no gcc, no ninja"),
         (unknown("toolkit.version"), "nvcc unknown, gcc unknown, ninja unknown"),
-        (Facts([], otherwise=NOT_STATED), "not stated"),
+        (Facts([], otherwise=NOT_STATED), "not given"),
     ],
 )
 def test_toolchain(known, line):

@@ -75,7 +75,7 @@ def test_seconds(count, exact, said):
         (Fact("a.b", None), "absent"),
         (Fact("a.b", None, gap="denied"), "unknown"),
         (Fact("a.b", 5, gap="denied"), "unknown"),
-        (Fact("a.b", None, gap=NOT_STATED), "not stated"),
+        (Fact("a.b", None, gap=NOT_STATED), "not given"),
         (Fact("a.b", True), "true"),
         (Fact("a.b", ""), "empty"),
         (Fact("a.b", ()), "none"),

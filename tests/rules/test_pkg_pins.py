@@ -60,7 +60,7 @@ def test_an_unseen_build():
 def test_without_the_framework_its_needs_are_no_news():
     agreed = contract(*(need(f"package.p{i}", ">=1") for i in range(40)), distribution="demo")
     found = judged("PKG002", H100 | {"package.demo": None}, agreed)
-    assert found.says == "not installed: demo, and 40 more that it needs"
+    assert found.says == "demo is not installed, nor are 40 packages that it needs"
     assert [f.key for f in found.found] == ["package.demo"]
     assert found.fix[0].run[-1] == "demo==1.0.*"
 
@@ -69,14 +69,14 @@ def test_torch_comes_by_its_build_in_the_same_step():
     agreed = contract(need("package.torch", ">=2.7,<2.9"), distribution="demo")
     bare = {k: v for k, v in H100.items() if not k.startswith(("torch.", "package."))}
     found = judged("PKG002", bare, agreed)
-    assert found.says == "not installed: demo and torch" and len(found.fix) == 1
+    assert found.says == "demo and torch are not installed" and len(found.fix) == 1
     run = found.fix[0].run
     assert "torch==2.8.0" in run and "demo==1.0.*" in run and run[run.index("--torch-backend") + 1] == "cu128"
 
 
 def test_torch_is_needed_whether_the_contract_says_so_or_not():
     found = judged("PKG002", {"python.packages": 3, "package.demo": "1.0"}, contract(distribution="demo"))
-    assert found.says == "not installed: torch"
+    assert found.says == "torch is not installed"
 
 
 def test_a_framework_that_no_index_has_is_installed_as_its_contract_says():
@@ -91,7 +91,7 @@ def test_a_framework_that_no_index_has_is_installed_as_its_contract_says():
 def test_missing_packages_come_with_their_pins():
     agreed = contract(need("package.peft", ">=0.7.1,<=0.13.2"), need("package.peft", "!=0.8"), need("package.trl", "*"))
     found = judged("PKG002", H100, agreed)
-    assert found.says == "not installed: peft and trl"
+    assert found.says == "peft and trl are not installed"
     assert found.fix[0].run[-2:] == ("peft>=0.7.1,<=0.13.2,!=0.8", "trl")
 
 
@@ -160,7 +160,7 @@ def test_one_finding_lists_all_and_the_gravest_decides():
     values = H100 | {"package.peft": "0.19", "package.trl": "0.20", "package.rich": "13.0"}
     found = judged("PKG003", values, agreed)
     assert found.severity == "error" and len(found.found) == len(found.needs) == 3
-    assert found.says == "outside what demo takes: peft 0.19, trl 0.20 and rich 13.0"
+    assert found.says == "peft 0.19, trl 0.20 and rich 13.0 are incompatible with demo 1.0"
     assert found.fix[0].run[-3:] == ("peft<=0.13.2", "trl==0.9.6", "rich>=14")
     softer = judged("PKG003", values | {"package.peft": "0.13.2"}, agreed)
     assert softer.severity == "warning"

@@ -92,7 +92,7 @@ def run(request: Request) -> Result:
     is_single = len(request.arguments) + (request.get_option("contract") is not None) == 1
 
     def render_page(reports: "list[Report]", screen: "Screen", verbose: bool = False) -> str:
-        pages = _render_pages(reports, screen, request.session.started, verbose, seconds)
+        pages = _render_pages(request, reports, screen, verbose, seconds)
         return pages + _format_changes_since(request.get_option("since"), reports, screen)
 
     text = _format_for_tools(form, reports) if form in ("sarif", "junit") else None
@@ -146,16 +146,22 @@ def _format_for_tools(form: str, reports: "list[Report]") -> str:
 
 
 def _render_pages(
-    reports: "list[Report]", screen: "Screen", started: float | None, verbose: bool, seconds: "Mapping[str, float]"
+    request: Request, reports: "list[Report]", screen: "Screen", verbose: bool, seconds: "Mapping[str, float]"
 ) -> str:
     """Return the screens of all reports; the last one has the time."""
+    from gpuready.commands.suggestions import suggest_after_check
     from gpuready.render.check_report import render_check_screen
 
-    if started is None:
-        return "\n".join(render_check_screen(report, screen) for report in reports)
-    pages = [render_check_screen(report, screen, verbose=verbose) for report in reports[:-1]]
-    elapsed = time.perf_counter() - started
-    pages += [render_check_screen(r, screen, elapsed=elapsed, verbose=verbose, seconds=seconds) for r in reports[-1:]]
+    commands = suggest_after_check(request, reports)
+    pages = [render_check_screen(r, screen, verbose=verbose, commands=commands[i]) for i, r in enumerate(reports[:-1])]
+    started = request.session.started
+    elapsed = None if started is None else time.perf_counter() - started
+    for report in reports[-1:]:
+        pages.append(
+            render_check_screen(
+                report, screen, elapsed=elapsed, verbose=verbose, seconds=seconds, commands=commands[-1]
+            )
+        )
     return "\n".join(pages)
 
 

@@ -172,10 +172,10 @@ def _framework_by_name(name: str) -> str:
 def _version_note(contract: Contract, wanted: str, covered: bool) -> str:
     if covered:
         return contract.says
-    line = f"{contract.framework} {wanted}"
-    if versions.compare_versions(wanted, contract.version) < 0:
-        return f"{line} is older than every contract: it is judged by the oldest there is, {contract.version}"
-    return f"{line} has no contract of its own: it is judged by {contract.version}, the nearest older one"
+    is_older = versions.compare_versions(wanted, contract.version) < 0
+    return (
+        f"no contract for {wanted}: judged by {contract.version}, the {'oldest' if is_older else 'nearest older one'}"
+    )
 
 
 def _suggest_names(name: str, names: list[str]) -> str:

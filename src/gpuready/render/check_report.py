@@ -1,18 +1,21 @@
-"""The screen of ``gpuready check``: one row per rule family, findings, undecided rules, verdict."""
+"""The screen of ``gpuready check``: the verdict, the machine, what is wrong, what to do; with ``-v`` all the evidence."""
 
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
-from gpuready.render import facts_summary, units
+from gpuready.model.verdict_words import NOT_GIVEN, verdict_words
+from gpuready.render import facts_summary, problem_list, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable
-from gpuready.render.layout import Screen, display_width, join_sections, pad_text
+from gpuready.render.layout import Screen, join_sections, pad_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from gpuready.model import Contract, PassedRule, Report, UndecidedRule
+    from gpuready.model import Contract, PassedRule, Report
+
+    NextCommands = Sequence[tuple[str, tuple[str, ...]]]
 
 FAMILY_NAMES = {
     "GPU": "gpu",
@@ -28,6 +31,7 @@ FAMILY_NAMES = {
 }
 """Rows in order, by the letters of their codes."""
 
+UNDECIDED = verdict_words("undecided")
 _SERIOUS_SEVERITIES = ("error", "warning")
 VERDICT_ROLES = {"not-ready": "error", "undecided": "undecided", "ready": "ok", "clear": "ok"}
 
@@ -39,30 +43,19 @@ def render_check_screen(
     elapsed: float | None = None,
     verbose: bool = False,
     seconds: Mapping[str, float] | None = None,
+    commands: NextCommands | None = None,
 ) -> str:
+    """The answer, the machine, what is wrong and what to do next; with ``verbose`` all the evidence."""
     display = screen or Screen()
-    sections = [_format_check_header(report, display), _format_family_rows(report, display)]
-    infos = [f for f in report.findings if f.severity == "info"]
-    sections += [findings.format_finding(f, display) for f in report.findings if f.severity != "info"]
-    sections.append([line for f in infos for line in findings.format_finding(f, display)])
-    undecided = group_undecided(report)
-    sections.append([line for several in undecided for line in findings.format_undecided(several, display)])
-    if report.unstated:
-        sections.append(findings.format_unstated(report, display, _plan_command(report)))
-    sections.append([line for i in report.ignored for line in findings.format_ignored(i, display)])
+    sections = [_format_check_header(report, display, verbose)]
     if verbose:
-        sections += [_format_job_placement(report, display), _format_passed_rules(report, display)]
-        sections.append(_format_timings(seconds or {}, display))
-    sections += [_format_check_verdict(report, display, elapsed, verbose), _format_next_commands(report, display)]
-    return join_sections(sections)
-
-
-def group_undecided(report: Report) -> list[list[UndecidedRule]]:
-    """The undecided rules, grouped by the reason."""
-    groups: dict[str, list[UndecidedRule]] = {}
-    for item in report.undecided:
-        groups.setdefault("; ".join(fact.gap for fact in item.missing), []).append(item)
-    return list(groups.values())
+        sections += _format_details(report, display)
+        sections += [_format_counts(report, display, elapsed), _format_timings(seconds or {}, display)]
+    else:
+        sections.append(problem_list.format_problem_list(report, display))
+    rows = list_next_commands(report) if commands is None else commands
+    sections.append(display.format_labelled_commands([row for row in rows if not (verbose and row[0] == "details")]))
+    return join_sections([*sections, _format_footer(report, display) if verbose else []])
 
 
 def format_check_line(report: Report) -> str:
@@ -72,17 +65,70 @@ def format_check_line(report: Report) -> str:
     if report.verdict == "undecided":
         codes = [u.code for u in report.undecided if u.severity == "error" or report.strict]
     code_suffix = f" ({', '.join(codes)})" if codes else ""
-    return escape_unprintable(f"{report.contract.name}: {verdict_words(report)}{code_suffix}") + "\n"
+    return escape_unprintable(f"{report.contract.name}: {verdict_words(report.verdict)}{code_suffix}") + "\n"
 
 
-# -- header and rows ------------------------------------------------------------------------------------
+# -- header ---------------------------------------------------------------------------------------------
 
 
-def _format_check_header(report: Report, screen: Screen) -> list[str]:
+def _format_check_header(report: Report, screen: Screen, verbose: bool) -> list[str]:
+    """The verdict, the framework at the right, and below the machine and the environment."""
     host = report.facts.host
-    left = report.contract.name + (f" on {host}" if host else "")
-    says = screen.format_paragraph(report.contract.says, 2) if report.contract.says else []
-    return [*screen.format_header(left, facts_summary.summarize_machine(report.facts)), *says]
+    right = report.contract.name + (f" on {host}" if host else "")
+    words = verdict_words(report.verdict)
+    lines = screen.format_header(describe_verdict(report), right, VERDICT_ROLES[report.verdict], words)
+    for label, text in list_header_rows(report, verbose):
+        lines += screen.label_lines(f"  {label}", screen.wrap_text(text, screen.width - 15), -13)
+    return lines
+
+
+def describe_verdict(report: Report) -> str:
+    """``not ready: 2 problems, 1 warning``; what makes the verdict first."""
+    words, severities = verdict_words(report.verdict), [f.severity for f in report.findings]
+    counts = {"problem": severities.count("error"), "warning": severities.count("warning")}
+    parts = [units.format_count(count, word) for word, count in counts.items() if count]
+    parts += [f"{len(report.ignored)} ignored"] if report.ignored else []
+    if report.verdict == "clear":
+        return ", ".join([words + _describe_scope(report), *parts])
+    if report.verdict == "undecided":
+        parts.insert(0, f"{units.format_count(len(report.undecided), 'check')} could not be made")
+    strict = " (strict)" if report.strict else ""
+    return f"{words}: {', '.join(parts)}{strict}" if parts else words + strict
+
+
+def _describe_scope(report: Report) -> str:
+    """What the words ``no problems found`` hold for."""
+    if report.unstated:
+        return " in what was given"
+    return "" if any(fact.key.startswith("can.") for fact in report.facts) else " (not run yet)"
+
+
+def list_header_rows(report: Report, verbose: bool = False) -> list[tuple[str, str]]:
+    """Label and text of each line under the verdict."""
+    facts, says = report.facts, report.contract.says
+    rows = {
+        "machine": facts_summary.summarize_hardware(facts),
+        "environment": facts_summary.summarize_environment(facts),
+        "settings": facts_summary.summarize_settings(facts),
+        "contract": says if verbose else says.partition(";")[0],
+    }
+    return [(label, text) for label, text in rows.items() if text]
+
+
+# -- all the evidence -----------------------------------------------------------------------------------
+
+
+def _format_details(report: Report, screen: Screen) -> list[list[str]]:
+    """Every finding with its evidence, what is open, and the rules by family."""
+    sections = [findings.format_finding(f, screen) for f in report.findings if f.severity != "info"]
+    infos = [f for f in report.findings if f.severity == "info"]
+    sections.append([line for f in infos for line in findings.format_finding(f, screen)])
+    undecided = findings.group_undecided(report)
+    sections.append([line for several in undecided for line in findings.format_undecided(several, screen)])
+    sections.append(findings.format_unstated(report, screen) if report.unstated else [])
+    sections.append([line for i in report.ignored for line in findings.format_ignored(i, screen)])
+    sections += [_format_family_rows(report, screen), _format_job_placement(report, screen)]
+    return [*sections, _format_passed_rules(report, screen)]
 
 
 def build_family_rows(report: Report) -> list[tuple[str, str, str, str]]:
@@ -121,17 +167,17 @@ def _family_mark(tally: dict[str, int], text: str) -> str:
         if tally[kind]:
             return kind
     # A family with nothing stated is not ok, even if a few of its rules hold.
-    is_open = tally["unstated"] and (text == NOT_STATED or not (tally["holds"] or tally["info"]))
+    is_open = tally["unstated"] and (text == NOT_GIVEN or not (tally["holds"] or tally["info"]))
     return "undecided" if is_open else "ok"
 
 
 def _format_family_counts(tally: dict[str, int]) -> str:
-    """``1 error, 5 rules``: problems first, then all judged rules of the family."""
+    """``1 error, 5 checks``: problems first, then all judged rules of the family."""
     rules = sum(count for kind, count in tally.items() if kind != "unstated")
     parts = [units.format_count(tally[kind], kind) for kind in _SERIOUS_SEVERITIES if tally[kind]]
-    words = {"undecided": "undecided", "unstated": "not stated", "ignored": "ignored"}
+    words = {"undecided": UNDECIDED, "unstated": NOT_GIVEN, "ignored": "ignored"}
     parts += [f"{tally[kind]} {word}" for kind, word in words.items() if tally[kind]]
-    return ", ".join([*parts, units.format_count(rules, "rule")] if rules else parts)
+    return ", ".join([*parts, units.format_count(rules, "check")] if rules else parts)
 
 
 def _format_family_row(mark: str, name: str, text: str, right: str, names: int, screen: Screen) -> list[str]:
@@ -148,8 +194,8 @@ def _proof_family_row(report: Report) -> tuple[str, str, str, str]:
         mark = "warning" if failed else "undecided" if any(f.gap for f in ran) else "ok"
         return mark, "proof", facts_summary.summarize_proofs(ran), f"{len(ran)} executed"
     if report.facts.otherwise == NOT_STATED:
-        return "undecided", "proof", "nothing is executed on a machine that is only stated", ""
-    return "undecided", "proof", "nothing executed yet", f"gpuready prove {_contract_spec(report.contract)}"
+        return "undecided", "proof", "nothing can be executed on a machine that is only named", ""
+    return "undecided", "proof", "nothing executed yet", f"gpuready prove {contract_spec(report.contract)}"
 
 
 # -- passed rules ---------------------------------------------------------------------------------------
@@ -168,7 +214,7 @@ def _format_job_placement(report: Report, screen: Screen) -> list[str]:
 
 def _format_passed_rules(report: Report, screen: Screen) -> list[str]:
     rows = [row for judged in report.judged for row in _passed_rule_rows(report, judged)]
-    return ["rules that hold, and what they read", *screen.indent_table(rows)] if rows else []
+    return ["checks that passed, and what they read", *screen.indent_table(rows)] if rows else []
 
 
 def _passed_rule_rows(report: Report, judged: PassedRule) -> list[tuple[str, str, str, str]]:
@@ -184,62 +230,54 @@ def _format_timings(seconds: Mapping[str, float], screen: Screen) -> list[str]:
     return screen.lead_paragraph("timings:", timings, "dim") if timings else []
 
 
-# -- verdict --------------------------------------------------------------------------------------------
+# -- counts and commands --------------------------------------------------------------------------------------------
 
 
-def verdict_words(report: Report) -> str:
-    return report.verdict.replace("-", " ")
-
-
-def _format_check_verdict(report: Report, screen: Screen, elapsed: float | None, verbose: bool) -> list[str]:
-    word = verdict_words(report)
-    right = "" if elapsed is None else units.format_seconds(elapsed, exact=verbose)
-    return screen.format_header(
-        f"{word}: {', '.join(count_phrases(report))}", right, VERDICT_ROLES[report.verdict], word
-    )
+def _format_counts(report: Report, screen: Screen, elapsed: float | None) -> list[str]:
+    right = "" if elapsed is None else units.format_seconds(elapsed, exact=True)
+    return screen.align_ends(", ".join(count_phrases(report)), right)
 
 
 def count_phrases(report: Report) -> list[str]:
     severities = [f.severity for f in report.findings]
     parts = [units.format_count(severities.count(kind), kind) for kind in _SERIOUS_SEVERITIES if severities.count(kind)]
-    parts += [units.format_count(len(report.judged), "rule") + (" holds" if len(report.judged) == 1 else " hold")]
-    parts += [f"{len(report.undecided)} undecided"]
-    parts += [f"{len(report.unstated)} not stated"] if report.unstated else []
+    parts += [f"{units.format_count(len(report.judged), 'check')} passed"]
+    parts += [f"{len(report.undecided)} {UNDECIDED}"] if report.undecided else []
+    parts += [f"{len(report.unstated)} {NOT_GIVEN}"] if report.unstated else []
     parts += [f"{len(report.ignored)} ignored"] if report.ignored else []
     return [*parts, "strict"] if report.strict else parts
 
 
-def list_next_commands(report: Report) -> list[tuple[str, str]]:
-    """Suggested next commands, each with its purpose."""
-    rows = []
+def list_next_commands(
+    report: Report, flags: Mapping[str, tuple[str, ...]] | None = None, name: str = "", is_elsewhere: bool = False
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Label and words of the commands that come next. ``flags``: those of each command, as the user gave them."""
+    name, is_stated = name or contract_spec(report.contract), report.facts.otherwise == NOT_STATED
+    on = ("--on", report.facts.host) if is_stated and report.facts.host else ()
+    flags = {"plan": on, "check": (*on, "-v")} if flags is None else flags
+
+    def words(command: str, *more: str) -> tuple[str, ...]:
+        names = () if "--contract" in flags.get(command, ()) else (name,)
+        return ("gpuready", command, *names, *more, *flags.get(command, ()))
+
+    details = ("details", words("check"))
+    if _judges_container_file(report):
+        return [("one that fits", words("plan", "--format", "dockerfile")), details]
+    if is_stated or is_elsewhere:
+        return [("plan", words("plan")), details]
+    if report.verdict == "not-ready":
+        return [("fix it", words("fix")), details]
+    return [("prove it", words("prove")), details] if report.verdict == "clear" else [details]
+
+
+def _format_footer(report: Report, screen: Screen) -> list[str]:
     codes = [f.code for f in report.findings if f.severity != "info"] or [u.code for u in report.undecided]
-    if any(f.severity == "error" for f in report.findings):
-        file = _judges_container_file(report)
-        rows.append((_plan_command(report), "one that fits" if file else "put the fixes in order; changes nothing"))
-    if codes:
-        rows.append((f"gpuready explain {codes[0]}", "the long story"))
-    return rows
-
-
-def _format_next_commands(report: Report, screen: Screen) -> list[str]:
-    """The next commands, and the catalogue date."""
-    rows = [(escape_unprintable(command), why) for command, why in list_next_commands(report)]
-    width = max([display_width(command) for command, _ in rows], default=0) + 4
-    lines = [line for row in rows for line in _format_suggestion(row, width, screen)]
+    lines = screen.format_paragraph(f"gpuready explain {codes[0]} tells all about a code", 2) if codes else []
     if report.catalog:
         lines += screen.format_paragraph(f"judged by the catalogue of {report.catalog}", 2)
     if report.facts.value_if_known("user.root"):
-        lines += screen.format_paragraph("looked at as root: what another user may not open or write was not seen", 2)
+        lines += screen.format_paragraph("ran as root; permissions of other users not checked", 2)
     return lines
-
-
-def _plan_command(report: Report) -> str:
-    """The plan command for this framework and machine, as far as the Report knows how they were named."""
-    name = _contract_spec(report.contract)
-    if _judges_container_file(report):
-        return f"gpuready plan {name} --format dockerfile"
-    on_flag = f" --on {report.facts.host}" if report.facts.otherwise == NOT_STATED and report.facts.host else ""
-    return f"gpuready plan {name}{on_flag}"
 
 
 def _judges_container_file(report: Report) -> bool:
@@ -247,13 +285,6 @@ def _judges_container_file(report: Report) -> bool:
     return report.facts.fact("os.container").how == "stated"
 
 
-def _contract_spec(contract: Contract) -> str:
+def contract_spec(contract: Contract) -> str:
     """``FRAMEWORK:VARIANT``, as a command takes it."""
     return contract.framework + (f":{contract.variant}" if contract.variant else "")
-
-
-def _format_suggestion(row: tuple[str, str], width: int, screen: Screen) -> list[str]:
-    command, why = row
-    if 2 + width + display_width(why) > screen.width:
-        return screen.format_paragraph(f"{command}  {why}", 2, 4)
-    return ["  " + pad_text(command, width) + screen.apply_style(why, "dim")]

@@ -16,6 +16,17 @@ def build_install_command(plan: Plan) -> tuple[str, ...]:
     return ("gpuready", "install", _plan_framework_spec(plan), *_iter_plan_flags(plan, plan.options), "-e", ".venv")
 
 
+def build_plan_command(plan: Plan) -> tuple[str, ...]:
+    """The command that shows the same plan with every detail."""
+    fix = ("--fix",) if plan.options.get("fix") else ()
+    return ("gpuready", "plan", _plan_framework_spec(plan), *fix, *_iter_plan_flags(plan, plan.options), "-v")
+
+
+def build_fix_command(plan: Plan) -> tuple[str, ...]:
+    """The command that applies a fix plan."""
+    return ("gpuready", "fix", _plan_framework_spec(plan), *_iter_plan_flags(plan, ("python", "wants", "contract")))
+
+
 def build_check_command(plan: Plan) -> tuple[str, ...]:
     """The command that checks the environment again after a fix."""
     flag_names = ("python", "wants", "contract")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
+from gpuready.model.verdict_words import NOT_GIVEN
 from gpuready.render import units
 
 TYPE_CHECKING = False
@@ -19,19 +20,87 @@ _VENDOR_PREFIXES = ("NVIDIA ", "Tesla ", "GeForce ", "AMD ", "Intel(R) ")
 
 def summarize_machine(facts: Facts) -> str:
     """``8 x H100 80GB, Ubuntu 22.04``, for the header."""
-    system = _fact_phrase(facts, "os.pretty", "OS", lambda v: str(v).removesuffix(" LTS"))
-    return ", ".join(part for part in (_format_gpu_names(facts), system) if part)
+    return ", ".join(part for part in (_format_gpu_names(facts), _describe_system(facts)) if part)
+
+
+def summarize_hardware(facts: Facts) -> str:
+    """``8x H100 80GB, driver 580.95.05 (CUDA 13.0), Ubuntu 22.04``, for the line of the machine."""
+    return ", ".join(part for part in (_describe_gpus(facts), _describe_driver(facts), _describe_system(facts)) if part)
+
+
+def summarize_environment(facts: Facts) -> str:
+    """``/opt/venv (active venv): Python 3.12.3, torch 2.11.0+cu130``; empty where nothing of it is known."""
+    path = _describe_environment_path(facts)
+    named = {"python.version": "Python", _torch_version_key(facts): "torch"}
+    phrases = [_fact_phrase(facts, key, n, _name_and_value(n), f"no {n}") for key, n in named.items()]
+    versions = ", ".join(part for part in phrases if part)
+    return ": ".join(part for part in (path, versions) if part)
+
+
+def summarize_settings(facts: Facts) -> str:
+    """``gpuready.toml (framework, ignore)``: the settings file that was applied, and what was taken from it."""
+    file, applied = facts.value_if_known("settings.file"), _as_tuple(facts.value_if_known("settings.applied") or ())
+    return f"{file} ({', '.join(map(str, applied))})" if file and applied else str(file or "")
+
+
+def _describe_environment_path(facts: Facts) -> str:
+    """The folder of an environment, or the path of another Python, and how it was chosen."""
+    prefix, kind = facts.value_if_known("python.prefix"), facts.value_if_known("python.kind")
+    path = prefix if prefix and kind in ("venv", "conda") else facts.value_if_known("python.path")
+    why = facts.value_if_known("environment.chosen") or kind
+    return (f"{path} ({why})" if why else str(path)) if path else ""
+
+
+def _describe_system(facts: Facts) -> str:
+    return _fact_phrase(facts, "os.pretty", "OS", lambda v: str(v).removesuffix(" LTS"))
+
+
+def _describe_gpus(facts: Facts) -> str:
+    """``1x H200 (141 GB)``; the memory only where the name does not have it."""
+    count = facts.fact("gpu.count")
+    if count.gap:
+        return "" if count.gap == NOT_STATED else f"GPU unknown ({count.gap})"
+    names = [shorten_gpu_name(str(name)) for name in _as_tuple(facts.value_if_known("gpu.name") or ())]
+    if not names:
+        return units.format_count(count.value, "GPU") if count.value else _describe_accelerators(facts)
+    memory = _as_tuple(facts.value_if_known("gpu.memory") or ())
+    if len(memory) == len(names):
+        names = [_with_memory(name, size) for name, size in zip(names, memory, strict=True)]
+    return ", ".join(f"{number}x {name}" for name, number in units.count_each(names).items())
+
+
+def _with_memory(name: str, size: Any) -> str:
+    return name if "GB" in name or not units.is_byte_count(size) else f"{name} ({units.format_nominal_memory(size)})"
+
+
+def _describe_accelerators(facts: Facts) -> str:
+    """GPUs and accelerators that are not NVIDIA's: ``8x amd gfx942``."""
+    vendor, count = facts.value_if_known("accelerator.vendor"), facts.value_if_known("accelerator.count")
+    if not vendor or not count:
+        return "no GPU"
+    names = [str(name) for name in _as_tuple(facts.value_if_known("accelerator.name") or ()) if name]
+    named = units.count_each(names) if names else {"accelerator": count}
+    return ", ".join(f"{number}x {vendor} {name}" for name, number in named.items())
+
+
+def _describe_driver(facts: Facts) -> str:
+    fact, cuda = facts.fact("driver.version"), facts.value_if_known("driver.cuda")
+    if fact.value is None and not fact.gap:
+        return "no NVIDIA driver" if facts.value_if_known("gpu.count") else ""
+    return _fact_phrase(
+        facts, "driver.version", "driver", lambda v: f"driver {v}" + (f" (CUDA {cuda})" if cuda else "")
+    )
 
 
 def summarize_family(name: str, facts: Facts, contract: Contract) -> str:
-    """One line for a family; ``not stated`` where a what-if has no facts of it."""
+    """One line for a family; ``not given`` where a what-if has no facts of it."""
     summarize = _FAMILY_SUMMARIES.get(name)
     if summarize is None:
         return ""
     if name in ("gpu", "driver") and (missing := _describe_missing_fact(facts.fact(_KEY_FACTS[name]))):
         return missing
     phrases = [part for part in summarize(facts, contract) if part]
-    return ", ".join(phrases) or NOT_STATED
+    return ", ".join(phrases) or NOT_GIVEN
 
 
 def summarize_proofs(ran: Sequence[Fact]) -> str:
@@ -168,7 +237,7 @@ def _format_rdma_devices(devices: Any) -> str:
 
 def _describe_missing_fact(fact: Fact) -> str:
     if fact.gap == NOT_STATED:
-        return NOT_STATED
+        return NOT_GIVEN
     return f"unknown, {fact.gap}" if fact.gap else ""
 
 

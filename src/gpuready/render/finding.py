@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
+from gpuready.model.verdict_words import NOT_GIVEN
 from gpuready.model.want_text import describe_want
 from gpuready.render import units
-from gpuready.render.escape import quote_command_words
-from gpuready.render.layout import display_width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def format_fix_steps(steps: Iterable[FixStep], screen: Screen, always_safety: bo
     for i, step in enumerate(steps):
         safety = describe_safety(step) if always_safety or step.run or step.note else ""
         step_lines = screen.align_ends(step.does, safety, _TEXT_COLUMN)
-        step_lines += wrap_command(step.run, screen, _TEXT_COLUMN) if step.run else []
+        step_lines += format_step_command(step.run, screen) if step.run else []
         lines += screen.label_lines("or" if i else "fix", step_lines)
     return lines
 
@@ -85,24 +84,23 @@ def describe_safety(step: FixStep) -> str:
     return _SAFETY_WORDS.get(step.safety) or step.note or "by hand"
 
 
-def wrap_command(words: tuple[str, ...], screen: Screen, indent: int) -> list[str]:
-    """Break a command only between words, with ``\\`` at the end of the line, so that it can be pasted."""
-    width = screen.width - indent - 6
-    lines, line = [], ""
-    for word in (screen.truncate_text(w, width) for w in quote_command_words(words)):
-        if line and display_width(line) + 1 + display_width(word) > width:
-            lines.append(line + " \\")
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return [("  $ " if i == 0 else "    ") + text for i, text in enumerate([*lines, line])]
+def format_step_command(words: tuple[str, ...], screen: Screen) -> list[str]:
+    return [line[_TEXT_COLUMN:] for line in screen.format_command(words, _TEXT_COLUMN + 2)]
 
 
 # -- rules without a verdict ---------------------------------------------------------------------------
 
 
+def group_undecided(report: Report) -> list[list[UndecidedRule]]:
+    """The undecided rules, grouped by the reason."""
+    groups: dict[str, list[UndecidedRule]] = {}
+    for item in report.undecided:
+        groups.setdefault("; ".join(fact.gap for fact in item.missing), []).append(item)
+    return list(groups.values())
+
+
 def format_undecided(several: Sequence[UndecidedRule], screen: Screen) -> list[str]:
-    """``? GPU004 cannot tell whether …: gpu.capability unknown, permission denied``; more than four in one sentence."""
+    """``? GPU004 can't tell whether …: gpu.capability unknown, permission denied``; more than four in one sentence."""
     if len(several) > 4:
         return _format_many_undecided(several, screen)
     return [line for item in several for line in _format_one_undecided(item, screen)]
@@ -114,13 +112,13 @@ def _format_many_undecided(several: Sequence[UndecidedRule], screen: Screen) -> 
     reason = "; ".join(dict.fromkeys(fact.gap for fact in several[0].missing))
     codes = ", ".join(item.code for item in several)
     shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
-    sentence = f"{len(several)} rules cannot tell, because {shown} cannot be seen ({reason}): {codes}"
+    sentence = f"can't tell for {len(several)} checks: {shown} unknown ({reason}): {codes}"
     return screen.lead_paragraph("?", sentence, "undecided")
 
 
 def _format_one_undecided(item: UndecidedRule, screen: Screen) -> list[str]:
     missing = "; ".join(f"{f.key} unknown, {f.gap}" for f in item.missing)
-    says = f"cannot tell whether {lowercase_opener(item.says)}"
+    says = f"can't tell whether {lowercase_opener(item.says)}"
     return screen.lead_paragraph(f"? {item.code}", f"{says}: {missing}" if missing else says, "undecided")
 
 
@@ -130,12 +128,10 @@ def lowercase_opener(title: str) -> str:
     return f"{first.lower()}{space}{rest}" if first in _SENTENCE_OPENERS else title
 
 
-def format_unstated(report: Report, screen: Screen, settle_command: str) -> list[str]:
-    """The facts a what-if leaves open, each with the rules that need it, and the command that settles them."""
-    lead = f"not stated: {units.format_count(len(report.unstated), 'rule')} left open"
-    lines = screen.align_ends(lead, screen.truncate_text(settle_command, screen.width))
+def format_unstated(report: Report, screen: Screen) -> list[str]:
+    """The facts a what-if was not given, each with the rules that need it."""
     rows = [(key, ", ".join(codes)) for key, codes in codes_by_missing_fact(report.unstated).items()]
-    return lines + screen.indent_table(rows)
+    return [f"{NOT_GIVEN}, and which checks need it", *screen.indent_table(rows)]
 
 
 def codes_by_missing_fact(rules: Iterable[UndecidedRule]) -> dict[str, list[str]]:

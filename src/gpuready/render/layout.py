@@ -6,7 +6,7 @@ Every method of a Screen that takes text escapes its control characters, so that
 from __future__ import annotations
 
 from gpuready.model import Record
-from gpuready.render.escape import escape_unprintable
+from gpuready.render.escape import escape_unprintable, quote_command_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,6 +90,26 @@ class Screen(Record):
         first, *rest = self.format_paragraph(text, 2, 2)
         return [f"{self.status_mark(kind)} {first[2:]}", *rest]
 
+    def format_command(self, words: tuple[str, ...], indent: int, lead: str = "$ ") -> list[str]:
+        """A command that can be pasted: quoted, broken only between words, with ``\\`` at the end of the line.
+
+        A word is never shortened: one that is wider than the screen leaves it.
+        """
+        width = self.width - indent - display_width(lead) - 2
+        lines: list[str] = []
+        for word in quote_command_words(words):
+            if lines and display_width(lines[-1]) + 1 + display_width(word) <= width:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(word)
+        starts = [" " * indent + lead, *[" " * (indent + display_width(lead))] * len(lines)]
+        return [f"{start}{line}" for start, line in zip(starts, _continue_lines(lines), strict=False)]
+
+    def format_labelled_commands(self, rows: Sequence[tuple[str, tuple[str, ...]]]) -> list[str]:
+        """``fix it:   gpuready fix axolotl``: commands in a column behind their labels."""
+        width = max((display_width(label) for label, _ in rows), default=0) + 3
+        return [line for label, words in rows for line in self.format_command(words, 0, pad_text(f"{label}:", width))]
+
     def _style_start(self, lines: list[str], start: str, role: str) -> list[str]:
         """Colour the words that the first line starts with."""
         start = escape_unprintable(start)
@@ -98,8 +118,9 @@ class Screen(Record):
         return lines
 
     def label_lines(self, label: str, lines: Sequence[str], width: int = 7) -> list[str]:
-        """Indent lines behind a right-aligned label of this width, which stands on the first line."""
-        first = self.apply_style(f"{label:>{width}}", "dim") if label else " " * width
+        """Indent lines behind a label, which stands on the first line: right-aligned, or with a negative width left-aligned."""
+        first, width = f"{label:>{width}}" if width > 0 else f"{label:<{-width}}", abs(width)
+        first = self.apply_style(first, "dim") if label else first
         return [(" " * width if i else first) + "  " + line for i, line in enumerate(lines)]
 
     def align_ends(self, left: str, right: str, start: int = 0) -> list[str]:
@@ -177,6 +198,10 @@ def display_width(text: str) -> int:
     from unicodedata import east_asian_width
 
     return len(text) + sum(east_asian_width(c) in "WF" for c in text)
+
+
+def _continue_lines(lines: list[str]) -> list[str]:
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def pad_text(text: str, width: int) -> str:

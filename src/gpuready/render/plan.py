@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpuready.model.want_text import describe_want
 from gpuready.render import command_lines, units
-from gpuready.render.escape import escape_unprintable, quote_command_words
+from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections
 
 TYPE_CHECKING = False
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
         @property
         def conflicts(self) -> tuple[PlanConflict, ...]: ...
 
-
-MAX_REJECTED_CHOICES = 4
-"""Shown without -v."""
 
 KERNEL_INSTALL_WORDS = {
     "index": "ready-made, from an index",
@@ -56,11 +54,11 @@ def plan_set_json_fields(plan_set: PlanSet) -> dict[str, Any]:
 def format_plan_line(plan: Plan) -> str:
     """``axolotl 0.21: torch 2.14.1+cu126, Python 3.13``"""
     if plan.verdict == "plan" and plan.options.get("fix"):
-        outcome = f"{len(plan.steps)} steps to mend it"
+        outcome = f"{units.format_count(len(plan.steps), 'step')} to fix it"
     elif plan.verdict == "plan":
-        outcome = f"torch {plan.torch}, Python {plan.python}"
+        outcome = describe_stack(plan)
     else:
-        outcome = f"impossible ({plan.conflicts[0].says if plan.conflicts else 'nothing fits'})"
+        outcome = f"not possible ({plan.conflicts[0].says if plan.conflicts else 'no known versions fit'})"
     return escape_unprintable(f"{plan_display_name(plan)}: {outcome}") + "\n"
 
 
@@ -73,23 +71,40 @@ def render_plan_screens(plan_set: PlanSet, screen: Screen, verbose: bool = False
 
 
 def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool = False) -> str:
+    """The answer, the chosen versions, the steps and the next command; with ``verbose`` every reason and rejected choice."""
     display = screen or Screen()
     if plan.options.get("fix"):
-        return render_fix_plan_screen(plan, display)
-    sections = [_format_plan_header("plan", plan, plan.platform, display)]
-    if plan.verdict == "plan":
-        sections += [
-            _format_chosen_versions(plan, display),
-            _format_plan_reasons(plan, display, verbose),
-            _format_plan_kernels(plan, display),
-            _format_plan_steps(plan.steps, display, verbose),
-            _format_rejected_choices(plan, display, verbose),
-        ]
-    else:
-        sections += [_format_plan_conflict(conflict, display) for conflict in plan.conflicts]
-        sections.append(_format_openings(plan.opens, display))
+        return render_fix_plan_screen(plan, display, verbose)
+    is_possible = plan.verdict == "plan"
+    sections = _format_possible_plan(plan, display, verbose) if is_possible else _format_impossible_plan(plan, display)
     sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
-    return join_sections([*sections, _format_plan_verdict(plan, display)])
+    rows = [("install it", command_lines.build_install_command(plan))] if is_possible and plan.lock else []
+    rows += [("details", command_lines.build_plan_command(plan))] if is_possible and not verbose else []
+    catalog = [f"chosen by the catalogue of {plan.catalog}"] if verbose and plan.catalog else []
+    return join_sections([*sections, display.format_labelled_commands(rows), display.format_paragraphs(catalog, 2)])
+
+
+def _format_possible_plan(plan: Plan, screen: Screen, verbose: bool) -> list[list[str]]:
+    header = _format_plan_header(f"plan: {describe_stack(plan)}", "plan:", "ok", plan, screen)
+    return [
+        header + _format_chosen_versions(plan, screen, verbose),
+        _format_plan_reasons(plan, screen) if verbose else [],
+        _format_plan_kernels(plan, screen, verbose),
+        _format_plan_steps(plan.steps, screen, verbose),
+        _format_rejected_choices(plan, screen) if verbose else [],
+    ]
+
+
+def _format_impossible_plan(plan: Plan, screen: Screen) -> list[list[str]]:
+    header = _format_plan_header("not possible: no known versions fit", "not possible:", "error", plan, screen)
+    conflicts = [_format_plan_conflict(conflict, screen) for conflict in plan.conflicts]
+    return [header, *conflicts, _format_openings(plan.opens, screen)]
+
+
+def describe_stack(plan: Plan) -> str:
+    """``torch 2.14.1+cu130, Python 3.13``"""
+    parts = (f"torch {plan.torch}" if plan.torch else "no torch", f"Python {plan.python}" if plan.python else "")
+    return ", ".join(part for part in parts if part)
 
 
 def plan_display_name(plan: Plan) -> str:
@@ -98,29 +113,36 @@ def plan_display_name(plan: Plan) -> str:
 
 def _format_shared_environments(plan_set: PlanSet, screen: Screen) -> str:
     count = len(plan_set.environments)
-    shared = "one environment holds them all" if count == 1 else f"they need {count} environments"
+    shared = "one environment serves them all" if count == 1 else f"they need {count} environments"
     lines = screen.format_paragraph(shared)
     for number, names in enumerate(plan_set.environments, 1):
-        lines += screen.format_paragraph(f"{number}  {', '.join(names)}", 2, 3)
+        lines += _format_number(number, ", ".join(names), screen)
     for conflict in plan_set.conflicts:
-        lines += ["", *_format_plan_conflict(conflict, screen, "apart:")]
+        lines += ["", *_format_plan_conflict(conflict, screen, "not together:")]
     return "\n".join(lines) + "\n"
 
 
 # -- possible plan ---------------------------------------------------------------------------------------
 
 
-def _format_plan_header(what: str, plan: Plan, right: str, screen: Screen) -> list[str]:
+def _format_plan_header(left: str, start: str, role: str, plan: Plan, screen: Screen) -> list[str]:
     where = f" on {plan.machine}" if plan.machine else ""
-    return screen.format_header(f"{what} for {plan_display_name(plan)}{where}", right)
+    return screen.format_header(left, plan_display_name(plan) + where, role, start)
 
 
-def _format_chosen_versions(plan: Plan, screen: Screen) -> list[str]:
+def _format_number(number: int, text: str, screen: Screen) -> list[str]:
+    first, *rest = screen.wrap_text(text, screen.width - 5)
+    return [f"  {number:<3}{first}", *(f"     {line}" for line in rest)]
+
+
+def _format_chosen_versions(plan: Plan, screen: Screen, verbose: bool) -> list[str]:
     rows = list_chosen_versions(plan)
     rows[2:2] = [(name, plan.packages[name], "") for name in ("torchvision", "torchaudio") if name in plan.packages]
     more = len(plan.packages) - len({"torch", "torchvision", "torchaudio", plan.framework} & set(plan.packages))
-    rows += [("and", f"{more} more", "with exact versions: --json lists them")] if more > 0 else []
-    return screen.indent_table(rows)
+    rows += [("others", f"{more} packages", "with exact versions (--json)")] if more > 0 else []
+    rows += [("platform", plan.platform, "")] if verbose and plan.platform else []
+    known = f"{len(plan.lock)} packages locked" if plan.lock else plan.resolved or "not resolved"
+    return screen.indent_table(rows) + screen.format_paragraph(f"{known.removesuffix('.')}; nothing was changed", 2)
 
 
 def list_chosen_versions(plan: Plan) -> list[tuple[str, str, str]]:
@@ -136,24 +158,21 @@ def describe_torch_source(plan: Plan) -> str:
     return "PyPI" if plan.index == "pypi" else f"PyTorch index {plan.index}"
 
 
-def _format_plan_reasons(plan: Plan, screen: Screen, verbose: bool) -> list[str]:
+def _format_plan_reasons(plan: Plan, screen: Screen) -> list[str]:
     lines = [screen.apply_style("why", "bold")] if plan.because else []
     for reason in plan.because:
         lines += screen.format_paragraph(reason.says, 2, 4)
-        if verbose:
-            lines += screen.dim_paragraph(reason.cite, 6) if reason.cite else []
-        elif reason.cite:
-            lines.append(screen.apply_style(" " * 6 + screen.truncate_text(reason.cite, screen.width - 6), "dim"))
+        lines += screen.dim_paragraph(reason.cite, 6) if reason.cite else []
     return lines
 
 
-def _format_plan_kernels(plan: Plan, screen: Screen) -> list[str]:
+def _format_plan_kernels(plan: Plan, screen: Screen, verbose: bool) -> list[str]:
     lines = [screen.apply_style("kernels", "bold")] if plan.kernels else []
     for kernel in plan.kernels:
         named = f"{kernel.package} {kernel.version}"
         lines += ["  " + text for text in screen.align_ends(named, describe_kernel_install(kernel), 2)]
         # A wheel without an install step is there only for its Python part: show the reason.
-        show_reason = kernel.how in ("build", "jit", "none") or not kernel.steps
+        show_reason = verbose and (kernel.how in ("build", "jit", "none") or not kernel.steps)
         lines += screen.format_paragraph(kernel.why, 6) if show_reason else []
     return lines
 
@@ -169,9 +188,9 @@ def describe_kernel_install(kernel: KernelPlan) -> str:
 def _format_plan_steps(steps: Sequence[FixStep], screen: Screen, verbose: bool) -> list[str]:
     lines = [screen.apply_style("steps", "bold")] if steps else []
     for number, step in enumerate(steps, 1):
-        lines += screen.format_paragraph(f"{number}  {step.does}", 2, 3)
+        lines += _format_number(number, step.does, screen)
         if step.run:
-            lines += screen.format_paragraph("$ " + " ".join(quote_command_words(step.run)), 5, 4)
+            lines += screen.format_command(step.run, 5)
         elif step.note:
             lines += screen.format_paragraph(step.note, 5)
         if verbose and step.run and step.note:
@@ -179,102 +198,106 @@ def _format_plan_steps(steps: Sequence[FixStep], screen: Screen, verbose: bool) 
     return lines
 
 
-def _format_rejected_choices(plan: Plan, screen: Screen, verbose: bool) -> list[str]:
+def _format_rejected_choices(plan: Plan, screen: Screen) -> list[str]:
     groups: dict[tuple[str, str], list[str]] = {}
     for rejected in plan.fell:
         release, _, build = rejected.choice.partition("+")
         groups.setdefault((release, rejected.why), []).append(build)
-    shown = list(groups.items()) if verbose else list(groups.items())[:MAX_REJECTED_CHOICES]
-    lines = [screen.apply_style("not taken", "bold")] if shown else []
-    for (release, why), builds in shown:
+    lines = [screen.apply_style("not chosen", "bold")] if groups else []
+    for (release, why), builds in groups.items():
         choice_name = f"{release} ({', '.join(builds)})" if any(builds) else release
         lines += screen.format_paragraph(f"{choice_name}: {why}", 2, 4)
-    rest = len(groups) - len(shown)
-    return [*lines, f"  and {rest} more: -v lists them"] if rest else lines
+    return lines
 
 
 # -- impossible plan -------------------------------------------------------------------------------------
 
 
-def _format_plan_conflict(conflict: PlanConflict, screen: Screen, lead: str = "impossible:") -> list[str]:
+def _format_plan_conflict(conflict: PlanConflict, screen: Screen, lead: str = "conflict:") -> list[str]:
     rows = [("found", f.key, units.format_fact_value(f), f.source) for f in conflict.facts]
-    rows += [("needs", n.key, n.want, n.cite) for n in conflict.needs]
+    rows += [("needs", n.key, describe_want(n.want), n.cite) for n in conflict.needs]
     return [*screen.lead_paragraph(lead, conflict.says, "error"), *screen.indent_table(rows)]
 
 
 def _format_openings(opens: Sequence[PlanAlternative], screen: Screen) -> list[str]:
-    lines = [screen.apply_style("what would open it, the cheapest first", "bold")] if opens else []
+    lines = [screen.apply_style("what would make it possible", "bold")] if opens else []
     for opening in opens:
         lines += screen.format_paragraph(f"{opening.change}: {opening.then}", 2, 4)
-        lines += screen.format_paragraph(" ".join(quote_command_words(opening.run)), 6, 4) if opening.run else []
+        lines += screen.format_command(opening.run, 6) if opening.run else []
     return lines
-
-
-def _format_plan_verdict(plan: Plan, screen: Screen) -> list[str]:
-    if plan.verdict == "plan":
-        known = f"{len(plan.lock)} packages locked" if plan.lock else plan.resolved or "not resolved here"
-        lines = screen.lead_paragraph("plan:", f"{known.removesuffix('.')}; nothing was changed", "ok")
-    else:
-        lines = screen.lead_paragraph("impossible:", "nothing that the catalogue knows fits", "error")
-    if plan.lock:
-        lines += ["", *screen.format_paragraph("all of this at once, or none of it:", 2)]
-        lines += screen.format_paragraph(" ".join(quote_command_words(command_lines.build_install_command(plan))), 4, 4)
-    return lines + (screen.format_paragraph(f"chosen by the catalogue of {plan.catalog}", 2) if plan.catalog else [])
 
 
 # -- plan --fix -----------------------------------------------------------------------------------------
 
 
-def render_fix_plan_screen(plan: Plan, screen: Screen | None = None) -> str:
-    """Ordered steps, the findings each resolves, and what remains."""
+def render_fix_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool = False) -> str:
+    """How many steps fix what, the ordered steps, what remains, and the command that does it."""
     display = screen or Screen()
-    torch = f"torch {plan.torch}" if plan.torch else "no torch"
-    then = "then " if plan.steps else ""
-    stack = f"{then}Python {plan.python}, {torch}" if plan.python else torch
-    sections = [_format_plan_header("fix", plan, stack, display)]
-    sections += [_format_fix_plan_step(plan, number, step, display) for number, step in enumerate(plan.steps, 1)]
+    sections = [_format_fix_header(plan, display)]
     sections += [_format_fix_conflict(plan, conflict, display) for conflict in plan.conflicts]
+    sections += [
+        _format_fix_plan_step(plan, number, step, display, verbose) for number, step in enumerate(plan.steps, 1)
+    ]
     sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
-    return join_sections([*sections, _format_fix_summary(plan, display)])
+    return join_sections([*sections, display.format_labelled_commands(_list_fix_commands(plan, verbose))])
 
 
-def _format_fix_plan_step(plan: Plan, number: int, step: FixStep, screen: Screen) -> list[str]:
+def _format_fix_header(plan: Plan, screen: Screen) -> list[str]:
+    codes = list(dict.fromkeys(reason.about for reason in plan.because if " keeps off " not in reason.says))
+    steps = units.format_count(len(plan.steps), "step")
+    summary = f"{steps} for {', '.join(codes)}" if codes else "nothing to change"
+    if plan.verdict == "plan":
+        lines = _format_plan_header(f"fix: {summary}", "fix:", "ok", plan, screen)
+    else:
+        remaining = ", ".join(conflict.says.partition(" ")[0] for conflict in plan.conflicts)
+        lines = _format_plan_header(
+            f"not possible: {remaining} would stay; {summary}", "not possible:", "error", plan, screen
+        )
+    then = "nothing was changed; afterwards " if plan.steps else ""
+    return lines + screen.format_paragraph(then + describe_stack(plan), 2)
+
+
+def _list_fix_commands(plan: Plan, verbose: bool) -> list[tuple[str, tuple[str, ...]]]:
+    if not plan.steps:
+        return []
+    rows = [("do it", command_lines.build_fix_command(plan)), ("check again", command_lines.build_check_command(plan))]
+    details = [] if verbose else [("details", command_lines.build_plan_command(plan))]
+    # What a recorded machine needs cannot be applied from here.
+    return details if plan.options.get("on") else [*rows, *details]
+
+
+def _format_fix_plan_step(plan: Plan, number: int, step: FixStep, screen: Screen, verbose: bool) -> list[str]:
     """One step: its safety, its command, and the findings it resolves."""
     safety = step.note if step.safety == "manual" and step.note else STEP_SAFETY_WORDS.get(step.safety, step.safety)
     short = safety if len(safety) < screen.width // 2 else STEP_SAFETY_WORDS.get(step.safety, "")
-    lines = _format_step_title(f"{number}  {step.does}", short, screen)
-    if step.run:
-        lines += screen.format_paragraph("$ " + " ".join(quote_command_words(step.run)), 5, 4)
+    lines = _format_step_title(number, step.does, short, screen)
+    lines += screen.format_command(step.run, 5) if step.run else []
     if step.note and step.note != short:
         lines += screen.format_paragraph(step.note, 5)
     start = f"step {number} "
-    for reason in plan.because:
-        if reason.says.startswith(start):
-            lines += screen.dim_paragraph(reason.says[len(start) :], 5, 2)
+    reasons = [reason.says[len(start) :] for reason in plan.because if reason.says.startswith(start)]
+    for says in reasons if verbose else _shorten_reasons(reasons):
+        lines += screen.dim_paragraph(says, 5, 2)
     return lines
 
 
-def _format_step_title(left: str, right: str, screen: Screen) -> list[str]:
+def _shorten_reasons(reasons: Sequence[str]) -> list[str]:
+    """``turns off PKG002: … `` and ``turns off PKG003: …`` -> ``turns off PKG002, PKG003``"""
+    codes: dict[str, list[str]] = {}
+    for says in reasons:
+        action, _, code = says.partition(":")[0].rpartition(" ")
+        codes.setdefault(action, []).append(code)
+    return ["; ".join(f"{action} {', '.join(several)}".strip() for action, several in codes.items())] if codes else []
+
+
+def _format_step_title(number: int, does: str, right: str, screen: Screen) -> list[str]:
     """The step's name with its safety at the right edge, or below where it does not fit."""
-    left, right = escape_unprintable(left), escape_unprintable(right)
-    if display_width(left) + display_width(right) + 4 <= screen.width:
-        return ["  " + text for text in screen.align_ends(left, right, 2)]
-    return [*screen.format_paragraph(left, 2, 3), *screen.format_paragraph(right, 5)]
+    if display_width(escape_unprintable(does)) + display_width(escape_unprintable(right)) + 7 <= screen.width:
+        return [f"  {number:<3}{line}" for line in screen.align_ends(does, right, 5)]
+    return [*_format_number(number, does, screen), *screen.format_paragraph(right, 5)]
 
 
 def _format_fix_conflict(plan: Plan, conflict: PlanConflict, screen: Screen) -> list[str]:
     code = conflict.says.partition(" ")[0]
     ways = [f"elsewhere: {opening.change}" for opening in plan.opens if opening.then.endswith(code)]
-    return _format_plan_conflict(conflict, screen) + screen.format_paragraphs(ways, 2, 2)
-
-
-def _format_fix_summary(plan: Plan, screen: Screen) -> list[str]:
-    codes = list(dict.fromkeys(reason.about for reason in plan.because if " keeps off " not in reason.says))
-    steps = units.format_count(len(plan.steps), "step")
-    summary_text = f"{steps} for {', '.join(codes)}" if codes else "nothing to change"
-    if plan.verdict != "plan":
-        remaining = ", ".join(conflict.says.partition(" ")[0] for conflict in plan.conflicts)
-        return screen.lead_paragraph("impossible:", f"{remaining} would stay; {summary_text}", "error")
-    lines = screen.lead_paragraph("fix:", f"{summary_text}; nothing was changed", "ok")
-    check_hint = f"then look again: {' '.join(quote_command_words(command_lines.build_check_command(plan)))}"
-    return [*lines, *(screen.format_paragraph(check_hint, 2, 2) if plan.steps else [])]
+    return _format_plan_conflict(conflict, screen, "not possible:") + screen.format_paragraphs(ways, 2, 2)

@@ -41,7 +41,7 @@ def render_proof_screen(
             if finding.severity != "info" and headline not in shown:
                 shown.add(headline)
                 sections.append(findings.format_finding(finding, screen))
-        undecided = check_report.group_undecided(report)
+        undecided = findings.group_undecided(report)
         sections.append([line for several in undecided for line in findings.format_undecided(several, screen)])
     sections.append(_format_unproved_names(reports, screen))
     sections.append([line for report in reports for line in _format_proof_verdict(report, evidence, screen, elapsed)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
+from gpuready.model.verdict_words import NOT_GIVEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ def format_count(number: int, word: str) -> str:
 
 
 def format_fact_value(fact: Fact) -> str:
-    """The value of a fact in words, including absent, unknown and not stated."""
+    """The value of a fact in words, including absent, unknown and not given."""
     if fact.gap == NOT_STATED:
-        return NOT_STATED
+        return NOT_GIVEN
     return "unknown" if fact.gap else format_any_value(fact.value, fact.key)
 
 
@@ -107,15 +108,16 @@ def _format_number(value: float, key: str) -> str:
 
 def group_repeated(names: Iterable[str]) -> list[str]:
     """``[a, a, b]`` -> ``[2 x a, b]``, in order of first appearance."""
-    return [name if count == 1 else f"{count} x {name}" for name, count in _count_each(names).items()]
+    return [name if count == 1 else f"{count} x {name}" for name, count in count_each(names).items()]
 
 
 def count_words(words: Iterable[str]) -> str:
     """``[passed, passed, failed]`` -> ``2 passed, 1 failed``, in order of first appearance."""
-    return ", ".join(f"{count} {word}" for word, count in _count_each(words).items())
+    return ", ".join(f"{count} {word}" for word, count in count_each(words).items())
 
 
-def _count_each(words: Iterable[str]) -> dict[str, int]:
+def count_each(words: Iterable[str]) -> dict[str, int]:
+    """How often each occurs, in order of first appearance."""
     counts: dict[str, int] = {}
     for word in words:
         counts[word] = counts.get(word, 0) + 1

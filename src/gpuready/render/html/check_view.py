@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
+from gpuready.model.verdict_words import verdict_words
 from gpuready.render import check_report, facts_summary, units
 from gpuready.render import finding as findings
+from gpuready.render.escape import quote_command_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def build_check_view(report: Report) -> dict[str, Any]:
         "says": report.contract.says,
         "host": report.facts.host,
         "machine": facts_summary.summarize_machine(report.facts),
-        "verdict": check_report.verdict_words(report),
+        "verdict": verdict_words(report.verdict),
         "mark": mark_view(check_report.VERDICT_ROLES[report.verdict]),
         "counts": check_report.count_phrases(report),
         "ladder": [
@@ -38,11 +40,13 @@ def build_check_view(report: Report) -> dict[str, Any]:
         ],
         "findings": [finding_view(one) for one in serious],
         "infos": [finding_view(one) for one in report.findings if one.severity == "info"],
-        "undecided": [_undecided_view(several) for several in check_report.group_undecided(report)],
+        "undecided": [_undecided_view(several) for several in findings.group_undecided(report)],
         "unstated": list(findings.codes_by_missing_fact(report.unstated).items()),
         "ignored": [{"finding": finding_view(one.finding), "reason": one.reason} for one in report.ignored],
         "held": _passed_rules_view(report),
-        "ways": check_report.list_next_commands(report),
+        "ways": [
+            (" ".join(quote_command_words(words)), label) for label, words in check_report.list_next_commands(report)
+        ],
         "catalog": report.catalog,
         "strict": report.strict,
     }

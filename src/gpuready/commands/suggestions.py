@@ -1,0 +1,61 @@
+"""The commands that a screen names next, with the options that the user gave."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from gpuready.commands.declaration import Parameter, Request
+    from gpuready.model import Report
+
+    CommandRows = list[tuple[str, tuple[str, ...]]]
+
+_FORMAT_OPTIONS = ("verbose", "quiet", "json", "format", "color", "output", "since")
+"""How an answer is shown, not what was asked for."""
+_FIX_OPTIONS = ("python", "wants", "contract", "config")
+_PROVE_OPTIONS = ("python", "wants", "config")
+
+
+def suggest_after_check(request: Request, reports: list[Report]) -> list[CommandRows]:
+    """For each report, label and words of the commands that come next: fix, plan or prove, and the same with ``-v``."""
+    from gpuready.render.check_report import list_next_commands
+
+    flags = {
+        "fix": option_words(request, _FIX_OPTIONS),
+        "prove": option_words(request, _PROVE_OPTIONS),
+        "plan": option_words(request, _machine_options(request)),
+        "check": (*option_words(request, _asked_options(request)), "-v"),
+    }
+    is_elsewhere = request.get_option("on") is not None
+    specs = request.arguments if len(request.arguments) == len(reports) else [""] * len(reports)
+    return [list_next_commands(one, flags, spec, is_elsewhere) for one, spec in zip(reports, specs, strict=True)]
+
+
+def _machine_options(request: Request) -> list[str]:
+    """The options that name a machine and an environment: plan takes them too."""
+    known = request.command.parameters
+    return [name for name in request.options if name in ("on", "wants", "contract") or known[name].group == "what_if"]
+
+
+def _asked_options(request: Request) -> list[str]:
+    applied = request.settings.applied if request.settings else ()
+    return [name for name in request.options if name not in _FORMAT_OPTIONS and name not in applied]
+
+
+def option_words(request: Request, names: Iterable[str]) -> tuple[str, ...]:
+    """These options of a call as the words of a command line."""
+    known, options = request.command.parameters, request.options
+    return tuple(word for name in names if name in known for word in _flag_words(known[name], options.get(name)))
+
+
+def _flag_words(parameter: Parameter, value: Any) -> Iterator[str]:
+    if value is None or value is parameter.inverted:
+        return
+    if isinstance(value, bool):
+        yield parameter.flag
+        return
+    values = [f"{key}={text}" for key, text in value.items()] if isinstance(value, dict) else value
+    for one in values if isinstance(values, (list, tuple)) else [values]:
+        yield from [f"{parameter.flag}={one}"] if parameter.bare else [parameter.flag, str(one)]

@@ -1,0 +1,123 @@
+"""The short list of a check: what is wrong, one numbered line each with its code at the right; the rest in ``-v``."""
+
+from __future__ import annotations
+
+from gpuready.model.verdict_words import NOT_GIVEN
+from gpuready.model.want_text import describe_want
+from gpuready.render import units
+from gpuready.render.finding import group_undecided, lowercase_opener
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpuready.model import Finding, Report, UndecidedRule
+    from gpuready.render.layout import Screen
+
+_TEXT_COLUMN = 5
+_ROW_COLUMN = 9
+MAX_ROWS = 3
+"""Rows of a finding's table; where there are more, one less and how many."""
+
+_SUBJECTS = {
+    "gpu": "GPU state", "driver": "driver", "toolkit": "CUDA toolkit", "compiler": "compiler", "cache": "caches",
+    "torch": "torch", "python": "Python", "package": "packages", "extension": "packages", "env": "environment variables",
+    "os": "operating system", "system": "system settings", "disk": "disk", "memory": "RAM", "limit": "limits",
+    "net": "network", "nccl": "NCCL", "hub": "model cache", "kernel": "kernel", "cpu": "CPU", "can": "proofs",
+}  # fmt: skip
+"""What a fact is about, by the first part of its key."""
+
+
+def format_problem_list(report: Report, screen: Screen) -> list[str]:
+    """Errors and warnings by number, findings set aside, and what could not be decided."""
+    lines: list[str] = []
+    for number, finding in enumerate((f for f in report.findings if f.severity != "info"), 1):
+        lines += _format_problem(str(number), finding, screen)
+    for item in report.ignored:
+        text = f"ignored: {item.finding.says} (reason: {item.reason})"
+        lines += format_list_item("-", text, item.finding.code, screen, "dim")
+    return lines + _format_open_questions(report, screen) + _format_notes(report, screen)
+
+
+def format_list_item(mark: str, text: str, right: str, screen: Screen, role: str) -> list[str]:
+    """``  1  text      CODE``"""
+    first, *rest = screen.align_ends(text, right, _TEXT_COLUMN)
+    return [
+        f"  {screen.apply_style(mark, role)}{' ' * (3 - len(mark))}{first}",
+        *(" " * _TEXT_COLUMN + r for r in rest),
+    ]
+
+
+def _format_problem(number: str, finding: Finding, screen: Screen) -> list[str]:
+    is_error = finding.severity == "error"
+    code = finding.code if is_error else f"{finding.severity} {finding.code}"
+    role = "error" if is_error else "warning"
+    return format_list_item(number, finding.says, code, screen, role) + _format_mismatches(finding, screen)
+
+
+def _format_mismatches(finding: Finding, screen: Screen) -> list[str]:
+    """What was found beside what is needed, for the values that are compared."""
+    rows = list_mismatches(finding)
+    shown = rows if len(rows) <= MAX_ROWS else rows[: MAX_ROWS - 1]
+    lines = [" " * _ROW_COLUMN + line for row in screen.format_table(shown, _ROW_COLUMN) for line in row]
+    rest = len(rows) - len(shown)
+    return [*lines, f"{' ' * _ROW_COLUMN}{screen.ellipsis} {rest} more (-v)"] if rest else lines
+
+
+def list_mismatches(finding: Finding) -> list[tuple[str, str, str]]:
+    """``("torch", "2.11.0", "needs >= 2.13.0, < 2.15.0")`` for each value that is there and outside a bound."""
+    found = {fact.key: fact for fact in finding.found if fact.value and fact.value is not True and not fact.gap}
+    wants: dict[str, list[str]] = {}
+    for need in finding.needs:
+        if need.key in found and need.want[:1] in "<>=!~":
+            wants.setdefault(need.key, []).append(describe_want(need.want))
+    return [
+        (key.removeprefix("package."), units.format_fact_value(found[key]), f"needs {', '.join(several)}")
+        for key, several in wants.items()
+    ]
+
+
+# -- what is open ---------------------------------------------------------------------------------------------
+
+
+def _format_open_questions(report: Report, screen: Screen) -> list[str]:
+    """One line for each reason why something could not be decided; few of them where they do not decide the verdict."""
+    groups = group_undecided(report)
+    most = 5 if report.verdict == "undecided" else 1
+    shown = groups if len(groups) <= most + 1 else groups[:most]
+    lines = [line for several in shown for line in _format_open_question(several, screen)]
+    rest = sum(len(several) for several in groups[len(shown) :])
+    return (
+        [*lines, *format_list_item("?", f"can't tell for {rest} more checks (-v)", "", screen, "undecided")]
+        if rest
+        else lines
+    )
+
+
+def _format_open_question(several: Sequence[UndecidedRule], screen: Screen) -> list[str]:
+    keys = list(dict.fromkeys(fact.key for item in several for fact in item.missing))
+    reasons = "; ".join(dict.fromkeys(fact.gap for fact in several[0].missing))
+    unknown = f"{', '.join(keys[:2])}{f' and {len(keys) - 2} more' if len(keys) > 2 else ''} unknown ({reasons})"
+    if len(several) == 1:
+        text, code = f"can't tell whether {lowercase_opener(several[0].says)}", several[0].code
+    else:
+        text, code = f"can't tell for {len(several)} checks", f"{several[0].code} +{len(several) - 1}"
+    return format_list_item("?", f"{text}: {unknown}" if keys else text, code, screen, "undecided")
+
+
+def _format_notes(report: Report, screen: Screen) -> list[str]:
+    """What a what-if was not given, and how many notes there are."""
+    lines: list[str] = []
+    if report.unstated:
+        subjects = ", ".join(list_missing_subjects(report.unstated))
+        lines += format_list_item("?", f"{NOT_GIVEN}: {subjects} (-v)", "", screen, "undecided")
+    if infos := [f.code for f in report.findings if f.severity == "info"]:
+        text = f"{units.format_count(len(infos), 'note')} (-v)"
+        lines += format_list_item("-", text, " ".join(infos[:3]), screen, "dim")
+    return lines
+
+
+def list_missing_subjects(rules: Iterable[UndecidedRule]) -> list[str]:
+    """``driver, torch, packages``: what the missing facts are about."""
+    families = (fact.key.partition(".")[0] for rule in rules for fact in rule.missing)
+    return list(dict.fromkeys(_SUBJECTS.get(family, family) for family in families))

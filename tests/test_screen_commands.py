@@ -1,0 +1,69 @@
+"""Every command on every golden screen can be pasted: a shell parses it, and gpuready takes its words."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuready.cli import parser
+from gpuready.commands import COMMAND_MODULES
+
+GOLDENS = sorted(Path(__file__).parent.glob("*/golden/*.txt"))
+SGR = re.compile(r"(?:\x1b|␛)\[[0-9;]*m")
+START = re.compile(r"^ *(?:\$ |[a-z][a-z ]*:  +(?=gpuready ))(.*)$")
+
+
+def find_commands(text: str) -> list[str]:
+    """The commands of a screen, as a person would select them: with the lines that continue them."""
+    found: list[str] = []
+    lines = iter(SGR.sub("", text).splitlines())
+    for line in lines:
+        if start := START.match(line):
+            command = start[1]
+            while command.endswith(" \\"):
+                command += "\n" + next(lines)
+            found.append(command)
+    return found
+
+
+def split_words(command: str) -> list[str]:
+    """The words as a shell splits them: shlex does not join continued lines."""
+    return shlex.split(command.replace("\\\n", ""))
+
+
+COMMANDS = {path: commands for path in GOLDENS if (commands := find_commands(path.read_text()))}
+
+
+def test_a_command_is_found_with_its_continuation():
+    text = (
+        "fix it:   gpuready fix axolotl \\\n          --python '/a b/python'\n     $ uv venv .venv\nnote: gpuready is\n"
+    )
+    assert [split_words(one) for one in find_commands(text)] == [
+        ["gpuready", "fix", "axolotl", "--python", "/a b/python"],
+        ["uv", "venv", ".venv"],
+    ]
+
+
+def test_most_screens_have_commands():
+    assert len(COMMANDS) > len(GOLDENS) * 0.7 and len(GOLDENS) > 100
+
+
+def test_a_shell_parses_every_command():
+    script = "\n".join(dict.fromkeys(command for several in COMMANDS.values() for command in several))
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: f"{path.parent.parent.name}/{path.stem}")
+def test_the_words_of_every_command_are_whole(path):
+    for command in COMMANDS[path]:
+        words = split_words(command)
+        assert "…" not in command, "no word of a command is shortened"
+        assert not any(line.endswith(("\\\\", "\\ ")) for line in command.splitlines())
+        if words[0] == "gpuready" and "hostile" not in path.name:
+            assert words[1] in {name.split()[0] for name in COMMAND_MODULES}, command
+            parser.parse_command_line(words[1:])
