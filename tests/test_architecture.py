@@ -135,6 +135,7 @@ ACCESS_PACKAGES = {
     "launcher": "starts and watches the ranks; its agent runs in the target's Python with the standard library alone",
 }
 ACCESS_MODULES = {
+    "apply/environment_copy.py": "os.access",
     "apply/generation.py": "os.access os.listdir os.path.isdir os.path.isfile os.path.islink os.path.lexists",
     "apply/generation_hook.py": "fcntl os.close os.open os.path.isfile os.path.realpath",
     "cli/__init__.py": "os._exit os.environ",

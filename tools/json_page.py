@@ -7,10 +7,10 @@ import re
 from types import ModuleType
 
 from gpuready import model
-from gpuready.model import bench, contract, diagnosis, facts, fit, fleet, plan, proof, report, report_document
+from gpuready.model import bench, contract, diagnosis, facts, fit, fix, fleet, plan, proof, report, report_document
 from gpuready.model.record import Record
 
-MODULES = (facts, contract, report, plan, fit, diagnosis, proof, bench, fleet, report_document)
+MODULES = (facts, contract, report, plan, fix, fit, diagnosis, proof, bench, fleet, report_document)
 """In the order of the page."""
 COMMANDS = """\
 | command | document |
@@ -18,6 +18,7 @@ COMMANDS = """\
 | `check` | [Report](#report) of one framework, else `reports`: a list; with `verdict`, `exit`, `host` |
 | `plan` | [Plan](#plan) of one framework, else `plans`: a list; with `exit` |
 | `install` | [InstallResult](#installresult) |
+| `fix` | [FixOutcome](#fixoutcome); with `exit` |
 | `env` | [EnvironmentSettings](#environmentsettings) |
 | `fit` | [FitResult](#fitresult) |
 | `diagnose` | [Diagnosis](#diagnosis) |

@@ -83,6 +83,7 @@ def documents() -> dict[str, Any]:
         "proofs": headed({"proofs": many(rows("name", "says", "device"))}),
         "plan": {"anyOf": [headed(also=ref("planned")), headed(SAID | plans)]},
         "install": headed(also=ref("InstallResult")),
+        "fix": headed(SAID, also=ref("FixOutcome")),
         "env": headed(also=ref("EnvironmentSettings")),
         "fit": headed(also=ref("sized")),
         "diagnose": headed(also=ref("diagnosed")),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpuready.commands.env import env as env
     from gpuready.commands.explain import explain as explain
     from gpuready.commands.fit import fit as _fit
+    from gpuready.commands.fix import fix as fix
     from gpuready.commands.plan import plan as _plan
     from gpuready.commands.probe import probe as _probe
     from gpuready.commands.prove import prove as _prove
@@ -47,7 +48,7 @@ _PUBLIC = {
     "Result": "gpuready.commands.result",
     "Refused": "gpuready.workflow.refusal",
 }
-_COMMAND_FUNCTIONS = ("bench", "contract", "env", "explain", "report", "search")
+_COMMAND_FUNCTIONS = ("bench", "contract", "env", "explain", "fix", "report", "search")
 _COMMAND_MODULES = ("check", "diagnose", "fit", "plan", "probe", "prove")
 """Commands that are also packages: the module itself is made callable, so both uses of the name work."""
 

@@ -23,6 +23,7 @@ from gpuready import workflow
 from gpuready.launcher.job import LaunchAttempt, LaunchJob, PreflightItem, RankEnd, RankVariable, RunNote, RunOutcome
 from gpuready.model import SCHEMA, FixStep
 from gpuready.model.bench import BenchMeasure, BenchResult
+from gpuready.model.fix import FixItem, FixOutcome
 from gpuready.model.plan import InstallFault, InstallResult
 from gpuready.model.proof import ProofRecord
 from gpuready.model.report_document import ReportDocument, parse_report_document
@@ -149,6 +150,7 @@ ANSWERS = {
     "plan": lambda at: [gpuready.plan("vllm", on=H200, resolve=False).json(),
                         gpuready.plan("vllm", "trl", on="h100", resolve=False).json()],
     "install": lambda at: [json_results.render_install_json(InstallResult("damaged", "/venv", steps=(FixStep("a"),), faults=(InstallFault("a", "b"),), report=a_report()))],
+    "fix": lambda at: [json_results.render_fix_json(FixOutcome("dry-run", items=(FixItem(1, "a", "you"),), before=a_report()))],
     "env": lambda at: [gpuready.env("vllm", on=H200).json()],
     "fit": lambda at: [gpuready.fit("llama-3.2-1b", on="h100").json()],
     "diagnose": lambda at: [gpuready.diagnose(written(at, "a.log", "torch.OutOfMemoryError: CUDA out of memory.\n"), on=H200).json()],

@@ -27,3 +27,9 @@ def system_python(name: str, version: str) -> str | None:
     """Return the version of ``python3`` in a release; None if unknown."""
     known: dict[str, str] = (find_system(name) or {}).get("python", {})
     return known.get(version) or known.get(version.partition(".")[0])
+
+
+def driver_command(name: str, branch: str) -> tuple[tuple[str, ...], str]:
+    """Return the command that installs an NVIDIA driver branch, and whose packages these are; empty if unknown."""
+    row: dict[str, Any] = (find_system(name) or {}).get("driver", {})
+    return tuple(word.replace("{branch}", branch) for word in row.get("run", ())), str(row.get("packages", ""))

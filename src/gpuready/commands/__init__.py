@@ -25,6 +25,7 @@ COMMAND_MODULES = {
     "prove": "prove",
     "plan": "plan",
     "install": "install",
+    "fix": "fix",
     "fit": "fit",
     "env": "env",
     "run": "run",
@@ -48,6 +49,10 @@ COMMAND_MODULES = {
     "contract import": "contract",
 }
 """Every command of the command line in the order of the help, and the module of this package that declares it."""
+
+
+COMMAND_ALIASES = {"doctor": "check"}
+"""Other words for a command."""
 
 
 def load_command_module(name: str) -> ModuleType:

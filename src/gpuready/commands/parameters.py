@@ -45,6 +45,8 @@ _WANTS = Parameter(
     details="What the job asks for, such as bf16, fp8, flash-attn, deepspeed, vllm, qlora.",
 )
 _CONTRACT_DETAILS = "The path of a contract in a TOML file, to judge by in place of a known one."
+FIND_LINKS = Parameter("a folder of wheels to take packages from as well", "DIR", many=True, path="folder")
+OFFLINE = Parameter("ask no index: what is in the cache and the folders must do")
 CONFIG_DETAILS = "The path of the job's own configuration (YAML or JSON of a trainer)."
 ON_DETAILS = (
     "The machine to judge: a GPU by name, with a count (h100, h100x8, rtx4090, a100-40gb), or the path of a recording "
@@ -113,10 +115,8 @@ class Resolve(TypedDict, total=False):
     wants: Annotated[WordList, _WANTS]
     contract: Annotated[PathArgument, contract_parameter("plan by this contract")]
     source: Annotated[PathArgument, Parameter("where the framework's own sources are, if no index has it", "DIR")]
-    find_links: Annotated[
-        PathList, Parameter("a folder of wheels to take packages from as well", "DIR", many=True, path="folder")
-    ]
-    offline: Annotated[bool, Parameter("ask no index: what is in the cache and the folders must do")]
+    find_links: Annotated[PathList, FIND_LINKS]
+    offline: Annotated[bool, OFFLINE]
 
 
 class WhatIf(TypedDict, total=False):

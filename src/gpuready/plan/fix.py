@@ -221,7 +221,7 @@ def _make_fix_plan(report: Report, search: _FixSearch, best: tuple[FixChange, ..
         torch=str(facts.value_if_known("torch.version") or ""),
         cuda=str(facts.value_if_known("torch.cuda") or ""),
         packages=changing.pinned_packages(best),
-        steps=tuple(step for step, _ in _merge_fix_steps(best)),
+        steps=tuple(step for step, _ in merge_fix_steps(best)),
         because=tuple(_fix_reasons(search, best)),
         conflicts=tuple(_finding_conflict(finding) for finding in errors),
         opens=tuple(_fix_alternatives(errors)),
@@ -234,7 +234,7 @@ def _make_fix_plan(report: Report, search: _FixSearch, best: tuple[FixChange, ..
     )
 
 
-def _merge_fix_steps(best: tuple[FixChange, ...]) -> list[tuple[FixStep, list[FixChange]]]:
+def merge_fix_steps(best: tuple[FixChange, ...]) -> list[tuple[FixStep, list[FixChange]]]:
     """Return the ordered steps with their changes; installs into one environment are merged, so that they
     are resolved together.
     """
@@ -277,7 +277,7 @@ def _positional_words(run: tuple[str, ...]) -> list[str]:
 def _fix_reasons(search: _FixSearch, best: tuple[FixChange, ...]) -> Iterable[PlanReason]:
     """Yield, for each step, the findings that come back without its changes."""
     known, left = {f.code: f.says for f in search.initial_report.findings}, search.remaining_codes(best)
-    for number, (_, changes) in enumerate(_merge_fix_steps(best), 1):
+    for number, (_, changes) in enumerate(merge_fix_steps(best), 1):
         returned: dict[str, str] = {}
         for change in changes:
             returned |= {f.code: f.says for f in search.findings_without(best, change) if f.code not in left}

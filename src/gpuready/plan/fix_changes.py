@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.catalog import torch as torches
 from gpuready.catalog.packages import find_lookalike, split_requirement
+from gpuready.catalog.systems import driver_command
 from gpuready.model import FixStep, versions
 from gpuready.plan import change as changing
 from gpuready.plan.change import FixChange
@@ -313,10 +314,12 @@ def _manual_changes(finding: Finding, facts: Facts) -> Iterator[FixChange]:
 
 
 def _add_driver_command(step: FixStep, finding: Finding, facts: Facts) -> FixStep:
-    """Add the install command of this system to a driver step, if the system is known."""
+    """Add the install command of this system to a driver step, if the system is known; a container has no driver."""
     floor = next((need.want for need in finding.needs if need.key == "driver.version"), "")
     branch = floor.lstrip("<>=~! ").partition(".")[0]
-    plain = facts.value_if_known("os.name") == "ubuntu" and facts.value_if_known("os.container") in (None, "none")
-    if not branch.isdecimal() or not floor.startswith(">") or not plain or not step.does.startswith("install"):
+    is_host = facts.value_if_known("os.container") in (None, "none")
+    if not branch.isdecimal() or not floor.startswith(">") or not is_host or not step.does.startswith("install"):
         return step.replace(safety="manual")
-    return step.replace(safety="manual", run=("sudo", "apt-get", "install", f"nvidia-driver-{branch}"))
+    run, packages = driver_command(str(facts.value_if_known("os.name") or ""), branch)
+    note = step.note or (f"from {packages}" if packages else "")
+    return step.replace(safety="manual", run=run, note=note)

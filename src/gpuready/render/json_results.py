@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpuready.model.bench import BenchResult
     from gpuready.model.diagnosis import Diagnosis
     from gpuready.model.fit import FitResult
+    from gpuready.model.fix import FixOutcome
     from gpuready.model.fleet import FleetReport
     from gpuready.model.plan import EnvironmentSettings, InstallResult
     from gpuready.model.report_document import ReportDocument
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 def render_check_json(reports: Sequence[Report], single_framework: bool) -> str:
     """``single_framework``: one framework was named, so the result is its Report; otherwise it is a list of any length."""
     return format_json_document(_check_report_fields(reports, single_framework))
+
+
+def render_error_json(kind: str, message: str, exit: int) -> str:
+    """Why there is no result: refused, failed, timeout or interrupted; the sentence; the exit code."""
+    return format_json_document({"error": {"kind": kind, "message": message, "exit": exit}})
 
 
 def _check_report_fields(reports: Sequence[Report], single_framework: bool) -> dict[str, Any]:
@@ -65,6 +71,13 @@ def render_install_json(done: InstallResult) -> str:
     from gpuready.render import install
 
     return format_json_document(install.install_json_fields(done))
+
+
+def render_fix_json(outcome: FixOutcome) -> str:
+    """What was changed, by whom, and what is left."""
+    from gpuready.render import fix
+
+    return format_json_document(fix.fix_json_fields(outcome))
 
 
 def render_fit_json(result: FitResult) -> str:

@@ -134,6 +134,24 @@ def rename_path(path: str, to: str) -> bool:
     return True
 
 
+def exchange_paths(first: str, second: str) -> bool:
+    """Exchange two paths in one step (renameat2); False where this file system or kernel cannot."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if libc.renameat2(here, os.fsencode(first), here, os.fsencode(second), exchange) != 0:
+        number = ctypes.get_errno()
+        if number in (16, 18, 22, 38, 95):  # EBUSY (a mount), EXDEV (a container's layer), EINVAL, ENOSYS, ENOTSUP
+            return False
+        raise OSError(number, os.strerror(number), first)
+    sync_folder(os.path.dirname(first))
+    sync_folder(os.path.dirname(second))
+    return True
+
+
 def remove_file(path: str) -> bool:
     """Remove a file or a link; False where there is none."""
     try:

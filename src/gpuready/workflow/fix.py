@@ -2,52 +2,81 @@
 
 from __future__ import annotations
 
+from gpuready.model import Record
+from gpuready.model.record import field
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from gpuready.model import Facts, Report
     from gpuready.model.plan import Plan
+    from gpuready.plan.fix import FixResult
+
+
+class FixRequest(Record):
+    """Which environment to fix, for what."""
+
+    spec: str | None = None  # a framework; None: the one that is installed
+    on: str | None = None
+    python: str | None = None
+    wants: str | None = None
+    model: str | None = None
+    config: str | None = None
+    contract: str | None = None
+    what_if: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, python: str | None = None, framework: str = "") -> Report:
+        """Check the environment, or another one for the same request."""
+        from gpuready import workflow
+
+        reports = workflow.check_machine(
+            _frameworks_to_check(self.spec, self.contract),
+            on=self.on,
+            python=python or self.python,
+            wants=self.wants,
+            model=self.model,
+            config=self.config,
+            contract=self.contract,
+            what_if=self.what_if,
+        )
+        return next((report for report in reports if report.contract.framework == framework), reports[0])
+
+
+def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Report, FixResult]:
+    """Check the environment and search the smallest change that clears its findings."""
+    from gpuready.plan.fix import plan_fix
+
+    note("looking at the environment")
+    report = request.check()
+    if report.findings:
+        note(f"trying changes for {len(report.findings)} findings")
+    return report, plan_fix(report, make_judge(report))
 
 
 def plan_fix(
     spec: str | None = None,
     *,
-    on: str | None = None,
-    python: str | None = None,
-    wants: str | None = None,
-    model: str | None = None,
-    config: str | None = None,
-    contract: str | None = None,
     source: str | None = None,
-    what_if: Mapping[str, str] | None = None,
-    note: Callable[[str], object] | None = None,
+    note: Callable[[str], object] = lambda text: None,
+    **options: Any,
 ) -> Plan:
     """Plan the fix of an existing environment; without a name, for the framework found in it."""
-    from gpuready import workflow
-    from gpuready.plan.fix import plan_fix
     from gpuready.workflow import machine_facts
 
+    request = FixRequest(spec, **{name: value for name, value in options.items() if value is not None})
     if source is not None:
         raise Refused("--source is for a new environment; --fix changes the one that is there: leave one out")
-    if not machine_facts.sees_packages(on, python):
+    if not machine_facts.sees_packages(request.on, request.python):
         raise Refused(
-            f"--fix mends an environment that is there, and {on} is only stated: give --python PATH or a "
-            f"recording, or plan a new one with `gpuready plan {spec or 'FRAMEWORK'} --on {on}`"
+            f"--fix mends an environment that is there, and {request.on} is only stated: give --python PATH or a "
+            f"recording, or plan a new one with `gpuready plan {spec or 'FRAMEWORK'} --on {request.on}`"
         )
-    if note is not None:
-        note("looking at the environment")
-    named = _frameworks_to_check(spec, contract)
-    [report, *_] = workflow.check_machine(
-        named, on=on, python=python, wants=wants, model=model, config=config, contract=contract, what_if=what_if
-    )
-    if note is not None and report.findings:
-        note(f"trying changes for {len(report.findings)} findings")
-    plan = plan_fix(report, _make_judge(report)).plan
-    options = {"python": python, "wants": wants, "contract": contract}
-    return plan.replace(options=plan.options | {name: value for name, value in options.items() if value})
+    plan = compute_fix(request, note)[1].plan
+    named = {"on": request.on, "python": request.python, "wants": request.wants, "contract": request.contract}
+    return plan.replace(options=plan.options | {name: value for name, value in named.items() if value})
 
 
 def _frameworks_to_check(spec: str | None, contract: str | None) -> list[str]:
@@ -62,7 +91,7 @@ def _frameworks_to_check(spec: str | None, contract: str | None) -> list[str]:
     return []
 
 
-def _make_judge(report: Report) -> Callable[[Facts], Report]:
+def make_judge(report: Report) -> Callable[[Facts], Report]:
     """Return a function that judges facts by the same rules and contract."""
     from gpuready import workflow
 

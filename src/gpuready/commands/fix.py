@@ -1,0 +1,121 @@
+"""``gpuready fix``: make the changes of ``plan --fix``. It asks once; progress goes to stderr."""
+
+from gpuready.commands import parameters as shared
+from gpuready.commands.declaration import (
+    Command,
+    Parameter,
+    Request,
+    UsageError,
+    call_command,
+    collect_parameters,
+    reject_together,
+)
+from gpuready.commands.result import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from gpuready.model.fix import FixOutcome
+
+
+class _FixActions(shared.TypedDict, total=False):
+    only: shared.Annotated[
+        shared.WordList, Parameter("make only the changes for these codes, such as DRV001,PKG003", "CODES", kind="list")
+    ]
+    dry_run: shared.Annotated[bool, Parameter("show the changes; make none")]
+    undo: shared.Annotated[bool, Parameter("take back the last fix of this environment")]
+    yes: shared.Annotated[bool, Parameter("do not ask")]
+
+
+class _Source(shared.TypedDict, total=False):
+    contract: shared.Annotated[shared.PathArgument, shared.contract_parameter("fix by this contract", mcp=False)]
+    find_links: shared.Annotated[shared.PathList, shared.FIND_LINKS]
+    offline: shared.Annotated[bool, shared.OFFLINE]
+
+
+class FixOptions(shared.Environment, shared.Wants, shared.Job, _Source, _FixActions, total=False):
+    """Keywords of fix()."""
+
+
+def run(request: Request) -> Result:
+    reject_together(request, "undo", "dry_run")
+    if request.has_switch("undo"):
+        return _undo(request)
+    from gpuready.workflow.fix import FixRequest
+    from gpuready.workflow.fix_order import FixOrder
+
+    is_dry = request.has_switch("dry_run")
+    if not is_dry and not request.has_switch("yes") and not _can_ask(request):
+        raise UsageError(
+            "gpuready fix asks before it changes anything, and nobody is here to ask: add --yes or --dry-run"
+        )
+    codes = [code for code in str(request.get_option("only", "")).split(",") if code.strip()]
+    order = FixOrder(
+        FixRequest(
+            request.first_argument or None,
+            None,
+            **request.pick_options("python", "wants", "model", "config", "contract"),
+        ),
+        only=codes,
+        find_links=request.get_option("find_links", ()),
+        offline=request.has_switch("offline"),
+        show_step=request.session.write_note,
+    )
+    if is_dry or not order.changes_something:
+        return _make_result(order.dry_run() if is_dry else order.apply())
+    from gpuready.render.fix import render_fix_proposal
+
+    def render_proposal() -> str:
+        return render_fix_proposal(order.dry_run(), request.session.screen)
+
+    if not request.has_switch("yes") and not request.session.ask_person(render_proposal, "make these changes? [y/N] "):
+        return Result.from_text("nothing was changed\n", 1)
+    return _make_result(order.apply())
+
+
+def _can_ask(request: Request) -> bool:
+    import sys
+
+    return request.session.is_live and sys.stdin is not None and sys.stdin.isatty()
+
+
+def _undo(request: Request) -> Result:
+    if request.arguments or request.get_option("only"):
+        raise UsageError("--undo takes no FRAMEWORK and no --only: it takes back the whole last fix")
+    from gpuready.workflow.fix_order import undo_fix
+
+    return _make_result(undo_fix(request.get_option("python"), request.session.write_note))
+
+
+def _make_result(outcome: "FixOutcome") -> Result:
+    from gpuready.render import fix, json_results
+
+    return Result(outcome, json_results.render_fix_json, fix.render_fix_screen, line=fix.format_fix_line)
+
+
+FIX = Command(
+    "fix",
+    "change what check found wrong, after asking once; can be taken back",
+    run,
+    collect_parameters(
+        shared.Environment,
+        shared.Wants,
+        shared.Job,
+        _Source,
+        _FixActions,
+        shared.quiet_and_verbose("also every command and every reason"),
+        shared.COMMON,
+    ),
+    "[FRAMEWORK]",
+    0,
+    1,
+    argument=shared.framework_argument(),
+    examples=("axolotl", "axolotl --dry-run", "--only PKG003 --yes", "--undo"),
+)
+COMMANDS = (FIX,)
+
+
+def fix(framework: str = "", **options: "Unpack[FixOptions]") -> Result:
+    """Change what check found wrong in an environment. ``yes=True`` agrees to it; ``dry_run=True`` changes nothing."""
+    return call_command(FIX, [framework] if framework else [], options)

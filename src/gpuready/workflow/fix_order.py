@@ -1,0 +1,262 @@
+"""``gpuready fix``: show the changes of ``plan --fix``, make those that are safe, check again, say what is left."""
+
+from __future__ import annotations
+
+import time
+
+from gpuready import system
+from gpuready.apply import uv
+from gpuready.model.fix import FixOutcome
+from gpuready.workflow.fix import compute_fix, make_judge
+from gpuready.workflow.fix_items import UNDO_COMMAND, FixTarget, describe_target, list_fix_tasks
+from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpuready.model import FixStep, Report
+    from gpuready.workflow.fix import FixRequest
+    from gpuready.workflow.fix_items import FixTask
+
+    ShowStep = Callable[[str], None]
+
+UV_DEADLINE = 4 * 3600.0
+OTHER_STATE_FOLDER = ".gpuready-fix"
+"""The folder with what can be put back, where there is no environment to keep it beside."""
+
+
+class FixFailed(ValueError):
+    """A change could not be made; in a sentence."""
+
+
+class FixOrder:
+    """One requested fix. Nothing has been changed until ``apply``."""
+
+    def __init__(
+        self,
+        request: FixRequest,
+        *,
+        only: Sequence[str] = (),
+        find_links: Sequence[str] = (),
+        offline: bool = False,
+        show_step: ShowStep = lambda text: None,
+    ):
+        self.request, self.show_step, self.host = request, show_step, system.LiveHost()
+        self.find_links, self.offline = tuple(find_links), offline
+        self.uv_settings = call_or_refuse(uv.make_uv_settings, self.host, self.find_links, offline)
+        self.before, self.found = compute_fix(request, show_step)
+        self.target = describe_target(self.before.facts)
+        spec = request.spec or self.before.contract.framework
+        self.tasks = list_fix_tasks(self.found, self.target, spec, _check_codes(only, self.before))
+        self.began = time.perf_counter()
+        self.python_after, self.settings_file, self.copy = "", "", ""
+
+    @property
+    def changes_something(self) -> bool:
+        return any(task.how for task in self.tasks)
+
+    def dry_run(self) -> FixOutcome:
+        """Return what would be changed. Nothing is."""
+        return self._make_outcome("dry-run", self.before)
+
+    # -- apply --------------------------------------------------------------------------------------------
+
+    def apply(self) -> FixOutcome:
+        """Make the changes that gpuready makes, and check again."""
+        if not self.changes_something:
+            return self._make_outcome(self._idle_verdict(), self.before)
+        try:
+            for how, make in (
+                ("packages", self._change_packages),
+                ("install", self._install_environments),
+                ("variables", self._write_settings),
+                ("remove", self._remove_files),
+            ):
+                self._make_changes(how, make)
+        except FixFailed as error:
+            return self._make_outcome("failed", None, says=system.redact_text(str(error)))
+        self.show_step("checking again")
+        report = self._check_again()
+        errors = any(finding.severity == "error" for finding in report.findings)
+        return self._make_outcome("partly" if errors else "fixed", report)
+
+    def _idle_verdict(self) -> str:
+        errors = any(finding.severity == "error" for finding in self.before.findings)
+        return "by-hand" if errors or self.tasks else "nothing-to-fix"
+
+    def _make_changes(self, how: str, make: Callable[[list[FixTask]], None]) -> None:
+        from gpuready.apply.install_errors import InstallFailed
+
+        tasks = [task for task in self.tasks if task.how == how]
+        if not tasks:
+            return
+        try:
+            make(tasks)
+        except (InstallFailed, Refused, OSError, ValueError) as error:
+            self._set_state(tasks, "failed")
+            raise FixFailed(str(error)) from None
+        except BaseException:  # a signal: what was begun is taken back already
+            self.show_step("stopped: " + self._describe_stop())
+            raise
+        self._set_state(tasks, "applied")
+
+    def _describe_stop(self) -> str:
+        done = [str(task.item.number) for task in self.tasks if task.item.state == "applied"]
+        if not done:
+            return "nothing was changed"
+        undo = " ".join(self._undo_command())
+        return f"change {', '.join(done)} is made, the others are not" + (f"; {undo} takes it back" if undo else "")
+
+    def _set_state(self, tasks: list[FixTask], state: str) -> None:
+        self.tasks = [t.replace(item=t.item.replace(state=state)) if t in tasks else t for t in self.tasks]
+
+    def _change_packages(self, tasks: list[FixTask]) -> None:
+        """Change a copy of the environment, check it, and exchange the two."""
+        from gpuready.apply.environment_copy import EnvironmentCopy, run_uv_in
+
+        copy = EnvironmentCopy(self.host, self.target.path)
+
+        def edit(draft: str) -> None:
+            for step in _steps(tasks):
+                self.show_step(step.does)
+                copy.journal.record_step("run", does=step.does, run=list(step.run))
+                run_uv_in(self.host, draft, step.run, self.uv_settings, self.show_step, UV_DEADLINE)
+            self.show_step("checking the copy")
+            self._refuse_new_errors(draft)
+
+        self.show_step(f"copying {copy.path}")
+        copy.change(edit)
+        self.copy = copy.before
+
+    def _refuse_new_errors(self, environment: str) -> None:
+        """FixFailed where the changed copy has an error that the environment did not have."""
+        known = {finding.code for finding in self.before.findings}
+        report = self._check(environment)
+        new = [f for f in report.findings if f.severity == "error" and f.code not in known]
+        if new:
+            raise FixFailed(
+                f"the changed copy has a new problem, so nothing was changed ({new[0].code}): {new[0].says}"
+            )
+
+    def _install_environments(self, tasks: list[FixTask]) -> None:
+        from gpuready.workflow.install import InstallOrder
+
+        for step in _steps(tasks):
+            words = dict(zip(step.run[3::2], step.run[4::2], strict=False))
+            what_if = {"python-version": words["--python-version"]} if "--python-version" in words else {}
+            order = InstallOrder(
+                step.run[2],
+                words["-e"],
+                wants=self.request.wants,
+                contract=self.request.contract,
+                find_links=self.find_links,
+                offline=self.offline,
+                what_if=what_if,
+                show_step=self.show_step,
+            )
+            done = order.run_install()
+            if done.verdict == "failed":
+                raise FixFailed(done.says)
+            self.python_after = done.environment
+
+    def _write_settings(self, tasks: list[FixTask]) -> None:
+        from gpuready.apply.settings_file import FILE_NAME, SettingsFile
+        from gpuready.plan.change import changed_variables
+
+        path = f"{self.host.get_cwd()}/{FILE_NAME}"
+        changes = [change for task in tasks for change in task.changes]
+        SettingsFile(self.host, state_folder(self.host, self.target), path).write(*changed_variables(changes))
+        self.settings_file = path
+
+    def _remove_files(self, tasks: list[FixTask]) -> None:
+        from gpuready.system import durable_files
+
+        for step in _steps(tasks):
+            for path in step.run[2:]:
+                durable_files.remove_file(path)
+
+    # -- check again ---------------------------------------------------------------------------------------
+
+    def _check(self, python: str | None = None) -> Report:
+        return self.request.check(python, self.before.contract.framework)
+
+    def _check_again(self) -> Report:
+        """Check the environment as it is now, with the variables of the settings file."""
+        from gpuready.plan.change import apply_changes
+
+        report = self._check(self.python_after or None)
+        changes = [change for task in self.tasks if task.how == "variables" for change in task.changes]
+        return make_judge(report)(apply_changes(report.facts, changes)) if changes else report
+
+    def _make_outcome(self, verdict: str, report: Report | None, says: str = "") -> FixOutcome:
+        conflicts = tuple(conflict.says for conflict in self.found.plan.conflicts)
+        return FixOutcome(
+            verdict,
+            self.before.contract.name,
+            self.python_after or self.target.path,
+            self.target.kind,
+            tuple(task.item for task in self.tasks),
+            says,
+            self.settings_file,
+            self.copy,
+            self._undo_command(),
+            (*conflicts, *self.found.plan.notes) if verdict in ("dry-run", "by-hand") else (),
+            round(time.perf_counter() - self.began, 3),
+            self.before,
+            report,
+        )
+
+    def _undo_command(self) -> tuple[str, ...]:
+        if not self.copy and not self.settings_file:
+            return ()
+        return (*UNDO_COMMAND, "--python", self.target.path) if self.request.python else UNDO_COMMAND
+
+
+def _steps(tasks: list[FixTask]) -> list[FixStep]:
+    return [step for task in tasks for step in task.steps]
+
+
+def _check_codes(only: Sequence[str], report: Report) -> tuple[str, ...]:
+    """Return the codes of ``--only``; Refused where one is not among the findings."""
+    codes = tuple(code.strip().upper() for code in only if code.strip())
+    found = list(dict.fromkeys(finding.code for finding in report.findings))
+    for code in codes:
+        if code not in found:
+            what = f"found were {', '.join(found)}" if found else "nothing was found"
+            raise Refused(f"--only {code}: no such finding here{suggest_nearest(code, found)}; {what}")
+    return codes
+
+
+def state_folder(host: system.HostAccess, target: FixTarget) -> str:
+    """Return the folder that has what can be put back."""
+    from gpuready.apply.environment_copy import STATE_SUFFIX
+    from gpuready.system.file_contents import resolve_real_path
+
+    if target.kind == "venv" and not target.refusal:
+        return resolve_real_path(target.path) + STATE_SUFFIX
+    return f"{host.get_cwd()}/{OTHER_STATE_FOLDER}"
+
+
+def undo_fix(python: str | None, show_step: ShowStep) -> FixOutcome:
+    """Put back what the last fix of an environment changed. Refused where there is nothing."""
+    from gpuready import workflow
+    from gpuready.apply.environment_copy import EnvironmentCopy
+    from gpuready.apply.settings_file import SettingsFile
+
+    began, host = time.perf_counter(), system.LiveHost()
+    show_step("looking at the environment")
+    target = describe_target(workflow.probe_machine(python))
+    folder = state_folder(host, target)
+    settings = SettingsFile(host, folder)
+    path = settings.path
+    undone = call_or_refuse(settings.undo)
+    copy = EnvironmentCopy(host, target.path) if target.kind == "venv" else None
+    if copy is not None and host.stat_path(copy.before) is not None:
+        call_or_refuse(copy.undo)
+    elif not undone:
+        hint = f"; gpuready install --rollback -e {target.path} goes back" if target.kind == "gpuready" else ""
+        raise Refused(f"there is nothing to take back: {folder} has no copy{hint}")
+    notes = (f"{path} is as it was before",) if undone else ()
+    seconds = round(time.perf_counter() - began, 3)
+    return FixOutcome("undone", environment=target.path, kind=target.kind, notes=notes, seconds=seconds)
