@@ -49,6 +49,7 @@ class SurvivalAnalysis:
         self._pattern_lines = {s.index for s in summary.matches}
         self._steps: dict[Speaker, list[int]] = {}
         self._successes: dict[Speaker, list[int]] = {}
+        self._last_info: dict[Speaker, int] = {}
         self._find_working_lines()
         self._several = {line.source for line in summary.lines if line.place == "launcher" or line.rank is not None}
         self._several |= {s.line.source for s in summary.aftermath} | {end.source for end in summary.exits}
@@ -67,6 +68,8 @@ class SurvivalAnalysis:
         for i, line in enumerate(self.summary.lines):
             if i in self._inside or i in self._pattern_lines or not line.text:
                 continue
+            if line.level == "I" and not line.place and not is_shutdown_line(line):
+                self._last_info[line.source, line.rank] = i
             if is_progress_line(line):
                 if not is_shutdown_line(line):
                     self._steps.setdefault((line.source, line.rank), []).append(i)
@@ -102,6 +105,10 @@ class SurvivalAnalysis:
     def works_after(self, match: PatternMatch) -> bool:
         """Whether the process of a match, or any where none is named, is seen at work after it."""
         return self._counts_after(match.index, match.line.rank, match.line.source) != (0, 0)
+
+    def writes_after(self, match: PatternMatch) -> bool:
+        """Whether the process of a match logs anything calmly after it."""
+        return self._last_info.get((match.line.source, match.line.rank), -1) > match.index
 
     def progresses_after(self, match: PatternMatch) -> bool:
         """Whether progress is logged after a match: more than any output."""

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-HEALTHY, NOT_ENVIRONMENT = "healthy", "not-environment"
+HEALTHY, NOT_ENVIRONMENT, VERSION_CONFLICT = "healthy", "not-environment", "version-conflict"
 
 
 class LogEvidence(Record):
@@ -52,6 +52,17 @@ class AlternativeCause(Record):
     evidence: tuple[LogEvidence, ...] = ()
 
 
+class ExceptionLink(Record):
+    """One exception of a chain, with its innermost frame. The first link ended the process; the next is what it was raised from."""
+
+    type: str
+    message: str
+    line: int  # of the log
+    file: str = ""
+    file_line: int = 0
+    function: str = ""
+
+
 class LogTotals(Record):
     """Name and size of one log that was read."""
 
@@ -77,10 +88,15 @@ class Diagnosis(Record):
     alternatives: tuple[AlternativeCause, ...] = ()
     frame: dict[str, Any] = field(default_factory=dict)  # in the user's own code: file, line, function
     captures: dict[str, str] = field(default_factory=dict)  # from the decisive line: sizes, versions, names
+    origin: str = ""  # whose frame is the innermost of the exception: the user's own code, a package
+    conflict: dict[str, str] = field(default_factory=dict)  # two packages that do not fit: package, symbol, gone or came
     framework: str = ""
     here: bool = False  # whether the run was on this machine
     logs: tuple[LogTotals, ...] = ()
     notes: tuple[str, ...] = ()
+    exceptions: tuple[ExceptionLink, ...] = ()  # from the one that ended the process inwards
+    exit_code: int | None = None  # of the process that failed; a negative one is a signal
+    command: str = ""  # what was running
 
     @property
     def exit(self) -> int:

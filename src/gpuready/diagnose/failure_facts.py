@@ -1,0 +1,138 @@
+"""What a log tells of a failure whether its cause is known or not: the exceptions, rank, host, exit code, and what was running."""
+
+from __future__ import annotations
+
+from gpuready.logs.run_activity import is_complaint_line
+from gpuready.model.diagnosis import HEALTHY, Diagnosis, ExceptionLink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.diagnose.event_order import EventOrder
+    from gpuready.logs.log_summary import LogSummary
+    from gpuready.logs.tracebacks import LoggedException
+
+MAX_LINKS, MAX_MESSAGE = 8, 400
+"""Exceptions of a chain, and characters of each message."""
+
+
+def describe_no_cause(summary: LogSummary, order: EventOrder) -> tuple[Diagnosis, int | None]:
+    """Healthy where the log proves it, else no cause found; with the index of the most telling line."""
+    if not order.has_failed and order.survived.proves_health():
+        says = "the log ends with progress or a good end, and tells of no failure"
+        return Diagnosis("healthy", HEALTHY, says=says, confidence=0.9), None
+    if order.has_failed:
+        return Diagnosis("unknown", says="the run failed, and nothing in the log says why"), find_telling_line(
+            summary, order
+        )
+    telling = find_telling_line(summary, order)
+    complains = telling is not None and is_complaint_line(summary.lines[telling])
+    says = (
+        "the log complains, and no known cause matches"
+        if complains
+        else "the log shows neither a failure nor progress at its end"
+    )
+    return Diagnosis("unknown", says=says), telling
+
+
+def add_failure_facts(diagnosis: Diagnosis, summary: LogSummary, order: EventOrder, number: int | None) -> Diagnosis:
+    """Add what the log tells of the failure. ``number`` is the exception that the cause was found in, if any."""
+    if diagnosis.verdict == HEALTHY:
+        return diagnosis
+    final = find_final_exception(summary, order, diagnosis.rank) if number is None else number
+    rank, host = diagnosis.rank, diagnosis.host
+    if rank is None:
+        rank = _find_rank(summary, order, final)
+    return diagnosis.replace(
+        rank=rank,
+        host=host or _find_host(summary, rank, final),
+        exceptions=tuple(_make_link(summary.failures[i]) for i in follow_chain(summary, final)),
+        exit_code=_find_exit_code(summary, order, rank),
+        command=_find_command(summary, final),
+    )
+
+
+# -- exceptions ----------------------------------------------------------------------------------------------
+
+
+def find_final_exception(summary: LogSummary, order: EventOrder, rank: int | None = None) -> int | None:
+    """The exception that ended the first process to fail: the last one of its stream that no process survived."""
+    fatal = [n for n, f in enumerate(summary.failures) if n not in order.survived.failures and (f.type or f.frames)]
+    own = [n for n in fatal if not order.is_consequence(n)] or fatal
+    first = {end.rank for end in order.first_exits if end.rank is not None} or ({rank} if rank is not None else set())
+    chosen = [n for n in own if summary.failures[n].rank in first] or own
+    if not chosen:
+        return None
+    speaker = _speaker(summary.failures[chosen[0]])
+    return [n for n in chosen if _speaker(summary.failures[n]) == speaker][-1]
+
+
+def _speaker(failure: LoggedException) -> object:
+    return failure.source, failure.rank, failure.pid, failure.role
+
+
+def follow_chain(summary: LogSummary, number: int | None) -> list[int]:
+    """From an exception inwards to what it was raised from; what was only being handled meanwhile is not followed."""
+    found: list[int] = []
+    while number is not None and number not in found and len(found) < MAX_LINKS:
+        found.append(number)
+        failure = summary.failures[number]
+        number = failure.after if failure.link == "cause" else None
+    return found
+
+
+def _make_link(failure: LoggedException) -> ExceptionLink:
+    frame = failure.frames[-1] if failure.frames else None
+    file, line, function = (frame.file, frame.line, frame.function) if frame else ("", 0, "")
+    return ExceptionLink(failure.type, failure.message[:MAX_MESSAGE], failure.at, file, line, function)
+
+
+def find_telling_line(summary: LogSummary, order: EventOrder) -> int | None:
+    """The line that says most: of the innermost exception, else the last complaint, else the last line."""
+    chain = follow_chain(summary, find_final_exception(summary, order))
+    if chain:
+        failure = summary.failures[chain[-1]]
+        return order.exception_index(failure if failure.type else failure.replace(at=failure.last))
+    own = [i for i, line in enumerate(summary.lines) if line.place != "derived" and line.text.strip()]
+    complaints = (i for i in reversed(own[-400:]) if is_complaint_line(summary.lines[i]))
+    return next(complaints, own[-1] if own else None)
+
+
+# -- where ------------------------------------------------------------------------------------------------------
+
+
+def _find_rank(summary: LogSummary, order: EventOrder, final: int | None) -> int | None:
+    """The rank that the launcher names, else that of the exception, else the only one that speaks or failed."""
+    named = next((end.rank for end in order.first_exits if end.rank is not None), None)
+    if named is not None:
+        return named
+    if final is not None and summary.failures[final].rank is not None:
+        return summary.failures[final].rank
+    failed = {end.rank for end in summary.exits if end.code and not end.ended_by_launcher and end.rank is not None}
+    ranks = failed or {line.rank for line in summary.lines if line.rank is not None}
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _find_host(summary: LogSummary, rank: int | None, final: int | None) -> str:
+    """The host of the rank that failed: from its exception, its exit or its lines; else the only one in the log."""
+    if final is not None and summary.failures[final].host:
+        return summary.failures[final].host
+    ended = [
+        end.host for end in summary.exits if end.host not in ("", "localhost") and (rank is None or end.rank == rank)
+    ]
+    own = {line.host for line in summary.lines if line.host and rank is not None and line.rank == rank}
+    hosts = set(ended) or own or {line.host for line in summary.lines if line.host}
+    return hosts.pop() if len(hosts) == 1 else ""
+
+
+def _find_exit_code(summary: LogSummary, order: EventOrder, rank: int | None) -> int | None:
+    ends = [end for end in summary.exits if end.code is not None and not end.ended_by_launcher] or summary.exits
+    chosen = [*order.first_exits, *(end for end in ends if end.rank == rank), *ends]
+    return chosen[0].code if chosen else None
+
+
+def _find_command(summary: LogSummary, final: int | None) -> str:
+    """The command of the run, or the file of the outermost frame."""
+    source = summary.failures[final].source if final is not None else 0
+    command = summary.commands[source] if source < len(summary.commands) else ""
+    frames = summary.failures[final].frames if final is not None else ()
+    return command or next((frame.file for frame in frames if not frame.is_library), "")
