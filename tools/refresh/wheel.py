@@ -7,7 +7,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
@@ -97,6 +97,14 @@ class Wheel:
         if len(body) > limit:
             raise Trouble(f"{self.name}: {member} is larger than {limit} bytes")
         return body.decode("utf-8", "replace")
+
+    def texts(self, members: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Text members in the order in which they are stored, read in large pieces."""
+        self._file.ahead = 4 << 20
+        for member in sorted(members, key=lambda name: self.members[name].header_offset):
+            if self.members[member].file_size <= TEXT_LIMIT:
+                yield member, self.text(member) or ""
+        self._file.ahead = AHEAD
 
     def find(self, member: str, pattern: re.Pattern[bytes], limit: int = 256 << 20) -> re.Match[bytes] | None:
         """The first match in a member, which is read from its start and no further than that."""

@@ -3,6 +3,7 @@
 1. Consequences are set aside, with the exceptions that say nothing else.
 2. A pattern that names its cause (root) beats one with several (symptom), and both beat one that suggests it (clue); an
    unrecognised exception ranks before the clues. A clue counts where the run failed or nothing shows it alive afterwards.
+   An unrecognised exception is judged by its origin: a conflict of two packages, the user's own code or data, or nothing.
 3. Of several causes the first one in the same stream is the cause; the others are alternatives. Clocks of different
    machines are never compared: between streams the launcher's report counts, else what only one rank has.
 """
@@ -10,23 +11,27 @@
 from __future__ import annotations
 
 from gpuready.diagnose.event_order import EventOrder
+from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause
+from gpuready.diagnose.origin import USER, calling_frames, find_origin, is_users_own, names_environment
+from gpuready.diagnose.version_conflict import find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.model.diagnosis import (
-    HEALTHY,
     NOT_ENVIRONMENT,
+    VERSION_CONFLICT,
     AlternativeCause,
     Consequence,
     Diagnosis,
     LogEvidence,
     LogTotals,
 )
-from gpuready.model.record import Record
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from gpuready.diagnose.version_conflict import SymbolTable
     from gpuready.logs.log_lines import LogLine
 
     Cause = Mapping[str, Any]
@@ -36,24 +41,39 @@ MAX_EVIDENCE, MAX_ALTERNATIVES = 6, 4
 """Maximum number of lines of evidence, and of alternatives."""
 
 
+NEAREST_NOTE = "no known message is in the log: this cause has the message that shares most words with it"
+
+
 class CauseSuspect(Record):
     """One possible cause, with its matches in the order of their weight."""
 
     cause: str
     code: str
-    strength: str  # root, symptom, unknown, clue
+    strength: str  # root, symptom, unknown, clue, nearest
     seen: tuple[PatternMatch, ...] = ()
     failure: int | None = None  # an unrecognised exception
     last: int | None = None  # an unrecognised complaint
+    captures: dict[str, str] = field(default_factory=dict)  # of an unrecognised exception
 
 
-def judge(summary: LogSummary, lookup: Lookup, meanings: Mapping[str, str]) -> Diagnosis:
-    """Decide what happened first. ``lookup`` gives the row of a code and a slug; ``meanings`` what each consequence pattern means."""
+def _no_symbols(kind: str, symbol: str) -> Sequence[Mapping[str, str]]:
+    return ()
+
+
+def judge(
+    summary: LogSummary, lookup: Lookup, meanings: Mapping[str, str], symbols: SymbolTable = _no_symbols
+) -> Diagnosis:
+    """Decide what happened first.
+
+    ``lookup`` gives the row of a code and a slug; ``meanings`` what each consequence pattern means; ``symbols`` when a
+    symbol of a package came and went.
+    """
     order = EventOrder(summary)
-    suspects = sorted(
-        _collect_suspects(summary, lookup, order) or _suspects_from_survived(summary, lookup, order),
-        key=order.suspect_weight,
-    )
+    suspects = _collect_suspects(summary, lookup, order)
+    if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
+        suspects += _unexplained_suspects(summary, lookup, order, bool(suspects), symbols)
+    suspects = suspects or _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order)
+    suspects = sorted(suspects, key=order.suspect_weight)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
     after = tuple(_collect_consequences(summary, meanings, suspects[0] if suspects else None))
     if not suspects:
@@ -61,6 +81,11 @@ def judge(summary: LogSummary, lookup: Lookup, meanings: Mapping[str, str]) -> D
     first = suspects[0]
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
+    if (number := _exception_of(first)) is not None:
+        conflict = find_conflict(summary.failures[number], symbols)
+        found = found.replace(
+            origin=find_origin(summary.failures[number]).says, conflict=conflict.captures if conflict else {}
+        )
     return found.replace(
         logs=logs,
         consequences=after,
@@ -75,6 +100,12 @@ def judge(summary: LogSummary, lookup: Lookup, meanings: Mapping[str, str]) -> D
 def _suspects_from_survived(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
     """Where a run failed without another suspect: what it seemed to have survived."""
     return _collect_suspects(summary, lookup, order, all_of_it=True) if order.has_failed else []
+
+
+def _nearest_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
+    """Where a run failed without any other suspect: the cause whose pattern shares most words with a complaint."""
+    rows = [(lookup(match.sign.code, match.sign.cause), match) for match in summary.nearest if order.has_failed]
+    return [CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,)) for row, match in rows if row]
 
 
 def _collect_suspects(
@@ -96,18 +127,26 @@ def _collect_suspects(
         if best.sign.strength == "trace":
             continue
         suspects.append(CauseSuspect(name, best.sign.code, best.sign.strength, tuple(matches)))
-    if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
-        suspects += _unexplained_suspects(lookup, order, bool(suspects))
     return suspects
 
 
-def _unexplained_suspects(lookup: Lookup, order: EventOrder, others: bool) -> list[CauseSuspect]:
-    """An exception no pattern matches; or, where there is nothing else, the complaint with which the log ends."""
-    failure = order.first_unexplained()
-    if failure is not None:
-        return [CauseSuspect(NOT_ENVIRONMENT, _not_environment_code(lookup), "unknown", failure=failure)]
+def _unexplained_suspects(
+    summary: LogSummary, lookup: Lookup, order: EventOrder, others: bool, symbols: SymbolTable
+) -> list[CauseSuspect]:
+    """The first exception no pattern matches, by its origin; or, where there is no other, the complaint that ends the log."""
+    for number in order.unexplained_exceptions():
+        if conflict := find_conflict(summary.failures[number], symbols):
+            strength, code = "symptom" if conflict.direction else "unknown", _code_of(lookup, VERSION_CONFLICT)
+            return [CauseSuspect(VERSION_CONFLICT, code, strength, failure=number, captures=conflict.captures)]
+        if order.may_be_environment(number):
+            continue
+        if not is_users_own(summary, number):
+            return []
+        return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=number)]
     last = None if others else order.final_complaint()
-    return [] if last is None else [CauseSuspect(NOT_ENVIRONMENT, _not_environment_code(lookup), "unknown", last=last)]
+    if last is None or names_environment(summary.lines[last].folded_text):
+        return []
+    return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", last=last)]
 
 
 def _is_explained_by(first: CauseSuspect, other: CauseSuspect) -> bool:
@@ -122,8 +161,8 @@ def _strength_order(match: PatternMatch) -> int:
     return ("root", "symptom", "clue", "trace").index(match.sign.strength)
 
 
-def _not_environment_code(lookup: Lookup) -> str:
-    row = lookup("", NOT_ENVIRONMENT)
+def _code_of(lookup: Lookup, slug: str) -> str:
+    row = lookup("", slug)
     return str(row["codes"][0]) if row else ""
 
 
@@ -132,7 +171,7 @@ def _not_environment_code(lookup: Lookup) -> str:
 
 def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, order: EventOrder) -> Diagnosis:
     row = lookup(first.code, first.cause) or {}
-    captures = dict(first.seen[0].captures) if first.seen else {}
+    captures = dict(first.seen[0].captures if first.seen else first.captures)
     number = _exception_of(first)
     frame = _user_code_frame(summary, number)
     if number is not None:
@@ -154,6 +193,8 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         evidence=tuple(_collect_evidence(summary, first, order)),
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
+        origin=find_origin(summary.failures[number]).says if number is not None else "",
+        notes=(NEAREST_NOTE,) if first.strength == "nearest" else (),
     )
 
 
@@ -167,9 +208,9 @@ def _exception_of(suspect: CauseSuspect) -> int | None:
 def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
     """The innermost frame in the user's own code, of the exception or of one in its chain."""
     for i in exception_chain(summary.failures, number) if number is not None else ():
-        frame = summary.failures[i].user_frame
-        if frame is not None:
-            return {"file": frame.file, "line": frame.line, "function": frame.function}
+        for frame, package in calling_frames(summary.failures[i]):
+            if package == USER:
+                return {"file": frame.file, "line": frame.line, "function": frame.function}
     return {}
 
 
@@ -213,7 +254,8 @@ def quote_line(line: LogLine) -> str:
 
 
 def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
-    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": 0.6 if order.has_failed else 0.5}[first.strength]
+    clue = 0.6 if order.has_failed else 0.5
+    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": clue, "nearest": 0.4}[first.strength]
     rivals = [other for other in others if other.strength == first.strength]
     return round(sure - (0.15 if rivals else 0.0), 2)
 
@@ -222,7 +264,7 @@ def _make_alternative(
     summary: LogSummary, suspect: CauseSuspect, lookup: Lookup, order: EventOrder
 ) -> AlternativeCause:
     row = lookup(suspect.code, suspect.cause) or {}
-    confidence = {"root": 0.4, "symptom": 0.3, "unknown": 0.2, "clue": 0.2}[suspect.strength]
+    confidence = {"root": 0.4, "symptom": 0.3, "unknown": 0.2, "clue": 0.2, "nearest": 0.1}[suspect.strength]
     return AlternativeCause(
         suspect.cause, suspect.code, str(row.get("says", "")), confidence, order.locate_suspect(suspect)[0], str(row.get("decide", "")),
         tuple(_collect_evidence(summary, suspect, order)[:2]),
@@ -256,8 +298,6 @@ def _collect_consequences(
 
 
 def _no_cause_diagnosis(summary: LogSummary, order: EventOrder) -> Diagnosis:
-    if order.has_failed:
-        return Diagnosis("unknown", says="the run failed, and nothing in the log says why")
-    return Diagnosis(
-        "healthy", HEALTHY, says="nothing in the log tells of a failure", confidence=0.9 if summary.lines else 0.0
-    )
+    found, telling = describe_no_cause(summary, order)
+    evidence = () if telling is None else (_make_evidence(summary, order, telling),)
+    return add_failure_facts(found.replace(evidence=evidence), summary, order, None)

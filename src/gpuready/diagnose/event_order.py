@@ -7,13 +7,18 @@ from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_named_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpuready.diagnose import CauseSuspect
     from gpuready.logs.log_lines import LogLine
     from gpuready.logs.log_summary import LogSummary, PatternMatch
     from gpuready.logs.tracebacks import LoggedException
 
 EXCEPTION_SUFFIXES = ("Error", "Exception", "Interrupt", "Exit")
-_LAUNCHER_EXCEPTIONS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
+_LAUNCHER_EXCEPTIONS = (
+    "ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "RemoteTraceback", "_RemoteTraceback",
+    "ExceptionGroup", "BaseExceptionGroup",
+)  # fmt: skip
 _ENVIRONMENT_EXCEPTIONS = ("ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "ConnectionError", "OutOfMemoryError", "DistBackendError",
                 "DistNetworkError", "DistStoreError", "ConnectionRefusedError", "TimeoutError", "AcceleratorError", "RayActorError")  # fmt: skip
 """Exceptions that are not necessarily the program's own fault."""
@@ -60,6 +65,11 @@ class EventOrder:
         """Whether the log shows the run at work after a match: then a clue does not count."""
         return match.line.place != "derived" and self.survived.works_after(match)
 
+    def _is_followed_warning(self, match: PatternMatch) -> bool:
+        """Whether it was only a warning, and its process wrote on: enough to place it after what ended the run."""
+        mild = (match.line.level in ("W", "I", "D") or "Warning: " in match.line.text[:400]) and not match.line.place
+        return mild and (self.survived.works_after(match) or self.survived.writes_after(match))
+
     def _is_survived_warning(self, match: PatternMatch) -> bool:
         """Whether it was only a warning, and its process went on."""
         line = match.line
@@ -75,9 +85,13 @@ class EventOrder:
             if match.failure is not None and match.line.number >= self.summary.failures[match.failure].at:
                 found.add(match.failure)
         for number, failure in enumerate(self.summary.failures):
-            if failure.short_type in _LAUNCHER_EXCEPTIONS:
+            if failure.short_type in _LAUNCHER_EXCEPTIONS or failure.type.partition("(")[0].endswith("RayTaskError"):
                 found.add(number)
         return found
+
+    def is_consequence(self, number: int) -> bool:
+        """Whether an exception only reports what another process or exception did."""
+        return number in self._after
 
     def line_index(self, line: LogLine) -> int:
         """Index of a line, or of the line a derived one was concluded from."""
@@ -89,8 +103,9 @@ class EventOrder:
     def match_position(self, match: PatternMatch) -> tuple[int, int]:
         """Where something was logged: exceptions that no process ended by come last."""
         failure = self.summary.failures[match.failure] if match.failure is not None else None
-        caught = match.failure in self.survived.failures if failure is not None else self._is_survived_warning(match)
-        return int(caught), self._message_index(match, failure)
+        caught = match.failure in self.survived.failures if failure is not None else self._is_followed_warning(match)
+        superseded = failure is not None and failure.superseded
+        return int(caught or superseded), self._message_index(match, failure)
 
     def _message_index(self, match: PatternMatch, failure: LoggedException | None) -> int:
         """Index of the exception's message, for text that already matched in the code of its traceback."""
@@ -101,7 +116,7 @@ class EventOrder:
 
     def suspect_weight(self, suspect: CauseSuspect) -> tuple[int, int, int, int, int]:
         """Sort key: root, symptom, unknown, clue; within one kind the first in the log, or the more specific."""
-        grade = ("root", "symptom", "unknown", "clue").index(suspect.strength)
+        grade = ("root", "symptom", "unknown", "clue", "nearest").index(suspect.strength)
         if suspect.last is not None:
             return grade, 0, 0, suspect.last, 0
         if suspect.failure is not None:
@@ -117,19 +132,18 @@ class EventOrder:
         ranks = {s.line.rank for s in suspect.seen}
         return 0 if any(end.rank in ranks for end in self.first_exits) else 1
 
-    def first_unexplained(self) -> int | None:
-        """The first exception that no pattern matches and that is not a consequence."""
-        for number, failure in enumerate(self.summary.failures):
-            if number in self._known or number in self._after or number in self.survived.failures or not failure.type:
-                continue
-            if (
-                failure.short_type in _ENVIRONMENT_EXCEPTIONS
-                or not failure.short_type.endswith(EXCEPTION_SUFFIXES)
-                or _is_device_error(failure)
-            ):
-                continue
-            return number
-        return None
+    def unexplained_exceptions(self) -> Iterator[int]:
+        """The exceptions that no pattern matches and that are no consequence, in the order of the log."""
+        for number, failure in sorted(enumerate(self.summary.failures), key=lambda one: one[1].superseded):
+            skipped = number in self._known or number in self._after or number in self.survived.failures
+            if failure.type and not skipped:
+                yield number
+
+    def may_be_environment(self, number: int) -> bool:
+        """Whether an exception's type or message says that it may not be the program's own fault."""
+        failure = self.summary.failures[number]
+        is_error = failure.short_type.endswith(EXCEPTION_SUFFIXES)
+        return failure.short_type in _ENVIRONMENT_EXCEPTIONS or not is_error or _is_device_error(failure)
 
     def final_complaint(self) -> int | None:
         """The error with which the first rank to fail, or the whole log, ends: logged without a traceback."""

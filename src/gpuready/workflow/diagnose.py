@@ -77,9 +77,8 @@ def diagnose_summary(
     """Judge a log summary, and add the cause's text and its fixes."""
     from gpuready.workflow import diagnosis_fixes
 
-    diagnosis = judge(
-        summary, causes.find_cause_for_code, {pattern_text(row): row["means"] for row in causes.list_consequences()}
-    )
+    meanings = {pattern_text(row): row["means"] for row in causes.list_consequences()}
+    diagnosis = judge(summary, causes.find_cause_for_code, meanings, symbols.find_symbol_spans)
     diagnosis = diagnosis.replace(
         notes=(*diagnosis.notes, *notes), framework=framework or diagnosis_fixes.detect_framework(summary)
     )
@@ -93,6 +92,8 @@ def _redact_diagnosis(diagnosis: Diagnosis) -> Diagnosis:
     return diagnosis.replace(
         says=redact(diagnosis.says),
         evidence=evidence,
+        exceptions=tuple(e.replace(message=redact(e.message)) for e in diagnosis.exceptions),
+        command=redact(diagnosis.command),
         captures={name: redact(value) for name, value in diagnosis.captures.items()},
         consequences=tuple(c.replace(says=redact(c.says)) for c in diagnosis.consequences),
         alternatives=tuple(

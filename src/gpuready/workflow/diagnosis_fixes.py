@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready import contracts, rules, system
 from gpuready.catalog import causes
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
+from gpuready.model.diagnosis import VERSION_CONFLICT
 from gpuready.workflow import contract_choice, machine_facts
 
 TYPE_CHECKING = False
@@ -19,7 +20,7 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     """Add the cause's sentence, its fixes, and what the machine adds to it."""
     if diagnosis.verdict != "cause":
         return diagnosis
-    diagnosis = _add_cause_text(diagnosis)
+    diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
     contract = _try_load_contract(diagnosis.framework)
     here = on is None and look and _ran_on_this_host(summary)
     if on is not None or here:
@@ -40,6 +41,20 @@ def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
         return diagnosis.replace(says=diagnosis.says or rules.rule_name(diagnosis.code).replace("-", " "))
     fix = tuple(_fill_framework_name(step, diagnosis.framework) for step in finding.fix)
     return diagnosis.replace(says=finding.says, so=finding.so, fix=fix)
+
+
+def _add_conflict_steps(diagnosis: Diagnosis) -> Diagnosis:
+    """Where the table of symbols knows which package is too new or too old: those steps first, and none against them."""
+    conflict = diagnosis.conflict
+    row = causes.find_cause(VERSION_CONFLICT)
+    if row is None or not {"gone", "since", "came", "from"} & set(conflict):
+        return diagnosis
+    from gpuready.rules.log_rules import cause_fix_steps
+
+    steps = [step for step in cause_fix_steps(row, conflict) if conflict["package"] in step.does]
+    too_new = bool({"gone", "since"} & set(conflict))
+    kept = [s for s in diagnosis.fix if not (too_new and "--upgrade" in s.run and conflict["dist"] in s.run)]
+    return diagnosis.replace(fix=tuple(dict.fromkeys((*steps, *kept))))
 
 
 def log_match_fact(diagnosis: Diagnosis) -> Fact:

@@ -1,0 +1,204 @@
+"""Where an exception comes from: whose frame is the innermost, and whether that blames the user's own code or data."""
+
+from __future__ import annotations
+
+from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_summary import LogSummary, exception_chain
+from gpuready.model.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpuready.logs.tracebacks import LoggedException, StackFrame
+
+USER, REMOTE_CODE = "user", "transformers_modules"
+"""Package names of the user's own files, and of code that came with a model."""
+
+
+class ExceptionOrigin(Record):
+    """Who raised an exception: a kind, the package where it is one, and the frame."""
+
+    kind: str  # user, package, torch, compiler, extension, driver, network, hub, installer, unknown
+    package: str = ""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def says(self) -> str:
+        """``vllm (vllm/v1/engine/core.py, line 12)``; empty where it is unknown."""
+        name = _KIND_NAMES.get(self.kind, self.package)
+        if self.package and self.package != name:
+            name = f"{name} ({self.package})"
+        return f"{name}, {self.file}, line {self.line}" if self.file and name else name
+
+
+_KIND_NAMES = {
+    "user": "the user's own code", "compiler": "a compiler", "extension": "a compiled extension", "driver": "the GPU or its driver",
+    "network": "the network", "hub": "the model hub", "installer": "the package manager", "unknown": "",
+}  # fmt: skip
+
+_PACKAGE = LazyRegex(r"(?:site|dist)-packages/(?:[^/]{1,80}\.egg/)?([A-Za-z_]\w{0,60})")
+_STDLIB = LazyRegex(
+    r"(?:^|/)(?:lib(?:64)?/)?python3?(?:\.\d{1,3}t?)?/(?!.*-packages/)[\w/]{1,120}\.py$|/[Ll]ib/(?!site-packages)[\w/]{1,120}\.py$|^<(?!stdin|ipython|cell)"
+)
+_STARTER = LazyRegex(r"(?:^|/)(?:bin|Scripts)/[\w.-]{1,80}$|\.exe/__main__\.py$")
+"""The script that pip makes for a command: ``/usr/bin/vllm``."""
+_CHECKOUT_PARENTS = ("src", "python", "lib", "packages")
+_NETWORK_PACKAGES = ("requests", "urllib3", "httpx", "httpcore", "aiohttp", "anyio", "socket", "ssl", "grpc")
+_NETWORK_TYPES = LazyRegex(
+    r"(?i)(?:Connect|Connection|SSL|Proxy|MaxRetry|Read|Name|gai|Remote|Chunked|Incomplete)\w{0,30}(?:Error|Timeout|error)$"
+)
+_HUB_TYPES = LazyRegex(
+    r"(?i)(?:HfHub|Gated|Repository|Entry|Revision|LocalEntry|OfflineMode)\w{0,40}(?:Error|Enabled)$"
+)
+_INSTALLERS = ("pip", "uv", "setuptools", "pkg_resources", "pyproject_hooks", "build", "wheel", "conda", "mamba")
+_COMPILER_PATHS = ("/torch/_inductor/", "/torch/_dynamo/", "/torch/utils/cpp_extension", "/triton/", "/torch/_functorch/",
+                   "/numba/", "/cutlass/", "/deep_gemm/", "/flashinfer/jit/", "/tvm/", "/tilelang/", "/op_builder/")  # fmt: skip
+_COMPILER_TYPES = LazyRegex(
+    r"(?i)(?:Compil\w{0,30}(?:Error|Failed)|InductorError|BackendCompilerFailed|OutOfResources|PTXASError)$"
+)
+_DEVICE_ERRORS = LazyRegex(
+    r"(?i)(?:^|\b)(?:cuda|cudnn|cublas\w*|nccl|hip|cusolver|nvml) (?:runtime )?(?:error|failure)\b"
+)
+_EXTENSIONS = LazyRegex(r"(?i)undefined symbol|\.so(?:\.\d{1,4}){0,3}: |DLL load failed|cannot open shared object")
+
+
+def package_of_frame(frame: StackFrame) -> str:
+    """The import package of a frame's file; ``user`` for the user's own, empty for Python's own."""
+    path = frame.file.replace("\\", "/")
+    if "/transformers_modules/" in path:
+        return REMOTE_CODE
+    found = _PACKAGE.search(path)
+    if found:
+        return found[1]
+    if _STDLIB.search(path) or _STARTER.search(path):
+        return ""
+    return _package_of_checkout(path.split("/")) or USER
+
+
+def _package_of_checkout(parts: Sequence[str]) -> str:
+    """``/opt/vllm/vllm/engine/core.py`` and ``src/axolotl/cli/train.py``: a package that runs from its source tree."""
+    for parent, name in zip(parts[:-2], parts[1:-1], strict=True):
+        folded = name.lower().replace("-", "").replace("_", "")
+        in_checkout = folded in parent.lower().replace("-", "").replace("_", "") and len(folded) > 2
+        if name.isidentifier() and (in_checkout or parent in _CHECKOUT_PARENTS) and name not in _CHECKOUT_PARENTS:
+            return name
+    return ""
+
+
+def calling_frames(failure: LoggedException) -> Iterator[tuple[StackFrame, str]]:
+    """The frames with their packages, from the innermost outwards, without Python's own and what only passes calls on."""
+    for frame in reversed(failure.frames):
+        package = package_of_frame(frame)
+        if package and not (frame.function.startswith("__getattr") or _passes_calls_on(frame)):
+            yield frame, package
+
+
+def _passes_calls_on(frame: StackFrame) -> bool:
+    return frame.function in ("_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper", "wrapped", "inner")
+
+
+def find_origin(failure: LoggedException) -> ExceptionOrigin:
+    """Who raised it: by its type and message where these say so, else by the innermost frame that is not Python's own."""
+    frame, package = next(calling_frames(failure), (None, ""))
+    if not package and "." in failure.type:
+        package = failure.type.partition(".")[0]
+    kind = _kind_of_exception(failure, frame.file.replace("\\", "/") if frame else "", package)
+    shown = "" if package == USER else package
+    return ExceptionOrigin(kind, shown, frame.file if frame else "", frame.line if frame else 0)
+
+
+def _kind_of_exception(failure: LoggedException, file: str, package: str) -> str:
+    name, message = failure.short_type.lower(), failure.message[:400]
+    if _DEVICE_ERRORS.search(message) or name in ("acceleratorerror", "nvmlerror"):
+        return "driver"
+    if package == "huggingface_hub" or failure.type.startswith("huggingface_hub") or _HUB_TYPES.match(name):
+        return "hub"
+    if package in _NETWORK_PACKAGES or _NETWORK_TYPES.match(name):
+        return "network"
+    if package in _INSTALLERS:
+        return "installer"
+    if any(part in file for part in _COMPILER_PATHS) or _COMPILER_TYPES.search(name) or package == "triton":
+        return "compiler"
+    if _EXTENSIONS.search(message):
+        return "extension"
+    if package in ("torch", USER):
+        return package
+    return "package" if package else "unknown"
+
+
+# -- the user's own -----------------------------------------------------------------------------------------------
+
+_INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror", "yamlerror", "jsondecodeerror", "unicodedecodeerror",
+                  "arrowinvalid", "filenotfounderror", "hfvalidationerror", "tomldecodeerror", "casterror", "datasetgenerationerror",
+                  "datafilesnotfounderror", "emptydataseterror", "configkeyerror", "configattributeerror", "missingmandatoryvalue")  # fmt: skip
+"""Types with which a package refuses what it is given: a configuration, a file, an argument."""
+
+_DATA_ERRORS = ("keyerror", "indexerror", "zerodivisionerror", "stopiteration", "overflowerror", "recursionerror")
+"""Types that bad data raises anywhere below a file of the user."""
+
+_ENVIRONMENT_WORDS = LazyRegex(
+    r"(?i)\bversion (?:of|mismatch|conflict|is|\d+\.)|[<>=~]=? ?v?\d+\.\d|\b\d+\.\d+\.\d+\b|incompatible|\binstall|\bupgrade|\bdrivers?\b"
+    r"|\bcuda\b|\bgpus?\b|\bmemory\b|not (?:currently |yet )?(?:support|available|compiled|built|enabled|implemented for)|unsupported|unavailable"
+    r"|\barchitectures?\b|capability|\blibrary\b|recogni[sz]e|\bpermission|\btime(?:d )?out\b|\bconnect|\bnetwork\b|\bkernels?\b|/dev/|\.so\b"
+    r"|input/output|errno|\bdisk\b|\bmmap|\bnumpy\b|\bnccl\b|\bexited\b|\bdied\b|\bkilled\b|\bonly supports?\b|engine core"
+)
+_TENSOR_WORDS = LazyRegex(
+    r"(?i)\bshapes?\b|size of tensor|out of (?:bounds|range)|requires? grad|through the graph|inplace operation|must match|scalar"
+    r"|expected \w{1,40} (?:to|but)|state_dict|same (?:size|dtype|number)|broadcast|\btargets?\b|batch[ _]size|too many dimensions"
+)
+_COMPILER_LINE = LazyRegex(
+    r"(?:^|\s)(\S{1,400}\.(?:cpp|cc|cu|cuh|c|h|hpp))(?::\d{1,7}:\d{1,5}|\(\d{1,7}\)): (?:fatal )?error:"
+)
+
+
+def names_environment(text: str) -> bool:
+    """Whether a complaint speaks of versions, devices, memory or the network: then it is not the program's alone."""
+    return bool(_ENVIRONMENT_WORDS.search(text[:600]))
+
+
+def is_users_own(summary: LogSummary, number: int) -> bool:
+    """Whether an exception is of the user's own code, data or configuration, and of nothing else."""
+    failure = summary.failures[number]
+    kind = find_origin(failure).kind
+    if kind == "user":
+        return True
+    if kind == "compiler":
+        return _is_users_source(summary, number)
+    if kind not in ("package", "torch", "unknown"):
+        return False
+    chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
+    if names_environment(failure.message):
+        return False
+    on_stack = not failure.frames or any(package == USER for one in chain for _, package in calling_frames(one))
+    return _blames_input(failure, on_stack)
+
+
+def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
+    """Whether a package complains of what it was given. ``on_stack``: a file of the user's is, or no file is known."""
+    name, message = failure.short_type.lower(), failure.message
+    if name in _INPUT_REFUSED or (name == "assertionerror" and " " in message.strip()):
+        return True
+    if not on_stack:
+        return False
+    if name in _DATA_ERRORS or _TENSOR_WORDS.search(message[:600]):
+        return True
+    if not failure.frames:
+        return name not in ("runtimeerror", "exception")
+    return name not in ("attributeerror", "nameerror", "unboundlocalerror") and _is_called_by_user(failure)
+
+
+def _is_called_by_user(failure: LoggedException) -> bool:
+    """Whether the user's own file called the package that raised it: what it was called with is the user's."""
+    packages = [package for _, package in calling_frames(failure)]
+    return USER in packages and all(package == packages[0] for package in packages[: packages.index(USER)])
+
+
+def _is_users_source(summary: LogSummary, number: int) -> bool:
+    """Whether a compiler refused a source file of the user's: the user's file asked for the build, none of a package is at fault."""
+    chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
+    if not any(_is_called_by_user(one) for one in chain):
+        return False
+    found = [match[1] for line in summary.lines if (match := _COMPILER_LINE.search(line.text[:600]))]
+    return bool(found) and not any("-packages/" in file or file.startswith(("/usr/", "/opt/")) for file in found)
