@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpuready.logs import conditions
 from gpuready.logs.lazy_regex import LazyRegex
-from gpuready.logs.regex_pieces import parse_regex, required_literals
+from gpuready.logs.regex_pieces import literal_sets, parse_regex, required_literals
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -189,8 +189,12 @@ def _count_words(row: str | Mapping[str, Any]) -> int:
     """How many words every match has, at least."""
     if not is_regex(row):
         return len(_WORD.compiled.findall(plain_words(row)))
-    sets = [required_literals(piece.text) for piece in _split_regex(pattern_text(row)) if piece.text]
-    return sum(min((len(_WORD.compiled.findall(text)) for text in texts), default=0) for texts in sets)
+    pieces = [piece.text for piece in _split_regex(pattern_text(row)) if piece.text]
+    return sum(max(map(_fewest_words, literal_sets(piece)), default=0) for piece in pieces)
+
+
+def _fewest_words(texts: Iterable[str]) -> int:
+    return min(len(_WORD.compiled.findall(text)) for text in texts)
 
 
 def plain_words(row: str | Mapping[str, Any]) -> str:

@@ -73,6 +73,11 @@ def required_literals(source: str) -> tuple[str, ...]:
     return _best_set(_literal_sets(parse_regex(source)))
 
 
+def literal_sets(source: str) -> list[tuple[str, ...]]:
+    """All such sets that were found."""
+    return [texts for texts in _literal_sets(parse_regex(source)) if any(texts)]
+
+
 def _literal_sets(nodes: Iterable[Any]) -> list[tuple[str, ...]]:
     """Sets of literals, of each of which every match contains one."""
     found: list[tuple[str, ...]] = []
