@@ -42,6 +42,14 @@ def test_a_rule_that_judges_otherwise_is_seen(monkeypatch):
         assert goldens.made("ecc-errors")[0] != golden[0]
 
 
+@pytest.mark.parametrize("name", goldens.NAMES)
+def test_three_findings_are_at_most_24_lines(name):
+    golden, shown = (path.read_text() for path in goldens.paths(name))
+    rows = [row for row in json.loads(golden)["says"] if row["for"] == "all" or "transformers" in row["for"].split()]
+    if sum("error" in row or "warning" in row for row in rows) <= 3:
+        assert shown.count("\n") <= 24
+
+
 EXPERT = {
     "h100": "clear", "h200": "clear", "b200": "clear", "gb200": "clear", "gh200": "clear", "dgx-spark": "clear", "l40s": "clear",
     "a10g": "clear", "l4": "clear", "t4": "clear", "a100-80": "clear", "rtx4090-eight": "clear", "rtx5090": "clear", "wsl2": "clear",

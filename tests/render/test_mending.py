@@ -19,10 +19,10 @@ PLAN = Plan(
         FixStep("start the container with its GPUs: docker run --gpus all and more words than fit", (), "manual", note="outside the container"),
     ),
     because=(
-        PlanReason("DRV001", "step 1 turns off DRV001: the driver is older than the torch wheel needs"),
+        PlanReason("DRV001", "step 1 turns off DRV001: driver is older than the torch wheel needs"),
         PlanReason("PKG019", "step 1 keeps off PKG019: made for another torch"),
-        PlanReason("SYS015", "step 2 turns off SYS015: set to what axolotl does not take"),
-        PlanReason("GPU001", "step 3 should turn off GPU001: there is no NVIDIA GPU here"),
+        PlanReason("SYS015", "step 2 turns off SYS015: set to a value that axolotl"),
+        PlanReason("GPU001", "step 3 should turn off GPU001: no NVIDIA GPU found"),
     ),
     notes=("nobody can tell beforehand",), options={"fix": True}, catalog="2026-11-15",
 )  # fmt: skip
@@ -44,7 +44,10 @@ def test_each_step_has_its_command_and_its_findings():
     assert "turns off SYS015" in second
     assert "by hand" not in third and "outside the container" in third and "should turn off GPU001" in third
     assert text.endswith("do it:        gpuready fix axolotl\ncheck again:  gpuready check axolotl\n")
-    assert text.startswith("fix: 3 steps for DRV001, SYS015, GPU001 ") and "  nothing was changed; afterwards torch" in text
+    assert (
+        text.startswith("fix: 3 steps for DRV001, SYS015, GPU001 ")
+        and "  nothing was changed; afterwards torch" in text
+    )
 
 
 def test_without_v_a_step_names_only_codes():

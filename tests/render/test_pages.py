@@ -48,6 +48,13 @@ def test_the_page_of_a_code():
     )
 
 
+def test_headings_of_a_page():
+    page = explain.render_rule_page(
+        TOLD | {"text": "## How to fix\nInstall a newer driver.\n\n- or not"}, Screen(colour=True)
+    )
+    assert "\n\x1b[1mHow to fix\x1b[0m\nInstall a newer driver.\n\n- or not\n" in page
+
+
 def test_a_page_without_signs_has_no_place_for_them():
     assert "in a log" not in explain.render_rule_page(TOLD | {"signs": []})
 
@@ -87,7 +94,7 @@ CONTRACT = Contract(
     needs=(Requirement("package.torch", ">=2.2,<3", when="wants=fp8", cite="setup.py:12"),),
     capabilities=(Capability("fp8", "optional", gate="fp8", cite="README.md:3"),),
     variables=(ContractVariable("DEMO_HOME", "read", "/var/demo", required=True, cite="env.py:1"),),
-    errors=(KnownError("CUDA error", "the driver is old", "upgrade it", "DRV001", "faq.md"),),
+    errors=(KnownError("CUDA error", "driver is old", "upgrade it", "DRV001", "faq.md"),),
     steps=(FixStep("install", ("pip", "install", "demo demo"), "ask", note="in a venv"),),
     notes=("It is only a demonstration.",),
 )
@@ -113,11 +120,12 @@ def test_a_contract_whole():
         "\n"
         "errors\n"
         "  DRV001 CUDA error\n"
-        "      the driver is old: upgrade it\n"
+        "      driver is old: upgrade it\n"
         "      faq.md\n"
         "\n"
         "steps\n"
-        "  install  pip install 'demo demo'  ask\n"
+        "  install                                                             asks first\n"
+        "      $ pip install 'demo demo'\n"
         "      in a venv\n"
         "\n"
         "notes\n"
@@ -148,7 +156,7 @@ def test_rows_of_any_shape():
 
 
 def test_the_difference_of_two():
-    assert contract.render_contract_diff("a==1", "a==2", []) == "a==1 and a==2 ask for the same\n"
+    assert contract.render_contract_diff("a==1", "a==2", []) == "a==1 and a==2 have the same requirements\n"
     assert contract.render_contract_diff("a==1", "a==2", [{"change": "added", "name": "x"}]) == (
         "a==1 -> a==2\n\nchange  name\nadded   x\n"
     )

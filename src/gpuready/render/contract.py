@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model.want_text import describe_want
-from gpuready.render.escape import quote_command_words
-from gpuready.render.finding import format_condition
+from gpuready.render.finding import describe_safety, format_condition
 from gpuready.render.layout import Screen, join_sections
 
 TYPE_CHECKING = False
@@ -24,7 +23,7 @@ def render_contract_screen(contract: Contract, screen: Screen | None = None) -> 
         _format_contract_section("capabilities", [_capability_row(c) for c in contract.capabilities], display),
         _format_contract_section("variables", [_variable_row(v) for v in contract.variables], display),
         _format_known_errors(contract.errors, display),
-        _format_contract_section("steps", [_contract_step_row(s) for s in contract.steps], display),
+        _format_contract_steps(contract.steps, display),
         _format_titled_lines("notes", display.format_paragraphs(contract.notes, 2, 2), display),
     ]
     return join_sections(sections)
@@ -53,7 +52,7 @@ def format_row_table(rows: Sequence[Any], screen: Screen | None = None) -> str:
 def render_contract_diff(a: str, b: str, rows: Sequence[Any], screen: Screen | None = None) -> str:
     display = screen or Screen()
     if not rows:
-        return "\n".join(display.format_paragraph(f"{a} and {b} ask for the same")) + "\n"
+        return "\n".join(display.format_paragraph(f"{a} and {b} have the same requirements")) + "\n"
     head = display.format_paragraph(f"{a} -> {b}")
     return "\n".join(head) + "\n\n" + format_row_table(rows, display)
 
@@ -90,10 +89,6 @@ def _variable_row(item: ContractVariable) -> tuple[str, ...]:
     return (item.name, value, _level_and_condition(level, item.when), item.cite)
 
 
-def _contract_step_row(step: FixStep) -> tuple[str, ...]:
-    return (step.does, " ".join(quote_command_words(step.run)), step.safety, step.note)
-
-
 def _level_and_condition(level: str, when: str) -> str:
     return f"{level} {format_condition(when)}" if when else level
 
@@ -105,6 +100,15 @@ def _format_contract_section(title: str, rows: Sequence[tuple[str, ...]], screen
         lines += ["  " + line for line in cells]
         lines += screen.dim_paragraph(row[-1], 6) if row[-1] else []
     return lines
+
+
+def _format_contract_steps(steps: Iterable[FixStep], screen: Screen) -> list[str]:
+    lines: list[str] = []
+    for step in steps:
+        lines += ["  " + line for line in screen.align_ends(step.does, describe_safety(step.replace(note="")), 2)]
+        lines += screen.format_command(step.run, 6) if step.run else []
+        lines += screen.dim_paragraph(step.note, 6) if step.note else []
+    return _format_titled_lines("steps", lines, screen)
 
 
 def _format_known_errors(errors: Iterable[KnownError], screen: Screen) -> list[str]:
