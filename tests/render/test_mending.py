@@ -19,9 +19,9 @@ PLAN = Plan(
         FixStep("start the container with its GPUs: docker run --gpus all and more words than fit", (), "manual", note="outside the container"),
     ),
     because=(
-        PlanReason("DRV001", "step 1 turns off DRV001: driver is older than the torch wheel needs"),
+        PlanReason("DRV001", "step 1 turns off DRV001: the driver is older than the torch wheel needs"),
         PlanReason("PKG019", "step 1 keeps off PKG019: made for another torch"),
-        PlanReason("SYS015", "step 2 turns off SYS015: set to a value that axolotl"),
+        PlanReason("SYS015", "step 2 turns off SYS015: set to a value that axolotl does not accept"),
         PlanReason("GPU001", "step 3 should turn off GPU001: no NVIDIA GPU found"),
     ),
     notes=("nobody can tell beforehand",), options={"fix": True}, catalog="2026-11-15",

@@ -94,7 +94,7 @@ CONTRACT = Contract(
     needs=(Requirement("package.torch", ">=2.2,<3", when="wants=fp8", cite="setup.py:12"),),
     capabilities=(Capability("fp8", "optional", gate="fp8", cite="README.md:3"),),
     variables=(ContractVariable("DEMO_HOME", "read", "/var/demo", required=True, cite="env.py:1"),),
-    errors=(KnownError("CUDA error", "driver is old", "upgrade it", "DRV001", "faq.md"),),
+    errors=(KnownError("CUDA error", "the driver is old", "upgrade it", "DRV001", "faq.md"),),
     steps=(FixStep("install", ("pip", "install", "demo demo"), "ask", note="in a venv"),),
     notes=("It is only a demonstration.",),
 )
@@ -120,7 +120,7 @@ def test_a_contract_whole():
         "\n"
         "errors\n"
         "  DRV001 CUDA error\n"
-        "      driver is old: upgrade it\n"
+        "      the driver is old: upgrade it\n"
         "      faq.md\n"
         "\n"
         "steps\n"
