@@ -111,10 +111,9 @@ def _add_class(found: FileSymbols, node: ast.ClassDef) -> None:
 
 
 def _add_method(found: FileSymbols, owner: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and not part.attr.startswith("_"):
-            if isinstance(part.value, ast.Name) and part.value.id == "self":
-                found.attributes.add(f"{owner}.{part.attr}")
+    stored = (n for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    own = [n.attr for n in stored if isinstance(n.value, ast.Name) and n.value.id == "self"]
+    found.attributes |= {f"{owner}.{name}" for name in own if not name.startswith("_")}
     static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in node.decorator_list)
     if node.name in ("__init__", "__new__"):
         _add_function(found, owner, node, 1)

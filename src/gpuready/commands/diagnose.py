@@ -44,6 +44,13 @@ class DiagnoseOptions(TypedDict, total=False):
         "str | bytes",
         Parameter("The log itself, where it is no file.", cli=False, mcp=True, kind="log", max_length=MAX_LOG_TEXT),
     ]
+    ask: Annotated[
+        str,
+        Parameter(
+            "where no cause is found, ask this local program: the redacted question on its stdin, its answer on stdout",
+            "COMMAND",
+        ),
+    ]
     look: Annotated[bool, Parameter("whether the machine is looked at as well", cli=False, default=True)]
 
 
@@ -64,6 +71,8 @@ def run(request: Request) -> Result:
         framework=request.get_option("framework"),
         on=machine,
         look=request.get_option("look", True),
+        ask=_split_command(request.get_option("ask")),
+        show_progress=request.show_progress,
     )
     config = request.get_option("config")
     if config is not None:
@@ -71,6 +80,21 @@ def run(request: Request) -> Result:
 
         diagnosis = add_memory_fix(diagnosis, config, machine)
     return _make_result(diagnosis)
+
+
+def _split_command(text: "str | None") -> list[str]:
+    """The words of ``--ask COMMAND``; no shell reads them."""
+    if text is None:
+        return []
+    import shlex
+
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = []
+    if not words:
+        raise UsageError("--ask needs a program, with its arguments in one word: --ask 'ollama run llama3'")
+    return words
 
 
 def _find_logs(request: Request) -> "list[str] | list[list[bytes]]":
@@ -99,6 +123,8 @@ def _watch_log(request: Request) -> Result:
     """Print each cause when it appears; the last one is the result. Ends when the log shows the end of the run, or on Ctrl-C."""
     if request.arguments:
         raise UsageError("--watch FILE follows one log: leave the others out")
+    if request.get_option("ask") is not None:
+        raise UsageError("--ask is for a log that is complete: leave --watch out")
     from gpuready.workflow.diagnose import follow_log
 
     code = 0
@@ -121,7 +147,7 @@ DIAGNOSE = Command(
     argument=Parameter(
         "Paths of log files, or of folders of logs.", name="logs", many=True, least=0, most=64, mcp=True, path="log"
     ),
-    examples=("train.log", "logs/ --config axolotl.yml", "--watch train.log"),
+    examples=("train.log", "logs/ --config axolotl.yml", "--watch train.log", "train.log --ask 'ollama run llama3'"),
 )
 COMMANDS = (DIAGNOSE,)
 

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from gpuready.diagnose.event_order import EventOrder
-from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause
+from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause, find_final_exception, follow_chain
 from gpuready.diagnose.origin import USER, calling_frames, find_origin, is_users_own, names_environment
 from gpuready.diagnose.version_conflict import find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
@@ -77,7 +77,9 @@ def judge(
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
     after = tuple(_collect_consequences(summary, meanings, suspects[0] if suspects else None))
     if not suspects:
-        return _no_cause_diagnosis(summary, order).replace(logs=logs, consequences=after)
+        chain = follow_chain(summary, find_final_exception(summary, order))
+        origin = find_origin(summary.failures[chain[-1]]).says if chain else ""
+        return _no_cause_diagnosis(summary, order).replace(logs=logs, consequences=after, origin=origin)
     first = suspects[0]
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_summary import LogSummary, exception_chain
 from gpuready.model.record import Record
@@ -79,7 +81,7 @@ def package_of_frame(frame: StackFrame) -> str:
 
 def _package_of_checkout(parts: Sequence[str]) -> str:
     """``/opt/vllm/vllm/engine/core.py`` and ``src/axolotl/cli/train.py``: a package that runs from its source tree."""
-    for parent, name in zip(parts[:-2], parts[1:-1], strict=True):
+    for parent, name in pairwise(parts[:-1]):
         folded = name.lower().replace("-", "").replace("_", "")
         in_checkout = folded in parent.lower().replace("-", "").replace("_", "") and len(folded) > 2
         if name.isidentifier() and (in_checkout or parent in _CHECKOUT_PARENTS) and name not in _CHECKOUT_PARENTS:

@@ -136,7 +136,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if spans:
         return _conflict_from_table(complaint, caller, spans)
     package = _provider(complaint)
-    if not package or package == caller or package == USER:
+    if not package or package in (caller, USER):
         return None
     if complaint.kind in ("name", "module"):
         is_installed = caller not in ("", USER) or "-packages" in failure.message or find_spans("package", package)

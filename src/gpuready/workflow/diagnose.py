@@ -38,11 +38,13 @@ def diagnose_logs(
     framework: str | None = None,
     on: str | None = None,
     look: bool = True,
+    ask: Sequence[str] = (),
     show_progress: Callable[..., None] = lambda *_: None,
 ) -> Diagnosis:
     """Find out why a run died. A log is a path (a file, a folder, - for stdin), or its bytes in pieces.
 
     ``on`` is the recording of the machine that it ran on. With ``look``, this machine is probed where the log is its own.
+    ``ask`` is a program of the user's that is asked where no cause is found.
     """
     sources, dumps, streams, notes = _open_logs(logs)
     sources = _count_bytes(sources, streams, show_progress)
@@ -59,7 +61,7 @@ def diagnose_logs(
     except system.AccessError as error:
         raise Refused(f"cannot read the log: {error}") from None
     cut = [f"{stream.name}: {stream.cut}" for stream in streams if stream.cut]
-    diagnosis = diagnose_summary(summary, framework, on, look, (*notes, *cut))
+    diagnosis = diagnose_summary(summary, framework, on, look, (*notes, *cut), ask)
     unread = "" if dumps or any(lines for lines, _ in summary.totals) else "the log is empty: nothing was read"
     unread = unread or ("a log was not read to its end: what is missing may tell of a failure" if cut else "")
     if diagnosis.verdict == "healthy" and unread:
@@ -73,12 +75,17 @@ def diagnose_summary(
     on: str | None = None,
     look: bool = True,
     notes: Sequence[str] = (),
+    ask: Sequence[str] = (),
 ) -> Diagnosis:
     """Judge a log summary, and add the cause's text and its fixes."""
     from gpuready.workflow import diagnosis_fixes
 
     meanings = {pattern_text(row): row["means"] for row in causes.list_consequences()}
     diagnosis = judge(summary, causes.find_cause_for_code, meanings, symbols.find_symbol_spans)
+    if ask and diagnosis.verdict == "unknown" and summary.lines:
+        from gpuready.workflow.second_opinion import ask_second_opinion
+
+        diagnosis = ask_second_opinion(diagnosis, summary, ask)
     diagnosis = diagnosis.replace(
         notes=(*diagnosis.notes, *notes), framework=framework or diagnosis_fixes.detect_framework(summary)
     )

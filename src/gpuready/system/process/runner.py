@@ -290,13 +290,14 @@ def run_program(
     deadline: float,
     limit: int,
     on_line: Callable[[str], None] | None = None,
+    stdin: str = "/dev/null",
 ) -> RunResult:
     """Run one program file until it ends, reaches its deadline or writes too much; report each line of stderr."""
     termination.collect_unkillable()
     started_at, full_argv = time.monotonic(), (program, *argv[1:])
     out, err = OutputPipe(limit), OutputPipe(limit, on_line=on_line)
     try:
-        started = StartedProgram(full_argv, env, termination.time_until_kill(deadline), out, err)
+        started = StartedProgram(full_argv, env, termination.time_until_kill(deadline), out, err, stdin)
     except (OSError, ValueError) as error:
         return RunResult(full_argv, None, seconds=time.monotonic() - started_at, end=start_error_text(error))
     reason: str | None = None
@@ -310,6 +311,19 @@ def run_program(
         rc, end = started.stop_program(reason or "")
     cut = out.was_cut or err.was_cut
     return RunResult(full_argv, rc, out.decoded_text(), err.decoded_text(), time.monotonic() - started_at, end, cut)
+
+
+def ask_program(host: HostAccess, argv: Sequence[str], question: str, deadline: float, limit: int) -> RunResult:
+    """Run one program with a text on its stdin; the text lies in a file of our own while it runs."""
+    import tempfile
+
+    program = argv[0] if "/" in argv[0] else host.find_program(argv[0])
+    if program is None:
+        return RunResult(tuple(argv), None, end="not found")
+    with tempfile.NamedTemporaryFile(prefix=".gpuready-ask-") as file:
+        file.write(question.encode("utf-8", "replace"))
+        file.flush()
+        return run_program(program, argv, unredacted_variables(host), deadline, limit, stdin=file.name)
 
 
 def run_with_progress(
