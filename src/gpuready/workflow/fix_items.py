@@ -65,7 +65,7 @@ def list_fix_tasks(found: FixResult, target: FixTarget, framework: str, only: Se
     ]
     if target.kind == "gpuready":
         rows = _join_package_rows(rows, target, framework)
-    tasks = [_make_task(number, *row, target, found.facts) for number, row in enumerate(rows, 1)]
+    tasks = [_make_task(number, *row, target) for number, row in enumerate(rows, 1)]
     return [task if not only or set(only) & set(task.item.codes) else _skip_task(task) for task in tasks]
 
 

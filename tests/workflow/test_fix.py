@@ -1,0 +1,322 @@
+"""`gpuready fix` with real uv on real environments: what it changes, what it leaves alone, and the way back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from gpuready.apply.environment_copy import EnvironmentCopy
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
+from gpuready.plan.change import FixChange
+from gpuready.plan.fix_changes import list_fix_changes
+from gpuready.system import LiveHost, durable_files
+from gpuready.workflow.fix_items import FixTarget, _join_package_rows, _make_task
+from tests.apply.wheels import wheel
+from tests.plan.test_fix_for_real import CONTRACT
+from tests.render.planned import uv
+from tests.running import Run, gpuready
+
+WHEELS = (("demo", "1.0"), ("helper_kit", "1.0"), ("helper_kit", "1.4.2"), ("other_kit", "2.5"))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """Wheels, a contract, and an environment with a kit of the wrong version and without another."""
+    at = tmp_path_factory.mktemp("fix")
+    for name, version in WHEELS:
+        wheel(at / "wheels", name, version, script=name)
+    (at / "demo.toml").write_text(CONTRACT)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("UV_")} | {"UV_OFFLINE": "1", "UV_NO_CACHE": "1"}
+    packages = ("demo==1.0", "helper-kit==1.0")
+    for words in (
+        ("venv", "--python", sys.executable, "env"),
+        ("pip", "install", "--python", "env", "--no-index", "--find-links", "wheels", *packages),
+    ):
+        subprocess.run([uv(), *words], cwd=at, env=env, check=True, capture_output=True)
+    return at
+
+
+@pytest.fixture
+def place(template, tmp_path):
+    shutil.copytree(template, tmp_path, symlinks=True, dirs_exist_ok=True)
+    return tmp_path
+
+
+def fix(place: Path, *words: str, kite: str = "wide", **env: str) -> Run:
+    here = ("--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--offline")
+    return gpuready("fix", *here, *words, cwd=place, KITE_STRING=kite, UV_NO_CACHE="1", **env)
+
+
+def tree(path: Path) -> str:
+    """Every file of a folder: its name, its mode and its text, without byte-code."""
+    found = hashlib.sha256()
+    for at in sorted(p for p in path.rglob("*") if "__pycache__" not in p.parts):
+        text = os.readlink(at) if at.is_symlink() else at.read_bytes().hex() if at.is_file() else ""
+        found.update(f"{at.relative_to(path)} {at.lstat().st_mode} {text}\n".encode())
+    return found.hexdigest()
+
+
+def versions(place: Path) -> dict[str, str]:
+    found = (place / "env").glob("lib/python3*/site-packages/*.dist-info")
+    return dict(one.name.removesuffix(".dist-info").split("-") for one in found)
+
+
+def test_it_changes_what_was_found_and_takes_it_back(place):
+    before = tree(place / "env")
+    ran = fix(place, "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.out.startswith("fixed ") and "checked again: no problems found" in ran.out
+    assert "take it back:    gpuready fix --undo" in ran.out
+    assert versions(place) == {"demo": "1.0", "helper_kit": "1.4.2", "other_kit": "2.5"}
+    script = subprocess.run([place / "env/bin/helper_kit"], capture_output=True, text=True)
+    assert script.stdout == "1.4.2\n", "its scripts run from where they stand"
+    assert (place / "env/pyvenv.cfg").read_text() == (place / "env.gpuready-fix/before/pyvenv.cfg").read_text()
+    assert "export KITE_STRING=long" in (place / "gpuready-env.sh").read_text()
+    assert tree(place / "env.gpuready-fix/before") == before
+    here = ("--python", "env", "--contract", "demo.toml", "-q")
+    assert gpuready("check", *here, cwd=place, KITE_STRING="long").code == 0
+    again = fix(place, "--yes", kite="long")
+    assert again.code == 0 and again.out.startswith("nothing to fix")
+    back = gpuready("fix", "--undo", "--python", "env", cwd=place)
+    assert back.code == 0, back.err
+    assert tree(place / "env") == before and not (place / "gpuready-env.sh").exists()
+    twice = gpuready("fix", "--undo", "--python", "env", cwd=place)
+    assert twice.code == 2 and "nothing to take back" in twice.err
+    steps = [json.loads(line)["step"] for line in (place / "env.gpuready-fix/journal.jsonl").read_text().splitlines()]
+    assert steps == ["begun", "run", "publish", "published", "settings", "settings-undone", "undo", "undone"]
+
+
+def test_a_dry_run_shows_the_numbered_changes_and_makes_none(place):
+    before = tree(place)
+    ran = fix(place, "--dry-run")
+    assert ran.code == 0 and tree(place) == before
+    assert "1 install helper-kit==1.4.2, other-kit>=2" in ran.out and "2 set KITE_STRING=long" in ran.out
+    assert "why   PKG002: other-kit is not installed" in ran.out and "undo  gpuready fix --undo" in ran.out
+    items = json.loads(fix(place, "--dry-run", "--json").out)["items"]
+    assert [(one["by"], one["codes"]) for one in items] == [
+        ("gpuready", ["PKG002", "PKG003"]),
+        ("gpuready", ["SYS015"]),
+    ]
+
+
+def test_nobody_to_ask_is_not_consent(place):
+    before = tree(place)
+    ran = fix(place)
+    assert ran.code == 2 and "add --yes or --dry-run" in ran.err and not ran.out and tree(place) == before
+
+
+def test_only_some_codes(place):
+    before = tree(place / "env")
+    ran = fix(place, "--yes", "--only", "sys015")
+    assert ran.code == 1 and ran.out.startswith("partly fixed") and "left out by --only" in ran.out
+    assert "left: 2 problems" in ran.out and tree(place / "env") == before
+    assert "export KITE_STRING" in (place / "gpuready-env.sh").read_text()
+    wrong = fix(place, "--yes", "--only", "GPU001")
+    assert wrong.code == 2 and "no such finding" in wrong.err and wrong.err.count("gpuready:") == 1
+
+
+def test_a_change_that_fails_leaves_the_environment_alone(place):
+    (place / "wheels" / "other_kit-2.5-py3-none-any.whl").unlink()
+    before = tree(place / "env")
+    ran = fix(place, "--yes")
+    assert ran.code == 2 and "nothing was changed" in ran.out and "uv pip install failed" in ran.out
+    assert tree(place / "env") == before and not (place / "gpuready-env.sh").exists()
+    assert not (place / "env.gpuready-fix/draft").exists() and not (place / "env.gpuready-fix/before").exists()
+
+
+def test_a_copy_with_a_new_problem_is_not_taken(place):
+    """The new kit brings files of another package in two versions: what the check finds in the copy decides."""
+    bad = "import gpuready.workflow.fix_order as o\nfrom gpuready.model import Finding\nreal = o.FixOrder._check\n"
+    bad += "o.FixOrder._check = lambda s, p=None: (r := real(s, p)).replace(findings=(Finding('PKG099', 'error', 'new'),))\n"
+    before = tree(place / "env")
+    code = f"{bad}from gpuready.cli import main; main()"
+    words = ["fix", "--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--offline", "--yes"]
+    env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "UV_NO_CACHE": "1", "KITE_STRING": "wide"}
+    env["PYTHONPATH"] = str(Path(durable_files.__file__).parents[2])
+    ran = subprocess.run([sys.executable, "-c", code, *words], cwd=place, env=env, capture_output=True, text=True)
+    assert ran.returncode == 2 and "(PKG099): new" in " ".join(ran.stdout.split()), ran.stdout + ran.stderr
+    assert tree(place / "env") == before
+
+
+def test_conda_and_system_pythons_get_commands_only(place):
+    conda = place / "conda"
+    (conda / "conda-meta").mkdir(parents=True)
+    (conda / "conda-meta" / "python-3.11.7-h1_0.json").write_text("{}")
+    (conda / "bin").mkdir()
+    (conda / "bin" / "python").symlink_to(sys.executable)
+    before = tree(conda)
+    ran = gpuready("fix", "--python", "conda", "--contract", "demo.toml", "--yes", cwd=place)
+    assert ran.code == 1 and ran.out.startswith("nothing that gpuready may change"), ran.out + ran.err
+    assert "by you" in ran.out and "$ uv pip install --python" in ran.out and "conda Python" in ran.out
+    assert tree(conda) == before and not (place / "conda.gpuready-fix").exists()
+
+
+def test_bad_words(place):
+    for words, says in (
+        (("fix", "--undo", "--dry-run"), "do not go together"),
+        (("fix", "demo", "--undo"), "--undo takes no FRAMEWORK"),
+        (("fix", "--undo", "--python", "env"), "nothing to take back"),
+        (("fix", "--yes", "--python", "nowhere"), "nowhere"),
+        (("fix", "--yes", "--python", "env", "--find-links", "nowhere"), "nowhere"),
+        (("fix", "--on", "h100x8"), "--on"),
+    ):
+        ran = gpuready(*words, cwd=place)
+        assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and not ran.out, (words, ran)
+
+
+# -- the copy -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small():
+    """The smallest thing that is an environment to the copier; in memory, where a sync costs nothing."""
+    shm = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="gpuready-fix-", dir=shm if os.access(shm, os.W_OK) else None))
+    at = folder / "env"
+    (at / "lib").mkdir(parents=True)
+    (at / "pyvenv.cfg").write_text("home = /usr\n")
+    (at / "lib" / "a").write_text("old")
+    (at / "lib64").symlink_to("lib")
+    yield at
+    shutil.rmtree(folder)
+
+
+def rewrite(draft: str) -> None:
+    Path(draft, "lib", "a").write_text("new")
+    Path(draft, "lib", "b").write_text("new")
+
+
+def test_a_signal_leaves_nothing_half(small):
+    before, copy = tree(small), EnvironmentCopy(LiveHost(), str(small))
+
+    def stopped(draft: str) -> None:
+        rewrite(draft)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        copy.change(stopped)
+    assert tree(small) == before and sorted(os.listdir(copy.folder)) == ["journal.jsonl", "lock"]
+
+
+CHANGING = ("rename_path", "remove_tree", "replace_file", "make_folder", "remove_file", "exchange_paths", "sync_disk")
+
+
+def run_killed(small: Path, at: int, exchange: bool, undo: bool = False) -> int:
+    """Change the environment in a child that is killed before the call `at` that changes the disk; how many there were."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    count = [0]
+
+    def counted(do):
+        def call(*args, **more):
+            count[0] += 1
+            if count[0] == at:
+                os._exit(99)
+            return do(*args, **more)
+
+        return call
+
+    for name in CHANGING:
+        setattr(durable_files, name, counted(getattr(durable_files, name)))
+    if not exchange:
+        durable_files.exchange_paths = lambda a, b: False
+    copy = EnvironmentCopy(LiveHost(), str(small))
+    copy._copy_tree = counted(copy._copy_tree)
+    copy.undo() if undo else copy.change(rewrite)
+    os._exit(min(count[0], 98))
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["exchanged", "in place"])
+def test_killed_at_every_call_there_is_the_old_or_the_new(small, exchange):
+    """Where folders cannot be exchanged, the next run puts the old one back first."""
+    old = tree(small)
+    calls = run_killed(small, 0, exchange)
+    new = tree(small)
+    assert calls > 8 and new != old and (small / "lib/a").read_text() == "new"
+    for at in range(1, calls + 1):
+        EnvironmentCopy(LiveHost(), str(small)).undo()
+        assert tree(small) == old, at
+        assert run_killed(small, at, exchange) == 99
+        copy = EnvironmentCopy(LiveHost(), str(small))
+        assert not exchange or (small / "lib/a").read_text() in ("old", "new"), at
+        with copy._opened_folder():
+            pass  # what every command does first
+        assert tree(small) in (old, new), at
+        if tree(small) == old:
+            copy.change(rewrite)
+        assert tree(small) == new and tree(Path(copy.before)) == old, at
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["exchanged", "in place"])
+def test_an_undo_killed_at_every_call(small, exchange):
+    old, copy = tree(small), EnvironmentCopy(LiveHost(), str(small))
+    copy.change(rewrite)
+    for at in range(1, 99):
+        if (code := run_killed(small, at, exchange, undo=True)) != 99:
+            break
+        with copy._opened_folder():
+            pass
+        now = tree(small)
+        assert now == old or (small / "lib/b").read_text() == "new", at
+        if now == old:
+            copy.change(rewrite)
+    assert code < 99 and tree(small) == old
+
+
+def test_two_at_once(small):
+    copy = EnvironmentCopy(LiveHost(), str(small))
+    with copy._opened_folder(), pytest.raises(ValueError, match="cannot be changed now"):
+        EnvironmentCopy(LiveHost(), str(small)).change(rewrite)
+
+
+# -- who makes which change ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "first"),
+    [
+        ("ubuntu", ("sudo", "apt-get", "install")),
+        ("debian", ("sudo", "apt-get", "install")),
+        ("rocky", ("sudo", "dnf", "module")),
+        ("amzn", ("sudo", "dnf", "module")),
+        ("sles", ("sudo", "zypper", "install")),
+    ],
+)
+def test_a_driver_is_for_a_person_with_the_commands_of_the_distribution(system, first):
+    need = Requirement("driver.version", ">=580.65.06", cite="torch")
+    finding = Finding("DRV001", "error", "too old", needs=(need,), fix=(FixStep("install driver 580 or newer"),))
+    facts = Facts((Fact("os.name", system, "test"), Fact("driver.version", "525.60", "test")))
+    change = next(c for c in list_fix_changes(finding, facts, Contract("demo", "1")) if c.acts)
+    task = _make_task(1, change.step, (change,), {"DRV001": "too old"}, FixTarget("venv", "/env"))
+    assert task.how == "" and task.item.by == "you"
+    assert task.item.commands[0][:3] == first and task.item.commands[-1] == ("sudo", "reboot")
+    assert system in ("debian", "rocky", "amzn", "ubuntu") or "newest driver" in task.item.note
+    assert "580" in " ".join(task.item.commands[0]) or system == "sles"
+
+
+def test_an_environment_of_gpuready_gets_a_new_generation():
+    """Its packages are one whole plan: several changes of packages become one install, and a rollback."""
+    steps = [
+        FixStep(f"install {name}", ("uv", "pip", "install", "--python", "/env/bin/python", f"{name}==1"), "ask")
+        for name in ("a", "b")
+    ]
+    rows = [(s, (FixChange(s, 3, (("package", s.does[-1], "1"),), "PKG003"),), {"PKG003": "x"}) for s in steps]
+    (row,) = _join_package_rows(rows, FixTarget("gpuready", "/env"), "demo")
+    assert row[0].run == ("gpuready", "install", "demo", "-e", "/env")
+    task = _make_task(1, *row, FixTarget("gpuready", "/env"))
+    assert task.how == "install" and task.item.undo == "gpuready install --rollback -e /env"
+
+
+def test_what_lies_in_a_checkout_is_left_to_the_person():
+    step = FixStep("install", ("uv", "pip", "install", "--python", "/env/bin/python", "-r", "requirements.txt"), "ask")
+    change = FixChange(step, 3, (("package", "a", "1"),), "PKG003")
+    assert _make_task(1, step, (change,), {}, FixTarget("venv", "/env")).item.by == "you"
