@@ -95,7 +95,7 @@ def _verbs(changes: Iterable[FixChange]) -> set[str]:
 
 
 def _make_task(
-    number: int, step: FixStep, changes: tuple[FixChange, ...], reasons: dict[str, str], target: FixTarget, facts: Facts
+    number: int, step: FixStep, changes: tuple[FixChange, ...], reasons: dict[str, str], target: FixTarget
 ) -> FixTask:
     how, why_not = _choose_how(step, changes, target)
     commands: tuple[tuple[str, ...], ...] = (step.run,) if step.run else ()
