@@ -12,6 +12,7 @@ read -r -a told <<<"${GPUREADY_FRAMEWORKS:-}"
 [ -n "${GPUREADY_DOCKERFILE:-}" ] && told+=("--dockerfile=$GPUREADY_DOCKERFILE")
 [ -n "${GPUREADY_ON:-}" ] && told+=("--on=$GPUREADY_ON")
 [ -n "${GPUREADY_DRIVER:-}" ] && told+=("--driver=$GPUREADY_DRIVER")
+[ -n "${GPUREADY_PYTHON:-}" ] && told+=("--python=$GPUREADY_PYTHON")
 [ -n "${GPUREADY_WANTS:-}" ] && told+=("--wants=$GPUREADY_WANTS")
 [ "${GPUREADY_STRICT:-false}" = true ] && told+=(--strict)
 

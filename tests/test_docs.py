@@ -66,9 +66,34 @@ def tool(name: str):
     return module
 
 
-@pytest.mark.parametrize("name", ["reference", "environment_pages", "benchmark_pages", "terminal_svg"])
+@pytest.mark.parametrize("name", ["reference", "environment_pages", "benchmark_pages", "terminal_svg", "install_lines"])
 def test_what_is_generated_is_fresh(name):
     assert not tool(name).stale(), "run `make catalog`"
+
+
+INDEX_LINE = re.compile(
+    r"(?:\b(?:pip|pipx|uv|tool) (?:install|add)|pipx run) [^\n`#]*?(?<![\w/.-])gpuready(?![\w/.-]*(?:/|\.whl|-VERSION))"
+    r"|uvx gpuready"
+)
+
+
+def test_no_line_installs_from_an_index_before_there_is_a_release():
+    """Whoever takes the name first would be installed by it."""
+    lines = tool("install_lines")
+    assert not INDEX_LINE.search(lines.install_lines(""))
+    assert len(INDEX_LINE.findall(lines.install_lines("1.2.0"))) == 3
+    if lines.RELEASED:
+        return
+    code = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".toml", ".html", ".sh")]
+    files = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "scripts").iterdir(),
+        ROOT / "action.yml",
+        *code,
+    ]
+    found = {str(path.relative_to(ROOT)): INDEX_LINE.findall(path.read_text(encoding="utf-8")) for path in files}
+    assert {name: hits for name, hits in found.items() if hits} == {}
 
 
 def test_every_record_is_told_of():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.running import QUIET, SRC
+from tests.supply.conftest import load_tool
 
 ROOT = Path(__file__).parents[2]
 AUDIT = """
@@ -25,13 +24,6 @@ def hook(event, args):
     if event == "pickle.find_class": os.write(2, f"UNPICKLED {args}\\n".encode())
 sys.addaudithook(hook)
 """
-
-
-def _tool(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _audited(code: str, **environment: str) -> subprocess.CompletedProcess:
@@ -64,34 +56,20 @@ def test_nothing_is_fetched_by_an_import_or_by_a_check(code):
     assert "Traceback" not in done.stderr and done.returncode in (0, 1, 3)
 
 
-def test_a_release_built_twice_is_the_same(tmp_path):
-    pytest.importorskip("hatchling")
-    tool = _tool("wheel_check")
-    sources = tmp_path / "sources"
-    sources.mkdir()
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, sources)
-    for name in ("src", "scripts", "tools"):
-        shutil.copytree(ROOT / name, sources / name, ignore=tool.LEFT_OUT)
-    shutil.copy(ROOT / ".gitignore", sources)
-    tables = {str(path.relative_to(sources / "src")) for path in (sources / "src").glob("gpuready/*/data/*.py")}
-    for path in (sources / "src").glob("gpuready/*/data/[!_]*.py"):
-        path.unlink()  # the build makes them
-    first = tool.built(sources, tmp_path / "a")
-    assert len(first) == 2 and first == tool.built(sources, tmp_path / "b")
-    wheel = next((tmp_path / "a" / "out").glob("*.whl"))
-    assert tool.inside(wheel) == []
-    assert len(tables) > 40 and tables <= set(zipfile.ZipFile(wheel).namelist())
-    sdist = next((tmp_path / "a" / "out").glob("*.tar.gz"))
-    with tarfile.open(sdist) as archive:
+def test_a_release_built_twice_is_the_same(release, tmp_path, monkeypatch):
+    tool = load_tool("wheel_check")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", release.epoch)
+    assert len(release.hashes) == 2 and release.hashes == tool.built(release.sources, tmp_path / "b")
+    assert tool.inside(release.wheel) == []
+    assert len(release.tables) > 40 and release.tables <= set(zipfile.ZipFile(release.wheel).namelist())
+    with tarfile.open(release.sdist) as archive:
         names = {name.partition("/src/")[2] for name in archive.getnames()}
-        assert (
-            tables <= names and f"{sdist.name.removesuffix('.tar.gz')}/tools/compile_catalog.py" in archive.getnames()
-        )
+        compiler = f"{release.sdist.name.removesuffix('.tar.gz')}/tools/compile_catalog.py"
+        assert release.tables <= names and compiler in archive.getnames()
 
 
 def test_the_bill_of_materials_names_what_is_required():
-    tool = _tool("sbom")
+    tool = load_tool("sbom")
     try:
         told = tool.document(())
     except ValueError as bad:

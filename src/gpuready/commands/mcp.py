@@ -40,7 +40,7 @@ def run(request: Request) -> Result:
         from gpuready.mcp import server
     except ImportError as missing:
         raise Refused(
-            f"gpuready mcp needs the package mcp, 2.0 or newer, which is not here ({missing}): pip install 'gpuready[mcp]'"
+            f"gpuready mcp needs the package mcp, 2.0 or newer, the extra gpuready[mcp], which is not here ({missing}): pip install 'mcp>=2'"
         ) from None
     import gc
 
@@ -86,6 +86,7 @@ COMMANDS = (
         "serve these commands as tools of a coding agent (Model Context Protocol)",
         run,
         collect_parameters(_PARAMETERS, COMMON),
-        examples=("--root ../data", "--http --port 8700"),
+        interrupted="",
+        examples=("", "--root ../data", "--http --port 8700"),
     ),
 )

@@ -35,7 +35,7 @@ def run(request: Request) -> Result:
         import uvicorn  # noqa: F401
     except ImportError as missing:
         raise Refused(
-            f"gpuready serve needs {missing.name}, which is not here: install gpuready[web] (pip install 'gpuready[web]')"
+            f"gpuready serve needs {missing.name}, which is not here (the extra gpuready[web]): pip install starlette uvicorn"
         ) from None
     from gpuready.web.server import serve_web_app
 
@@ -101,6 +101,7 @@ COMMANDS = (
         "a page to ask what-if, on this machine alone; read-only",
         run,
         collect_parameters(_PARAMETERS, COLOR),
-        examples=("--no-open --port 0",),
+        interrupted="",
+        examples=("", "--no-open --port 0", "--color never"),
     ),
 )

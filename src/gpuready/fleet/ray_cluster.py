@@ -122,5 +122,5 @@ def find_ray_python(host: HostAccess) -> str:
     if first.startswith("#!/") and "python" in first and " " not in first:
         return first[2:].strip()
     raise TransportUnavailable(
-        "Ray is not here: pip install gpuready[ray], or name the Python that has it with --python"
+        "Ray is not here: pip install 'ray[default]', or name the Python that has it with --python"
     )

@@ -165,7 +165,7 @@ def main(argv):
         import ray  # noqa: F401
     except ImportError:
         return send_line(
-            orders["mark"], "engine", "-", "ray is not installed in %s: pip install gpuready[ray]" % sys.executable
+            orders["mark"], "engine", "-", "ray is not installed in %s: pip install 'ray[default]'" % sys.executable
         )
     try:
         if orders["address"].startswith("http"):
