@@ -88,7 +88,7 @@ def asked(machine, *argv, **gpu):
 def test_c06_a_gpu_in_exclusive_mode_is_held(machine):
     found = asked(machine, compute_mode="Exclusive_Process", processes=HELD.format(4711, 900))
     says = found.finding("GPU006")["says"]
-    assert "another process holds" in says and "exclusive compute mode" in says
+    assert "another process uses" in says and "exclusive compute mode" in says
     assert "4711" in found.words("GPU006") and "-c DEFAULT" in found.words("GPU006")
 
 

@@ -250,7 +250,7 @@ def test_d20_a_container_whose_devices_were_taken_away(nvml):
     nvml.file("/dev/nvidiactl", mode=0)
     found = nvml.check()
     assert found.code == 1 and found.codes == ["DRV004"]
-    assert found.finding("DRV004")["fix"][0]["does"] == "start the container again; its devices were taken away"
+    assert found.finding("DRV004")["fix"][0]["does"] == "restart the container; it has lost its devices"
     assert "systemd" in machine_words(nvml, "DRV004")
 
 

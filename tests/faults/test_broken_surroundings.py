@@ -281,7 +281,7 @@ def test_d58_a_gcc_that_is_too_new_for_nvcc(machine):
 def test_d59_more_compilers_than_the_memory_holds(machine):
     limited(building(machine), SECOND | {"cpu.max": "max 100000\n"})
     found = machine.check("--wants", "build", before=LARGE)
-    assert found.finding("BLD014")["says"] == "a build would start 96 compilers, and the memory holds about 1"
+    assert found.finding("BLD014")["says"] == "a build would start 96 compilers, but the memory is enough for about 1"
     assert found.finding("BLD014")["fix"][0]["does"] == "set MAX_JOBS=1"
 
 

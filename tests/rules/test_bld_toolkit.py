@@ -160,19 +160,19 @@ def home(path, by="CUDA_HOME", missing=None, nvcc=None):
 
 def test_a_variable_that_leads_nowhere():
     found = judged("BLD007", H100 | BUILDS | home("/opt/gone", missing="/opt/gone/"))
-    assert found.severity == "error" and "CUDA_HOME leads to /opt/gone" in found.says
+    assert found.severity == "error" and "CUDA_HOME points to /opt/gone" in found.says
     assert any(step.does.startswith("unset CUDA_HOME") for step in found.fix)
     assert judged("BLD006", H100 | BUILDS | home("/opt/gone", missing="/opt/gone")) is None, "told once"
 
 
 def test_a_runtime_without_a_compiler():
     found = judged("BLD007", H100 | BUILDS | home("/opt/cuda", by="CUDA_PATH"))
-    assert "CUDA_PATH leads to /opt/cuda, which has no bin/nvcc" in found.says
+    assert "CUDA_PATH points to /opt/cuda, which has no bin/nvcc" in found.says
 
 
 def test_a_dead_link_counts_only_where_nothing_else_leads_to_a_toolkit():
     link = "/usr/local/cuda"
-    assert "the link leads to /usr/local/cuda" in judged("BLD007", H100 | BUILDS | home(None, None, link)).says
+    assert "the link points to /usr/local/cuda" in judged("BLD007", H100 | BUILDS | home(None, None, link)).says
     fine = home("/opt/cuda", "nvcc on the path", link, "/opt/cuda/bin/nvcc")
     assert judged("BLD007", H100 | BUILDS | fine) is None
     other = home("/opt/cuda", "CUDA_HOME", "/opt/cuda-path", "/opt/cuda/bin/nvcc")

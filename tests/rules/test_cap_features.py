@@ -155,7 +155,7 @@ def test_a_framework_that_quietly_takes_another():
 
 def test_two_kinds_at_once():
     found = judged("CAP005", on("7.5", wants=("flash-attn", "flash-attn-3")))
-    assert found.says == "flash-attn and flash-attn-3 is not made for the GPU (Tesla T4, 7.5)"
+    assert found.says == "not supported on the GPU (Tesla T4, 7.5): flash-attn and flash-attn-3"
     assert len(found.needs) == 2
 
 
@@ -180,7 +180,7 @@ def test_bits_that_bitsandbytes_has_no_code_for(word, capability, expected):
 
 def test_four_bits_are_proposed_for_eight():
     found = judged("CAP006", on("7.0", wants=("bnb-8bit",)))
-    assert "8 bits" in found.says and found.fix[0].does == "take 4 bits instead of 8"
+    assert "8 bits" in found.says and found.fix[0].does == "use 4 bits instead of 8"
     both = judged("CAP006", on("5.2", wants=("bnb-4bit", "bnb-8bit")))
     assert both.severity == "error" and "4 and 8 bits" in both.says
 

@@ -150,7 +150,7 @@ def test_nvml_missing_alone_does_no_harm():
 def test_permission_and_unknown_errors():
     assert "no permission" in judged("DRV004", SILENT | {"driver.error": 4}).says
     lost = judged("DRV004", SILENT | {"driver.error": 999, "os.container": "docker"})
-    assert "NVML error 999" in lost.says and "start the container again" in lost.fix[0].does
+    assert "NVML error 999" in lost.says and "restart the container" in lost.fix[0].does
     assert "dmesg" in judged("DRV004", SILENT | {"driver.error": 999}).fix[0].does
 
 
@@ -172,4 +172,4 @@ def test_the_driver_of_a_whole_machine_is_well():
 
 def test_the_folder_of_the_stub_is_named():
     found = judged("DRV005", H100 | {"driver.stub": "/usr/local/cuda/lib64/stubs/libcuda.so.1"})
-    assert found.fix[0].does == "take /usr/local/cuda/lib64/stubs out of LD_LIBRARY_PATH"
+    assert found.fix[0].does == "remove /usr/local/cuda/lib64/stubs from LD_LIBRARY_PATH"

@@ -228,7 +228,7 @@ def compat(library, driver, name="NVIDIA A100-SXM4-80GB", capability="8.0"):
 def test_a_library_older_than_the_driver_fails_on_every_gpu(name):
     found = judged("DRV011", compat("570.124.06", "580.95.05", name))
     assert found.severity == "error" and "803" in found.so
-    assert found.fix[0].does.startswith("take /usr/local/cuda/compat out of")
+    assert found.fix[0].does.startswith("remove /usr/local/cuda/compat from")
 
 
 def test_a_newer_library_is_for_data_centre_gpus():

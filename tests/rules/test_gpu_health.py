@@ -62,7 +62,7 @@ def test_one_gpu_convicts_while_another_is_silent():
 
 def test_a_list_that_is_too_short_is_unknown():
     unknown = judged("GPU006", gpus(2) | {"gpu.mode": ("default",)})
-    assert isinstance(unknown, UnknownFactError) and unknown.fact.gap == "not known of GPU 1"
+    assert isinstance(unknown, UnknownFactError) and unknown.fact.gap == "unknown for GPU 1"
 
 
 @pytest.mark.parametrize("code", ["GPU006", "GPU008", "GPU011"])
@@ -95,7 +95,7 @@ def test_what_the_rows_tell_is_told_once():
 def test_rows_that_cannot_be_replaced_are_graver_than_rows_that_wait():
     machine = gpus(2, remap_pending=(0,), remap_failure=(1,))
     found = judged("GPU009", machine)
-    assert found.severity == "error" and "GPU 1" in found.says and "replaced" in found.fix[-1].does
+    assert found.severity == "error" and "GPU 1" in found.says and "replace" in found.fix[-1].does
     assert found.fix[0].does.endswith("=GPU-0")
 
 

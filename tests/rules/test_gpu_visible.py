@@ -33,7 +33,7 @@ def cards(*pairs, visible=None):
 
 def test_no_gpu_is_not_ready_even_where_the_framework_also_runs_on_the_cpu():
     found = judged("GPU001", NOTHING, contract(platforms=["cuda", "rocm", "cpu"]))
-    assert found.severity == "error" and found.says == "there is no NVIDIA GPU here"
+    assert found.severity == "error" and found.says == "no NVIDIA GPU found"
 
 
 def test_a_job_for_the_cpu_needs_no_gpu():
@@ -48,7 +48,7 @@ def test_a_gpu_of_another_platform_that_the_contract_takes():
 
 def test_a_contract_for_rocm_alone_on_a_machine_with_nvidia():
     found = judged("GPU001", H100, contract(platforms=["rocm"]))
-    assert found.says == "there is no device here for rocm"
+    assert found.says == "no device for rocm"
 
 
 def test_which_platform_is_there_may_be_unknown():
@@ -97,7 +97,7 @@ def test_unknown_is_not_absent():
 
 def test_none_shown_without_a_variable():
     hidden = NOTHING | {"gpu.count": 2, "visibility.cuda": None}
-    assert judged("GPU001", hidden).says == "none of the GPUs is shown by CUDA"
+    assert judged("GPU001", hidden).says == "CUDA shows none of the GPUs"
 
 
 def test_what_a_variable_hides_is_told_once():
@@ -152,7 +152,7 @@ def test_zero_comma_ninety_nine_is_truncated_in_silence():
     table = shown("0,99", (0,), ("99",), "'99' is no GPU of this machine")
     found = judged("GPU003", H100 | {"visibility.cuda": table})
     assert found.severity == "error" and "'99'" in found.says and "'0,99'" in found.says
-    assert "1 of the 2" in found.so
+    assert "1 of 2" in found.so
     assert found.fix[0].does.endswith(f"={H100['gpu.uuid'][0]}")
 
 
@@ -211,7 +211,7 @@ def test_of_mixed_gpus_only_the_uncovered_one_is_named():
     machine = cards(("NVIDIA A100", "8.0"), ("Tesla P40", "6.1")) | {"torch.arch": ("sm_75", "sm_80")}
     found = judged("GPU004", machine)
     assert found.says == "torch has no code for GPU 1 (Tesla P40, 6.1)"
-    assert any(step.does == "show only the others: CUDA_VISIBLE_DEVICES=GPU-0" for step in found.fix)
+    assert any(step.does == "show only the other GPUs: CUDA_VISIBLE_DEVICES=GPU-0" for step in found.fix)
 
 
 def test_a_gpu_that_is_not_shown_does_not_count():
@@ -280,8 +280,8 @@ def test_a_floor_for_what_the_job_does_not_ask():
     agreed = contract(need("gpu.capability", ">=8.0", when="wants=flash-attn"))
     assert judged("GPU005", V100 | {"job.wants": ()}, agreed) is None
     found = judged("GPU005", V100 | {"job.wants": ("flash_attn",)}, agreed)
-    assert found.says.startswith("flash-attn is not made for the GPU")
-    assert any("without flash-attn" in step.does for step in found.fix)
+    assert found.says.startswith("flash-attn does not support the GPU")
+    assert any("turn off flash-attn" in step.does for step in found.fix)
 
 
 def test_bf16_and_fp8_have_rules_of_their_own():

@@ -36,7 +36,7 @@ def test_weights_against_the_memory_of_the_host(key, wants, amount, told):
 
 def test_the_limit_of_the_container_comes_first():
     found = judged("MEM003", job(70 * GB, "bf16", **{"memory.limit": 64 * GIB, "memory.total": 100 * GIB}))
-    assert found.says == "the memory limit here is 69 GB, and the weights of the model take 140"
+    assert found.says == "the memory limit here is 69 GB, but the model's weights need 140 GB"
     machine = judged("MEM003", job(70 * GB, "bf16", **{"memory.total": 64 * GIB}))
     assert machine.says.startswith("the memory of this machine is 69 GB")
 

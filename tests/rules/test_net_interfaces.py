@@ -87,7 +87,7 @@ def test_which_interface_is_proposed():
 def test_a_name_from_another_machine():
     found = judged("NET001", cards(2) | HERE | env(NCCL_SOCKET_IFNAME="eth0"))
     assert found.severity == "error"
-    assert found.says.startswith("no interface of this machine fits NCCL_SOCKET_IFNAME=eth0; there is docker0")
+    assert found.says.startswith("no interface of this machine matches NCCL_SOCKET_IFNAME=eth0; it has docker0")
     assert found.fix[0].does == "set NCCL_SOCKET_IFNAME=ib0"
 
 
@@ -155,4 +155,4 @@ def test_interfaces_that_may_lead_out(name):
 
 def test_a_way_out_is_asked_for_where_none_is_known():
     found = judged("NET003", APART | {"net.interface": "lo", "net.interfaces": {"lo": LO}})
-    assert "the interface that they share" in found.fix[0].does
+    assert "the interface that the nodes share" in found.fix[0].does

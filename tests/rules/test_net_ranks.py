@@ -69,12 +69,12 @@ def test_several_processes(values, parallel):
     [
         ({"RANK": "8", "WORLD_SIZE": "8"}, "RANK is 8 and WORLD_SIZE 8"),
         ({"RANK": "-1", "WORLD_SIZE": "8"}, "RANK is -1"),
-        ({"RANK": "two", "WORLD_SIZE": "8"}, "which is no number"),
+        ({"RANK": "two", "WORLD_SIZE": "8"}, "which is not a number"),
         ({"RANK": "0"}, "RANK is set and WORLD_SIZE is not"),
         ({"WORLD_SIZE": "0"}, "WORLD_SIZE is 0"),
         ({"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "4", "LOCAL_WORLD_SIZE": "4"}, "LOCAL_RANK is 4"),
         ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "8"}, "LOCAL_WORLD_SIZE is 8"),
-        ({"RANK": "${RANK}", "WORLD_SIZE": "2"}, "which is no number"),
+        ({"RANK": "${RANK}", "WORLD_SIZE": "2"}, "which is not a number"),
     ],
 )
 def test_ranks_that_no_group_takes_in(variables, why):

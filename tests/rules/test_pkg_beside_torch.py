@@ -121,7 +121,7 @@ def shadow(taken, because="LD_LIBRARY_PATH, for libtorch_cuda.so"):
 def test_a_library_from_elsewhere():
     values = H100 | {"library.shadowed": {"libnccl.so.2": shadow("/usr/lib/libnccl.so.2")}}
     found = judged("PKG017", values)
-    assert found.severity == "warning" and found.fix[0].does == "take /usr/lib out of LD_LIBRARY_PATH"
+    assert found.severity == "warning" and found.fix[0].does == "remove /usr/lib from LD_LIBRARY_PATH"
     assert judged("PKG017", values | {"torch.cuda": None}) is None
 
 

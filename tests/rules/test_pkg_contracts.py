@@ -70,7 +70,7 @@ def test_contracts_that_cannot_share():
     two = contract(need("package.torch", ">=2.9", cite="METADATA:7"), framework="two")
     others = {"contract.others": sharing.pins_of_others(one, [one, two])}
     found = judged("PKG008", H100 | others, one)
-    assert found.says == "no environment holds both one 1.0 and two 1.0: torch"
+    assert found.says == "no environment can have both one 1.0 and two 1.0: torch"
     assert [n.cite for n in found.needs] == ["requirements.txt:11", "two 1.0: METADATA:7"]
     assert [f.key for f in found.found] == ["package.torch"]
     blind = judged("PKG008", {"gpu.count": 1} | others, one)

@@ -37,8 +37,8 @@ def test_rocm_wants_its_own_build():
     amd = {"gpu.count": 0, "platform.name": "rocm"}
     for build, made in (("cpu", "a CPU-only build"), ("cuda", "built for CUDA"), ("xpu", "built for Intel's XPU")):
         found = judged("PKG001", CPU | amd | {"torch.build": build}, both)
-        assert found.says == f"torch is {made}, and the accelerators here need one for ROCm"
-        assert [step.does for step in found.fix] == ["install a torch that is built for ROCm"]
+        assert found.says == f"torch is {made}, but this machine needs one for ROCm"
+        assert [step.does for step in found.fix] == ["install a torch built for ROCm"]
     assert judged("PKG001", CPU | amd | {"torch.build": "rocm"}, both) is None
     on_nvidia = judged("PKG001", CPU | {"torch.build": "rocm"}, both)
     assert on_nvidia.says == "torch is built for rocm, not for CUDA"
@@ -246,7 +246,7 @@ def test_accelerate_is_then_told_by_this_rule_alone():
 def test_only_packages_of_the_contract_count():
     agreed = contract(need("package.flash-attn", "*"))
     broken = H100 | {"python.half_installed": ("flash_attn-2.8.3.dist-info", "numpy-2.0.dist-info")}
-    assert judged("PKG006", broken, agreed).says == "half installed: flash-attn"
+    assert judged("PKG006", broken, agreed).says == "partly installed: flash-attn"
     assert judged("PKG006", broken) is None
 
 
@@ -260,7 +260,7 @@ def test_what_is_there_twice_or_left_over_is_a_warning():
 
 def test_a_torch_without_its_files():
     found = judged("PKG006", H100 | {"torch.broken": "torch-2.8.0.dist-info is there, but torch/version.py is not"})
-    assert found.severity == "error" and found.says == "half installed: torch"
+    assert found.severity == "error" and found.says == "partly installed: torch"
     assert "--reinstall" in found.fix[0].run and found.fix[0].run[-1] == "torch"
 
 

@@ -119,9 +119,9 @@ def test_the_least_that_weights_take(wants, size):
 
 def test_how_the_weights_were_counted_is_told():
     stated = facts({"job.parameters": 7_000_000_000, "job.wants": ("bf16",)})
-    assert job_request.estimate_weight_bytes(stated)[1] == "7 billion parameters, 16 bits for each"
+    assert job_request.estimate_weight_bytes(stated)[1] == "7 billion parameters, 16 bits each"
     assert (
-        "16 bits for each, as the job states no other"
+        "16 bits each, as the job states no precision"
         in job_request.estimate_weight_bytes(facts({"job.parameters": 500_000_000}))[1]
     )
 

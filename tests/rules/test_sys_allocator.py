@@ -80,12 +80,12 @@ def test_settings_that_torch_takes(text):
 @pytest.mark.parametrize(
     "text, why",
     [
-        ("expandable_segments=True", "where a colon belongs"),
+        ("expandable_segments=True", "instead of a colon"),
         ("expandable_segments:true", "must be True or False"),
         ("expandable_segments", "has no value"),
         ("max_split_size_mb:", "has no value"),
         ("max_split_size_mb:big", "must be a number"),
-        ("max_split_size_mb:10", "must be 20 at the least"),
+        ("max_split_size_mb:10", "must be at least 20"),
         ("garbage_collection_threshold:1.5", "between 0 and 1"),
         ("garbage_collection_threshold:most", "between 0 and 1"),
         ("backend:cudamallocasync", "there is no backend"),

@@ -188,7 +188,7 @@ def test_room_for_the_weights(values, told):
 
 
 def test_the_room_is_told_in_gigabytes():
-    assert judged("SYS009", room(100 * GB)).says.startswith("the weights of the model take 140 GB")
+    assert judged("SYS009", room(100 * GB)).says.startswith("the model's weights need 140 GB")
     assert isinstance(judged("SYS009", room(1), disk_free="statvfs failed"), UnknownFactError)
 
 

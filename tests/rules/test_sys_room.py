@@ -94,7 +94,7 @@ def test_every_other_need_is_judged():
     poor = {"os.arch": "aarch64", "os.kernel": "5.4.0", "torch.abi": False, "disk.rotational": True}
     found = judged("SYS004", H100 | poor, agreed)
     assert found.severity == "error" and len(found.needs) == 5
-    assert "bring os.kernel to >= 5.15" in found.fix[0].does
+    assert "os.kernel must be >= 5.15" in found.fix[0].does
     rich = {"gpu.count": 2, "gpu.visible": (0, 1), "os.kernel": "6.8.0-45-generic"}
     assert judged("SYS004", H100 | rich, agreed) is None
 

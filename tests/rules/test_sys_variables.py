@@ -94,7 +94,7 @@ def test_two_frameworks_and_one_variable():
     table = {"contract.variables": two.variables_of_others(mine, [mine, other])}
     assert table["contract.variables"] == {"other 1.0": {"X": "4", "Y": "2"}}
     found = judged("SYS017", table, mine)
-    assert found.severity == "warning" and found.says == "set by demo and otherwise by other 1.0: X"
+    assert found.severity == "warning" and found.says == "set by demo and to another value by other 1.0: X"
     assert found.needs[0].want == "1"
 
 

@@ -40,7 +40,7 @@ def judge_measure(row: MeasureRow, facts: Facts) -> tuple[str, str]:
         return "as-expected", ""
     if row.get("gpu") is None or row.get("group") in BANDLESS_GROUPS:
         return "measured", ""
-    return "undecided", "no record of this GPU: the number is shown, nothing is judged"
+    return "undecided", "no record of this GPU: not judged"
 
 
 def is_below_band(row: MeasureRow) -> bool:
@@ -65,17 +65,17 @@ def _why_invalid(row: MeasureRow, facts: Facts) -> str:
     """Return why the number says nothing about the GPU: other processes used it, or it is impossible."""
     expected, value = row.get("expected"), row.get("value")
     if expected and value and row.get("better") != "less" and value > IMPOSSIBLE_RATIO * expected:
-        return "more than this GPU can do by the catalogue: the clock, or the catalogue, is wrong"
+        return "more than this GPU's peak in the catalogue: the clock or the catalogue is wrong"
     if row.get("gpu") is None or not (is_below_band(row) or is_noisy(row)):
         return ""
     from gpuready.rules.slowness_reasons import describe_other_users
 
     users = describe_other_users(facts, row["gpu"])
-    return f"the GPU was busy with other work ({users}): the measurement is not valid" if users else ""
+    return f"other processes used the GPU ({users}): the measurement is not valid" if users else ""
 
 
 def _describe_shortfall(row: MeasureRow) -> str:
     best = max(row["passes"]) if row.get("better") != "less" else min(row["passes"])
     edge = row["low"] if row.get("better") != "less" else row["high"]
     share = best / edge
-    return f"{abs(1 - share):.0%} {'below' if row.get('better') != 'less' else 'above'} the band of this GPU"
+    return f"{abs(1 - share):.0%} {'below' if row.get('better') != 'less' else 'above'} the expected range of this GPU"

@@ -80,7 +80,7 @@ def find_toolkit_row(facts: Facts) -> dict[str, Any] | None:
         return None
     release = toolkits.find_cuda_release(str(toolkit))
     if release is None:
-        gap = f"the catalogue does not know CUDA {toolkit}"
+        gap = f"CUDA {toolkit} is not known"
         raise UnknownFactError(facts.fact("toolkit.version").replace(value=None, gap=gap))
     return release
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NODE_SET_WIDTH = 48
 """The columns that a set of nodes may take in a sentence; the report contains it whole."""
-CITE = "gpuready fleet: equal nodes of one fleet are compared with each other"
+CITE = "gpuready fleet: nodes of one kind are compared with each other"
 
 
 def drift_examples(facet: str, key: str, want: str, value: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -45,7 +45,7 @@ def require_reported(facts: Facts, key: str) -> None:
     silent = [index for index in visible_gpus.list_visible_gpus(facts) if index not in reported_values(facts, key)]
     if silent and not is_gap_excused(facts, key):
         fact = facts.fact(key)
-        raise UnknownFactError(fact if fact.gap else fact.replace(value=None, gap=f"not known of GPU {silent[0]}"))
+        raise UnknownFactError(fact if fact.gap else fact.replace(value=None, gap=f"unknown for GPU {silent[0]}"))
 
 
 def is_gap_excused(facts: Facts, key: str) -> bool:
@@ -72,7 +72,7 @@ def hide_gpus_steps(facts: Facts, bad: Collection[int]) -> list[FixStep]:
     silent = [index for index, uuid in enumerate(uuids) if uuid is None]
     usable = [index for index in dict.fromkeys(visible_gpus.list_visible_gpus(facts)) if index not in (*bad, *silent)]
     return (
-        [FixStep(f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, usable)}")]
+        [FixStep(f"show only the other GPUs: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, usable)}")]
         if usable
         else []
     )

@@ -64,7 +64,7 @@ def estimate_weight_bytes(facts: Facts) -> tuple[int, str] | None:
         (width for width, names in BYTES_PER_WEIGHT.items() if not requested.isdisjoint(names)), default=None
     )
     width = 2.0 if narrowest is None else narrowest
-    bound = f"{width * 8:g} bits for each" + (", as the job states no other" if narrowest is None else "")
+    bound = f"{width * 8:g} bits each" + (", as the job states no precision" if narrowest is None else "")
     return int(count * width), f"{count / 1e9:.3g} billion parameters, {bound}"
 
 

@@ -57,7 +57,12 @@ def log_finding(facts: Facts, contract: Contract, code: str, severity: str, slug
 
 def cause_fix_steps(cause: dict[str, Any], captures: dict[str, str]) -> list[FixStep]:
     return [
-        FixStep(does, tuple(causes.fill_captures(word, captures) for word in row.get("run", ())), row.get("safety", "manual"), note=row.get("note", ""))
+        FixStep(
+            does,
+            tuple(causes.fill_captures(word, captures) for word in row.get("run", ())),
+            row.get("safety", "manual"),
+            note=row.get("note", ""),
+        )
         for row in cause["fix"]
         if (does := causes.fill_captures(row["does"], captures))
     ]

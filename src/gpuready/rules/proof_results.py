@@ -14,7 +14,7 @@ READS = ("can.*", "proof.results")
 MAX_SHOWN = 4
 """The capabilities that one finding lists; the others are in the facts and the evidence."""
 
-CITE = "executed here, with the right numbers"
+CITE = "executed here with the right numbers"
 
 
 def proof_examples(verdict: str, why: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -78,7 +78,7 @@ def proof_fix_steps(proofs: Sequence[dict[str, Any]]) -> list[FixStep]:
         for step in row.get("fix") or ():
             steps_by_text.setdefault(step["does"], FixStep.from_json(step))
     again = ("gpuready", "prove", str(proofs[0]["name"]), "-v")
-    return [*steps_by_text.values(), FixStep("read its whole output", again, "safe")]
+    return [*steps_by_text.values(), FixStep("read its full output", again, "safe")]
 
 
 def proof_cause(proofs: Sequence[dict[str, Any]]) -> str:

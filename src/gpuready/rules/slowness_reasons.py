@@ -20,11 +20,7 @@ READS = (
     *("gpu.name", "gpu.power_limit", "gpu.power_limit_default", "gpu.throttle", "gpu.pcie", "gpu.pcie_max"),
     *("gpu.ecc", "gpu.ecc_errors", "gpu.mig", "gpu.processes", "gpu.memory", "gpu.free", "gpu.nvlink", "bench.samples"),
 )
-HEAT_REASONS = {
-    "sw_thermal": "it is too hot",
-    "hw_thermal": "it is much too hot",
-    "hw_power_brake": "the power supply brakes it",
-}
+HEAT_REASONS = {"sw_thermal": "it is too hot", "hw_thermal": "it is much too hot", "hw_power_brake": "power brake"}
 LOWERED_POWER_SHARE, LOCKED_CLOCK_SHARE, FULL_POWER_SHARE = 0.98, 0.85, 0.9
 """Shares: of the default power limit, of the maximum clock, and of the power limit (a clock that is low while less
 power than this is drawn is locked)."""
@@ -84,10 +80,10 @@ def describe_other_users(facts: Facts, gpu: int) -> str:
         (s.get("processes") or 0 for s in facts.value_if_known("bench.samples") or () if s.get("gpu") == gpu), default=0
     )
     if process_count > 1:  # one is our own
-        return f"{process_count - 1} that came while it was measured"
+        return f"{process_count - 1} more during the measurement"
     total, free = _gpu_value(facts, "gpu.memory", gpu), _gpu_value(facts, "gpu.free", gpu)
     if isinstance(total, int) and isinstance(free, int) and total - free > MAX_DRIVER_MEMORY:
-        return f"{(total - free) >> 20} MiB held by processes that are not visible here"
+        return f"{(total - free) >> 20} MiB used by processes that are not visible here"
     return ""
 
 
@@ -97,11 +93,11 @@ def _sharing_reasons(facts: Facts, gpu: int) -> Iterator[SlowReason]:
         yield SlowReason(
             f"other processes use GPU {gpu}: {users}",
             _fact_if_present(facts, "gpu.processes"),
-            (FixStep("end them, or measure when they are done"),),
+            (FixStep("end them, or measure when they have finished"),),
         )
     if _gpu_value(facts, "gpu.mig", gpu) == "on":
         yield SlowReason(
-            f"GPU {gpu} is divided by MIG: an instance has a part of its units and of its memory",
+            f"GPU {gpu} is split by MIG: an instance has only part of its units and memory",
             _fact_if_present(facts, "gpu.mig"),
             (FixStep(f"measure the whole GPU after nvidia-smi -i {gpu} -mig 0", note="needs root"),),
         )
@@ -114,9 +110,9 @@ def _power_limit_reasons(facts: Facts, gpu: int) -> Iterator[SlowReason]:
     limit, own = _gpu_value(facts, "gpu.power_limit", gpu), _gpu_value(facts, "gpu.power_limit_default", gpu)
     if limit and own and limit < LOWERED_POWER_SHARE * own:
         yield SlowReason(
-            f"the power limit is {limit:g} W, and its own is {own:g} W",
+            f"the power limit is {limit:g} W, the default is {own:g} W",
             (*_fact_if_present(facts, "gpu.power_limit"), *_fact_if_present(facts, "gpu.power_limit_default")),
-            (FixStep(f"if nobody meant it, set it back: nvidia-smi -i {gpu} -pl {own:g}", note="needs root"),),
+            (FixStep(f"if not intended, set it back: nvidia-smi -i {gpu} -pl {own:g}", note="needs root"),),
         )
 
 
@@ -132,9 +128,14 @@ def _heat_reasons(facts: Facts, samples: list[BenchRow]) -> Iterator[SlowReason]
             degrees = max((s["temperature"] for s in times if s.get("temperature")), default=None)
             temperature_note = f" ({degrees} degrees Celsius)" if degrees else ""
             yield SlowReason(
-                f"the GPU held its clocks down in {len(times)} of {len(samples)} samples: {meaning}{temperature_note}",
+                f"reduced clocks in {len(times)} of {len(samples)} samples: {meaning}{temperature_note}",
                 _fact_if_present(facts, "bench.samples"),
-                (FixStep("look at fans, air flow and power cables: nvidia-smi -q -d TEMPERATURE", note="needs hands"),),
+                (
+                    FixStep(
+                        "check fans, air flow and power cables: nvidia-smi -q -d TEMPERATURE",
+                        note="needs physical access",
+                    ),
+                ),
             )
 
 
@@ -145,7 +146,7 @@ def _clock_reasons(facts: Facts, gpu: int, samples: list[BenchRow]) -> Iterator[
         for s in samples
     ):
         yield SlowReason(
-            "application clocks are set lower than the GPU can run",
+            "application clocks are set below the maximum",
             _fact_if_present(facts, "bench.samples"),
             (FixStep(f"set them back: nvidia-smi -i {gpu} -rac", note="needs root"),),
         )
@@ -157,7 +158,7 @@ def _clock_reasons(facts: Facts, gpu: int, samples: list[BenchRow]) -> Iterator[
     drawn = max((s["power_draw"] for s in known if s.get("power_draw")), default=0)
     if top["clock_sm"] < LOCKED_CLOCK_SHARE * top["clock_sm_max"] and not (limit and drawn > FULL_POWER_SHARE * limit):
         yield SlowReason(
-            f"the clock stayed at {top['clock_sm']} of {top['clock_sm_max']} MHz, with no limit of power or heat: it is locked",
+            f"the clock stayed at {top['clock_sm']} of {top['clock_sm_max']} MHz without a power or heat limit: it is locked",
             _fact_if_present(facts, "bench.samples"),
             (FixStep(f"unlock it: nvidia-smi -i {gpu} -rgc", note="needs root"),),
         )
@@ -172,9 +173,9 @@ def _ecc_reasons(facts: Facts, gpu: int) -> Iterator[SlowReason]:
     row = gpus.find_gpu(str(_gpu_value(facts, "gpu.name", gpu) or ""))
     if _gpu_value(facts, "gpu.ecc", gpu) == "on" and row and str(row.get("mem_type", "")).startswith("GDDR"):
         yield SlowReason(
-            "ECC is on, and on GDDR memory it takes a part of the bandwidth",
+            "ECC is on, which reduces the bandwidth of GDDR memory",
             _fact_if_present(facts, "gpu.ecc"),
-            (FixStep(f"if you can do without it: nvidia-smi -i {gpu} -e 0, then reboot", note="needs root"),),
+            (FixStep(f"if you do not need it: nvidia-smi -i {gpu} -e 0, then reboot", note="needs root"),),
         )
     if _gpu_value(facts, "gpu.ecc_errors", gpu):
         yield SlowReason(
@@ -197,16 +198,16 @@ def _link_reasons(facts: Facts, gpu: int, samples: list[BenchRow], group: str) -
     row = gpus.find_gpu(str(_gpu_value(facts, "gpu.name", gpu) or "")) or {}
     if group != "transfer" and row.get("nvlink_gbs") and _gpu_value(facts, "gpu.nvlink", gpu) == 0:
         yield SlowReason(
-            f"GPU {gpu} has NVLink, and no link is up",
+            f"GPU {gpu} has NVLink, but no link is up",
             _fact_if_present(facts, "gpu.nvlink"),
-            (FixStep("look at the links and the fabric manager: nvidia-smi nvlink -s"),),
+            (FixStep("check the links and the fabric manager: nvidia-smi nvlink -s"),),
         )
     if 0 < now[1] < width:
         yield _narrow_link_reason(facts, f"the PCIe link has {now[1]} of {width} lanes")
     if 0 < now[0] < max(gen, int(row.get("pcie_gen") or 0)):
         most = max(gen, int(row.get("pcie_gen") or 0))
         yield _narrow_link_reason(
-            facts, f"the PCIe link runs at generation {now[0]} under load, and the GPU has {most}"
+            facts, f"the PCIe link runs at generation {now[0]} under load, the GPU supports {most}"
         )
 
 
@@ -216,7 +217,7 @@ def _narrow_link_reason(facts: Facts, message: str) -> SlowReason:
         (*_fact_if_present(facts, "gpu.pcie"), *_fact_if_present(facts, "gpu.pcie_max")),
         (
             FixStep(
-                "seat the card again, try another slot or riser, look at the firmware's settings", note="needs hands"
+                "reseat the card, try another slot or riser, check the firmware settings", note="needs physical access"
             ),
         ),
     )

@@ -108,7 +108,7 @@ def matching_release_steps(facts: Facts, contract: Contract, package: str, pin: 
     releases = [row["version"] for row in (catalogue.find_package(package) or {}).get("version", ())]
     fitting = [v for v in releases if versions.satisfies_specifier(torch, catalogue.required_torch(package, v) or "<0")]
     steps = [
-        fix_steps.install_step(facts, f"install {package} {v}, made for torch {torch}", f"{package}=={v}")
+        fix_steps.install_step(facts, f"install {package} {v}, which is for torch {torch}", f"{package}=={v}")
         for v in fitting[-1:]
     ]
     narrower = contract.replace(needs=(*contract.needs, Requirement("package.torch", pin)))

@@ -28,7 +28,7 @@ def fact_per_gpu(facts: Facts, key: str) -> dict[int, Any]:
     values = facts.value(key) or ()
     for index in indices:
         if not 0 <= index < len(values) or values[index] is None:
-            raise UnknownFactError(facts.fact(key).replace(value=None, gap=f"not known of GPU {index}"))
+            raise UnknownFactError(facts.fact(key).replace(value=None, gap=f"unknown for GPU {index}"))
     return {index: values[index] for index in indices}
 
 

@@ -55,13 +55,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         compilation.build_severity(facts, contract),
-        f"the list TORCH_CUDA_ARCH_LIST={text} leaves out {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
+        f"the list TORCH_CUDA_ARCH_LIST={text} excludes {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
         found=(facts.fact("env.TORCH_CUDA_ARCH_LIST"), facts.fact("gpu.capability")),
         needs=(
             Requirement(
                 "env.TORCH_CUDA_ARCH_LIST", wanted, cite=str(toolkits.find_cuda_rule("cubin_compat")["source"])
             ),
         ),
-        so="what is built here has no code for it: no kernel image is available",
+        so="extensions built here have no code for it: no kernel image is available",
         fix=(FixStep(f"set TORCH_CUDA_ARCH_LIST={wanted}, or unset it"),),
     )

@@ -50,10 +50,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         compilation.build_severity(facts, contract),
-        f"the list TORCH_CUDA_ARCH_LIST has {visible_gpus.join_names(unsupported)}, which CUDA {row['version']} lacks",
+        f"the list TORCH_CUDA_ARCH_LIST has {visible_gpus.join_names(unsupported)}, which CUDA {row['version']} does not support",
         found=tuple(facts.fact(k) for k in ("env.TORCH_CUDA_ARCH_LIST", "toolkit.version", "toolkit.path")),
         needs=(Requirement("env.TORCH_CUDA_ARCH_LIST", "|".join(row["targets"]), cite=str(row["source"]["targets"])),),
-        so="the build stops at once: unsupported gpu architecture",
+        so="the build stops: unsupported gpu architecture",
         fix=(FixStep(f"set TORCH_CUDA_ARCH_LIST={remaining}" if remaining else "unset TORCH_CUDA_ARCH_LIST"),),
     )
 

@@ -46,7 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the variable BUILD_EXT={value} is not a number",
         found=(facts.fact("env.BUILD_EXT"), facts.fact(own)),
         needs=(Requirement("env.BUILD_EXT", "0|1", cite=read.cite or "setup.py: int(os.environ['BUILD_EXT'])"),),
-        so="the install stops with a ValueError before it begins",
+        so="the install stops with a ValueError",
         fix=(FixStep("set BUILD_EXT=1 to build the kernels during the install, or unset it"),),
     )
 

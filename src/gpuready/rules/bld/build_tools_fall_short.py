@@ -49,7 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"missing or too old for a build: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(key) for key in dict.fromkeys(need.key for need in failed)),
         needs=tuple(failed),
-        so=f"what {contract.framework} compiles here, at install or at first use, fails",
+        so=f"{contract.framework} cannot compile its extensions, at install or at first use",
         fix=(_build_tools_step(facts, failed),),
     )
 

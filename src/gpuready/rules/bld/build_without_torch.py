@@ -37,12 +37,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        "something is to be built against torch, which is not installed",
+        "torch is not installed, and the build needs it",
         found=(facts.fact("package.torch"), facts.fact("job.wants")),
         needs=(Requirement("package.torch", "*", cite=own.cite if own and own.cite else CITE),),
-        so="the build stops where its setup imports torch",
+        so="the build stops when its setup.py imports torch",
         fix=(
             fix_steps.replace_torch_step(facts, contract) or FixStep("install torch first"),
-            FixStep("then build with pip install --no-build-isolation, so that this torch is used"),
+            FixStep("then build with pip install --no-build-isolation, which uses this torch"),
         ),
     )

@@ -48,12 +48,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if is_error else "warning",
-        f"not on the path: {visible_gpus.join_names([TOOL_NAMES[key] for key in missing])}",
+        f"not on the PATH: {visible_gpus.join_names([TOOL_NAMES[key] for key in missing])}",
         found=tuple(facts.fact(key) for key in missing),
         needs=tuple(Requirement(key, "*", cite=CITES[key]) for key in missing),
-        so="what is compiled here, at install or while the job runs, fails at once"
+        so="compilation fails, at install or while the job runs"
         if is_error
-        else "builds take one file after the other, and those on first use refuse to begin",
+        else "builds compile one file at a time, and extensions compiled on first use fail",
         fix=tuple(_compiler_steps(facts, missing)),
     )
 

@@ -38,10 +38,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        "something is to be built, and there is no CUDA toolkit",
+        "no CUDA toolkit for the requested build",
         found=(facts.fact("toolkit.path"), facts.fact("job.wants")),
         needs=(Requirement("toolkit.path", "*", cite=_cuda_home_citation(contract)),),
-        so="torch finds no CUDA_HOME, and the build stops in its first lines",
+        so="torch finds no CUDA_HOME, and the build stops at once",
         fix=tuple(toolkit_home_steps(facts)),
     )
 
@@ -66,5 +66,5 @@ def toolkit_home_steps(facts: Facts) -> list[FixStep]:
     which = " {}.{}".format(*versions.major_minor(torch)) if torch else ""
     return [
         FixStep(f"install the CUDA toolkit{which} and set CUDA_HOME to it"),
-        FixStep("take ready-made wheels of the extensions, which need no toolkit"),
+        FixStep("or install prebuilt wheels of the extensions, which need no toolkit"),
     ]

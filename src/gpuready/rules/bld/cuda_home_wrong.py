@@ -57,7 +57,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         wrong,
         found=tuple(facts.fact(key) for key in HOME_FACTS),
         needs=(Requirement("toolkit.nvcc", "*", cite=CITE),),
-        so="every build stops where it calls nvcc, though there may be a toolkit elsewhere",
+        so="every build fails when it calls nvcc, even if a toolkit is installed elsewhere",
         fix=(*toolkit_home_steps(facts)[:1], *_unset_home_steps(facts)),
     )
 
@@ -72,15 +72,15 @@ def _describe_wrong_home(facts: Facts) -> str | None:
     missing = facts.value("toolkit.home_missing")
     if missing is not None and (path is None or str(path).rstrip("/") == str(missing).rstrip("/")):
         what = "the link" if path is None else f"the variable {facts.value('toolkit.chosen_by')}"
-        return f"{what} leads to {missing}, where there is no toolkit"
+        return f"{what} points to {missing}, which does not exist"
     if path is None or facts.value("toolkit.chosen_by") not in ("CUDA_HOME", "CUDA_PATH"):
         return None
     if facts.value("toolkit.nvcc") is not None:
         return None
-    return f"the variable {facts.value('toolkit.chosen_by')} leads to {path}, which has no bin/nvcc"
+    return f"the variable {facts.value('toolkit.chosen_by')} points to {path}, which has no bin/nvcc"
 
 
 def _unset_home_steps(facts: Facts) -> list[FixStep]:
     by = contract_needs.peek_fact(facts, "toolkit.chosen_by")
     named = by in ("CUDA_HOME", "CUDA_PATH")
-    return [FixStep(f"unset {by}: torch then takes the nvcc on the path, or /usr/local/cuda")] if named else []
+    return [FixStep(f"unset {by}: torch then uses nvcc from the PATH, or /usr/local/cuda")] if named else []

@@ -46,6 +46,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the variable FORCE_CUDA={value} counts as true",
         found=(facts.fact("env.FORCE_CUDA"),),
         needs=(Requirement("env.FORCE_CUDA", "1", level="optional", cite=read.cite or "os.environ.get('FORCE_CUDA')"),),
-        so="CUDA extensions are built and loaded even where torch sees no GPU",
+        so="CUDA extensions are built and loaded even if torch sees no GPU",
         fix=(FixStep("unset FORCE_CUDA"),),
     )

@@ -48,9 +48,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"gcc {gcc} is too {'new' if new else 'old'} for CUDA {facts.value('toolkit.version')}",
         found=(facts.fact("compiler.gcc"), facts.fact("toolkit.version")),
         needs=(Requirement("compiler.gcc", f">={low},<{high + 1}", cite=str(row["source"]["gcc"])),),
-        so="nvcc refuses the compiler in its own headers, and nothing is built"
+        so="nvcc refuses this compiler, so nothing can be built"
         if new
-        else "nobody tests this pair, and torch's headers need a newer C++",
+        else "this combination is untested, and torch's headers need a newer C++",
         fix=(_other_gcc_step(high),),
     )
 

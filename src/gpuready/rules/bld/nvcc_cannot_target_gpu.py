@@ -78,7 +78,7 @@ def _unsupported_target_finding(
         f"nvcc {facts.value('toolkit.version')} cannot compile for {visible_gpus.describe_gpus(facts, unsupported, unsupported)}",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "gpu.capability", "toolkit.path")),
         needs=tuple(Requirement("toolkit.version", _toolkit_range(capability), cite=cite) for capability in wanted),
-        so="the build stops at once: unsupported gpu architecture",
+        so="the build stops: unsupported gpu architecture",
         fix=tuple(_nvcc_target_steps(row, wanted)),
     )
 
@@ -97,7 +97,7 @@ def _nvcc_target_steps(row: dict[str, Any], wanted: list[str]) -> list[FixStep]:
     near = [_nearest_target(row["targets"], capability) for capability in wanted]
     if all(near):
         value = ";".join(dict.fromkeys(str(one) for one in near))
-        steps.insert(0, FixStep(f"set TORCH_CUDA_ARCH_LIST={value}, whose code runs on these GPUs as well"))
+        steps.insert(0, FixStep(f"set TORCH_CUDA_ARCH_LIST={value}: its code also runs on these GPUs"))
     return steps
 
 

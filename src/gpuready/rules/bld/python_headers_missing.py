@@ -39,13 +39,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        "the header Python.h is missing for this Python",
+        "the headers of this Python (Python.h) are missing",
         found=(facts.fact("python.headers"), facts.fact("python.path"), facts.fact("python.version")),
         needs=(Requirement("python.headers", "true", cite=CITE),),
-        so="what is compiled against Python stops: Python.h: no such file or directory",
+        so="compilation stops: Python.h: No such file or directory",
         fix=(
             _headers_package_step(facts),
-            FixStep("or make the environment from a Python of uv or conda, which has them"),
+            FixStep("or create the environment with a Python of uv or conda, which has them"),
         ),
     )
 
@@ -53,4 +53,4 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _headers_package_step(facts: Facts) -> FixStep:
     version = facts.value_if_known("python.version")
     name = "python{}.{}-dev".format(*versions.major_minor(version)) if version else "python3-dev"
-    return FixStep(f"install {name} (python3-devel on Fedora and its kin)", note="needs root")
+    return FixStep(f"install {name} (python3-devel on Fedora)", note="needs root")

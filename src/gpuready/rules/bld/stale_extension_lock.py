@@ -35,13 +35,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"a lock lies in the cache of compiled extensions: {visible_gpus.join_names(locks, 3)}",
+        f"lock file in the cache of compiled extensions: {visible_gpus.join_names(locks, 3)}",
         found=(facts.fact("cache.locks"),),
         needs=(Requirement("cache.locks", "none", level="recommended", cite=CITE),),
-        so="unless a build is going on now, every job that loads this extension waits for ever",
+        so="unless a build is running, every job that loads this extension waits forever",
         fix=tuple(_remove_lock_step(path) for path in locks),
     )
 
 
 def _remove_lock_step(path: str) -> FixStep:
-    return FixStep(f"remove {path}, once no build is running", ("rm", "--", path), "ask")
+    return FixStep(f"remove {path} if no build is running", ("rm", "--", path), "ask")

@@ -50,8 +50,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the folder for temporary files, {facts.value('tmp.path')}, {what}",
         found=(facts.fact("tmp.path"), facts.fact(key)),
         needs=(NEEDS[key],),
-        so="a build or a compiled kernel fails on the way, with a message about a file",
-        fix=(FixStep("set TMPDIR to a folder that exists, on a disk with room that is not mounted noexec"),),
+        so="a build or a compiled kernel fails with a message about a file",
+        fix=(FixStep("set TMPDIR to an existing folder with free space that is not mounted noexec"),),
     )
 
 

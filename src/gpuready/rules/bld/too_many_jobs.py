@@ -50,10 +50,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"a build would start {jobs} compilers, and the memory holds about {fitting_jobs}",
+        f"a build would start {jobs} compilers, but the memory is enough for about {fitting_jobs}",
         found=tuple(facts.fact(key) for key in keys),
         needs=(Requirement("env.MAX_JOBS", f"<={fitting_jobs}", level="recommended", cite=cite),),
-        so="the kernel ends a compiler for want of memory, and the build with it",
+        so="the kernel kills a compiler when memory runs out, and the build fails",
         fix=(FixStep(f"set MAX_JOBS={fitting_jobs}"),),
     )
 

@@ -43,14 +43,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if builds else "info",
-        f"the toolkit is CUDA {toolkit} and torch is built with {torch}: CUDA extensions cannot be built",
+        f"the toolkit is CUDA {toolkit}, but torch uses CUDA {torch}: extensions cannot be built",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "torch.cuda", "toolkit.path")),
         needs=(
             Requirement(
                 "toolkit.version", f">={versions.major_version(torch)},<{versions.major_version(torch) + 1}", cite=CITE
             ),
         ),
-        so="every build stops at once: the detected CUDA version mismatches that of torch",
+        so="every build stops: the detected CUDA version mismatches the version that was used to compile PyTorch",
         fix=tuple(matching_toolkit_steps(facts, torch)),
     )
 
@@ -87,5 +87,5 @@ def matching_toolkit_steps(facts: Facts, torch: str) -> list[FixStep]:
             return [FixStep(f"set CUDA_HOME={row['path']}, which is CUDA {row['version']}")]
     return [
         FixStep(f"install the CUDA toolkit {wanted[0]}.{wanted[1]} and set CUDA_HOME to it", note="needs root"),
-        FixStep("take prebuilt wheels of the extensions, which need no toolkit"),
+        FixStep("or install prebuilt wheels of the extensions, which need no toolkit"),
     ]

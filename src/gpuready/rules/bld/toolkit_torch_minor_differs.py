@@ -39,9 +39,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the toolkit is CUDA {pair[0]} and torch is built with {pair[1]}",
+        f"the toolkit is CUDA {pair[0]}, torch is built with CUDA {pair[1]}",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "torch.cuda", "toolkit.path")),
         needs=(Requirement("toolkit.version", f"=={torch[0]}.{torch[1]}.*", level="recommended", cite=major.CITE),),
-        so="extensions are built with a warning; most work, and one that does not load has its reason here",
+        so="extensions are built with a warning; most work, some may not load",
         fix=tuple(major.matching_toolkit_steps(facts, pair[1])),
     )

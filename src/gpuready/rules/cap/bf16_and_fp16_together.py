@@ -48,6 +48,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 cite="transformers/training_args.py: at most one of fp16 and bf16",
             ),
         ),
-        so="the Trainer refuses the job when it reads its arguments, if both are meant for training",
-        fix=(FixStep("take one of them: bf16 from Ampere on, fp16 before"),),
+        so="the Trainer refuses the job if both are meant for training",
+        fix=(FixStep("choose one: bf16 from Ampere on, fp16 on older GPUs"),),
     )

@@ -44,6 +44,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"bf16 is only emulated on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(floors),
-        so="the job starts, since torch counts emulation as support, and runs many times slower",
-        fix=(FixStep("ask for fp16 instead of bf16"), FixStep("use GPUs of compute capability 8.0 or newer")),
+        so="the job starts, because torch counts emulation as support, and is many times slower",
+        fix=(FixStep("use fp16 instead of bf16"), FixStep("use GPUs of compute capability 8.0 or newer")),
     )

@@ -45,8 +45,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     required = set(proof_results.required_capabilities(contract))
     proofs.sort(key=lambda row: required.isdisjoint(row["capability"]))
-    message = f"not here, so not executed: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
-    so = "what did not run is not ready, and the CPU does not count for a GPU"
+    message = f"could not be executed: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
+    so = "what did not run is not proven, and a run on the CPU does not count for a GPU"
     finding = proof_results.proof_finding(facts, contract, CODE, proofs, message, so)
     lowered = finding.severity if finding.severity == "error" else "info"
     return finding.replace(severity=lowered, fix=tuple(_missing_capability_steps(proofs, contract)))
@@ -58,9 +58,9 @@ def _missing_capability_steps(proofs: list[dict[str, Any]], contract: Contract) 
         names = ",".join(dict.fromkeys(str(row["capability"][0]) for row in proofs))
         steps.append(
             FixStep(
-                "see which version would fit here", ("gpuready", "plan", contract.framework, "--wants", names), "safe"
+                "show which version is compatible", ("gpuready", "plan", contract.framework, "--wants", names), "safe"
             )
         )
     if any("GPU" in str(row.get("why", "")) for row in proofs):
-        steps.append(FixStep("run it on a machine with such a GPU, or make the one that is here visible"))
-    return steps or [FixStep("leave it out of what the job asks for")]
+        steps.append(FixStep("run it on a machine with such a GPU, or make the GPU visible"))
+    return steps or [FixStep("or do not ask for it")]

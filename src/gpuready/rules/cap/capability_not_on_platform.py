@@ -44,15 +44,15 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"there is no {visible_gpus.join_names(missing)} on {platform}",
+        f"{visible_gpus.join_names(missing)}: not available on {platform}",
         found=(facts.fact("platform.name"), facts.fact("job.wants")),
         needs=tuple(
             Requirement("platform.name", "cuda", when=f"wants={word}", cite=f"{word}: its kernels are for CUDA")
             for word in missing
         ),
-        so=f"{contract.framework} refuses the job, or takes something else without a word",
+        so=f"{contract.framework} refuses the job, or silently uses something else",
         fix=(
-            FixStep(f"leave out {visible_gpus.join_names(missing)}; sdpa is the attention that every platform has"),
-            FixStep("use a machine with NVIDIA GPUs"),
+            FixStep(f"turn off {visible_gpus.join_names(missing)}; every platform has sdpa attention"),
+            FixStep("or use a machine with NVIDIA GPUs"),
         ),
     )

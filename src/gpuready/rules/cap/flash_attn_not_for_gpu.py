@@ -59,14 +59,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if is_error else "warning",
-        f"{visible_gpus.join_names(names)} is not made for {visible_gpus.describe_gpus(facts, unfit, unfit)}",
+        f"not supported on {visible_gpus.describe_gpus(facts, unfit, unfit)}: {visible_gpus.join_names(names)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(requested_features.feature_need(feature) for feature in lacking),
         so="the job stops at the first attention layer"
         if is_error
-        else "another attention is taken in its place, or this one without its gains",
+        else "another attention is used instead, or this one without its gains",
         fix=(
-            FixStep("use the attention of torch: sdpa"),
+            FixStep("use torch's own attention: sdpa"),
             FixStep(
                 f"use GPUs of compute capability {' and '.join(requested_features.feature_need(f).want for f in lacking)}"
             ),

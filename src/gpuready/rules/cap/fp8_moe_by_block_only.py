@@ -40,9 +40,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"{contract.framework} takes fp8 for models with experts by block only, not by tensor",
+        f"{contract.framework} supports fp8 for models with experts by block only, not by tensor",
         found=(facts.fact("job.wants"),),
         needs=(Requirement("job.wants", "fp8 by block", level="optional", cite=offers[0].cite),),
-        so="scales by tensor fail when the experts' weights are updated",
-        fix=(FixStep("set weight_block_size to [128, 128] in the quantisation of the rollout"),),
+        so="with scales by tensor the update of the experts' weights fails",
+        fix=(FixStep("set weight_block_size to [128, 128] in the quantization of the rollout"),),
     )

@@ -46,14 +46,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         severity if requested else "info",
-        f"{contract.framework} does not compute in fp8 on {visible_gpus.describe_gpus(facts, old, old)}",
+        f"{contract.framework} does not support fp8 on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(floors),
-        so="the job computes in another precision than it was told"
+        so="the job computes in another precision than requested"
         if goes_on
-        else "the job stops where fp8 begins, or runs in another precision than it was told",
+        else "the job stops, or computes in another precision than requested",
         fix=(
-            FixStep("ask for bf16, or for fp16 before Ampere"),
+            FixStep("use bf16, or fp16 on GPUs before Ampere"),
             FixStep(f"use GPUs of compute capability {capability_floors.highest_floor(floors)} or newer"),
         ),
     )

@@ -50,7 +50,7 @@ PACKAGES = {
 
 ON_ACCELERATE = ("transformers", "axolotl")
 FP8_PACKAGES = ("torchao", "transformer-engine", "ms-amp")
-CITE = "what the job asks for is the work of this package"
+CITE = "the package that provides what the job asks for"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -65,10 +65,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the job asks for {visible_gpus.join_names(list(missing))}, and {visible_gpus.join_names(first)} is not installed",
+        f"the job asks for {visible_gpus.join_names(list(missing))}, but {visible_gpus.join_names(first)} is not installed",
         found=(*(facts.fact(key) for key in keys), facts.fact("job.wants")),
         needs=tuple(Requirement(f"package.{name}", "*", cite=CITE) for name in first),
-        so="the job stops where it first needs it, perhaps after the model was loaded",
+        so="the job stops where it first uses it, possibly after the model is loaded",
         fix=(fix_steps.install_packages_step(facts, contract, dict.fromkeys(first, "*")),),
     )
 

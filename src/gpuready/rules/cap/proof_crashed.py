@@ -38,6 +38,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not proofs:
         proof_results.read_proof_facts(facts)
         return None
-    message = f"crashed when executed: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
-    so = proof_results.proof_cause(proofs) or "the process was ended by a signal; a job that does the same ends so too"
+    message = f"crashed: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
+    so = proof_results.proof_cause(proofs) or "the process was ended by a signal; a job that does the same crashes too"
     return proof_results.proof_finding(facts, contract, CODE, proofs, message, so)

@@ -38,7 +38,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     first = proofs[0]
     so = (
         proof_results.proof_cause(proofs)
-        or f"the step was: {first.get('step') or 'none'}; a job that does the same fails"
+        or f"it failed in the step: {first.get('step') or 'none'}; a job that does the same fails"
     )
-    message = f"executed and wrong: {proof_results.name_proofs(proofs)}: {first.get('why')}"
+    message = f"wrong result: {proof_results.name_proofs(proofs)}: {first.get('why')}"
     return proof_results.proof_finding(facts, contract, CODE, proofs, message, so)

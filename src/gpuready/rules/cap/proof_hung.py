@@ -36,6 +36,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not proofs:
         proof_results.read_proof_facts(facts)
         return None
-    message = f"not done when its time was up: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
-    so = proof_results.proof_cause(proofs) or "it was ended at its deadline; a job that does the same may wait for ever"
+    message = f"not finished before the deadline: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
+    so = proof_results.proof_cause(proofs) or "it was ended at its deadline; a job that does the same may hang"
     return proof_results.proof_finding(facts, contract, CODE, proofs, message, so)

@@ -52,7 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="the model does not load, or fails in its first layer" if is_error else "8-bit layers run slowly or fail",
         fix=(
             FixStep(
-                "load the weights in fp16 or fp32, without quantisation" if is_error else "take 4 bits instead of 8"
+                "load the weights in fp16 or fp32, without quantization" if is_error else "use 4 bits instead of 8"
             ),
             FixStep(
                 f"use GPUs of compute capability {' and '.join(requested_features.feature_need(f).want for f in lacking)}"

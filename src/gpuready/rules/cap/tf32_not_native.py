@@ -45,9 +45,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"there is no TF32 on {visible_gpus.describe_gpus(facts, old, old)}",
+        f"no TF32 on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=(requested_features.feature_need("tf32"),),
-        so=f"{contract.framework} refuses the job when it reads its arguments",
-        fix=(FixStep("take tf32 out of the configuration"), FixStep("use GPUs of compute capability 8.0 or newer")),
+        so=f"{contract.framework} refuses the job when it parses its arguments",
+        fix=(FixStep("remove tf32 from the configuration"), FixStep("use GPUs of compute capability 8.0 or newer")),
     )

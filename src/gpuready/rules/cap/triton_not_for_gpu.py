@@ -57,7 +57,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(requested_features.feature_need("torch_compile"),),
         so="the job stops when the first kernel is compiled",
         fix=(
-            FixStep(f"leave out {visible_gpus.join_names(words)}"),
+            FixStep(f"turn off {visible_gpus.join_names(words)}"),
             FixStep("use GPUs of compute capability 7.0 or newer"),
         ),
     )

@@ -46,9 +46,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"xformers {version} has no code of its own for {visible_gpus.describe_gpus(facts, old, old)}",
+        f"xformers {version} has no code for {visible_gpus.describe_gpus(facts, old, old)}",
         found=tuple(facts.fact(key) for key in ("gpu.capability", "gpu.name", "package.xformers")),
         needs=(requested_features.feature_need("xformers_attention").replace(level="recommended"),),
-        so="attention runs only where the operator of torch fits, and fails for other types and shapes",
-        fix=(FixStep("use the attention of torch: sdpa"), FixStep("use GPUs of compute capability 7.5 or newer")),
+        so="attention works only where torch's operator does, and fails for other types and shapes",
+        fix=(FixStep("use torch's own attention: sdpa"), FixStep("use GPUs of compute capability 7.5 or newer")),
     )

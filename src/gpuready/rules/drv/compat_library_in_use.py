@@ -47,8 +47,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if path is None:
         return None
     message, so, want = _compat_failure(facts) or (
-        "a libcuda of cuda-compat stands in front of the driver's own",
-        "it helps programs of a newer CUDA on an older driver of a data-centre GPU, and nothing else",
+        "the libcuda of cuda-compat is loaded instead of the driver's",
+        "it is only for newer CUDA programs on an older driver of a data-centre GPU",
         "",
     )
     folder = str(path).rpartition("/")[0]
@@ -59,7 +59,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(key) for key in ("driver.compat", "driver.library", "driver.version")),
         needs=(Requirement("driver.library", want or "*", cite=CITE),),
         so=so,
-        fix=(FixStep(f"take {folder} out of LD_LIBRARY_PATH and the loader's configuration"),),
+        fix=(FixStep(f"remove {folder} from LD_LIBRARY_PATH and the loader's configuration"),),
     )
 
 
@@ -73,8 +73,8 @@ def _compat_failure(facts: Facts) -> tuple[str, str, str] | None:
         so = "CUDA does not start: error 803, unsupported display driver / cuda driver combination"
         return f"the libcuda of cuda-compat, {library}, is older than the driver {driver}", so, f">={driver}"
     if ahead > 0 and gpu_health.has_only_consumer_gpus(facts):
-        so = "CUDA does not start: error 804, forward compatibility on hardware that has none"
-        return "the libcuda of cuda-compat is not for GeForce cards", so, f"=={driver}"
+        so = "CUDA does not start: error 804, no forward compatibility on this hardware"
+        return "the libcuda of cuda-compat does not support GeForce cards", so, f"=={driver}"
     return None
 
 

@@ -42,10 +42,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        "the loaded driver module and the driver's libraries are of different versions",
+        "the loaded driver module and the driver's libraries have different versions",
         found=tuple(facts.fact(key) for key in ("driver.version", "driver.library", "driver.error")),
         needs=(Requirement("driver.library", want, cite="NVML API, NVML_ERROR_LIB_RM_VERSION_MISMATCH"),),
-        so="NVML and CUDA do not start; every GPU is out of reach until both halves agree",
+        so="NVML and CUDA do not start; no GPU can be used until the versions agree",
         fix=_version_mismatch_steps(facts),
     )
 
@@ -67,8 +67,8 @@ def _versions_agree(facts: Facts) -> bool:
 
 def _version_mismatch_steps(facts: Facts) -> tuple[FixStep, ...]:
     if gpu_health.is_in_container(facts):
-        return (FixStep("remove the driver's libraries from the image; the container runtime brings the host's"),)
+        return (FixStep("remove the driver's libraries from the image; the container runtime adds the host's"),)
     return (
-        FixStep("reboot, which loads the module that belongs to the libraries", note="needs root"),
-        FixStep("end every program on the GPUs, unload the nvidia modules and load them again", note="needs root"),
+        FixStep("reboot, which loads the module of the libraries' version", note="needs root"),
+        FixStep("or stop every program on the GPUs and reload the nvidia modules", note="needs root"),
     )

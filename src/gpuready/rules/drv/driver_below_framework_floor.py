@@ -43,9 +43,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         contract_needs.worst_need_severity(failed),
-        f"the driver is not one that {contract.framework} asks for",
+        f"the driver is incompatible with {contract.framework}",
         found=(facts.fact("driver.version"),),
         needs=tuple(failed),
-        so=f"{contract.framework} may refuse to start, or fail where it uses what newer drivers have",
+        so=f"{contract.framework} may refuse to start, or fail where it uses newer driver features",
         fix=(FixStep(f"install driver {wanted} and reboot", note="needs root"),),
     )

@@ -58,12 +58,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if gpu_health.leaves_too_few_gpus(facts, dropped) else "warning",
-        f"the driver {driver} no longer drives {visible_gpus.describe_gpus(facts, dropped)}",
+        f"driver {driver} no longer supports {visible_gpus.describe_gpus(facts, dropped)}",
         found=tuple(facts.fact(key) for key in ("driver.version", "gpu.capability", "gpu.name")),
         needs=(Requirement("driver.version", f"<{branch + 1}", cite=cite),),
         so="the driver ignores the card: neither nvidia-smi nor CUDA lists it",
         fix=(
-            FixStep(f"install a driver of branch {branch}, and hold it there", note="needs root"),
+            FixStep(f"install driver branch {branch} and hold it", note="needs root"),
             *gpu_health.hide_gpus_steps(facts, dropped),
         ),
     )

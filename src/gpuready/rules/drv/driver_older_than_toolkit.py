@@ -54,10 +54,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if builds else "info",
-        f"the CUDA toolkit is {toolkit}, and the driver {driver} is too old for what it builds",
+        f"driver {driver} is too old for programs built with CUDA {toolkit}",
         found=tuple(facts.fact(key) for key in KEYS if key in facts),
         needs=(Requirement("driver.version", f">={floor}", level="recommended", cite=cite),),
-        so="what nvcc builds here does not start here: the driver is insufficient for it",
+        so="programs built with nvcc do not start here: the driver is insufficient",
         fix=(
             _older_toolkit_step(facts, driver),
             FixStep(f"install driver {floor} or newer and reboot", note="needs root"),
@@ -69,7 +69,7 @@ def _toolkit_runs_on_driver(facts: Facts, driver: str, toolkit: str, matters: bo
     """Return whether what the toolkit builds runs here; raise Unknown if that is unknown and matters."""
     answer = catalogue.driver_runs_cuda(driver, toolkit, compat=bool(facts.value_if_known("driver.compat")))
     if answer is None and matters:
-        gap = f"the catalogue cannot say whether CUDA {toolkit} runs on driver {driver}"
+        gap = f"it is not known whether CUDA {toolkit} runs on driver {driver}"
         raise UnknownFactError(facts.fact("toolkit.version").replace(value=None, gap=gap))
     return answer is not False
 

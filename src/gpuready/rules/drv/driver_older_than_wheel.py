@@ -59,6 +59,6 @@ def _wheel_runs_on_driver(facts: Facts, driver: str, built_for: str) -> bool:
     compat = bool(facts.value_if_known("driver.compat"))
     answer = catalogue.driver_runs_cuda(driver, built_for, compat=compat)
     if answer is None or (compat and not answer and catalogue.compat_branches(built_for) is None):
-        gap = f"the catalogue cannot say whether CUDA {built_for} runs on driver {driver}"
+        gap = f"it is not known whether CUDA {built_for} runs on driver {driver}"
         raise UnknownFactError(facts.fact("torch.cuda").replace(value=None, gap=gap))
     return answer

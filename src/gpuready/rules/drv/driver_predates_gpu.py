@@ -52,12 +52,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if gpu_health.leaves_too_few_gpus(facts, unknown) else "warning",
-        f"the driver {driver} is older than {visible_gpus.describe_gpus(facts, unknown)}",
+        f"driver {driver} is older than {visible_gpus.describe_gpus(facts, unknown)}",
         found=tuple(facts.fact(key) for key in ("driver.version", "gpu.capability", "gpu.name")),
         needs=(Requirement("driver.version", f">={branch}", cite=cite),),
         so="the driver ignores the card: neither nvidia-smi nor CUDA lists it",
         fix=(
-            FixStep(f"install driver {branch} or newer, of the open kind, and reboot", note="needs root"),
+            FixStep(f"install driver {branch} or newer with open kernel modules, and reboot", note="needs root"),
             *gpu_health.hide_gpus_steps(facts, unknown),
         ),
     )

@@ -57,7 +57,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the driver does not answer: {reason}",
         found=tuple(f for f in map(facts.fact, keys) if not f.gap),
         needs=(Requirement("driver.version", "*", cite="NVIDIA driver installation guide"),),
-        so="nvidia-smi, NVML and CUDA fail; the GPU is there and out of reach",
+        so="nvidia-smi, NVML and CUDA fail; the GPU cannot be used",
         fix=(step,),
     )
 
@@ -77,8 +77,8 @@ def _silence_reason(facts: Facts, error: int | None) -> tuple[str, FixStep] | No
     if error is None:
         return None
     if container:
-        return f"NVML error {error}", FixStep("start the container again; its devices were taken away")
-    return f"NVML error {error}", FixStep("look at dmesg for lines of NVRM, then load the module or reboot")
+        return f"NVML error {error}", FixStep("restart the container; it has lost its devices")
+    return f"NVML error {error}", FixStep("read the NVRM lines of dmesg, then load the module or reboot")
 
 
 def _missing_library_reason(facts: Facts, container: bool) -> tuple[str, FixStep] | None:

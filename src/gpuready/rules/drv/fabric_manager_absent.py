@@ -46,11 +46,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     manager = facts.value("fabric.manager")
     if manager == "running":
         return None
-    what = "is not installed" if manager == "absent" else "does not run"
+    what = "is not installed" if manager == "absent" else "is not running"
     return Finding(
         CODE,
         SEVERITY,
-        f"the machine has {switches} NVSwitches, and the fabric manager {what}",
+        f"the machine has {switches} NVSwitches, but the fabric manager {what}",
         found=(facts.fact("fabric.switches"), facts.fact("fabric.manager")),
         needs=(Requirement("fabric.manager", "running", cite="NVIDIA Fabric Manager User Guide"),),
         so="CUDA starts on none of the GPUs: error 802, system not yet initialized",
@@ -67,7 +67,7 @@ def _works_without_manager(facts: Facts) -> bool:
 def _fabric_manager_steps(facts: Facts, missing: bool) -> tuple[FixStep, ...]:
     version = facts.value_if_known("driver.version")
     of = f"version {version}, which is the driver's" if version else "the driver's version"
-    start = FixStep("start it, now and at boot: systemctl enable --now nvidia-fabricmanager", note="needs root")
+    start = FixStep("start it now and at boot: systemctl enable --now nvidia-fabricmanager", note="needs root")
     if missing:
         return (FixStep(f"install nvidia-fabricmanager of {of}, and enable it", note="needs root"),)
-    return (start, FixStep(f"if it does not stay up, install it in {of}", note="needs root"))
+    return (start, FixStep(f"if it stops again, install {of}", note="needs root"))

@@ -61,13 +61,13 @@ def _old_driver_finding(facts: Facts, cuda: str, driver: str, severity: str) -> 
     return Finding(
         CODE,
         severity,
-        f"the image asks for CUDA {cuda}, and the driver is {driver}",
+        f"the image needs CUDA {cuda}, but the driver is {driver}",
         found=tuple(facts.fact(key) for key in keys if key in facts),
         needs=(Requirement("driver.version", f">={full}", cite=CITE),),
         so=f"the runtime {'may refuse' if runs else 'refuses'} to start the container: unsatisfied condition: cuda>={cuda}",
         fix=(
             FixStep(
-                f"stand on an image of CUDA {catalogue.newest_cuda_for_driver(driver) or 'that the driver has'} or older"
+                f"use a base image of CUDA {catalogue.newest_cuda_for_driver(driver) or 'that the driver supports'} or older"
             ),
             FixStep(f"install driver {full} or newer on the host", note="needs root"),
         ),

@@ -58,7 +58,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if gpu_health.leaves_too_few_gpus(facts, wrong) else "warning",
-        f"the {loaded} kernel modules are loaded, which do not drive {visible_gpus.describe_gpus(facts, wrong)}",
+        f"the {loaded} kernel modules are loaded, which do not support {visible_gpus.describe_gpus(facts, wrong)}",
         found=tuple(facts.fact(key) for key in ("driver.kind", "gpu.capability", "gpu.name")),
         needs=(Requirement("driver.kind", kind, cite=cite),),
         so="the module loads and the GPU does not start; nvidia-smi finds no device",

@@ -38,6 +38,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         "the libcuda that programs would load is a stub",
         found=(facts.fact("driver.stub"),),
         needs=(Requirement("libcuda.path", "*", cite="CUDA runtime API, cudaErrorStubLibrary (34)"),),
-        so="every CUDA program fails at its first call, whatever the driver",
-        fix=(FixStep(f"take {str(stub).rpartition('/')[0]} out of LD_LIBRARY_PATH"),),
+        so="every CUDA program fails at its first call",
+        fix=(FixStep(f"remove {str(stub).rpartition('/')[0]} from LD_LIBRARY_PATH"),),
     )

@@ -46,9 +46,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"persistence mode is off on {visible_gpus.describe_gpus(facts, off)}: programs start slower for it",
+        f"persistence mode is off on {visible_gpus.describe_gpus(facts, off)}: programs start slower",
         found=(facts.fact("gpu.persistence"),),
         needs=(Requirement("gpu.persistence", "on", level="optional", cite="NVIDIA Driver Persistence guide"),),
-        so="the driver starts the GPU anew for every program, which takes seconds",
+        so="the driver restarts the GPU for every program, which takes seconds",
         fix=(FixStep("turn it on: nvidia-smi -pm 1, or enable nvidia-persistenced", note="needs root"),),
     )

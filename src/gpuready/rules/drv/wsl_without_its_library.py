@@ -54,14 +54,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"in WSL the loader {what}",
         found=(facts.fact("libcuda.path"), facts.fact("os.wsl")),
         needs=(Requirement("libcuda.path", f"{WSL_LIBRARIES}lib/libcuda.so.1", cite="NVIDIA, CUDA on WSL User Guide"),),
-        so="CUDA finds no device, although Windows and nvidia-smi.exe show it",
+        so="CUDA finds no device, although Windows shows it",
         fix=(
             *(
                 ()
                 if path is None
-                else (FixStep("remove the Linux driver from WSL; Windows has it", note="needs root"),)
+                else (FixStep("remove the Linux driver from WSL; the Windows driver is enough", note="needs root"),)
             ),
-            FixStep("run ldconfig, and see that /etc/ld.so.conf.d names /usr/lib/wsl/lib", note="needs root"),
+            FixStep("make sure that /etc/ld.so.conf.d names /usr/lib/wsl/lib, and run ldconfig", note="needs root"),
         ),
     )
 

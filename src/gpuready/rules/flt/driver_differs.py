@@ -34,9 +34,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         CODE,
         SEVERITY,
         FACETS,
-        so="ranks on these nodes run with another driver than all others, and fail or slow down alone",
+        so="ranks on these nodes use another driver, and may fail or be slow",
         fix=(
-            FixStep("install the driver of the other nodes and restart", note="needs root"),
-            FixStep("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep("install the other nodes' driver and reboot", note="needs root"),
+            FixStep("exclude them from jobs until then, with the exclude list of this report"),
         ),
     )

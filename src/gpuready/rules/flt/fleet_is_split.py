@@ -50,9 +50,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the fleet is split in {row['key'][:40]}: {', '.join(parts)}{more}",
         found=(facts.fact("fleet.drift"),),
         needs=(Requirement("fleet.drift", "one value for each fact", level="recommended", cite=fleet_findings.CITE),),
-        so="a job over both parts runs with both, and its ranks differ",
+        so="a job over both parts runs with both values",
         fix=(
-            FixStep("finish the upgrade, or put the parts into partitions of their own"),
-            FixStep("compare with a recording of what is wanted: --reference FILE"),
+            FixStep("finish the upgrade, or put the parts into separate partitions"),
+            FixStep("or compare with a recording of the wanted state: --reference FILE"),
         ),
     )

@@ -40,9 +40,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{fleet_findings.format_count(count)} {shows}: {fleet_findings.shorten_node_set(row['nodes'])}{' and others' if len(rows) > 1 else ''}",
         found=(facts.fact("fleet.gpus"),),
         needs=(Requirement("fleet.gpus", "none", cite=fleet_findings.CITE),),
-        so="jobs that are given the missing GPUs fail at their start",
+        so="jobs that get the missing GPUs fail at start",
         fix=(
-            FixStep("look for Xid 79 in the kernel's log of the node, and restart it", note="needs root"),
-            FixStep("keep jobs away from it until then, with the exclude list of this report"),
+            FixStep("look for Xid 79 in the node's kernel log, and restart the node", note="needs root"),
+            FixStep("exclude it from jobs until then, with the exclude list of this report"),
         ),
     )

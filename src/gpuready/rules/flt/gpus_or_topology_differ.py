@@ -33,10 +33,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         CODE,
         SEVERITY,
         FACETS,
-        so="a job over these nodes runs at the pace and with the memory of the odd one",
+        so="a job over these nodes has the speed and memory of the different one",
         fix=(
-            FixStep("set MIG and ECC as on the other nodes, and look at the links with nvidia-smi topo -m"),
-            FixStep("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep("set MIG and ECC as on the other nodes, and check the links with nvidia-smi topo -m"),
+            FixStep("exclude them from jobs until then, with the exclude list of this report"),
         ),
         error_facets=("gpus",),
     )

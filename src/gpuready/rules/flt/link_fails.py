@@ -45,7 +45,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     row, tests, more = suspect
     what = (
-        "the link between" if row["kind"] == "link" else "what lies between" if len(row["names"]) > 1 else "the switch"
+        "the link between"
+        if row["kind"] == "link"
+        else "the connection between"
+        if len(row["names"]) > 1
+        else "the switch"
     )
     return Finding(
         CODE,
@@ -55,7 +59,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),
         so="jobs that use both sides fail or hang, and jobs on one side do not",
         fix=(
-            FixStep("look at the counters of the ports on the way: ibdiagnet, ethtool -S", note="needs root"),
-            FixStep("keep both sides out of one job until then"),
+            FixStep("check the port counters on the path: ibdiagnet, ethtool -S", note="needs root"),
+            FixStep("do not use both sides in one job until then"),
         ),
     )

@@ -46,7 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{fleet_findings.format_count(count)} {'has' if count == 1 else 'have'} less {row['what']}: {sizes}: {fleet_findings.shorten_node_set(row['nodes'])}",
         found=(facts.fact("fleet.memory"),),
         needs=(Requirement("fleet.memory", "none", cite=fleet_findings.CITE),),
-        so="jobs die on this node alone: with a bus error, or killed for memory",
+        so="jobs fail on this node only: with Bus error, or killed for memory",
         fix=(
             FixStep("start containers there with the --shm-size of the others, or --ipc=host"),
             FixStep("look for missing memory modules: dmidecode -t memory", note="needs root"),

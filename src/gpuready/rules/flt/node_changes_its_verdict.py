@@ -39,6 +39,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{fleet_findings.format_count(count)} said {row['said']} of {'itself' if count == 1 else 'themselves'}: {fleet_findings.shorten_node_set(row['nodes'])}",
         found=(facts.fact("fleet.flaps"),),
         needs=(Requirement("fleet.flaps", "none", level="recommended", cite=fleet_findings.CITE),),
-        so="such a node may pass the next check and fail in the job",
-        fix=(FixStep("look at the kernel's log of the node, and ask it again"),),
+        so="such a node may pass the next check and fail in a job",
+        fix=(FixStep("read the node's kernel log, and check it again"),),
     )

@@ -45,9 +45,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{which} failed {row['failed']} of {tests} pairs, with partners that pass with others{more}",
         found=(facts.fact("fleet.suspects"),),
         needs=(Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),
-        so="any job that has this node in it fails or hangs in its first collectives",
+        so="any job with this node fails or hangs in its first collectives",
         fix=(
-            FixStep("look at its network cards, cables and GPUs, and at gpuready fleet drift"),
-            FixStep("keep jobs away from it until then, with the exclude list of this report"),
+            FixStep("check its network cards, cables and GPUs, and run gpuready fleet drift"),
+            FixStep("exclude it from jobs until then, with the exclude list of this report"),
         ),
     )

@@ -43,7 +43,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("fleet.codes", "none", cite="the contract of the framework that was checked"),),
         so="a job on these nodes fails for the reason that the code names",
         fix=(
-            FixStep(f"read what it means and how it is mended: gpuready explain {row['code']}"),
-            FixStep("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep(f"read what it means and how to fix it: gpuready explain {row['code']}"),
+            FixStep("exclude them from jobs until then, with the exclude list of this report"),
         ),
     )

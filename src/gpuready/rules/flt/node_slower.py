@@ -46,12 +46,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"{fleet_findings.format_count(slow)} {'is' if slow == 1 else 'are'} slower than {'its' if slow == 1 else 'their'} equals: {figures}{tail}",
+        f"{fleet_findings.format_count(slow)} {'is' if slow == 1 else 'are'} slower than {'its' if slow == 1 else 'their'} peers: {figures}{tail}",
         found=(facts.fact("fleet.outliers"),),
         needs=(Requirement("fleet.outliers", "none", cite="Wald 1945, sequential tests of statistical hypotheses"),),
-        so="a job over this node runs at its pace",
+        so="a job with this node runs at its speed",
         fix=(
-            FixStep("look at temperature, power limit, clocks and PCIe width of the node: gpuready check -v there"),
-            FixStep("keep jobs away from it until then, with the exclude list of this report"),
+            FixStep("check temperature, power limit, clocks and PCIe width: run gpuready check -v on the node"),
+            FixStep("exclude it from jobs until then, with the exclude list of this report"),
         ),
     )

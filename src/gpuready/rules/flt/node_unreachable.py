@@ -49,10 +49,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{silent:,} of {of:,} nodes did not answer ({how}): {fleet_findings.shorten_node_set(first['nodes'])}",
         found=(facts.fact("fleet.unreachable"),),
         needs=(Requirement("fleet.unreachable", "none", cite=fleet_findings.CITE),),
-        so="nothing is known of these nodes, and a job on all of the fleet would wait for them",
+        so="nothing is known about these nodes, and a job over the fleet would wait for them",
         fix=(
-            FixStep("look at one node of each group; the reasons stand beside them"),
+            FixStep("check one node of each group; the reason is shown beside it"),
             FixStep("give slow nodes more time with --timeout"),
-            FixStep("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep("exclude them from jobs until then, with the exclude list of this report"),
         ),
     )

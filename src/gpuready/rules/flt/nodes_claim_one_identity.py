@@ -40,9 +40,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"several nodes claim {fleet_findings.shorten_value(row['what'], 50)}: {fleet_findings.shorten_node_set(row['nodes'])}{more}",
         found=(facts.fact("fleet.conflicts"),),
         needs=(Requirement("fleet.conflicts", "none", cite="NCCL: Duplicate GPU detected"),),
-        so="one machine or GPU is counted twice, and a job over both stops",
+        so="one machine or GPU is counted twice, and a job over both fails",
         fix=(
-            FixStep("name each machine once in the list of hosts, and give cloned machines names of their own"),
-            FixStep("give each container GPUs of its own"),
+            FixStep("name each machine once in the host list, and give cloned machines their own names"),
+            FixStep("give each container its own GPUs"),
         ),
     )

@@ -34,6 +34,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         CODE,
         SEVERITY,
         FACETS,
-        so="the same job behaves differently on these nodes, and nothing in its log says why",
+        so="the same job behaves differently on these nodes, and its log does not say why",
         fix=(FixStep("set them as on the other nodes: in the image, the prolog or the machines' configuration"),),
     )

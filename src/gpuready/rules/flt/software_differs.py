@@ -35,10 +35,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         CODE,
         SEVERITY,
         FACETS,
-        so="ranks on these nodes run other code than all others, and may fail or differ alone",
+        so="ranks on these nodes run other code, and may fail or give other results",
         fix=(
-            FixStep("install the environment of these nodes again from the lock of the others"),
-            FixStep("keep jobs away from them until then, with the exclude list of this report"),
+            FixStep("reinstall the environment of these nodes from the others' lock"),
+            FixStep("exclude them from jobs until then, with the exclude list of this report"),
         ),
         error_facets=GRAVE,
     )

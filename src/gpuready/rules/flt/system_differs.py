@@ -33,6 +33,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         CODE,
         SEVERITY,
         FACETS,
-        so="these nodes may be slower or fail in ways that the others do not show",
+        so="these nodes may be slower, or fail where others do not",
         fix=(FixStep("bring them to the state of the others at the next maintenance", note="needs root"),),
     )

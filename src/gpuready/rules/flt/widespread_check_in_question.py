@@ -40,7 +40,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the check {row['code']} fails on {row['count']:,} of {row['of']:,} nodes ({share:.0%}): the check is in question, not the nodes",
         found=(facts.fact("fleet.widespread"),),
         needs=(Requirement("fleet.widespread", "none", level="recommended", cite=fleet_findings.CITE),),
-        so="these nodes are neither condemned nor cleared until somebody has looked at one",
+        so="the verdict for these nodes is open until one of them is examined",
         fix=(
             FixStep(f"run gpuready check -v on one of them: {fleet_findings.shorten_node_set(row['nodes'])}"),
             FixStep(f"read what the check means: gpuready explain {row['code']}"),

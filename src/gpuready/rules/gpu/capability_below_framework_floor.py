@@ -77,13 +77,13 @@ def _failed_features(failed: list[Requirement]) -> list[str]:
 
 
 def _failure_verb(failed: list[Requirement]) -> str:
-    return "is not made for" if contract_needs.worst_need_severity(failed) == "error" else "recommends newer GPUs than"
+    return "does not support" if contract_needs.worst_need_severity(failed) == "error" else "recommends newer GPUs than"
 
 
 def _floor_consequence(failed: list[Requirement], contract: Contract) -> str:
     if contract_needs.worst_need_severity(failed) == "error":
         return f"{_name_of_failed(failed, contract)} refuses these GPUs or fails on them"
-    return f"{_name_of_failed(failed, contract)} runs slower or with less on these GPUs than it could"
+    return f"{_name_of_failed(failed, contract)} runs slower or with fewer features on these GPUs"
 
 
 def _capability_floor_steps(
@@ -93,9 +93,9 @@ def _capability_floor_steps(
     fit = [index for index in all_gpus if index not in old]
     if fit:
         steps.append(
-            FixStep(f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, fit)}")
+            FixStep(f"show only the newer GPUs: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, fit)}")
         )
     if _failed_features(failed):
-        steps.append(FixStep(f"do without {visible_gpus.join_names(_failed_features(failed))} on these GPUs"))
+        steps.append(FixStep(f"turn off {visible_gpus.join_names(_failed_features(failed))} on these GPUs"))
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
     return [*steps, FixStep(f"use GPUs of compute capability {wanted}")]

@@ -71,7 +71,7 @@ def _missing_arch_finding(
         f"torch has no code for {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
         found=tuple(facts.fact(key) for key in ("gpu.capability", "torch.arch", "torch.cuda")),
         needs=tuple(Requirement("torch.arch", arch, cite=cite) for arch in wanted),
-        so="the first kernel fails there: no kernel image is available, though is_available() may be True",
+        so="the first kernel fails with no kernel image is available, even if is_available() is True",
         fix=tuple(_missing_arch_steps(facts, contract, uncovered, all_gpus)),
     )
 
@@ -84,7 +84,9 @@ def _missing_arch_steps(
     covered = [index for index in all_gpus if index not in uncovered]
     if covered:
         steps.append(
-            FixStep(f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, covered)}")
+            FixStep(
+                f"show only the other GPUs: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, covered)}"
+            )
         )
     return steps
 

@@ -49,13 +49,15 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         "info" if unnamed_only else SEVERITY,
-        f"clocks held down on {visible_gpus.describe_gpus(facts, throttled, throttled)}",
+        f"clocks reduced on {visible_gpus.describe_gpus(facts, throttled, throttled)}",
         found=(facts.fact("gpu.throttle"),),
         needs=(Requirement("gpu.throttle", "none", level="recommended", cite=CITE),),
-        so="everything on this GPU runs at a fraction of its speed, and other GPUs wait for it",
+        so="this GPU runs at a fraction of its speed, and other GPUs wait for it",
         fix=(
-            FixStep("look at the cooling: fans, dust, air flow; nvidia-smi -q -d TEMPERATURE", note="needs hands"),
-            FixStep("look at the power cables and supplies of the machine", note="needs hands"),
+            FixStep(
+                "check the cooling (fans, dust, air flow): nvidia-smi -q -d TEMPERATURE", note="needs physical access"
+            ),
+            FixStep("check the power cables and supplies of the machine", note="needs physical access"),
         ),
     )
 

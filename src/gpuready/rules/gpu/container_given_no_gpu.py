@@ -52,7 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="torch.cuda.is_available() is False in it"
         + ("" if certain else ", unless NVIDIA's runtime is the host's default"),
         fix=(
-            FixStep("write gpus: all into the service, or reserve devices with capabilities: [gpu]"),
+            FixStep("add gpus: all to the service, or reserve devices with capabilities: [gpu]"),
             FixStep("start the container with docker run --gpus all", note="outside the container"),
         ),
     )

@@ -53,10 +53,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"uncorrected memory errors on {visible_gpus.describe_gpus(facts, bad, bad)}",
         found=(facts.fact("gpu.ecc_errors"),),
         needs=(Requirement("gpu.ecc_errors", "==0", level="recommended", cite=CITE),),
-        so="the program that meets such an error is ended; a GPU on which they come back is failing",
+        so="the program that hits such an error is ended; a GPU on which they return is failing",
         fix=(
             *gpu_health.hide_gpus_steps(facts, bad),
             FixStep(f"reset it when idle: nvidia-smi --gpu-reset -i {gpu_health.join_indices(bad)}", note="needs root"),
-            FixStep("run dcgmi diag -r 3, and have the GPU replaced if errors come back", note="needs root"),
+            FixStep("run dcgmi diag -r 3, and have the GPU replaced if errors return", note="needs root"),
         ),
     )

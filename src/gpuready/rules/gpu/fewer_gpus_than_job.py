@@ -43,14 +43,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the job asks for {wanted} GPUs, and CUDA shows {visible_count}",
         found=tuple(facts.fact(key) for key in ("job.gpus", "gpu.visible", "gpu.count")),
         needs=(Requirement("gpu.count", f">={wanted}", cite=facts.fact("job.gpus").source or "the job"),),
-        so="the processes without a GPU end with invalid device ordinal, and the others wait for them",
+        so="processes without a GPU end with invalid device ordinal, and the others wait for them",
         fix=tuple(_gpu_count_steps(facts, wanted, visible_count)),
     )
 
 
 def _gpu_count_steps(facts: Facts, wanted: int, visible_count: int) -> list[FixStep]:
-    fewer = FixStep(f"ask for {visible_count} in the configuration of the job")
+    fewer = FixStep(f"set {visible_count} in the job's configuration")
     if facts.value("gpu.count") >= wanted:
         names = visible_gpus.visible_devices_value(facts, range(wanted))
-        return [FixStep(f"show as many: CUDA_VISIBLE_DEVICES={names}"), fewer]
-    return [fewer, FixStep(f"run on a machine, or ask the scheduler for a share of one, with {wanted} GPUs")]
+        return [FixStep(f"show more GPUs: CUDA_VISIBLE_DEVICES={names}"), fewer]
+    return [fewer, FixStep(f"use a machine or a scheduler request with {wanted} GPUs")]

@@ -59,10 +59,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the PCI bus has {there} NVIDIA GPUs and the driver lists {listed}",
         found=(facts.fact("gpu.pci_count"), facts.fact("gpu.count")),
         needs=(Requirement("gpu.count", f"=={there}", level="recommended", cite="what the PCI bus shows"),),
-        so=f"CUDA sees {listed} of {there}, and the job has that much less",
+        so=f"CUDA sees {listed} of {there} GPUs",
         fix=(
-            FixStep("look for lines of NVRM in dmesg; they name the card and the reason", note="needs root"),
-            FixStep("look which driver holds it: lspci -k -d 10de:"),
+            FixStep("read the NVRM lines of dmesg: they name the card and the reason", note="needs root"),
+            FixStep("check which driver uses the card: lspci -k -d 10de:"),
         ),
     )
 

@@ -47,7 +47,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     exclusive = [index for index, mode in modes.items() if str(mode).startswith("exclusive")]
     occupied = _occupied_gpus(facts, exclusive) if exclusive else []
     if occupied:
-        message = f"another process holds {visible_gpus.describe_gpus(facts, occupied)}, in exclusive compute mode"
+        message = f"another process uses {visible_gpus.describe_gpus(facts, occupied)} in exclusive compute mode"
         return _compute_mode_finding(facts, "warning", message, occupied)
     gpu_health.require_reported(facts, "gpu.mode")
     return None
@@ -68,9 +68,11 @@ def _compute_mode_finding(facts: Facts, severity: str, message: str, bad: list[i
         message,
         found=tuple(facts.fact(key) for key in ("gpu.mode", "gpu.processes") if key in facts),
         needs=(Requirement("gpu.mode", "default", cite=CITE),),
-        so="CUDA lists the GPU and refuses to work on it: device busy or unavailable",
+        so="CUDA lists the GPU, and using it fails: device busy or unavailable",
         fix=(
             *gpu_health.hide_gpus_steps(facts, bad),
-            FixStep(f"open it to all: nvidia-smi -i {gpu_health.join_indices(bad)} -c DEFAULT", note="needs root"),
+            FixStep(
+                f"set the default mode: nvidia-smi -i {gpu_health.join_indices(bad)} -c DEFAULT", note="needs root"
+            ),
         ),
     )

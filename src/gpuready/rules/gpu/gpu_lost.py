@@ -43,10 +43,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"fallen off the bus: {which}",
         found=(facts.fact("gpu.lost"),),
         needs=(Requirement("gpu.lost", "none", cite="NVIDIA Xid errors, Xid 79"),),
-        so="CUDA fails on it, and often on all the other GPUs of the machine until it is back",
+        so="CUDA fails on it, and often on all other GPUs of the machine until it is back",
         fix=(
-            FixStep("reboot the machine; if it stays lost, take the power away for a minute", note="needs root"),
-            FixStep("look at power supply, cables, riser and cooling of that card", note="needs hands"),
+            FixStep("reboot; if it stays lost, disconnect the power for a minute", note="needs root"),
+            FixStep("check power supply, cables, riser and cooling of that card", note="needs physical access"),
         ),
     )
 

@@ -48,7 +48,7 @@ _ROW = {
 }
 BROKEN = {"bench.measures": (_ROW,)}
 HEALTHY = {"bench.measures": (_ROW | {"value": 770e12, "passes": (770e12, 768e12)},)}
-CITE = "gpuready bench, the band of this GPU's records"
+CITE = "gpuready bench, range of the records of this GPU"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -89,7 +89,7 @@ def _slow_gpu_finding(facts: Facts, slow: list[dict[str, Any]]) -> Finding:
         _describe_slow_measures(slow, worst),
         found=(facts.fact("bench.measures"), *(f for f in evidence if f.key != "bench.measures")),
         needs=(Requirement("bench.measures", f"{worst['name']} >= {worst['low']:.4g}", level="required", cite=CITE),),
-        so=(known or "nothing that can be seen explains it") + "; in a job over many GPUs the slowest sets the pace",
+        so=(known or "no visible reason") + "; in a multi-GPU job the slowest GPU sets the speed",
         fix=tuple(dict.fromkeys(step for reason in why for step in reason.fix)) or _inspect_gpu_steps(worst["gpu"]),
     )
 
@@ -106,8 +106,8 @@ def _describe_slow_measures(slow: list[dict[str, Any]], worst: dict[str, Any]) -
     gpus = visible_gpus.join_names([f"GPU {index}" for index in dict.fromkeys(row["gpu"] for row in slow)], 4)
     short = f"{1 - _share_of_band(worst):.0%}"
     if len(names) == 1:
-        return f"{names[0]} is {short} below the band of its kind on {gpus}"
-    return f"{len(names)} measures are below the band of their kind on {gpus}, {worst['name']} by {short}"
+        return f"{names[0]} is {short} below the expected range on {gpus}"
+    return f"{len(names)} measurements are below the expected range on {gpus}, {worst['name']} by {short}"
 
 
 def _unique_reasons(facts: Facts, slow: list[dict[str, Any]]) -> list[SlowReason]:
@@ -121,6 +121,6 @@ def _unique_reasons(facts: Facts, slow: list[dict[str, Any]]) -> list[SlowReason
 
 def _inspect_gpu_steps(gpu: int) -> tuple[FixStep, ...]:
     return (
-        FixStep(f"look at its state under load: nvidia-smi -i {gpu} -q -d PERFORMANCE,CLOCK,POWER"),
+        FixStep(f"check its state under load: nvidia-smi -i {gpu} -q -d PERFORMANCE,CLOCK,POWER"),
         FixStep("measure again after a reboot, and compare with a GPU beside it"),
     )

@@ -70,13 +70,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if stated else "info",
-        f"the GPUs are not alike: {visible_gpus.join_names([_describe_gpu_group(facts, kind, memory) for kind in kinds])}",
+        f"the GPUs are different models: {visible_gpus.join_names([_describe_gpu_group(facts, kind, memory) for kind in kinds])}",
         found=tuple(facts.fact(key) for key in ("gpu.name", "gpu.capability", "gpu.memory") if key in facts),
         needs=(_equality_need(capabilities, memory, most[0]),),
-        so="a job over all of them runs at the pace of the slowest and in the memory of the smallest",
+        so="a job over all of them has the speed of the slowest and the memory of the smallest",
         fix=(
             FixStep(
-                f"show only those that are alike: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, most)}"
+                f"show only GPUs of one model: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, most)}"
             ),
         ),
     )

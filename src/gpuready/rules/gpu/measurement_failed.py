@@ -47,10 +47,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{first['name']}{more} {first['raw']} on {_measure_location(first)}",
         found=(facts.fact("bench.measures"),),
         needs=(Requirement("bench.measures", "measured", cite="gpuready bench"),),
-        so=" ".join(f"it does not do this work: {first.get('why') or first['raw']}".split())[:300].rstrip(".!"),
+        so=" ".join(f"the operation does not work here: {first.get('why') or first['raw']}".split())[:300].rstrip(".!"),
         fix=(
-            FixStep("see whether the versions fit", ("gpuready", "check"), "safe"),
-            FixStep("read the errors of the driver: dmesg, nvidia-smi -q"),
+            FixStep("check whether the versions are compatible", ("gpuready", "check"), "safe"),
+            FixStep("read the driver's errors: dmesg, nvidia-smi -q"),
         ),
     )
 

@@ -61,13 +61,13 @@ def _no_instance_finding(facts: Facts, empty: list[int]) -> Finding:
     return Finding(
         CODE,
         SEVERITY if gpu_health.leaves_too_few_gpus(facts, empty) else "warning",
-        f"there is no MIG instance of {visible_gpus.describe_gpus(facts, empty)}, which is in MIG mode",
+        f"no MIG instance on {visible_gpus.describe_gpus(facts, empty)}, although MIG is on",
         found=(facts.fact("gpu.mig"), facts.fact("gpu.mig_devices")),
         needs=(Requirement("gpu.mig_devices", "*", cite=CITE),),
         so="CUDA does not count the GPU: no CUDA-capable device is detected",
         fix=(
             *gpu_health.hide_gpus_steps(facts, empty),
-            FixStep(f"make one of the whole GPU: nvidia-smi mig -i {which} -cgi 0 -C", note="needs root"),
+            FixStep(f"create one instance of the whole GPU: nvidia-smi mig -i {which} -cgi 0 -C", note="needs root"),
             FixStep(f"turn MIG off: nvidia-smi -i {which} -mig 0", note="needs root"),
         ),
     )
@@ -83,10 +83,10 @@ def _unnamed_instance_finding(facts: Facts, split: list[int], rows: list[dict[st
     return Finding(
         CODE,
         "info",
-        f"instances of MIG stand for {visible_gpus.describe_gpus(facts, split)}: name one in CUDA_VISIBLE_DEVICES"
+        f"only MIG instances of {visible_gpus.describe_gpus(facts, split)} can be used: name one in CUDA_VISIBLE_DEVICES"
         + (f", such as {uuids[0]}" if uuids else ""),
         found=(facts.fact("gpu.mig"), facts.fact("gpu.mig_devices"), variable),
         needs=(Requirement("visibility.cuda", "*", level="optional", cite=CITE),),
-        so="a process that names no instance gets the first that CUDA finds, and never the whole GPU",
+        so="a process that names no instance gets the first one, never the whole GPU",
         fix=(FixStep(f"name an instance: CUDA_VISIBLE_DEVICES={uuids[0] if uuids else 'MIG-…'}"),),
     )

@@ -50,7 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         # GPU002 reports what the variable hides.
         if facts.value("gpu.visible") or facts.value_if_known("visibility.cuda"):
             return None
-        return _no_gpu_finding(facts, contract, "none of the GPUs is shown by CUDA", ("gpu.count", "gpu.visible"))
+        return _no_gpu_finding(facts, contract, "CUDA shows none of the GPUs", ("gpu.count", "gpu.visible"))
     if visible_gpus.has_other_accelerator(facts, contract):
         return None
     return _no_gpu_finding(
@@ -61,8 +61,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _describe_absence(facts: Facts, contract: Contract) -> str:
     on_bus = facts.value_if_known("gpu.pci_count")
     if "cuda" not in contract.platforms:
-        return f"there is no device here for {' or '.join(visible_gpus.accelerator_platforms(contract))}"
-    return f"the driver lists no GPU, though the PCI bus has {on_bus}" if on_bus else "there is no NVIDIA GPU here"
+        return f"no device for {' or '.join(visible_gpus.accelerator_platforms(contract))}"
+    return f"the driver lists no GPU, but the PCI bus has {on_bus}" if on_bus else "no NVIDIA GPU found"
 
 
 def _no_gpu_finding(facts: Facts, contract: Contract, message: str, keys: tuple[str, ...]) -> Finding:
@@ -82,7 +82,7 @@ def _no_gpu_finding(facts: Facts, contract: Contract, message: str, keys: tuple[
 def _no_gpu_consequence(facts: Facts, contract: Contract) -> str:
     here = facts.value_if_known("platform.name")
     if here in visible_gpus.OTHER_PLATFORMS:  # their torch may report itself as CUDA
-        return f"{contract.framework} is not made for the accelerators of this machine ({here})"
+        return f"{contract.framework} does not support the accelerators of this machine ({here})"
     return "torch.cuda.is_available() is False; the job runs on the CPU or not at all"
 
 
@@ -100,9 +100,9 @@ def _no_gpu_steps(facts: Facts, contract: Contract) -> list[FixStep]:
 
 def _ignored_gpu_steps(facts: Facts) -> list[FixStep]:
     """Return steps for cards on the bus that the driver ignores."""
-    look = FixStep("see in the kernel's log why the driver leaves them alone: dmesg | grep NVRM", note="needs root")
+    look = FixStep("find the reason in the kernel log: dmesg | grep NVRM", note="needs root")
     driver, (last, _) = facts.value_if_known("driver.version"), catalogue.last_driver_branch("7.0")
     if not driver or not last or versions.major_version(driver) <= last:
         return [look]
-    does = f"for Volta and older install a driver of branch {last}, the last that drives them"
+    does = f"for Volta and older install driver branch {last}, the last that supports them"
     return [look, FixStep(does, note="needs root")]

@@ -74,12 +74,12 @@ def _narrow_link_finding(facts: Facts, narrow: dict[int, str], severity: str) ->
     return Finding(
         CODE,
         severity,
-        f"fewer PCIe lanes than there could be on {visible_gpus.describe_gpus(facts, narrow, narrow)}",
+        f"fewer PCIe lanes than possible on {visible_gpus.describe_gpus(facts, narrow, narrow)}",
         found=(facts.fact("gpu.pcie"), facts.fact("gpu.pcie_max")),
         needs=(Requirement("gpu.pcie", best, level="recommended", cite=CITE),),
-        so="whatever goes to this GPU over PCIe takes as many times longer as lanes are missing",
+        so="transfers to this GPU over PCIe are slower by the same factor",
         fix=(
-            FixStep("seat the card again, or try another slot or riser", note="needs hands"),
-            FixStep("look whether the firmware divides the lanes of the slot", note="needs a reboot"),
+            FixStep("reseat the card, or try another slot or riser", note="needs physical access"),
+            FixStep("check whether the firmware splits the lanes of the slot", note="needs a reboot"),
         ),
     )

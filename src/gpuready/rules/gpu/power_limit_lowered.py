@@ -66,7 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the power limit is lowered on {visible_gpus.describe_gpus(facts, low, low)}",
         found=(facts.fact("gpu.power_limit"), facts.fact("gpu.power_limit_default")),
         needs=(Requirement("gpu.power_limit", f">={min(own[i] for i in low)}", level="recommended", cite=CITE),),
-        so="under load the clocks stay lower, and in a job over many GPUs the slowest sets the pace",
+        so="clocks are lower under load; in a multi-GPU job the slowest GPU sets the speed",
         fix=tuple(_restore_limit_steps({i: own[i] for i in low})),
     )
 
@@ -75,4 +75,4 @@ def _restore_limit_steps(own: dict[int, int]) -> Iterator[FixStep]:
     """Yield one step for each default limit, which depends on the GPU model."""
     for watts in dict.fromkeys(own.values()):
         where = gpu_health.join_indices([index for index, limit in own.items() if limit == watts])
-        yield FixStep(f"if nobody meant it, set it back: nvidia-smi -i {where} -pl {watts}", note="needs root")
+        yield FixStep(f"if not intended, set it back: nvidia-smi -i {where} -pl {watts}", note="needs root")

@@ -56,11 +56,11 @@ def _remap_failed_finding(facts: Facts, failed: list[int]) -> Finding:
     return Finding(
         CODE,
         "error",
-        f"bad memory that can no longer be replaced in {visible_gpus.describe_gpus(facts, failed)}",
+        f"bad memory rows that cannot be replaced in {visible_gpus.describe_gpus(facts, failed)}",
         found=(facts.fact("gpu.remap_failure"),),
         needs=(Requirement("gpu.remap_failure", "none", cite=CITE),),
-        so="programs that touch the bad row are ended or reckon with wrong numbers",
-        fix=(*gpu_health.hide_gpus_steps(facts, failed), FixStep("have the GPU replaced by its vendor", note="RMA")),
+        so="programs that use the bad row crash or compute with wrong data",
+        fix=(*gpu_health.hide_gpus_steps(facts, failed), FixStep("have the vendor replace the GPU", note="RMA")),
     )
 
 
@@ -69,9 +69,9 @@ def _remap_pending_finding(facts: Facts, pending: list[int]) -> Finding:
     return Finding(
         CODE,
         SEVERITY,
-        f"bad rows of memory wait for a reset in {visible_gpus.describe_gpus(facts, pending)}",
+        f"bad memory rows need a reset of {visible_gpus.describe_gpus(facts, pending)}",
         found=(facts.fact("gpu.remap_pending"),),
         needs=(Requirement("gpu.remap_pending", "none", level="recommended", cite=CITE),),
-        so="the bad rows are replaced only when the GPU is reset; until then more errors may come",
+        so="the rows are replaced only when the GPU is reset; until then more errors may occur",
         fix=(FixStep(reset, note="needs root"), *gpu_health.hide_gpus_steps(facts, pending)),
     )

@@ -43,12 +43,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the container has the GPU and not {UNIFIED}",
+        f"the container has the GPU but not {UNIFIED}",
         found=(facts.fact("gpu.nodes"), facts.fact("os.container")),
         needs=(Requirement("gpu.nodes", UNIFIED, level="recommended", cite="NVIDIA driver README, device files"),),
-        so="nvidia-smi works, and CUDA fails with error 999 unless it may make that file itself",
+        so="nvidia-smi works, but CUDA fails with error 999 unless it can create that file",
         fix=(
-            FixStep("on the machine run nvidia-modprobe -u -c 0; start the container anew", note="needs root"),
+            FixStep("on the host run nvidia-modprobe -u -c 0, then recreate the container", note="needs root"),
             FixStep("start the container with all its devices: docker run --gpus all"),
         ),
     )

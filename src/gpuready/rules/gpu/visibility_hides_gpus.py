@@ -55,7 +55,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         _describe_hidden_gpus(table),
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
         needs=(Requirement("visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"),),
-        so="torch.cuda.device_count() is 0, and nothing says why",
+        so="torch.cuda.device_count() is 0 without any message",
         fix=(FixStep("unset CUDA_VISIBLE_DEVICES to show every GPU"), name_gpus_step(facts, table)),
     )
 
@@ -81,5 +81,5 @@ def name_gpus_step(facts: Facts, table: dict[str, Any]) -> FixStep:
     uuids = [str(u).lower() for u in facts.value_if_known("gpu.uuid") or ()]
     alike = [i for i, uuid in enumerate(uuids) if any(b[:8] == uuid[:8] for b in bad if b.startswith("gpu-"))]
     return FixStep(
-        f"name GPUs that are here: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, (alike or all_gpus)[:8])}"
+        f"name GPUs of this machine: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, (alike or all_gpus)[:8])}"
     )

@@ -52,10 +52,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"some entries of CUDA_VISIBLE_DEVICES (value {quote_device_entry(table.get('value'))}) are dropped: {dropped}",
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
         needs=(Requirement("visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"),),
-        so=f"{table.get('why')}: the job sees {visible_count} of the {visible_count + len(table['ignored'])} that are named",
+        so=f"{table.get('why')}: the job sees {visible_count} of {visible_count + len(table['ignored'])} named GPUs",
         fix=(
             FixStep(
-                f"keep the entries that count: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, table['shown'])}"
+                f"keep the valid entries: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, table['shown'])}"
             ),
             name_gpus_step(facts, table),
         ),

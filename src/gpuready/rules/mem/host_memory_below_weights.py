@@ -40,13 +40,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"{what} is {facts.value(key) / 1e9:.0f} GB, and the weights of the model take {size / 1e9:.0f}",
+        f"{what} is {facts.value(key) / 1e9:.0f} GB, but the model's weights need {size / 1e9:.0f} GB",
         found=(facts.fact(key), facts.fact("job.parameters")),
         needs=(Requirement(key, f">={size / 1e9:.1f}GB", level="recommended", cite=how),),
-        so="a process that builds the model in host memory is killed by the kernel without a message",
+        so="the kernel kills a process that builds the model in host memory, without a message",
         fix=(
-            FixStep("place the model with a device map, or load it in parts onto the GPUs"),
-            FixStep("give the machine or the container more memory"),
+            FixStep("use a device map, or load the model in parts onto the GPUs"),
+            FixStep("or give the machine or the container more memory"),
         ),
     )
 

@@ -51,11 +51,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the job needs {worst['needs'] / GIB:.1f} GiB at its peak, and {_describe_short_gpus(worst)} at most {worst['has'] / GIB:.1f} GiB",
+        f"the job needs {worst['needs'] / GIB:.1f} GiB at its peak, but {_describe_short_gpus(worst)} at most {worst['has'] / GIB:.1f} GiB",
         found=tuple(facts.fact(key) for key in READS if key in facts),
         needs=(Requirement("gpu.free", f">={worst['needs'] / 1e9:.1f}GB", cite="the peak of a step, predicted"),),
-        so=f"it ends with CUDA out of memory in the {worst['moment'] or 'step'}",
-        fix=(FixStep("see the smallest change that fits", ("gpuready", "fit", str(config or "FILE"), *where), "safe"),),
+        so=f"the job fails with CUDA out of memory in the {worst['moment'] or 'step'}",
+        fix=(
+            FixStep("show the smallest change that fits", ("gpuready", "fit", str(config or "FILE"), *where), "safe"),
+        ),
     )
 
 

@@ -62,10 +62,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{_gpus_have_phrase(facts)} less memory than {_memory_demand(short, contract)}",
         found=tuple(facts.fact(key) for key in ("gpu.memory", "job.parameters", "job.wants") if key in facts),
         needs=tuple(lacking),
-        so="loading the model ends with CUDA out of memory" if short else "jobs of usual size run out of memory",
+        so="loading the model fails with CUDA out of memory" if short else "typical jobs run out of memory",
         fix=(
-            FixStep("ask for weights of 8 or 4 bits, or for offloading"),
-            FixStep("use more GPUs or larger ones, or a smaller model"),
+            FixStep("use 8-bit or 4-bit weights, or offloading"),
+            FixStep("or use more or larger GPUs, or a smaller model"),
         ),
     )
 
@@ -98,7 +98,7 @@ def _memory_severity(failed: list[Requirement], short: Requirement | None, state
 
 
 def _memory_demand(short: Requirement | None, contract: Contract) -> str:
-    return "the weights of the model take" if short else f"{contract.framework} asks for"
+    return "the weights of the model need" if short else f"{contract.framework} requires"
 
 
 def _gpus_have_phrase(facts: Facts) -> str:

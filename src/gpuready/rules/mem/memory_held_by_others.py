@@ -58,12 +58,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         "error" if short else SEVERITY,
-        f"others hold memory of {visible_gpus.describe_gpus(facts, occupied, amounts)}",
+        f"other processes use memory of {visible_gpus.describe_gpus(facts, occupied, amounts)}",
         found=tuple(facts.fact(key) for key in ("gpu.free", "gpu.memory", "gpu.processes")),
-        needs=(
-            short or Requirement("gpu.free", "*", level="recommended", cite="free memory is what the job can have"),
-        ),
-        so=f"the job has that much less: {visible_gpus.join_names(_describe_holders(facts, occupied))}",
+        needs=(short or Requirement("gpu.free", "*", level="recommended", cite="the job can use only free memory"),),
+        so=f"the job has less memory: {visible_gpus.join_names(_describe_holders(facts, occupied))}",
         fix=tuple(_free_memory_steps(facts, occupied, total)),
     )
 
@@ -88,7 +86,7 @@ def _describe_holders(facts: Facts, occupied: dict[int, int]) -> list[str]:
     # Contexts and the driver use memory that is not attributed to a process.
     if unseen > GIB * len(occupied) and not any(row.get("used") is None for row in rows):
         named.append(f"{unseen >> 20} MiB used by processes not visible here")
-    return named or ["the holders are not visible here"]
+    return named or ["the processes are not visible here"]
 
 
 def _describe_process(row: dict[str, Any]) -> str:
@@ -101,8 +99,8 @@ def _describe_process(row: dict[str, Any]) -> str:
 def _free_memory_steps(facts: Facts, occupied: dict[int, int], total: dict[int, Any]) -> list[FixStep]:
     empty = [index for index in total if index not in occupied]
     steps = (
-        [FixStep(f"show only the others: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, empty)}")]
+        [FixStep(f"show only the other GPUs: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, empty)}")]
         if empty
         else []
     )
-    return [*steps, FixStep("wait for the holder, or end it if it is yours")]
+    return [*steps, FixStep("wait for the process, or end it if it is yours")]

@@ -50,12 +50,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"this machine is to run {ranks} ranks, and CUDA shows {visible_count} GPU{'s' if visible_count > 1 else ''}",
+        f"{ranks} ranks are to run on this machine, but CUDA shows {visible_count} GPU{'s' if visible_count > 1 else ''}",
         found=(facts.fact("env.LOCAL_WORLD_SIZE"), facts.fact("gpu.visible")),
         needs=(Requirement("gpu.count", f">={ranks}", cite="torchrun: LOCAL_WORLD_SIZE, one process for each GPU"),),
-        so="the ranks without a GPU of their own stop, and the others wait for them",
+        so="the ranks without their own GPU stop, and the others wait for them",
         fix=(
             FixStep(f"start {visible_count} processes on this machine: torchrun --nproc-per-node {visible_count}"),
-            FixStep("show more GPUs to the job: CUDA_VISIBLE_DEVICES, or the request to the scheduler"),
+            FixStep("or show more GPUs to the job: CUDA_VISIBLE_DEVICES, or the scheduler request"),
         ),
     )

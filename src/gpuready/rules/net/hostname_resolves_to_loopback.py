@@ -43,7 +43,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the name of this machine leads to {address}, which no other machine can reach",
+        f"the host name resolves to {address}, which no other machine can reach",
         found=(facts.fact("net.hostname_address"),),
         needs=(
             Requirement(
@@ -53,9 +53,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 cite="torch, ProcessGroupGloo::createDefaultDevice; hosts(5)",
             ),
         ),
-        so="Gloo and Ray tell the other machines an address that leads nowhere, and the job hangs",
+        so="Gloo and Ray announce an address that other machines cannot reach, and the job hangs",
         fix=(
-            FixStep("give the name its real address in /etc/hosts", note="needs root"),
-            FixStep("set GLOO_SOCKET_IFNAME to the interface that the machines share"),
+            FixStep("set the real address of the host name in /etc/hosts", note="needs root"),
+            FixStep("or set GLOO_SOCKET_IFNAME to the interface that the machines share"),
         ),
     )

@@ -51,9 +51,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(
             Requirement("net.ib", "active", level="recommended", cite="NCCL user guide, troubleshooting, InfiniBand"),
         ),
-        so="NCCL leaves these ports out, and goes over Ethernet where no other is active",
+        so="NCCL does not use these ports, and uses Ethernet if no other is active",
         fix=(
-            FixStep("look at ibstat: initialising ports lack a subnet manager, those that are down a cable"),
-            FixStep("choose the ports that are in use with NCCL_IB_HCA"),
+            FixStep("run ibstat: Initializing means no subnet manager, Down means cable or switch"),
+            FixStep("select the ports in use with NCCL_IB_HCA"),
         ),
     )

@@ -52,12 +52,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if job_topology.has_parallel_processes(facts) else "warning",
-        f"all that {visible_gpus.join_names(list(wrong))} allows is down or has no address: {visible_gpus.join_names(which)}",
+        f"every interface that {visible_gpus.join_names(list(wrong))} allows is down or has no address: {visible_gpus.join_names(which)}",
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
         needs=tuple(
             Requirement("net.interfaces", "up, with an address", cite=network_interfaces.CITE[name]) for name in wrong
         ),
-        so="the processes of a job find no way to each other and stop when they connect",
+        so="the processes of a job cannot connect to each other",
         fix=(
             *([FixStep(f"set {' and '.join(wrong)} to {best}")] if best else []),
             FixStep(f"bring {which[0]} up and give it an address", note="needs root"),
@@ -86,6 +86,6 @@ def _no_interface_finding(facts: Facts, contract: Contract) -> Finding | None:
         "no network interface of this machine is up and has an address",
         found=(facts.fact("net.interface"), facts.fact("net.interfaces")),
         needs=(Requirement("net.interface", "*", cite=network_interfaces.CITE["NCCL_SOCKET_IFNAME"]),),
-        so="no other machine can be reached, and the job stops when it connects",
+        so="no other machine can be reached, and the job cannot connect",
         fix=(FixStep("bring an interface up and give it an address", note="needs root"),),
     )

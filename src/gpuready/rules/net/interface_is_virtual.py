@@ -41,15 +41,17 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the interface that NCCL would take, {name}, exists on this machine alone",
+        f"the interface that NCCL would use, {name}, is local to this machine",
         found=(facts.fact("net.interface"), facts.fact("net.interfaces")),
         needs=(
             Requirement(
                 "net.interface", best or "*", level="recommended", cite=network_interfaces.CITE["NCCL_SOCKET_IFNAME"]
             ),
         ),
-        so="the other nodes are told an address that they cannot reach, and all wait until the time is out",
-        fix=(FixStep(f"set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to {best or 'the interface that they share'}"),),
+        so="other nodes get an address that they cannot reach, and all wait until the timeout",
+        fix=(
+            FixStep(f"set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to {best or 'the interface that the nodes share'}"),
+        ),
     )
 
 

@@ -52,7 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if job_topology.has_parallel_processes(facts) else "warning",
-        f"no interface of this machine fits {visible_gpus.join_names(settings)}; there is {network_interfaces.describe_interfaces(table)}",
+        f"no interface of this machine matches {visible_gpus.join_names(settings)}; it has {network_interfaces.describe_interfaces(table)}",
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
         needs=tuple(
             Requirement(
@@ -60,11 +60,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             )
             for name in wrong
         ),
-        so="the processes of a job find no way to each other and stop when they connect",
+        so="the processes of a job cannot connect to each other",
         fix=tuple(_interface_name_steps(wrong, network_interfaces.best_interface(table))),
     )
 
 
 def _interface_name_steps(wrong: list[str], best: str | None) -> list[FixStep]:
     named = [FixStep(f"set {name}={best}") for name in wrong] if best else []
-    return [*named, FixStep(f"unset {' '.join(wrong)} and let the library choose")]
+    return [*named, FixStep(f"unset {' '.join(wrong)} so that the library chooses")]

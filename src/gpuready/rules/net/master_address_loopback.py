@@ -42,15 +42,15 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the job spans several machines, and MASTER_ADDR is {address}, which is each machine itself",
+        f"the variable MASTER_ADDR is {address}, a loopback address, but the job spans several machines",
         found=tuple(facts.fact(f"env.{name}") for name in ("MASTER_ADDR", *sizes)),
         needs=(
             Requirement(
                 "env.MASTER_ADDR", "the first machine", cite="torch.distributed, environment variable initialization"
             ),
         ),
-        so="the ranks of other machines look for rank 0 at home and wait until the time is out",
-        fix=(FixStep("set MASTER_ADDR on every machine to the address of the first, as the others know it"),),
+        so="each machine looks for rank 0 on itself and waits until the timeout",
+        fix=(FixStep("set MASTER_ADDR on every machine to the first machine's address, as the others see it"),),
     )
 
 

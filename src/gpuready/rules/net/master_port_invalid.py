@@ -40,13 +40,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if used else "warning",
-        f"the value of MASTER_PORT, {environment_variables.quote_value(text)}, is no port",
+        f"the value of MASTER_PORT, {environment_variables.quote_value(text)}, is not a port",
         found=(facts.fact("env.MASTER_PORT"),),
         needs=(
             Requirement(
                 "env.MASTER_PORT", ">=1,<=65535", cite="torch.distributed, environment variable initialization"
             ),
         ),
-        so="the ranks cannot meet: they stop with a ValueError or wait until the time is out",
+        so="the ranks cannot connect: they stop with a ValueError or wait until the timeout",
         fix=(FixStep("set MASTER_PORT to a free port, such as 29500, or leave it to the launcher"),),
     )

@@ -50,13 +50,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"switched off by {settings}, and here: {visible_gpus.join_names([TRANSPORTS[name] for name in disabled])}",
+        f"turned off by {settings}, although available: {visible_gpus.join_names([TRANSPORTS[name] for name in disabled])}",
         found=tuple(facts.fact(f"env.{name}") for name in disabled),
         needs=tuple(
             Requirement(f"env.{n}", "0", level="recommended", cite=f"NCCL user guide, environment variables, {n}")
             for n in disabled
         ),
-        so="GPUs talk through host memory or over Ethernet, many times slower than they could",
+        so="GPUs communicate through host memory or Ethernet, many times slower",
         fix=(FixStep(f"unset {' '.join(disabled)}"),),
     )
 

@@ -54,12 +54,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        "network cards cannot reach GPU memory: nvidia_peermem is not loaded, and there is no DMA-BUF",
+        "network cards cannot access GPU memory: no nvidia_peermem module and no DMA-BUF",
         found=tuple(facts.fact(key) for key in ("net.peermem", "os.kernel", "driver.kind")),
         needs=(
             Requirement("net.peermem", "true", level="recommended", cite="NCCL user guide, troubleshooting, GPUDirect"),
         ),
-        so="everything between machines is copied through host memory, at half the speed or less",
+        so="data between machines is copied through host memory, at half the speed or less",
         fix=(
             FixStep("load the module: modprobe nvidia_peermem", note="needs root, on the host"),
             FixStep(f"use the open kernel modules of the driver with Linux {SINCE} or newer", note="needs root"),

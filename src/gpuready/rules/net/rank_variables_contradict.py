@@ -40,14 +40,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the variables of the launcher contradict each other: {visible_gpus.join_names(wrong, 2)}",
+        f"the launcher's variables contradict each other: {visible_gpus.join_names(wrong, 2)}",
         found=tuple(facts.fact(f"env.{name}") for name in there),
         needs=(
             Requirement(
                 "env.RANK", "0 to WORLD_SIZE - 1", cite="torch.distributed, environment variable initialization"
             ),
         ),
-        so="the process group cannot be made: this process stops, or the others wait for it",
+        so="the process group cannot be created: this process stops, or the others wait for it",
         fix=(FixStep(f"unset {' '.join(there)} and start the job with torchrun or another launcher"),),
     )
 
@@ -60,7 +60,7 @@ def _invalid_numbers(facts: Facts, there: list[str]) -> list[str]:
             environment_variables.read_variable(facts, name) or "",
         )
         if count is None:
-            problems.append(f"{name} is {environment_variables.quote_value(text)}, which is no number")
+            problems.append(f"{name} is {environment_variables.quote_value(text)}, which is not a number")
         elif count < 0 or (count == 0 and name.endswith("SIZE")):
             problems.append(f"{name} is {count}")
     return problems

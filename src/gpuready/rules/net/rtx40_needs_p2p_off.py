@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         "error" if job_topology.started_by_launcher(facts) else SEVERITY,
-        f"driver {driver} is too old for several RTX 40 cards to talk directly",
+        f"driver {driver} is too old for several RTX 40 cards in one job",
         found=tuple(facts.fact(key) for key in ("driver.version", "gpu.name")),
         needs=(
             Requirement(

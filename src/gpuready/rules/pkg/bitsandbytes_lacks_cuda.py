@@ -53,10 +53,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"bitsandbytes {installed} has no library for CUDA {cuda}; it has {listed}",
         found=tuple(facts.fact(k) for k in ("package.bitsandbytes", "torch.cuda", "extension.linked")),
         needs=(Requirement("package.bitsandbytes", f"a library for CUDA {cuda}", cite=CITE),),
-        so="loading in 4 or 8 bits and the 8-bit optimisers fail",
+        so="loading in 4 or 8 bits and 8-bit optimizers fail",
         fix=(
             fix_steps.install_step(facts, "install the newest bitsandbytes", "--upgrade", "bitsandbytes"),
-            FixStep("or take a torch built for a CUDA that it has a library for"),
+            FixStep("or install a torch built for a CUDA that it supports"),
         ),
     )
 

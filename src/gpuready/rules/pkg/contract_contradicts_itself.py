@@ -48,7 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"{contract.name} asks for what no version is: {visible_gpus.join_names(descriptions, 3)}",
+        f"no version satisfies the requirements of {contract.name}: {visible_gpus.join_names(descriptions, 3)}",
         found=tuple(_installed_fact(facts, a) for a, _ in pairs),
         needs=tuple(need for pair in pairs for need in pair),
         so="an installer refuses its requirements on every machine",

@@ -54,12 +54,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"no environment holds both {contract.name} and {visible_gpus.join_names(frameworks)}: "
+        f"no environment can have both {contract.name} and {visible_gpus.join_names(frameworks)}: "
         f"{visible_gpus.join_names(packages, MAX_SHOWN)}",
         found=tuple(_conflicting_fact(facts, name, clash) for name, clash in displayed),
         needs=tuple(need for name, clash in displayed for need in _conflicting_needs(facts, name, clash)),
-        so="whichever is installed second breaks the first",
-        fix=(FixStep("give each framework an environment of its own"),),
+        so="the framework installed second breaks the first",
+        fix=(FixStep("give each framework its own environment"),),
     )
 
 

@@ -31,7 +31,7 @@ LIBRARY = {"cudnn.version": ("cuDNN", "libcudnn.path"), "nccl.version": ("NCCL",
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return library_below_need(facts, contract, "cudnn.version", CODE, "kernels that it relies on are missing or fail")
+    return library_below_need(facts, contract, "cudnn.version", CODE, "kernels that it needs are missing or fail")
 
 
 def library_below_need(facts: Facts, contract: Contract, key: str, code: str, so: str) -> Finding | None:
@@ -46,12 +46,12 @@ def library_below_need(facts: Facts, contract: Contract, key: str, code: str, so
     return Finding(
         code,
         contract_needs.worst_need_severity(failed),
-        f"the {name} of torch is {version}, not what is asked for" if version else f"there is no {name}",
+        f"torch loads {name} {version}, which is not the required version" if version else f"there is no {name}",
         found=(facts.fact(key), facts.fact("torch.version"), facts.fact(path)),
         needs=tuple(failed),
         so=so,
         fix=(
-            fix_steps.replace_torch_step(facts, contract) or FixStep("install a newer torch, which brings its own"),
-            FixStep(f"or bring {name} to {wanted} where torch takes it from the system"),
+            fix_steps.replace_torch_step(facts, contract) or FixStep("install a newer torch, which includes it"),
+            FixStep(f"or install {name} {wanted} if torch uses the system's"),
         ),
     )

@@ -71,13 +71,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=tuple(
             Requirement(f"package.{n}", f"{torch_abi} ABI", cite=_symbols_citation(rows[n])) for n in mismatched
         ),
-        so="its import ends with an undefined symbol of torch's",
-        fix=(_rebuild_step(facts, mismatched), FixStep("or take the ready-made wheel for this torch and this ABI")),
+        so="its import fails with an undefined symbol",
+        fix=(_rebuild_step(facts, mismatched), FixStep("or install the prebuilt wheel for this torch and ABI")),
     )
 
 
 def _symbols_citation(row: dict[str, Any]) -> str:
-    return f"the symbols that {row.get('file') or 'its file'} asks for"
+    return f"the symbols that {row.get('file') or 'its file'} needs"
 
 
 def _rebuild_step(facts: Facts, names: list[str]) -> FixStep:

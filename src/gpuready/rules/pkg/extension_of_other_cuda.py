@@ -82,7 +82,7 @@ def _other_cuda_finding(facts: Facts, contract: Contract, mismatched: dict[str, 
         needs=tuple(
             Requirement(f"package.{n}", f"CUDA {torch_major}", cite=_libraries_citation(rows[n])) for n in mismatched
         ),
-        so="its import ends with libcudart: cannot open shared object file, or loads a second CUDA",
+        so="its import fails with libcudart: cannot open shared object file, or loads a second CUDA",
         fix=(
             FixStep(
                 f"install {visible_gpus.join_names(list(mismatched))} built for CUDA {torch_major}, or build it here"

@@ -40,7 +40,7 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128", "torch.abi": True}
 KEY = "package.flash-attn"
-SDPA = FixStep("or leave flash-attn out: torch's own attention (SDPA) serves the same models")
+SDPA = FixStep("or do not use flash-attn: torch's own attention (SDPA) supports the same models")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -64,7 +64,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(
             Requirement(KEY, f"for torch {torch}", cite=str((catalogue.find_package("flash-attn") or {})["source"])),
         ),
-        so="its import ends with an undefined symbol or a missing library",
+        so="its import fails with an undefined symbol or a missing library",
         fix=(FixStep(f"install the flash-attn wheel for torch {torch}, or build it with --no-build-isolation"), SDPA),
     )
 
@@ -97,9 +97,9 @@ def _must_compile_finding(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         "warning",
-        f"there is no ready-made flash-attn {taken[-1]['version']} for torch {torch}: it has to be compiled",
+        f"no prebuilt flash-attn {taken[-1]['version']} exists for torch {torch}: it must be compiled",
         found=(facts.fact(KEY), facts.fact("torch.version")),
         needs=tuple(in_force),
-        so="its install compiles for a long time and needs a CUDA toolkit of torch's major",
-        fix=(FixStep(f"take a torch that it has wheels for: {visible_gpus.join_names(taken[-1]['wheels'])}"), SDPA),
+        so="its install compiles for a long time and needs a CUDA toolkit of torch's major release",
+        fix=(FixStep(f"use a torch that it has wheels for: {visible_gpus.join_names(taken[-1]['wheels'])}"), SDPA),
     )

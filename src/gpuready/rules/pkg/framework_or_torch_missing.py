@@ -44,7 +44,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         _describe_missing(names, rest),
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(to_show),
-        so=f"{contract.framework} does not start, or fails where it imports them",
+        so=f"{contract.framework} does not start, or fails at import",
         fix=_install_missing_steps(facts, contract, absent),
     )
 
@@ -131,6 +131,6 @@ def _recommended_finding(facts: Facts, contract: Contract) -> Finding | None:
         f"recommended by {contract.framework} and not installed: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(need.key) for need in absent),
         needs=tuple(absent),
-        so="what uses them is slower or not there",
+        so="features that use them are slower or missing",
         fix=(fix_steps.install_packages_step(facts, contract, {_package_name(need): need.want for need in absent}),),
     )

@@ -49,10 +49,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         _describe_damage(half, duplicates, leftovers),
         found=tuple(facts.fact(key) for key in ("python.half_installed", "python.duplicates", "torch.broken")),
         needs=tuple(
-            Requirement(f"package.{name}", "*", cite="one whole copy: its files and its metadata") for name in names
+            Requirement(f"package.{name}", "*", cite="one complete copy: its files and its metadata") for name in names
         ),
-        so="imports fail or mix two versions, and installers call it satisfied",
-        fix=(_reinstall_step(facts, names), FixStep("make a fresh environment, if there are several")),
+        so="imports fail or mix two versions, and installers do not notice",
+        fix=(_reinstall_step(facts, names), FixStep("if several are affected, create a new environment")),
     )
 
 
@@ -74,9 +74,9 @@ def _is_pip_leftover(entry: str, name: str) -> bool:
 
 
 def _describe_damage(half: list[str], duplicates: list[str], leftovers: list[str]) -> str:
-    parts = [("half installed", half), ("installed twice", duplicates), ("left over from an install", leftovers)]
+    parts = [("partly installed", half), ("installed twice", duplicates), ("left over from an install", leftovers)]
     return "; ".join(f"{what}: {visible_gpus.join_names(names)}" for what, names in parts if names)
 
 
 def _reinstall_step(facts: Facts, names: list[str]) -> FixStep:
-    return fix_steps.install_step(facts, f"install {visible_gpus.join_names(names)} anew", "--reinstall", *names)
+    return fix_steps.install_step(facts, f"reinstall {visible_gpus.join_names(names)}", "--reinstall", *names)

@@ -56,11 +56,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         "error" if any(_is_older_nvjitlink(name, row, cuda) for name, row in rows.items()) else SEVERITY,
-        f"not the libraries that torch brings: {visible_gpus.join_names(list(rows), 4)}",
+        f"loaded instead of torch's own libraries: {visible_gpus.join_names(list(rows), 4)}",
         found=(facts.fact("library.shadowed"), facts.fact("torch.cuda")),
         needs=tuple(Requirement("library.shadowed", path, cite="what came with torch") for path in own),
-        so="imports end with an undefined symbol, or another version is used than torch was tested with",
-        fix=(FixStep(f"take {visible_gpus.join_names(folders)} out of {visible_gpus.join_names(reasons)}"),),
+        so="imports fail with an undefined symbol, or an untested version is used",
+        fix=(FixStep(f"remove {visible_gpus.join_names(folders)} from {visible_gpus.join_names(reasons)}"),),
     )
 
 

@@ -47,15 +47,15 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         torch_compatibility.worst_severity(_lookalike_severity(facts, contract, name) for name in lookalikes),
-        f"not what it seems: {visible_gpus.join_names(names)}",
+        f"wrong project under this name: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(f"package.{name}") for name in lookalikes),
         needs=tuple(
             Requirement(f"package.{n}", str(row["wanted"]), cite=str(row["source"])) for n, row in lookalikes.items()
         ),
-        so="imports find another program under the same name, or nothing at all",
+        so="imports find another program, or nothing",
         fix=(
             _uninstall_step(facts, list(lookalikes)),
-            FixStep("then install the real one, from its checkout or repository"),
+            FixStep("then install the right one from its checkout or repository"),
         ),
     )
 
@@ -96,12 +96,12 @@ def _pynvml_finding(facts: Facts) -> Finding | None:
     return Finding(
         CODE,
         "info",
-        f"pynvml {old} lies over the module of nvidia-ml-py",
+        f"pynvml {old} overwrites the module of nvidia-ml-py",
         found=(facts.fact("package.pynvml"), facts.fact("package.nvidia-ml-py")),
         needs=(Requirement("package.nvidia-ml-py", "*", cite="torch/cuda/__init__.py: install nvidia-ml-py instead"),),
-        so="torch warns at import, and what asks NVML finds the older module",
+        so="torch warns at import, and NVML calls use the older module",
         fix=(
             _uninstall_step(facts, ["pynvml"]),
-            fix_steps.install_step(facts, "install nvidia-ml-py anew", "--reinstall", "nvidia-ml-py"),
+            fix_steps.install_step(facts, "reinstall nvidia-ml-py", "--reinstall", "nvidia-ml-py"),
         ),
     )

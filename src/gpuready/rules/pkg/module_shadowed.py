@@ -55,12 +55,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         "error" if "error" in severities.values() else "warning",
-        f"hidden by what lies in the current folder: {visible_gpus.join_names(modules)}",
+        f"hidden by a file in the current folder: {visible_gpus.join_names(modules)}",
         found=(facts.fact("python.shadowed"),),
         needs=tuple(
             Requirement("python.shadowed", "none", cite=f"sys.path: {path} comes first") for path in severities
         ),
-        so="what is run from here imports that file in the place of the real module",
+        so="programs run from here import that file instead of the real module",
         fix=tuple(FixStep(f"rename {path}, or run from another folder") for path in severities),
     )
 

@@ -39,9 +39,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"torch {torch} is compiled for numpy 1, and numpy {numpy} is installed",
+        f"torch {torch} is compiled for numpy 1, but numpy {numpy} is installed",
         found=(facts.fact("torch.version"), facts.fact("package.numpy")),
         needs=(Requirement("package.numpy", "<2", cite="PyTorch 2.3 release notes: numpy 2 from 2.3 on"),),
-        so="tensors cannot be made from arrays nor turned into them: Numpy is not available",
+        so="tensors and arrays cannot be converted: Numpy is not available",
         fix=(fix_steps.install_step(facts, "install numpy below 2", "numpy<2"),),
     )

@@ -51,9 +51,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 "torch.cuda", f"nvidia packages for CUDA {torch_major}", level="recommended", cite="torch's metadata"
             ),
         ),
-        so="both majors write the same library, and torch loads whichever was installed last"
+        so="both releases write the same file, and torch loads the one installed last"
         if duplicated
-        else "they take room, and nothing more, unless something loads them",
+        else "they use disk space, and are harmless unless something loads them",
         fix=tuple(_mixed_wheels_steps(facts, foreign, duplicated)),
     )
 
@@ -75,7 +75,7 @@ def _mixed_wheels_steps(facts: Facts, foreign: list[str], duplicated: list[str])
     removed = fix_steps.uninstall_step(facts, "remove them, unless something needs them", *foreign)
     again = [
         fix_steps.install_step(
-            facts, f"install {visible_gpus.join_names(duplicated)} anew", "--no-deps", "--reinstall", *duplicated
+            facts, f"reinstall {visible_gpus.join_names(duplicated)}", "--no-deps", "--reinstall", *duplicated
         )
     ]
     return [removed, *(again if duplicated else [])]

@@ -71,10 +71,10 @@ def _describe_outside_pins(facts: Facts, contract: Contract, names: list[str], p
 
 def _pins_consequence(contract: Contract, names: list[str], is_error: bool) -> str:
     if names == [contract.distribution]:
-        return "another version runs here than the one that is judged"
+        return "the installed version is not the one that was checked"
     if is_error:
         return f"{contract.framework} may refuse them at import or fail later; this combination is not tested"
-    return f"what {contract.framework} does with them is refused or fails; the rest runs"
+    return f"features of {contract.framework} that use them fail; the rest runs"
 
 
 def _names_with_versions(facts: Facts, names: list[str]) -> list[str]:

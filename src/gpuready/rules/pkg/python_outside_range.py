@@ -42,10 +42,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         contract_needs.worst_need_severity(failed),
-        f"this Python is not one that {contract.framework} takes",
+        f"{contract.framework} does not support this Python",
         found=(facts.fact("python.version"), facts.fact("python.path")),
         needs=tuple(failed),
-        so=f"{contract.framework} cannot be installed here, or not in this version",
+        so=f"this version of {contract.framework} cannot be installed here",
         fix=(_other_python_step(facts, failed),),
     )
 
@@ -57,6 +57,6 @@ def _other_python_step(facts: Facts, failed: list[Requirement]) -> FixStep:
         if all(contract_needs.value_meets_need(facts, need, python) for need in failed)
     ]
     if not fit:
-        return FixStep("make an environment with a Python inside this range")
+        return FixStep("create an environment with a supported Python")
     run = ("uv", "venv", "--python", fit[0], f"venv-{fit[0]}")
-    return FixStep(f"make an environment with Python {fit[0]}", run, "ask", note="the present one stays")
+    return FixStep(f"create an environment with Python {fit[0]}", run, "ask", note="the present environment stays")

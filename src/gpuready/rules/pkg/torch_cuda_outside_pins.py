@@ -44,9 +44,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         contract_needs.worst_need_severity(failed),
-        f"torch is built with a CUDA that {contract.framework} does not take",
+        f"torch is built with a CUDA that is incompatible with {contract.framework}",
         found=(facts.fact("torch.cuda"), facts.fact("torch.version")),
         needs=tuple(failed),
-        so=f"kernels of {contract.framework} or of its packages do not load, or lack what newer GPUs need",
+        so=f"kernels of {contract.framework} or of its packages do not load, or do not support newer GPUs",
         fix=(step,),
     )

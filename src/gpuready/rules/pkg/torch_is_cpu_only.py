@@ -47,8 +47,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("torch.build"), facts.fact("torch.version")),
         needs=contract_needs.stated_needs(facts, contract, "torch.build")
         or (Requirement("torch.build", "cuda", cite=cite),),
-        so="torch.cuda.is_available() is False, whatever the driver; the job runs on the CPU or not at all",
-        fix=(fix_steps.replace_torch_step(facts, contract) or FixStep("install a torch that is built for CUDA"),),
+        so="torch.cuda.is_available() is False; the job runs on the CPU or not at all",
+        fix=(fix_steps.replace_torch_step(facts, contract) or FixStep("install a torch built for CUDA"),),
     )
 
 
@@ -69,11 +69,11 @@ def _other_platform_finding(facts: Facts, contract: Contract, build: str) -> Fin
     return Finding(
         CODE,
         SEVERITY,
-        f"torch is {made}, and the accelerators here need one for {name}",
+        f"torch is {made}, but this machine needs one for {name}",
         found=tuple(facts.fact(key) for key in ("torch.build", "torch.version", "platform.name")),
         needs=(
             Requirement("torch.build", platform, cite=f"{contract.name}, platforms: {', '.join(contract.platforms)}"),
         ),
         so="torch finds no accelerator; the job runs on the CPU or not at all",
-        fix=(FixStep(f"install a torch that is built for {name}"),),
+        fix=(FixStep(f"install a torch built for {name}"),),
     )

@@ -55,7 +55,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"made for another torch than {torch}: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(key) for key in (*(f"package.{name}" for name in mismatched), "torch.version")),
         needs=tuple(Requirement(f"package.{n}", want, cite=str(row["source"])) for n, want in wanted.items()),
-        so="its operators are missing, and what imports it fails: torchvision::nms does not exist",
+        so="its operators are missing, and imports fail: torchvision::nms does not exist",
         fix=(_install_pair_step(facts, wanted),),
     )
 

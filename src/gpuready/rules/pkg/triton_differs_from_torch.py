@@ -52,12 +52,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if compiles else "warning",
-        f"triton {present} is installed, and torch {torch} is made for {pin}"
+        f"triton {present} is installed, but torch {torch} needs {pin}"
         if present
-        else f"triton is not installed, and torch.compile needs {pin}",
+        else f"triton is not installed, but torch.compile needs {pin}",
         found=(facts.fact("package.triton"), facts.fact("torch.version")),
         needs=(Requirement("package.triton", wanted, cite=str(row["source"])),),
-        so="torch.compile fails at import or while it compiles, and so may kernels written in triton",
+        so="torch.compile fails at import or while compiling, and Triton kernels may fail",
         fix=(fix_steps.install_step(facts, f"install {requirement}", requirement),),
     )
 

@@ -41,7 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"xformers {facts.value('package.xformers')} is made for torch {wanted.removeprefix('==')}",
         found=(facts.fact("package.xformers"), facts.fact("torch.version")),
         needs=(Requirement("package.torch", wanted, cite=cite),),
-        so="its kernels do not load, and memory-efficient attention fails where it is called",
+        so="its kernels do not load, and memory-efficient attention fails",
         fix=tuple(torch_compatibility.matching_release_steps(facts, contract, "xformers", wanted))
         or (FixStep("remove xformers"),),
     )

@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"left over from accelerate launch: {visible_gpus.join_names(settings, 4)}",
         found=tuple(facts.fact(f"env.{name}") for name in leftovers),
         needs=tuple(Requirement(f"env.{name}", "unset", level="recommended", cite=CITE) for name in leftovers),
-        so=f"{contract.framework} takes device, precision or sharding from them, whatever the job says",
+        so=f"{contract.framework} takes device, precision or sharding from them instead of from the job",
         fix=(FixStep(f"unset {' '.join(leftovers)}"),),
     )
 

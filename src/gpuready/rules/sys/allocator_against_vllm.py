@@ -55,13 +55,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"expandable segments are on ({variable}), which vLLM {version} cannot sleep with",
+        f"expandable segments are on ({variable}), which the sleep mode of vLLM {version} does not support",
         found=(facts.fact(f"env.{variable}"), facts.fact("package.vllm")),
         needs=(Requirement("package.vllm", f">={SINCE}", level="recommended", cite=cite),),
-        so="vLLM stops when its engine is made with sleep mode; without sleep mode it runs",
+        so="vLLM fails to start with sleep mode; without sleep mode it runs",
         fix=(
             FixStep(f"unset {variable} in the processes that run vLLM"),
-            FixStep("let vLLM have GPUs of its own, without sleep mode"),
+            FixStep("or give vLLM its own GPUs, without sleep mode"),
         ),
     )
 

@@ -56,9 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     settings = allocator_settings.parse_allocator_settings(text)
     refused = [why for name, value in settings if (why := _refusal_reason(name, value, text))]
     unknown = [
-        f"no option is known as {environment_variables.quote_value(n)}"
-        for n, v in settings
-        if v and not _is_known_option(n)
+        f"unknown option {environment_variables.quote_value(n)}" for n, v in settings if v and not _is_known_option(n)
     ]
     if not (refused or unknown):
         return None
@@ -83,7 +81,7 @@ def _refusal_reason(name: str, value: str | None, text: str) -> str:
     if not name:
         return "an option is missing before a comma"
     if "=" in name:
-        return f"{environment_variables.quote_value(name)} has = where a colon belongs"
+        return f"{environment_variables.quote_value(name)} has = instead of a colon"
     if not value:
         return f"{environment_variables.quote_value(name)} has no value"
     if name in SWITCHES and value not in ("True", "False"):
@@ -91,7 +89,7 @@ def _refusal_reason(name: str, value: str | None, text: str) -> str:
     if name in NUMBERS and not value.isdecimal():
         return f"{name} must be a number, not {environment_variables.quote_value(value)}"
     if name == "max_split_size_mb" and int(value) < MINIMUM_SPLIT_MB and "large_segment_size_mb" not in text:
-        return f"max_split_size_mb must be {MINIMUM_SPLIT_MB} at the least, not {value}"
+        return f"max_split_size_mb must be at least {MINIMUM_SPLIT_MB}, not {value}"
     if name == "garbage_collection_threshold" and not _is_fraction(value):
         return f"{name} must be between 0 and 1, not {environment_variables.quote_value(value)}"
     if name == "backend" and value not in BACKENDS:

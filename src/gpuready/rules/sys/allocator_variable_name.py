@@ -61,8 +61,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         else f"torch {version} does not read {wrong}" + (f", since {right} is set" if set_ else ""),
         found=(facts.fact(f"env.{wrong}"), facts.fact("package.torch")),
         needs=(Requirement(f"env.{right}", "*", level="recommended", cite="torch, c10/core/AllocatorConfig.h"),),
-        so="torch warns once, and a later one may stop reading it"
+        so="torch warns once, and a later release may stop reading it"
         if deprecated
-        else "those settings of the allocator have no effect, and nothing says so",
+        else "these allocator settings have no effect, and there is no message",
         fix=(FixStep(f"set {right} instead of {wrong}"),),
     )

@@ -48,7 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the cache of torch.compile, {row.get('path')}, belongs to another user",
         found=(facts.fact("cache.inductor"),),
         needs=(Requirement("cache.inductor", "mine", cite=cite),),
-        so="torch.compile cannot write there, or takes code from there that somebody else can change",
+        so="torch.compile cannot write there, or runs code that another user can change",
         fix=(FixStep("set TORCHINDUCTOR_CACHE_DIR to a folder of this user, such as ~/.cache/torchinductor"),),
     )
 

@@ -40,9 +40,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         contract_needs.worst_need_severity(failed),
-        "the disk has little room",
+        "the disk has little free space",
         found=(facts.fact("disk.free"), facts.fact("disk.path")),
         needs=tuple(failed),
-        so="an install, a download or a checkpoint breaks off in the middle",
-        fix=(FixStep("free some room, or put HF_HOME and the checkpoints on a larger disk"),),
+        so="an install, a download or a checkpoint may stop halfway",
+        fix=(FixStep("free some space, or put HF_HOME and the checkpoints on a larger disk"),),
     )

@@ -47,13 +47,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the C library of this system ({what}) is not one that torch is built for",
+        f"the C library of this system ({what}) is too old for torch",
         found=(facts.fact("os.glibc"), facts.fact("package.torch")),
         needs=(Requirement("os.glibc", f">={FLOOR}", cite=CITE),),
-        so="the installer finds no torch that the framework takes, or torch fails when it is loaded",
+        so="the installer finds no compatible torch, or torch fails to load",
         fix=(
             FixStep("use a container or a distribution with a newer C library, such as Ubuntu 22.04"),
-            FixStep("install torch from conda-forge, which is built for older ones"),
+            FixStep("or install torch from conda-forge, which supports older ones"),
         ),
     )
 

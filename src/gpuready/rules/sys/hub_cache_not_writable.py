@@ -37,12 +37,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        "the folder of downloaded models cannot be written by this user",
+        "this user cannot write to the folder of downloaded models",
         found=(facts.fact("hub.writable"), facts.fact("hub.cache")),
         needs=(Requirement("hub.writable", "true", level="recommended", cite=cite),),
-        so="models and datasets that are not there yet cannot be downloaded",
+        so="new models and datasets cannot be downloaded",
         fix=(
-            FixStep("point HF_HOME to a folder of this user"),
-            FixStep("set HF_HUB_OFFLINE=1 if the folder is shared and everything is in it"),
+            FixStep("set HF_HOME to a folder of this user"),
+            FixStep("or set HF_HUB_OFFLINE=1 if the folder is shared and complete"),
         ),
     )

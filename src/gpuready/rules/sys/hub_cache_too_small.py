@@ -45,12 +45,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"the weights of the model take {size / 1e9:.0f} GB, and the disk of the cache has {free / 1e9:.0f}",
+        f"the model's weights need {size / 1e9:.0f} GB, but the disk of the cache has {free / 1e9:.0f} GB free",
         found=(facts.fact("disk.free"), facts.fact("disk.path"), facts.fact("job.parameters")),
         needs=(Requirement("disk.free", f">={size / 1e9:.1f}GB", level="recommended", cite=how),),
-        so="unless the model is there already, its download breaks off when the disk is full",
+        so="unless the model is already there, its download stops when the disk is full",
         fix=(
-            FixStep("point HF_HOME to a folder on a larger disk"),
+            FixStep("set HF_HOME to a folder on a larger disk"),
             FixStep("remove models that are no longer needed: hf cache ls, hf cache rm"),
         ),
     )

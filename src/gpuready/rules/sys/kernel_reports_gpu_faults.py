@@ -41,18 +41,18 @@ HEALTHY = {
     "kernel.xids": ({"xid": 31, "pci": "0000:3b:00.0", "line": "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, MMU Fault"},)
 }
 XID_MEANINGS = {
-    48: "memory that could not be corrected",
-    63: "a row of memory marked as bad",
-    64: "bad memory that could not be replaced",
+    48: "uncorrectable memory error",
+    63: "memory row marked as bad",
+    64: "bad memory row not replaced",
     74: "NVLink",
     79: "fallen off the bus",
-    94: "a memory error that was contained",
-    95: "a memory error that was not contained",
-    119: "its own processor did not answer",
-    120: "its own processor failed",
-    140: "memory that could not be recovered",
-    143: "it could not be initialised",
-    154: "a reset or reboot is due",
+    94: "contained memory error",
+    95: "uncontained memory error",
+    119: "GSP did not answer",
+    120: "GSP failed",
+    140: "unrecoverable memory",
+    143: "initialisation failed",
+    154: "reset or reboot required",
 }
 SELF_REPAIRED_XIDS = (63, 94)
 """Xids of faults that the GPU has repaired itself."""
@@ -69,13 +69,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         "info" if all(xid in SELF_REPAIRED_XIDS for xid, _ in kinds) else SEVERITY,
-        f"the kernel's log has faults of GPUs: {visible_gpus.join_names(words, 2)}",
+        f"the kernel log has GPU faults: {visible_gpus.join_names(words, 2)}",
         found=(facts.fact("kernel.xids"),),
         needs=(Requirement("kernel.xids", "none", level="recommended", cite="NVIDIA Xid errors, Xid catalog"),),
         so="unless the GPU was reset since, jobs on it may fail or stall again",
         fix=(
-            FixStep("reset the GPU or reboot, and look whether the lines come again", note="needs root"),
-            FixStep("run dcgmi diag -r 3 on this machine before it takes jobs again"),
+            FixStep("reset the GPU or reboot, and check whether the lines return", note="needs root"),
+            FixStep("run dcgmi diag -r 3 before the machine gets jobs again"),
         ),
     )
 

@@ -46,10 +46,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"a process may lock {limit >> 10} KiB of memory, and InfiniBand needs more",
+        f"the limit of {limit >> 10} KiB locked memory is too low for InfiniBand",
         found=(facts.fact("limit.memlock"), facts.fact("net.ib")),
         needs=(Requirement("limit.memlock", ">=64MiB", level="recommended", cite=cite),),
-        so="NCCL cannot register its buffers with the network card and fails when it connects",
+        so="NCCL cannot register its buffers with the network card and fails to connect",
         fix=(
             FixStep("set memlock to unlimited in /etc/security/limits.conf and log in again", note="needs root"),
             FixStep("start the container with --ulimit memlock=-1", note="outside the container"),

@@ -63,11 +63,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         contract_needs.worst_need_severity(failed),
-        f"not what {contract.framework} asks for: {visible_gpus.join_names(keys)}",
+        f"requirement of {contract.framework} not met: {visible_gpus.join_names(keys)}",
         found=tuple(facts.fact(key) for key in keys),
         needs=tuple(failed),
         so=f"{contract.framework} may refuse this machine or fail on it",
-        fix=(FixStep("; ".join(f"bring {need.key} to {describe_want(need.want)}" for need in failed)),),
+        fix=(FixStep("; ".join(f"{need.key} must be {describe_want(need.want)}" for need in failed)),),
     )
 
 

@@ -33,7 +33,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        "the hub is not asked (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE): only cached models load",
+        "offline mode is on (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE): only cached models load",
         found=(facts.fact("hub.offline"), facts.fact("hub.cache")),
         needs=(Requirement("hub.offline", "false", level="optional", cite=cite),),
         so="a model or dataset that is not in the cache cannot be loaded",

@@ -45,10 +45,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"a process may open {limit} files, which several ranks and their workers use up",
+        f"the limit of {limit} open files is low for several ranks and their workers",
         found=(facts.fact("limit.nofile"),),
         needs=(Requirement("limit.nofile", f">={ENOUGH}", level="recommended", cite=cite),),
-        so="DataLoader workers and connections between ranks fail in the middle of a run",
+        so="DataLoader workers and connections between ranks fail during a run",
         fix=(
             FixStep("run ulimit -n 65536 in the shell that starts the job"),
             FixStep("start the container with --ulimit nofile=65536", note="outside the container"),

@@ -49,7 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{contract.framework} does not run on {system or 'this system'}",
         found=(facts.fact("os.system"), facts.fact("os.pretty")),
         needs=tuple(failed),
-        so=f"{contract.framework} refuses to be installed, or its GPU parts are missing",
+        so=f"{contract.framework} cannot be installed, or its GPU features are missing",
         fix=(_supported_os_step(system),),
     )
 

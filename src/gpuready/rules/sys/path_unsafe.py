@@ -42,6 +42,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"anybody can put a program into {visible_gpus.join_names([environment_variables.quote_value(e) for e in entries], 4)} of PATH",
         found=(facts.fact("path.unsafe"),),
         needs=(Requirement("path.unsafe", "none", level="recommended", cite="POSIX, 8.3 PATH; CWE-426 and CWE-732"),),
-        so="another user of this machine can make your jobs run programs of theirs",
-        fix=(FixStep("take these entries out of PATH, or close the folders to others with chmod o-w"),),
+        so="another user of this machine can make your jobs run their programs",
+        fix=(FixStep("remove these entries from PATH, or close the folders with chmod o-w"),),
     )

@@ -45,11 +45,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         contract_needs.worst_need_severity(failed),
-        "the shared memory in /dev/shm is small",
+        "the shared memory (/dev/shm) is small",
         found=tuple(f for f in (facts.fact("system.shm"), facts.fact("os.container")) if not f.gap),
         needs=tuple(failed),
-        so="DataLoader workers die of a bus error, and NCCL fails between GPUs without a direct link",
-        fix=(_enlarge_shm_step(facts), FixStep("load data without workers (num_workers=0)")),
+        so="DataLoader workers fail with Bus error, and NCCL fails between GPUs without a direct link",
+        fix=(_enlarge_shm_step(facts), FixStep("or load data without workers (num_workers=0)")),
     )
 
 

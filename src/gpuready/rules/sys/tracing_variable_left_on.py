@@ -45,10 +45,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"set for tracing, and slow: {visible_gpus.join_names([f'{n}={environment_variables.read_variable(facts, n)}' for n in active])}",
+        f"debugging variables that slow the job: {visible_gpus.join_names([f'{n}={environment_variables.read_variable(facts, n)}' for n in active])}",
         found=tuple(facts.fact(f"env.{name}") for name in active),
         needs=tuple(Requirement(f"env.{name}", "unset", level="optional", cite=CITES[name]) for name in active),
-        so="every job that starts from this shell runs slower than it could",
+        so="every job started from this shell is slower",
         fix=(FixStep(f"unset {' '.join(active)}"),),
     )
 

@@ -47,10 +47,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"set to what {contract.framework} does not take: {visible_gpus.join_names([v.name for v in wrong])}",
+        f"set to a value that {contract.framework} does not accept: {visible_gpus.join_names([v.name for v in wrong])}",
         found=tuple(facts.fact(f"env.{variable.name}") for variable in wrong),
         needs=tuple(Requirement(f"env.{v.name}", "|".join(v.allowed), level="recommended", cite=v.cite) for v in wrong),
-        so=f"{contract.framework} refuses the value, or goes on as if it were not set",
+        so=f"{contract.framework} refuses or ignores the value",
         fix=tuple(FixStep(f"set {v.name} to {' or '.join(v.allowed)}, or unset it") for v in wrong),
     )
 

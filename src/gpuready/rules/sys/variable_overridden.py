@@ -49,10 +49,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"{contract.framework} sets {visible_gpus.join_names(values)}, whatever is set here",
+        f"{contract.framework} sets {visible_gpus.join_names(values)} and overrides the value set here",
         found=tuple(facts.fact(f"env.{variable.name}") for variable in lost),
         needs=tuple(Requirement(f"env.{v.name}", v.value, level="recommended", cite=v.cite) for v in lost),
-        so="the value that is set in this shell has no effect on the job",
+        so="the value set in this shell has no effect on the job",
         fix=tuple(
             FixStep(f"set {v.name} in the program, after {contract.framework} is imported, or leave it") for v in lost
         ),

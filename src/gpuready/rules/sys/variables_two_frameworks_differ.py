@@ -53,14 +53,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"set by {contract.framework} and otherwise by {names}: {visible_gpus.join_names(variables)}",
+        f"set by {contract.framework} and to another value by {names}: {visible_gpus.join_names(variables)}",
         found=(facts.fact("contract.variables"),),
         needs=tuple(
             Requirement(f"env.{v}", own_values[v], level="recommended", cite=f"{contract.name}: {cites[v]}")
             for v in variables
         ),
-        so="in one process the framework that is imported last wins, and the other runs with its value",
-        fix=(FixStep("run each framework in processes of its own"),),
+        so="in one process the framework imported last wins, and the other runs with its value",
+        fix=(FixStep("run each framework in its own processes"),),
     )
 
 
