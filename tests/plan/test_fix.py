@@ -275,7 +275,7 @@ def test_a_gpu_too_old_is_said_to_be_so():
     known = facts(H100 | {"gpu.capability": ("7.0",), "gpu.name": ("Tesla V100-SXM2-16GB",)})
     plan = mended(known, agreed).plan
     assert plan.verdict == "impossible" and plan.exit == 1
-    assert "GPU005 cannot be turned off here" in plan.conflicts[0].says
+    assert "GPU005 cannot be fixed here" in plan.conflicts[0].says
     assert any(opening.kind == "gpu" for opening in plan.opens)
 
 

@@ -18,7 +18,7 @@ UNRESOLVED = Plan(
         FixStep("make it", ("uv", "venv", "--python", "3.12", ".venv"), "safe"),
         FixStep("install torch", ("uv", "pip", "install", "--python", ".venv", "--torch-backend", "cu126", "torch==2.13.0"), "ask"),
         FixStep("install it", ("uv", "pip", "install", "--python", ".venv", "transformers==5.22.0"), "ask"),
-        FixStep("see that it is clear", ("gpuready", "check", "transformers"), "safe"),
+        FixStep("check it", ("gpuready", "check", "transformers"), "safe"),
     ),
 )  # fmt: skip
 

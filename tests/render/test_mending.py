@@ -19,20 +19,20 @@ PLAN = Plan(
         FixStep("start the container with its GPUs: docker run --gpus all and more words than fit", (), "manual", note="outside the container"),
     ),
     because=(
-        PlanReason("DRV001", "step 1 turns off DRV001: the driver is older than the torch wheel needs"),
-        PlanReason("PKG019", "step 1 keeps off PKG019: made for another torch"),
-        PlanReason("SYS015", "step 2 turns off SYS015: set to a value that axolotl does not accept"),
-        PlanReason("GPU001", "step 3 should turn off GPU001: no NVIDIA GPU found"),
+        PlanReason("DRV001", "step 1 fixes DRV001: the driver is older than the torch wheel needs"),
+        PlanReason("PKG019", "step 1 prevents PKG019: made for another torch"),
+        PlanReason("SYS015", "step 2 fixes SYS015: set to a value that axolotl does not accept"),
+        PlanReason("GPU001", "step 3 should fix GPU001: no NVIDIA GPU found"),
     ),
     notes=("nobody can tell beforehand",), options={"fix": True}, catalog="2026-11-15",
 )  # fmt: skip
 IMPOSSIBLE = PLAN.replace(
     verdict="impossible",
     conflicts=(
-        PlanConflict("GPU005 cannot be turned off here: too old", (Fact("gpu.capability", ("7.0",), "NVML"),),
+        PlanConflict("GPU005 cannot be fixed here: too old", (Fact("gpu.capability", ("7.0",), "NVML"),),
                  (Requirement("gpu.capability", ">=8.0", cite="README:1"),)),
     ),
-    opens=(PlanAlternative("gpu", "use GPUs of compute capability 8.0", "turns off GPU005"),),
+    opens=(PlanAlternative("gpu", "use GPUs of compute capability 8.0", "fixes GPU005"),),
 )  # fmt: skip
 
 
@@ -40,9 +40,9 @@ def test_each_step_has_its_command_and_its_findings():
     text = render_fix_plan_screen(PLAN, verbose=True)
     first, second, third = text.split("\n\n")[1:4]
     assert "asks first" in first and "$ uv pip install torch==2.14.1+cu126" in first
-    assert "turns off DRV001" in first and "keeps off PKG019" in first and "SYS015" not in first
-    assert "turns off SYS015" in second
-    assert "by hand" not in third and "outside the container" in third and "should turn off GPU001" in third
+    assert "fixes DRV001" in first and "prevents PKG019" in first and "SYS015" not in first
+    assert "fixes SYS015" in second
+    assert "by hand" not in third and "outside the container" in third and "should fix GPU001" in third
     assert text.endswith("do it:        gpuready fix axolotl\ncheck again:  gpuready check axolotl\n")
     assert (
         text.startswith("fix: 3 steps for DRV001, SYS015, GPU001 ")
@@ -52,7 +52,7 @@ def test_each_step_has_its_command_and_its_findings():
 
 def test_without_v_a_step_names_only_codes():
     text = render_fix_plan_screen(PLAN)
-    assert "     turns off DRV001; keeps off PKG019\n" in text and "older than the torch wheel" not in text
+    assert "     fixes DRV001; prevents PKG019\n" in text and "older than the torch wheel" not in text
     assert text.endswith("details:      gpuready plan axolotl --fix -v\n")
     elsewhere = PLAN.replace(options={"fix": True, "on": "m.json"})
     assert "gpuready fix" not in render_fix_plan_screen(elsewhere), "a recorded machine cannot be changed from here"
@@ -60,7 +60,7 @@ def test_without_v_a_step_names_only_codes():
 
 def test_what_stays_is_named_and_the_rest_still_told():
     text = render_fix_plan_screen(IMPOSSIBLE)
-    assert "not possible: GPU005 cannot be turned off here" in text and "gpu.capability  >= 8.0" in text
+    assert "not possible: GPU005 cannot be fixed here" in text and "gpu.capability  >= 8.0" in text
     assert "elsewhere: use GPUs of compute capability 8.0" in text and "1  install torch" in text
     assert "not possible: GPU005 would stay" in text
 
@@ -87,7 +87,7 @@ def test_lines_keep_to_the_width(plan, width):
 def test_hostile_text_is_shown_not_sent():
     evil = PLAN.replace(
         machine=HOSTILE, steps=(FixStep(HOSTILE, ("echo", HOSTILE), "ask", note=HOSTILE),), notes=(HOSTILE,),
-        because=(PlanReason("X", f"step 1 turns off X: {HOSTILE}"),),
+        because=(PlanReason("X", f"step 1 fixes X: {HOSTILE}"),),
     )  # fmt: skip
     for line in render_fix_plan_screen(evil).splitlines():
         assert line.isprintable()

@@ -37,6 +37,63 @@ def test_the_machine(known, line):
 
 
 @pytest.mark.parametrize(
+    ("known", "line"),
+    [
+        (H100, "8x H100 80GB, driver 550.144.03, Ubuntu 22.04"),
+        (REPORTS["clear_h200"].facts, "1x H200 (141 GB), driver 580.95.05 (CUDA 13.0), Ubuntu 24.04.3"),
+        (facts(gpu__count=0, os__pretty="Debian 12", driver__version=None), "no GPU, Debian 12"),
+        (facts(gpu__count=2, os__pretty=None, driver__version=None), "2 GPUs, no NVIDIA driver"),
+        (
+            facts(
+                gpu__count=0,
+                accelerator__vendor="amd",
+                accelerator__count=2,
+                accelerator__name=("gfx942",) * 2,
+                os__pretty=None,
+                driver__version=None,
+            ),
+            "2x amd gfx942",
+        ),
+        (unknown("gpu.count", "driver.version"), "GPU unknown (permission denied), driver unknown, OS unknown"),
+        (Facts([], otherwise=NOT_STATED), ""),
+    ],
+)
+def test_the_hardware(known, line):
+    assert facts_summary.summarize_hardware(known) == line
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        (
+            {"python.prefix": "/v", "python.kind": "venv", "python.chosen_by": "active venv"},
+            "/v (active venv): Python 3.12",
+        ),
+        (
+            {"python.prefix": "/usr", "python.kind": "system", "python.path": "/usr/bin/python3"},
+            "/usr/bin/python3: Python 3.12",
+        ),
+        ({}, "Python 3.12"),
+    ],
+)
+def test_the_environment(values, line):
+    known = [Fact(key, value) for key, value in {"python.version": "3.12", **values}.items()]
+    assert facts_summary.summarize_environment(Facts(known, otherwise=NOT_STATED)) == line
+
+
+def test_no_environment_is_said_so():
+    gap = "no Python environment found to examine: gpuready install FRAMEWORK -e DIR makes one"
+    known = Facts([Fact("python.path", None, gap=gap)], otherwise=gap)
+    assert facts_summary.summarize_environment(known).startswith("none found to examine: gpuready install")
+
+
+def test_the_settings():
+    known = facts(settings__file="gpuready.toml", settings__applied=("framework", "strict"))
+    assert facts_summary.summarize_settings(known) == "gpuready.toml (framework, strict)"
+    assert facts_summary.summarize_settings(facts()) == ""
+
+
+@pytest.mark.parametrize(
     ("name", "short"),
     [
         ("NVIDIA H100 80GB HBM3", "H100 80GB"),

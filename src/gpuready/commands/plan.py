@@ -31,7 +31,7 @@ _FORMATS = ("text", "json", "lock", "requirements", "pyproject", "conda", "docke
 _SCREEN_FORMATS = ("text", "json")
 """Formats for the screen; every other format is a file for another tool."""
 _SHOWN = {
-    "fix": Parameter("the least change that turns off the findings of the environment there is", python=False),
+    "fix": Parameter("the smallest change that fixes the findings of an existing environment", python=False),
     "format": Parameter("the plan as a file", "FORMAT", _FORMATS, python=False),
     "output": Parameter("write it to a file; the name may say the format", "FILE", flag="-o", python=False),
     "bundle": Parameter("download every wheel into a folder, for a machine without network", "DIR", python=False),
@@ -54,7 +54,7 @@ def run(request: Request) -> Result:
         from gpuready.workflow import plan
 
         links, offline = request.get_option("find_links", ()), request.has_switch("offline")
-        plan.bundle_wheels(result.plans[0], bundle, request.session.write_note, links, offline)
+        plan.bundle_wheels(result.plans[0], bundle, request.show_progress, links, offline)
     return _make_result(request, result, form)
 
 
@@ -78,7 +78,7 @@ def _make_plans(request: Request) -> "PlanResult":
         from gpuready.workflow import fix
 
         name = request.first_argument or None
-        fix_plan = fix.plan_fix(name, **options, what_if=request.what_if, note=request.session.write_note)
+        fix_plan = fix.plan_fix(name, **options, what_if=request.what_if, note=request.show_progress)
         return plan.PlanResult((fix_plan,), ((fix_plan.framework,),))
     return plan.plan_frameworks(
         request.arguments,
@@ -87,7 +87,7 @@ def _make_plans(request: Request) -> "PlanResult":
         resolve=request.get_option("resolve", True),
         find_links=tuple(request.get_option("find_links", ())),
         offline=request.has_switch("offline"),
-        note=request.session.write_note,
+        note=request.show_progress,
     )
 
 

@@ -284,13 +284,13 @@ def _fix_reasons(search: _FixSearch, best: tuple[FixChange, ...]) -> Iterable[Pl
         turned_off = {code: known[code] for code in known if code in returned} or returned
         trusted = {code for change in changes for code in change.trusts}
         for code, says in (turned_off or {c.code: known.get(c.code, "") for c in changes}).items():
-            verb = "should turn off" if code in trusted else "turns off" if code in known else "keeps off"
+            verb = "should fix" if code in trusted else "fixes" if code in known else "prevents"
             text = f"step {number} {verb} {code}" + (f": {says}" if says else "")
             yield PlanReason(code, text, f"gpuready explain {code}")
 
 
 def _finding_conflict(finding: Finding) -> PlanConflict:
-    says = f"{finding.code} cannot be turned off here: {finding.says}"
+    says = f"{finding.code} cannot be fixed here: {finding.says}"
     return PlanConflict(says, finding.found, finding.needs)
 
 
@@ -298,19 +298,19 @@ def _fix_alternatives(errors: list[Finding]) -> Iterable[PlanAlternative]:
     for finding in errors:
         for step in finding.fix:
             kind = "gpu" if is_for_other_machine(step) and "gpu" in step.does.lower() else "system"
-            yield PlanAlternative(kind, step.does, f"turns off {finding.code}")
+            yield PlanAlternative(kind, step.does, f"fixes {finding.code}")
 
 
 def _fix_notes(before: Report, after: Report, best: tuple[FixChange, ...]) -> Iterable[str]:
     if not before.findings:
-        yield "nothing is found wrong: there is nothing to change"
+        yield "no problems found: nothing to change"
     for change in best:
         if change.trusts and change.trusts != ("*packages",):
-            yield f"nobody can tell beforehand what comes of it: {change.step.does}; check again afterwards"
+            yield f"the outcome cannot be predicted: {change.step.does}; check again afterwards"
     trusted = {code for change in best for code in change.trusts}
     for finding in after.findings:
         if finding.severity == "warning" and finding.code not in trusted:
-            yield f"{finding.code} stays, and is a warning only: {finding.says}"
+            yield f"{finding.code} stays; it is only a warning: {finding.says}"
     for undecided in before.undecided:
         if undecided.severity == "error":
-            yield f"{undecided.code} could not be judged, and may yet be found: {undecided.says}"
+            yield f"{undecided.code} could not be checked and may still apply: {undecided.says}"

@@ -215,7 +215,7 @@ def _plan_index_wheel(row: KernelRow, version: str, target: WheelTarget, wanted:
         return KernelPlan(name, version, "index", explanation, _release_source(row, version), wheel, steps=(step,))
     requested = name in wanted or any(word in wanted for word in row.get("wants", ()))
     if row.get("imports_alone") and not requested and not impossible:
-        explanation = f"{lacking}: its kernels do not serve here, and the job does not ask for them (--wants {name})"
+        explanation = f"{lacking}: its kernels will not work here; the job does not ask for them (--wants {name})"
         return KernelPlan(name, version, "index", explanation, _release_source(row, version), wheel)
     if "toolkit_min" in row:
         return _plan_source_build(row, {}, version, target, lacking)

@@ -107,21 +107,21 @@ def _python_reason(space: SearchSpace, build: TorchBuild, python: str) -> PlanRe
     if request.python:
         return PlanReason("python", f"{python}: {request.python_source} asks for it", request.python_source)
     if request.prefer and versions.major_minor(request.prefer) == versions.major_minor(python):
-        return PlanReason("python", f"{python}: it is there already, and everything takes it", "python.version")
+        return PlanReason("python", f"{python}: already installed, and compatible", "python.version")
     needs = [n for n in space.contract.requirements_for("python.version") if n.level == "required"]
     cite = needs[0].cite if needs else _first_source(build.cite)
-    takes = f"; {space.contract.framework} takes {describe_want(needs[0].want)}" if needs else ""
-    return PlanReason("python", f"{python}: the newest that torch has had wheels for since long{takes}", cite)
+    takes = f"; {space.contract.framework} needs {describe_want(needs[0].want)}" if needs else ""
+    return PlanReason("python", f"{python}: newest well-supported Python{takes}", cite)
 
 
 def why_not_preferred(space: SearchSpace, build: TorchBuild, winner: TorchBuild, python: str) -> str:
     """Return why a usable build was not chosen."""
     if build.version != winner.version:
-        return f"it would do, and is older than {winner.version}"
+        return f"also fits, but is older than {winner.version}"
     misfits = torch_packages.list_misfits(space.platform, space.contract, build, python)
     if misfits and len(misfits) > len(torch_packages.list_misfits(space.platform, space.contract, winner, python)):
-        return "it would do, but not for " + ", ".join(f"{name} ({what})" for name, what in misfits.items())
-    return "it would do; PyPI's own build goes first" if winner.pypi else "it would do, and is for an older CUDA"
+        return "fits, but not with " + ", ".join(f"{name} ({what})" for name, what in misfits.items())
+    return "also fits; the build of PyPI is preferred" if winner.pypi else "also fits, but is for an older CUDA"
 
 
 # -- decided versions -----------------------------------------------------------------------------------

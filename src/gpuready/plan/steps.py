@@ -26,7 +26,7 @@ def make_plan_steps(plan: Plan, contract: Contract, facts: Facts, folder: str = 
         f"make an environment with Python {plan.python}",
         ("uv", "venv", "--python", plan.python, VENV_FOLDER),
         "safe",
-        note="uv fetches this Python where it is missing",
+        note="uv downloads this Python if it is missing",
     )
     framework_steps = _framework_steps(plan, contract, folder)
     compiled = [_in_new_environment(step) for kernel in plan.kernels for step in _kernel_steps(kernel, contract)]
@@ -111,7 +111,7 @@ def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixSte
         return []
     ready = [f"{k.package}=={k.version}" for k in plan.kernels if k.how == "index" and k.package != name]
     run = ("uv", "pip", "install", "--python", VENV_FOLDER, *place, pin, *pinned, *ready)
-    return [FixStep(f"install {pin}, and what it asks for", run, "ask", note="torch stays as it is")]
+    return [FixStep(f"install {pin} and its dependencies", run, "ask", note="torch stays as it is")]
 
 
 def _in_new_environment(step: FixStep) -> FixStep:
@@ -130,11 +130,11 @@ def _installs_torch(step: FixStep) -> bool:
 
 def _variables_step(plan: Plan) -> FixStep:
     run = ("gpuready", "env", framework_spec(plan), "--python", VENV_FOLDER)
-    return FixStep("take its variables into the shell that starts it", run, "safe")
+    return FixStep("set these variables first", run, "safe")
 
 
 def _check_step(plan: Plan) -> FixStep:
     wants = ("--wants", str(plan.options["wants"])) if plan.options.get("wants") else ()
     return FixStep(
-        "see that it is clear", ("gpuready", "check", framework_spec(plan), "--python", VENV_FOLDER, *wants), "safe"
+        "check it", ("gpuready", "check", framework_spec(plan), "--python", VENV_FOLDER, *wants), "safe"
     )

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     ValueFormatter = Callable[[Any], str]
 
+_NO_ENVIRONMENT = "no Python environment "
+"""How the gap begins where no environment was found to examine."""
 _VENDOR_PREFIXES = ("NVIDIA ", "Tesla ", "GeForce ", "AMD ", "Intel(R) ")
 
 
@@ -30,11 +32,13 @@ def summarize_hardware(facts: Facts) -> str:
 
 def summarize_environment(facts: Facts) -> str:
     """``/opt/venv (active venv): Python 3.12.3, torch 2.11.0+cu130``; empty where nothing of it is known."""
-    path = _describe_environment_path(facts)
+    gap = facts.fact("python.path").gap
+    if gap.startswith(_NO_ENVIRONMENT):
+        return f"none {gap.removeprefix(_NO_ENVIRONMENT).strip()}"
     named = {"python.version": "Python", _torch_version_key(facts): "torch"}
     phrases = [_fact_phrase(facts, key, n, _name_and_value(n), f"no {n}") for key, n in named.items()]
     versions = ", ".join(part for part in phrases if part)
-    return ": ".join(part for part in (path, versions) if part)
+    return ": ".join(part for part in (_describe_environment_path(facts), versions) if part)
 
 
 def summarize_settings(facts: Facts) -> str:
@@ -47,7 +51,7 @@ def _describe_environment_path(facts: Facts) -> str:
     """The folder of an environment, or the path of another Python, and how it was chosen."""
     prefix, kind = facts.value_if_known("python.prefix"), facts.value_if_known("python.kind")
     path = prefix if prefix and kind in ("venv", "conda") else facts.value_if_known("python.path")
-    why = facts.value_if_known("environment.chosen") or kind
+    why = facts.value_if_known("python.chosen_by")
     return (f"{path} ({why})" if why else str(path)) if path else ""
 
 

@@ -243,7 +243,7 @@ def render_fix_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bo
 
 
 def _format_fix_header(plan: Plan, screen: Screen) -> list[str]:
-    codes = list(dict.fromkeys(reason.about for reason in plan.because if " keeps off " not in reason.says))
+    codes = list(dict.fromkeys(reason.about for reason in plan.because if " prevents " not in reason.says))
     steps = units.format_count(len(plan.steps), "step")
     summary = f"{steps} for {', '.join(codes)}" if codes else "nothing to change"
     if plan.verdict == "plan":
@@ -282,7 +282,7 @@ def _format_fix_plan_step(plan: Plan, number: int, step: FixStep, screen: Screen
 
 
 def _shorten_reasons(reasons: Sequence[str]) -> list[str]:
-    """``turns off PKG002: … `` and ``turns off PKG003: …`` -> ``turns off PKG002, PKG003``"""
+    """``fixes PKG002: …`` and ``fixes PKG003: …`` -> ``fixes PKG002, PKG003``"""
     codes: dict[str, list[str]] = {}
     for says in reasons:
         action, _, code = says.partition(":")[0].rpartition(" ")
