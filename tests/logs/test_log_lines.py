@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.logs.log_lines import decode_line, detect_log_prefix, parse_line, parse_lines, visible_lines
+from gpuready.logs.log_lines import decode_line, parse_line, visible_lines
+from gpuready.logs.log_prefixes import induce_prefix, parse_lines
 
 SAID = [
     ("[rank11]: torch.OutOfMemoryError: CUDA", {"rank": 11}, "torch.OutOfMemoryError: CUDA"),
@@ -103,4 +104,4 @@ def test_pdsh_labels_every_line_with_its_node():
 
 
 def test_levels_are_no_nodes():
-    assert detect_log_prefix(["ERROR: a b", "ERROR: c d", "WARNING: e", "INFO: f g", "ERROR: h"]) == ""
+    assert induce_prefix(["ERROR: a b", "ERROR: c d", "WARNING: e", "INFO: f g", "ERROR: h"]) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.logs.log_lines import parse_lines
+from gpuready.logs.log_prefixes import parse_lines
 from gpuready.logs.tracebacks import find_tracebacks
 
 

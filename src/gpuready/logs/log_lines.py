@@ -11,7 +11,6 @@ from gpuready.model.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator
 
 MAX_LINE_BYTES = 8192
 """Bytes of a line that are read; no cause is stated later than that in one line."""
@@ -134,8 +133,9 @@ _ARROW = LazyRegex(r"(?:\[?[\w./-]{1,80}:\d{1,6}\]? )?>> |[\w./-]{1,80}:\d{1,6}\
 _BOX = LazyRegex(r"[│┃|╎] ")
 _REPEATED = LazyRegex(r" ?\[repeated (\d{1,12})x across cluster\](?: \(Ray deduplicates.{0,300})?$")
 _NCCL = LazyRegex(
-    r"([\w.-]{1,64}):(\d{1,12}):(\d{1,12}) \[(\d{1,12})\] (?:[\w./]{1,80}:\d{1,12} )?NCCL (WARN|INFO|TRACE|ABORT|CALL)"
+    r"([\w.-]{1,64}):(\d{1,12}):(\d{1,12}) \[(\d{1,12})\] (?:[\w./-]{1,120}:\d{1,12} )?(?:NCCL )?(WARN|INFO|TRACE|ABORT|CALL)"
 )
+_OLD_NCCL = LazyRegex(r"[\w.-]{1,64}:\d{1,12}:\d{1,12} \[\d{1,12}\] (?:[\w./-]{1,120}:\d{1,12} )?(?:WARN|INFO) ")
 _NCCL_BARE = LazyRegex(r"\[(\d{1,5})\] (?:[\w./]{1,80}:\d{1,12} )?NCCL (WARN|INFO)")
 _PG_RANK = LazyRegex(r"\[(?:PG [^\]]{1,120} )?Rank (\d{1,6})\]")
 
@@ -143,10 +143,10 @@ _PG_RANK = LazyRegex(r"\[(?:PG [^\]]{1,120} )?Rank (\d{1,6})\]")
 def parse_line(text: str, number: int = 0, source: int = 0) -> LogLine:
     """Strip all prefixes of a line and keep what they say."""
     raw = text
-    fields: dict[str, object] = {}
     inner = text.find("[rank", 1, 400)
     if inner > 0 and (match := _RANK.match(text, inner)) and match.group().rstrip().endswith(":"):
         text = text[inner:]  # a rank prefix after a progress bar or another label
+    fields: dict[str, object] = {}
     for _ in range(10):
         rest = _strip_prefix(text, fields)
         if rest is None:
@@ -159,6 +159,17 @@ def parse_line(text: str, number: int = 0, source: int = 0) -> LogLine:
         fields["rank"] = int(match[1])
     place = fields.pop("place", "") or _classify_place(text, str(fields.get("role", "")))
     return LogLine(number, text.rstrip(), raw, source, place=place, **fields)  # type: ignore[arg-type]
+
+
+def parse_prefix(text: str) -> dict[str, object]:
+    """What a prefix says: the forms that are known by themselves."""
+    fields: dict[str, object] = {}
+    for _ in range(10):
+        rest = _strip_prefix(text, fields)
+        if rest is None:
+            break
+        text = rest
+    return fields
 
 
 def _strip_prefix(text: str, fields: dict[str, object]) -> str | None:
@@ -296,7 +307,7 @@ def _parse_ray_actor(inside: str, fields: dict[str, object]) -> bool:
 
 
 def _parse_nccl_prefix(text: str, fields: dict[str, object]) -> None:
-    if "NCCL " not in text:
+    if "NCCL " not in text and not _OLD_NCCL.match(text):
         return
     match = _NCCL.search(text[:400])
     if match:
@@ -324,54 +335,3 @@ def _classify_place(text: str, role: str) -> str:
     if _NCCL_MESSAGE.search(text):
         return "nccl"
     return "launcher" if role == "raylet" or _LAUNCHER.search(text) else ""
-
-
-# -- prefixes recognisable only in the whole log -------------------------------------------------------------------
-
-_TASK = LazyRegex(r" {0,4}(\d{1,5}): ?")
-_TASK_MESSAGE = LazyRegex(r" {0,4}\d{1,5}: ?(?: *File \"|Traceback|[\w.]{0,80}(?:Error|Exception)\b)")
-_TASK_BRACKET = LazyRegex(r"\[(\d{1,5})\]:? ")
-_PIPED = LazyRegex(r"([A-Za-z][\w.-]{0,63}) {1,40}\| ?")
-_NODE = LazyRegex(r"([A-Za-z][\w.-]{1,63}): ")
-_LEVELS = {"DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NVRM", "RuntimeError", "ValueError"}
-
-
-def detect_log_prefix(sample: list[str]) -> str:
-    """What every line of this log begins with: ``task`` (srun -l), ``bracket``, ``node`` (pdsh), ``piped`` (docker compose), or nothing."""
-    lines = [text for text in sample if text.strip()]
-    if len(lines) < 4:
-        return "task" if lines and all(_TASK_MESSAGE.match(text) for text in lines) else ""
-    for kind, pattern in (("task", _TASK), ("bracket", _TASK_BRACKET)):
-        tasks = [match[1] for text in lines if (match := pattern.match(text))]
-        if len(tasks) >= (0.4 if len(set(tasks)) > 1 else 0.8) * len(lines):  # lines of the launcher itself have none
-            return kind
-    if all(_PIPED.match(text) for text in lines):
-        return "piped"
-    names = [match[1] for text in lines if (match := _NODE.match(text)) and match[1] not in _LEVELS]
-    if len(names) >= 0.8 * len(lines) and any(c.isdigit() for c in "".join(set(names))):
-        return "node" if len(set(names)) <= 512 else ""
-    return ""
-
-
-def strip_log_prefix(text: str, kind: str) -> tuple[str, int | None, str]:
-    """Strip a prefix that the whole log has; return the text and the rank or host it names."""
-    pattern = {"task": _TASK, "bracket": _TASK_BRACKET, "node": _NODE, "piped": _PIPED}.get(kind)
-    match = pattern.match(text) if pattern else None
-    if not match:
-        return text, None, ""
-    if kind in ("node", "piped"):
-        return text[match.end() :], None, match[1]
-    return text[match.end() :], int(match[1]), ""
-
-
-def parse_lines(rows: list[tuple[int, bytes]], source: int = 0) -> Iterator[LogLine]:
-    """Parse the numbered raw lines of one source."""
-    visible = [(number, text) for number, line in rows for text in visible_lines(decode_line(line))]
-    kind = detect_log_prefix([text for _, text in visible[:400]])
-    for number, text in visible:
-        rest, rank, host = strip_log_prefix(text, kind) if kind else (text, None, "")
-        line = parse_line(rest, number, source)
-        if kind:
-            rank = rank if line.rank is None else line.rank
-            line = line.replace(raw=text, rank=rank, host=line.host or host)
-        yield line

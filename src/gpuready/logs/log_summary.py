@@ -7,8 +7,9 @@ from bisect import bisect_left, bisect_right
 from gpuready.logs import wrapped_lines
 from gpuready.logs.excerpt import Excerpt, extract_excerpt
 from gpuready.logs.lazy_regex import LazyRegex
-from gpuready.logs.log_lines import LogLine, parse_lines
+from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_patterns import LogPattern, lower_ascii
+from gpuready.logs.log_prefixes import parse_lines
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
 from gpuready.logs.runs import keep_last_run

@@ -1,0 +1,166 @@
+"""Undo what a transport did to the lines of a log: JSON around them, newlines written as \\n, a fixed width, lower case."""
+
+from __future__ import annotations
+
+from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.letter_case import is_lower_case, restore_case
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    Row = tuple[int, str, dict[str, Any]]
+    """Number of the line, its text, and the fields that were stated about it."""
+
+SAMPLE_LINES, MAX_PARTS, MAX_JOINED = 400, 200, 8192
+"""Lines by which the form is judged, lines that one may become, and characters of a joined line."""
+
+
+def undo_line_forms(visible: Sequence[tuple[int, str]]) -> list[Row]:
+    """The lines as their program wrote them."""
+    rows: list[Row] = [(number, text, {}) for number, text in visible]
+    if _is_json_log([text for _, text, _ in rows[:SAMPLE_LINES]]):
+        rows = [part for row in rows for part in _parse_json_line(*row)]
+    if width := find_wrap_width([text for _, text, _ in rows[:SAMPLE_LINES]]):
+        rows = _join_wrapped(rows, width)
+    if is_lower_case([text for _, text, _ in rows[:SAMPLE_LINES]]):
+        rows = [(number, restore_case(text), fields) for number, text, fields in rows]
+    return [part for row in rows for part in (_split_collapsed(row) if "Traceback (most" in row[1] else (row,))]
+
+
+# -- JSON -------------------------------------------------------------------------------------------------
+
+_MESSAGE_KEYS = (
+    "message",
+    "msg",
+    "log",
+    "text",
+    "event",
+    "body",
+    "line",
+    "content",
+    "textPayload",
+    "short_message",
+    "@message",
+    "MESSAGE",
+    "data",
+)
+_STACK_KEYS = (
+    "exc_info",
+    "exception",
+    "exc_text",
+    "stack_trace",
+    "traceback",
+    "stack",
+    "error.stack_trace",
+    "stacktrace",
+)
+_LEVEL_KEYS = ("level", "levelname", "severity", "lvl", "log.level", "loglevel")
+_RANK_KEYS = ("rank", "global_rank", "global-rank", "RANK")
+_HOST_KEYS = ("host", "hostname", "node", "node_name", "pod", "pod_name", "_HOSTNAME", "host.name", "instance")
+_PID_KEYS = ("pid", "process", "process_id", "_PID")
+
+
+def _is_json_log(sample: Sequence[str]) -> bool:
+    lines = [text.strip() for text in sample if text.strip()]
+    objects = [text for text in lines if text.startswith('{"') and text.endswith("}")]
+    return len(objects) >= max(0.5 * len(lines), 1) and sum(
+        _find_message(_load_object(t)) is not None for t in objects
+    ) * 2 > len(objects)
+
+
+def _load_object(text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _find_message(row: dict[str, Any]) -> str | None:
+    return next((row[key] for key in _MESSAGE_KEYS if isinstance(row.get(key), str)), None)
+
+
+def _parse_json_line(number: int, text: str, fields: dict[str, Any]) -> Iterator[Row]:
+    row = _load_object(text.strip()) if text.lstrip().startswith("{") else {}
+    message = _find_message(row)
+    if message is None:
+        yield number, text, fields
+        return
+    stack = next((row[key] for key in _STACK_KEYS if isinstance(row.get(key), str)), "")
+    known = _read_fields(row)
+    for part in f"{message.rstrip()}\n{stack}".rstrip().split("\n")[:MAX_PARTS]:
+        yield number, part, known
+
+
+def _read_fields(row: dict[str, Any]) -> dict[str, Any]:
+    """Level, rank, host and process of a JSON line, under the names that loggers give them."""
+    fields: dict[str, Any] = {}
+    level = next((row[key] for key in _LEVEL_KEYS if isinstance(row.get(key), str)), "")
+    if level[:1].upper() in ("E", "W", "I", "D", "C", "F"):
+        fields["level"] = level[0].upper()
+    for name, keys in (("rank", _RANK_KEYS), ("pid", _PID_KEYS)):
+        value = next((str(row[key]) for key in keys if isinstance(row.get(key), (str, int))), "")
+        if value.isdecimal() and len(value) < 10:
+            fields[name] = int(value)
+    if host := next((row[key] for key in _HOST_KEYS if isinstance(row.get(key), str)), ""):
+        fields["host"] = host[:100]
+    return fields
+
+
+# -- width ------------------------------------------------------------------------------------------------
+
+MIN_WIDTH, MAX_WIDTH = 40, 300
+_DIGITS = str.maketrans("123456789", "000000000")
+_FRAMED = ("|", "+", "-", "=", "*", "#", "│", "━", "─", "╮", "╯", "~", "_")
+_BEGINS = LazyRegex(
+    r"\s{0,8}(?:\[|\(\w|\d{4}-\d\d|\d\d:\d\d|Traceback|File \"|[EWIF]\d{4} |DEBUG|INFO|WARN|ERROR|Exception|During handling|The above|>|\+ |\$ |[\w.]{1,60}Error: )"
+)
+
+
+def find_wrap_width(sample: Sequence[str]) -> int:
+    """The width at which every longer line was broken, or 0: several different lines end there, none later, and what follows begins nothing."""
+    width = max((len(text) for text in sample), default=0)
+    if not MIN_WIDTH <= width <= MAX_WIDTH:
+        return 0
+    full = [i for i, text in enumerate(sample[:-1]) if len(text) == width and not text.rstrip().endswith(_FRAMED)]
+    shapes = {sample[i].translate(_DIGITS) for i in full}
+    begun = sum(bool(_BEGINS.match(sample[i + 1])) for i in full)
+    return width if len(shapes) >= 2 and begun * 4 <= len(full) else 0
+
+
+def _join_wrapped(rows: Sequence[Row], width: int) -> list[Row]:
+    joined: list[Row] = []
+    is_open = False
+    for number, text, fields in rows:
+        if is_open and len(joined[-1][1]) < MAX_JOINED:
+            joined[-1] = joined[-1][0], joined[-1][1] + text, joined[-1][2]
+        else:
+            joined.append((number, text, fields))
+        is_open = len(text) == width
+    return joined
+
+
+# -- tracebacks in one line -------------------------------------------------------------------------------------
+
+_FRAME = LazyRegex(r'(?:\\n|(?<=\S)) {1,8}(?=File "[^"]{1,400}", line \d{1,7})')
+_LAST = LazyRegex(
+    r"(?:\\n|(?<=\S)) {0,4}(?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{1,60}(?:Error|Exception|Interrupt|Exit): )"
+)
+
+
+def _split_collapsed(row: Row) -> list[Row]:
+    """A traceback whose newlines were written as ``\\n`` or lost."""
+    number, text, fields = row
+    if "\\n" in text:
+        parts = text.replace('\\"', '"').split("\\n")
+    elif 'File "' in text.partition("Traceback (most recent call last)")[2]:
+        head, mark, rest = text.partition("Traceback (most recent call last):")
+        broken = _FRAME.compiled.sub("\n  ", " " + rest.strip())
+        parts = [f"{head}{mark}", *_LAST.compiled.sub("\n", broken).split("\n")]
+    else:
+        return [row]
+    return [(number, part, fields) for part in parts[:MAX_PARTS] if part.strip()]

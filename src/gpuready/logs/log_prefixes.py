@@ -1,0 +1,204 @@
+"""Prefixes induced from what repeats: what the lines of one log have in front of their text, whatever wrote it there.
+
+A prefix is a sequence of parts (times, levels, numbers, brackets, names before a colon or a bar, settings) of the same shape in
+most lines; digits do not count. What it says of rank, host and process is read from the parts.
+"""
+
+from __future__ import annotations
+
+from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.line_forms import undo_line_forms
+from gpuready.logs.log_lines import LogLine, decode_line, parse_line, parse_prefix, visible_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator, Sequence
+
+SAMPLE_LINES, MAX_DEPTH, MIN_LINES = 400, 8, 4
+"""Lines by which a prefix is induced, parts that it may have, and lines that it takes."""
+
+MIN_SHARE, MIN_SHARE_OF_RANKS, FULL_SHARE = 0.8, 0.4, 0.9
+"""Share of the lines that has the prefix: of any, of one that names several ranks (the launcher's own lines have none), and
+that from which on its clock and level tell nothing of where a message begins."""
+
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
+_CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?: ?[AP]M)?"
+_PART = LazyRegex(
+    r" {0,4}(?:(?P<time>\d{4}[-/.]\d\d[-/.]\d\d[T _]" + _CLOCK + r"(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}[-/.]\d{1,2}(?:[-/.]\d{2,4})?[ T]" + _CLOCK
+    + r"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},? )?" + _MONTH + r" {1,2}\d{1,2},?(?: \d{4})? " + _CLOCK + r"(?: [A-Z]{3,4})?(?: \d{4})?"
+    r"|\d{1,2}[ -]" + _MONTH + r"[ -]\d{4} " + _CLOCK + r"|" + _CLOCK + r"|\d{10}(?:\.\d{1,9})?|\d{13})(?=[\s:|\],;-]|$)"
+    r"|(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE)(?=[\s:|\],-]|$)"
+    r"|(?P<number>\d{1,7})(?=[:|>)]| -)"
+    r"|(?P<bracket>\[[^\[\]\n]{0,80}\]|\([A-Za-z_][^()\n]{0,100}\)|<[\w.:/ -]{1,40}>)"
+    r"|(?P<setting>[A-Za-z_]\w{0,30}=[^\s|,;]{1,80})"
+    r"|(?P<name>[A-Za-z][\w.@/-]{0,90}(?:\[\d{1,12}\])?)(?=: ?|:$| {0,40}\|| >)"
+    r"|(?P<quote>[>|]))(?P<after>[ \t]?[:|,;>-]{0,2}(?:[ \t]{1,40}\|)?)"
+)  # fmt: skip
+_SPACE = LazyRegex(r"[ \t]?")
+_RANK = LazyRegex(r"(?:^|[\[( ,/_-])(?:global_?)?(?:rank|RANK|Rank)[ :=_-]?(\d{1,6})\b|^\[(\d{1,5})\]$|^(\d{1,5})$")
+_PID = LazyRegex(r"\bpid[ :=]{1,2}(\d{1,12})|\[(\d{3,12})\]$", 2)
+_TOOLS = ("python3", "python", "srun", "slurmstepd", "pip", "uv", "nvcc", "ninja", "make", "gmake", "cmake", "collect2", "cc1plus", "ld", "gcc",
+          "docker", "error", "warning", "note", "bash", "sh", "NVRM", "kernel", "torchrun", "mpirun", "E", "W", "I", "OMP")  # fmt: skip
+_NCCL_LINE = LazyRegex(r"\S{1,80}:\d{1,12}:\d{1,12} \[\d{1,5}\] ")
+_DIGITS = str.maketrans("123456789", "000000000")
+
+
+class PrefixPart:
+    """One part of a prefix: its kind, its shape and its text."""
+
+    __slots__ = ("end", "kind", "shape", "text")
+
+    def __init__(self, match: re.Match[str]):
+        self.kind = (
+            match.lastgroup
+            if match.lastgroup != "after"
+            else next(k for k, v in match.groupdict().items() if v is not None)
+        )
+        self.text = match[self.kind]
+        self.end = match.end()
+        after = match["after"].strip()
+        self.shape = (
+            f"{self.kind}{after}"
+            if self.kind in ("time", "level", "number")
+            else f"{_shape_of(self.kind, self.text)}{after}"
+        )
+
+
+def _shape_of(kind: str, text: str) -> str:
+    """A part without its digits; of a bracket only its ends and words, of a name only whether it is a host's or a program's."""
+    if kind == "bracket":
+        return text[0] + " ".join(word for word in _squeeze(text[1:-1]).split()[:2] if word.isalpha())
+    if kind == "name":
+        return "host" if any(c.isdigit() for c in text) else f"name {text}"
+    return _squeeze(text.partition("=")[0])
+
+
+def _squeeze(text: str) -> str:
+    zeros = text.translate(_DIGITS)
+    while "00" in zeros:
+        zeros = zeros.replace("00", "0")
+    return zeros
+
+
+def split_prefix(text: str, depth: int = MAX_DEPTH) -> list[PrefixPart]:
+    """The parts with which a line begins, as many as there are."""
+    parts: list[PrefixPart] = []
+    at = 0
+    while len(parts) < depth and at < 200 and (match := _PART.match(text, at)) and match.end() > at:
+        part = PrefixPart(match)
+        parts.append(part)
+        space = _SPACE.match(text, part.end)
+        at = part.end = space.end() if space else part.end
+    return parts
+
+
+class LogPrefix:
+    """The prefix of one log."""
+
+    def __init__(self, shape: tuple[str, ...], share: float, has_rank: bool, is_level_constant: bool):
+        self.shape, self.share, self.has_rank, self.is_level_constant = shape, share, has_rank, is_level_constant
+
+    def strip_line(self, text: str) -> tuple[str, dict[str, object]]:
+        """The text without the prefix, and what the prefix says."""
+        parts = split_prefix(text, len(self.shape))
+        if tuple(part.shape for part in parts) != self.shape:
+            return text, {}
+        end = parts[-1].end
+        fields = parse_prefix(text[:end])
+        for part in parts:
+            self._read_part(part, fields)
+        if self.share >= FULL_SHARE:
+            fields.pop("seconds", None)
+            if self.is_level_constant:
+                fields.pop("level", None)
+        return text[end:], fields
+
+    def _read_part(self, part: PrefixPart, fields: dict[str, object]) -> None:
+        rank = _RANK.search(part.text) if self.has_rank or part.kind != "number" else None
+        if rank and "rank" not in fields and part.kind in ("bracket", "setting", "number"):
+            fields["rank"] = int(next(group for group in rank.groups() if group))
+        if part.kind in ("bracket", "setting", "name") and (pid := _PID.search(part.text)):
+            fields.setdefault("pid", int(next(group for group in pid.groups() if group)))
+        if part.kind == "name":
+            fields.setdefault("host", part.text.partition("[")[0])
+        elif part.kind == "setting" and part.text.partition("=")[0] in ("host", "node", "ip", "hostname", "pod"):
+            fields["host"] = part.text.partition("=")[2]
+
+
+def induce_prefix(sample: Sequence[str]) -> LogPrefix | None:
+    """The longest prefix that most lines share in its shape."""
+    lines = [text for text in sample if text.strip() and not _NCCL_LINE.match(text)]
+    if len(lines) < MIN_LINES:
+        return _induce_from_few(lines)
+    rows = [split_prefix(text) for text in lines]
+    best: LogPrefix | None = None
+    for depth in range(1, MAX_DEPTH + 1):
+        counts: dict[tuple[str, ...], int] = {}
+        for row in rows:
+            if len(row) >= depth:
+                key = tuple(part.shape for part in row[:depth])
+                counts[key] = counts.get(key, 0) + 1
+        shape = max(counts, key=lambda key: counts[key], default=())
+        if not shape or (best is not None and shape[:-1] != best.shape):
+            break
+        found = _judge_prefix(shape, [row for row in rows if tuple(p.shape for p in row[:depth]) == shape], lines)
+        if found is None:
+            break
+        best = found
+    return best if best is not None and _is_worth_stripping(best, lines) else None
+
+
+def _judge_prefix(shape: tuple[str, ...], rows: Sequence[list[PrefixPart]], lines: Sequence[str]) -> LogPrefix | None:
+    depth = len(shape)
+    share = len(rows) / len(lines)
+    numbers = [row[depth - 1].text.strip("[]") for row in rows]
+    is_number = all(text.isdecimal() and len(text) < 6 for text in numbers)
+    counts_up = is_number and [int(n) for n in numbers] == list(range(int(numbers[0]), int(numbers[0]) + len(numbers)))
+    ranks = is_number and not counts_up
+    if share < (MIN_SHARE_OF_RANKS if ranks and len(set(numbers)) > 1 else MIN_SHARE):
+        return None
+    levels = {part.text[0] for row in rows for part in row[:depth] if part.kind == "level"}
+    return LogPrefix(
+        shape, share, ranks or (depth > 1 and not counts_up and not is_number), levels <= {"I"} or levels <= {"D"}
+    )
+
+
+def _is_worth_stripping(prefix: LogPrefix, lines: Sequence[str]) -> bool:
+    """Not a level alone, which each line has for itself; not the name of a program that speaks for itself."""
+    if all(shape.startswith(("level", "quote")) and not shape.startswith("quote") for shape in prefix.shape):
+        return False
+    names = {part.text for text in lines for part in split_prefix(text, len(prefix.shape)) if part.kind == "name"}
+    if not any(shape.startswith(("host", "name")) for shape in prefix.shape):
+        return True
+    if any(name.partition("[")[0] in _TOOLS and "[" not in name for name in names) or len(names) > 512:
+        return False
+    relayed = any("Traceback (most" in text or '  File "' in text for text in lines)
+    return relayed or all(shape.startswith(("host", "time", "bracket", "[")) or "|" in shape for shape in prefix.shape)
+
+
+_TASK_MESSAGE = LazyRegex(r" {0,4}\d{1,5}: ?(?: *File \"|Traceback|[\w.]{0,80}(?:Error|Exception)\b)")
+
+
+def _induce_from_few(lines: Sequence[str]) -> LogPrefix | None:
+    """One to three lines have a prefix only where an exception follows the number of a task."""
+    is_task = bool(lines) and all(_TASK_MESSAGE.match(text) for text in lines)
+    return LogPrefix(("number:",), 1.0, True, True) if is_task else None
+
+
+def parse_lines(rows: list[tuple[int, bytes]], source: int = 0) -> Iterator[LogLine]:
+    """Parse the numbered raw lines of one source."""
+    plain = undo_line_forms([(number, text) for number, line in rows for text in visible_lines(decode_line(line))])
+    prefix = induce_prefix([text for _, text, _ in plain[:SAMPLE_LINES]])
+    levels = {fields.get("level") for _, _, fields in plain}
+    for number, text, stated in plain:
+        rest, fields = prefix.strip_line(text) if prefix else (text, {})
+        line = parse_line(rest, number, source)
+        if not fields and not stated:
+            yield line
+            continue
+        known = stated if len(levels) > 1 else {key: value for key, value in stated.items() if key != "level"}
+        extra = {key: value for key, value in {**fields, **known}.items() if not getattr(line, key)}
+        yield line.replace(
+            raw=text, **{key: value for key, value in extra.items() if key != "rank" or line.rank is None}
+        )
