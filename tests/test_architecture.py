@@ -139,6 +139,7 @@ ACCESS_MODULES = {
     "apply/generation.py": "os.access os.listdir os.path.isdir os.path.isfile os.path.islink os.path.lexists",
     "apply/generation_hook.py": "fcntl os.close os.open os.path.isfile os.path.realpath",
     "cli/__init__.py": "os._exit os.environ",
+    "cli/progress.py": "os.write",
     "cli/terminal.py": "os.dup2 os.environ os.get_terminal_size os.open",
     "commands/mcp.py": "os.environ os.getcwd",
     "contracts/contract_file.py": "os.path.isfile",

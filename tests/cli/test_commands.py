@@ -273,7 +273,7 @@ def test_the_own_deadline_and_the_interrupt(told, workflow):
         raise KeyboardInterrupt
 
     workflow.check_machine = interrupted
-    assert told("check") == (130, "", "")
+    assert told("check") == (130, "", "gpuready: interrupted: nothing was changed\n")
 
 
 def test_a_signal_keeps_its_exit_code_whatever_fails_after_it(told, workflow):

@@ -39,7 +39,7 @@ def run(tmp_path_factory):
             python=target_environment.python(),
             only=",".join([*GPU, *HOST]),
             folder=str(folder),
-            show_step=told.append,
+            show_progress=lambda *state: told.append(state),
             options=TINY,
         )
     return found, folder, told
@@ -83,7 +83,8 @@ def test_nothing_is_left_on_the_disk(run):
 
 
 def test_somebody_who_watches_sees_what_is_measured(run):
-    assert any("@cpu" in text for text in run[2])
+    counted = [state for state in run[2] if "@cpu" in state[0]]
+    assert counted and all(what.startswith("measuring ") and 0 <= done < total for what, done, total in counted)
 
 
 @no_gpu

@@ -29,7 +29,7 @@ def write_bundle(
     *,
     find_links: tuple[str, ...] = (),
     offline: bool = False,
-    note: Callable[[str], None] = lambda line: None,
+    note: Callable[..., None] = lambda *_: None,
 ) -> tuple[str, ...]:
     """Fill a folder atomically; return notes about it.
 
@@ -67,14 +67,14 @@ def format_lock_file(plan: Plan) -> str:
 
 
 def _fetch_files(
-    host: HostAccess, plan: Plan, draft: str, find_links: tuple[str, ...], offline: bool, note: Callable[[str], None]
+    host: HostAccess, plan: Plan, draft: str, find_links: tuple[str, ...], offline: bool, note: Callable[..., None]
 ) -> Iterator[str]:
     settings = uv.make_uv_settings(host, find_links, offline)
     files = locate_files(host, plan, settings)
     _require_free_space(host, draft, sum(size for _, _, size in files.values()))
     for at, row in enumerate(plan.lock):
         file, url, _ = files[row.name]
-        note(f"fetching {at + 1} of {len(plan.lock)}: {file}")
+        note(f"fetching {file}", at, len(plan.lock))
         if not file.endswith(".whl"):
             yield f"{row.name} {row.version} has no wheel for this target: {file} is its source, to be built there"
         path = f"{draft}/{file}"

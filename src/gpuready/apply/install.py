@@ -15,6 +15,7 @@ from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.contracts import distribution_name
 from gpuready.model.plan import InstallResult
 from gpuready.system import durable_files
+from gpuready.system.interrupts import note_interrupt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Installer:
         inputs: InstallInputs,
         settings: UvSettings,
         judge: Callable[[str], Report],
-        show_progress: Callable[[str], None],
+        show_progress: Callable[..., None],
         keep: int = 2,
         deadline: float = DEADLINE,
     ):
@@ -58,6 +59,7 @@ class Installer:
         self.lease = Lease(home.join_path(".gpuready"), host.get_hostname())
         self.steps_taken: list[FixStep] = []
         self.notes: list[str] = []
+        self.step_count = 0
 
     # -- sequence ---------------------------------------------------------------------------------------
 
@@ -163,6 +165,7 @@ class Installer:
 
     def _fill_once(self, generation: EnvironmentGeneration) -> tuple[dict[str, Any], list[InstallFault]]:
         venv, packages, *others = install_steps.list_install_steps(self.plan, generation.path, self.inputs)
+        self.step_count = 2 + len(others)
         self._run_step(venv)
         durable_files.replace_file(
             f"{generation.path}/{install_steps.LOCK_FILE}", install_steps.format_lock_requirements(self.plan.lock)
@@ -175,9 +178,9 @@ class Installer:
         return audit.describe_generation(generation.path, self.lease.renew_if_due)
 
     def _run_step(self, step: FixStep) -> None:
-        self.show_progress(step.does)
-        self.journal.record_step("run", does=step.does, run=list(step.run))
         self.steps_taken.append(step)
+        self.show_progress(step.does, min(len(self.steps_taken), self.step_count), self.step_count)
+        self.journal.record_step("run", does=step.does, run=list(step.run))
         variables, words = install_steps.split_env_command(step.run)
         self._run_uv(words[1:], self.until - time.monotonic(), variables)
 
@@ -275,6 +278,10 @@ class Installer:
     def _abandon_generation(self, generation: EnvironmentGeneration, error: BaseException) -> None:
         until = time.monotonic() + CLEANUP_SECONDS
         durable_files.remove_tree(generation.path, lambda: time.monotonic() < until)
+        kept = "is as it was" if self.home.current_generation() else "holds no environment yet"
+        note_interrupt(
+            error, f"the unfinished environment was removed, {self.home.path} {kept}; uv's cache keeps its files"
+        )
         message = str(error) or type(error).__name__
         self.journal.try_record_step("abandoned", generation=generation.name, why=message[:500])
 

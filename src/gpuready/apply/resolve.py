@@ -35,7 +35,7 @@ def resolve_plan(
     find_links: tuple[str, ...] = (),
     offline: bool = False,
     source: str | None = None,
-    note: Callable[[str], None] = lambda line: None,
+    note: Callable[..., None] = lambda *_: None,
     deadline: float = uv.DEADLINE,
 ) -> Plan:
     """Return the plan with every package locked; or impossible, with both sides; or unresolved, with the reason.
@@ -56,7 +56,7 @@ class _PlanResolver:
         find_links: tuple[str, ...],
         offline: bool,
         source: str | None,
-        note: Callable[[str], None],
+        note: Callable[..., None],
         deadline: float,
     ):
         self.host, self.plan, self.contract, self.note = host, plan, contract, note
@@ -286,7 +286,7 @@ def _exact_pins(request: ResolutionRequest) -> dict[str, str]:
     return {name: version for name, version in exact.items() if versions.is_version(version)}
 
 
-def _progress_counter(note: Callable[[str], None], host: HostAccess) -> Callable[[str], None]:
+def _progress_counter(note: Callable[..., None], host: HostAccess) -> Callable[[str], None]:
     """Report now and then how many packages uv has selected."""
     chosen: set[str] = set()
     last_report = [host.get_monotonic_time(), 0.0]  # time and count of the last report
@@ -297,7 +297,7 @@ def _progress_counter(note: Callable[[str], None], host: HostAccess) -> Callable
         chosen.add(line.partition("Selecting: ")[2].partition("==")[0])
         if host.get_monotonic_time() - last_report[0] > 1.0 and len(chosen) > last_report[1]:
             last_report[:] = [host.get_monotonic_time(), float(len(chosen))]
-            note(f"resolving: {len(chosen)} packages so far")
+            note("resolving packages", len(chosen))
 
     return count_line
 

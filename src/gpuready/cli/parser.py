@@ -6,7 +6,7 @@ one-sentence errors, options that take a value only after =, and a script with i
 
 from __future__ import annotations
 
-from gpuready.commands import COMMAND_MODULES, load_command
+from gpuready.commands import COMMAND_ALIASES, COMMAND_MODULES, load_command
 from gpuready.commands.declaration import Command, Parameter, UsageError
 from gpuready.model.record import Record, field
 
@@ -41,7 +41,7 @@ def parse_command_line(argv: Sequence[str]) -> ParsedCommand:
 
 
 def _split_command_name(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
-    first = argv[0]
+    first = COMMAND_ALIASES.get(argv[0], argv[0])
     if first in COMMAND_MODULES:
         return first, argv[1:]
     inner = [name.partition(" ")[2] for name in COMMAND_MODULES if name.startswith(f"{first} ")]
@@ -137,4 +137,4 @@ def nearest_name_hint(word: str, known: Iterable[str]) -> str:
 
 
 def _first_words() -> list[str]:
-    return list(dict.fromkeys(name.partition(" ")[0] for name in COMMAND_MODULES))
+    return [*dict.fromkeys(name.partition(" ")[0] for name in COMMAND_MODULES), *COMMAND_ALIASES]

@@ -1,4 +1,4 @@
-"""What a command may use of the terminal: notes, one status line, a question, and the lines of a running job."""
+"""What a command may use of the terminal: notes, the progress display, a question, and the lines of a running job."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from gpuready.cli.progress import ProgressDisplay
     from gpuready.commands.declaration import Request
     from gpuready.render.layout import Screen
 
@@ -23,37 +24,35 @@ class TerminalSession(Session):
     def __init__(self, screen: Screen, started: float):
         self.screen, self.started = screen, started
         self.is_live = sys.stderr is not None and sys.stderr.isatty()
-        self._has_status = False
+        self._progress: ProgressDisplay | None = None
 
     def write_answer(self, text: str) -> None:
+        self.clear_progress()
         terminal.write_answer(text)
 
     def write_note(self, text: str, *, confided: bool = False) -> None:
+        self.clear_progress()
         terminal.write_note(text, confided=confided)
 
     def write_sentence(self, text: str) -> None:
+        self.clear_progress()
         terminal.write_sentence(text)
 
-    def show_status(self, text: str) -> None:
-        """Replace the status line; nothing off a terminal."""
-        if self.is_live:
-            from gpuready.render.escape import escape_unprintable
+    def show_progress(self, what: str, done: int = 0, total: int = 0, *, at_once: bool = False) -> None:
+        if self._progress is None:
+            from gpuready.cli.progress import ProgressDisplay
 
-            line = self.screen.truncate_text(escape_unprintable(text), self.screen.width - 1)
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
-            self._has_status = True
+            self._progress = ProgressDisplay(self.screen, self.is_live)
+        self._progress.show(what, done, total, at_once=at_once)
 
-    def clear_status(self) -> None:
-        if self._has_status:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._has_status = False
+    def clear_progress(self) -> None:
+        if self._progress is not None:
+            self._progress.clear()
 
     def ask_person(self, note: Callable[[], str], question: str) -> bool:
         if not self.is_live or sys.stdin is None or not sys.stdin.isatty():
             return True
-        self.write_note(note())
+        self.write_note(note())  # which clears the progress
         sys.stderr.write(question)
         sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")

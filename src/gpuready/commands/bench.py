@@ -39,14 +39,12 @@ def run(request: Request) -> Result:
     if request.has_switch("list"):
         rows = bench.list_measures()
         return Result(rows, json_results.render_measures_json, render.render_measure_list)
-    is_shown = not request.has_switch("json") and not request.has_switch("quiet")
     result = bench.measure_machine(
         **request.pick_options("python", "only", "gpu", "folder"),
         quick=request.has_switch("quick"),
         repeat=request.get_option("repeat", 2),
-        show_step=request.session.show_status if is_shown else lambda text: None,
+        show_progress=request.show_progress,
     )
-    request.session.clear_status()
     path = request.get_option("output")
     if path is not None:
         save_text_file(path, json_results.render_bench_json(result))

@@ -71,6 +71,7 @@ class Command(Record):
     argument: Parameter | None = None  # the arguments, where MCP or the web offers them
     examples: tuple[str, ...] = ()  # for the reference page; each begins after ``gpuready NAME``
     other_keywords: bool = False  # Python passes further keywords on, which the command checks itself
+    interrupted: str = "nothing was changed"  # what Ctrl-C leaves, where the workflow does not say it
     settings: tuple[str, ...] = ()  # what the command line takes from the settings file of the current folder
 
     @property
@@ -99,8 +100,10 @@ class Session:
     def write_answer(self, text: str) -> None: ...
     def write_note(self, text: str, *, confided: bool = False) -> None: ...
     def write_sentence(self, text: str) -> None: ...
-    def show_status(self, text: str) -> None: ...
-    def clear_status(self) -> None: ...
+    def show_progress(self, what: str, done: int = 0, total: int = 0, *, at_once: bool = False) -> None:
+        """Show what is under way: what, how much is done, and of how much (0: not known)."""
+
+    def clear_progress(self) -> None: ...
     def ask_person(self, note: Callable[[], str], question: str) -> bool:
         """Show a note and ask, where a person is there to answer; without one, the caller has agreed."""
         return True
@@ -141,6 +144,11 @@ class Request:
             for name, value in self.options.items()
             if value is not None and group in (None, known[name].group)
         }
+
+    @property
+    def show_progress(self) -> Callable[..., None]:
+        """What a workflow reports its progress to: nobody with -q."""
+        return Session().show_progress if self.has_switch("quiet") else self.session.show_progress
 
     @property
     def what_if(self) -> dict[str, str]:

@@ -97,6 +97,7 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
         every=request.has_switch("gpus"),
         trace=request.has_switch("trace"),
         search=search,
+        show_progress=request.show_progress,
     )
 
 

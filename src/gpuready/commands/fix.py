@@ -60,7 +60,7 @@ def run(request: Request) -> Result:
         only=codes,
         find_links=request.get_option("find_links", ()),
         offline=request.has_switch("offline"),
-        show_step=request.session.write_note,
+        show_step=lambda text, done=0, total=0: request.show_progress(text, done, total, at_once=True),
     )
     if is_dry or not order.changes_something:
         return _make_result(order.dry_run() if is_dry else order.apply())

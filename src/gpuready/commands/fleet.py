@@ -43,18 +43,9 @@ def run(request: Request) -> Result:
     served = fleet.serve_torchrun_rank(reach)
     if served is not None:
         return Result.from_text("", served)
-    session, quiet = request.session, request.has_switch("quiet")
-
-    def show_progress(what: str, done: int, of: int) -> None:
-        if not quiet and not request.has_switch("json"):
-            session.show_status(f"{what}: {done:,} of {of:,} nodes" if of else what)
-
-    try:
-        report, folder = fleet.run_fleet(_make_fleet_task(request), reach, show_progress)
-    finally:
-        session.clear_status()
-    if not quiet:
-        session.write_sentence(f"kept in {folder}; --resume takes it up again")
+    report, folder = fleet.run_fleet(_make_fleet_task(request), reach, request.show_progress)
+    if not request.has_switch("quiet"):
+        request.session.write_sentence(f"kept in {folder}; --resume takes it up again")
     return _make_result(request, report)
 
 

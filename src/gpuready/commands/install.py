@@ -41,7 +41,7 @@ def run(request: Request) -> Result:
         offline=request.has_switch("offline"),
         keep=request.get_option("keep", 2),
         what_if=request.what_if,
-        show_step=request.session.write_sentence,
+        show_step=lambda text, done=0, total=0: request.show_progress(text, done, total, at_once=True),
         acts=not is_dry,
     )
     if is_dry:

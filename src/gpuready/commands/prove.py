@@ -55,9 +55,13 @@ def run(request: Request) -> Result:
     from gpuready.render import check_report, notebook
 
     session = request.session
+    is_shown = not request.has_switch("quiet") and (session.is_live or not request.has_switch("json"))
+    request.show_progress("looking at the machine")
 
     def report_proof(proof: "ProofResult", done: int, count: int) -> None:
-        session.write_note(render.format_proof_progress(proof, done, count, session.screen))
+        if is_shown:
+            session.write_note(render.format_proof_progress(proof, done, count, session.screen))
+        request.show_progress("proving", done, count)
 
     proved = prove.run_proofs(
         request.arguments,
@@ -66,7 +70,7 @@ def run(request: Request) -> Result:
         deadline=request.get_option("deadline", 0.0),
         jobs=request.get_option("jobs", 0),
         into=request.get_option("output"),
-        tell=report_proof if session.is_live and not request.has_switch("quiet") else None,
+        tell=report_proof,
     )
     verdict = worst_verdict(report.verdict for report in proved.reports)
     elapsed = None if session.started is None else time.perf_counter() - session.started

@@ -88,6 +88,11 @@ COMMANDS = (
         0,
         1,
         "SCRIPT [ARGS ...]",
-        examples=("--nproc 2 -- train.py --lr 1e-4", "trl --engine slurm -- train.py"),
+        interrupted="",
+        examples=(
+            "--nproc 2 -- train.py --lr 1e-4",
+            "trl --engine slurm -- train.py",
+            "--dry-run --nproc 8 -- train.py",
+        ),
     ),
 )

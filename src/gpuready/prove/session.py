@@ -8,6 +8,7 @@ from gpuready.prove import placement
 from gpuready.prove.placement import ProofTask
 from gpuready.prove.runner import RunningProof
 from gpuready.system import AccessError
+from gpuready.system.interrupts import note_interrupt
 from gpuready.system.process.runner import wait_for_any
 
 TYPE_CHECKING = False
@@ -63,6 +64,10 @@ class ProofSession:
         try:
             while self.waiting or self.running:
                 self._run_turn()
+        except BaseException as error:
+            ended = f"{len(self.done)} of {self.count} proofs had ended"
+            note_interrupt(error, f"{ended}, the running ones were stopped, and no evidence was written")
+            raise
         finally:
             for _, under_way in self.running:
                 under_way.close()

@@ -60,6 +60,14 @@ class LogStream:
             if fd:
                 os.close(fd)
 
+    @property
+    def size(self) -> int:
+        """The size of a regular file, as it is stored; 0 of what has none."""
+        try:
+            return 0 if self.path is None else os.stat(self.path).st_size
+        except OSError:
+            return 0
+
     def read_head(self, size: int = 4096) -> bytes:
         """The first bytes of a regular file, as they are stored."""
         if self.path is None or not S_ISREG(os.stat(self.path).st_mode):

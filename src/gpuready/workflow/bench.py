@@ -37,14 +37,14 @@ def measure_machine(
     repeat: int = 2,
     gpu: int | None = None,
     folder: str | None = None,
-    show_step: Callable[[str], None] = lambda _: None,
+    show_progress: Callable[..., None] = lambda *_: None,
     options: dict[str, Any] | None = None,
 ) -> BenchResult:
     """Measure this machine. ``options`` is passed to the scripts as it is: sizes and seconds, for tests."""
     host = system.LiveHost()
     begun = host.get_monotonic_time()
     kinds = choose_measures(only, quick)
-    show_step("looking at the machine")
+    show_progress("looking at the machine")
     facts = machine_facts.start_probing(None, python, {}, None)[0]()
     gpus = _choose_gpus(facts, gpu, quick)
     places = _torch_devices(facts, gpus)
@@ -53,11 +53,21 @@ def measure_machine(
 
     interpreter = str(facts.value("python.path"))
     outcomes = [BenchOutcome(tuple(_unmeasurable_rows(kinds, gpus, facts)))]
-    outcomes += [
-        run_benchmarks(tasks, interpreter, _bench_environment(host), host, show_step)
-        for tasks in _plan_phases(kinds, places, settings)
-    ]
+    phases = _plan_phases(kinds, places, settings)
+    show_step = _count_measures(show_progress, sum(len(task.words) for phase in phases for task in phase))
+    outcomes += [run_benchmarks(tasks, interpreter, _bench_environment(host), host, show_step) for tasks in phases]
     return _judge_measures(facts, outcomes, places, kinds, quick, repeat, host.get_monotonic_time() - begun)
+
+
+def _count_measures(show_progress: Callable[..., None], total: int) -> Callable[[str], None]:
+    """Return what shows the measure that runs, and how many have run before it."""
+    begun: dict[str, None] = {}
+
+    def show_step(step: str) -> None:
+        begun[step.removesuffix(" again")] = None
+        show_progress(f"measuring {step}", min(len(begun), total) - 1, total)
+
+    return show_step
 
 
 def list_measures() -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from gpuready.workflow.refusal import Refused, call_or_refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from gpuready.fit import FitPrediction
@@ -40,6 +40,7 @@ def fit_job(
     search: bool = True,
     trace: bool = False,
     python: str | None = None,
+    show_progress: Callable[..., None] = lambda *_: None,
 ) -> FitResult:
     """Predict the memory of a model and files that describe a job; ``flags`` are fields of a Job and come last.
 
@@ -56,7 +57,7 @@ def fit_job(
         if largest is not None:
             return _find_largest(result, job, MAX_FIELDS[largest], machine, predictor)
         command = (*arguments, *(("--on", on) if on else ()))
-        return _complete_answer(result, job, machine, predictor, every, search, command, job_flags)
+        return _complete_answer(result, job, machine, predictor, every, search, command, job_flags, show_progress)
     except FitUndecided as undecided:
         return result.replace(places=tuple(machine), why=str(undecided))
     except ValueError as error:
@@ -181,15 +182,18 @@ def _complete_answer(
     search: bool,
     command: tuple[str, ...],
     job_flags: Mapping[str, Any],
+    show_progress: Callable[..., None] = lambda *_: None,
 ) -> FitResult:
     gaps = result.unmodelled, result.lessened
     judged = [gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine]
     tightest = _tightest_gpu(judged) or GpuCandidate(H200.name, H200.capability, (H200.memory, H200.memory))
     result = _add_peaks(result, _predict_or_raise(predictor, job, tightest)).replace(places=tuple(judged))
     if every or not judged:
-        result = result.replace(gpus=_judge_catalog_gpus(job, predictor, gaps), why="" if every else NO_GPU)
+        gpus = _judge_catalog_gpus(job, predictor, gaps, show_progress)
+        result = result.replace(gpus=gpus, why="" if every else NO_GPU)
     if not search or not judged or result.verdict == "fits":
         return result
+    show_progress("searching for a change that makes it fit")
     return result.replace(
         proposals=_make_proposals(job, tightest, predictor, result, command, job_flags, len(tightest.indexes))
     )
@@ -225,7 +229,10 @@ def _add_peaks(result: FitResult, fit: FitPrediction) -> FitResult:
 
 
 def _judge_catalog_gpus(
-    job: FitJob, predictor: CachedPredictor, gaps: tuple[Sequence[str], Sequence[str]]
+    job: FitJob,
+    predictor: CachedPredictor,
+    gaps: tuple[Sequence[str], Sequence[str]],
+    show_progress: Callable[..., None] = lambda *_: None,
 ) -> tuple[GpuCandidate, ...]:
     """Judge every GPU of the catalogue.
 
@@ -236,7 +243,8 @@ def _judge_catalog_gpus(
     quick = {generation: predictor(job, place, False) for generation, place in first.items()}
     full_fits: dict[tuple[int, int], FitPrediction | None] = {}
     judged = []
-    for place in all_gpus:
+    for number, place in enumerate(all_gpus):
+        show_progress("judging GPUs", number, len(all_gpus))
         fit = quick[place.capability.partition(".")[0]]
         if fit is None:
             judged.append(place)

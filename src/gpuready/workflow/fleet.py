@@ -9,6 +9,7 @@ from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.transport import TransportUnavailable
 from gpuready.model.record import Record, field
+from gpuready.system.interrupts import note_interrupt
 from gpuready.workflow import fleet_transport
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
@@ -105,10 +106,10 @@ class FleetRun:
             self.gather.add_answer(answer)
             if len(nodes) <= FLUSH_EACH_LIMIT:
                 self.journal.flush_to_disk()
-            self.show_progress(request["do"], done, len(nodes))
+            self.show_progress(f"nodes ({request['do']})", done, len(nodes))
 
         if nodes:
-            self.show_progress(request["do"], 0, len(nodes))
+            self.show_progress(f"nodes ({request['do']})", 0, len(nodes))
             self.transport.ask_nodes(nodes, request, self.task.node_seconds, record_answer)
             self.journal.flush_to_disk()
 
@@ -132,6 +133,11 @@ def run_fleet(
         from gpuready.workflow import fleet_report
 
         report = fleet_report.build_fleet_report(run, reference, search)
+    except BaseException as error:
+        note_interrupt(
+            error, f"the answers so far are kept in {run.folder}; --resume {run.folder} asks the other nodes"
+        )
+        raise
     finally:
         run.close()
     return report, run.folder

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuready.model import Contract, Report
     from gpuready.model.plan import KernelPlan, Plan
 
-    ShowStep = Callable[[str], None]
+    ShowStep = Callable[..., None]
 
 DEFAULT_ENVIRONMENT = ".venv"
 MAX_DEADLINE = 1e8  # seconds
@@ -93,7 +93,7 @@ class InstallOrder:
         offline: bool = False,
         keep: int = 2,
         what_if: Mapping[str, str] | None = None,
-        show_step: ShowStep = lambda text: None,
+        show_step: ShowStep = lambda *_: None,
         acts: bool = True,
     ):
         """With ``acts`` (it will be installed), refuse now what the install would refuse."""

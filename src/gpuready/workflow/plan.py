@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuready.plan.platform import PlanRequest
     from gpuready.workflow.contract_choice import FrameworkSpec
 
-    ShowNote = Callable[[str], None]
+    ShowNote = Callable[..., None]
 
 TRUSTED_DAYS = 180
 """Age in days from which a plan mentions that the catalogue is old."""
@@ -53,7 +53,7 @@ def plan_frameworks(
     source: str | None = None,
     find_links: Sequence[str] = (),
     offline: bool = False,
-    note: ShowNote = lambda text: None,
+    note: ShowNote = lambda *_: None,
 ) -> PlanResult:
     """Plan the environment for these frameworks on this or another machine; changes nothing."""
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
