@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from gpuready.diagnose.event_order import EventOrder
 from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause, find_final_exception, follow_chain
+from gpuready.diagnose.logged_system import find_logged_versions
 from gpuready.diagnose.origin import USER, calling_frames, find_origin, is_users_own, names_environment
-from gpuready.diagnose.version_conflict import find_conflict
+from gpuready.diagnose.version_conflict import check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.model.diagnosis import (
     NOT_ENVIRONMENT,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.diagnose.version_conflict import SymbolTable
+    from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict
     from gpuready.logs.log_lines import LogLine
 
     Cause = Mapping[str, Any]
@@ -84,7 +85,7 @@ def judge(
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
     if (number := _exception_of(first)) is not None:
-        conflict = find_conflict(summary.failures[number], symbols)
+        conflict = _find_conflict(summary, number, symbols)
         found = found.replace(
             origin=find_origin(summary.failures[number]).says, conflict=conflict.captures if conflict else {}
         )
@@ -137,7 +138,7 @@ def _unexplained_suspects(
 ) -> list[CauseSuspect]:
     """The first exception no pattern matches, by its origin; or, where there is no other, the complaint that ends the log."""
     for number in order.unexplained_exceptions():
-        if conflict := find_conflict(summary.failures[number], symbols):
+        if conflict := _find_conflict(summary, number, symbols):
             strength, code = "symptom" if conflict.direction else "unknown", _code_of(lookup, VERSION_CONFLICT)
             return [CauseSuspect(VERSION_CONFLICT, code, strength, failure=number, captures=conflict.captures)]
         if order.may_be_environment(number):
@@ -149,6 +150,13 @@ def _unexplained_suspects(
     if last is None or names_environment(summary.lines[last].folded_text):
         return []
     return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", last=last)]
+
+
+def _find_conflict(summary: LogSummary, number: int, symbols: SymbolTable) -> VersionConflict | None:
+    conflict = find_conflict(summary.failures[number], symbols)
+    if conflict is None or not conflict.direction:
+        return conflict
+    return check_direction(conflict, find_logged_versions(summary).get(conflict.package, ""))
 
 
 def _is_explained_by(first: CauseSuspect, other: CauseSuspect) -> bool:

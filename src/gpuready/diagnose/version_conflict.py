@@ -14,6 +14,7 @@ from __future__ import annotations
 from gpuready.diagnose.origin import USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.model.record import Record
+from gpuready.model.versions import compare_versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,13 +118,21 @@ def _function_name(said: str, failure: LoggedException) -> str:
     if plain and plain not in ("__init__", "__new__"):
         return plain
     code = failure.frames[-1].code if failure.frames else ""
-    called = [match for match in _CALL.findall(code) if not match.startswith("super")]
+    called = [match for match in _CALL.compiled.findall(code) if not match.startswith("super")]
     return str(called[-1]).rpartition(".")[2] if called else ""
 
 
 def _is_local_file(path: str) -> bool:
     """Whether the module that lacks a name is a file of the user's, and not of an installed package."""
     return bool(path) and path not in ("unknown location",) and "-packages" not in path and path.endswith(".py")
+
+
+def check_direction(conflict: VersionConflict, installed: str) -> VersionConflict:
+    """The same without a direction that the version in the log contradicts: the symbol may have moved for another reason."""
+    if not installed or conflict.direction not in ("new", "old"):
+        return conflict
+    is_before = compare_versions(installed, conflict.release) < 0
+    return conflict if is_before == (conflict.direction == "old") else conflict.replace(direction="", release="")
 
 
 def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionConflict | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from gpuready import contracts, rules, system
 from gpuready.catalog import causes
+from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
 from gpuready.model.diagnosis import VERSION_CONFLICT
 from gpuready.workflow import contract_choice, machine_facts
+from gpuready.workflow.fitting_fixes import fit_steps, fits_system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,17 +19,28 @@ if TYPE_CHECKING:
 
 
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
-    """Add the cause's sentence, its fixes, and what the machine adds to it."""
+    """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
     if diagnosis.verdict != "cause":
         return diagnosis
     diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
-    contract = _try_load_contract(diagnosis.framework)
+    contract = _try_load_contract(diagnosis.framework, summary)
     here = on is None and look and _ran_on_this_host(summary)
     if on is not None or here:
         diagnosis = _judge_on_machine(
             diagnosis, machine_facts.read_recording(on) if on is not None else _probe_this_machine(), contract, here
         )
-    return diagnosis.replace(fix=tuple(dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary)))))
+    return _fit_to_system(
+        diagnosis.replace(fix=tuple(dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary))))), summary
+    )
+
+
+def _fit_to_system(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:
+    """Leave out what cannot be done on the system that the log shows."""
+    systems = detect_systems(summary)
+    others = tuple(
+        other if fits_system(other.decide, systems) else other.replace(decide="") for other in diagnosis.alternatives
+    )
+    return diagnosis.replace(fix=fit_steps(diagnosis.fix, systems) or diagnosis.fix, alternatives=others)
 
 
 def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
@@ -145,13 +158,21 @@ def detect_framework(summary: LogSummary) -> str:
     return best if best and counts[best] else ""
 
 
-def _try_load_contract(framework: str) -> Contract | None:
+def _try_load_contract(framework: str, summary: LogSummary) -> Contract | None:
+    """The contract of the version that the log states, else of the newest: citations name its version."""
     if not framework:
         return None
     try:
-        return contracts.load_contract(*contract_choice.parse_framework_spec(framework))
+        name, version, variant = contract_choice.parse_framework_spec(framework)
     except Exception:  # an unknown framework adds no fix, and hides none
         return None
+    logged = find_logged_versions(summary).get(name.replace("-", "_"))
+    for installed in (logged, None):
+        try:
+            return contracts.load_contract(name, version, variant, installed)
+        except Exception:  # older than every contract
+            continue
+    return None
 
 
 def _known_error_steps(contract: Contract | None, summary: LogSummary) -> Sequence[FixStep]:
