@@ -79,7 +79,7 @@ def test_d31_half_installed(machine):
     machine.folder_at(f"{SITE}/datasets-4.0.0.dist-info")
     found = machine.check()
     assert found.code == 1 and found.codes == ["PKG006"]
-    assert found.finding("PKG006")["says"] == "half installed: tokenizers"
+    assert found.finding("PKG006")["says"] == "partly installed: tokenizers"
     assert "install tokenizers anew" in found.words("PKG006")
     assert found.value("python.half_installed") == ["datasets-4.0.0.dist-info", "tokenizers-0.23.1.dist-info"]
     assert found.gap("package.tokenizers")
