@@ -12,6 +12,7 @@ from typing import Any
 from gpuready import contracts
 from gpuready.catalog import packages
 from gpuready.model import Report, versions
+from gpuready.model.verdict_words import verdict_words
 from gpuready.render import check_report
 from gpuready.render.layout import Screen
 from gpuready.workflow import check_machine
@@ -166,12 +167,12 @@ def table() -> str:
         mine = [row for row in golden["says"] if row["for"] == "all" or "transformers" in row["for"].split()]
         codes = [row[kind].partition(":")[0] for kind in ("error", "warning") for row in mine if kind in row]
         open_ = [row["undecided"].partition(" ")[0] for row in mine if "(error)" in row.get("undecided", "")]
-        said = " ".join(codes) or (f"undecided: {' '.join(open_)}" if open_ else "")
+        said = " ".join(codes) or (f"can't tell: {' '.join(open_)}" if open_ else "")
         cells = (
             f"`{name}`",
             golden["machine"].rstrip("."),
             golden["driver"] or "",
-            golden["verdicts"]["transformers"],
+            verdict_words(golden["verdicts"]["transformers"]),
             said,
         )
         rows.append(f"| {' | '.join(cells)} |")

@@ -1,4 +1,4 @@
-"""``gpuready check``: is this machine clear for a framework?"""
+"""``gpuready check``: is this machine ready for a framework?"""
 
 import time
 
@@ -66,7 +66,7 @@ class CheckOptions(
 _SHOWN = {
     "since": Parameter("a recording from when it worked: also what changed since", "FILE", python=False),
     "format": Parameter("the answer for other tools", "FORMAT", ("text", "json", "sarif", "junit"), python=False),
-    **shared.quiet_and_verbose("also the facts that held, and the timings", "one line for each framework"),
+    **shared.quiet_and_verbose("also the evidence of every check, citations and timings", "one line for each framework"),
 }
 _WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
 
@@ -177,7 +177,7 @@ def _format_changes_since(path: str | None, reports: "list[Report]", screen: "Sc
 
 CHECK = Command(
     "check",
-    "is this machine clear for a framework?",
+    "is this machine ready for a framework?",
     run,
     collect_parameters(
         shared.Machine,

@@ -33,6 +33,7 @@ FAMILY_NAMES = {
 
 UNDECIDED = verdict_words("undecided")
 _SERIOUS_SEVERITIES = ("error", "warning")
+_NEXT_STEPS = {"not-ready": ("fix it", "fix"), "clear": ("prove it", "prove")}
 VERDICT_ROLES = {"not-ready": "error", "undecided": "undecided", "ready": "ok", "clear": "ok"}
 
 
@@ -260,14 +261,16 @@ def list_next_commands(
         names = () if "--contract" in flags.get(command, ()) else (name,)
         return ("gpuready", command, *names, *more, *flags.get(command, ()))
 
-    details = ("details", words("check"))
-    if _judges_container_file(report):
-        return [("one that fits", words("plan", "--format", "dockerfile")), details]
-    if is_stated or is_elsewhere:
-        return [("plan", words("plan")), details]
-    if report.verdict == "not-ready":
-        return [("fix it", words("fix")), details]
-    return [("prove it", words("prove")), details] if report.verdict == "clear" else [details]
+    rows = [("details", words("check"))]
+    if report.verdict == "not-ready" and _judges_container_file(report):
+        rows.insert(0, ("one that fits", words("plan", "--format", "dockerfile")))
+    elif is_stated or is_elsewhere:
+        needs_plan = report.verdict == "not-ready" or report.unstated
+        rows[:0] = [("plan", words("plan"))] if needs_plan and not _judges_container_file(report) else []
+    elif report.verdict in _NEXT_STEPS:
+        label, command = _NEXT_STEPS[report.verdict]
+        rows.insert(0, (label, words(command)))
+    return rows
 
 
 def _format_footer(report: Report, screen: Screen) -> list[str]:

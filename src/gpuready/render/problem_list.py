@@ -9,7 +9,7 @@ from gpuready.render.finding import group_undecided, lowercase_opener
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from gpuready.model import Finding, Report, UndecidedRule
     from gpuready.render.layout import Screen
@@ -20,12 +20,16 @@ MAX_ROWS = 3
 """Rows of a finding's table; where there are more, one less and how many."""
 
 _SUBJECTS = {
-    "gpu": "GPU state", "driver": "driver", "toolkit": "CUDA toolkit", "compiler": "compiler", "cache": "caches",
+    "gpu": "GPU", "driver": "driver", "toolkit": "CUDA toolkit", "compiler": "compiler", "cache": "caches",
     "torch": "torch", "python": "Python", "package": "packages", "extension": "packages", "env": "environment variables",
     "os": "operating system", "system": "system settings", "disk": "disk", "memory": "RAM", "limit": "limits",
-    "net": "network", "nccl": "NCCL", "hub": "model cache", "kernel": "kernel", "cpu": "CPU", "can": "proofs",
+    "net": "network", "cudnn": "cuDNN", "library": "libraries", "nccl": "NCCL", "hub": "model cache", "kernel": "kernel", "cpu": "CPU", "can": "proofs",
 }  # fmt: skip
 """What a fact is about, by the first part of its key."""
+_MAIN_FACTS = {
+    "gpu": "gpu.count", "driver": "driver.version", "torch": "torch.version", "python": "python.version", "os": "os.system",
+}  # fmt: skip
+"""The fact that says what it is; where it was given, only details are missing."""
 
 
 def format_problem_list(report: Report, screen: Screen) -> list[str]:
@@ -109,15 +113,17 @@ def _format_notes(report: Report, screen: Screen) -> list[str]:
     """What a what-if was not given, and how many notes there are."""
     lines: list[str] = []
     if report.unstated:
-        subjects = ", ".join(list_missing_subjects(report.unstated))
-        lines += format_list_item("?", f"{NOT_GIVEN}: {subjects} (-v)", "", screen, "undecided")
+        lines += format_list_item("?", f"{NOT_GIVEN}: {describe_missing(report)} (-v)", "", screen, "undecided")
     if infos := [f.code for f in report.findings if f.severity == "info"]:
         text = f"{units.format_count(len(infos), 'note')} (-v)"
         lines += format_list_item("-", text, " ".join(infos[:3]), screen, "dim")
     return lines
 
 
-def list_missing_subjects(rules: Iterable[UndecidedRule]) -> list[str]:
-    """``driver, torch, packages``: what the missing facts are about."""
-    families = (fact.key.partition(".")[0] for rule in rules for fact in rule.missing)
-    return list(dict.fromkeys(_SUBJECTS.get(family, family) for family in families))
+def describe_missing(report: Report) -> str:
+    """``packages, disk; details of driver, GPU``: what the missing facts are about."""
+    families = dict.fromkeys(fact.key.partition(".")[0] for rule in report.unstated for fact in rule.missing)
+    details = [f for f in families if f in _MAIN_FACTS and not report.facts.fact(_MAIN_FACTS[f]).gap]
+    missing = dict.fromkeys(_SUBJECTS.get(family, family) for family in families if family not in details)
+    named = ", ".join(_SUBJECTS[family] for family in details)
+    return "; ".join(part for part in (", ".join(missing), f"details of {named}" if named else "") if part)

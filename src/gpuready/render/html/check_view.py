@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuready.model import Facts, Finding, FixStep, Report, UndecidedRule
 
 MARK_SYMBOLS = {"error": "✗", "warning": "!", "undecided": "?", "ok": "✓", "info": "i"}
-MARK_WORDS = {"error": "error", "warning": "warning", "undecided": "open", "ok": "holds", "info": "note"}
+MARK_WORDS = {"error": "error", "warning": "warning", "undecided": "can't tell", "ok": "passed", "info": "note"}
 
 
 def mark_view(kind: str) -> dict[str, str]:

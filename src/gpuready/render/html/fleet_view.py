@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model.node_names import fold_node_names
+from gpuready.model.verdict_words import verdict_words
 from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.fleet import expand_reported_nodes
 from gpuready.render.html.check_view import finding_view, mark_view
@@ -37,7 +38,7 @@ def build_fleet_view(report: FleetReport) -> dict[str, Any]:
     return {
         "report": report,
         "many": f"{report.nodes:,} " + ("node" if report.nodes == 1 else "nodes"),
-        "verdict": report.verdict.replace("-", " "),
+        "verdict": verdict_words(report.verdict),
         "mark": mark_view(VERDICT_ROLES[report.verdict]),
         "map": _node_map(kind_by_node, sets, columns),
         "columns": [name for name, _ in columns],
@@ -83,7 +84,7 @@ def _node_columns(report: FleetReport) -> list[tuple[str, dict[str, tuple[str, s
     states = {k: ("silent" if k in SILENT_STATES else "held", k) for k in report.states if k != "answered"}
     columns = [("answer", _cells_by_node(states, report.states))]
     verdict_kinds = {"not-ready": "bad", "undecided": "undecided"}
-    verdict_cells = {k: (verdict_kinds[k], k.replace("-", " ")) for k in report.verdicts if k in verdict_kinds}
+    verdict_cells = {k: (verdict_kinds[k], verdict_words(k)) for k in report.verdicts if k in verdict_kinds}
     columns.append(("verdict", _cells_by_node(verdict_cells, report.verdicts)))
     for one in report.drift:
         differing = {g.value: ("differs", g.value) for g in one.groups}

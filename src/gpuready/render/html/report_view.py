@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready import __version__
 from gpuready.model.proof import PASSED
+from gpuready.model.verdict_words import verdict_words
 from gpuready.render import command_lines, prove, units
 from gpuready.render import plan as planning
 from gpuready.render.check_report import VERDICT_ROLES
@@ -49,7 +50,7 @@ def build_report_view(document: ReportDocument) -> dict[str, Any]:
     }
     return parts | {
         "title": _report_title(document),
-        "verdict": document.verdict.replace("-", " "),
+        "verdict": verdict_words(document.verdict),
         "mark": mark_view(VERDICT_ROLES[document.verdict]),
         "host": facts.host if facts is not None else "",
         "summary": reports[0]["machine"] if reports else "",

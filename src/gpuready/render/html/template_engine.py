@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from gpuready.model.verdict_words import verdict_words
 from gpuready.model.want_text import describe_want
 from gpuready.render import units
 from gpuready.render.escape import escape_unprintable, quote_command_words
@@ -100,7 +101,7 @@ def _csp_hash(text: str) -> str:
 TEMPLATE_FILTERS = {
     "command": lambda words: " ".join(quote_command_words(words)),
     "lines": str.splitlines,
-    "words": lambda text: text.replace("-", " "),
+    "words": verdict_words,
     "value": units.format_fact_value,
     "size": units.format_bytes,
     "seconds": units.format_seconds,
