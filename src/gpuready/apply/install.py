@@ -14,6 +14,7 @@ from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.contracts import distribution_name
 from gpuready.model.plan import InstallResult
+from gpuready.model.verdict_words import verdict_words
 from gpuready.system import durable_files
 from gpuready.system.interrupts import note_interrupt
 
@@ -210,8 +211,7 @@ class Installer:
         if report.verdict not in ("clear", "ready"):
             codes = [f.code for f in report.findings if f.severity == "error"]
             codes = codes or [u.code for u in report.undecided]
-            word = report.verdict.replace("-", " ")
-            raise InstallFailed(f"the check of the new environment says {word} ({', '.join(codes)})", 1, report)
+            raise InstallFailed(f"the check of the new environment says {verdict_words(report.verdict)} ({', '.join(codes)})", 1, report)
         return report
 
     def _check_imports(self, generation: EnvironmentGeneration) -> None:
