@@ -38,7 +38,7 @@ class Tool(Record):
 
 _TOOL_TEXTS = {
     "check": (
-        "Is this machine clear for a framework?",
+        "Is this machine ready for a framework?",
         "Judge a machine against what frameworks require: GPU, driver, CUDA, torch, packages, memory, system, network. "
         "Use it before installing or launching, or to ask what-if about a machine that you do not have (`on`, `what_if`). "
         "The verdict is clear, not-ready or undecided; each finding has a code, what was found, what is needed, and a fix. "
