@@ -51,7 +51,7 @@ def measure_machine(
     settings = {"quick": quick, "repeat": repeat, "folders": _disk_folders(host, folder)} | (options or {})
     from gpuready.prove.bench import BenchOutcome, run_benchmarks
 
-    interpreter = str(facts.value("python.path"))
+    interpreter = machine_facts.require_interpreter(facts)
     outcomes = [BenchOutcome(tuple(_unmeasurable_rows(kinds, gpus, facts)))]
     phases = _plan_phases(kinds, places, settings)
     show_step = _count_measures(show_progress, sum(len(task.words) for phase in phases for task in phase))

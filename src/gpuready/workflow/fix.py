@@ -48,9 +48,12 @@ class FixRequest(Record):
 def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Report, FixResult]:
     """Check the environment and search the smallest change that clears its findings."""
     from gpuready.plan.fix import plan_fix
+    from gpuready.workflow import machine_facts
 
     note("looking at the environment")
     report = request.check()
+    if request.on is None:
+        machine_facts.require_interpreter(report.facts)
     if report.findings:
         note(f"trying changes for {len(report.findings)} findings")
     return report, plan_fix(report, make_judge(report))

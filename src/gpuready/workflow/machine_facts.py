@@ -63,6 +63,14 @@ def start_container_facts(
     return lambda: container_file.container_facts(file, host, what_if), _always_ready, _always_ready
 
 
+def require_interpreter(facts: Facts) -> str:
+    """Return the Python of the environment that was examined, to run something in it; Refused where there is none."""
+    fact = facts.fact("python.path")
+    if not fact.value:
+        raise Refused(fact.gap or "there is no Python environment: name one with --python PATH")
+    return str(fact.value)
+
+
 def has_gpu_driver() -> bool:
     from gpuready.probe.fact_helpers import is_driver_loaded
 

@@ -6,7 +6,7 @@ from gpuready import __version__, contracts, system, workflow
 from gpuready.model import SCHEMA, Fact, Record, Report, proof, validation
 from gpuready.model.proof import PASSED, SKIPPED, ProofRecord
 from gpuready.prove import selection
-from gpuready.workflow import contract_choice
+from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
 TYPE_CHECKING = False
@@ -164,9 +164,7 @@ def _execute_proofs(
 ) -> tuple[ProofResult, ...]:
     from gpuready.prove.session import ProofSession
 
-    python = str(facts.value_if_known("python.path") or "")
-    if not python:
-        raise Refused("there is no Python to run proofs with: name the patient with --python PATH")
+    python = machine_facts.require_interpreter(facts)
     host = system.LiveHost()
     session = ProofSession(
         facts, python, host.variables, jobs=jobs, deadline=deadline, cpus=host.count_cpus().get("usable", 1), tell=tell

@@ -130,7 +130,7 @@ def _make_launch_job(
     run_id = _make_run_id(environ)
     job = LaunchJob(
         engine=engine,
-        python=_interpreter_path(python, facts),
+        python=machine_facts.require_interpreter(facts),
         kind=kind,
         words=words,
         nproc=nproc,
@@ -233,13 +233,6 @@ def _parse_master(text: str | None, nnodes: int, engine: str) -> tuple[str, int,
         call_or_refuse(address.parse_port, port, "--master"),
         True,
     )
-
-
-def _interpreter_path(python: str | None, facts: Facts) -> str:
-    path = str(facts.value_if_known("python.path") or "") or python
-    if not path:
-        raise Refused("there is no Python to run it with: name one with --python PATH")
-    return path
 
 
 def _has_torch(facts: Facts) -> bool:
