@@ -42,14 +42,14 @@ _KIND_NAMES = {
 
 _PACKAGE = LazyRegex(r"(?:site|dist)-packages/(?:[^/]{1,80}\.egg/)?([A-Za-z_]\w{0,60})")
 _STDLIB = LazyRegex(
-    r"(?:^|/)(?:lib(?:64)?/)?python3?(?:\.\d{1,3}t?)?/(?!.*-packages/)[\w/]{1,120}\.py$|/[Ll]ib/(?!site-packages)[\w/]{1,120}\.py$|^<(?!stdin|ipython|cell)"
+    r"(?:^|/)(?:lib(?:64)?/python3?(?:\.\d{1,3}t?)?|python3\.\d{1,3}t?)/(?!.*-packages/)[\w/]{1,120}\.py$|/[Ll]ib/(?!site-packages)[\w/]{1,120}\.py$|^<(?!stdin|ipython|cell)"
 )
 _STARTER = LazyRegex(r"(?:^|/)(?:bin|Scripts)/[\w.-]{1,80}$|\.exe/__main__\.py$")
 """The script that pip makes for a command: ``/usr/bin/vllm``."""
 _CHECKOUT_PARENTS = ("src", "python", "lib", "packages")
 _NETWORK_PACKAGES = ("requests", "urllib3", "httpx", "httpcore", "aiohttp", "anyio", "socket", "ssl", "grpc")
 _NETWORK_TYPES = LazyRegex(
-    r"(?i)(?:Connect|Connection|SSL|Proxy|MaxRetry|Read|Name|gai|Remote|Chunked|Incomplete)\w{0,30}(?:Error|Timeout|error)$"
+    r"(?i)(?:Connect|Connection|SSL|Proxy|MaxRetry|Read|NameResolution|gai|Remote|Chunked|Incomplete)\w{0,30}(?:Error|Timeout|error)$"
 )
 _HUB_TYPES = LazyRegex(
     r"(?i)(?:HfHub|Gated|Repository|Entry|Revision|LocalEntry|OfflineMode)\w{0,40}(?:Error|Enabled)$"
