@@ -268,3 +268,33 @@ def test_every_declared_fact_has_a_probe_that_gives_it():
     text = "".join(p.read_text() for room in rooms for p in (source / room).rglob("*.py"))
     declared = [key for key in list(facts.list_fact_keys()) if not key.endswith("*")]
     assert [key for key in declared if f'"{key}"' not in text] == []
+
+
+def test_every_framework_with_a_contract_has_a_command_that_starts_it():
+    from gpuready import contracts
+    from gpuready.catalog.launch import launch_command
+
+    for framework in sorted({row["framework"] for row in contracts.list_contract_rows()}):
+        words = launch_command(framework, 8)
+        assert words and not any("{" in word for word in words), framework
+
+
+@pytest.mark.parametrize(
+    ("framework", "file", "kind", "command"),
+    [
+        ("axolotl", "cfg.yml", "axolotl", "axolotl train cfg.yml"),
+        ("axolotl", "", "", "axolotl train config.yml"),
+        ("colossalai", "train.py", "colossalai", "colossalai run --nproc_per_node 8 train.py"),
+        ("transformers", "acc.yaml", "accelerate", "accelerate launch --config_file acc.yaml train.py"),
+        ("transformers", "ds.json", "deepspeed", "deepspeed --num_gpus 8 train.py --deepspeed ds.json"),
+        ("transformers", "config.json", "model", "torchrun --nproc-per-node 8 train.py"),
+        ("roll", "examples/q7b/rlvr.yaml", "roll",
+         "python examples/start_rlvr_pipeline.py --config_path q7b --config_name rlvr"),
+        ("verl", "a/b/ppo.yaml", "", "python -m verl.trainer.main_ppo --config-path a/b --config-name ppo"),
+        ("unheard-of", "x.yml", "", ""),
+    ],
+)  # fmt: skip
+def test_the_command_for_a_file(framework, file, kind, command):
+    from gpuready.catalog.launch import launch_command
+
+    assert " ".join(launch_command(framework, 8, file, kind)) == command

@@ -68,6 +68,7 @@ def test_a_torch_from_a_folder_of_wheels_is_asked_of_its_index(plan):
     rows = tuple(row.replace(index="find-links") if row.name == "torch" else row for row in plan.lock)
     for form in ("requirements", "pyproject", "conda", "dockerfile", "shell"):
         text = files.render_plan_file(plan.replace(lock=rows), form)
+        text += "".join(files.companion_files(plan.replace(lock=rows), form).values())
         assert "--torch-backend find-links" not in text and "index find-links" not in text
         assert plan.indexes["cu126"] in text and "add --find-links FOLDER" in text
     bare = files.render_plan_file(plan.replace(lock=rows, indexes={}), "shell")
@@ -169,7 +170,8 @@ def test_no_image_no_dockerfile(plan):
     [("Dockerfile", "dockerfile"), ("a/b/Dockerfile.gpu", "dockerfile"), ("x.lock", "lock"), ("job.sbatch", "slurm"),
      ("job.slurm", "slurm"), ("requirements.txt", "requirements"), ("requirements-gpu.txt", "requirements"),
      ("pyproject.toml", "pyproject"), ("environment.yml", "conda"), ("environment.yaml", "conda"), ("i.sh", "shell"),
-     ("p.json", "json"), ("notes.txt", None), ("x.toml", None), (".sh", None), ("plan", None)],
+     ("p.json", "json"), ("notes.txt", None), ("compose.yaml", "compose"), ("a/docker-compose.yml", "compose"), ("compose.gpu.yml", "compose"),
+     ("job.yaml", "kubernetes"), ("train.k8s.yaml", "kubernetes"), ("config.yaml", None), ("x.toml", None), (".sh", None), ("plan", None)],
 )  # fmt: skip
 def test_the_form_that_a_name_says(path, form):
     assert files.guess_file_format(path) == form

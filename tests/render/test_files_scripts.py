@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpuready.model import FixStep
 from gpuready.model.plan import KernelPlan, LockedPackage, Plan
@@ -33,7 +34,7 @@ def test_a_dockerfile(plan):
     assert names[-1] == "CMD" and names.index("USER") > max(i for i, n in enumerate(names) if n == "RUN")
     assert ("USER", "1001") in steps
     assert any("--require-hashes" in rest for name, rest in steps if name == "RUN")
-    assert "docker run --rm -it --gpus all --shm-size=10g --ulimit memlock=-1 framework" in text
+    assert "docker run --rm -it --gpus all --shm-size=10g --ulimit memlock=-1 -v .:/workspace framework" in text
     runs = [rest for name, rest in steps if name == "RUN"]
     apt = next(rest for rest in runs if "apt-get install" in rest)
     assert "--no-install-recommends" in apt and "rm -rf /var/lib/apt/lists/*" in apt and " -y " in apt
@@ -43,11 +44,59 @@ def test_a_dockerfile(plan):
         assert subprocess.run(["bash", "-n", "-c", words], check=False).returncode == 0
 
 
-def test_the_requirements_inside_a_dockerfile_are_the_requirements(plan):
-    [copied] = [rest for name, rest in parsed(files.render_plan_file(plan, "dockerfile")) if name == "COPY"]
-    inside = copied.partition("\n")[2]
-    alone = files.render_plan_file(plan, "requirements")
-    assert inside.splitlines() == [x for x in alone.splitlines() if x and not x.lstrip().startswith("#")]
+def test_a_dockerfile_is_short_and_its_hashes_are_in_a_file_beside_it(plan):
+    many = tuple("sha256:" + hashlib.sha256(str(i).encode()).hexdigest() for i in range(2000))
+    long = plan.replace(lock=(plan.lock[0].replace(hashes=many), *plan.lock[1:]))
+    text = files.render_plan_file(long, "dockerfile")
+    [(name, requirements)] = files.companion_files(long, "dockerfile").items()
+    assert len(text.splitlines()) < 60 and ("COPY", f"{name} /opt/{name}") in parsed(text)
+    assert requirements == files.render_plan_file(long, "requirements") and requirements.count("--hash=") > 2000
+    assert files.guess_file_format(name) == "requirements"
+    open_plan = plan.replace(lock=(), resolved="not resolved here: --no-resolve was asked for")
+    assert files.companion_files(open_plan, "dockerfile") == {} == files.companion_files(plan, "slurm")
+
+
+def test_a_compose_file(plan):
+    started = plan.replace(start=("axolotl", "train", "my $cfg.yml"))
+    text = files.render_plan_file(started, "compose")
+    (service,) = yaml.safe_load(text)["services"].values()
+    assert service["command"] == ["axolotl", "train", "my $$cfg.yml"], "compose replaces one dollar"
+    inside = service["build"]["dockerfile_inline"].replace("$$", "$")
+    assert parsed(inside) == parsed(files.render_plan_file(started, "dockerfile"))
+    assert service["shm_size"] == "10g" and service["ulimits"] == {"memlock": -1}
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+    amd = plan.replace(image_flags=("--device=/dev/kfd", "--device", "/dev/dri", "--group-add", "video"))
+    (service,) = yaml.safe_load(files.render_plan_file(amd, "compose"))["services"].values()
+    assert service["devices"] == ["/dev/kfd", "/dev/dri"] and service["group_add"] == ["video"]
+    assert "deploy" not in service
+
+
+def test_a_kubernetes_job(plan):
+    text = files.render_plan_file(plan.replace(start=("axolotl", "train", "a: b.yml")), "kubernetes")
+    job = yaml.safe_load(text)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert (job["kind"], job["metadata"]["name"]) == ("Job", "framework")
+    assert container["command"] == ["axolotl", "train", "a: b.yml"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    assert {row["name"]: row["value"] for row in container["env"]} == plan.variables
+    cpu = yaml.safe_load(files.render_plan_file(plan.replace(cuda="", torch="2.13.0+cpu"), "kubernetes"))
+    assert "resources" not in cpu["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_a_batch_job_ends_in_the_framework_s_own_command(plan, tmp_path):
+    text = files.render_plan_file(plan.replace(start=("axolotl", "train", "it's.yml")), "slurm")
+    assert "torchrun" not in text and "MASTER_ADDR" not in text
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "activate").write_text("")
+    stub = 'srun() { printf "%s\\n" "$@"; }\n'
+    for words, last in (([], ["axolotl", "train", "it's.yml"]), (["other", "a b"], ["other", "a b"])):
+        argv = ["bash", "-c", stub + text, "job", *words]
+        env = {"VENV": str(tmp_path), "PATH": os.environ["PATH"], "SLURM_CPUS_PER_TASK": "4"}
+        ran = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+        assert ran.stdout.splitlines()[-len(last) :] == last
+    script = files.render_plan_file(plan.replace(start=("torchrun", "--nproc-per-node", "8", "train.py")), "slurm")
+    assert "--rdzv-endpoint" in script, "a script is started on every node"
 
 
 def test_no_line_of_a_dockerfile_is_longer_than_docker_reads(plan):

@@ -36,7 +36,7 @@ def run(request: Request) -> Result:
     order = install.InstallOrder(
         request.first_argument,
         environment,
-        **request.pick_options("lock", "on", "python", "wants", "contract", "source"),
+        **request.pick_options("lock", "on", "python", "wants", "contract", "config", "source"),
         find_links=request.get_option("find_links", ()),
         offline=request.has_switch("offline"),
         keep=request.get_option("keep", 2),

@@ -48,6 +48,7 @@ _CONTRACT_DETAILS = "The path of a contract in a TOML file, to judge by in place
 FIND_LINKS = Parameter("a folder of wheels to take packages from as well", "DIR", many=True, path="folder")
 OFFLINE = Parameter("ask no index: what is in the cache and the folders must do")
 CONFIG_DETAILS = "The path of the job's own configuration (YAML or JSON of a trainer)."
+CONFIG = Parameter("the job's own configuration file", "FILE", mcp=True, path="file", details=CONFIG_DETAILS)
 ON_DETAILS = (
     "The machine to judge: a GPU by name, with a count (h100, h100x8, rtx4090, a100-40gb), or the path of a recording "
     "(FILE.json made by `gpuready probe -o FILE.json`). Leave it out for the machine that this server runs on."
@@ -103,10 +104,7 @@ class Job(TypedDict, total=False):
             "the job's model: a size such as 7b, or its config.json", "MODEL", mcp=True, web="size", path="model"
         ),
     ]
-    config: Annotated[
-        PathArgument,
-        Parameter("the job's own configuration file", "FILE", mcp=True, path="file", details=CONFIG_DETAILS),
-    ]
+    config: Annotated[PathArgument, CONFIG]
 
 
 class Resolve(TypedDict, total=False):
@@ -114,6 +112,7 @@ class Resolve(TypedDict, total=False):
 
     wants: Annotated[WordList, _WANTS]
     contract: Annotated[PathArgument, contract_parameter("plan by this contract")]
+    config: Annotated[PathArgument, CONFIG]
     source: Annotated[PathArgument, Parameter("where the framework's own sources are, if no index has it", "DIR")]
     find_links: Annotated[PathList, FIND_LINKS]
     offline: Annotated[bool, OFFLINE]

@@ -27,7 +27,19 @@ class PlanOptions(shared.Machine, shared.Environment, shared.Resolve, _Asked, sh
     """Keywords of plan()."""
 
 
-_FORMATS = ("text", "json", "lock", "requirements", "pyproject", "conda", "dockerfile", "slurm", "shell")
+_FORMATS = (
+    "text",
+    "json",
+    "lock",
+    "requirements",
+    "pyproject",
+    "conda",
+    "dockerfile",
+    "compose",
+    "kubernetes",
+    "slurm",
+    "shell",
+)
 _SCREEN_FORMATS = ("text", "json")
 """Formats for the screen; every other format is a file for another tool."""
 _SHOWN = {
@@ -73,7 +85,7 @@ def _choose_plan_format(request: Request) -> str:
 def _make_plans(request: Request) -> "PlanResult":
     from gpuready.workflow import plan
 
-    options = request.pick_options("on", "python", "wants", "contract", "source")
+    options = request.pick_options("on", "python", "wants", "contract", "source", "config")
     if request.has_switch("fix"):
         from gpuready.workflow import fix
 
@@ -110,9 +122,22 @@ def _make_result(request: Request, result: "PlanResult", form: str) -> Result:
         return made
     from gpuready import workflow
 
-    workflow.save_text_file(path, request.format_result(made))
-    request.session.write_sentence(f"wrote {path}")
+    files = {path: request.format_result(made)} | _companion_files(result, form, path)
+    for name, text in files.items():
+        workflow.save_text_file(name, text)
+    request.session.write_sentence(f"wrote {' and '.join(files)}")
     return Result.from_text("", made.exit, result)
+
+
+def _companion_files(result: "PlanResult", form: str, path: str) -> dict[str, str]:
+    """What the written file reads from its own folder, by path."""
+    if form not in ("dockerfile", "compose"):
+        return {}
+    from gpuready.render.files import companion_files
+    from gpuready.workflow import plan
+
+    folder = path[: path.rfind("/") + 1]
+    return {folder + name: text for name, text in companion_files(plan.add_file_details(result), form).items()}
 
 
 def _render_plan_file(result: "PlanResult", form: str) -> str:

@@ -104,6 +104,7 @@ class Plan(Record):
     indexes: dict[str, str] = field(default_factory=dict)  # index name -> URL
     variables: dict[str, str] = field(default_factory=dict)  # variables to set for a job
     unset: tuple[str, ...] = ()  # variables to unset
+    start: tuple[str, ...] = ()  # the framework's own command for the user's file
     host: dict[str, int] = field(default_factory=dict)  # machine sizes: gpus, cpus, memory (bytes)
     catalog: str = ""
     notes: tuple[str, ...] = ()

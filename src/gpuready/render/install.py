@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.render import finding, units
 from gpuready.render.escape import quote_command_words
 from gpuready.render.layout import join_sections
+from gpuready.render.next_command import list_next_commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ def _format_install_findings(result: InstallResult, screen: Screen) -> list[list
 
 
 def _format_activate_hint(result: InstallResult, screen: Screen) -> list[str]:
-    (folder,) = quote_command_words((result.environment,))
     if result.verdict in ("installed", "unchanged", "rolled-back"):
-        return [f"  source {folder}/bin/activate"]
+        start = result.plan.start if result.plan is not None else ()
+        return screen.format_labelled_commands(list_next_commands(start, result.environment))
     if result.verdict == "damaged":
         return screen.format_paragraph("install the same plan again to get a whole one, or go back with --rollback", 2)
     return []

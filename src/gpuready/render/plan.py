@@ -6,6 +6,7 @@ from gpuready.model.want_text import describe_want
 from gpuready.render import command_lines, units
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections
+from gpuready.render.next_command import list_next_commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool =
     sections = _format_possible_plan(plan, display, verbose) if is_possible else _format_impossible_plan(plan, display)
     sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
     rows = [("install it", command_lines.build_install_command(plan))] if is_possible and plan.lock else []
+    rows += list_next_commands(plan.start) if is_possible else []
     rows += [("details", command_lines.build_plan_command(plan))] if is_possible and not verbose else []
     catalog = [f"chosen by the catalogue of {plan.catalog}"] if verbose and plan.catalog else []
     return join_sections([*sections, display.format_labelled_commands(rows), display.format_paragraphs(catalog, 2)])

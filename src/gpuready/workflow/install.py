@@ -88,6 +88,7 @@ class InstallOrder:
         python: str | None = None,
         wants: str | None = None,
         contract: str | None = None,
+        config: str | None = None,
         source: str | None = None,
         find_links: Sequence[str] = (),
         offline: bool = False,
@@ -99,7 +100,7 @@ class InstallOrder:
         """With ``acts`` (it will be installed), refuse now what the install would refuse."""
         self.framework, self.on, self.python = framework, on, python
         self.wants, self.contract, self.keep, self.show_step = wants, contract, keep, show_step
-        self.what_if = dict(what_if or {})
+        self.what_if, self.config = dict(what_if or {}), config
         self.home = environment_home(environment)
         reason = self.home.explain_refusal()
         if reason:
@@ -136,6 +137,7 @@ class InstallOrder:
             python=self.python,
             wants=self.wants,
             contract=self.contract,
+            config=self.config,
             source=source,
             find_links=find_links,
             offline=offline,

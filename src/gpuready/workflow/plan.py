@@ -48,6 +48,7 @@ def plan_frameworks(
     python: str | None = None,
     wants: str | None = None,
     contract: str | None = None,
+    config: str | None = None,
     what_if: Mapping[str, str] | None = None,
     resolve: bool = True,
     source: str | None = None,
@@ -59,16 +60,28 @@ def plan_frameworks(
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     specs = _parse_specs(frameworks, own_contract, machine_facts.sees_packages(on, python))
     stated = dict(what_if or {})
-    facts = workflow.collect_facts(on, python, stated, specs, own_contract, wants=wants)
+    facts = workflow.collect_facts(on, python, stated, specs, own_contract, wants=wants, config=config)
     request = _make_plan_request(facts, on, python, wants, contract, stated)
     contract_lines = [_contracts_to_try(facts, *spec) if own_contract is None else [own_contract] for spec in specs]
     choices = [_choose_plan(facts, line, request, spec) for line, spec in zip(contract_lines, specs, strict=True)]
     result = _share_environments(facts, choices, request).replace(facts=facts)
+    result = result.replace(plans=tuple(add_start_command(plan, facts, config) for plan in result.plans))
     if not resolve:
         return _note_catalog_age(_mark_unresolved(result))
     choose_again = _make_chooser(facts, contract_lines[0], request, specs[0]) if len(specs) == 1 else None
     resolve_options = {"source": source, "find_links": find_links, "offline": offline, "note": note}
     return _note_catalog_age(_resolve_plans(result, facts, choose_again, request, resolve_options))
+
+
+def add_start_command(plan: Plan, facts: Facts, config: str | None) -> Plan:
+    """Add the framework's own command, for the job's file if there is one."""
+    from gpuready.catalog.launch import launch_command
+
+    file = machine_facts.load_job_file(config)
+    gpus = facts.value_if_known("gpu.count") or 1
+    start = launch_command(plan.framework, int(gpus), config or "", file.kind if file else "")
+    options = plan.options | ({"config": config} if config else {})
+    return plan.replace(start=start, options=options) if plan.verdict == "plan" else plan
 
 
 def _parse_specs(frameworks: Sequence[str], own_contract: Contract | None, sees_packages: bool) -> list[FrameworkSpec]:

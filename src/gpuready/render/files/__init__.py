@@ -1,4 +1,4 @@
-"""A plan as a file for another tool: lock, requirements, pyproject, conda, Dockerfile, Slurm, shell script."""
+"""A plan as a file for another tool: lock, requirements, pyproject, conda, Dockerfile, compose, Kubernetes, Slurm, shell script."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.model.plan import Plan
 
-FILE_FORMATS = ("lock", "requirements", "pyproject", "conda", "dockerfile", "slurm", "shell")
+FILE_FORMATS = (
+    "lock", "requirements", "pyproject", "conda", "dockerfile", "compose", "kubernetes", "slurm", "shell",
+)  # fmt: skip
 HASHED_FORMATS = ("lock", "requirements")
 """Formats that pin every file by hash, so they need a resolved plan."""
 
 FORMAT_BY_SUFFIX = {".lock": "lock", ".sbatch": "slurm", ".slurm": "slurm", ".sh": "shell", ".json": "json"}
 FORMAT_BY_FILE_NAME = {"pyproject.toml": "pyproject", "environment.yml": "conda", "environment.yaml": "conda"}
+YAML_NAMES = {
+    "compose": "compose",
+    "docker-compose": "compose",
+    "kubernetes": "kubernetes",
+    "k8s": "kubernetes",
+    "job": "kubernetes",
+}
+"""Words in the name of a YAML file that tell its format: ``compose.yaml``, ``train.k8s.yml``."""
 
 
 def render_plan_file(plan: Plan, file_format: str) -> str:
@@ -49,4 +59,14 @@ def guess_file_format(path: str) -> str | None:
     if name.startswith("requirements") and name.endswith(".txt"):
         return "requirements"
     stem, point, ending = name.rpartition(".")
+    if ending in ("yaml", "yml"):
+        return next((YAML_NAMES[word] for word in stem.split(".") if word in YAML_NAMES), None)
     return FORMAT_BY_SUFFIX.get(point + ending) if stem else None
+
+
+def companion_files(plan: Plan, file_format: str) -> dict[str, str]:
+    """The files that a file of this format reads from its own folder, by name."""
+    from gpuready.render.files import pins
+
+    text = "" if file_format not in ("dockerfile", "compose") else render_plan_file(plan, file_format)
+    return {pins.HASH_FILE: render_plan_file(plan, "requirements")} if pins.HASH_FILE in text else {}

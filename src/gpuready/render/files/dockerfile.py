@@ -1,19 +1,18 @@
 """A Dockerfile: the plan on a matching image, run as a non-root user.
 
-BuildKit here-documents keep it in one file. The driver is the host's; the file contains no secrets.
+The driver is the host's; the file contains no secrets.
 """
 
 from __future__ import annotations
 
 import shlex
 
-from gpuready.render.files import pins, quoting, requirements
+from gpuready.render.files import pins, quoting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.model.plan import Plan
 
-HEREDOC_END = "GPUREADY_END"
 VENV_PATH = "/opt/venv"
 VENV_PYTHON = f"{VENV_PATH}/bin/python"
 SYSTEM_PACKAGES = ("ca-certificates", "git", "python3", "python3-venv")
@@ -24,15 +23,20 @@ def render(plan: Plan) -> str:
     if not plan.image:
         raise ValueError(f"no container image is known for {plan.framework} {plan.version} on CUDA {plan.cuda}")
     lines = ["# syntax=docker/dockerfile:1", *pins.header_comment(plan, "A container"), *_usage_comment(plan), ""]
-    lines += [f"FROM {plan.image}", "", 'SHELL ["/bin/bash", "-o", "pipefail", "-c"]']
+    return pins.join_lines([*lines, *image_layers(plan)])
+
+
+def image_layers(plan: Plan) -> list[str]:
+    """The instructions of the Dockerfile."""
+    lines = [f"FROM {plan.image}", "", 'SHELL ["/bin/bash", "-o", "pipefail", "-c"]']
     lines += _framework_image_layers(plan) if plan.image_has else _build_layers(plan)
-    return pins.join_lines([*lines, *_user_and_variables(plan)])
+    return [*lines, *_user_and_variables(plan)]
 
 
 def _usage_comment(plan: Plan) -> list[str]:
     """How to build and start it, as the framework's documentation says."""
     name = plan.framework.lower()
-    start = ("docker", "run", "--rm", "-it", *plan.image_flags, name)
+    start = ("docker", "run", "--rm", "-it", *plan.image_flags, "-v", ".:/workspace", name)
     return [
         f"#   docker build -t {name} .",
         f"#   {shlex.join(start)}",
@@ -74,16 +78,14 @@ def _format_run_layer(*commands: str) -> list[str]:
 
 
 def _hashed_install_layers(plan: Plan, commands: list[str]) -> list[str]:
-    """Packages by hash; a Dockerfile line may not exceed 64 KiB, hence the file."""
+    """Packages by hash, from the file beside this one: the hashes are thousands of lines."""
     flags = shlex.join(pins.hashed_install_flags(plan))
     return [
         *_format_run_layer(*commands),
-        f"COPY <<'{HEREDOC_END}' /opt/requirements.txt",
-        *requirements.requirement_lines(plan),
-        HEREDOC_END,
-        "",
+        f"# {pins.HASH_FILE} has every package with its hashes; `gpuready plan` writes it beside this file.",
+        f"COPY {pins.HASH_FILE} /opt/{pins.HASH_FILE}",
         *_format_run_layer(
-            f"uv pip install --python {VENV_PYTHON} {flags} -r /opt/requirements.txt",
+            f"uv pip install --python {VENV_PYTHON} {flags} -r /opt/{pins.HASH_FILE}",
             *(pins.retarget_install_command(words, VENV_PYTHON) for words in pins.kernel_build_commands(plan)),
         ),
     ]
@@ -131,5 +133,5 @@ def _user_and_variables(plan: Plan) -> list[str]:
         "RUN useradd --create-home --uid 1001 trainer && mkdir -p /workspace && chown 1001 /workspace",
         "USER 1001",
         "WORKDIR /workspace",
-        'CMD ["/bin/bash"]',
+        f"CMD {quoting.quote_json_list(plan.start or ('/bin/bash',))}",
     ]

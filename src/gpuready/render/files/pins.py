@@ -17,6 +17,9 @@ REQUIRE_HASHES_FLAG = "--require-hashes"
 MIXED_INDEX_FLAGS = ("--index-strategy", "unsafe-best-match")
 """uv takes a package from the first index that has it; with every file pinned by hash, any index may provide it."""
 
+HASH_FILE = "requirements.gpuready.txt"
+"""The file with hashes that a Dockerfile and a compose file copy into the image."""
+
 FIND_LINKS_INDEX = "find-links"
 """The index name a lock uses for a folder of wheels."""
 

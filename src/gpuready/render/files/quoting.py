@@ -56,7 +56,7 @@ def _values_by_grammar(plan: Plan) -> list[tuple[str, Callable[[str], bool], Ite
     names = [*plan.packages, *(one.name for one in plan.lock), *(k.package for k in plan.kernels)]
     numbers = [*plan.packages.values(), *(one.version for one in plan.lock), *plan.tools.values()]
     own = [plan.version, plan.python, plan.torch, plan.cuda, *(k.version for k in plan.kernels)]
-    lists = [*(k.arch_list for k in plan.kernels), *plan.variables.values(), *plan.image_flags]
+    lists = [*(k.arch_list for k in plan.kernels), *plan.variables.values(), *plan.image_flags, *plan.start]
     words = [w for s in (*plan.steps, *(s for k in plan.kernels for s in k.steps)) for w in s.run]
     return [
         ("package", is_package_name, names),
@@ -70,6 +70,13 @@ def _values_by_grammar(plan: Plan) -> list[tuple[str, Callable[[str], bool], Ite
         ("container image", is_image_reference, [plan.image]),
         ("value", is_single_line, [*lists, *words]),
     ]
+
+
+def quote_json_list(words: Iterable[str]) -> str:
+    """A list of words as Dockerfiles and YAML take it: ``["a", "b"]``."""
+    import json
+
+    return json.dumps(list(words), ensure_ascii=False)
 
 
 def wrap_comment(text: object, mark: str = "# ", width: int = 100) -> list[str]:

@@ -16,7 +16,8 @@ MEMORY_SHARE = 0.95
 
 def render(plan: Plan) -> str:
     lines = ["#!/bin/bash", *_sbatch_options(plan)]
-    lines += pins.header_comment(plan, "A batch job", "sbatch FILE train.py --its-arguments")
+    usage = "sbatch FILE train.py --its-arguments" if _uses_torchrun(plan) else "sbatch FILE"
+    lines += pins.header_comment(plan, "A batch job", usage)
     lines += ["", "set -euo pipefail", ""]
     lines += export_lines(plan)
     lines += [
@@ -25,13 +26,22 @@ def render(plan: Plan) -> str:
         "# shellcheck source=/dev/null",
         'source "$VENV/bin/activate"',
         "",
-        'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
-        'MASTER_PORT="$((20000 + SLURM_JOB_ID % 20000))"',
-        "export MASTER_ADDR MASTER_PORT",
-        "",
-        *_srun_lines(plan),
+        *(_torchrun_lines(plan) if _uses_torchrun(plan) else _own_command_lines(plan)),
     ]
     return pins.join_lines(lines)
+
+
+def _uses_torchrun(plan: Plan) -> bool:
+    """Whether the job is a script; some frameworks have a launcher of their own."""
+    return not plan.start or plan.start[0] == "torchrun"
+
+
+def _own_command_lines(plan: Plan) -> list[str]:
+    return [
+        "# The framework's own command, on one node; words after the name of this file replace it.",
+        f'if [ "$#" -eq 0 ]; then set -- {shlex.join(plan.start)}; fi',
+        f'srun --kill-on-bad-exit=1{_cpus_option(plan)} "$@"',
+    ]
 
 
 def _sbatch_options(plan: Plan) -> list[str]:
@@ -52,12 +62,19 @@ def export_lines(plan: Plan) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _srun_lines(plan: Plan) -> list[str]:
+def _cpus_option(plan: Plan) -> str:
+    """Since Slurm 22.05 srun does not inherit --cpus-per-task from sbatch."""
+    return ' --cpus-per-task="$SLURM_CPUS_PER_TASK"' if plan.host.get("cpus", 0) > 0 else ""
+
+
+def _torchrun_lines(plan: Plan) -> list[str]:
     processes = "gpu" if plan.cuda else "1"
-    # Since Slurm 22.05 srun does not inherit --cpus-per-task from sbatch.
-    cpus = ' --cpus-per-task="$SLURM_CPUS_PER_TASK"' if plan.host.get("cpus", 0) > 0 else ""
     return [
-        f"srun --kill-on-bad-exit=1{cpus} torchrun \\",
+        'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
+        'MASTER_PORT="$((20000 + SLURM_JOB_ID % 20000))"',
+        "export MASTER_ADDR MASTER_PORT",
+        "",
+        f"srun --kill-on-bad-exit=1{_cpus_option(plan)} torchrun \\",
         f'  --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node={processes} \\',
         '  --rdzv-id="$SLURM_JOB_ID" --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" \\',
         '  "$@"',
