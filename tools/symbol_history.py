@@ -64,9 +64,9 @@ def _package_section(index: Index, package: str, since: str) -> str:
     read: dict[tuple[str, int], FileSymbols] = {}
     for bit, (version, file) in enumerate(chosen):
         print(f"{package} {version}", file=sys.stderr, flush=True)
-        for symbol in _wheel_symbols(index.wheel(file), package, read):
-            masks[symbol] = masks.get(symbol, 0) | 1 << bit
-    spans = {symbol: _span(mask) for symbol, mask in masks.items()}
+        for key in _wheel_symbols(index.wheel(file), package, read):
+            masks[key] = masks.get(key, 0) | 1 << bit
+    spans = {key: _span(mask) for key, mask in masks.items()}
     groups: dict[tuple[str, int, int], list[str]] = {}
     for (kind, symbol), span in spans.items():
         if kind in KINDS and span != (0, len(chosen)) and spans.get(_owner(kind, symbol)) != span:

@@ -20,6 +20,15 @@ _WSL = LazyRegex(r"/mnt/[a-z]/(?:Users|users|Program)|microsoft-standard|\bWSL2?
 _MAC = LazyRegex(r"(?:^|[\s\"'(=])/Users/[\w.-]{1,60}/|\bDarwin\b|macosx_\d|/opt/homebrew/")
 _RED_HAT = LazyRegex(r"\.el[6-9]\b|\.el10\b|\b(?:Rocky|CentOS|AlmaLinux|Red Hat|RHEL|Fedora)\b|\b(?:dnf|yum) install\b")
 _LINUX = LazyRegex(r"(?:^|[\s\"'(=])/(?:home|usr|opt|root|workspace|mnt|data|tmp|lib|dev|proc|var|scratch|srv)/|\.so\b")
+_SIGNS = {
+    "windows": (("\\", "WinError", "win_amd64"), _WINDOWS),
+    "wsl": (("/mnt/", "microsoft-", "WSL", "/wsl/"), _WSL),
+    "macos": (("/Users/", "Darwin", "macosx_", "homebrew"), _MAC),
+    "rhel": ((".el", "Rocky", "CentOS", "Alma", "Red Hat", "RHEL", "Fedora", "dnf ", "yum "), _RED_HAT),
+    "linux": (("/", ".so"), _LINUX),
+}
+"""Each system with words of which a line needs one before its pattern is tried."""
+
 _VERSION = LazyRegex(
     r"(?i)\b(torch|pytorch|torchvision|transformers|accelerate|peft|trl|datasets|tokenizers|huggingface[_-]hub|vllm|triton|numpy|deepspeed"
     r"|sglang|axolotl|flash[_-]attn|xformers|bitsandbytes|llamafactory|unsloth|lightning)"
@@ -29,11 +38,10 @@ _VERSION = LazyRegex(
 
 def detect_systems(summary: LogSummary) -> frozenset[str]:
     """``windows``, ``macos``, or ``linux`` with ``wsl``, ``rhel`` or ``debian``; empty where the log does not show it."""
-    counts = dict.fromkeys(("windows", "wsl", "macos", "rhel", "linux"), 0)
-    patterns = {"windows": _WINDOWS, "wsl": _WSL, "macos": _MAC, "rhel": _RED_HAT, "linux": _LINUX}
+    counts = dict.fromkeys(_SIGNS, 0)
     for text in _texts(summary):
-        for name, pattern in patterns.items():
-            counts[name] += bool(pattern.search(text))
+        for name, (hints, pattern) in _SIGNS.items():
+            counts[name] += any(hint in text for hint in hints) and bool(pattern.search(text))
     if counts["wsl"]:
         return frozenset(("linux", "wsl", "debian"))
     family = max(("linux", "windows", "macos"), key=lambda name: counts[name])

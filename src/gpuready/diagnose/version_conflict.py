@@ -190,7 +190,7 @@ def _conflict_from_table(complaint: Complaint, caller: str, spans: Sequence[Span
             return None  # within one package
         is_new = came and not gone and complaint.kind == "parameter"
         return VersionConflict(
-            package, USER, complaint.symbol, "new" if is_new else "", came if is_new else "", bool(is_new)
+            package, USER, complaint.symbol, "new" if is_new else "", came if is_new else "", added=bool(is_new)
         )
     plain = VersionConflict(package, caller or USER, complaint.symbol)
     if came and gone and complaint.kind != "required":
