@@ -41,7 +41,6 @@ AXOLOTL_UNCOUNTED: tuple[UncountedKey, ...] = (
     ("unfrozen_parameters", "less", "trains a part of the model, and all of it is counted"),
     ("lisa_n_layers", "less", "trains some layers at a time, and all are counted"),
     ("relora", "more", "merges adapters on the way"),
-    ("use_galore", "both", "projects the gradients"),
     ("reward_model", "both", "trains a reward model, on pairs and without the vocabulary"),
     ("process_reward_model", "both", "trains a reward model without the vocabulary"),
     ("diffusion", "more", "trains a diffusion model with passes of its own"),

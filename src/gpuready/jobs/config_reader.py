@@ -28,6 +28,7 @@ class JobSettings(Record):
     lessened: tuple[str, ...] = ()  # uncounted features that may need less
     notes: tuple[str, ...] = ()
     supposed: tuple[str, ...] = ()  # fields set to the framework's default: another file may set them
+    unknown_keys: tuple[str, ...] = ()  # keys that the framework's schema does not have, and that are near none
 
 
 class ConfigReader:

@@ -57,7 +57,7 @@ def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
         stated["job.parameters"] = model_size.count_config_parameters(config, path, "--config")
     wants = tuple(dict.fromkeys(_find_wants(config)))
     stated |= {"job.wants": wants} if wants else {}
-    stated |= _find_gpu_count(config) | _find_model_facts(host, config)
+    stated |= _find_gpu_count(config) | _find_model_facts(host, config) | _find_key_facts(file)
     return [Fact(key, value, path if key != "job.config" else "--config", "stated") for key, value in stated.items()]
 
 
@@ -95,6 +95,17 @@ def _find_wants(config: Mapping[str, Any]) -> Iterator[str]:
                     yield CAPABILITY_WORDS[word.lower()]
         if key == "tensor_parallel_size" and isinstance(value, int) and value > 1:
             yield "tensor-parallel"
+
+
+def _find_key_facts(file: JobFile) -> dict[str, Any]:
+    """What the framework's own schema does not have, and the values that it does not take."""
+    from gpuready.jobs.known_keys import find_key_problems
+
+    found = find_key_problems(file.kind, file.config)
+    strange = [{"key": key, "nearest": near} for key, near in (*found.misspelt, *((key, "") for key in found.unknown))]
+    wrong = [{"key": key, "takes": takes, "found": value} for key, takes, value in found.wrong]
+    stated = {"job.unknown_keys": tuple(strange), "job.wrong_values": tuple(wrong)}
+    return {key: rows for key, rows in stated.items() if rows}
 
 
 def _find_gpu_count(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -154,7 +154,16 @@ def _read_kind(kind: str, path: str, config: Mapping[str, Any]) -> JobSettings:
         "roll": roll_colossalai.read_roll,
         "colossalai": roll_colossalai.read_colossalai,
     }
-    return readers[kind](path, config)
+    return _note_key_problems(readers[kind](path, config), config)
+
+
+def _note_key_problems(settings: JobSettings, config: Mapping[str, Any]) -> JobSettings:
+    """Add what the framework's schema says of the keys. A key that decides the fit was refused by its reader."""
+    from gpuready.jobs.known_keys import find_key_problems
+
+    found = find_key_problems(settings.kind, config)
+    notes = (*settings.notes, *(f"{settings.path}: {sentence}" for sentence in found.sentences))
+    return settings.replace(notes=notes, unknown_keys=found.unknown)
 
 
 def _refuse_endless(path: str, config: Mapping[str, Any]) -> None:
@@ -222,6 +231,7 @@ def merge_settings(several: Iterable[JobSettings]) -> JobSettings:
     unmodelled: list[str] = []
     lessened: list[str] = []
     notes: list[str] = []
+    unknown_keys: list[str] = []
     kind = path = ""
     for settings in several:
         already_stated = {field for field in settings.supposed if field in fields}
@@ -231,8 +241,8 @@ def merge_settings(several: Iterable[JobSettings]) -> JobSettings:
         unmodelled += settings.unmodelled
         lessened += settings.lessened
         notes += settings.notes
+        unknown_keys += settings.unknown_keys
         if not kind and settings.kind not in ("model", "flags"):
             kind, path = settings.kind, settings.path
-    return JobSettings(
-        kind or "flags", path, model, fields, sources, (), tuple(unmodelled), tuple(lessened), tuple(notes)
-    )
+    lists = (tuple(unmodelled), tuple(lessened), tuple(notes), (), tuple(unknown_keys))
+    return JobSettings(kind or "flags", path, model, fields, sources, (), *lists)

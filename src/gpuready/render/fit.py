@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuready.render.escape import escape_unprintable, quote_command_words
+from gpuready.model.verdict_words import verdict_words
+from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, join_sections, pad_text
 
 TYPE_CHECKING = False
@@ -49,8 +50,11 @@ def _describe_fit_outcome(result: FitResult) -> str:
     if result.largest is not None:
         return _describe_largest(result.largest)
     if result.minimum is None or not (result.places or result.gpus):
-        return f"undecided ({result.why})"
-    where = [f"{one.verdict} on {one.name} ({format_gib_range(*one.available_memory)})" for one in result.places]
+        return f"{verdict_words('undecided')} ({result.why})"
+    where = [
+        f"{verdict_words(one.verdict)} on {one.name} ({format_gib_range(*one.available_memory)})"
+        for one in result.places
+    ]
     if result.gpus and not where:
         fitting = [place for place in result.gpus if place.verdict == "fits"]
         where = [f"fits {fitting[0].name} and larger" if fitting else "fits no GPU of the catalogue"]
@@ -60,12 +64,12 @@ def _describe_fit_outcome(result: FitResult) -> str:
 
 
 def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) -> str:
-    sections = [_format_fit_header(result, screen), _format_job_setup(result, screen, verbose)]
+    sections = [[*_format_fit_header(result, screen), *_format_job_setup(result, screen, verbose)]]
+    sections.append(_format_fit_places(result, screen))
     if result.minimum is not None:
         sections += [_format_memory_bars(result, screen), _format_phase_table(result, screen) if verbose else []]
-    sections += [_format_fit_places(result, screen), _format_catalogue_gpus(result, screen, verbose)]
-    sections += [_format_proposals(result.proposals, screen, verbose), _format_fit_notes(result, screen)]
-    return join_sections([*sections, _format_fit_verdict(result, screen)])
+    sections += [_format_proposals(result.proposals, screen, verbose), _format_catalogue_gpus(result, screen, verbose)]
+    return join_sections([*sections, _format_fit_notes(result, screen, verbose)])
 
 
 def _total_needed_bytes(result: FitResult) -> int:
@@ -86,9 +90,10 @@ def format_gib_range(low: int, high: int) -> str:
 
 
 def _format_fit_header(result: FitResult, screen: Screen) -> list[str]:
-    left = f"fit of {result.model}"
-    right = "" if result.kind == "flags" else f"read as {result.kind}"
-    return screen.format_header(left, right)
+    word = verdict_words(result.verdict)
+    right = result.model if result.kind == "flags" else f"{result.model} ({result.kind})"
+    role = FIT_VERDICT_MARKS[result.verdict]
+    return screen.format_header(f"{word}: {explain_fit_verdict(result)}", right, role, f"{word}:")
 
 
 def _format_job_setup(result: FitResult, screen: Screen, verbose: bool) -> list[str]:
@@ -134,7 +139,7 @@ def _format_memory_bars(result: FitResult, screen: Screen) -> list[str]:
     parts = sorted(((size, name) for name, size in result.parts.items() if size >= MIN_SHOWN_BYTES), reverse=True)
     unused = max((result.minimum or 0) - sum(size for size, _ in parts), 0)
     rows = [(name, size) for size, name in parts]
-    rows += [("between blocks", unused)] if unused else []
+    rows += [("fragmentation", unused)] if unused else []
     rows.append(("CUDA and its libraries", result.overhead[1]))
     largest_size = max(size for _, size in rows) or 1
     name_width = max(len(name) for name, _ in rows)
@@ -144,10 +149,9 @@ def _format_memory_bars(result: FitResult, screen: Screen) -> list[str]:
         filled = max(round(bar_width * size / largest_size), 1) if bar_width >= 8 else 0  # too narrow for bars
         bar = screen.apply_style(("#" if screen.ascii else "█") * filled, "info")
         lines.append(f"  {pad_text(escape_unprintable(name), name_width)}  {format_gib(size):>10}  {bar}".rstrip())
-    total = f"  {pad_text('needed', name_width)}  {format_gib(_total_needed_bytes(result)):>10}"
+    total = f"  {pad_text('total', name_width)}  {format_gib(_total_needed_bytes(result)):>10}"
     lines.append(screen.apply_style(total, "bold"))
-    spare = f"with room to spare nvidia-smi shows {format_gib(result.peak_device or 0)}"
-    return [*lines, *screen.format_paragraph(f"{spare}; torch allocates {format_gib(result.peak_allocated or 0)}", 2)]
+    return [*lines, *screen.format_paragraph(f"torch allocates {format_gib(result.peak_allocated or 0)} of it", 2)]
 
 
 def describe_peak_moment(result: FitResult) -> str:
@@ -174,10 +178,10 @@ def _format_fit_places(result: FitResult, screen: Screen) -> list[str]:
     lines: list[str] = []
     for place in result.places:
         count = f"{len(place.indexes)} x " if len(place.indexes) > 1 else ""
-        in_use = f", {format_gib(place.held)} of it held by others" if place.held else ""
+        in_use = f", {format_gib(place.held)} used by other processes" if place.held else ""
         memory = format_gib_range(*place.memory)
         verdict = place.verdict if result.minimum is not None else "undecided"
-        outcome = verdict + (describe_spare_memory(place) if result.minimum is not None else "")
+        outcome = verdict_words(verdict) + (describe_spare_memory(place) if result.minimum is not None else "")
         lines += _format_marked_line(screen, verdict, f"{count}{place.name}: {memory}{in_use}", outcome)
     return lines
 
@@ -196,7 +200,7 @@ def _format_marked_line(screen: Screen, verdict: str, text: str, right_text: str
     return [f"{mark} {first}", *("  " + more for more in rest)]
 
 
-GPU_GROUP_TITLES = {"fits": "GPUs that would do", "undecided": "on the edge", "does not fit": "too small"}
+GPU_GROUP_TITLES = {"fits": "GPUs that fit", "undecided": "too close to call", "does not fit": "too small"}
 
 
 def _format_catalogue_gpus(result: FitResult, screen: Screen, verbose: bool) -> list[str]:
@@ -215,7 +219,7 @@ def _format_catalogue_gpus(result: FitResult, screen: Screen, verbose: bool) -> 
             more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
             lines += screen.format_paragraph(f"{size:>3} GB: {', '.join(shown)}{more}", 2, 8)
         rest = len(rows) - len(shown_rows)
-        lines += screen.format_paragraph(f"and {rest} sizes more: -v lists them", 2) if rest else []
+        lines += screen.format_paragraph(f"and {rest} more sizes: -v", 2) if rest else []
     return lines
 
 
@@ -234,7 +238,7 @@ def _group_gpus_by_size(places: Sequence[GpuCandidate]) -> list[tuple[int, list[
 
 
 def _format_proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bool) -> list[str]:
-    title = screen.format_paragraph("what would make it fit, the least change first") if proposals else []
+    title = screen.format_paragraph("what would make it fit, smallest change first") if proposals else []
     lines = [screen.apply_style(text, "bold") for text in title]
     for number, one in enumerate(proposals, 1):
         needs = format_gib(one.minimum + one.peak_device - one.peak_reserved)
@@ -243,16 +247,18 @@ def _format_proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bo
         lines += screen.format_paragraph(f"costs: {one.costs}", 5, 7)
         if number == 1 or verbose:
             lines += ["     " + screen.truncate_text(text, screen.width - 5) for text in one.settings]
-            lines += screen.dim_paragraph("$ " + " ".join(quote_command_words(one.run)), 5, 4)
+            lines += screen.format_command(one.run, 5)
     return lines
 
 
-def _format_fit_notes(result: FitResult, screen: Screen) -> list[str]:
+def _format_fit_notes(result: FitResult, screen: Screen, verbose: bool) -> list[str]:
+    unknown = [f"keys that {result.kind} does not declare: {', '.join(result.unknown_keys)}"]
+    notes = [*result.notes, *(unknown if verbose and result.unknown_keys else ())]
     lessened = [text for text in result.lessened if text not in result.unmodelled]
     return [
         *screen.lead_paragraphs("not counted:", result.unmodelled, "warning"),
-        *screen.lead_paragraphs("takes less:", lessened, "warning"),
-        *screen.format_paragraphs((f"note: {text}" for text in result.notes), 0, 6),
+        *screen.lead_paragraphs("may need less:", lessened, "warning"),
+        *screen.format_paragraphs((f"note: {text}" for text in notes), 0, 6),
     ]
 
 
@@ -264,26 +270,29 @@ def _describe_largest(largest: LargestFit) -> str:
     return f"the largest {name} that fits is {largest.value}{beyond}"
 
 
-def _format_fit_verdict(result: FitResult, screen: Screen) -> list[str]:
-    role = FIT_VERDICT_MARKS[result.verdict]
-    return screen.lead_paragraph(f"{result.verdict}:", explain_fit_verdict(result), role)
-
-
 def explain_fit_verdict(result: FitResult) -> str:
+    """``needs 79.7 GiB of 80 GiB; expect about 79.7 GiB in nvidia-smi``"""
     if result.why and result.minimum is None:
         return result.why
     if result.largest is not None:
         return _describe_largest(result.largest)
-    need = format_gib_range(*((result.minimum or 0) + extra for extra in result.overhead))
+    need = f"needs {format_gib_range(*((result.minimum or 0) + extra for extra in result.overhead))}"
     if not result.places:
-        fitting = [place for place in result.gpus if place.verdict == "fits"]
-        smallest = f"the smallest GPU that holds it is {fitting[0].name}" if fitting else ""
-        least = smallest or "no GPU of the catalogue has that"
-        return f"{need} needed; {least}" + (f"; {result.why}" if result.why else "")
-    if (result.unmodelled or result.lessened) and result.verdict == "undecided":
-        return f"{need} by what is counted, and not everything is"
-    if result.verdict == "undecided":
-        return f"{need} needed, and inside what such a GPU may have"
-    if result.verdict == "does not fit" and not result.proposals:
-        return f"{need} needed, and no single set-up that was tried brings it under"
-    return f"{need} needed"
+        return "; ".join([need, _describe_smallest_gpu(result), *([result.why] if result.why else [])])
+    place = next((one for one in result.places if one.verdict == result.verdict), result.places[0])
+    if result.verdict == "fits":
+        spare = f"of {format_gib(place.available_memory[0])}"
+        return f"{need} {spare}; expect about {format_gib(result.peak_device or 0)} in nvidia-smi"
+    room = f"{need}, and the GPU has {format_gib_range(*place.available_memory)}"
+    if result.verdict == "does not fit":
+        return room if result.proposals else f"{room}; no tested change makes it fit"
+    return (
+        f"{room}; not all of the job is counted"
+        if result.unmodelled or result.lessened
+        else f"too close to call: {room}"
+    )
+
+
+def _describe_smallest_gpu(result: FitResult) -> str:
+    fitting = [place for place in result.gpus if place.verdict == "fits"]
+    return f"the smallest GPU that fits is {fitting[0].name}" if fitting else "no GPU of the catalogue is large enough"

@@ -67,7 +67,8 @@ def fit_job(
 def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:
     """Return a result with the question, and nothing yet of the memory."""
     plain = job_spec.job_without_model(job)
-    return FitResult(label, spec.kind, plain, spec.said, unmodelled=spec.unmodelled, lessened=spec.lessened)
+    gaps = {"unmodelled": spec.unmodelled, "lessened": spec.lessened, "unknown_keys": spec.unknown_keys}
+    return FitResult(label, spec.kind, plain, spec.said, **gaps)
 
 
 def _make_predictor(trace: bool = False, python: str | None = None) -> CachedPredictor:
