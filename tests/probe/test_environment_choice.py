@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+from pathlib import Path
 
 import pytest
 
+from gpuready import workflow
 from gpuready.probe.environment_choice import NO_ENVIRONMENT, choose_environment, choose_interpreter
 from gpuready.probe.project_environment import read_toml_string
 from gpuready.system import ReplayHost, RunResult
 from tests.probe.fakes import Fake
 
+MACHINES = Path(__file__).parents[1] / "machines"
 HOME = "/home/ada"
 PROJECT = f"{HOME}/work/app"
 
@@ -89,6 +93,17 @@ def test_where_there_is_none_the_answer_says_so_and_offers_install():
     assert choose_environment(ReplayHost({})).gap != NO_ENVIRONMENT, "what was not recorded is unknown, not absent"
     with pytest.raises(ValueError, match="gpuready install FRAMEWORK -e DIR"):
         choose_interpreter(machine(path=""))
+
+
+def test_without_an_environment_no_machine_is_clear(tmp_path):
+    recording = json.loads((MACHINES / "h200.json").read_text())
+    assert workflow.check_machine(["transformers"], on=str(MACHINES / "h200.json"))[0].verdict == "clear"
+    for fact in recording["facts"]:
+        if fact["key"].startswith(("python.", "package.", "torch.")):
+            fact |= {"value": None, "gap": NO_ENVIRONMENT}
+    (tmp_path / "dark.json").write_text(json.dumps({**recording, "tape": []}))
+    for frameworks in (["transformers"], []):
+        assert workflow.check_machine(frameworks, on=str(tmp_path / "dark.json"))[0].verdict == "undecided"
 
 
 # -- ours ---------------------------------------------------------------------------------------------

@@ -222,6 +222,16 @@ def test_make_check_does_not_examine_the_checkout_s_own(home, project):
     assert_users(found, other, "python3 on PATH")
 
 
+def test_the_action_examines_the_environment_of_the_job(bare, home, project):
+    other, named = make_venv(project / "other"), make_venv(project / "named")
+    told = {"GPUREADY_COMMAND": bare[0], "RUNNER_TEMP": str(home), "GPUREADY_FRAMEWORKS": "transformers"}
+    path = f"{other}/bin:/usr/bin:/bin"
+    for python, expected in (("", other), (str(named), named)):
+        env = variables(home, **told, GPUREADY_PYTHON=python, PATH=path)
+        ran = subprocess.run(["bash", ROOT / "scripts/action.sh"], cwd=project, env=env, capture_output=True, text=True)
+        assert str(expected) in ran.stdout.replace("\n", "")
+
+
 # -- what the user has ----------------------------------------------------------------------------------
 
 
