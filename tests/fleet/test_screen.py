@@ -18,7 +18,11 @@ def test_every_line_fits_and_every_difference_is_there():
         judge_all(SimulatedTransport(every, machine(), odd, dead=every[::30])), Screen(80)
     )
     assert all(len(line) <= 80 for line in text.splitlines())
-    assert "550.54.15" in text and "No route to host" in text and "not-ready" in text
+    assert (
+        "550.54.15" in text
+        and "No route to host" in text
+        and text.startswith("not ready: 20 of 600 nodes with problems ")
+    )
     for name in every[3::40]:
         assert name[1:] in text
 
@@ -30,7 +34,7 @@ def test_a_long_set_of_nodes_says_that_there_are_more():
         "drift", "simulated", 4000, drift=(drift,), exclude=fold_node_names(many), states={"answered": "n1"}
     )
     text = render.render_fleet_screen(report, Screen(80))
-    assert "and more; the JSON has them all" in text and "--exclude prints the whole list" in text
+    assert "and more: --json has all of them" in text and "--exclude prints the list" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert render.render_exclude_list(report).strip() == fold_node_names(many)
 
@@ -56,12 +60,12 @@ def test_ray_takes_labels_and_slurm_a_list():
     assert render.render_exclude_list(report) == "ray.io/node-id=!in(id1,id2)\n"
     assert render.render_exclude_list(report.replace(selector={})) == "n[00002-00003]\n"
     lines = render.render_fleet_screen(report, Screen(80)).splitlines()
-    assert "keep jobs away: --exclude=n[00002-00003]" in lines
-    assert "keep tasks away: label_selector={'ray.io/node-id': '!in(id1,id2)'}" in lines
+    assert "  Slurm: --exclude=n[00002-00003]" in lines
+    assert "  Ray:   label_selector={'ray.io/node-id': '!in(id1,id2)'}" in lines
     narrow = render.render_fleet_screen(report, Screen(50))
-    assert "--exclude prints the whole list and Ray's label selector" in " ".join(narrow.split())
+    assert "--exclude prints the list and Ray's label selector" in " ".join(narrow.split())
     healthy = render.render_fleet_screen(judge_all(SimulatedTransport(every, machine(), labels=labels)), Screen(80))
-    assert "away" not in healthy
+    assert "keep jobs off" not in healthy
 
 
 def test_a_bench_shows_what_nodes_reach():
@@ -69,8 +73,7 @@ def test_a_bench_shows_what_nodes_reach():
         "bench", "ssh", 2, figures={"cpu-memory": {"a": (10.0,), "b": (12.5,)}}, verdicts={"clear": "a,b"}
     )
     assert (
-        "  cpu-memory: 12.5 in the middle, 10 to 12.5, 2 nodes"
-        in render.render_fleet_screen(report, Screen(80)).splitlines()
+        "  cpu-memory: median 12.5, 10 to 12.5, 2 nodes" in render.render_fleet_screen(report, Screen(80)).splitlines()
     )
 
 
@@ -80,3 +83,23 @@ def test_a_bad_gpu_is_named_with_its_node():
         FleetReport("bisect", "ssh", 8, suspects=(bad,), states={"answered": "n7"}), Screen(80)
     )
     assert "GPU 3 of n7: bad, 5 pairs failed and 0 passed" in text
+
+
+def test_the_table_of_nodes_has_the_meaning_beside_each_code():
+    report = FleetReport(
+        "check", "ssh", 9, verdicts={"not-ready": "n[1-2]", "clear": "n[3-6]"}, codes={"DRV001": "n[1-2]", "SYS001": "n2"},
+        meanings={"DRV001": "The driver is older than the torch wheel needs", "SYS001": ""},
+        states={"answered": "n[1-6]", "slow": "n7", "drained": "n8", "dead": "n9"}, reasons={"dead: No route to host": "n9"},
+    )  # fmt: skip
+    rows = [
+        "  n1      not ready          DRV001 the driver is older than the torch wheel",
+        "                             needs",
+        "  n2      not ready          DRV001 the driver is older than the torch wheel",
+        "                             needs; SYS001",
+        "  n9      no answer          dead: No route to host",
+        "  n7      no answer          slow",
+        "  n8      not asked          drained",
+        "  n[3-6]  no problems found",
+    ]
+    text = render.render_fleet_screen(report, Screen(80))
+    assert "\n".join(rows) in text and text.startswith("not ready: 4 of 9 nodes with problems ")

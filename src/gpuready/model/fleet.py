@@ -115,6 +115,7 @@ class FleetReport(Record):
     )  # answered, dead, slow, refused, garbled; drained, reserved ... -> node set
     reasons: dict[str, str] = field(default_factory=dict)  # "kind: why" -> node set
     codes: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> node set
+    meanings: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> title of its rule
     strata: dict[str, str] = field(default_factory=dict)  # stratum -> node set
     drift: tuple[Drift, ...] = ()
     outliers: tuple[Outlier, ...] = ()

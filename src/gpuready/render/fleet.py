@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from gpuready.model.node_names import expand_node_set
+from gpuready.model.fleet import ANSWER_KINDS
+from gpuready.model.node_names import expand_node_set, fold_node_names
+from gpuready.model.verdict_words import verdict_words
 from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.escape import escape_unprintable
+from gpuready.render.finding import lowercase_opener
 from gpuready.render.layout import join_sections
+from gpuready.render.problem_list import format_list_item
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuready.model import Finding, Report
+    from gpuready.model import Report
     from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodePair, Outlier
     from gpuready.render.layout import Screen
 
@@ -20,23 +24,27 @@ _COMMAND_PARTICIPLES = {
     "prove": "proved",
     "bench": "measured",
     "drift": "compared",
-    "bisect": "paired",
+    "bisect": "tested in pairs",
 }
+NO_ANSWER, NOT_ASKED = "no answer", "not asked"
+MAX_NODE_ROWS = 12
+"""Rows of the table of nodes without -v."""
+MAX_NODE_PIECES = 8
+"""Pieces of a folded node set in one cell; further ones are counted."""
+_VERDICT_ORDER = ("not-ready", NO_ANSWER, "undecided", NOT_ASKED, "clear", "ready")
 
 
 def render_fleet_screen(report: FleetReport, screen: Screen, verbose: bool = False) -> str:
     sections = [
         _format_fleet_header(report, screen),
-        [text for finding in report.findings for text in _format_fleet_finding(finding, screen)],
+        _format_fleet_findings(report, screen, verbose),
+        _format_node_table(report, screen, verbose),
         _format_drift(report, screen, verbose),
         screen.format_paragraphs(map(_describe_outlier, report.outliers), 2, 2),
         screen.format_paragraphs(_describe_figures(report), 2, 2),
         _format_suspects(report.suspects, screen),
-        _format_silent_nodes(report, screen),
     ]
     if verbose:
-        codes = report.codes.items()
-        sections.append([line for c, nodes in codes for line in _format_nodes_sentence(f"{c} on", nodes, screen)])
         sections.append(screen.format_paragraphs(map(_describe_node_pair, report.pairs), 2, 2))
     sections.append([*_format_exclude_hint(report, screen), *screen.format_paragraphs(report.notes, 0, 2)])
     return join_sections(sections)
@@ -46,16 +54,15 @@ def _format_exclude_hint(report: FleetReport, screen: Screen) -> list[str]:
     """How to keep jobs away, for Slurm and Ray, where it fits on one line: a cut list would be taken for the whole."""
     if not report.exclude:
         return []
-    hints = [f"keep jobs away: --exclude={report.exclude}"]
-    hints += [f"keep tasks away: label_selector={{'{key}': '{value}'}}" for key, value in report.selector.items()]
+    hints = [f"Slurm: --exclude={report.exclude}"]
+    hints += [f"Ray:   label_selector={{'{key}': '{value}'}}" for key, value in report.selector.items()]
     hints = [escape_unprintable(hint) for hint in hints]
-    if all(len(hint) <= screen.width for hint in hints):
-        return hints
+    if all(len(hint) <= screen.width - 2 for hint in hints):
+        return ["keep jobs off these nodes", *(f"  {hint}" for hint in hints)]
     count = len(expand_reported_nodes(report.exclude))
     more = " and Ray's label selector" if report.selector else ""
     nodes = f"{count:,} node{'s' if count > 1 else ''}"
-    sentence = f"keep jobs away from {nodes}: the flag --exclude prints the whole list{more}"
-    return [*(hint for hint in hints if len(hint) <= screen.width), *screen.format_paragraph(sentence, 0, 2)]
+    return screen.format_paragraph(f"keep jobs off {nodes}: --exclude prints the list{more}", 0, 2)
 
 
 def _format_nodes_sentence(text: str, nodes: str, screen: Screen, indent: int = 2, max_rows: int = 4) -> list[str]:
@@ -68,7 +75,7 @@ def _format_nodes_sentence(text: str, nodes: str, screen: Screen, indent: int = 
         if len(rows[-1]) + len(word) <= screen.width:
             rows[-1] += word
         elif len(rows) > max_rows:
-            rows[-1] = f"{' ' * (indent + 2)}and more; the JSON has them all"
+            rows[-1] = f"{' ' * (indent + 2)}and more: --json has all of them"
             break
         else:
             rows.append(" " * (indent + 2) + screen.truncate_text(word, width))
@@ -79,7 +86,7 @@ def format_fleet_line(report: FleetReport) -> str:
     """Node count, verdict and error codes in one line."""
     codes = " ".join(dict.fromkeys(f.code for f in report.findings if f.severity == "error"))
     behind = f" ({codes})" if codes else ""
-    return escape_unprintable(f"fleet of {_format_node_count(report)}: {report.verdict}{behind}") + "\n"
+    return escape_unprintable(f"fleet of {_format_node_count(report)}: {verdict_words(report.verdict)}{behind}") + "\n"
 
 
 def _format_node_count(report: FleetReport) -> str:
@@ -87,12 +94,74 @@ def _format_node_count(report: FleetReport) -> str:
 
 
 def _format_fleet_header(report: FleetReport, screen: Screen) -> list[str]:
+    word, nodes = verdict_words(report.verdict), _format_node_count(report)
+    bad = {name for verdict, _, names in group_nodes(report) if verdict in ("not-ready", NO_ANSWER) for name in names}
+    says = f"{len(bad):,} of {nodes} with problems" if bad else nodes
+    lines = screen.format_header(
+        f"{word}: {says}", f"{report.seconds:.1f} s", VERDICT_ROLES[report.verdict], f"{word}:"
+    )
     answered = len(expand_reported_nodes(report.states.get("answered", "")))
-    done = f"{_COMMAND_PARTICIPLES.get(report.did, report.did)} through {report.transport}"
-    sentence = f"{_format_node_count(report)} {done}, {answered:,} answered"
-    mark = screen.status_mark(VERDICT_ROLES[report.verdict])
-    lines = screen.align_ends(sentence, f"{report.seconds:.1f} s")
-    return [f"{mark} {screen.apply_style(report.verdict, 'bold')}", *lines]
+    done = _COMMAND_PARTICIPLES.get(report.did, report.did)
+    return [*lines, *screen.format_paragraph(f"{done} through {report.transport}, {answered:,} answered", 2, 2)]
+
+
+# -- nodes ----------------------------------------------------------------------------------------------------
+
+
+def group_nodes(report: FleetReport) -> list[tuple[str, tuple[str, ...], list[str]]]:
+    """Verdict, problems (codes, or why there is no answer) and names of nodes that are alike, the worst first."""
+    verdicts = {name: verdict for verdict, nodes in report.verdicts.items() for name in expand_reported_nodes(nodes)}
+    problems: dict[str, list[str]] = {}
+    for code, nodes in report.codes.items():
+        for name in expand_reported_nodes(nodes):
+            problems.setdefault(name, []).append(code)
+    for name, why in _list_unanswered(report):
+        verdicts[name] = NO_ANSWER if why.partition(": ")[0] in ANSWER_KINDS else NOT_ASKED
+        problems[name] = [why]
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name, verdict in verdicts.items():
+        groups.setdefault((verdict, tuple(problems.get(name, ()))), []).append(name)
+    ordered = sorted(groups.items(), key=lambda one: (_VERDICT_ORDER.index(one[0][0]), one[0][1]))
+    return [(verdict, codes, names) for (verdict, codes), names in ordered]
+
+
+def _list_unanswered(report: FleetReport) -> Iterator[tuple[str, str]]:
+    """The nodes that did not answer, each with its reason."""
+    explained: set[str] = set()
+    for reason, nodes in report.reasons.items():
+        for name in expand_reported_nodes(nodes):
+            explained.add(name)
+            yield name, reason
+    for state, nodes in report.states.items():
+        if state != "answered":
+            yield from ((name, state) for name in expand_reported_nodes(nodes) if name not in explained)
+
+
+def _format_node_table(report: FleetReport, screen: Screen, verbose: bool) -> list[str]:
+    """A row for nodes that are alike: which, verdict, and each code with its meaning."""
+    groups = group_nodes(report)
+    if not any(codes for _, codes, _ in groups):
+        return []
+    shown = groups if verbose else groups[:MAX_NODE_ROWS]
+    rows = [
+        (_shorten_node_set(names), verdict_words(verdict), _describe_codes(codes, report))
+        for verdict, codes, names in shown
+    ]
+    left = len(groups) - len(shown)
+    more = [f"  and {left} more groups of nodes: -v"] if left else []
+    return [*screen.indent_table([("nodes", "verdict", "problems"), *rows]), *more]
+
+
+def _shorten_node_set(names: Sequence[str]) -> str:
+    """A folded set, with blanks at which a line may break."""
+    pieces = fold_node_names(names).split(",")
+    if len(pieces) > MAX_NODE_PIECES:
+        return f"{', '.join(pieces[:3])}, ... ({len(names):,} nodes)"
+    return ", ".join(pieces)
+
+
+def _describe_codes(codes: Sequence[str], report: FleetReport) -> str:
+    return "; ".join(f"{code} {lowercase_opener(report.meanings.get(code, ''))}".strip() for code in codes)
 
 
 def expand_reported_nodes(nodes: str) -> tuple[str, ...]:
@@ -103,12 +172,15 @@ def expand_reported_nodes(nodes: str) -> tuple[str, ...]:
         return (nodes,)
 
 
-def _format_fleet_finding(finding: Finding, screen: Screen) -> list[str]:
-    kind = finding.severity if finding.severity in ("error", "warning") else "undecided"
-    lines = screen.mark_paragraph(kind, f"{finding.code} {finding.says}")
-    for step in finding.fix:
-        words = f"{step.does}: {' '.join(step.run)}" if step.run else step.does
-        lines += screen.format_paragraph(f"fix: {words}", 4, 2)
+def _format_fleet_findings(report: FleetReport, screen: Screen, verbose: bool) -> list[str]:
+    """What is wrong, one numbered line each; with -v each with all of its fixes, else with the first."""
+    lines: list[str] = []
+    for number, finding in enumerate(report.findings, 1):
+        kind = finding.severity if finding.severity in ("error", "warning") else "undecided"
+        lines += format_list_item(str(number), finding.says, finding.code, screen, kind)
+        for step in finding.fix if verbose else finding.fix[:1]:
+            lines += screen.format_paragraph(f"fix: {step.does}", 5, 5)
+            lines += screen.format_command(step.run, 10) if step.run else []
     return lines
 
 
@@ -116,7 +188,7 @@ def _format_drift(report: FleetReport, screen: Screen, verbose: bool) -> list[st
     rows = report.drift if verbose or report.did == "drift" else report.drift[:10]
     lines = [text for one in rows for text in _format_drift_groups(one, screen)]
     more = len(report.drift) - len(rows)
-    return [*lines, *([f"  and {more} more differences: -v shows them"] if more else [])]
+    return [*lines, *([f"  and {more} more differences: -v"] if more else [])]
 
 
 def _format_drift_groups(one: Drift, screen: Screen) -> Iterator[str]:
@@ -124,15 +196,15 @@ def _format_drift_groups(one: Drift, screen: Screen) -> Iterator[str]:
     where = f" of {one.stratum}" if one.stratum and one.stratum != "all" else ""
     for group in one.groups:
         word = "differ" if group.count != 1 else "differs"
-        split = "are the other part" if one.split else word
+        split = "are another part" if one.split else word
         sentence = f"{group.count:,} of {one.of:,} nodes{where} {split}: {one.key} {group.value} instead of {one.want}"
         yield from _format_nodes_sentence(sentence, group.nodes, screen)
 
 
 def _describe_outlier(one: Outlier) -> str:
     where = one.node + (f" GPU {one.gpu}" if one.gpu is not None else "")
-    sure = "" if one.confirmed else ", not sure yet"
-    value = f"{one.figure} {one.value:,.4g}, {one.share:+.0%} of the usual {one.usual:,.4g}"
+    sure = "" if one.confirmed else ", not confirmed"
+    value = f"{one.figure} {one.value:,.4g}, {one.share:+.0%} against the median {one.usual:,.4g}"
     return f"{where}: {value} ({one.tries} tries{sure})"
 
 
@@ -142,7 +214,7 @@ def _describe_figures(report: FleetReport) -> Iterator[str]:
         values = sorted(value for row in table.values() for value in row)
         if values:
             middle, spread = f"{values[len(values) // 2]:,.4g}", f"{values[0]:,.4g} to {values[-1]:,.4g}"
-            yield f"{figure}: {middle} in the middle, {spread}, {len(table):,} nodes"
+            yield f"{figure}: median {middle}, {spread}, {len(table):,} nodes"
 
 
 def _format_suspects(suspects: Sequence[FleetSuspect], screen: Screen) -> list[str]:
@@ -154,19 +226,6 @@ def _format_suspects(suspects: Sequence[FleetSuspect], screen: Screen) -> list[s
         counts = f"{one.failed} pairs failed and {one.passed} passed"
         lines += screen.mark_paragraph("error" if one.confirmed else "warning", f"{what} {names}: {sure}, {counts}")
         lines += screen.format_paragraphs(one.evidence[:4], 4, 2)
-    return lines
-
-
-def _format_silent_nodes(report: FleetReport, screen: Screen) -> list[str]:
-    lines: list[str] = []
-    reported_kinds: set[str] = set()
-    for reason, nodes in report.reasons.items():
-        kind, _, why = reason.partition(": ")
-        reported_kinds.add(kind)
-        lines += _format_nodes_sentence(f"{kind} ({why})", nodes, screen)
-    for kind, nodes in report.states.items():
-        if kind != "answered" and kind not in reported_kinds:
-            lines += _format_nodes_sentence(kind, nodes, screen)
     return lines
 
 
@@ -207,6 +266,6 @@ def drain_reason(reports: Sequence[Report]) -> tuple[str, int]:
     undecided = [u for one in reports if one.verdict == "undecided" for u in one.undecided]
     if undecided:
         rule = f"{undecided[0].code} {undecided[0].says}"
-        sentence = f"gpuready: healthy as far as can be seen; undecided: {rule}"
+        sentence = f"gpuready: no problems found; can't tell: {rule}"
         return escape_unprintable(sentence)[:250] + "\n", 0
     return "gpuready: healthy\n", 0

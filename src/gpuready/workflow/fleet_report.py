@@ -34,7 +34,7 @@ def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: Pa
         search.list_suspects() if search else (),
         search.pairs if search else (),
     )
-    return verdict.build_fleet_report(
+    report = verdict.build_fleet_report(
         pieces,
         lambda known: judge_fleet(known, run.task.strict),
         did=run.task.do,
@@ -43,6 +43,18 @@ def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: Pa
         rounds=search.round_number if search else 0,
         notes=(f"{run.transport.name}: {run.transport_reason}", *run.notes),
     )
+    return report.replace(meanings={code: rule_meaning(code) for code in report.codes})
+
+
+def rule_meaning(code: str) -> str:
+    """The title of a rule; empty for a code that this version does not know."""
+    from gpuready import rules
+    from gpuready.check.evaluate import rule_title
+
+    try:
+        return rule_title(rules.load_rule(code))
+    except KeyError:
+        return ""
 
 
 def judge_fleet(known: Facts, strict: bool) -> Report:
