@@ -11,7 +11,7 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import USER, calling_frames
+from gpuready.diagnose.origin import REMOTE_CODE, USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.model.record import Record
 from gpuready.model.versions import compare_versions
@@ -39,7 +39,16 @@ _BUILT_IN = ("nonetype", "str", "dict", "list", "tuple", "int", "float", "bool",
 _OF_TRANSFORMERS = LazyRegex(
     r"(?i)\w{1,70}(?:Config|Tokenizer|TokenizerFast|Cache|Processor|ForCausalLM|ForConditionalGeneration|Trainer|TrainingArguments|PreTrainedModel)$"
 )
+_CALLED_WITH_DATA = ("forward", "__call__", "generate")
+"""Methods that get what the user's data or options have."""
+_CALLS_BACK = LazyRegex(r"(?i)trainer|arrow_dataset|collat|callback|dataloader|fetch\.py|reward|/ray/|worker|train\.py")
+"""Files of packages that call functions of the user's."""
 _CALL = LazyRegex(r"([A-Za-z_][\w.]{0,120})\(")
+
+
+SAVED = "saved"
+_CALLER_NAMES = {USER: "your script", REMOTE_CODE: "the model's own code", SAVED: "the saved configuration"}
+"""What relies on a symbol and is no installed package."""
 
 
 class Complaint(Record):
@@ -71,19 +80,20 @@ class VersionConflict(Record):
     @property
     def captures(self) -> dict[str, str]:
         """For the texts of the catalogue; what is not known is left out."""
-        named = {"package": self.package, "dist": _distribution(self.package), "symbol": self.symbol}
-        caller = "your script" if self.caller == USER else self.caller
-        named |= {"older" if self.added else "user": caller, "script" if self.caller == USER else "other": caller}
-        if self.caller != USER:
-            named["other_dist"] = _distribution(self.caller)
+        named = {"symbol": self.symbol}
+        if self.package:
+            named |= {"package": self.package, "dist": self.package.replace("_", "-")}
+        caller = _CALLER_NAMES.get(self.caller, self.caller)
+        is_package = self.caller not in _CALLER_NAMES
+        named |= {"older" if self.added else "user": caller, "other" if is_package else "script": caller}
+        if is_package:
+            named["other_dist"] = caller.replace("_", "-")
         if self.direction == "between":
             return named | {"from": self.release, "until": self.until}
+        if not self.package:
+            return named | {"passed": self.symbol}
         change = {"new": "since" if self.added else "gone", "old": "came"}.get(self.direction, "unclear")
         return named | {change: self.release or self.symbol}
-
-
-def _distribution(package: str) -> str:
-    return {"transformers_modules": "transformers", "PIL": "pillow"}.get(package, package.replace("_", "-"))
 
 
 def read_complaint(failure: LoggedException) -> Complaint | None:
@@ -141,16 +151,33 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if complaint is None or not complaint.owner:
         return None
     caller = next((package for _, package in calling_frames(failure)), "")
-    spans = _find_spans(complaint, find_spans)
-    if spans:
+    if spans := _find_spans(complaint, find_spans):
         return _conflict_from_table(complaint, caller, spans)
+    if spans := _find_overridden(complaint, find_spans):
+        return _conflict_of_override(complaint, caller, spans)
     package = _provider(complaint)
-    if not package or package in (caller, USER):
-        return None
     if complaint.kind in ("name", "module"):
         is_installed = caller not in ("", USER) or "-packages" in failure.message or find_spans("package", package)
-        return VersionConflict(package, caller or USER, complaint.symbol) if is_installed else None
-    return VersionConflict(package, caller, complaint.symbol) if caller not in ("", USER) else None
+        return (
+            VersionConflict(package, caller or USER, complaint.symbol) if is_installed and package != caller else None
+        )
+    if caller in ("", USER, package):
+        return None
+    if not package and not _is_call_between_packages(complaint, failure):
+        return None
+    return VersionConflict(package, caller, complaint.symbol)
+
+
+def _is_call_between_packages(complaint: Complaint, failure: LoggedException) -> bool:
+    """Whether a package called what is not known with arguments of its own: it did not pass on what a user gave."""
+    if complaint.kind == "attribute":
+        return False
+    frame, _ = next(calling_frames(failure))
+    method = complaint.owner.rpartition(".")[2].lower()
+    if method in _CALLED_WITH_DATA or "<lambda>" in complaint.owner:
+        return complaint.name in frame.code and "**" not in frame.code
+    is_function = "." not in complaint.owner and complaint.owner[:1].islower()
+    return not (is_function and _CALLS_BACK.search(frame.file))
 
 
 def _provider(complaint: Complaint) -> str:
@@ -175,28 +202,47 @@ def _find_spans(complaint: Complaint, find_spans: SymbolTable) -> list[Span]:
         return list(find_spans("name", f"{owner}:{name}") or find_spans("module", f"{owner}.{name}"))
     if kind == "attribute":
         return list(find_spans("attribute", f"{owner}.{name}"))
-    method = owner.rpartition(".")[2]
-    exact = list(find_spans("parameter", f"{owner}({name}"))
-    overridden = "." in owner and not exact and method not in ("forward", "__call__", "from_pretrained")
-    return exact or (list(find_spans("parameter", f"*.{method}({name}")) if overridden else [])
+    return list(find_spans("parameter", f"{owner}({name}"))
+
+
+def _find_overridden(complaint: Complaint, find_spans: SymbolTable) -> list[Span]:
+    """``MyTrainer.compute_loss(x)``: the spans of the parameter of that method in any class."""
+    method = complaint.owner.rpartition(".")[2]
+    if complaint.kind not in ("parameter", "required") or "." not in complaint.owner or method in _CALLED_WITH_DATA:
+        return []
+    return list(find_spans("parameter", f"*.{method}({complaint.name}"))
+
+
+def _conflict_of_override(complaint: Complaint, caller: str, spans: Sequence[Span]) -> VersionConflict | None:
+    """A package calls a method that somebody overrides, with an argument that it has passed since some release."""
+    span = next((span for span in spans if span["package"] == caller), None)
+    if span is None or complaint.kind != "parameter":
+        return None
+    plain = VersionConflict(caller, USER, complaint.symbol)
+    return (
+        plain.replace(direction="new", release=span["came"], added=True) if span["came"] and not span["gone"] else plain
+    )
 
 
 def _conflict_from_table(complaint: Complaint, caller: str, spans: Sequence[Span]) -> VersionConflict | None:
-    """The package and direction that the table gives; several packages with the symbol: the caller's neighbour first."""
-    span = min(spans, key=lambda s: s["package"] == caller)
-    package, came, gone = span["package"], span["came"], span["gone"]
-    if package == caller:
-        if "." not in complaint.owner or complaint.kind not in ("parameter", "required"):
-            return None  # within one package
-        is_new = came and not gone and complaint.kind == "parameter"
-        return VersionConflict(
-            package, USER, complaint.symbol, "new" if is_new else "", came if is_new else "", added=bool(is_new)
-        )
+    """The package and direction that the table gives; where several packages have the symbol, no direction."""
+    others = [span for span in spans if span["package"] != caller]
+    if not others:
+        return _conflict_with_saved(complaint, spans[0])
+    package, came, gone = others[0]["package"], others[0]["came"], others[0]["gone"]
     plain = VersionConflict(package, caller or USER, complaint.symbol)
+    if len({(span["package"], span["came"], span["gone"]) for span in others}) > 1:
+        return plain
     if came and gone and complaint.kind != "required":
         return plain.replace(direction="between", release=came, until=gone)
-    if bool(came) == bool(gone):
-        return plain
     if complaint.kind == "required":
-        return plain.replace(direction="new", release=came, added=True) if came else plain
+        return plain.replace(direction="new", release=came, added=True) if came and not gone else plain
     return plain.replace(direction="old" if came else "new", release=came or gone)
+
+
+def _conflict_with_saved(complaint: Complaint, span: Span) -> VersionConflict | None:
+    """Within one package it is none, but for a configuration that a newer release saved and this one does not know."""
+    is_saved = complaint.kind == "parameter" and complaint.owner.lower().endswith("config") and span["came"]
+    if not is_saved or span["gone"]:
+        return None
+    return VersionConflict(span["package"], SAVED, complaint.symbol, "old", span["came"])

@@ -1,0 +1,142 @@
+"""Two packages that do not fit: which two, and which of them is too new or too old."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready.diagnose.version_conflict import check_direction, find_conflict, read_complaint
+from gpuready.logs.tracebacks import LoggedException, StackFrame
+from gpuready.workflow.diagnose import diagnose_logs
+
+SITE = "/home/me/venv/lib/python3.12/site-packages"
+OWN = "/home/me/train.py"
+TABLE = {
+    ("name", "lib:Gone"): {"package": "lib", "came": "", "gone": "2.0"},
+    ("name", "lib:New"): {"package": "lib", "came": "1.5", "gone": ""},
+    ("name", "lib:Brief"): {"package": "lib", "came": "1.5", "gone": "2.0"},
+    ("module", "lib.old"): {"package": "lib", "came": "", "gone": "2.0"},
+    ("parameter", "Trainer(tokenizer"): {"package": "lib", "came": "", "gone": "2.0"},
+    ("parameter", "attend(mask"): {"package": "lib", "came": "1.5", "gone": ""},
+    ("parameter", "*.compute_loss(items"): {"package": "lib", "came": "1.5", "gone": ""},
+    ("parameter", "LoraConfig(corda"): {"package": "lib", "came": "1.5", "gone": ""},
+    ("attribute", "Cache.seen"): {"package": "lib", "came": "", "gone": "2.0"},
+    ("package", "lib"): {"package": "lib"},
+}
+
+
+def spans(kind: str, symbol: str):
+    return [TABLE[kind, symbol]] if (kind, symbol) in TABLE else []
+
+
+def raised(text: str, *files: str, code: str = "") -> LoggedException:
+    type_, _, message = text.partition(": ")
+    return LoggedException(1, 2, 2, type_, message, frames=tuple(StackFrame(file, 3, "f", code) for file in files))
+
+
+USER = f"{SITE}/other/model.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "wanted"),
+    [
+        ("ImportError: cannot import name 'Gone' from 'lib' (/x/site-packages/lib/__init__.py)", [USER], ("lib", "other", "new", "2.0")),
+        ("ImportError: cannot import name 'New' from 'lib'", [USER], ("lib", "other", "old", "1.5")),
+        ("ImportError: cannot import name 'Brief' from 'lib'", [USER], ("lib", "other", "between", "1.5")),
+        ("ImportError: cannot import name 'Unheard' from 'lib'", [USER], ("lib", "other", "", "")),
+        ("ImportError: cannot import name 'Unheard' from 'lib'", [OWN], ("lib", "user", "", "")),
+        ("ModuleNotFoundError: No module named 'lib.old.part'", [USER], ("lib", "other", "new", "2.0")),
+        ("AttributeError: module 'lib' has no attribute 'Gone'", [OWN], ("lib", "user", "new", "2.0")),
+        ("AttributeError: 'Cache' object has no attribute 'seen'", [OWN], ("lib", "user", "new", "2.0")),
+        ("AttributeError: 'QwenConfig' object has no attribute 'rope'", [USER], ("transformers", "other", "", "")),
+        ("TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'", [OWN], ("lib", "user", "new", "2.0")),
+        ("TypeError: attend() missing 1 required positional argument: 'mask'", [USER], ("lib", "other", "new", "1.5")),
+        ("TypeError: attend() got an unexpected keyword argument 'mask'", [USER], ("lib", "other", "old", "1.5")),
+        ("TypeError: LoraConfig.__init__() got an unexpected keyword argument 'corda'", [f"{SITE}/lib/config.py"], ("lib", "saved", "old", "1.5")),
+        ("TypeError: Linear.scale() got an unexpected keyword argument 'by'", [USER], ("", "other", "", "")),
+        ("TypeError: flash_attn_func() got an unexpected keyword argument 'softcap'", [USER], ("", "other", "", "")),
+        ("TypeError: Mine.compute_loss() got an unexpected keyword argument 'items'", [f"{SITE}/lib/t.py"], ("lib", "user", "new", "1.5")),
+    ],
+)  # fmt: skip
+def test_which_two_and_in_which_direction(text, files, wanted):
+    found = find_conflict(raised(text, *files), spans)
+    assert found is not None
+    assert (found.package, found.caller, found.direction, found.release) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("TypeError: steps() missing 1 required positional argument: 'count'", [OWN]),
+        ("TypeError: Mine.__init__() got an unexpected keyword argument 'x'", [OWN]),
+        ("AttributeError: 'NoneType' object has no attribute 'shape'", [USER]),
+        ("AttributeError: 'Sequential' object has no attribute 'lm_head'", [OWN]),
+        ("AttributeError: 'Engine' object has no attribute 'x'", [USER]),
+        ("ImportError: cannot import name 'Rows' from 'rows' (/home/me/rows.py)", [OWN]),
+        ("ImportError: cannot import name 'Gone' from partially initialized module 'lib' (circular)", [OWN]),
+        ("ModuleNotFoundError: No module named 'utils.data'", [OWN]),
+        ("ModuleNotFoundError: No module named 'other._C.kernel'", [USER]),
+        ("ImportError: cannot import name 'Gone' from 'lib'", [f"{SITE}/lib/x.py"]),
+        ("KeyError: 'Trainer'", [USER]),
+        ("TypeError: forward() got an unexpected keyword argument 'labels'", [OWN, USER]),
+        (
+            "TypeError: compute_metrics() takes 1 positional argument but 2 were given",
+            [OWN, f"{SITE}/other/trainer.py"],
+        ),
+        (
+            "TypeError: tokenize() missing 1 required positional argument: 'rows'",
+            [OWN, f"{SITE}/datasets/arrow_dataset.py"],
+        ),
+    ],
+)
+def test_what_is_no_conflict(text, files):
+    assert find_conflict(raised(text, *files), spans) is None
+
+
+def test_old_pythons_name_only_init():
+    found = read_complaint(
+        raised("TypeError: __init__() got an unexpected keyword argument 'x'", OWN, code="t = lib.Trainer(x=1)")
+    )
+    assert found is not None and (found.owner, found.name) == ("Trainer", "x")
+
+
+def test_a_version_in_the_log_refutes_a_direction():
+    found = find_conflict(raised("ImportError: cannot import name 'Gone' from 'lib'", USER), spans)
+    assert found is not None
+    assert check_direction(found, "2.3").direction == "new"
+    assert check_direction(found, "1.9").direction == ""
+    assert check_direction(found, "") == found
+
+
+# -- with the table of the catalogue ---------------------------------------------------------------------
+
+
+def diagnosed(last: str, *files: str, before: str = ""):
+    frames = "".join(f'  File "{file}", line 3, in f\n    call()\n' for file in files)
+    return diagnose_logs([[f"{before}Traceback (most recent call last):\n{frames}{last}\n".encode()]], look=False)
+
+
+def test_a_name_that_left_is_cured_by_an_older_release_and_never_by_an_upgrade():
+    one = diagnosed(
+        f"ImportError: cannot import name 'HfFolder' from 'huggingface_hub' ({SITE}/huggingface_hub/__init__.py)",
+        OWN, f"{SITE}/gradio/oauth.py",
+    )  # fmt: skip
+    assert one.conflict["package"] == "huggingface_hub" and one.conflict["other"] == "gradio" and one.conflict["gone"]
+    runs = [step.run for step in one.fix if step.run]
+    assert runs[0] == ("uv", "pip", "install", f"huggingface-hub<{one.conflict['gone']}")
+    assert not any("--upgrade" in run and "huggingface-hub" in run for run in runs)
+
+
+def test_both_directions_are_offered_where_it_cannot_be_known():
+    one = diagnosed(
+        "AttributeError: 'FooBarConfig' object has no attribute 'never_heard_of'", OWN, f"{SITE}/lmdeploy/model.py"
+    )
+    assert (one.cause, one.code) == ("version-conflict", "PKG037")
+    upgraded = [step.run[-1] for step in one.fix if "--upgrade" in step.run]
+    assert upgraded == ["lmdeploy", "transformers"]
+    assert one.confidence <= 0.6
+    assert "FooBarConfig.never_heard_of" in one.says
+
+
+def test_the_version_that_the_log_states_counts():
+    text = f"ImportError: cannot import name 'HfFolder' from 'huggingface_hub' ({SITE}/huggingface_hub/__init__.py)"
+    assert "gone" not in diagnosed(text, f"{SITE}/gradio/o.py", before="huggingface_hub version: 0.20.1\n").conflict
