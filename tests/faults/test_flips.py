@@ -17,6 +17,7 @@ from gpuready.catalog import causes
 from gpuready.rules.log_rules import load_log_rules
 from gpuready.workflow.diagnose import diagnose_logs
 from tests.faults import flips
+from tests.logs.pattern_samples import sample_text
 
 ROOT = Path(__file__).parents[2]
 NEEDS_ROOT = ("SYS020",)
@@ -47,10 +48,7 @@ def test_a_fault_at_the_door_flips_the_rule(machine, monkeypatch, code):
 
 def worded(sign: object) -> list[str]:
     """A sign as it would stand in a log: bare, as the last line of a traceback, and as the kernel writes it."""
-    says = sign if isinstance(sign, str) else str(sign["says"])  # type: ignore[index]
-    text = (
-        re.sub(r"\{[a-z_]*\}", "7", says.replace("{{", "\0").replace("}}", "\1")).replace("\0", "{").replace("\1", "}")
-    )
+    text = sample_text(sign)
     more = " ".join(sign.get("with", ())) if isinstance(sign, dict) else ""
     line = f"{text} {more}".rstrip()
     error = line if re.match(r"[A-Za-z_.]*(?:Error|Exception|Interrupt)\b", line) else f"RuntimeError: {line}"

@@ -5,10 +5,18 @@ from __future__ import annotations
 import pytest
 
 from gpuready import rules
-from gpuready.catalog import causes
+from gpuready.catalog import causes, load_catalog
 from gpuready.logs import conditions
-from gpuready.logs.log_patterns import compile_patterns, pattern_literals, pattern_text, validate_pattern
+from gpuready.logs.log_patterns import (
+    compile_patterns,
+    fold_whitespace,
+    pattern_literals,
+    pattern_text,
+    validate_pattern,
+)
+from gpuready.logs.pattern_index import PatternIndex
 from gpuready.rules.log_rules import load_log_rules
+from tests.logs.pattern_samples import sample_text
 
 OPENERS = ("The", "A", "An", "No", "This", "These", "Two", "One", "It", "There", "Install", "Use", "Set", "Look", "Run")
 
@@ -86,7 +94,7 @@ def test_every_match_of_a_regular_expression_has_one_of_its_literals(regex, lite
     "regex",
     [
         r"(a+)+b is long enough", r"long enough.*and unbounded", r"(?:long enough){1,20}x{1,20}(?:\w{1,20} ?){1,20}",
-        r"\w{1,200}long enough\w{1,200}", r"(?:a|a){1,100}long enough", r"(a) is long enough \1", r"long enough (open",
+        r"\w{1,200}long enough\w{1,200}", r"(?:ab|abab){1,100}long enough", r"(a) is long enough \1", r"long enough (open",
         r"(?:x|long enough)", r"\w{3,9} \d{1,3}", r"long enough{2,}", r"long enough a{1,900}",
     ],
 )  # fmt: skip
@@ -157,6 +165,30 @@ def test_every_sign_of_every_rule_compiles():
     for code in rules.list_codes():
         for sign in compile_patterns(code, causes.list_patterns(code)):
             assert sign.cause == "" or causes.find_cause(sign.cause), f"{code} names {sign.cause}, which is no cause"
+
+
+def test_every_pattern_matches_its_own_text_and_is_found_by_its_literal():
+    """In lower and in upper case, and whichever engine searches: what matches is never missed."""
+    rows = [(code, sign) for code in rules.list_codes() for sign in causes.list_patterns(code) if "when" not in sign]
+    texts = [fold_whitespace(f"x {sample_text(sign)} x") for _, sign in rows]
+    for (code, sign), text in zip(rows, texts, strict=True):
+        pattern = compile_patterns(code, [sign])[0]
+        sensitive = "(?-i:" in pattern_text(sign)
+        for one_case in (text, text if sensitive else text.upper()):
+            assert pattern.spans_lines or pattern.match_text(one_case) is not None, (sign, one_case)
+            assert any(literal in one_case.lower() for literal in pattern_literals(sign)), (sign, one_case)
+
+
+@pytest.mark.parametrize("engine", ["find", "hyperscan"])
+def test_both_engines_find_the_patterns_of_every_text(engine):
+    if engine == "hyperscan":
+        pytest.importorskip("hyperscan")
+    index = PatternIndex(load_catalog("patterns"), engine)
+    rows = [sign for code in rules.list_codes() for sign in causes.list_patterns(code)][::7]
+    data = "\n".join(fold_whitespace(sample_text(sign)) for sign in rows).encode()
+    wanted = sorted({(data.lower().find(x.encode()) + len(x.encode()), n) for n, x in enumerate(index.literals)})
+    found = set(index.search.find_literals(data))
+    assert {hit for hit in wanted if hit[0] >= len(index.literals[hit[1]].encode())} <= found
 
 
 def test_causes_name_rules_that_exist():

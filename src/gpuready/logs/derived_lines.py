@@ -127,19 +127,24 @@ _WAITING = ("torch/distributed/", "distributed_c10d", "ProcessGroup", "c10d", "n
 
 
 def _find_waiting_threads(lines: Sequence[LogLine]) -> list[LogLine]:
-    """A py-spy dump, taken because nothing moved: what the main thread does, if it waits for other ranks."""
-    statements: dict[tuple[int, int | None], LogLine] = {}
+    """A py-spy dump, taken because nothing moved: where the main thread waits for other ranks, or else stands."""
+    waiting: dict[tuple[int, int | None], LogLine] = {}
+    standing: dict[tuple[int, int | None], LogLine] = {}
     main: LogLine | None = None
     for line in lines:
         if (thread := _THREAD.match(line.text.strip())) is not None:
             main = line if thread[1] in (None, "MainThread") else None
             continue
         frame = _FRAME.match(line.text.strip()) if main is not None else None
-        if frame is not None and any(word in frame[2] for word in _WAITING):
-            words = f"the main thread waits for other ranks in {frame[1]} ({frame[2]})"
-            statements.setdefault((line.source, line.rank), _make_statement(line, words, line.rank))
+        if frame is None:
+            continue
+        where, key = f"{frame[1]} ({frame[2]})", (line.source, line.rank)
+        standing.setdefault(key, _make_statement(line, f"the main thread stands in {where}", line.rank))
+        if any(word in frame[2] for word in _WAITING):
+            words = f"the main thread waits for other ranks in {where}"
+            waiting.setdefault(key, _make_statement(line, words, line.rank))
             main = None
-    return list(statements.values())
+    return list((standing | waiting).values())
 
 
 # -- dumps ------------------------------------------------------------------------------------------------

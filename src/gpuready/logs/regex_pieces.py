@@ -57,12 +57,20 @@ def _ways_of_node(op: str, value: Any, source: str) -> int:
     if op == "SUBPATTERN":
         return _count_ways(value[3], source)
     if op == "BRANCH":
-        return sum(_count_ways(branch, source) for branch in value[1])
+        return 1 if _is_unambiguous(value) else sum(_count_ways(branch, source) for branch in value[1])
     if op in _ASSERTIONS:
         return _count_ways(value[1], source)
     if op in (*_ONE_CHARACTER, "AT"):
         return 1
     raise ValueError(f"{source!r} has {op.lower()}, which a pattern may not have")
+
+
+def _is_unambiguous(branch: Any) -> bool:
+    """Whether at most one of the alternatives can match: literals, none of which begins another."""
+    texts = _exact_texts("BRANCH", branch)
+    if texts is None:
+        return False
+    return not any(other != text and other.startswith(text) for text in texts for other in texts)
 
 
 # -- literals ---------------------------------------------------------------------------------------------
