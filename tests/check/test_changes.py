@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from gpuready.check.changes import RuleFlip, compare_reports
 from gpuready.check.evaluate import judge
 from gpuready.model import Contract, Fact, Facts, Finding
@@ -66,3 +68,22 @@ def test_what_always_moves_counts_only_where_it_flips_a_rule():
 def test_the_job_is_not_the_machine():
     before = judge([], Facts([Fact("job.wants", ("bf16",))]), CONTRACT)
     assert compare_reports(before, judge([], Facts([Fact("job.wants", ())]), CONTRACT)) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "worse"),
+    [
+        ("", "warning", False),
+        ("", "undecided", False),
+        ("", "error", True),
+        ("holds", "warning", True),
+        ("holds", "undecided", True),
+        ("warning", "error", True),
+        ("error", "holds", False),
+        ("holds", "", False),
+        ("holds", "info", False),
+    ],
+)
+def test_a_rule_that_applies_only_now_is_worse_with_an_error_alone(was, now, worse):
+    """From one GPU to eight, the rules for several begin to apply: that is no worse machine."""
+    assert RuleFlip("NET010", was, now).is_worse is worse

@@ -23,6 +23,9 @@ class RuleFlip(Record):
 
     @property
     def is_worse(self) -> bool:
+        """Whether the outcome is worse. A rule that applies only now, as those for several GPUs do, is so with an error."""
+        if not self.was:
+            return self.now == "error"
         return OUTCOME_ORDER.index(self.now) < OUTCOME_ORDER.index(self.was) and self.now in OUTCOME_ORDER[:3]
 
 
