@@ -70,8 +70,9 @@ def test_the_top_level_holds_packages_only():
 
 
 def _dialect_words(text: str) -> set[str]:
-    """The words of the dialect in a text or identifier; code in backticks and quoted values are left out."""
-    plain = re.sub(r"``.*?``|\"[^\"\n]*\"", " ", text, flags=re.S)
+    """The words of the dialect in a text or identifier; code in backticks, quoted values and ``not given``, a word of the
+    screens, are left out."""
+    plain = re.sub(r"``.*?``|\"[^\"\n]*\"|not given", " ", text, flags=re.S)
     split = re.sub(r"([a-z])([A-Z])", r"\1 \2", plain).lower().replace("_", " ")
     words = set(re.findall(r"[a-z]+", split))
     return {word for word in DIALECT if words & {word, f"{word}s", f"{word.removesuffix('y')}ies"}}

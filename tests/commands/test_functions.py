@@ -23,7 +23,7 @@ def test_check_answers_with_a_verdict_a_screen_and_json():
     answer = gpuready.check("transformers", on=H200)
     assert (answer.verdict, answer.exit) == ("clear", 0)
     assert answer.data["verdict"] == "clear" == json.loads(answer.json())["verdict"]
-    assert "clear:" in str(answer) and max(map(len, str(answer).splitlines())) <= 80
+    assert "no problems found" in str(answer) and max(map(len, str(answer).splitlines())) <= 80
     assert "\x1b" not in str(answer) and repr(answer) == str(answer)
     assert answer.found[0].contract.framework == "transformers"
 

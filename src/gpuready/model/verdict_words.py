@@ -9,7 +9,7 @@ VERDICT_WORDS = {
     "undecided": "can't tell",
 }
 
-NOT_GIVEN = "not given"
+UNSTATED_TEXT = "not given"
 """A value that a what-if machine was not given."""
 
 

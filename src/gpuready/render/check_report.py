@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
-from gpuready.model.verdict_words import NOT_GIVEN, verdict_words
+from gpuready.model.verdict_words import UNSTATED_TEXT, verdict_words
 from gpuready.render import facts_summary, problem_list, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable
@@ -168,7 +168,7 @@ def _family_mark(tally: dict[str, int], text: str) -> str:
         if tally[kind]:
             return kind
     # A family with nothing stated is not ok, even if a few of its rules hold.
-    is_open = tally["unstated"] and (text == NOT_GIVEN or not (tally["holds"] or tally["info"]))
+    is_open = tally["unstated"] and (text == UNSTATED_TEXT or not (tally["holds"] or tally["info"]))
     return "undecided" if is_open else "ok"
 
 
@@ -176,7 +176,7 @@ def _format_family_counts(tally: dict[str, int]) -> str:
     """``1 error, 5 checks``: problems first, then all judged rules of the family."""
     rules = sum(count for kind, count in tally.items() if kind != "unstated")
     parts = [units.format_count(tally[kind], kind) for kind in _SERIOUS_SEVERITIES if tally[kind]]
-    words = {"undecided": UNDECIDED, "unstated": NOT_GIVEN, "ignored": "ignored"}
+    words = {"undecided": UNDECIDED, "unstated": UNSTATED_TEXT, "ignored": "ignored"}
     parts += [f"{tally[kind]} {word}" for kind, word in words.items() if tally[kind]]
     return ", ".join([*parts, units.format_count(rules, "check")] if rules else parts)
 
@@ -244,7 +244,7 @@ def count_phrases(report: Report) -> list[str]:
     parts = [units.format_count(severities.count(kind), kind) for kind in _SERIOUS_SEVERITIES if severities.count(kind)]
     parts += [f"{units.format_count(len(report.judged), 'check')} passed"]
     parts += [f"{len(report.undecided)} {UNDECIDED}"] if report.undecided else []
-    parts += [f"{len(report.unstated)} {NOT_GIVEN}"] if report.unstated else []
+    parts += [f"{len(report.unstated)} {UNSTATED_TEXT}"] if report.unstated else []
     parts += [f"{len(report.ignored)} ignored"] if report.ignored else []
     return [*parts, "strict"] if report.strict else parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
-from gpuready.model.verdict_words import NOT_GIVEN
+from gpuready.model.verdict_words import UNSTATED_TEXT
 from gpuready.render import units
 
 TYPE_CHECKING = False
@@ -104,7 +104,7 @@ def summarize_family(name: str, facts: Facts, contract: Contract) -> str:
     if name in ("gpu", "driver") and (missing := _describe_missing_fact(facts.fact(_KEY_FACTS[name]))):
         return missing
     phrases = [part for part in summarize(facts, contract) if part]
-    return ", ".join(phrases) or NOT_GIVEN
+    return ", ".join(phrases) or UNSTATED_TEXT
 
 
 def summarize_proofs(ran: Sequence[Fact]) -> str:
@@ -241,7 +241,7 @@ def _format_rdma_devices(devices: Any) -> str:
 
 def _describe_missing_fact(fact: Fact) -> str:
     if fact.gap == NOT_STATED:
-        return NOT_GIVEN
+        return UNSTATED_TEXT
     return f"unknown, {fact.gap}" if fact.gap else ""
 
 

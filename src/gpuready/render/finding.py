@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
-from gpuready.model.verdict_words import NOT_GIVEN
+from gpuready.model.verdict_words import UNSTATED_TEXT
 from gpuready.model.want_text import describe_want
 from gpuready.render import units
 
@@ -131,7 +131,7 @@ def lowercase_opener(title: str) -> str:
 def format_unstated(report: Report, screen: Screen) -> list[str]:
     """The facts a what-if was not given, each with the rules that need it."""
     rows = [(key, ", ".join(codes)) for key, codes in codes_by_missing_fact(report.unstated).items()]
-    return [f"{NOT_GIVEN}, and which checks need it", *screen.indent_table(rows)]
+    return [f"{UNSTATED_TEXT}, and which checks need it", *screen.indent_table(rows)]
 
 
 def codes_by_missing_fact(rules: Iterable[UndecidedRule]) -> dict[str, list[str]]:

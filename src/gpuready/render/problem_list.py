@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.model.verdict_words import NOT_GIVEN
+from gpuready.model.verdict_words import UNSTATED_TEXT
 from gpuready.model.want_text import describe_want
 from gpuready.render import units
 from gpuready.render.finding import group_undecided, lowercase_opener
@@ -20,16 +20,14 @@ MAX_ROWS = 3
 """Rows of a finding's table; where there are more, one less and how many."""
 
 _SUBJECTS = {
-    "gpu": "GPU", "driver": "driver", "toolkit": "CUDA toolkit", "compiler": "compiler", "cache": "caches",
-    "torch": "torch", "python": "Python", "package": "packages", "extension": "packages", "env": "environment variables",
-    "os": "operating system", "system": "system settings", "disk": "disk", "memory": "RAM", "limit": "limits",
-    "net": "network", "cudnn": "cuDNN", "library": "libraries", "nccl": "NCCL", "hub": "model cache", "kernel": "kernel", "cpu": "CPU", "can": "proofs",
+    "gpu": "GPU", "toolkit": "CUDA toolkit", "cache": "caches", "python": "Python", "package": "packages",
+    "extension": "packages", "env": "environment variables", "os": "operating system", "system": "system settings",
+    "memory": "RAM", "limit": "limits", "net": "network", "nccl": "NCCL", "cudnn": "cuDNN", "library": "libraries",
+    "hub": "model cache", "cpu": "CPU", "can": "proofs",
 }  # fmt: skip
-"""What a fact is about, by the first part of its key."""
-_MAIN_FACTS = {
-    "gpu": "gpu.count", "driver": "driver.version", "torch": "torch.version", "python": "python.version", "os": "os.system",
-}  # fmt: skip
-"""The fact that says what it is; where it was given, only details are missing."""
+"""What a fact is about, by the first part of its key; the others are called as their key begins."""
+_MAIN_FACTS = ("gpu.count", "driver.version", "torch.version", "python.version", "os.system")
+"""The fact that says what it is; where it was stated, only details are missing."""
 
 
 def format_problem_list(report: Report, screen: Screen) -> list[str]:
@@ -113,7 +111,7 @@ def _format_notes(report: Report, screen: Screen) -> list[str]:
     """What a what-if was not given, and how many notes there are."""
     lines: list[str] = []
     if report.unstated:
-        lines += format_list_item("?", f"{NOT_GIVEN}: {describe_missing(report)} (-v)", "", screen, "undecided")
+        lines += format_list_item("?", f"{UNSTATED_TEXT}: {describe_missing(report)} (-v)", "", screen, "undecided")
     if infos := [f.code for f in report.findings if f.severity == "info"]:
         text = f"{units.format_count(len(infos), 'note')} (-v)"
         lines += format_list_item("-", text, " ".join(infos[:3]), screen, "dim")
@@ -123,7 +121,7 @@ def _format_notes(report: Report, screen: Screen) -> list[str]:
 def describe_missing(report: Report) -> str:
     """``packages, disk; details of driver, GPU``: what the missing facts are about."""
     families = dict.fromkeys(fact.key.partition(".")[0] for rule in report.unstated for fact in rule.missing)
-    details = [f for f in families if f in _MAIN_FACTS and not report.facts.fact(_MAIN_FACTS[f]).gap]
-    missing = dict.fromkeys(_SUBJECTS.get(family, family) for family in families if family not in details)
-    named = ", ".join(_SUBJECTS[family] for family in details)
+    stated = {key.partition(".")[0] for key in _MAIN_FACTS if not report.facts.fact(key).gap}
+    missing = dict.fromkeys(_SUBJECTS.get(family, family) for family in families if family not in stated)
+    named = ", ".join(_SUBJECTS.get(family, family) for family in families if family in stated)
     return "; ".join(part for part in (", ".join(missing), f"details of {named}" if named else "") if part)

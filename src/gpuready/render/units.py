@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
-from gpuready.model.verdict_words import NOT_GIVEN
+from gpuready.model.verdict_words import UNSTATED_TEXT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def format_count(number: int, word: str) -> str:
 def format_fact_value(fact: Fact) -> str:
     """The value of a fact in words, including absent, unknown and not given."""
     if fact.gap == NOT_STATED:
-        return NOT_GIVEN
+        return UNSTATED_TEXT
     return "unknown" if fact.gap else format_any_value(fact.value, fact.key)
 
 
