@@ -192,6 +192,20 @@ def test_diagnose_gives_the_exact_change_for_the_file(folder):
     step = found["fix"][0]
     assert step["run"][:3] == ["gpuready", "fit", "axolotl.yml"] and "costs:" in step["note"]
     assert any("by gpuready fit" in note for note in found["notes"])
+    assert not any("disagree" in note for note in found["notes"])
+
+
+def test_diagnose_says_when_the_file_and_the_log_disagree(folder):
+    """The job of the file is far smaller than what the log holds: no change of the file is offered as the fix."""
+    large = OOM.replace("11.63", "79.10").replace("1.10 GiB is free", "0.10 GiB is free").replace("10.50", "79.00")
+    (folder / "train.log").write_text("Traceback (most recent call last):\n" + large)
+    (folder / "tiny.yml").write_text(
+        "base_model: model\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 256\nbf16: true\n"
+    )
+    found = json.loads(gpuready("diagnose", "train.log", "--config", "tiny.yml", "--json", cwd=folder).out)
+    (note,) = [note for note in found["notes"] if "disagree" in note]
+    assert "GiB: the two disagree" in note and "81.0 GiB" in note
+    assert not any((step["run"] or [""])[:2] == ["gpuready", "fit"] for step in found["fix"])
 
 
 # -- what is asked -------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 MAX_FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
 """What ``--max`` takes, and the field of a Job that it sets."""
+AGREEMENT = 0.75
+"""A prediction below this share of what a log shows does not describe the run of the log."""
 JOB_FIELDS = tuple(field for field in FitJob._fields if field != "model")
 """Fields of a job other than its model."""
 
@@ -156,7 +158,21 @@ def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> 
     steps = [FixStep(_describe_proposal(one), one.run, "safe", note=f"costs: {one.costs}") for one in result.proposals]
     needs = (result.minimum or 0) + result.overhead[1]
     note = f"{config} needs {needs / 2**30:.1f} GiB of a GPU at its peak, by gpuready fit"
+    logged = _memory_in_log(diagnosis)
+    if needs < AGREEMENT * logged:
+        note += (
+            f", but the log shows {logged / 2**30:.1f} GiB: the two disagree. Either the run did not use this file, or "
+            "something that it does not state took the memory (longer sequences, the evaluation, a leak, another process)"
+        )
+        steps = []
     return diagnosis.replace(fix=(*steps, *diagnosis.fix), notes=(*diagnosis.notes, note))
+
+
+def _memory_in_log(diagnosis: Diagnosis) -> float:
+    """Return the bytes that the job held and asked for, by the error message; what was not free, where it says no more."""
+    size = {name: parse_size(str(text), 1024) or 0 for name, text in diagnosis.captures.items()}
+    held = max(size.get(name, 0) for name in ("held", "kept", "used"))
+    return (held or max(size.get("total", 0) - size.get("free", 0), 0)) + size.get("want", 0)
 
 
 def _describe_proposal(one: Proposal) -> str:
