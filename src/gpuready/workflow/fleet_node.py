@@ -239,5 +239,4 @@ NODE_ACTIONS: dict[str, Callable[[NodeRequest, str], str]] = {
 
 def answer_node_request(request: object, name: str) -> str:
     """Answer a request; called by fleet/scripts/boot.py in a process of its own."""
-    system.LiveHost.runs_command = True
     return node_program.answer_request(request, name, NODE_ACTIONS)
