@@ -63,7 +63,7 @@ def _describe_gpus(facts: Facts) -> str:
     """``1x H200 (141 GB)``; the memory only where the name does not have it."""
     count = facts.fact("gpu.count")
     if count.gap:
-        return "" if count.gap == NOT_STATED else f"GPU unknown ({count.gap})"
+        return "" if count.gap == NOT_STATED else f"GPU unknown ({count.gap.partition(';')[0]})"
     names = [shorten_gpu_name(str(name)) for name in _as_tuple(facts.value_if_known("gpu.name") or ())]
     if not names:
         return units.format_count(count.value, "GPU") if count.value else _describe_accelerators(facts)
