@@ -35,7 +35,9 @@ def test_one_screen(log, capsys):
     assert run(["diagnose", log]) == 1
     out = capsys.readouterr().out
     assert (
-        out.startswith("cuda-oom[MEM001]: ") and "rank 3" in out and "      4> [rank3]: torch.OutOfMemoryError" in out
+        out.startswith("cause: the job needs more memory than the GPU has")
+        and "  where  rank 3 (" in out
+        and "      4> [rank3]: torch.OutOfMemoryError" in out
     )
     assert "fix" in out and "gpuready explain MEM001" in out
     assert all(len(line) <= 80 for line in out.splitlines())
@@ -167,4 +169,4 @@ def test_a_log_may_begin_with_the_name_of_a_format(tmp_path, capsys, first):
     path = tmp_path / "run.log"
     path.write_text(f"{first}\n{OOM}")
     assert run(["diagnose", str(path)]) == 1
-    assert capsys.readouterr().out.startswith("cuda-oom")
+    assert capsys.readouterr().out.startswith("cause: the job needs more memory")

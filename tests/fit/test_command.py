@@ -10,6 +10,7 @@ from gpuready.render import fit as render
 from gpuready.render.layout import Screen
 from gpuready.workflow import fit
 from tests.fit.asking import AXOLOTL, SMALL, document
+from tests.render.test_golden import is_one_command_word
 from tests.running import gpuready
 
 PLACE = {"name", "capability", "memory", "held", "indexes", "source", "needs", "peak", "verdict", "room"}
@@ -54,7 +55,7 @@ def test_inside_the_band_it_is_undecided_and_exit_3(folder):
     edge = answer.places[0].replace(memory=(need - 1, need + 1), verdict="undecided")
     undecided = answer.replace(places=(edge,))
     assert (undecided.verdict, undecided.fits, undecided.exit) == ("undecided", None, 3)
-    assert "undecided:" in render.render_fit_screen(undecided, Screen())
+    assert render.render_fit_screen(undecided, Screen()).startswith("can't tell: too close to call: needs ")
 
 
 def test_without_a_gpu_it_tells_which_would_do(folder):
@@ -86,13 +87,12 @@ def test_the_screen_is_80_columns_and_in_order(folder):
     out = gpuready("fit", "axolotl.yml", "--on", "rtx3060", cwd=folder).out
     assert max(map(len, out.splitlines())) <= 80
     order = [
-        "fit of model",
-        "at the peak",
-        "needed",
+        "does not fit: needs",
         "NVIDIA GeForce RTX 3060",
+        "at the peak",
+        "total",
         "what would make it fit",
         "costs:",
-        "does not fit:",
     ]
     assert [out.index(word) for word in order] == sorted(out.index(word) for word in order)
     assert gpuready("fit", "axolotl.yml", "--on", "rtx3060", "-q", cwd=folder).out.count("\n") == 1
@@ -103,7 +103,7 @@ def test_every_screen_fits_and_colour_changes_no_word(folder, width):
     answer = fit.fit_job([str(folder / "axolotl.yml")], {}, on="rtx3060", every=True)
     for verbose in (False, True):
         plain = render.render_fit_screen(answer, Screen(width), verbose)
-        assert all(len(line) <= width for line in plain.splitlines())
+        assert all(len(line) <= width or is_one_command_word(line) for line in plain.splitlines())
         painted = render.render_fit_screen(answer, Screen(width, colour=True), verbose)
         import re
 

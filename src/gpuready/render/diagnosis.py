@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_EVIDENCE_LINES = 3
 """Shown without -v."""
 
+_VERDICT_LEADS = {"cause": ("cause", "error"), "healthy": (HEALTHY, "ok"), "unknown": ("no cause found", "undecided")}
+
 
 def diagnosis_json_fields(diagnosis: Diagnosis) -> Mapping[str, Any]:
     return {"verdict": diagnosis.verdict, "exit": diagnosis.exit} | diagnosis.to_json()
@@ -32,19 +34,19 @@ def format_diagnosis_line(diagnosis: Diagnosis) -> str:
 
 
 def render_diagnosis_screen(diagnosis: Diagnosis, screen: Screen | None = None, verbose: bool = False) -> str:
+    """The cause with its code, where it happened and how sure that is, the decisive lines, the fix; the rest with -v."""
     display = screen or Screen()
-    blocks = [_format_diagnosis_verdict(diagnosis, display)]
-    if diagnosis.verdict == "cause":
-        blocks += [
-            _format_log_evidence(diagnosis, display, verbose),
-            _format_consequences(diagnosis, display, verbose),
-            format_fix_steps(diagnosis.fix[:4], display, always_safety=False),
-            _format_alternatives(diagnosis, display),
-        ]
-    else:
-        blocks.append(_format_consequences(diagnosis, display, verbose))
-    blocks.append(display.lead_paragraphs("note:", diagnosis.notes[:6], "dim"))
-    return join_sections([*blocks, _format_diagnosis_footer(diagnosis, display)])
+    known = diagnosis.verdict == "cause"
+    blocks = [
+        _format_diagnosis_verdict(diagnosis, display, verbose),
+        _format_log_evidence(diagnosis, display, verbose),
+        [] if known else _format_exceptions(diagnosis, display),
+        format_fix_steps(diagnosis.fix[:4], display, always_safety=False),
+        _format_consequences(diagnosis, display) if verbose or not known else [],
+        _format_alternatives(diagnosis, display),
+        display.lead_paragraphs("note:", diagnosis.notes[:6], "dim"),
+    ]
+    return join_sections([*blocks, _format_diagnosis_footer(diagnosis, display, verbose)])
 
 
 def _failing_rank_text(diagnosis: Diagnosis) -> str:
@@ -52,21 +54,34 @@ def _failing_rank_text(diagnosis: Diagnosis) -> str:
     return rank + (f" on {diagnosis.host}" if diagnosis.host else "")
 
 
-def _format_diagnosis_verdict(diagnosis: Diagnosis, display: Screen) -> list[str]:
-    if diagnosis.verdict == "healthy":
-        return display.lead_paragraph(f"{HEALTHY}:", diagnosis.says, "ok")
-    if diagnosis.verdict == "unknown":
-        return display.lead_paragraph("no cause found:", diagnosis.says, "undecided")
-    code = f"[{diagnosis.code}]" if diagnosis.code else ""
-    lines = display.lead_paragraph(f"{diagnosis.cause}{code}:", diagnosis.says, "error")
-    where = _failing_rank_text(diagnosis).strip()
-    sure = f"{round(100 * diagnosis.confidence)} % sure"
-    lines += format_labelled_text("first", (where or "where is not told") + f", {sure}", display)
+def _format_diagnosis_verdict(diagnosis: Diagnosis, display: Screen, verbose: bool) -> list[str]:
+    lead, role = _VERDICT_LEADS[diagnosis.verdict]
+    lines = display.format_header(f"{lead}: {diagnosis.says}", diagnosis.code, role, f"{lead}:")
+    rows = []
+    if diagnosis.verdict == "cause":
+        where = _failing_rank_text(diagnosis).strip() or "failing rank unknown"
+        rows.append(("where", f"{where} ({round(100 * diagnosis.confidence)} % sure)"))
     if diagnosis.frame:
         frame = diagnosis.frame
-        at = f"{frame.get('file', '')}, line {frame.get('line')}, in {frame.get('function', '')}"
-        lines += format_labelled_text("in", at, display)
-    return lines + (format_labelled_text("so", diagnosis.so, display) if diagnosis.so else [])
+        rows.append(("in", f"{frame.get('file', '')}, line {frame.get('line')}, in {frame.get('function', '')}"))
+    rows += [("so", diagnosis.so)] if diagnosis.so else []
+    if diagnosis.exit_code is not None and (verbose or diagnosis.verdict != "cause"):
+        rows.append(("exit", f"code {diagnosis.exit_code}"))
+    rows += [("name", diagnosis.cause)] if verbose and diagnosis.cause else []
+    return lines + [line for label, text in rows for line in format_labelled_text(label, text, display)]
+
+
+def _format_exceptions(diagnosis: Diagnosis, display: Screen) -> list[str]:
+    """Without a cause: the exceptions of the log, from the one that ended the process inwards."""
+    shown = {(one.source, one.line) for one in diagnosis.evidence}
+    lines: list[str] = []
+    for one in diagnosis.exceptions[:MAX_EVIDENCE_LINES]:
+        at = f" ({one.file}, line {one.file_line})" if one.file else ""
+        if not any(line == one.line for _, line in shown):
+            lines += format_labelled_text(
+                "" if lines else "raised", f"line {one.line}: {one.type}: {one.message}{at}", display
+            )
+    return lines
 
 
 def _format_log_evidence(diagnosis: Diagnosis, display: Screen, verbose: bool) -> list[str]:
@@ -99,15 +114,14 @@ def _format_numbered_line(number: int | None, text: str, display: Screen, decisi
     return f"{shown}{mark} {display.apply_style(text, 'bold' if decisive else 'dim')}"
 
 
-def _format_consequences(diagnosis: Diagnosis, display: Screen, verbose: bool) -> list[str]:
-    rows = diagnosis.consequences if verbose else diagnosis.consequences[:3]
-    lines = []
-    for i, one in enumerate(rows):
+def _format_consequences(diagnosis: Diagnosis, display: Screen) -> list[str]:
+    """What only followed from the failure, or where no cause is known, all that there is."""
+    lines: list[str] = []
+    for one in diagnosis.consequences:
         ranks = f", ranks {_format_rank_ranges(one.ranks)}" if one.ranks else ""
-        text = f"{one.means} ({units.format_count(one.count, 'line')} from {one.line} on{ranks})"
-        lines += format_labelled_text("then" if i == 0 else "", text, display)
-    left = len(diagnosis.consequences) - len(rows)
-    return [*lines, *format_labelled_text("", f"and {left} more of what followed: -v", display)] if left > 0 else lines
+        text = f"{one.means} ({units.format_count(one.count, 'line')} from line {one.line}{ranks})"
+        lines += format_labelled_text("" if lines else "then", text, display)
+    return lines
 
 
 def _format_rank_ranges(ranks: Sequence[int]) -> str:
@@ -117,20 +131,22 @@ def _format_rank_ranges(ranks: Sequence[int]) -> str:
 
 
 def _format_alternatives(diagnosis: Diagnosis, display: Screen) -> list[str]:
-    lines = []
-    for i, other in enumerate(diagnosis.alternatives[:2]):
-        at = f", line {other.evidence[0].line}" if other.evidence else ""
-        text = f"{other.cause}{f' ({other.code})' if other.code else ''}: {other.says}{at}"
-        lines += format_labelled_text("also" if i == 0 else "", text, display)
-        if other.decide:
-            lines += format_labelled_text("", f"to decide: {other.decide}", display)
+    lines: list[str] = []
+    for other in diagnosis.alternatives[:2]:
+        at = f" (line {other.evidence[0].line})" if other.evidence else ""
+        code = f" [{other.code}]" if other.code else ""
+        lines += format_labelled_text("" if lines else "maybe", f"{other.says}{code}{at}", display)
+        lines += format_labelled_text("", f"to find out: {other.decide}", display) if other.decide else []
     return lines
 
 
-def _format_diagnosis_footer(diagnosis: Diagnosis, display: Screen) -> list[str]:
+def _format_diagnosis_footer(diagnosis: Diagnosis, display: Screen, verbose: bool) -> list[str]:
     total = sum(log.lines for log in diagnosis.logs)
     name = diagnosis.logs[0].name if len(diagnosis.logs) == 1 else units.format_count(len(diagnosis.logs), "log")
     left = f"read {units.format_count(total, 'line')} of {name}"
-    if diagnosis.verdict != "cause" or not diagnosis.code:
-        return [display.truncate_text(left, display.width)]
-    return display.align_ends(display.truncate_text(left, display.width - 24), f"gpuready explain {diagnosis.code}")
+    more = len(diagnosis.consequences) if diagnosis.verdict == "cause" and not verbose else 0
+    left += f"; {units.format_count(more, 'kind')} of messages that followed: -v" if more else ""
+    lines = display.format_paragraph(left, 0, 2)
+    if diagnosis.code:
+        lines += display.format_labelled_commands([("more", ("gpuready", "explain", diagnosis.code))])
+    return lines

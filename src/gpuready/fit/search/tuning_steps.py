@@ -95,7 +95,7 @@ def _tensor_parallel_steps(job: FitJob, gpus: int) -> list[TuningStep]:
 
 
 def _allocator_steps(job: FitJob) -> list[TuningStep]:
-    title, costs = f"PYTORCH_ALLOC_CONF={EXPANDABLE_SEGMENTS}", "nothing: less is lost between blocks"
+    title, costs = f"PYTORCH_ALLOC_CONF={EXPANDABLE_SEGMENTS}", "nothing: less is lost to fragmentation"
     return _step_if(not job.alloc_conf, {"alloc_conf": EXPANDABLE_SEGMENTS}, 0.7, title, costs)
 
 

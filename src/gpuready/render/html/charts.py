@@ -86,7 +86,7 @@ MEMORY_KINDS = (
 )  # fmt: skip
 """Kinds with their own colour, in stack order."""
 CUDA_OVERHEAD = "CUDA and its libraries"
-FRAGMENTATION = "between blocks"
+FRAGMENTATION = "fragmentation"
 
 
 def build_memory_chart(result: FitResult) -> dict[str, Any]:
