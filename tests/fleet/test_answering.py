@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from benchmarks.simulated_fleet import SimulatedTransport
 from tests.fleet.worlds import judge_gathered, machine, names
+from tests.running import QUIET, SRC
 
 from gpuready import workflow
-from gpuready.fleet import facets
+from gpuready.fleet import facets, node_payload
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.pair_rounds import PairRounds
 from gpuready.fleet.pair_search import PairSearch
@@ -163,3 +167,19 @@ def test_pairs_on_one_host_have_ports_of_their_own_for_every_gpu():
 def test_one_rank_that_finds_its_port_taken_accuses_nobody():
     ranks = [{"outcome": "passed", "rate": 1.0}, {"outcome": "unclear", "why": "port in use"}]
     assert fleet_node._combine_ranks(ranks)["outcome"] == "unclear"
+
+
+def test_a_node_runs_gpuready_for_itself_and_examines_the_environment_of_the_user(tmp_path):
+    """Not that of the Python which the request was sent to, unless it is the user's."""
+    (tmp_path / "role.py").write_text(
+        "from gpuready.system import LiveHost\n"
+        "def answer_node_request(request, node): return LiveHost().get_interpreter()['role']\n"
+    )
+    orders = {"program": "role", "request": {}, "mark": "@run"}
+    boot = (
+        Path(node_payload.SCRIPTS, "boot.py").read_text() + f"\nrun_node_program({orders!r}, 'n1', {str(tmp_path)!r})\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", boot], capture_output=True, text=True, env={**QUIET, "PYTHONPATH": str(SRC)}
+    )
+    assert ran.stdout.split() == ["@run", "answer", "n1", "command"], ran.stderr
