@@ -50,6 +50,7 @@ class SurvivalAnalysis:
         self._steps: dict[Speaker, list[int]] = {}
         self._successes: dict[Speaker, list[int]] = {}
         self._last_info: dict[Speaker, int] = {}
+        self._spoken: dict[Speaker, list[int]] = {}  # lines outside of exceptions
         self._find_working_lines()
         self._several = {line.source for line in summary.lines if line.place == "launcher" or line.rank is not None}
         self._several |= {s.line.source for s in summary.aftermath} | {end.source for end in summary.exits}
@@ -66,7 +67,10 @@ class SurvivalAnalysis:
     def _find_working_lines(self) -> None:
         """The lines in which each process is seen at work, or ends well."""
         for i, line in enumerate(self.summary.lines):
-            if i in self._inside or i in self._pattern_lines or not line.text:
+            if i in self._inside or not line.text.strip() or line.place == "derived":
+                continue
+            self._spoken.setdefault((line.source, line.rank), []).append(i)
+            if i in self._pattern_lines:
                 continue
             if line.level == "I" and not line.place and not is_shutdown_line(line):
                 self._last_info[line.source, line.rank] = i
@@ -111,8 +115,8 @@ class SurvivalAnalysis:
         return self._last_info.get((match.line.source, match.line.rank), -1) > match.index
 
     def progresses_after(self, match: PatternMatch) -> bool:
-        """Whether progress is logged after a match: more than any output."""
-        return self._counts_after(match.index, None, match.line.source)[0] > 0
+        """Whether progress is logged after a match, more than one line of it: more than any output."""
+        return self._counts_after(match.index, None, match.line.source)[0] > 1
 
     def _counts_after(self, at: int, rank: int | None, source: int) -> tuple[int, int]:
         """Lines of progress and of success after an index: of one rank, or of all."""
@@ -136,24 +140,24 @@ class SurvivalAnalysis:
     # -- health ---------------------------------------------------------------------------------------------
 
     def proves_health(self) -> bool:
-        """Whether every log that tells anything of its end shows progress or a good end there, and no complaint after it."""
-        ends = [self._last_word(source) for source in {line.source for line in self.summary.lines}]
+        """Whether every process that tells anything of its end shows progress or a good end there, and no complaint after it."""
+        speakers = {(line.source, line.rank) for line in self.summary.lines if line.place != "derived"}
+        ends = [self._last_word(speaker) for speaker in speakers]
         return "well" in ends and "ill" not in ends
 
-    def _last_word(self, source: int) -> str:
-        """``well``, ``ill``, or nothing: what the end of a log tells, read backwards."""
+    def _last_word(self, speaker: Speaker) -> str:
+        """``well``, ``ill``, or nothing: what the end of a process's log tells, read backwards."""
+        source, rank = speaker
         proofs = {
             i
             for table in (self._steps, self._successes)
-            for (at, _), rows in table.items()
-            if at == source
+            for (at, whose), rows in table.items()
+            if at == source and rank in (None, whose)
             for i in rows
         }
         left = MAX_AFTER_PROOF
-        for i in reversed(range(len(self.summary.lines))):
+        for i in sorted({*self._spoken.get(speaker, ()), *proofs}, reverse=True):
             line = self.summary.lines[i]
-            if line.source != source or line.place == "derived" or not line.text.strip() or i in self._inside:
-                continue
             if i in proofs:
                 return "well"
             if is_complaint_line(line):

@@ -44,6 +44,7 @@ _PHRASE = LazyRegex(
     + ")"
 )
 _NAME = LazyRegex(r"(?<![a-z_])([a-z_]{3,60}?)(error|exception|interrupt|warning)(?=[:(]|$)")
+_BARE = LazyRegex(r"^(\s{0,40})exception(?=: )")
 _GLOG = LazyRegex(r"^(\[rank\d{1,6}\]:)?(\[?)([ewif])(?=\d{4} \d\d:)|\[([ewif])(?=\d{0,4} \S{1,200}:\d{1,7}\])")
 
 
@@ -61,7 +62,7 @@ def restore_case(text: str) -> str:
     """Write phrases, levels and the names of exceptions as their emitters do."""
     text = _PHRASE.compiled.sub(lambda match: _TABLE[match[0]], text)
     text = _GLOG.compiled.sub(lambda match: match[0].upper().replace("RANK", "rank"), text)
-    return _NAME.compiled.sub(_restore_name, text)
+    return _NAME.compiled.sub(_restore_name, _BARE.sub(r"\1Exception", text))
 
 
 def _restore_name(match: re.Match[str]) -> str:

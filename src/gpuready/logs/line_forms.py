@@ -119,6 +119,7 @@ _FRAMED = ("|", "+", "-", "=", "*", "#", "│", "━", "─", "╮", "╯", "~",
 _BEGINS = LazyRegex(
     r"\s{0,8}(?:\[|\(\w|\d{4}-\d\d|\d\d:\d\d|Traceback|File \"|[EWIF]\d{4} |DEBUG|INFO|WARN|ERROR|Exception|During handling|The above|>|\+ |\$ |[\w.]{1,60}Error: )"
 )
+_OPEN_FRAME = LazyRegex(r'.{0,120}File "[^"]{1,300}$')
 
 
 def find_wrap_width(sample: Sequence[str]) -> int:
@@ -129,7 +130,8 @@ def find_wrap_width(sample: Sequence[str]) -> int:
     full = [i for i, text in enumerate(sample[:-1]) if len(text) == width and not text.rstrip().endswith(_FRAMED)]
     shapes = {sample[i].translate(_DIGITS) for i in full}
     begun = sum(bool(_BEGINS.match(sample[i + 1])) for i in full)
-    return width if len(shapes) >= 2 and begun * 4 <= len(full) else 0
+    is_torn = any(_OPEN_FRAME.match(sample[i]) for i in full)
+    return width if (len(shapes) >= 2 or is_torn) and begun * 4 <= len(full) else 0
 
 
 def _join_wrapped(rows: Sequence[Row], width: int) -> list[Row]:

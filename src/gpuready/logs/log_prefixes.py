@@ -33,6 +33,7 @@ _PART = LazyRegex(
     r"|(?P<bracket>\[[^\[\]\n]{0,80}\]|\([A-Za-z_][^()\n]{0,100}\)|<[\w.:/ -]{1,40}>)"
     r"|(?P<setting>[A-Za-z_]\w{0,30}=[^\s|,;]{1,80})"
     r"|(?P<name>[A-Za-z][\w.@/-]{0,90}(?:\[\d{1,12}\])?)(?=: ?|:$| {0,40}\|| >)"
+    r"|(?P<word>[A-Za-z][\w.-]{0,63})(?= [\w./-]{1,40}(?:\[\d{1,12}\])?: )"
     r"|(?P<quote>[>|]))(?P<after>[ \t]?[:|,;>-]{0,2}(?:[ \t]{1,40}\|)?)"
 )  # fmt: skip
 _SPACE = LazyRegex(r"[ \t]?")
@@ -71,6 +72,8 @@ def _shape_of(kind: str, text: str) -> str:
         return text[0] + " ".join(word for word in _squeeze(text[1:-1]).split()[:2] if word.isalpha())
     if kind == "name":
         return "host" if any(c.isdigit() for c in text) else f"name {text}"
+    if kind == "word":
+        return f"word {_squeeze(text)}"
     return _squeeze(text.partition("=")[0])
 
 
@@ -87,6 +90,8 @@ def split_prefix(text: str, depth: int = MAX_DEPTH) -> list[PrefixPart]:
     at = 0
     while len(parts) < depth and at < 200 and (match := _PART.match(text, at)) and match.end() > at:
         part = PrefixPart(match)
+        if part.kind == "word" and (not parts or parts[-1].kind != "time"):
+            break  # a host without a colon stands only between a time and a program
         parts.append(part)
         space = _SPACE.match(text, part.end)
         at = part.end = space.end() if space else part.end
@@ -99,20 +104,27 @@ class LogPrefix:
     def __init__(self, shape: tuple[str, ...], share: float, has_rank: bool, is_level_constant: bool):
         self.shape, self.share, self.has_rank, self.is_level_constant = shape, share, has_rank, is_level_constant
 
-    def strip_line(self, text: str) -> tuple[str, dict[str, object]]:
-        """The text without the prefix, and what the prefix says."""
+    def parse_line(self, text: str, number: int, source: int) -> LogLine:
+        """Parse a line: what the prefix says, and what each line says for itself."""
+        line = parse_line(text, number, source)
         parts = split_prefix(text, len(self.shape))
-        if tuple(part.shape for part in parts) != self.shape:
-            return text, {}
+        if tuple(part.shape for part in parts) == self.shape:
+            line = self._strip_line(text, line, parts)
+        if self.share < FULL_SHARE:
+            return line
+        return line.replace(
+            seconds=None, level="" if self.is_level_constant and line.level in ("I", "D") else line.level
+        )
+
+    def _strip_line(self, text: str, line: LogLine, parts: Sequence[PrefixPart]) -> LogLine:
         end = parts[-1].end
-        fields = parse_prefix(text[:end])
+        fields: dict[str, object] = {}
+        if len(line.text) > len(text.rstrip()) - end:  # it knew less of the prefix by itself
+            fields = parse_prefix(text[:end])
+            line = parse_line(text[end:], line.number, line.source)
         for part in parts:
             self._read_part(part, fields)
-        if self.share >= FULL_SHARE:
-            fields.pop("seconds", None)
-            if self.is_level_constant:
-                fields.pop("level", None)
-        return text[end:], fields
+        return fill_fields(line, fields).replace(raw=text)
 
     def _read_part(self, part: PrefixPart, fields: dict[str, object]) -> None:
         rank = _RANK.search(part.text) if self.has_rank or part.kind != "number" else None
@@ -120,7 +132,7 @@ class LogPrefix:
             fields["rank"] = int(next(group for group in rank.groups() if group))
         if part.kind in ("bracket", "setting", "name") and (pid := _PID.search(part.text)):
             fields.setdefault("pid", int(next(group for group in pid.groups() if group)))
-        if part.kind == "name":
+        if part.kind == "word" or (part.kind == "name" and not (part.text.endswith("]") and "host" in fields)):
             fields.setdefault("host", part.text.partition("[")[0])
         elif part.kind == "setting" and part.text.partition("=")[0] in ("host", "node", "ip", "hostname", "pod"):
             fields["host"] = part.text.partition("=")[2]
@@ -159,9 +171,7 @@ def _judge_prefix(shape: tuple[str, ...], rows: Sequence[list[PrefixPart]], line
     if share < (MIN_SHARE_OF_RANKS if ranks and len(set(numbers)) > 1 else MIN_SHARE):
         return None
     levels = {part.text[0] for row in rows for part in row[:depth] if part.kind == "level"}
-    return LogPrefix(
-        shape, share, ranks or (depth > 1 and not counts_up and not is_number), levels <= {"I"} or levels <= {"D"}
-    )
+    return LogPrefix(shape, share, ranks or (depth > 1 and not counts_up and not is_number), levels in ({"I"}, {"D"}))
 
 
 def _is_worth_stripping(prefix: LogPrefix, lines: Sequence[str]) -> bool:
@@ -192,13 +202,14 @@ def parse_lines(rows: list[tuple[int, bytes]], source: int = 0) -> Iterator[LogL
     prefix = induce_prefix([text for _, text, _ in plain[:SAMPLE_LINES]])
     levels = {fields.get("level") for _, _, fields in plain}
     for number, text, stated in plain:
-        rest, fields = prefix.strip_line(text) if prefix else (text, {})
-        line = parse_line(rest, number, source)
-        if not fields and not stated:
-            yield line
-            continue
-        known = stated if len(levels) > 1 else {key: value for key, value in stated.items() if key != "level"}
-        extra = {key: value for key, value in {**fields, **known}.items() if not getattr(line, key)}
-        yield line.replace(
-            raw=text, **{key: value for key, value in extra.items() if key != "rank" or line.rank is None}
-        )
+        line = prefix.parse_line(text, number, source) if prefix else parse_line(text, number, source)
+        if stated:
+            known = stated if len(levels) > 1 else {key: value for key, value in stated.items() if key != "level"}
+            line = fill_fields(line, known)
+        yield line
+
+
+def fill_fields(line: LogLine, fields: dict[str, object]) -> LogLine:
+    """Add what is known of a line where the line itself does not say it."""
+    missing = {key: value for key, value in fields.items() if getattr(line, key) in (None, "")}
+    return line.replace(**missing) if missing else line

@@ -34,7 +34,6 @@ _BANNER = LazyRegex(
 _INSTALLS = LazyRegex(
     r"\S{0,120}(?:(?:pip3?|conda|mamba|apt(?:-get)?) (?:install|uninstall|remove|create)|uv (?:pip|sync|add)|python\S{0,6} -m pip)"
 )
-MIN_OUTPUT_LINES = 1
 MAX_PROMPT = 600
 """Characters of a line in which a prompt or a banner may begin."""
 
@@ -75,17 +74,20 @@ class _Run:
         """Whether the diagnosis is about this run. An installation that worked is none; of a program, any output is enough."""
         if _INSTALLS.match(self.command):
             return self.complains
-        return self.told or self.lines > MIN_OUTPUT_LINES
+        return self.told or self.lines > 0
 
 
 def find_runs(lines: Sequence[LogLine]) -> list[_Run]:
-    """Every run in the order of the log. Starts between which nothing is told are one run: each rank may show its own."""
+    """Every run in the order of the log.
+
+    Banners, and commands shown by ``set -x``, between which nothing is told are one run: each rank may show its own.
+    """
     runs = [_Run(0, "")]
     for i, line in enumerate(lines):
         command = find_command(line)
         if not command and not is_run_banner(line):
             runs[-1].take_line(line)
-        elif runs[-1].told:
+        elif runs[-1].told or (command and runs[-1].lines and not line.text.lstrip().startswith("+")):
             runs.append(_Run(i, command or runs[-1].command))
         else:
             runs[-1].command = command or runs[-1].command
