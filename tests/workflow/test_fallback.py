@@ -66,7 +66,7 @@ def test_a_torch_that_was_named_stays():
     assert resolve_or_fall_back(FIRST, choose, resolving(good=["2.13.0+cpu"]), ["python"], HERE).torch == "2.15.0+cpu"
 
 
-OLD = FIRST.replace(platform="x86_64-manylinux_2_28", notes=("the system is not stated: planned for glibc 2.28", "b"))
+OLD = FIRST.replace(platform="x86_64-manylinux_2_28", notes=("operating system not given: planned for glibc 2.28", "b"))
 TAG = "sglang 1 has no wheel with the platform tag manylinux_2_28_x86_64 of this target"
 
 

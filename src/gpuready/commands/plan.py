@@ -47,7 +47,7 @@ _SHOWN = {
     "format": Parameter("the plan as a file", "FORMAT", _FORMATS, python=False),
     "output": Parameter("write it to a file; the name may say the format", "FILE", flag="-o", python=False),
     "bundle": Parameter("download every wheel into a folder, for a machine without network", "DIR", python=False),
-    **shared.quiet_and_verbose("also every choice that fell"),
+    **shared.quiet_and_verbose("also why each version was chosen, and what was not"),
 }
 
 

@@ -182,7 +182,7 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
     if space.platform.cpu:
         plan_notes.append("planned for the CPU alone: there is no GPU that it could use")
     if space.platform.facts.value_if_known("os.glibc") is None and "os.glibc" not in space.platform.facts:
-        plan_notes.append("the system is not stated: planned for Linux with glibc 2.28 or newer; --os states another")
+        plan_notes.append("operating system not given: planned for Linux with glibc 2.28 or newer (--os names another)")
     return (*plan_notes, *list_unseen_facts(space.platform))
 
 

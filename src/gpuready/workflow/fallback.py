@@ -62,8 +62,8 @@ def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan) -> Plan:
             continue
         other = resolve(plan.replace(platform=f"{machine}-manylinux_{glibc.replace('.', '_')}"))
         if other.lock:
-            kept = [note for note in other.notes if not note.startswith("the system is not stated")]
-            note_text = f"the system is not stated: planned for Linux with glibc {glibc} or newer: {why}"
+            kept = [note for note in other.notes if not note.startswith("operating system not given")]
+            note_text = f"operating system not given: planned for Linux with glibc {glibc} or newer: {why}"
             return other.replace(notes=(*kept, note_text))
     return resolved
 
