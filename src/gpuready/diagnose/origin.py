@@ -135,7 +135,7 @@ def _kind_of_exception(failure: LoggedException, file: str, package: str) -> str
 _INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror", "yamlerror", "jsondecodeerror", "unicodedecodeerror",
                   "arrowinvalid", "filenotfounderror", "hfvalidationerror", "tomldecodeerror", "casterror", "datasetgenerationerror",
                   "datafilesnotfounderror", "emptydataseterror", "configkeyerror", "configattributeerror", "missingmandatoryvalue")  # fmt: skip
-"""Types with which a package refuses what it is given: a configuration, a file, an argument."""
+"""Types with which a package refuses its input: a configuration, a file, an argument."""
 
 _DATA_ERRORS = ("keyerror", "indexerror", "zerodivisionerror", "stopiteration", "overflowerror", "recursionerror")
 """Types that bad data raises anywhere below a file of the user."""
@@ -178,7 +178,7 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
 
 
 def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
-    """Whether a package complains of what it was given. ``on_stack``: a file of the user's is, or no file is known."""
+    """Whether a package complains of its input. ``on_stack``: a file of the user's is, or no file is known."""
     name, message = failure.short_type.lower(), failure.message
     if name in _INPUT_REFUSED or (name == "assertionerror" and " " in message.strip()):
         return True

@@ -67,6 +67,8 @@ def _format_diagnosis_verdict(diagnosis: Diagnosis, display: Screen, verbose: bo
     rows += [("so", diagnosis.so)] if diagnosis.so else []
     if diagnosis.exit_code is not None and (verbose or diagnosis.verdict != "cause"):
         rows.append(("exit", f"code {diagnosis.exit_code}"))
+    if diagnosis.origin and (verbose or diagnosis.verdict != "cause"):
+        rows.append(("from", diagnosis.origin))
     rows += [("name", diagnosis.cause)] if verbose and diagnosis.cause else []
     return lines + [line for label, text in rows for line in format_labelled_text(label, text, display)]
 

@@ -25,7 +25,7 @@ SECONDS = 120.0
 """How long the program may think."""
 
 MIN_QUOTE = 12
-"""Characters of a quote that can be told from others."""
+"""Characters that a quote must have to prove anything."""
 
 CONFIDENCE = 0.5
 """How sure an answer of somebody else's is at most."""
@@ -114,8 +114,8 @@ def write_question(diagnosis: Diagnosis, summary: LogSummary) -> str:
 def _choose_lines(diagnosis: Diagnosis, summary: LogSummary) -> list[LogLine]:
     """Half around the most telling line, half from the end."""
     own = [line for line in summary.lines if line.place != "derived" and line.text.strip()]
-    told = diagnosis.evidence[0].line if diagnosis.evidence else 0
-    near = sorted(range(len(own)), key=lambda i: abs(own[i].number - told))[: MAX_LINES // 2] if told else []
+    telling = diagnosis.evidence[0].line if diagnosis.evidence else 0
+    near = sorted(range(len(own)), key=lambda i: abs(own[i].number - telling))[: MAX_LINES // 2] if telling else []
     kept = list(dict.fromkeys([*near, *reversed(range(len(own)))]))[:MAX_LINES]
     return [own[i] for i in sorted(kept)]
 
