@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from gpuready.cli.help import format_help
@@ -266,3 +268,21 @@ def test_help_names_everything_and_fits(command, width):
 def test_a_default_is_not_shared():
     parse_command_line(["check", "--json"])
     assert ParsedCommand("x").flags == {} and parse_command_line(["check"]).flags == {}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_three_examples_that_parse_and_that_its_help_shows(name):
+    examples = COMMANDS[name].examples
+    assert len(set(examples)) >= 3
+    shown = format_help(name, Screen(100))
+    for example in examples:
+        words = [*name.split(), *shlex.split(example)]
+        assert parse_command_line(words).command == name
+        assert shlex.join(["gpuready", *words]) in shown
+
+
+def test_the_help_names_what_is_known():
+    for command in ("help", "check", "plan", "install"):
+        assert "axolotl" in format_help(command, Screen(80)) and "vllm" in format_help(command, Screen(80))
+    assert "llama-3.1-8b" in format_help("fit", Screen(80))
+    assert "doctor is another word for check" in " ".join(format_help("help", Screen(80)).split())

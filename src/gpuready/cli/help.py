@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpuready import __version__
-from gpuready.commands import COMMAND_MODULES, load_all_commands, load_command
+from gpuready.commands import COMMAND_ALIASES, COMMAND_MODULES, load_all_commands, load_command
+from gpuready.commands.completion import list_argument_names
 from gpuready.render.layout import Screen
 
 TYPE_CHECKING = False
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
 
     from gpuready.commands.declaration import Command, Parameter
 
-_EXIT_CODES_LINE = "exit: 0 ready or clear, 1 not ready, 2 gpuready could not run, 3 undecided, 124 out of time"
+_EXIT_CODES_LINE = (
+    "exit: 0 ready or no problems found, 1 not ready, 2 gpuready could not run, 3 can't tell, 124 out of time, "
+    "130 interrupted"
+)
 
 
 def format_help(command: str, screen: Screen) -> str:
@@ -24,6 +28,8 @@ def format_help(command: str, screen: Screen) -> str:
     rows = [(f"gpuready {c.name} {c.arguments}".rstrip(), c.help) for c in chosen]
     lines += ["", *_indent_table(rows, screen), ""]
     lines += screen.format_paragraph("Each takes --help, --json and --color.", 2)
+    lines += screen.format_paragraph(f"{_format_aliases()} `gpuready fit --help` lists the models.", 2)
+    lines += _format_known_names("FRAMEWORK", screen)
     return "\n".join([*lines, *screen.format_paragraph(_EXIT_CODES_LINE, 2)]) + "\n"
 
 
@@ -34,7 +40,26 @@ def _format_command_help(command: Command, screen: Screen) -> str:
     lines += ["", *_indent_table(_flag_rows(flag for flag in command.flags if flag not in what_if), screen)]
     if what_if:
         lines += ["", "what if:", "", *_indent_table(_flag_rows(what_if), screen)]
+    lines += ["", "examples:", "", *_format_examples(command, screen)]
+    known = _format_known_names(command.arguments, screen)
+    lines += ["", *known] if known else []
     return "\n".join(lines) + "\n"
+
+
+def _format_examples(command: Command, screen: Screen) -> list[str]:
+    import shlex
+
+    lines = [shlex.split(f"gpuready {command.name} {one}") for one in command.examples]
+    return [line for words in lines for line in screen.format_command(tuple(words), 2, "")]
+
+
+def _format_aliases() -> str:
+    return "; ".join(f"{word} is another word for {name}" for word, name in COMMAND_ALIASES.items()) + "."
+
+
+def _format_known_names(arguments: str, screen: Screen) -> list[str]:
+    kind, names = list_argument_names(arguments)
+    return screen.format_paragraph(f"{kind}: {', '.join(names)}", 2, 4) if names else []
 
 
 _MAX_CHOICES_WIDTH = 28

@@ -56,7 +56,7 @@ BENCH = Command(
     "is this machine as fast as it should be?",
     run,
     collect_parameters(BenchOptions, _SHOWN, COMMON),
-    examples=("--quick", "--only matmul,disk -o bench.json"),
+    examples=("--quick", "--only matmul,disk -o bench.json", "--gpu 0 --repeat 5 -v"),
 )
 COMMANDS = (BENCH,)
 

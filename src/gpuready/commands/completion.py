@@ -30,10 +30,12 @@ def run(request: Request) -> Result:
             lambda names: json_results.render_names_json(kind, names),
             lambda names, screen: "".join(f"{name}\n" for name in names),
         )
-    from gpuready.commands import load_all_commands
+    from gpuready.commands import COMMAND_ALIASES, load_all_commands
     from gpuready.render import completion
 
-    entries = [_completion_entry(command) for command in load_all_commands().values()]
+    commands = load_all_commands()
+    commands |= {word: commands[name].replace(name=word) for word, name in COMMAND_ALIASES.items()}
+    entries = [_completion_entry(command) for command in commands.values()]
     return Result.from_text(completion.completion_script(shells[0], entries))
 
 
@@ -71,6 +73,14 @@ def _completion_kinds(metavar: str) -> tuple[str, ...]:
     return next((kinds for word, kinds in _KINDS_BY_WORD.items() if word in metavar), ())
 
 
+def list_argument_names(arguments: str) -> tuple[str, list[str]]:
+    """Return the kind of names that arguments take (frameworks or models), and every name; for the help."""
+    from gpuready.workflow.completion_names import list_completion_names
+
+    kind = "frameworks" if "FRAMEWORK" in arguments else "models" if "MODEL" in arguments else ""
+    return kind, list_completion_names(kind) if kind else []
+
+
 COMMANDS = (
     Command(
         "completion",
@@ -80,6 +90,6 @@ COMMANDS = (
         "bash|zsh|fish",
         0,
         1,
-        examples=("bash", "--list gpus"),
+        examples=("bash", "--list gpus", "--list models --json"),
     ),
 )

@@ -58,7 +58,11 @@ def _import_contract(request: Request) -> Result:
 _COMMON = collect_parameters(COMMON)
 _FILE = Parameter("a contract in a file", "FILE", flag="--contract")
 LIST = Command(
-    "contract list", "the frameworks and versions that gpuready knows", _list_contracts, _COMMON, examples=("--json",)
+    "contract list",
+    "the frameworks and versions that gpuready knows",
+    _list_contracts,
+    _COMMON,
+    examples=("", "--json", "--color never"),
 )
 SHOW = Command(
     "contract show",
@@ -69,7 +73,7 @@ SHOW = Command(
     0,
     1,
     argument=framework_argument(),
-    examples=("vllm", "--contract mine.toml"),
+    examples=("vllm", "axolotl==0.18 --json", "--contract mine.toml"),
 )
 COMMANDS = (
     LIST,
@@ -82,7 +86,7 @@ COMMANDS = (
         "A B",
         2,
         2,
-        examples=("vllm==0.10 vllm==0.11",),
+        examples=("axolotl==0.18 axolotl==0.21", "mine.toml vllm", "transformers==5.0 transformers==5.22 --json"),
     ),
     Command(
         "contract import",
@@ -92,7 +96,7 @@ COMMANDS = (
         "PAGE",
         1,
         1,
-        examples=("environment.md --json",),
+        examples=("environment.md", "environment.md --json", "docs/install.md --color never"),
     ),
 )
 

@@ -31,6 +31,6 @@ COMMANDS = (
         "A B",
         2,
         2,
-        examples=("before.json after.json", "h100 h200 --for vllm"),
+        examples=("before.json after.json", "h100 h200 --for vllm", "rtx4090 machine.json --json"),
     ),
 )

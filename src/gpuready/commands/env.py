@@ -74,7 +74,7 @@ ENV = Command(
     1,
     1,
     argument=shared.framework_argument(1),
-    examples=("vllm", "deepspeed --shell slurm --on h100x8"),
+    examples=("vllm", "deepspeed --shell slurm --on h100x8", "axolotl --wants flash-attn --shell docker"),
 )
 COMMANDS = (ENV,)
 

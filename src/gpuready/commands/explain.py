@@ -35,7 +35,7 @@ EXPLAIN = Command(
         web="code",
         max_length=80,
     ),
-    examples=("DRV001",),
+    examples=("DRV001", "driver-older-than-wheel", "--json"),
 )
 COMMANDS = (EXPLAIN,)
 

@@ -125,16 +125,30 @@ COMMANDS = (
         _REFERENCE,
         _PROLOG,
         most=99,
-        examples=("vllm --hosts n[01-16]", "--prolog vllm"),
+        examples=("vllm --hosts 'n[01-16]'", "axolotl --engine slurm -o fleet.html", "--prolog vllm"),
     ),
     _fleet_command(
-        "prove", "prove on every node what a framework needs", _REFERENCE, most=99, examples=("vllm --engine slurm",)
+        "prove",
+        "prove on every node what a framework needs",
+        _REFERENCE,
+        most=99,
+        examples=("vllm --engine slurm", "axolotl --hostfile hosts.txt", "trl --engine ray --address head:6379"),
     ),
-    _fleet_command("bench", "measure every node, and name the slow ones", _ONLY, examples=("--only matmul --exclude",)),
-    _fleet_command("drift", "in what do nodes differ?", _REFERENCE, examples=("--reference good.json",)),
+    _fleet_command(
+        "bench",
+        "measure every node, and name the slow ones",
+        _ONLY,
+        examples=("--only matmul --exclude", "--hosts 'n[01-16]' -o fleet.json", "--engine slurm --timeout 600"),
+    ),
+    _fleet_command(
+        "drift",
+        "in what do nodes differ?",
+        _REFERENCE,
+        examples=("--reference good.json", "--hosts 'n[01-16]'", "--engine ray --json"),
+    ),
     _fleet_command(
         "bisect",
         "find the bad node, GPU or link by pairs that reduce together",
-        examples=("--engine slurm --nodes n[01-16]",),
+        examples=("--engine slurm --nodes 'n[01-16]'", "--hosts 'n[01-16]'", "--resume gpuready-fleet/RUN"),
     ),
 )

@@ -50,7 +50,7 @@ PROBE = Command(
     "what gpuready sees of this machine",
     run,
     collect_parameters(Machine, Environment, {"output": _OUTPUT}, WHAT_IF, COMMON),
-    examples=("-o machine.json", "--on rtx4090 --json"),
+    examples=("-o machine.json", "--on rtx4090 --json", "--python .venv"),
 )
 COMMANDS = (PROBE,)
 

@@ -91,7 +91,7 @@ REPORT = Command(
     collect_parameters(_Output, shared.Machine, shared.Environment, _Parts, shared.WHAT_IF, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
-    examples=("vllm -o report.html", "--on machine.json --proofs proofs.json --plan"),
+    examples=("vllm -o report.html", "--on machine.json --proofs proofs.json --plan", "axolotl --json"),
 )
 COMMANDS = (REPORT,)
 

@@ -102,6 +102,6 @@ COMMANDS = (
         run,
         collect_parameters(_PARAMETERS, COLOR),
         interrupted="",
-        examples=("", "--no-open --port 0", "--color never"),
+        examples=("", "--port 8600", "--no-open --port 0"),
     ),
 )
