@@ -78,17 +78,17 @@ def examine(words: list[str], home: Path, folder: Path, *, flags: Sequence[str] 
     return Examined(*found, report["verdict"], {key for key in facts if key.startswith("package.")})
 
 
-def make_venv(folder: Path) -> Path:
+def make_venv(folder: Path, version: str = MARK) -> Path:
     subprocess.run(
         [UV, "venv", "-q", "--python", sys.executable, str(folder)], check=True, env=variables(folder.parent)
     )
-    return mark(folder)
+    return mark(folder, version)
 
 
-def mark(prefix: Path) -> Path:
-    metadata = prefix / "lib" / f"python{MINOR}" / "site-packages" / f"transformers-{MARK}.dist-info"
+def mark(prefix: Path, version: str = MARK) -> Path:
+    metadata = prefix / "lib" / f"python{MINOR}" / "site-packages" / f"transformers-{version}.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: transformers\nVersion: {MARK}\n\n")
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: transformers\nVersion: {version}\n\n")
     return prefix
 
 
@@ -223,13 +223,13 @@ def test_make_check_does_not_examine_the_checkout_s_own(home, project):
 
 
 def test_the_action_examines_the_environment_of_the_job(bare, home, project):
-    other, named = make_venv(project / "other"), make_venv(project / "named")
+    other, named = make_venv(project / "other"), make_venv(project / "named", "4.56.0")
     told = {"GPUREADY_COMMAND": bare[0], "RUNNER_TEMP": str(home), "GPUREADY_FRAMEWORKS": "transformers"}
     path = f"{other}/bin:/usr/bin:/bin"
-    for python, expected in (("", other), (str(named), named)):
+    for python, expected in (("", MARK), (str(named), "4.56.0")):
         env = variables(home, **told, GPUREADY_PYTHON=python, PATH=path)
         ran = subprocess.run(["bash", ROOT / "scripts/action.sh"], cwd=project, env=env, capture_output=True, text=True)
-        assert str(expected) in ran.stdout.replace("\n", "")
+        assert f"transformers {expected}" in ran.stdout
 
 
 # -- what the user has ----------------------------------------------------------------------------------
