@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready.apply.install_steps import note_cpu_purpose
+from gpuready.model import Fact, Facts
+from gpuready.model.plan import Plan
 from gpuready.workflow.install import InstallOrder
+from gpuready.workflow.machine_facts import add_environment_purpose
 from gpuready.workflow.refusal import Refused
 
 
@@ -30,3 +34,45 @@ def test_a_deadline_that_is_none_is_refused(value):
 
 def test_a_deadline_is_kept():
     assert _order("90")._install_deadline() == 90.0 and _order("")._install_deadline() > 3600
+
+
+def _planned(torch: str, cuda: str = "", wants: str | None = None, on: str | None = None) -> InstallOrder:
+    order = InstallOrder.__new__(InstallOrder)
+    order.plan, order.wants, order.on, order.what_if = Plan("demo", "1", "plan", torch=torch, cuda=cuda), wants, on, {}
+    order.framework = "demo"
+    return order
+
+
+def test_a_cpu_environment_that_nobody_asked_for_is_announced():
+    (note,) = _planned("2.13.0+cpu")._describe_cpu_plan()
+    assert "makes a CPU environment" in note and "--on h100x8" in note
+    for order in (
+        _planned("2.13.0+cpu", wants="cpu"),
+        _planned("2.13.0+cpu", on="h100"),
+        _planned("2.13.0+cu126", "12.6"),
+        _planned("2.13.0+rocm6.4"),
+        _planned(""),
+    ):
+        assert order._describe_cpu_plan() == []
+
+
+def test_without_a_gpu_the_refusal_names_the_way_to_one():
+    bare, full = (Facts((Fact("gpu.count", count, "test"),)) for count in (0, 8))
+    assert "gpuready install demo --on h100x8" in _planned("")._suggest_elsewhere(bare)
+    assert "gpuready plan demo" in _planned("")._suggest_elsewhere(full)
+    assert "gpuready plan demo" in _planned("", on="h100")._suggest_elsewhere(bare)
+
+
+def test_a_check_of_a_cpu_environment_agrees_with_its_install(tmp_path):
+    """What the installer writes into pyvenv.cfg is what the check reads; a GPU in the machine ends it."""
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.7\n")
+    seen = {"python.prefix": str(tmp_path), "python.kind": "venv", "gpu.count": 0}
+    facts = Facts(tuple(Fact(key, value, "test") for key, value in seen.items()))
+    assert add_environment_purpose(facts).value_if_known("job.wants") is None
+    note_cpu_purpose(str(tmp_path))
+    assert add_environment_purpose(facts).value("job.wants") == ("cpu",)
+    assert add_environment_purpose(facts).fact("job.wants").source == f"{tmp_path}/pyvenv.cfg"
+    asked = facts.with_facts(Fact("job.wants", ("fp8",), "test"))
+    assert add_environment_purpose(asked).value("job.wants") == ("fp8", "cpu")
+    with_gpu = facts.with_facts(Fact("gpu.count", 1, "test"))
+    assert add_environment_purpose(with_gpu).value_if_known("job.wants") is None

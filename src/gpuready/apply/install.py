@@ -175,6 +175,8 @@ class Installer:
         for step in others:
             self._run_step(step)
         install_steps.write_generation_hook(generation.path)
+        if install_steps.is_for_cpu(self.plan):
+            install_steps.note_cpu_purpose(generation.path)
         self.show_progress("looking over every file")
         return audit.describe_generation(generation.path, self.lease.renew_if_due)
 

@@ -19,6 +19,9 @@ LOCK_FILE = "requirements.lock"
 FOREIGN_LOCK = "resolved by another tool"
 """``Plan.resolved`` for a lock that is a requirements list made by another tool."""
 
+MADE_FOR_KEY = "gpuready-made-for"
+"""The key of pyvenv.cfg that says what an environment was made for, where that is the CPU."""
+
 SMOKE_DEADLINE = 300.0
 _HOOK_MODULE = "_gpuready_generation"
 
@@ -149,6 +152,18 @@ def extra_index_environment(settings: UvSettings, plan: Plan) -> dict[str, str |
 def import_command(plan: Plan, modules: Sequence[str], python: str) -> tuple[str, ...]:
     """Return the command that imports what was installed, by its own Python in isolation."""
     return (python, "-I", "-c", f"import {', '.join(modules)}")
+
+
+def is_for_cpu(plan: Plan) -> bool:
+    """Whether the plan took the CPU build of torch."""
+    return bool(plan.torch) and not plan.cuda and "+rocm" not in plan.torch
+
+
+def note_cpu_purpose(generation: str) -> None:
+    """Say in pyvenv.cfg that the environment was made for the CPU, so that a check of it asks for no GPU."""
+    path = f"{generation}/pyvenv.cfg"
+    text = (file_contents.read_text_file(path) or "").rstrip("\n")
+    durable_files.replace_file(path, f"{text}\n{MADE_FOR_KEY} = cpu\n")
 
 
 def write_generation_hook(generation: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuready.model.verdict_words import verdict_words
 from gpuready.render import finding, units
 from gpuready.render.escape import quote_command_words
 from gpuready.render.layout import join_sections
@@ -47,7 +48,8 @@ def render_install_screen(result: InstallResult, screen: Screen) -> str:
 def render_install_proposal(result: InstallResult, screen: Screen) -> str:
     """What would be installed, for a person to confirm."""
     head = screen.format_paragraph(f"{_installed_name(result.plan)} into {result.environment}")
-    return "\n".join([*head, "", *_format_install_plan(result, screen)])
+    notes = screen.lead_paragraphs("note:", result.notes, "info")
+    return "\n".join([*head, "", *_format_install_plan(result, screen), *notes])
 
 
 def _format_install_header(result: InstallResult, screen: Screen) -> list[str]:
@@ -123,7 +125,7 @@ def _format_install_findings(result: InstallResult, screen: Screen) -> list[list
     warnings = sum(f.severity == "warning" for f in report.findings)
     warning_suffix = f", {units.format_count(warnings, 'warning')}" if warnings else ""
     ignored = [f"{one.finding.code} set aside: {one.reason}" for one in report.ignored]
-    text = "; ".join([f"gpuready check says {report.verdict}{warning_suffix}", *ignored])
+    text = "; ".join([f"checked: {verdict_words(report.verdict)}{warning_suffix}", *ignored])
     return [screen.format_paragraph(text, 2)] if report.judged or report.findings else []
 
 

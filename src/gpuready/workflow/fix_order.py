@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuready.workflow.fix import FixRequest
     from gpuready.workflow.fix_items import FixTask
 
-    ShowStep = Callable[[str], None]
+    ShowStep = Callable[..., None]
 
 UV_DEADLINE = 4 * 3600.0
 OTHER_STATE_FOLDER = ".gpuready-fix"
@@ -40,7 +40,7 @@ class FixOrder:
         only: Sequence[str] = (),
         find_links: Sequence[str] = (),
         offline: bool = False,
-        show_step: ShowStep = lambda text: None,
+        show_step: ShowStep = lambda *_: None,
     ):
         self.request, self.show_step, self.host = request, show_step, system.LiveHost()
         self.find_links, self.offline = tuple(find_links), offline

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuready.apply.generation import EnvironmentHome
     from gpuready.apply.install_steps import InstallInputs
     from gpuready.apply.uv import UvSettings
-    from gpuready.model import Contract, Report
+    from gpuready.model import Contract, Facts, Report
     from gpuready.model.plan import KernelPlan, Plan
 
     ShowStep = Callable[..., None]
@@ -117,6 +117,7 @@ class InstallOrder:
         else:
             self.plan = self._make_plan(source, find_links, offline)
         self.notes = [
+            *self._describe_cpu_plan(),
             *self.uv_settings.notes,
             *([f"root would be refused: {self.foreign_file_refusal}"] if self.foreign_file_refusal else []),
         ]
@@ -148,12 +149,27 @@ class InstallOrder:
         if chosen.verdict != "plan":
             why = chosen.conflicts[0].says if chosen.conflicts else "no choice fits this machine"
             raise Refused(
-                f"there is no plan for {self.framework} here: {why}; gpuready plan {self.framework} tells more"
+                f"there is no plan for {self.framework} here: {why}; {self._suggest_elsewhere(planned.facts)}"
             )
         if not chosen.lock:
             why = chosen.resolved.removeprefix("not resolved here: ") or "nothing was resolved"
             raise Refused(f"the plan for {self.framework} has no lock to install: {why}")
         return chosen
+
+    def _suggest_elsewhere(self, facts: Facts | None) -> str:
+        """Say what to do where there is no plan: without a GPU, to name the machine that has one."""
+        if self.on is None and facts is not None and not facts.value_if_known("gpu.count"):
+            return f"for a machine with GPUs: gpuready install {self.framework} --on h100x8 (or another GPU)"
+        return f"gpuready plan {self.framework} tells more"
+
+    def _describe_cpu_plan(self) -> list[str]:
+        """Say that this becomes an environment for the CPU, where nobody asked for one."""
+        from gpuready.apply.install_steps import is_for_cpu
+
+        asked = "cpu" in (self.wants or "").split(",") or self.on is not None or "torch" in self.what_if
+        if asked or not is_for_cpu(self.plan):
+            return []
+        return ["no GPU is visible here: this makes a CPU environment; --on h100x8 makes one for a machine with GPUs"]
 
     def _should_install_kernel(self, kernel: KernelPlan) -> bool:
         """Return whether to install a compiled package; Refused where it is required and cannot be built here."""
@@ -319,8 +335,7 @@ class InstallOrder:
         """Check the new environment on the machine that it is for."""
         from gpuready import workflow
 
-        cpu = not self.plan.cuda and "+rocm" not in self.plan.torch
-        ignored = IGNORED_ON_CPU if cpu else {}
+        ignored = IGNORED_ON_CPU if not self.plan.cuda and "+rocm" not in self.plan.torch else {}
         options: dict[str, Any] = {"on": self.on, "wants": self.wants, "contract": self.contract}
         options |= {"what_if": {k: v for k, v in self.what_if.items() if k not in ("torch", "python-version")}}
         spec = self.framework or self.plan.framework

@@ -205,3 +205,17 @@ def job_facts(
         conditions += [row.when for row in own_contract.capabilities] + [row.when for row in own_contract.variables]
     extra_words = [word for condition in conditions for word in wanted_words(condition)]
     return call_or_refuse(flags.probe_job, host_for_named_files(), wants, model, file, extra_words)
+
+
+def add_environment_purpose(facts: Facts) -> Facts:
+    """Add cpu to what the job asks for, where gpuready made the environment for the CPU (its pyvenv.cfg says so)."""
+    path = f"{facts.value_if_known('python.prefix') or ''}/pyvenv.cfg"
+    wants = facts.value_if_known("job.wants") or ()
+    if facts.value_if_known("python.kind") != "venv" or "cpu" in wants or facts.value_if_known("gpu.count"):
+        return facts
+    try:
+        text = system.LiveHost().read_text(path) or ""
+    except system.AccessError:
+        return facts
+    made = any(line.replace(" ", "") == "gpuready-made-for=cpu" for line in text.splitlines())
+    return facts.with_facts(Fact("job.wants", (*wants, "cpu"), path, "read")) if made else facts

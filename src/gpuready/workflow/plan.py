@@ -65,12 +65,18 @@ def plan_frameworks(
     contract_lines = [_contracts_to_try(facts, *spec) if own_contract is None else [own_contract] for spec in specs]
     choices = [_choose_plan(facts, line, request, spec) for line, spec in zip(contract_lines, specs, strict=True)]
     result = _share_environments(facts, choices, request).replace(facts=facts)
-    result = result.replace(plans=tuple(add_start_command(plan, facts, config) for plan in result.plans))
     if not resolve:
-        return _note_catalog_age(_mark_unresolved(result))
+        return _finish_plans(_mark_unresolved(result), facts, config)
     choose_again = _make_chooser(facts, contract_lines[0], request, specs[0]) if len(specs) == 1 else None
     resolve_options = {"source": source, "find_links": find_links, "offline": offline, "note": note}
-    return _note_catalog_age(_resolve_plans(result, facts, choose_again, request, resolve_options))
+    return _finish_plans(_resolve_plans(result, facts, choose_again, request, resolve_options), facts, config)
+
+
+def _finish_plans(result: PlanResult, facts: Facts, config: str | None) -> PlanResult:
+    """Add to the chosen plans what does not depend on the choice."""
+    return _note_catalog_age(
+        result.replace(plans=tuple(add_start_command(plan, facts, config) for plan in result.plans))
+    )
 
 
 def add_start_command(plan: Plan, facts: Facts, config: str | None) -> Plan:
