@@ -20,7 +20,7 @@ from json_page import FIELD, MODULES, records
 
 from gpuready import model
 from gpuready.check import changes
-from gpuready.launcher import job
+from gpuready.model import run as job
 from gpuready.model.record import Record
 
 PATH = Path(__file__).parent.parent / "docs" / "reference" / "documents.schema.json"
@@ -107,6 +107,7 @@ def documents() -> dict[str, Any]:
         "run": headed(SAID, also=ref("RunOutcome")),
         "search": headed({"query": TEXT, "hits": many({"type": "object"})}),
         "names": headed({"kind": TEXT, "names": many(TEXT)}),
+        "error": headed({"error": thing({"kind": TEXT, "message": TEXT, "exit": NUMBER})}),
     }  # fmt: skip
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready.launcher import engines, script
-from gpuready.launcher.job import LaunchJob
 from gpuready.launcher.rank_agent import read_own_rank
+from gpuready.model.run import LaunchJob
 from gpuready.workflow.refusal import Refused
 from gpuready.workflow.run import _choose_run_engine, _parse_master
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from gpuready.launcher import node_preflight, peers, preflight, preflight_summary
-from gpuready.launcher.job import LaunchJob
 from gpuready.model import Fact, Facts
+from gpuready.model.run import LaunchJob
 
 GIB = 1 << 30
 

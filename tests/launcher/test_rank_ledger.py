@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready.launcher import liveness, restart
-from gpuready.launcher.job import LaunchAttempt, RankEnd
 from gpuready.launcher.rank_ledger import RankLedger
+from gpuready.model.run import LaunchAttempt, RankEnd
 
 
 def ledger(ranks: int = 3) -> RankLedger:

@@ -20,13 +20,13 @@ from benchmarks.simulated_fleet import SimulatedTransport
 
 import gpuready
 from gpuready import workflow
-from gpuready.launcher.job import LaunchAttempt, LaunchJob, PreflightItem, RankEnd, RankVariable, RunNote, RunOutcome
 from gpuready.model import SCHEMA, FixStep
 from gpuready.model.bench import BenchMeasure, BenchResult
 from gpuready.model.fix import FixItem, FixOutcome
 from gpuready.model.plan import InstallFault, InstallResult
 from gpuready.model.proof import ProofRecord
 from gpuready.model.report_document import ReportDocument, parse_report_document
+from gpuready.model.run import LaunchAttempt, LaunchJob, PreflightItem, RankEnd, RankVariable, RunNote, RunOutcome
 from gpuready.render import fleet as fleet_screen
 from gpuready.render import json_document as render
 from gpuready.render import json_results
@@ -146,6 +146,7 @@ def written(folder: Path, name: str, text: str) -> str:
 ANSWERS = {
     "check": lambda at: [json_results.render_check_json([a_report()], True), json_results.render_check_json([a_report()] * 2, False)],
     "prove": lambda at: [json_results.render_prove_json(SimpleNamespace(reports=[a_report()], evidence=evidence(), saved="x"))],
+    "error": lambda at: [json_results.render_error_json("refused", "m.json does not exist", 2)],
     "proofs": lambda at: [json_results.render_proofs_json(prove.list_proofs())],
     "plan": lambda at: [gpuready.plan("vllm", on=H200, resolve=False).json(),
                         gpuready.plan("vllm", "trl", on="h100", resolve=False).json()],

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 
-from gpuready.launcher.job import RankVariable
+from gpuready.model.run import RankVariable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gpuready.launcher.job import LaunchJob
+    from gpuready.model.run import LaunchJob
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 AGENT_SCRIPT, RAY_SCRIPT = os.path.join(HERE, "rank_agent.py"), os.path.join(HERE, "ray_driver.py")

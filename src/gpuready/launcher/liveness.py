@@ -5,7 +5,7 @@ Pure: beats in, notes out. Nothing here ends a rank; an uncertain note is only a
 
 from __future__ import annotations
 
-from gpuready.launcher.job import RunNote
+from gpuready.model.run import RunNote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

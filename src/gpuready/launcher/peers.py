@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuready.launcher.job import LaunchJob
+    from gpuready.model.run import LaunchJob
 
 _ESTABLISHED = "01"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 
 from gpuready.launcher import process_status, rank_process, script, stale_stores
-from gpuready.launcher.job import PreflightItem
+from gpuready.model.run import PreflightItem
 from gpuready.rollcall import endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gpuready.launcher.job import LaunchJob
     from gpuready.model import Facts
+    from gpuready.model.run import LaunchJob
 
 MIB, GIB = 1 << 20, 1 << 30
 OK, WARNING, ERROR = "ok", "warning", "error"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from gpuready.launcher.job import RankEnd
+from gpuready.model.run import RankEnd
 from gpuready.system.redaction.lines import LineRedactor
 
 TYPE_CHECKING = False

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuready.launcher.job import LaunchAttempt, RankEnd
+    from gpuready.model.run import LaunchAttempt, RankEnd
 
 MAX_SAME_FAILURES = 3
 """Stop after this many equal failures without progress."""

@@ -9,8 +9,8 @@ import time
 
 from gpuready.launcher import engines, liveness
 from gpuready.launcher.agent_hub import AgentHub
-from gpuready.launcher.job import EXIT_HUNG, EXIT_INTERRUPTED, EXIT_TERMINATED, LaunchAttempt, RunNote
 from gpuready.launcher.rank_ledger import RankLedger
+from gpuready.model.run import EXIT_HUNG, EXIT_INTERRUPTED, EXIT_TERMINATED, LaunchAttempt, RunNote
 from gpuready.system import redact_text
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, Protocol
 
-    from gpuready.launcher.job import LaunchJob
+    from gpuready.model.run import LaunchJob
     from gpuready.rollcall.line_server import LineConnection
 
     class RunReporter(Protocol):

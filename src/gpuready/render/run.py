@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from gpuready.render.escape import escape_unprintable, quote_command_words
+from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
+
+    from gpuready.model.run import LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
 
 RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
 MAX_OUTPUT_LINES = 12
@@ -41,9 +43,9 @@ def _strip_rank_tag(text: str, rank: int) -> str:
     return text[len(tag) :] if text.startswith(tag) else text.removeprefix(tag.rstrip())
 
 
-def format_run_note(run_note: Any) -> list[str]:
+def format_run_note(run_note: RunNote) -> list[str]:
     """A note during the run: what was detected, how certain, the fix, and the innermost frames."""
-    lead = "gpuready:" if run_note.sure else "gpuready: it seems that"
+    lead = "gpuready:" if run_note.sure else "gpuready: probably"
     lines = [f"{lead} {run_note.says}" + (f" [{run_note.code}]" if run_note.code else "")]
     lines += [f"        fix: {run_note.fix}"] if run_note.fix else []
     lines += [f"        {text.strip()}" for text in innermost_frames(run_note.stack)]
@@ -64,7 +66,7 @@ def innermost_frames(stack: Sequence[str], max_frames: int = 4) -> list[str]:
 # -- preflight --------------------------------------------------------------------------------------------
 
 
-def render_preflight(rows: Iterable[Any], screen: Screen | None = None) -> str:
+def render_preflight(rows: Iterable[PreflightItem], screen: Screen | None = None) -> str:
     display = screen or Screen()
     lines: list[str] = []
     for row in rows:
@@ -86,12 +88,12 @@ def _format_beside_label(
     return [head + first, *(" " * at + more for more in rest)]
 
 
-def render_run_refusal(items: Iterable[Any], screen: Screen | None = None) -> str:
+def render_run_refusal(items: Iterable[PreflightItem], screen: Screen | None = None) -> str:
     display = screen or Screen()
     rows = list(items)
     errors = sum(item.severity == "error" for item in rows)
-    obstacles = "1 thing stands" if errors == 1 else f"{errors} things stand"
-    end = f"not started: {obstacles} in the way; --no-preflight starts without looking"
+    obstacles = "1 problem" if errors == 1 else f"{errors} problems"
+    end = f"not started: {obstacles}; --no-preflight starts without these checks"
     return render_preflight(rows, display) + "\n" + "\n".join(display.format_paragraph(end)) + "\n"
 
 
@@ -99,9 +101,9 @@ def render_run_plan(start_plan: Mapping[str, Any], screen: Screen | None = None)
     """What would start where, with every variable and its reason."""
     display, job = screen or Screen(), start_plan["job"]
     nodes = f" on each of {job['nnodes']} nodes" if job["nnodes"] > 1 else ""
-    lines = display.format_paragraph(f"{job['nproc']} ranks{nodes} by {job['engine']}; nothing is started", 0)
+    lines = display.format_paragraph(f"{job['nproc']} ranks{nodes} by {job['engine']}; dry run: nothing is started", 0)
     lines += display.format_paragraph(f"logs in {job['logs']}", 2)
-    lines += display.format_paragraph("$ " + " ".join(quote_command_words(tuple(start_plan["command"]))), 2, 2)
+    lines += display.format_command(tuple(start_plan["command"]), 2)
     rows = [(v["name"], v["value"], v["why"]) for v in start_plan["variables"]]
     sections = [lines, ["every rank:", *display.indent_table(rows)] if rows else []]
     for rank_variables in start_plan["seats"]:
@@ -109,42 +111,37 @@ def render_run_plan(start_plan: Mapping[str, Any], screen: Screen | None = None)
         sections.append([f"rank {rank_variables['RANK']}:", *display.format_paragraph(words, 2)])
     if not start_plan["seats"]:
         names = "RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
-        sections.append(display.format_paragraph(f"{names} are set in each rank from what {job['engine']} gives it"))
-    rows_before = [_PreflightRow(row) for row in start_plan["sights"]]
+        sections.append(display.format_paragraph(f"{names} are set in each rank by {job['engine']}"))
+    from gpuready.model.run import PreflightItem
+
+    rows_before = [PreflightItem.from_json(row) for row in start_plan["sights"]]
     return join_sections(sections) + (f"\n{render_preflight(rows_before, display)}" if rows_before else "")
-
-
-class _PreflightRow:
-    def __init__(self, fields: Mapping[str, Any]):
-        self.what, self.severity = fields["what"], fields["severity"]
-        self.says, self.fix, self.code = fields["says"], fields.get("fix", ""), fields.get("code", "")
 
 
 # -- post-mortem ------------------------------------------------------------------------------------------
 
 
-def format_outcome_line(outcome: Any) -> str:
+def format_outcome_line(outcome: RunOutcome) -> str:
     last = outcome.last
     job = outcome.job
     if outcome.verdict == "done":
         return f"done: {job.world} ranks, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
     first = ", ".join(f"rank {rank}" for rank in last.first)
-    who = f", first {first}" if first else ""
+    who = f", {first} failed first" if first else ""
     return f"{outcome.verdict}: exit {outcome.code}{who}, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
 
 
-def _start_count_suffix(outcome: Any) -> str:
+def _start_count_suffix(outcome: RunOutcome) -> str:
     count = len(outcome.attempts)
     return f", {count} starts" if count > 1 else ""
 
 
-def render_post_mortem(outcome: Any, screen: Screen | None = None) -> str:
+def render_post_mortem(outcome: RunOutcome, screen: Screen | None = None) -> str:
     """Who failed first and how, its last output, the effect on other ranks, and where the logs are."""
     display, last = screen or Screen(), outcome.last
     blocks = [_format_outcome_verdict(outcome, display)]
-    if last.first:
-        end = last.end(last.first[0])
-        blocks += [_format_last_output(end, display), _format_other_ranks(last, display)]
+    if last.first_ends:
+        blocks += [_format_last_output(last.first_ends[0], display), _format_other_ranks(last, display)]
     elif last.why == "engine":
         blocks.append(_truncate_lines(last.engine_said[-MAX_OUTPUT_LINES:], display))
     if last.why in ("hung", "missing"):
@@ -157,14 +154,14 @@ def _truncate_lines(texts: Iterable[str], display: Screen, indent: int = 2) -> l
     return [" " * indent + display.truncate_text(text, display.width - indent) for text in texts]
 
 
-def _format_outcome_verdict(outcome: Any, display: Screen) -> list[str]:
+def _format_outcome_verdict(outcome: RunOutcome, display: Screen) -> list[str]:
     last = outcome.last
     if outcome.verdict == "done":
         done = f"{outcome.job.world} ranks in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}"
         return display.lead_paragraph("done:", done, "ok")
     if outcome.verdict == "interrupted":
         return display.lead_paragraph("interrupted:", f"all ranks were ended after {outcome.seconds:.1f} s", "warning")
-    if not last.first:
+    if not last.first_ends:
         message = next((_note_with_code(note) for note in reversed(last.notes) if note.kind == last.why), "")
         message = message or f"{outcome.job.engine} ended with {last.code} before any rank did"
         lines = display.lead_paragraph(f"{outcome.verdict}:", message, "error")
@@ -173,31 +170,31 @@ def _format_outcome_verdict(outcome: Any, display: Screen) -> list[str]:
     return lines + (display.lead_paragraph("no restart:", outcome.says, "warning") if outcome.says else [])
 
 
-def _note_with_code(note: Any) -> str:
+def _note_with_code(note: RunNote) -> str:
     return f"{note.says} [{note.code}]" if note.code else str(note.says)
 
 
-def _format_first_failure(last: Any, display: Screen) -> list[str]:
-    ends = [last.end(rank) for rank in last.first]
+def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
+    ends = last.first_ends
     if len(ends) > 1:
         who = " and ".join(f"rank {e.rank} on {e.host}" for e in ends[:4]) + (" and more" if len(ends) > 4 else "")
-        return display.lead_paragraph("failed:", f"{who} failed together: which was first cannot be told", "error")
+        return display.lead_paragraph("failed:", f"{who} failed at the same time: the first is not known", "error")
     end = ends[0]
-    how = f"was the first: {describe_rank_end(end)} after {end.seconds:.1f} s"
+    how = f"failed first: {describe_rank_end(end)} after {end.seconds:.1f} s"
     return display.lead_paragraph("failed:", f"rank {end.rank} on {end.host} (pid {end.pid}) {how}", "error")
 
 
-def describe_rank_end(end: Any) -> str:
+def describe_rank_end(end: RankEnd) -> str:
     if end.oom:
         return "the kernel killed it because memory ran out (SIGKILL, OOM killer)"
     if end.signal == 9:
         if end.oom is None:
-            return "killed by SIGKILL: by somebody, or by the kernel for want of memory, which cannot be seen from here"
-        return "somebody killed it with SIGKILL (the kernel tells of no lack of memory)"
+            return "killed by SIGKILL: by a user, or by the kernel because memory ran out (not visible from here)"
+        return "killed by SIGKILL by a user or a program (the kernel reports no lack of memory)"
     return f"ended by {signal_name(end.signal)}" if end.signal else f"exit {end.code}"
 
 
-def _format_last_output(end: Any, display: Screen) -> list[str]:
+def _format_last_output(end: RankEnd, display: Screen) -> list[str]:
     """Its last lines: from its last traceback on, where there is one."""
     lines = list(end.last)
     openers = ("Traceback (most recent call last)", "Fatal Python error")
@@ -208,7 +205,7 @@ def _format_last_output(end: Any, display: Screen) -> list[str]:
     return _truncate_lines((_strip_rank_tag(text, end.rank).rsplit("\r", 1)[-1] for text in shown), display)
 
 
-def _format_other_ranks(last: Any, display: Screen) -> list[str]:
+def _format_other_ranks(last: LaunchAttempt, display: Screen) -> list[str]:
     """What the failure did to the other ranks."""
     groups: dict[str, list[int]] = {}
     for end in last.ends:
@@ -225,18 +222,20 @@ def _name_ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks[:16]))
 
 
-def _describe_rank_fate(end: Any, last: Any) -> str:
+def _describe_rank_fate(end: RankEnd, last: LaunchAttempt) -> str:
     frames = innermost_frames(last.stacks.get(end.rank, ()), 1)
     at = f", in {frames[0].strip()}" if frames else ""
     if end.code == 0 or end.done:
-        return "ended well"
+        return "finished"
     if end.stopped:
         exception_text = _find_exception_line(end)
-        return f"failed of it: {exception_text}" if exception_text else f"waited until gpuready ended the run{at}"
-    return f"failed after it: {_find_exception_line(end) or describe_rank_end(end)}"
+        return (
+            f"failed because of it: {exception_text}" if exception_text else f"waited until gpuready ended the run{at}"
+        )
+    return f"failed afterwards: {_find_exception_line(end) or describe_rank_end(end)}"
 
 
-def _find_exception_line(end: Any) -> str:
+def _find_exception_line(end: RankEnd) -> str:
     for text in reversed(end.last):
         plain = _strip_rank_tag(text, end.rank).strip()
         name = plain.partition(":")[0]
@@ -245,7 +244,7 @@ def _find_exception_line(end: Any) -> str:
     return ""
 
 
-def _format_rank_stacks(last: Any, display: Screen) -> list[str]:
+def _format_rank_stacks(last: LaunchAttempt, display: Screen) -> list[str]:
     lines = []
     for rank, stack in sorted(last.stacks.items())[:16]:
         frames = (text.strip() for text in innermost_frames(stack))
@@ -253,29 +252,29 @@ def _format_rank_stacks(last: Any, display: Screen) -> list[str]:
     return lines
 
 
-def _format_run_notes(last: Any, display: Screen) -> list[str]:
+def _format_run_notes(last: LaunchAttempt, display: Screen) -> list[str]:
     lines = []
     for run_note in last.notes:
         if run_note.kind in (last.why, "engine"):
             continue
         seen = f"after {run_note.seconds:.0f} s: {_note_with_code(run_note)}"
-        lines += display.lead_paragraph("seen:", seen, "info")
+        lines += display.lead_paragraph("note:", seen, "info")
         lines += _format_beside_label(f"{'fix':>4}", run_note.fix, 8, display) if run_note.fix else []
     return lines
 
 
-def _format_exit_warnings(last: Any, display: Screen) -> list[str]:
+def _format_exit_warnings(last: LaunchAttempt, display: Screen) -> list[str]:
     """Ranks that had finished, then crashed while exiting."""
     ends = [end for end in last.ends if end.done and end.code]
     if not ends:
         return []
-    crash = f"had finished and then crashed on the way out ({describe_rank_end(ends[0])})"
+    crash = f"had finished and then crashed while exiting ({describe_rank_end(ends[0])})"
     advice = "end the script with torch.distributed.destroy_process_group()"
     ranks = _name_ranks([end.rank for end in ends])
     return display.lead_paragraph("warning:", f"{ranks} {crash}: {advice}", "warning")
 
 
-def _format_run_footer(outcome: Any, display: Screen) -> list[str]:
+def _format_run_footer(outcome: RunOutcome, display: Screen) -> list[str]:
     if outcome.verdict == "done":
         return []
     logs = display.truncate_text(outcome.job.logs, display.width - 20)

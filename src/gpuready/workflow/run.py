@@ -6,16 +6,8 @@ import os
 
 from gpuready import system
 from gpuready.launcher import engines, preflight, restart, script
-from gpuready.launcher.job import (
-    ENGINES,
-    EXIT_USELESS,
-    REMOTE_ENGINES,
-    LaunchJob,
-    PreflightItem,
-    RankVariable,
-    RunOutcome,
-)
 from gpuready.launcher.rank_logs import RankLogs
+from gpuready.model.run import ENGINES, EXIT_USELESS, REMOTE_ENGINES, LaunchJob, PreflightItem, RankVariable, RunOutcome
 from gpuready.workflow import machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -24,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.launcher.job import LaunchAttempt
     from gpuready.launcher.supervisor import RunReporter
     from gpuready.model import Facts, Report
     from gpuready.model.diagnosis import Diagnosis
+    from gpuready.model.run import LaunchAttempt
 
 
 CHECK_COLLECTIVES = RankVariable(

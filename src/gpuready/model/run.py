@@ -121,6 +121,11 @@ class LaunchAttempt(Record):
     def end(self, rank: int) -> RankEnd | None:
         return next((e for e in self.ends if e.rank == rank), None)
 
+    @property
+    def first_ends(self) -> tuple[RankEnd, ...]:
+        """The ends of the first failing ranks, in their order."""
+        return tuple(end for rank in self.first if (end := self.end(rank)) is not None)
+
 
 class RunOutcome(Record):
     """The run as a whole."""
@@ -134,5 +139,6 @@ class RunOutcome(Record):
     diagnosis: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def last(self) -> LaunchAttempt | None:
-        return self.attempts[-1] if self.attempts else None
+    def last(self) -> LaunchAttempt:
+        """The last start; an empty one where nothing was started."""
+        return self.attempts[-1] if self.attempts else LaunchAttempt()
