@@ -33,6 +33,10 @@ COMMANDS = """\
 | `explain` | `code`, `name`, `severity`, `title`, `text`, `reads`, `signs`; without a code `rules`: a list |
 | `prove --list`, `bench --list` | `proofs`; `measures` |
 | `diff` | `a`, `b` and `changes` |
+| any, without an answer | `error`: `kind` (refused, failed, timeout, interrupted), `message`, `exit` |
+
+An error is such a document on stdout, also where the command line itself is wrong, and the same sentence on stderr; the exit code is that of
+the document: 2 refused or failed, 124 timeout, 130 interrupted (143 and 129 where a signal of the system ended it). stdout has one document or none.
 """
 INTRODUCTION = f"""\
 # JSON

@@ -177,3 +177,19 @@ def test_only_commands_that_change_and_run_nothing_take_them():
     taking = {name: one.settings for name, one in commands.load_all_commands().items() if one.settings}
     assert "ignore" not in {setting for name, all in taking.items() if name != "check" for setting in all}
     assert not {"install", "prove", "bench", "run", "serve", "mcp", "fit"} & set(taking)
+
+
+def test_a_command_for_one_framework_takes_no_list_and_an_undo_none(folder):
+    from gpuready.commands.declaration import Request
+    from gpuready.commands.settings import apply_settings
+
+    fix = commands.load_command("fix")
+    for text, options, arguments in (
+        ('framework = "trl"', {}, ["trl"]),
+        ('framework = "trl"', {"undo": True}, []),
+        ('framework = ["trl", "vllm"]', {}, []),
+    ):
+        write(folder, text)
+        request = Request(fix, [], dict(options))
+        apply_settings(request)
+        assert request.arguments == arguments

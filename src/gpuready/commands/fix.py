@@ -112,6 +112,7 @@ FIX = Command(
     1,
     argument=shared.framework_argument(),
     examples=("axolotl", "axolotl --dry-run", "--only PKG003 --yes", "--undo"),
+    settings=("framework",),
 )
 COMMANDS = (FIX,)
 

@@ -29,7 +29,9 @@ def apply_settings(request: Request) -> None:
 def _apply_setting(request: Request, settings: Settings, name: str) -> bool:
     options = request.options
     if name == "framework":
-        if not settings.framework or request.arguments or options.get("contract") is not None:
+        if request.arguments or not 0 < len(settings.framework) <= request.command.most:
+            return False
+        if options.get("contract") is not None or options.get("undo"):
             return False
         request.arguments = list(settings.framework)
     elif name == "python":
