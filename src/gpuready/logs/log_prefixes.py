@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterator, Sequence
 
-SAMPLE_LINES, MAX_DEPTH, MIN_LINES = 400, 8, 4
-"""Lines by which a prefix is induced, parts that it may have, and lines that it takes."""
+SAMPLE_LINES, MAX_DEPTH, MIN_LINES, MAX_NAMES = 400, 8, 4, 512
+"""Lines by which a prefix is induced, parts that it may have, lines that it takes, and hosts that it may name."""
 
 MIN_SHARE, MIN_SHARE_OF_RANKS, FULL_SHARE = 0.8, 0.4, 0.9
 """Share of the lines that has the prefix: of any, of one that names several ranks (the launcher's own lines have none), and
@@ -106,25 +106,22 @@ class LogPrefix:
 
     def parse_line(self, text: str, number: int, source: int) -> LogLine:
         """Parse a line: what the prefix says, and what each line says for itself."""
-        line = parse_line(text, number, source)
+        whole = parse_line(text, number, source)
         parts = split_prefix(text, len(self.shape))
-        if tuple(part.shape for part in parts) == self.shape:
-            line = self._strip_line(text, line, parts)
-        if self.share < FULL_SHARE:
-            return line
-        return line.replace(
-            seconds=None, level="" if self.is_level_constant and line.level in ("I", "D") else line.level
-        )
-
-    def _strip_line(self, text: str, line: LogLine, parts: Sequence[PrefixPart]) -> LogLine:
+        if tuple(part.shape for part in parts) != self.shape:
+            return whole
         end = parts[-1].end
-        fields: dict[str, object] = {}
-        if len(line.text) > len(text.rstrip()) - end:  # it knew less of the prefix by itself
-            fields = parse_prefix(text[:end])
-            line = parse_line(text[end:], line.number, line.source)
+        rest = parse_line(text[end:], number, source)
+        fields = parse_prefix(text[:end])
         for part in parts:
             self._read_part(part, fields)
-        return fill_fields(line, fields).replace(raw=text)
+        if self.share >= FULL_SHARE:
+            fields.pop("seconds", None)
+            if self.is_level_constant:
+                fields.pop("level", None)
+        if len(whole.text) < len(rest.text):  # it knows more of the prefix by itself
+            rest = whole.replace(seconds=rest.seconds, level=rest.level)
+        return fill_fields(rest, fields).replace(raw=text)
 
     def _read_part(self, part: PrefixPart, fields: dict[str, object]) -> None:
         rank = _RANK.search(part.text) if self.has_rank or part.kind != "number" else None
@@ -155,10 +152,10 @@ def induce_prefix(sample: Sequence[str]) -> LogPrefix | None:
         if not shape or (best is not None and shape[:-1] != best.shape):
             break
         found = _judge_prefix(shape, [row for row in rows if tuple(p.shape for p in row[:depth]) == shape], lines)
-        if found is None:
+        if found is None or not _is_worth_stripping(found, lines):
             break
         best = found
-    return best if best is not None and _is_worth_stripping(best, lines) else None
+    return None if best is None or all(shape.startswith("level") for shape in best.shape) else best
 
 
 def _judge_prefix(shape: tuple[str, ...], rows: Sequence[list[PrefixPart]], lines: Sequence[str]) -> LogPrefix | None:
@@ -175,16 +172,14 @@ def _judge_prefix(shape: tuple[str, ...], rows: Sequence[list[PrefixPart]], line
 
 
 def _is_worth_stripping(prefix: LogPrefix, lines: Sequence[str]) -> bool:
-    """Not a level alone, which each line has for itself; not the name of a program that speaks for itself."""
-    if all(shape.startswith(("level", "quote")) and not shape.startswith("quote") for shape in prefix.shape):
-        return False
-    names = {part.text for text in lines for part in split_prefix(text, len(prefix.shape)) if part.kind == "name"}
+    """Whether names in a prefix are those of hosts, or of something that relays a program; not of a program that speaks for itself."""
     if not any(shape.startswith(("host", "name")) for shape in prefix.shape):
         return True
-    if any(name.partition("[")[0] in _TOOLS and "[" not in name for name in names) or len(names) > 512:
+    names = {part.text for text in lines for part in split_prefix(text, len(prefix.shape)) if part.kind == "name"}
+    if any(name in _TOOLS for name in names) or len(names) > MAX_NAMES:
         return False
     relayed = any("Traceback (most" in text or '  File "' in text for text in lines)
-    return relayed or all(shape.startswith(("host", "time", "bracket", "[")) or "|" in shape for shape in prefix.shape)
+    return relayed or not any(shape.startswith("name") and "|" not in shape for shape in prefix.shape)
 
 
 _TASK_MESSAGE = LazyRegex(r" {0,4}\d{1,5}: ?(?: *File \"|Traceback|[\w.]{0,80}(?:Error|Exception)\b)")

@@ -108,7 +108,7 @@ class _OpenTraceback:
         self.type, self.message, self.at, self.last = "", [""], line.number, line.number
         self.logged = bool(line.level)
         self.native = False
-        introduces = before is not None and before.level and line.number - before.number <= 1
+        introduces = before is not None and before.level in ("E", "W", "C") and line.number - before.number <= 1
         self.level = line.level or (before.level if before is not None and introduces else "")
         self.handled = before is not None and line.number - before.number <= 1 and says_handled(before.text)
         self.indent = -1  # of the frames
