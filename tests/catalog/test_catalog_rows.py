@@ -61,6 +61,7 @@ def test_the_files_are_all_there():
         "models",
         "overheads",
         "packages",
+        "programs",
         "proofs",
         "roles",
         "systems",
