@@ -135,12 +135,13 @@ def test_the_screen_of_several_shows_each_and_one_time(told, workflow):
     workflow.answer("check_machine", [VERDICTS["not-ready"], VERDICTS["clear"]])
     _, out, _ = told("check", "demo", "other")
     assert "demo 1.0 on here" in out and "other 2.0 on here" in out
-    assert out.count("0.0s") == 1 and "\n\nother 2.0" in out
+    assert out.count("\n\nno problems found") == 1 and "gpuready check other -v" in out
+    assert told("check", "demo", "other", "-v")[1].count(" ms\n") == 1, "one time for all"
 
 
 def test_quiet(told, workflow):
     workflow.answer("check_machine", [VERDICTS["not-ready"], VERDICTS["undecided"]])
-    assert told("check", "-q")[1] == "demo 1.0: not ready (GPU001)\nthird 3.0: undecided (GPU002)\n"
+    assert told("check", "-q")[1] == "demo 1.0: not ready (GPU001)\nthird 3.0: can't tell (GPU002)\n"
 
 
 def test_quiet_and_verbose_contradict_each_other(told, workflow):

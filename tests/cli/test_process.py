@@ -106,12 +106,14 @@ fake.check_machine = check
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_the_answer_is_in_what_the_stream_can_write(encoding):
-    code, out, err = run("check", env={"PYTHONIOENCODING": encoding})
+    code, out, err = run("check", "-v", env={"PYTHONIOENCODING": encoding})
     assert (code, err) == (1, "")
     if encoding == "utf-8":
         assert "  ✗ gpu" in out and "it is wrong ✗" in out
     else:
         assert "  x  gpu" in out and "it is wrong \\u2717" in out and out.isascii()
+    brief = run("check", env={"PYTHONIOENCODING": encoding})[1]
+    assert ("it is wrong ✗" in brief) is (encoding == "utf-8")
 
 
 def test_off_a_terminal_there_is_no_colour_and_80_columns():

@@ -203,7 +203,11 @@ def test_no_text_breaks_the_readers(text):
 def test_the_command(tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim\nRUN pip install torch==2.11.0\n")
     ran = gpuready("check", "--dockerfile", "Dockerfile", "--driver", "550.144.03", cwd=tmp_path)
-    assert ran.code == 1 and "Dockerfile:2" in ran.out and "--format dockerfile" in ran.out
+    assert ran.code == 1 and "--format dockerfile" in ran.out
+    assert (
+        "Dockerfile:2"
+        in gpuready("check", "--dockerfile", "Dockerfile", "--driver", "550.144.03", "-v", cwd=tmp_path).out
+    )
     ran = gpuready("check", "--dockerfile", "Dockerfile", "--python", "/usr", cwd=tmp_path)
     assert ran.code == 2 and "do not go together" in ran.err
     ran = gpuready("check", "--dockerfile", "missing", cwd=tmp_path)
