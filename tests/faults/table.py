@@ -172,7 +172,7 @@ def headline(out: str, err: str) -> str:
             pass
     for text in (out, err):
         for line in text.splitlines():
-            if line.startswith(("error[", "warning[", "failed: ", "gpuready: ", "gpuready failed")):
+            if line.startswith(("  1  ", "error[", "warning[", "failed: ", "gpuready: ", "gpuready failed")):
                 return short(line)
     return short(err) or short(out)
 
