@@ -86,6 +86,7 @@ class FitResult(Record):
     lessened: tuple[str, ...] = ()  # features that need less than counted: rule out "does not fit"
     notes: tuple[str, ...] = ()
     why: str = ""
+    smallest_gpu: GpuCandidate | None = None  # of the catalogue, where the GPUs at hand are too small
     unknown_keys: tuple[str, ...] = ()  # keys of the job's file that its framework does not declare
 
     @property

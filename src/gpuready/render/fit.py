@@ -68,7 +68,8 @@ def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) 
     sections.append(_format_fit_places(result, screen))
     if result.minimum is not None:
         sections += [_format_memory_bars(result, screen), _format_phase_table(result, screen) if verbose else []]
-    sections += [_format_proposals(result.proposals, screen, verbose), _format_catalogue_gpus(result, screen, verbose)]
+    sections += [_format_smallest_gpu(result, screen), _format_proposals(result.proposals, screen, verbose)]
+    sections += [_format_catalogue_gpus(result, screen, verbose)]
     return join_sections([*sections, _format_fit_notes(result, screen, verbose)])
 
 
@@ -235,6 +236,14 @@ def _group_gpus_by_size(places: Sequence[GpuCandidate]) -> list[tuple[int, list[
 
 
 # -- proposals and verdict ------------------------------------------------------------------------------------
+
+
+def _format_smallest_gpu(result: FitResult, screen: Screen) -> list[str]:
+    """The smallest GPU for the job as it is, where those at hand are too small."""
+    if result.smallest_gpu is None:
+        return []
+    size = format_gib_range(*result.smallest_gpu.available_memory)
+    return screen.format_paragraph(f"smallest GPU that it fits as it is: {result.smallest_gpu.name} ({size})")
 
 
 def _format_proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bool) -> list[str]:

@@ -211,8 +211,10 @@ def _complete_answer(
     if not search or not judged or result.verdict == "fits":
         return result
     show_progress("searching for a change that makes it fit")
+    smallest = _find_smallest_gpu(job, predictor, gaps, tightest) if result.verdict == "does not fit" else None
     return result.replace(
-        proposals=_make_proposals(job, tightest, predictor, result, command, job_flags, len(tightest.indexes))
+        smallest_gpu=smallest,
+        proposals=_make_proposals(job, tightest, predictor, result, command, job_flags, len(tightest.indexes)),
     )
 
 
@@ -273,6 +275,19 @@ def _judge_catalog_gpus(
         fit = fit if least is None else fit.replace(minimum=least.minimum)
         judged.append(gpu_candidates.judge_gpu(place, fit, *gaps))
     return tuple(judged)
+
+
+def _find_smallest_gpu(
+    job: FitJob, predictor: CachedPredictor, gaps: tuple[Sequence[str], Sequence[str]], judged: GpuCandidate
+) -> GpuCandidate | None:
+    """Return the smallest GPU of the catalogue that the job fits as it is; a GPU that was too small sets the start."""
+    for place in gpu_candidates.list_catalogue_gpus():
+        if place.memory[1] <= judged.needs[0]:
+            continue
+        fit = predictor(job, place)
+        if fit is not None and (found := gpu_candidates.judge_gpu(place, fit, *gaps)).verdict == "fits":
+            return found
+    return None
 
 
 def _make_proposals(
