@@ -69,8 +69,8 @@ def fit_job(
 def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:
     """Return a result with the question, and nothing yet of the memory."""
     plain = job_spec.job_without_model(job)
-    gaps = {"unmodelled": spec.unmodelled, "lessened": spec.lessened, "unknown_keys": spec.unknown_keys}
-    return FitResult(label, spec.kind, plain, spec.said, **gaps)
+    result = FitResult(label, spec.kind, plain, spec.said)
+    return result.replace(unmodelled=spec.unmodelled, lessened=spec.lessened, unknown_keys=spec.unknown_keys)
 
 
 def _make_predictor(trace: bool = False, python: str | None = None) -> CachedPredictor:
