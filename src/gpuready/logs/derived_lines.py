@@ -26,6 +26,7 @@ def derive_lines(lines: Sequence[LogLine], standstills: Sequence[Standstill] = (
         *_compare_collectives(lines),
         *_detect_slowdown(lines),
         *_find_waiting_threads(lines),
+        *_find_silence_after_nccl(lines),
         *_describe_standstills(standstills, source),
     ]
 
@@ -145,6 +146,13 @@ def _find_waiting_threads(lines: Sequence[LogLine]) -> list[LogLine]:
             waiting.setdefault(key, _make_statement(line, words, line.rank))
             main = None
     return list((standing | waiting).values())
+
+
+def _find_silence_after_nccl(lines: Sequence[LogLine]) -> list[LogLine]:
+    """A log whose last lines are those of NCCL's set-up: the first collective never came back."""
+    last = [line for line in lines[-40:] if line.text.strip()][-4:]
+    is_silent = len(last) == 4 and all(line.place == "nccl" for line in last) and "Init COMPLETE" in last[-1].text
+    return [_make_statement(last[-1], "nothing follows after NCCL was set up", None)] if is_silent else []
 
 
 # -- dumps ------------------------------------------------------------------------------------------------
