@@ -25,7 +25,7 @@ def render_env_script(settings: EnvironmentSettings, shell: str, words: tuple[st
     blocks += [_comment_lines(f"! {note}", 2) for note in settings.notes]
     if settings.left:
         names = ", ".join(dict.fromkeys(one.name for one in settings.left))
-        blocks.append(_comment_lines(f"left to {settings.framework}, which sets them where they are due: {names}"))
+        blocks.append(_comment_lines(f"set by {settings.framework} itself: {names}"))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
@@ -35,7 +35,7 @@ def render_env_script(settings: EnvironmentSettings, shell: str, words: tuple[st
 def _env_header_comment(settings: EnvironmentSettings, shell: str, words: tuple[str, ...]) -> list[str]:
     title = settings.name + (f", {settings.role}" if settings.role else "")
     title += f", on {settings.machine}" if settings.machine else ""
-    title += f", torch {settings.torch}" if settings.torch else ", torch not known"
+    title += f", torch {settings.torch}" if settings.torch else ", torch unknown"
     lines = _comment_lines(title)
     others = [role for role in settings.roles if role != settings.role]
     if others:
@@ -47,15 +47,15 @@ def _env_header_comment(settings: EnvironmentSettings, shell: str, words: tuple[
 
 
 def _setting_comment(one: VariableSetting) -> list[str]:
-    state = " (it is set so already)" if one.state == "held" else ""
+    state = " (already set)" if one.state == "held" else ""
     lines = _comment_lines(f"{one.by}: {one.why}{state}", 2)
     return lines + (_comment_lines(f"  [{one.cite}]", 4) if one.cite else [])
 
 
 def _clash_comment(one: VariableConflict) -> list[str]:
     have = escape_unprintable(one.have)
-    lines = _comment_lines(f"conflict: {one.name} is set to {have!r} here, and {one.by} wants {one.wants!r}.", 2)
-    lines += _comment_lines(f"  Nothing is changed: {one.then}. Why it is wanted: {one.why}", 2)
+    lines = _comment_lines(f"conflict: {one.name} is set to {have!r} here; {one.by} needs {one.wants!r}.", 2)
+    lines += _comment_lines(f"  Nothing is changed: {one.then}. Reason: {one.why}", 2)
     return lines + (_comment_lines(f"  [{one.cite}]", 4) if one.cite else [])
 
 
