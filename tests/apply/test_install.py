@@ -146,6 +146,9 @@ def test_f03_a_signal_stops_it_cleanly(bench):
         _, err = process.communicate(timeout=30)
         assert process.returncode == code and time.monotonic() - began < 30 / 2 and "Traceback" not in err
         assert bench.version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
+        said = "interrupted" if number == signal.SIGINT else "told to end"
+        left = f"the unfinished environment was removed, {bench.home} is as it was; uv's cache keeps its files"
+        assert err.endswith(f"gpuready: {said}: {left}\n")
 
 
 def test_f03_uv_does_not_outlive_a_signal(bench, tmp_path):

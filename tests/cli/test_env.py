@@ -103,7 +103,8 @@ def test_a_recording_has_nothing_of_this_shell():
 )
 def test_bad_input_is_one_sentence(argv, says):
     run = gpuready("env", *argv)
-    assert run.code == 2 and run.out == "" and says in run.err
+    assert run.code == 2 and says in run.err
+    assert run.out == "" if "--json" not in argv else json.loads(run.out)["error"]["exit"] == 2
     assert len(run.err.strip().splitlines()) == 1 and "Traceback" not in run.err
 
 

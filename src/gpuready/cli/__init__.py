@@ -80,7 +80,6 @@ def run_command_line(argv: Sequence[str]) -> int:
 def _run_command(argv: Sequence[str], started: float) -> int:
     from gpuready.cli import parser, terminal
     from gpuready.commands.settings import apply_settings
-    from gpuready.system.interrupts import note_interrupt
 
     terminal.reserve_standard_streams()
     parsed = parser.parse_command_line(argv)
@@ -95,6 +94,8 @@ def _run_command(argv: Sequence[str], started: float) -> int:
         result = request.command.run(request)
         request.session.write_answer(request.format_result(result))
     except KeyboardInterrupt as error:
+        from gpuready.system.interrupts import note_interrupt
+
         note_interrupt(error, request.command.interrupted)
         raise
     finally:
