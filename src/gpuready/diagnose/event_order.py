@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from gpuready.logs.log_summary import LogSummary, PatternMatch
     from gpuready.logs.tracebacks import LoggedException
 
-EXCEPTION_SUFFIXES = ("Error", "Exception", "Interrupt", "Exit")
+EXCEPTION_SUFFIXES = ("error", "exception", "interrupt", "exit")
 _LAUNCHER_EXCEPTIONS = (
-    "ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "RemoteTraceback", "_RemoteTraceback",
-    "ExceptionGroup", "BaseExceptionGroup",
+    "childfailederror", "calledprocesserror", "processraisedexception", "processexitedexception", "remotetraceback", "_remotetraceback",
+    "exceptiongroup", "baseexceptiongroup",
 )  # fmt: skip
-_ENVIRONMENT_EXCEPTIONS = ("ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "ConnectionError", "OutOfMemoryError", "DistBackendError",
-                "DistNetworkError", "DistStoreError", "ConnectionRefusedError", "TimeoutError", "AcceleratorError", "RayActorError")  # fmt: skip
+_ENVIRONMENT_EXCEPTIONS = ("modulenotfounderror", "importerror", "oserror", "permissionerror", "connectionerror", "outofmemoryerror", "distbackenderror",
+                "distnetworkerror", "diststoreerror", "connectionrefusederror", "timeouterror", "acceleratorerror", "rayactorerror")  # fmt: skip
 """Exceptions that are not necessarily the program's own fault."""
 
 
@@ -29,7 +29,7 @@ _DEVICE_ERRORS = ("cuda error", "cudnn error", "nccl error", "cublas error", "cu
 
 def _is_device_error(failure: LoggedException) -> bool:
     """Whether the GPU or its libraries raised it: then it is not assumed to be a bug of the program."""
-    return failure.message[:200].lower().startswith(_DEVICE_ERRORS) or "CUDA error" in failure.message[:400]
+    return failure.message[:200].lower().startswith(_DEVICE_ERRORS) or "cuda error" in failure.message[:400].lower()
 
 
 class EventOrder:
@@ -47,11 +47,7 @@ class EventOrder:
     def _run_failed(self) -> bool:
         """Whether a process failed: an uncaught exception, a bad exit, or a consequence of one."""
         survived = self.survived
-        died = [
-            f
-            for n, f in enumerate(self.summary.failures)
-            if n not in survived.failures and (f.type or len(f.frames) > 1)
-        ]
+        died = [f for n, f in enumerate(self.summary.failures) if n not in survived.failures and (f.type or f.frames)]
         ends = [end for n, end in enumerate(self.summary.exits) if end.code and n not in survived.exits]
         return bool(died or ends or len(survived.consequences) < len(self.summary.aftermath))
 
@@ -85,7 +81,8 @@ class EventOrder:
             if match.failure is not None and match.line.number >= self.summary.failures[match.failure].at:
                 found.add(match.failure)
         for number, failure in enumerate(self.summary.failures):
-            if failure.short_type in _LAUNCHER_EXCEPTIONS or failure.type.partition("(")[0].endswith("RayTaskError"):
+            is_of_ray = failure.type.partition("(")[0].lower().endswith("raytaskerror")
+            if failure.short_type.lower() in _LAUNCHER_EXCEPTIONS or is_of_ray:
                 found.add(number)
         return found
 
@@ -142,8 +139,9 @@ class EventOrder:
     def may_be_environment(self, number: int) -> bool:
         """Whether an exception's type or message says that it may not be the program's own fault."""
         failure = self.summary.failures[number]
-        is_error = failure.short_type.endswith(EXCEPTION_SUFFIXES)
-        return failure.short_type in _ENVIRONMENT_EXCEPTIONS or not is_error or _is_device_error(failure)
+        name = failure.short_type.lower()
+        is_error = name.endswith(EXCEPTION_SUFFIXES)
+        return name in _ENVIRONMENT_EXCEPTIONS or not is_error or _is_device_error(failure)
 
     def final_complaint(self) -> int | None:
         """The error with which the first rank to fail, or the whole log, ends: logged without a traceback."""

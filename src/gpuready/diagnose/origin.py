@@ -151,7 +151,7 @@ _TENSOR_WORDS = LazyRegex(
     r"|expected \w{1,40} (?:to|but)|state_dict|same (?:size|dtype|number)|broadcast|\btargets?\b|batch[ _]size|too many dimensions"
 )
 _COMPILER_LINE = LazyRegex(
-    r"(?:^|\s)(\S{1,400}\.(?:cpp|cc|cu|cuh|c|h|hpp))(?::\d{1,7}:\d{1,5}|\(\d{1,7}\)): (?:fatal )?error:"
+    r"(?i)(?:^|\s)(\S{1,400}\.(?:cpp|cc|cu|cuh|c|h|hpp))(?::\d{1,7}:\d{1,5}|\(\d{1,7}\)): (?:fatal )?error:"
 )
 
 
