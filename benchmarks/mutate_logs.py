@@ -158,12 +158,8 @@ def _decisive_span(case: Case) -> tuple[list[str], int, int]:
 def cut_head(case: Case, rng: random.Random, others: Sequence[Case]) -> str:
     """Drop half of what precedes the exception of the first decisive line."""
     lines, first, _ = _decisive_span(case)
-    while (
-        first > 0
-        and not lines[first].lstrip().startswith("Traceback")
-        and 'File "' in "".join(lines[first - 2 : first])
-    ):
-        first -= 1
+    heads = [i for i in range(max(first - 80, 0), first + 1) if "Traceback (most recent" in lines[i]]
+    first = heads[0] if heads else first
     return "".join(lines[first // 2 :])
 
 

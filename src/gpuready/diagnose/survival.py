@@ -148,24 +148,23 @@ class SurvivalAnalysis:
     def _last_word(self, speaker: Speaker) -> str:
         """``well``, ``ill``, or nothing: what the end of a process's log tells, read backwards."""
         source, rank = speaker
-        proofs = {
-            i
+        steps, successes = (
+            {i for (at, whose), rows in table.items() if at == source and rank in (None, whose) for i in rows}
             for table in (self._steps, self._successes)
-            for (at, whose), rows in table.items()
-            if at == source and rank in (None, whose)
-            for i in rows
-        }
-        left = MAX_AFTER_PROOF
-        for i in sorted({*self._spoken.get(speaker, ()), *proofs}, reverse=True):
-            line = self.summary.lines[i]
-            if i in proofs:
+        )
+        left, seen = MAX_AFTER_PROOF, 0
+        for i in sorted({*self._spoken.get(speaker, ()), *steps, *successes}, reverse=True):
+            seen += i in steps
+            if i in successes or seen > 1:
                 return "well"
-            if is_complaint_line(line):
+            if i in steps:
+                continue
+            if is_complaint_line(self.summary.lines[i]):
                 return "ill"
             left -= 1
-            if left < 0 or is_starting_line(line):
-                return ""
-        return ""
+            if left < 0 or is_starting_line(self.summary.lines[i]):
+                break
+        return "well" if seen else ""
 
 
 MAX_HANDLED = 2000

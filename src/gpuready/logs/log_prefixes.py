@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 SAMPLE_LINES, MAX_DEPTH, MIN_LINES, MAX_NAMES = 400, 8, 4, 512
 """Lines by which a prefix is induced, parts that it may have, lines that it takes, and hosts that it may name."""
 
-MIN_SHARE, MIN_SHARE_OF_RANKS, FULL_SHARE = 0.8, 0.4, 0.9
-"""Share of the lines that has the prefix: of any, of one that names several ranks (the launcher's own lines have none), and
-that from which on its clock and level tell nothing of where a message begins."""
+MIN_SHARE, MIN_SHARE_OF_RANKS = 0.8, 0.4
+"""Share of the lines that has the prefix: of any, and of one that names several ranks, which the launcher's own lines lack."""
 
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?: ?[AP]M)?"
@@ -48,7 +47,7 @@ _DIGITS = str.maketrans("123456789", "000000000")
 class PrefixPart:
     """One part of a prefix: its kind, its shape and its text."""
 
-    __slots__ = ("end", "kind", "shape", "text")
+    __slots__ = ("end", "kind", "shape", "start", "text")
 
     def __init__(self, match: re.Match[str]):
         self.kind = (
@@ -57,7 +56,7 @@ class PrefixPart:
             else next(k for k, v in match.groupdict().items() if v is not None)
         )
         self.text = match[self.kind]
-        self.end = match.end()
+        self.start, self.end = match.start(), match.end()
         after = match["after"].strip()
         self.shape = (
             f"{self.kind}{after}"
@@ -101,27 +100,36 @@ def split_prefix(text: str, depth: int = MAX_DEPTH) -> list[PrefixPart]:
 class LogPrefix:
     """The prefix of one log."""
 
-    def __init__(self, shape: tuple[str, ...], share: float, has_rank: bool, is_level_constant: bool):
-        self.shape, self.share, self.has_rank, self.is_level_constant = shape, share, has_rank, is_level_constant
+    def __init__(self, shape: tuple[str, ...], has_rank: bool, is_level_constant: bool, is_on_every_line: bool):
+        self.shape, self.has_rank, self.is_level_constant = shape, has_rank, is_level_constant
+        self.is_on_every_line = is_on_every_line  # then its clock and level do not tell where a message begins
 
     def parse_line(self, text: str, number: int, source: int) -> LogLine:
         """Parse a line: what the prefix says, and what each line says for itself."""
         whole = parse_line(text, number, source)
-        parts = split_prefix(text, len(self.shape))
-        if tuple(part.shape for part in parts) != self.shape:
+        parts = list(self._own_parts(text))
+        if not parts:
             return whole
         end = parts[-1].end
         rest = parse_line(text[end:], number, source)
-        fields = parse_prefix(text[:end])
+        fields: dict[str, object] = {}
         for part in parts:
+            fields.update(parse_prefix(text[part.start : part.end]))
             self._read_part(part, fields)
-        if self.share >= FULL_SHARE:
+        if self.is_on_every_line:
             fields.pop("seconds", None)
             if self.is_level_constant:
                 fields.pop("level", None)
         if len(whole.text) < len(rest.text):  # it knows more of the prefix by itself
             rest = whole.replace(seconds=rest.seconds, level=rest.level)
         return fill_fields(rest, fields).replace(raw=text)
+
+    def _own_parts(self, text: str) -> Iterator[PrefixPart]:
+        """The parts of a line that are as in most lines, from the left."""
+        for part, shape in zip(split_prefix(text, len(self.shape)), self.shape, strict=False):
+            if part.shape != shape:
+                return
+            yield part
 
     def _read_part(self, part: PrefixPart, fields: dict[str, object]) -> None:
         rank = _RANK.search(part.text) if self.has_rank or part.kind != "number" else None
@@ -168,7 +176,14 @@ def _judge_prefix(shape: tuple[str, ...], rows: Sequence[list[PrefixPart]], line
     if share < (MIN_SHARE_OF_RANKS if ranks and len(set(numbers)) > 1 else MIN_SHARE):
         return None
     levels = {part.text[0] for row in rows for part in row[:depth] if part.kind == "level"}
-    return LogPrefix(shape, share, ranks or (depth > 1 and not counts_up and not is_number), levels in ({"I"}, {"D"}))
+    continued = [text for text in lines if "Traceback (most" in text or ' File "' in text]
+    is_everywhere = all(_has_first_part(text, shape[0]) for text in (continued or lines))
+    has_rank = ranks or (depth > 1 and not counts_up and not is_number)
+    return LogPrefix(shape, has_rank, levels in ({"I"}, {"D"}), is_everywhere)
+
+
+def _has_first_part(text: str, shape: str) -> bool:
+    return any(part.shape == shape for part in split_prefix(text, 1))
 
 
 def _is_worth_stripping(prefix: LogPrefix, lines: Sequence[str]) -> bool:
@@ -188,7 +203,7 @@ _TASK_MESSAGE = LazyRegex(r" {0,4}\d{1,5}: ?(?: *File \"|Traceback|[\w.]{0,80}(?
 def _induce_from_few(lines: Sequence[str]) -> LogPrefix | None:
     """One to three lines have a prefix only where an exception follows the number of a task."""
     is_task = bool(lines) and all(_TASK_MESSAGE.match(text) for text in lines)
-    return LogPrefix(("number:",), 1.0, True, True) if is_task else None
+    return LogPrefix(("number:",), True, True, True) if is_task else None
 
 
 def parse_lines(rows: list[tuple[int, bytes]], source: int = 0) -> Iterator[LogLine]:
