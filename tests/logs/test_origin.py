@@ -99,3 +99,12 @@ def test_an_unknown_exception_elsewhere_is_no_cause_and_its_origin_is_told(last,
 def test_letter_case_makes_no_difference():
     assert found("KEYERROR: 'labels'".lower(), OWN).cause in ("not-environment", "")
     assert find_origin(LoggedException(1, 2, 2, "acceleratorerror", "x")).kind == "driver"
+
+
+def test_what_was_being_handled_yields_to_the_exception_that_ended_the_process():
+    handled = traceback("KeyError: 'fast'", OWN)
+    text = f"{handled}\nDuring handling of the above exception, another exception occurred:\n\n"
+    one = diagnose_logs(
+        [[(text + traceback("RuntimeError: the frobnicator is upset", f"{SITE}/frob/a.py")).encode()]], look=False
+    )
+    assert (one.verdict, one.origin.partition(",")[0]) == ("unknown", "frob")

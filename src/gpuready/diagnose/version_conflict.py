@@ -88,12 +88,22 @@ class VersionConflict(Record):
         named |= {"older" if self.added else "user": caller, "other" if is_package else "script": caller}
         if is_package:
             named["other_dist"] = caller.replace("_", "-")
+        return named | self._change_captures()
+
+    def _change_captures(self) -> dict[str, str]:
+        """What became of the symbol, in words and for the fixes."""
+        package, release = self.package, self.release
         if self.direction == "between":
-            return named | {"from": self.release, "until": self.until}
-        if not self.package:
-            return named | {"passed": self.symbol}
-        change = {"new": "since" if self.added else "gone", "old": "came"}.get(self.direction, "unclear")
-        return named | {change: self.release or self.symbol}
+            words = f"is in {package} from {release} to before {self.until}"
+            return {"change": words, "from": release, "until": self.until}
+        if not package:
+            return {"change": "is called otherwise than it takes", "passed": self.symbol}
+        if self.direction == "old":
+            return {"change": f"came with {package} {release}", "came": release}
+        if self.direction == "new":
+            words = f"is in {package} since {release}" if self.added else f"left {package} in {release}"
+            return {"change": words, "since" if self.added else "gone": release}
+        return {"change": f"is not in the installed {package}", "unclear": self.symbol}
 
 
 def read_complaint(failure: LoggedException) -> Complaint | None:
