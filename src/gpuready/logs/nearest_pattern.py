@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
     from gpuready.logs.pattern_index import PatternIndex
 
-MIN_SHARED, MIN_COVERAGE = 3, 0.7
-"""Words that must be shared, and the part of a pattern's words, by their weight, that a line must have."""
+MIN_SHARED, MIN_COVERAGE, MAX_PATTERNS = 3, 0.7, 8
+"""Words that must be shared, the part of a pattern's words, by their weight, that a line must have, and the number of patterns
+that have one of the shared words at most: ``No such file or directory`` alone says nothing."""
 
 MAX_TEXTS, MAX_CHARACTERS = 60, 600
 """Number of texts that are compared, and how much of each."""
@@ -55,7 +56,12 @@ class WordIndex:
         for word in words:
             for number in self._by_word.get(word, ()):
                 shared.setdefault(number, []).append(self._weights[word])
-        enough = {number: sum(weights) for number, weights in shared.items() if len(weights) >= MIN_SHARED}
+        rare = self._weigh_word(MAX_PATTERNS)
+        enough = {
+            number: sum(weights)
+            for number, weights in shared.items()
+            if len(weights) >= MIN_SHARED and max(weights) >= rare
+        }
         return {number: sum_ for number, sum_ in enough.items() if sum_ >= MIN_COVERAGE * self._weight_of(number)}
 
     def _weight_of(self, number: int) -> float:
