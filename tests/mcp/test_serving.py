@@ -144,7 +144,8 @@ def test_the_same_bytes_over_http(served, portal, place):
 )
 def test_the_command_refuses_in_one_sentence(argv, says):
     ran = command("mcp", *argv)
-    assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and ran.out == ""
+    assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err
+    assert ran.out == "" if "--json" not in argv else json.loads(ran.out)["error"]["exit"] == 2
 
 
 def test_without_the_sdk_the_command_says_what_to_install(tmp_path):

@@ -169,7 +169,7 @@ def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> 
 
 
 def _memory_in_log(diagnosis: Diagnosis) -> float:
-    """Return the bytes that the job held and asked for, by the error message; what was not free, where it says no more."""
+    """Return the bytes in use and asked for, by the error message; what was not free, where it says no more."""
     size = {name: parse_size(str(text), 1024) or 0 for name, text in diagnosis.captures.items()}
     held = max(size.get(name, 0) for name in ("held", "kept", "used"))
     return (held or max(size.get("total", 0) - size.get("free", 0), 0)) + size.get("want", 0)
