@@ -26,7 +26,8 @@ WHAT_IF = {
     "--shm": "SIZE",
     "--python-version": "VERSION",
 }
-RESOLVE = {"--wants": "LIST", "--contract": "FILE", "--source": "DIR", "--find-links": "DIR", "--offline": ""}
+RESOLVE = {"--wants": "LIST", "--contract": "FILE", "--config": "FILE", "--source": "DIR"}
+RESOLVE |= {"--find-links": "DIR", "--offline": ""}
 ALWAYS = {"--json": "", "--color": "WHEN"}
 FLEET = {
     "--engine": "ENGINE",
@@ -91,6 +92,13 @@ FROZEN = {
         | {"--rollback": "", "--verify": "", "--keep": "N", "--yes": ""}
         | RESOLVE
         | WHAT_IF
+        | ALWAYS,
+    ),
+    "fix": (
+        (0, 1),
+        {"--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE", "--contract": "FILE"}
+        | {"--find-links": "DIR", "--offline": "", "--only": "CODES", "--dry-run": "", "--undo": "", "--yes": ""}
+        | {"-q": "", "-v": ""}
         | ALWAYS,
     ),
     "fit": (

@@ -60,9 +60,7 @@ def _change_key(change: FixChange) -> tuple[Any, ...]:
 def is_for_other_machine(step: FixStep) -> bool:
     """Whether a step means another machine or other hardware."""
     does = step.does.lower()
-    return does.startswith(OTHER_MACHINE_STEPS) or (
-        does.startswith("bring ") and any(key in does for key in HARDWARE_FACTS)
-    )
+    return does.startswith(OTHER_MACHINE_STEPS) or any(f"{key} must be " in does for key in HARDWARE_FACTS)
 
 
 def _read_step(step: FixStep, finding: Finding, facts: Facts, contract: Contract) -> Iterator[FixChange]:
