@@ -45,16 +45,27 @@ def main(words: list[str] | None = None) -> int:
     warnings.simplefilter("ignore")  # of the syntax of others
     today = datetime.now(timezone.utc).date()
     since = (today - timedelta(days=30.4 * told.months)).isoformat()
+    target = Path(told.write)
+    sections = _read_sections(target)
     try:
         index = Index(Web(told.index or configured()))
-        sections = [_package_section(index, name, since) for name in told.packages]
+        sections |= {name: _package_section(index, name, since) for name in told.packages}
     except Trouble as bad:
         print(f"symbol_history: {bad}; nothing was written", file=sys.stderr)
         return 2
-    head = f"# tools/symbol_history.py, as of {today}, from the wheels of the index: releases since {since}\n"
-    Path(told.write).write_bytes(gzip.compress((head + "".join(sections)).encode(), 9, mtime=0))
-    print(f"wrote {Path(told.write).stat().st_size} bytes")
+    head = f"# tools/symbol_history.py, as of {today}, from the wheels of the index\n"
+    text = head + "".join(sections[name] for name in sorted(sections))
+    target.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    print(f"wrote {target.stat().st_size} bytes")
     return 0
+
+
+def _read_sections(target: Path) -> dict[str, str]:
+    """The sections that are there already: packages that are not named keep theirs."""
+    if not target.is_file():
+        return {}
+    parts = gzip.decompress(target.read_bytes()).decode().split("\npackage ")[1:]
+    return {part.partition(" ")[0]: f"package {part.rstrip()}\n" for part in parts}
 
 
 def _package_section(index: Index, package: str, since: str) -> str:

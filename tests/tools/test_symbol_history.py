@@ -97,3 +97,16 @@ def test_spans_of_three_releases(monkeypatch):
         "parameter 1 2 old(y",
     ]
     assert FakeWheel.read.count("lib/b.py") == 1, "a file that releases share is read once"
+
+
+def test_packages_that_are_not_named_keep_their_section(monkeypatch, tmp_path, capsys):
+    target = tmp_path / "symbols.txt.gz"
+    monkeypatch.setattr(
+        symbol_history, "_package_section", lambda index, name, since: f"package {name} 1.0\nmodule 0 1 {name}.x\n"
+    )
+    address = "https://index.example/simple"
+    assert symbol_history.main(["b", "c", "--index", address, "--write", str(target)]) == 0
+    assert symbol_history.main(["a", "--index", address, "--write", str(target)]) == 0
+    assert "wrote" in capsys.readouterr().out
+    assert list(symbol_history._read_sections(target)) == ["a", "b", "c"]
+    assert symbol_history._read_sections(target)["b"] == "package b 1.0\nmodule 0 1 b.x\n"
