@@ -187,6 +187,7 @@ def test_an_error_is_one_object_on_stdout_and_one_sentence_on_stderr(argv, kind,
 def test_without_json_stdout_stays_empty(capsys):
     assert run_command_line(["check", "--format", "jsn"]) == 2
     assert run_command_line(["run", "--nope", "--", "train.py", "--json"]) == 2, "the script's own word"
+    assert run_command_line(["run", "--nope", "train.py", "--json"]) == 2
     assert capsys.readouterr().out == ""
 
 

@@ -199,7 +199,9 @@ def _write_error(kind: str, text: str, code: int, argv: Sequence[str]) -> int:
 
 def _asks_for_json(argv: Sequence[str]) -> bool:
     """Whether the words ask for JSON, also where they could not be parsed; a script's own words do not count."""
-    words = list(argv[: argv.index("--")] if "--" in argv else argv)
+    ends = (".py", ".sh") if argv[:1] == ["run"] else ()
+    own = next((at for at, word in enumerate(argv) if word == "--" or word.endswith(ends)), len(argv))
+    words = argv[:own]
     return bool({"--json", "--format=json"} & {*words}) or "--format json" in " ".join(words)
 
 
