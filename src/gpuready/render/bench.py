@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model.bench import NOISE_LIMIT
+from gpuready.model.verdict_words import verdict_words
 from gpuready.render import finding as findings
 from gpuready.render import units
 from gpuready.render.check_report import VERDICT_ROLES
@@ -34,19 +35,19 @@ UNMEASURED_VERDICTS = ("absent", "unsupported", "skipped")
 
 
 def render_bench_screen(result: BenchResult, screen: Screen, verbose: bool = False) -> str:
-    sections = [_format_bench_header(result, screen)]
+    sections = [[*_format_bench_verdict(result, screen), *_format_bench_machine(result, screen)]]
     for device, rows in group_by_device(result).items():
         sections.append(_format_device_section(device, device_gpu_name(result, device), rows, screen, verbose))
     sections += [_format_unmeasured(result, screen), _format_verdict_reasons(result, screen)]
     sections += [findings.format_finding(trim_bench_finding(f), screen) for f in result.report.findings]
-    return join_sections([*sections, _format_bench_notes(result, screen), _format_bench_verdict(result, screen)])
+    return join_sections([*sections, _format_bench_notes(result, screen), _format_bench_footer(result, screen)])
 
 
 def format_bench_line(result: BenchResult) -> str:
     """``bench: not ready (matmul-bf16 slow)``"""
     slow = [f"{m.name} {m.verdict}" for m in result.measures if VERDICT_MARKS.get(m.verdict) == "error"]
     behind = f" ({', '.join(slow[:4])})" if slow else ""
-    return escape_unprintable(f"bench: {result.verdict.replace('-', ' ')}{behind}") + "\n"
+    return escape_unprintable(f"bench: {verdict_words(result.verdict)}{behind}") + "\n"
 
 
 def render_measure_list(rows: Sequence[dict[str, Any]], screen: Screen) -> str:
@@ -57,8 +58,8 @@ def render_measure_list(rows: Sequence[dict[str, Any]], screen: Screen) -> str:
 
 def _untested_suffix(row: dict[str, Any]) -> str:
     if row["device"] == "any" and row["executed"] == "cpu":
-        return "; on GPUs never executed by us"
-    return "" if row["executed"] else "; never executed by us"
+        return "; not tested on GPUs"
+    return "" if row["executed"] else "; not tested"
 
 
 def bench_json_fields(result: BenchResult) -> dict[str, Any]:
@@ -86,11 +87,10 @@ def _format_scaled_number(number: float) -> str:
 # -- rows -------------------------------------------------------------------------------------------------------
 
 
-def _format_bench_header(result: BenchResult, screen: Screen) -> list[str]:
+def _format_bench_machine(result: BenchResult, screen: Screen) -> list[str]:
     torch = result.versions.get("torch", "")
-    left = "bench" + (f" on {result.host}" if result.host else "")
-    right = ", ".join([*([f"torch {torch}"] if torch else []), "quick" if result.quick else "whole"])
-    return screen.align_ends(left, right)
+    parts = [result.host, f"torch {torch}" if torch else "", "quick" if result.quick else "full"]
+    return screen.format_paragraph(", ".join(filter(None, parts)), 2, 2)
 
 
 def group_by_device(result: BenchResult) -> dict[str, list[BenchMeasure]]:
@@ -122,7 +122,7 @@ def _format_measure_row(one: BenchMeasure, screen: Screen) -> list[str]:
     if one.verdict == "measured":
         mark = "  " if screen.ascii else " "
     name = pad_text(screen.truncate_text(one.name, 17), 18)
-    value = f"{format_amount(one.value, one.unit) or 'nothing':>13}"
+    value = f"{format_amount(one.value, one.unit) or 'no value':>13}"
     text = f"  {mark} {name}{value}{_format_expected_share(one, screen)}  {one.verdict.replace('-', ' ')}"
     return [screen.truncate_text(text, screen.width) if not screen.colour else text]
 
@@ -144,8 +144,10 @@ def _format_measure_details(one: BenchMeasure, screen: Screen) -> list[str]:
     parts = [f"at {one.at}"] if one.at else []
     parts += ["passes " + ", ".join(format_amount(p, one.unit) for p in one.passes[:6])] if one.passes else []
     parts += [f"spread {one.spread:.1%}"] if one.spread is not None else []
-    parts += [f"best turn {format_amount(one.best, one.unit)}"] if one.best else []
-    parts += [f"band {' to '.join(format_amount(edge, one.unit) for edge in one.band[:2])}"] if one.band else []
+    parts += [f"best {format_amount(one.best, one.unit)}"] if one.best else []
+    parts += (
+        [f"expected range {' to '.join(format_amount(edge, one.unit) for edge in one.band[:2])}"] if one.band else []
+    )
     parts += [f"expected by {one.cite}"] if one.cite else []
     return screen.dim_paragraph("; ".join(parts), 6, 2)
 
@@ -176,12 +178,12 @@ def _format_verdict_reasons(result: BenchResult, screen: Screen) -> list[str]:
         if one.why and one.verdict not in UNMEASURED_VERDICTS and one.verdict != "slow":
             why, name = f"{one.verdict}: {one.why}", f"{one.name}{_gpu_group_suffix(one)}"
             if one.verdict == "noisy":
-                why = f"noisy: passes that differ by more than {NOISE_LIMIT:.0%}"
+                why = f"noisy: passes differ by more than {NOISE_LIMIT:.0%}"
                 name += f" {one.spread or 0:.0%}"
             groups.setdefault(why, []).append(name)
     lines = screen.lead_paragraphs("?", (f"{why} ({', '.join(names)})" for why, names in groups.items()), "undecided")
     reasons = dict.fromkeys(r.says for m in result.measures if m.verdict != "slow" for r in m.reasons)
-    return lines + screen.format_paragraphs((f"seen: {says}" for says in reasons), 2, 6)
+    return lines + screen.format_paragraphs((f"reason: {says}" for says in reasons), 2, 6)
 
 
 def _gpu_group_suffix(one: BenchMeasure) -> str:
@@ -199,13 +201,17 @@ def _format_bench_notes(result: BenchResult, screen: Screen) -> list[str]:
         m.name for m in result.measures if m.value is not None and m.device != "cpu" and m.executed in NEVER_RUN_ON_GPU
     ]
     if new:
-        lines += screen.format_paragraph(f"never executed by us before: {', '.join(dict.fromkeys(new))}", 0, 2)
+        lines += screen.format_paragraph(f"not tested before on a GPU: {', '.join(dict.fromkeys(new))}", 0, 2)
     return lines
 
 
 def _format_bench_verdict(result: BenchResult, screen: Screen) -> list[str]:
     counts = units.count_words(one.verdict.replace("-", " ") for one in result.measures)
-    word = result.verdict.replace("-", " ")
+    word = verdict_words(result.verdict)
     right = units.format_seconds(result.seconds)
-    lines = screen.format_header(f"{word}: {counts}", right, VERDICT_ROLES[result.verdict], word)
-    return lines + [f"  gpuready explain {escape_unprintable(f.code)}" for f in result.report.findings[:1]]
+    return screen.format_header(f"{word}: {counts}", right, VERDICT_ROLES[result.verdict], word)
+
+
+def _format_bench_footer(result: BenchResult, screen: Screen) -> list[str]:
+    rows = [("more", ("gpuready", "explain", finding.code)) for finding in result.report.findings[:1]]
+    return screen.format_labelled_commands(rows)

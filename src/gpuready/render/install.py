@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render import finding, units
-from gpuready.render.escape import quote_command_words
 from gpuready.render.layout import join_sections
 from gpuready.render.next_command import list_next_commands
 
@@ -20,16 +19,16 @@ _MAX_FAULTS = 40
 
 _VERDICT_HEADLINES = {
     "installed": "installed",
-    "unchanged": "unchanged: this plan is what stands there",
-    "failed": "failed: the environment is as it was before",
-    "dry-run": "dry run: nothing has been run, nothing has been changed",
+    "unchanged": "unchanged: this plan is already installed",
+    "failed": "failed: the environment was not changed",
+    "dry-run": "dry run: nothing was run or changed",
     "rolled-back": "rolled back",
-    "intact": "intact: every file is there and unchanged",
-    "damaged": "not as it was published",
+    "intact": "intact: no file is missing or changed",
+    "damaged": "damaged: files are missing or changed",
 }
 _AFTER_INSTALL = (
-    "then every file is looked over, the framework is imported, and gpuready check must be clear; only then is it "
-    "published, by one switch of the link current"
+    "then every file is verified, the framework is imported and gpuready check must find no problems; the new "
+    "environment becomes current by one atomic switch of a link"
 )
 _GOOD_VERDICTS = ("installed", "unchanged", "rolled-back", "intact")
 
@@ -67,7 +66,7 @@ def _installed_name(plan: Plan) -> str:
 def _format_install_plan(result: InstallResult, screen: Screen) -> list[str]:
     rows = [("generation", result.generation)] if result.generation else []
     if result.previous:
-        rows.append(("before it", result.previous))
+        rows.append(("previous", result.previous))
     if result.plan is not None:
         rows += _installed_content_rows(result.plan)
     elif result.need.get("packages"):
@@ -75,12 +74,12 @@ def _format_install_plan(result: InstallResult, screen: Screen) -> list[str]:
     if result.need.get("size"):
         how = result.need.get("how", "")
         files = result.need.get("files", 0)
-        rows.append(("takes", f"about {units.format_bytes(result.need['size'])} and {files} files ({how})"))
+        rows.append(("size", f"about {units.format_bytes(result.need['size'])} and {files} files ({how})"))
     return screen.indent_table(rows)
 
 
 def _installed_content_rows(plan: Plan) -> list[tuple[str, str]]:
-    rows = [("holds", _installed_name(plan))]
+    rows = [("content", _installed_name(plan))]
     if plan.python:
         rows.append(("python", plan.python))
     if plan.torch:
@@ -92,20 +91,8 @@ def _format_install_steps(result: InstallResult, screen: Screen) -> list[str]:
     lines: list[str] = []
     for step in result.steps:
         lines += screen.format_paragraph(step.does + (f" ({step.note})" if step.note else ""), 2)
-        lines += ["  " + line for line in _wrap_full_command(step.run)]
+        lines += screen.format_command(step.run, 2)
     return [*lines, "", *screen.format_paragraph(_AFTER_INSTALL, 2)] if lines else lines
-
-
-def _wrap_full_command(words: tuple[str, ...]) -> list[str]:
-    """A command in full, never truncated, so that it can be pasted."""
-    lines, line = [], "$"
-    for word in quote_command_words(words):
-        if len(line) + len(word) > 72 and line != "$":
-            lines.append(line + " \\")
-            line = "   " + word
-        else:
-            line = f"{line} {word}"
-    return [*lines, line]
 
 
 def _format_fault_table(result: InstallResult, screen: Screen) -> list[str]:
@@ -134,7 +121,7 @@ def _format_activate_hint(result: InstallResult, screen: Screen) -> list[str]:
         start = result.plan.start if result.plan is not None else ()
         return screen.format_labelled_commands(list_next_commands(start, result.environment))
     if result.verdict == "damaged":
-        return screen.format_paragraph("install the same plan again to get a whole one, or go back with --rollback", 2)
+        return screen.format_paragraph("install the same plan again to repair it, or go back with --rollback", 2)
     return []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model.proof import PASSED, SKIPPED
+from gpuready.model.verdict_words import verdict_words
 from gpuready.render import check_report, facts_summary, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable
@@ -32,7 +33,9 @@ def render_proof_screen(
     saved_path: str = "",
     note: str = "",
 ) -> str:
-    sections = [_format_proof_header(reports, evidence, screen), _format_proof_rows(evidence.proofs, screen, verbose)]
+    verdicts = [line for report in reports for line in _format_proof_verdict(report, evidence, screen, elapsed)]
+    sections = [[*verdicts, *_format_proof_machine(reports, evidence, screen)]]
+    sections.append(_format_proof_rows(evidence.proofs, screen, verbose))
     sections += [format_proof_failure(p, screen, verbose) for p in evidence.proofs if _has_failed(p)]
     shown: set[str] = set()
     for report in reports:
@@ -44,14 +47,12 @@ def render_proof_screen(
         undecided = findings.group_undecided(report)
         sections.append([line for several in undecided for line in findings.format_undecided(several, screen)])
     sections.append(_format_unproved_names(reports, screen))
-    sections.append([line for report in reports for line in _format_proof_verdict(report, evidence, screen, elapsed)])
     return join_sections([*sections, _format_evidence_footer(evidence, screen, saved_path, note)])
 
 
-def _format_proof_header(reports: Sequence[Report], evidence: ProofRecord, screen: Screen) -> list[str]:
-    names = ", ".join(report.contract.name for report in reports)
-    left = f"{names} on {evidence.host}" if evidence.host else names
-    return screen.align_ends(left, facts_summary.summarize_machine(reports[0].facts))
+def _format_proof_machine(reports: Sequence[Report], evidence: ProofRecord, screen: Screen) -> list[str]:
+    host = f" ({evidence.host})" if evidence.host else ""
+    return screen.format_paragraph(facts_summary.summarize_machine(reports[0].facts) + host, 2, 2)
 
 
 # -- rows ---------------------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ def _proof_device_and_time(proof: ProofResult) -> str:
 def _describe_proof_outcome(proof: ProofResult) -> str:
     """``error 6e-07 <= 2e-06``; for a proof that did not pass, why."""
     if proof.verdict == PASSED:
-        executed = "" if executed_before(proof) else "never executed by us before"
+        executed = "" if executed_before(proof) else "first run on this kind of hardware"
         return "; ".join(part for part in (format_key_number(proof), _describe_proof_backend(proof), executed) if part)
     if _has_failed(proof):
         return proof.verdict + (f" in: {proof.last_step}" if proof.last_step else "")
@@ -164,7 +165,7 @@ def format_proof_failure(proof: ProofResult, screen: Screen, verbose: bool = Fal
     output_lines = [line for line in proof.output.splitlines() if line.strip()]
     shown = output_lines if verbose else output_lines[-_MAX_OUTPUT_LINES:]
     if len(shown) < len(output_lines):
-        lines.append(f"  {len(output_lines) - len(shown)} lines, then")
+        lines.append(f"  ({len(output_lines) - len(shown)} lines before: -v)")
     return [*lines, *("  | " + screen.truncate_text(line, screen.width - 4) for line in shown)]
 
 
@@ -179,7 +180,7 @@ def _format_unproved_names(reports: Sequence[Report], screen: Screen) -> list[st
 
 def _format_proof_verdict(report: Report, evidence: ProofRecord, screen: Screen, elapsed: float | None) -> list[str]:
     codes = dict.fromkeys(f.code for f in report.findings if f.severity == "error")
-    word = report.verdict.replace("-", " ")
+    word = verdict_words(report.verdict)
     behind = f" ({', '.join(codes)})" if codes else ""
     counts = units.count_words(proof.verdict for proof in evidence.proofs)
     right = "" if elapsed is None else units.format_seconds(elapsed)
@@ -189,7 +190,7 @@ def _format_proof_verdict(report: Report, evidence: ProofRecord, screen: Screen,
 
 def _format_evidence_footer(evidence: ProofRecord, screen: Screen, saved_path: str, note: str) -> list[str]:
     texts = [f"evidence {evidence.digest[:23]}, made {evidence.made}"]
-    texts += [f"kept in {saved_path}"] if saved_path else []
+    texts += [f"saved in {saved_path}"] if saved_path else []
     return screen.format_paragraphs([*texts, *([note] if note else [])], 2, 2)
 
 
@@ -207,9 +208,9 @@ def render_proof_list(rows: Sequence[Any], screen: Screen) -> str:
             row.name,
             row.device + (f", {row.gpus} GPUs" if row.gpus > 1 else ""),
             row.says + (f" ({row.package})" if row.package else ""),
-            row.executed or "never executed by us",
+            row.executed or "not tested",
         )
         for row in rows
     ]
-    head = ("proof", "runs on", "shows", "executed by us on")
+    head = ("proof", "runs on", "what it proves", "tested on")
     return "\n".join(line for lines in screen.format_table([head, *cells]) for line in lines) + "\n"
