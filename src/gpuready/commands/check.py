@@ -66,7 +66,9 @@ class CheckOptions(
 _SHOWN = {
     "since": Parameter("a recording from when it worked: also what changed since", "FILE", python=False),
     "format": Parameter("the answer for other tools", "FORMAT", ("text", "json", "sarif", "junit"), python=False),
-    **shared.quiet_and_verbose("also the evidence of every check, citations and timings", "one line for each framework"),
+    **shared.quiet_and_verbose(
+        "also the evidence of every check, citations and timings", "one line for each framework"
+    ),
 }
 _WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
 
