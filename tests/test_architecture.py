@@ -1,4 +1,4 @@
-"""The laws of docs/design.md: who may import whom, where a verdict is computed, what is forbidden, what happens at import."""
+"""The laws of docs/explanation/design.md: who may import whom, where a verdict is computed, what is forbidden, what happens at import."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import gpuready
 SRC = Path(gpuready.__file__).parent
 FILES = sorted(SRC.rglob("*.py"))
 
-DESIGN = SRC.parents[1] / "docs" / "design.md"
+DESIGN = SRC.parents[1] / "docs" / "explanation" / "design.md"
 EVERYWHERE = {"model"}
 """Packages that every other one may import."""
 
 
 def read_import_table() -> dict[str, set[str]]:
-    """Who may import whom, as docs/design.md has it."""
+    """Who may import whom, as docs/explanation/design.md has it."""
     _, _, after = DESIGN.read_text().partition("### Who may import whom")
     rows = [line.split("|") for line in after.partition("\n## ")[0].splitlines() if line.startswith("| ")][1:]
     words = [[{w.strip(" `") for w in cell.split(",")} - {""} for cell in row[1:3]] for row in rows]
@@ -91,7 +91,7 @@ def ours(path: Path, **options) -> set[str]:
 def test_the_import_table():
     for path in FILES:
         here = package(path)
-        assert here in MAY_IMPORT, f"{here} is not in the table of docs/design.md"
+        assert here in MAY_IMPORT, f"{here} is not in the table of docs/explanation/design.md"
         beyond = ours(path, typing_too=True) - (MAY_IMPORT[here] | EVERYWHERE | {here})
         assert not beyond, f"{path.relative_to(SRC)} may not import {beyond}"
 
@@ -249,7 +249,7 @@ def test_the_table_names_packages_that_exist():
 
 
 def test_every_test_named_in_the_laws_exists():
-    """Each law of docs/design.md names the tests that keep it, here or by path."""
+    """Each law of docs/explanation/design.md names the tests that keep it, here or by path."""
     laws = DESIGN.read_text().partition("## The laws")[2].partition("\n## ")[0]
     numbered = re.split(r"^(?=\d+\. )", laws, flags=re.M)[1:]
     here = Path(__file__).read_text()

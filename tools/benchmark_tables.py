@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md, each from one record in benchmarks/results: no figure stands here that is not in a JSON file."""
+"""The tables of docs/reference/benchmarks.md, each from one record in benchmarks/results: no figure stands here that is not in a JSON file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sections(pictures: set[str]) -> str:
         parts += [f"### {title}\n"] if found else []
         for name in found:
             record = read(name)
-            picture = f"![{name}](images/benchmarks/{name}.svg)\n\n" if name in pictures else ""
+            picture = f"![{name}](../images/benchmarks/{name}.svg)\n\n" if name in pictures else ""
             parts.append(f"{origin(name, record)}\n\n{picture}{table(rows(record))}")
     return "\n".join(parts)
 

@@ -1,7 +1,8 @@
-"""The page of the JSON documents, written from the records themselves; used by reference.py."""
+"""The pages of the JSON documents, one for each module of records, written from the records themselves; used by reference.py."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from types import ModuleType
@@ -11,7 +12,7 @@ from gpuready.model import bench, contract, diagnosis, facts, fit, fix, fleet, p
 from gpuready.model.record import Record
 
 MODULES = (facts, contract, report, plan, fix, fit, diagnosis, proof, bench, fleet, report_document)
-"""In the order of the page."""
+"""In the order of the index."""
 COMMANDS = """\
 | command | document |
 |---|---|
@@ -43,7 +44,7 @@ INTRODUCTION = f"""\
 
 `--json` gives the same answer as the screen. Every document has `schema`, today {model.SCHEMA}; it is raised when a field changes its
 meaning. Fields may be added: leave aside what you do not know. Sizes are bytes, times seconds, power watts. The documents of
-Python (`answer.json()`), MCP and the web are the same, byte for byte. [documents.schema.json](documents.schema.json) is their JSON
+Python (`answer.json()`), MCP and the web are the same, byte for byte. [documents.schema.json](../documents.schema.json) is their JSON
 Schema, each under `$defs` by its name: `check`, `plan`, `fit`, `run`.
 
 {COMMANDS}
@@ -53,11 +54,45 @@ DEFAULTS = {"field(default_factory=dict)": "{}"}
 WORDS = {"str": "text", "int": "number", "float": "number", "bool": "true or false", "Any": "any"}
 
 
-def page() -> str:
-    parts = [INTRODUCTION]
+def index_page() -> str:
+    """What each command writes, and the pages of the records."""
+    pages = record_files()
+    listed = [
+        f"| [{module_title(module)}]({module_file(module)}) | {', '.join(cls.__name__ for cls in records(module))} |"
+        for module in MODULES
+    ]
+    documents = re.sub(r"\]\(#(\w+)\)", lambda link: f"]({pages[link[1]]}#{link[1]})", INTRODUCTION)
+    return "\n".join([documents, "## The records\n", "| page | records |\n|---|---|", *listed]) + "\n"
+
+
+def record_pages() -> dict[str, str]:
+    """Each page by its file name. A link to a record of another page names that page."""
+    pages = record_files()
+
+    def put(here: str, link: re.Match[str]) -> str:
+        return link[0] if pages[link[1]] == here else f"]({pages[link[1]]}#{link[1]})"
+
+    made = {}
     for module in MODULES:
-        parts += [of_record(cls, module) for cls in records(module)]
-    return "\n".join(parts)
+        here = module_file(module)
+        text = "\n".join(
+            [f"# JSON: {module_title(module)}\n", *(of_record(cls, module) for cls in records(module))]
+        )
+        made[here] = re.sub(r"\]\(#(\w+)\)", functools.partial(put, here), text)
+    return made
+
+
+def record_files() -> dict[str, str]:
+    """The anchor of each record -> the file name of its page."""
+    return {cls.__name__.lower(): module_file(module) for module in MODULES for cls in records(module)}
+
+
+def module_file(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2].replace("_", "-") + ".md"
+
+
+def module_title(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2].replace("_", " ")
 
 
 def records(module: ModuleType) -> list[type[Record]]:

@@ -97,17 +97,26 @@ def facts_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def commands_page() -> str:
-    screen = Screen()
-    parts = [
+def commands_index() -> str:
+    """The help of gpuready itself, and a link to the page of each command."""
+    lines = [
         "# Commands\n",
-        "What `gpuready COMMAND --help` prints, and examples.\n",
-        f"```text\n{format_help('help', screen)}```\n",
+        "What `gpuready COMMAND --help` prints, a page for each command.\n",
+        f"```text\n{format_help('help', Screen())}```\n",
+        "| command | what it does |\n|---|---|",
     ]
     for name, command in load_all_commands().items():
-        parts.append(f"## gpuready {name}\n\n```text\n{format_help(name, screen)}```\n")
-        parts.append("".join(f"    gpuready {name} {example}\n" for example in command.examples))
-    return "\n".join(parts)
+        lines.append(f"| [gpuready {name}]({command_file(name)}) | {text(command.help)} |")
+    return "\n".join(lines) + "\n"
+
+
+def command_page(name: str) -> str:
+    return f"# gpuready {name}\n\n```text\n{format_help(name, Screen())}```\n"
+
+
+def command_file(name: str) -> str:
+    """``fleet check`` -> fleet-check.md."""
+    return name.replace(" ", "-") + ".md"
 
 
 def frameworks_page() -> str:
@@ -124,10 +133,14 @@ def pages() -> dict[Path, str]:
     made = {
         HERE / "rules.md": rules_page(),
         HERE / "facts.md": facts_page(),
-        HERE / "commands.md": commands_page(),
-        HERE / "json.md": json_page.page(),
+        HERE / "commands" / "index.md": commands_index(),
+        HERE / "json" / "index.md": json_page.index_page(),
         HERE / "frameworks" / "index.md": frameworks_page(),
     }
+    for name in load_all_commands():
+        made[HERE / "commands" / command_file(name)] = command_page(name)
+    for name, written in json_page.record_pages().items():
+        made[HERE / "json" / name] = written
     for family in dict.fromkeys(code[:3] for code in rules.list_codes()):
         made[HERE / "rules" / f"{family.lower()}.md"] = family_page(family)
     for framework in contracts.list_frameworks():

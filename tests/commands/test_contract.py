@@ -11,7 +11,7 @@ import pytest
 from tests.running import gpuready
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs" / "guides" / "add-a-framework.md"
+GUIDE = ROOT / "docs" / "how-to" / "add-a-framework.md"
 EXAMPLE = re.search(r"<!-- example: kite.toml -->\n```toml\n(.*?)```", GUIDE.read_text(), re.S)
 
 

@@ -1,4 +1,4 @@
-"""The contract that docs/guides/add-a-framework.md shows: it passes the tests of a shipped one."""
+"""The contract that docs/how-to/add-a-framework.md shows: it passes the tests of a shipped one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuready.contracts import contract_file
 from gpuready.model import Contract
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "add-a-framework.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-framework.md"
 NAME = "kite-1.2"
 
 

@@ -155,7 +155,7 @@ def paths(name: str) -> tuple[Path, Path]:
 
 # -- the page ----------------------------------------------------------------------------------------------
 
-GUIDE = HERE.parents[1] / "docs" / "guides" / "recordings.md"
+GUIDE = HERE.parents[1] / "docs" / "how-to" / "recordings.md"
 BEGINS, ENDS = ("<!-- the machines: pytest tests/machines --update-golden -->\n", "<!-- so far the machines -->\n")
 
 

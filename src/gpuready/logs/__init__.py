@@ -9,5 +9,5 @@
 - ``wrapped_lines``  messages that a terminal or a web page broke over lines
 - ``log_patterns``  the text of a cause: literals with gaps and captures, and conditions
 
-How to write a pattern: docs/guides/add-a-rule.md.
+How to write a pattern: docs/how-to/add-a-rule.md.
 """

@@ -1,6 +1,6 @@
 """Frozen records: slots, initialiser, equality and JSON from annotated fields.
 
-Importing ``dataclasses`` takes longer than a whole judgement (docs/design.md). The type checker sees ordinary
+Importing ``dataclasses`` takes longer than a whole judgement (docs/explanation/design.md). The type checker sees ordinary
 dataclass semantics.
 """
 

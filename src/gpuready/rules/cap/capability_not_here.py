@@ -13,7 +13,7 @@ Install what is missing (``gpuready plan FRAMEWORK --wants NAME`` chooses the ve
 or leave the feature out.
 
 ## References
-- gpuready guide: prove (docs/guides/prove.md)
+- gpuready guide: prove (docs/how-to/prove.md)
 """
 
 from __future__ import annotations
@@ -63,4 +63,4 @@ def _missing_capability_steps(proofs: list[dict[str, Any]], contract: Contract) 
         )
     if any("GPU" in str(row.get("why", "")) for row in proofs):
         steps.append(FixStep("run it on a machine with such a GPU, or make the GPU visible"))
-    return steps or [FixStep("or do not ask for it")]
+    return steps or [FixStep("do not ask for it")]

@@ -14,7 +14,7 @@ GPU is proved again, so nothing else is affected.
 The evidence has the Python stack at the crash, and the screen names the step.
 
 ## References
-- gpuready guide: prove (docs/guides/prove.md)
+- gpuready guide: prove (docs/how-to/prove.md)
 - signal(7)
 """
 

@@ -12,7 +12,7 @@ A job that does the same fails or computes wrong results.
 The finding names the step and has the output. If the output matches a known cause, its fix is shown.
 
 ## References
-- gpuready guide: prove (docs/guides/prove.md)
+- gpuready guide: prove (docs/how-to/prove.md)
 """
 
 from __future__ import annotations

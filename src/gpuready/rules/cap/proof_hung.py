@@ -13,7 +13,7 @@ The evidence has the Python stacks, and the screen names the step. On a busy mac
 ``--deadline SECONDS``.
 
 ## References
-- gpuready guide: prove (docs/guides/prove.md)
+- gpuready guide: prove (docs/how-to/prove.md)
 """
 
 from __future__ import annotations

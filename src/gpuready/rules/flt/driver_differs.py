@@ -12,7 +12,7 @@ features, and a wheel that needs the newer driver fails on a few ranks only.
 Install the same driver on the nodes and reboot them.
 
 ## References
-- gpuready guide: fleet (docs/guides/fleet.md)
+- gpuready guide: fleet (docs/how-to/fleet.md)
 - CUDA Compatibility
 """
 

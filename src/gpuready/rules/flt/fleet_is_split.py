@@ -13,7 +13,7 @@ Finish the upgrade, put the parts into separate partitions, or compare with a re
 (``--reference FILE``).
 
 ## References
-- gpuready guide: fleet (docs/guides/fleet.md)
+- gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
 from __future__ import annotations
@@ -53,6 +53,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="a job over both parts runs with both values",
         fix=(
             FixStep("finish the upgrade, or put the parts into separate partitions"),
-            FixStep("or compare with a recording of the wanted state: --reference FILE"),
+            FixStep("compare with a recording of the wanted state: --reference FILE"),
         ),
     )

@@ -12,7 +12,7 @@ A job runs at the speed of its slowest node, and placement tuned for one layout 
 Set MIG and ECC as on the other nodes, and check the links with ``nvidia-smi topo -m``.
 
 ## References
-- gpuready guide: fleet (docs/guides/fleet.md)
+- gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ A cable, port, route or switch between them is faulty. Both nodes work as long a
 Check the port counters (``ibdiagnet``, ``ethtool -S``), reseat or replace the cable, and search again.
 
 ## References
-- gpuready guide: fleet, bisect (docs/guides/fleet.md)
+- gpuready guide: fleet, bisect (docs/how-to/fleet.md)
 """
 
 from __future__ import annotations

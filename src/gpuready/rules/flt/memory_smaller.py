@@ -13,7 +13,7 @@ Start the container with ``--shm-size`` or ``--ipc=host`` as on the other nodes;
 replaced.
 
 ## References
-- gpuready guide: fleet (docs/guides/fleet.md)
+- gpuready guide: fleet (docs/how-to/fleet.md)
 - NCCL user guide, troubleshooting
 """
 

@@ -12,7 +12,7 @@ service, memory that others use for a while. Such a node can pass a check and fa
 Read the node's kernel log and ask it again: ``gpuready fleet check --nodes NAME``.
 
 ## References
-- gpuready guide: fleet (docs/guides/fleet.md)
+- gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ hangs.
 Check its network card and ``gpuready fleet drift``, and exclude it until it passes.
 
 ## References
-- gpuready guide: fleet, bisect (docs/guides/fleet.md)
+- gpuready guide: fleet, bisect (docs/how-to/fleet.md)
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Nothing is known about these nodes, and a job over the fleet waits for every nod
 Check one node of each group. Give slow nodes more time with ``--timeout``, or exclude the nodes from jobs.
 
 ## References
-- gpuready guide: fleet (docs/guides/fleet.md)
+- gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
 from __future__ import annotations

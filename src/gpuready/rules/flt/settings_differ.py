@@ -13,7 +13,7 @@ Put the settings into the image, the scheduler's prolog or the machine configura
 restart.
 
 ## References
-- gpuready guide: fleet (docs/guides/fleet.md)
+- gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ often differ. A link at half its rate is shown here too.
 Bring the nodes to the state of the others at the next maintenance, first those that fail or are slow.
 
 ## References
-- gpuready guide: fleet (docs/guides/fleet.md)
+- gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
 from __future__ import annotations

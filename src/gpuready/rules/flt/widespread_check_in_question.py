@@ -13,7 +13,7 @@ and not on the exclude list.
 Examine one of the nodes by hand with ``gpuready check -v``.
 
 ## References
-- gpuready guide: fleet (docs/guides/fleet.md)
+- gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
 from __future__ import annotations

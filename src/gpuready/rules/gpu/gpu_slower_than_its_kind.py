@@ -15,7 +15,7 @@ generation. Remove the reason and measure again. If nothing explains it, compare
 machine after a reboot.
 
 ## References
-- gpuready guide: bench (docs/guides/bench.md)
+- gpuready guide: bench (docs/how-to/bench.md)
 - NVML API, NvmlClocksEventReasons
 """
 

@@ -14,7 +14,7 @@ finding has the error message.
 numbers. ``dmesg`` and ``nvidia-smi -q`` show driver errors.
 
 ## References
-- gpuready guide: bench (docs/guides/bench.md)
+- gpuready guide: bench (docs/how-to/bench.md)
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ The job ends with CUDA out of memory in the first or second step.
 ``gpuready fit FILE`` shows the numbers and the smallest change that fits.
 
 ## References
-- gpuready guide: fit (docs/guides/fit.md)
+- gpuready guide: fit (docs/how-to/fit.md)
 """
 
 from __future__ import annotations
