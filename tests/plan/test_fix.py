@@ -302,7 +302,7 @@ def test_a_change_that_blinds_a_rule_is_not_taken():
 def test_steps_that_lead_away():
     assert is_for_other_machine(FixStep("use GPUs of compute capability 8.0 or newer"))
     assert is_for_other_machine(FixStep("memory.total must be >= 64 GB"))
-    assert not is_for_other_machine(FixStep("bring disk.free to >= 64 GB"))
+    assert not is_for_other_machine(FixStep("disk.free must be >= 64 GB"))
 
 
 @pytest.mark.parametrize(

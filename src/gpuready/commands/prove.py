@@ -55,7 +55,8 @@ def run(request: Request) -> Result:
     from gpuready.render import check_report, notebook
 
     session = request.session
-    is_shown = not request.has_switch("quiet") and (session.is_live or not request.has_switch("json"))
+    is_shown = session.is_command_line and not request.has_switch("quiet")
+    is_shown = is_shown and (session.is_live or not request.has_switch("json"))
     request.show_progress("looking at the machine")
 
     def report_proof(proof: "ProofResult", done: int, count: int) -> None:
