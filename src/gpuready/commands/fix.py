@@ -67,7 +67,7 @@ def run(request: Request) -> Result:
     from gpuready.render.fix import render_fix_proposal
 
     def render_proposal() -> str:
-        return render_fix_proposal(order.dry_run(), request.session.screen)
+        return render_fix_proposal(order.dry_run(), request.session.screen.replace(colour=False))
 
     if not request.has_switch("yes") and not request.session.ask_person(render_proposal, "make these changes? [y/N] "):
         return Result.from_text("nothing was changed\n", 1)

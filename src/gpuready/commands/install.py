@@ -49,7 +49,7 @@ def run(request: Request) -> Result:
     from gpuready.render.install import render_install_proposal
 
     def render_proposal() -> str:
-        return render_install_proposal(order.dry_run(), request.session.screen)
+        return render_install_proposal(order.dry_run(), request.session.screen.replace(colour=False))
 
     if not request.has_switch("yes") and not request.session.ask_person(render_proposal, "install this? [y/N] "):
         return Result.from_text("nothing was changed\n", 1)

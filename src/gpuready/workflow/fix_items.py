@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from gpuready import system
 from gpuready.model import Record
 from gpuready.model.fix import FixItem
@@ -28,6 +30,7 @@ class FixTarget(Record):
     kind: str  # venv, conda, system, gpuready; empty where there is none
     path: str = ""
     refusal: str = ""
+    undo: tuple[str, ...] = UNDO_COMMAND
 
 
 class FixTask(Record):
@@ -102,7 +105,7 @@ def _make_task(
     if not how and any(act[:2] == ("fact", "driver.version") for change in changes for act in change.acts):
         commands += (REBOOT,) if commands else ()
     note = "; ".join(text for text in (why_not, step.note) if text)
-    undo = _describe_undo(how, step)
+    undo = _describe_undo(how, step, target)
     item = FixItem(
         number, step.does, "gpuready" if how else "you", tuple(reasons), tuple(reasons.values()), commands, undo, note
     )
@@ -129,9 +132,9 @@ def _names_local_file(run: Sequence[str]) -> bool:
     return any(run[at].startswith(named) and run[at - 1] != "--python" for at in range(3, len(run)))
 
 
-def _describe_undo(how: str, step: FixStep) -> str:
+def _describe_undo(how: str, step: FixStep, target: FixTarget) -> str:
     if how in ("packages", "variables"):
-        return " ".join(UNDO_COMMAND)
+        return shlex.join(target.undo)
     if how == "install":
         return " ".join(step.undo) or "remove the new folder; the environment of now is not changed"
     return "none needed: the program makes the file again" if how == "remove" else " ".join(step.undo)

@@ -47,6 +47,8 @@ class FixOrder:
         self.uv_settings = call_or_refuse(uv.make_uv_settings, self.host, self.find_links, offline)
         self.before, self.found = compute_fix(request, show_step)
         self.target = describe_target(self.before.facts)
+        if request.python:
+            self.target = self.target.replace(undo=(*UNDO_COMMAND, "--python", request.python))
         spec = request.spec or self.before.contract.framework
         self.tasks = list_fix_tasks(self.found, self.target, spec, _check_codes(only, self.before))
         self.began = time.perf_counter()
@@ -210,7 +212,7 @@ class FixOrder:
     def _undo_command(self) -> tuple[str, ...]:
         if not self.copy and not self.settings_file:
             return ()
-        return (*UNDO_COMMAND, "--python", self.target.path) if self.request.python else UNDO_COMMAND
+        return self.target.undo
 
 
 def _steps(tasks: list[FixTask]) -> list[FixStep]:
