@@ -54,7 +54,7 @@ def test_each_proof_has_its_line():
     assert any(
         "✓ matmul-bf16" in line and "x 1 <= 2; flash" in line and line.endswith("cuda:0  3.2s") for line in lines
     )
-    assert any("✓ new" in line and "first run on this kind of hardware" in line for line in lines)
+    assert any("✓ new" in line and "not tested before" in line for line in lines)
     assert any("✗ broken" in line and "failed in: multiply" in line for line in lines)
     assert any("? gone" in line and line.endswith("not run") for line in lines)
 

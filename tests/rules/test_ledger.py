@@ -138,6 +138,7 @@ def test_steps_are_arguments_and_have_a_safety(rule):
         assert step.safety in ("safe", "ask", "manual")
         assert isinstance(step.run, tuple) and all(isinstance(word, str) and word for word in step.run)
         assert not step.run or step.run[0] not in ("sh", "bash", "sudo")
+        assert not step.does.startswith("or "), "the screen puts it before each further step"
         assert step.safety == "manual" or step.run
 
 

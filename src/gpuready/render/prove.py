@@ -98,7 +98,7 @@ def _proof_device_and_time(proof: ProofResult) -> str:
 def _describe_proof_outcome(proof: ProofResult) -> str:
     """``error 6e-07 <= 2e-06``; for a proof that did not pass, why."""
     if proof.verdict == PASSED:
-        executed = "" if executed_before(proof) else "first run on this kind of hardware"
+        executed = "" if executed_before(proof) else "not tested before"
         return "; ".join(part for part in (format_key_number(proof), _describe_proof_backend(proof), executed) if part)
     if _has_failed(proof):
         return proof.verdict + (f" in: {proof.last_step}" if proof.last_step else "")

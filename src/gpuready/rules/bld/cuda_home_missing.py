@@ -66,5 +66,5 @@ def toolkit_home_steps(facts: Facts) -> list[FixStep]:
     which = " {}.{}".format(*versions.major_minor(torch)) if torch else ""
     return [
         FixStep(f"install the CUDA toolkit{which} and set CUDA_HOME to it"),
-        FixStep("or install prebuilt wheels of the extensions, which need no toolkit"),
+        FixStep("install prebuilt wheels of the extensions, which need no toolkit"),
     ]

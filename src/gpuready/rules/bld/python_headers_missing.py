@@ -45,7 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="compilation stops: Python.h: No such file or directory",
         fix=(
             _headers_package_step(facts),
-            FixStep("or create the environment with a Python of uv or conda, which has them"),
+            FixStep("create the environment with a Python of uv or conda, which has them"),
         ),
     )
 

@@ -87,5 +87,5 @@ def matching_toolkit_steps(facts: Facts, torch: str) -> list[FixStep]:
             return [FixStep(f"set CUDA_HOME={row['path']}, which is CUDA {row['version']}")]
     return [
         FixStep(f"install the CUDA toolkit {wanted[0]}.{wanted[1]} and set CUDA_HOME to it", note="needs root"),
-        FixStep("or install prebuilt wheels of the extensions, which need no toolkit"),
+        FixStep("install prebuilt wheels of the extensions, which need no toolkit"),
     ]

@@ -70,5 +70,5 @@ def _version_mismatch_steps(facts: Facts) -> tuple[FixStep, ...]:
         return (FixStep("remove the driver's libraries from the image; the container runtime adds the host's"),)
     return (
         FixStep("reboot, which loads the module of the libraries' version", note="needs root"),
-        FixStep("or stop every program on the GPUs and reload the nvidia modules", note="needs root"),
+        FixStep("stop every program on the GPUs and reload the nvidia modules", note="needs root"),
     )

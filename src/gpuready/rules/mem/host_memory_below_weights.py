@@ -46,7 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="the kernel kills a process that builds the model in host memory, without a message",
         fix=(
             FixStep("use a device map, or load the model in parts onto the GPUs"),
-            FixStep("or give the machine or the container more memory"),
+            FixStep("give the machine or the container more memory"),
         ),
     )
 

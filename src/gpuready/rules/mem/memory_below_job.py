@@ -65,7 +65,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="loading the model fails with CUDA out of memory" if short else "typical jobs run out of memory",
         fix=(
             FixStep("use 8-bit or 4-bit weights, or offloading"),
-            FixStep("or use more or larger GPUs, or a smaller model"),
+            FixStep("use more or larger GPUs, or a smaller model"),
         ),
     )
 

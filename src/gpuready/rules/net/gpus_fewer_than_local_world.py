@@ -56,6 +56,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="the ranks without their own GPU stop, and the others wait for them",
         fix=(
             FixStep(f"start {visible_count} processes on this machine: torchrun --nproc-per-node {visible_count}"),
-            FixStep("or show more GPUs to the job: CUDA_VISIBLE_DEVICES, or the scheduler request"),
+            FixStep("show more GPUs to the job: CUDA_VISIBLE_DEVICES, or the scheduler request"),
         ),
     )

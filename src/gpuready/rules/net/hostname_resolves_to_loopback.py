@@ -56,6 +56,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="Gloo and Ray announce an address that other machines cannot reach, and the job hangs",
         fix=(
             FixStep("set the real address of the host name in /etc/hosts", note="needs root"),
-            FixStep("or set GLOO_SOCKET_IFNAME to the interface that the machines share"),
+            FixStep("set GLOO_SOCKET_IFNAME to the interface that the machines share"),
         ),
     )

@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="loading in 4 or 8 bits and 8-bit optimizers fail",
         fix=(
             fix_steps.install_step(facts, "install the newest bitsandbytes", "--upgrade", "bitsandbytes"),
-            FixStep("or install a torch built for a CUDA that it supports"),
+            FixStep("install a torch built for a CUDA that it supports"),
         ),
     )
 

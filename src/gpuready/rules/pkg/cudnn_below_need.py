@@ -52,6 +52,6 @@ def library_below_need(facts: Facts, contract: Contract, key: str, code: str, so
         so=so,
         fix=(
             fix_steps.replace_torch_step(facts, contract) or FixStep("install a newer torch, which includes it"),
-            FixStep(f"or install {name} {wanted} if torch uses the system's"),
+            FixStep(f"install {name} {wanted} if torch uses the system's"),
         ),
     )

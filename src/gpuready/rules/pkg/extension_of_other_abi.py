@@ -72,7 +72,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             Requirement(f"package.{n}", f"{torch_abi} ABI", cite=_symbols_citation(rows[n])) for n in mismatched
         ),
         so="its import fails with an undefined symbol",
-        fix=(_rebuild_step(facts, mismatched), FixStep("or install the prebuilt wheel for this torch and ABI")),
+        fix=(_rebuild_step(facts, mismatched), FixStep("install the prebuilt wheel for this torch and ABI")),
     )
 
 

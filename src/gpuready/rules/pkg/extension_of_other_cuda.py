@@ -87,7 +87,7 @@ def _other_cuda_finding(facts: Facts, contract: Contract, mismatched: dict[str, 
             FixStep(
                 f"install {visible_gpus.join_names(list(mismatched))} built for CUDA {torch_major}, or build it here"
             ),
-            FixStep(f"or install a torch built for CUDA {majors}"),
+            FixStep(f"install a torch built for CUDA {majors}"),
         ),
     )
 

@@ -40,7 +40,7 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128", "torch.abi": True}
 KEY = "package.flash-attn"
-SDPA = FixStep("or do not use flash-attn: torch's own attention (SDPA) supports the same models")
+SDPA = FixStep("do not use flash-attn: torch's own attention (SDPA) supports the same models")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:

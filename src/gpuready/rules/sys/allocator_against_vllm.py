@@ -61,7 +61,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="vLLM fails to start with sleep mode; without sleep mode it runs",
         fix=(
             FixStep(f"unset {variable} in the processes that run vLLM"),
-            FixStep("or give vLLM its own GPUs, without sleep mode"),
+            FixStep("give vLLM its own GPUs, without sleep mode"),
         ),
     )
 

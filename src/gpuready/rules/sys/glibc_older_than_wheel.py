@@ -53,7 +53,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="the installer finds no compatible torch, or torch fails to load",
         fix=(
             FixStep("use a container or a distribution with a newer C library, such as Ubuntu 22.04"),
-            FixStep("or install torch from conda-forge, which supports older ones"),
+            FixStep("install torch from conda-forge, which supports older ones"),
         ),
     )
 

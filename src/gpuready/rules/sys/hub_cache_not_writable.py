@@ -43,6 +43,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="new models and datasets cannot be downloaded",
         fix=(
             FixStep("set HF_HOME to a folder of this user"),
-            FixStep("or set HF_HUB_OFFLINE=1 if the folder is shared and complete"),
+            FixStep("set HF_HUB_OFFLINE=1 if the folder is shared and complete"),
         ),
     )

@@ -49,7 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(f for f in (facts.fact("system.shm"), facts.fact("os.container")) if not f.gap),
         needs=tuple(failed),
         so="DataLoader workers fail with Bus error, and NCCL fails between GPUs without a direct link",
-        fix=(_enlarge_shm_step(facts), FixStep("or load data without workers (num_workers=0)")),
+        fix=(_enlarge_shm_step(facts), FixStep("load data without workers (num_workers=0)")),
     )
 
 
