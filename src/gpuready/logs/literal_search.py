@@ -37,6 +37,7 @@ UNPREPARED_BYTES = 32 << 10
 """Bytes that are searched for one literal after the other before an engine is prepared."""
 
 _DIGITS = b"0123456789"
+_LOWER = bytes(range(256)).lower()
 
 
 class LiteralSearch:
@@ -76,16 +77,16 @@ class LiteralSearch:
             self._scanner.scan(data, match_event_handler=_hit_collector(hits))
             hits.sort()
             return hits
-        return self._search_new_shapes(data.lower())
+        return self._search_new_shapes(data)
 
     def _search_new_shapes(self, data: bytes) -> Hits:
         """Search only lines of a new shape: without digits, most lines of a log are the same."""
         lines = data.split(b"\n")
-        shapes = data.translate(None, _DIGITS).split(b"\n")
+        shapes = data.translate(_LOWER, _DIGITS).split(b"\n")
         fresh = [i for i, shape in enumerate(shapes) if shape not in self._barren]
         if not fresh:
             return []
-        hits = _search_anchored(b"\n".join([lines[i] for i in fresh]), self._anchors, self.literals)
+        hits = _search_anchored(b"\n".join([lines[i] for i in fresh]).lower(), self._anchors, self.literals)
         starts = [0, *accumulate(len(line) + 1 for line in lines)]
         placed, with_hits = [], set()
         for at, end, which in _hits_by_line([lines[i] for i in fresh], hits):
