@@ -21,6 +21,8 @@ from gpuready.logs.run_activity import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuready.logs.log_summary import LogSummary, PatternMatch
     from gpuready.logs.tracebacks import LoggedException
 
@@ -50,8 +52,7 @@ class SurvivalAnalysis:
         self._steps: dict[Speaker, list[int]] = {}
         self._successes: dict[Speaker, list[int]] = {}
         self._last_info: dict[Speaker, int] = {}
-        self._spoken: dict[Speaker, list[int]] = {}  # lines outside of exceptions
-        self._find_working_lines()
+        self._find_working_lines(min([*bad, *self._pattern_lines], default=len(summary.lines)))
         self._several = {line.source for line in summary.lines if line.place == "launcher" or line.rank is not None}
         self._several |= {s.line.source for s in summary.aftermath} | {end.source for end in summary.exits}
         self.failures = self._survived_exceptions()
@@ -64,21 +65,24 @@ class SurvivalAnalysis:
             if self._goes_on(s.index, s.line.rank, s.line.source, 2, self._is_handled_at(s.index))
         }
 
-    def _find_working_lines(self) -> None:
-        """The lines in which each process is seen at work, or ends well."""
-        for i, line in enumerate(self.summary.lines):
-            if i in self._inside or not line.text.strip() or line.place == "derived":
-                continue
-            self._spoken.setdefault((line.source, line.rank), []).append(i)
-            if i in self._pattern_lines:
-                continue
+    def _find_working_lines(self, first: int) -> None:
+        """The lines from an index on in which each process is seen at work, or ends well."""
+        for i in range(first, len(self.summary.lines)):
+            line = self.summary.lines[i]
             if line.level == "I" and not line.place and not is_shutdown_line(line):
                 self._last_info[line.source, line.rank] = i
-            if is_progress_line(line):
-                if not is_shutdown_line(line):
-                    self._steps.setdefault((line.source, line.rank), []).append(i)
-            elif is_success_line(line):
+            is_step, is_success = self._classify_line(i)
+            if is_step:
+                self._steps.setdefault((line.source, line.rank), []).append(i)
+            if is_success:
                 self._successes.setdefault((line.source, line.rank), []).append(i)
+
+    def _classify_line(self, index: int) -> tuple[bool, bool]:
+        """Whether a line shows progress, and success; what is part of an exception, or matches a pattern, shows neither."""
+        line = self.summary.lines[index]
+        if index in self._inside or index in self._pattern_lines or line.place == "derived":
+            return False, False
+        return is_progress_line(line) and not is_shutdown_line(line), is_success_line(line)
 
     def _survived_exceptions(self) -> set[int]:
         """Exceptions after which their process went on; the links of a chain share the fate of the last."""
@@ -141,28 +145,28 @@ class SurvivalAnalysis:
 
     def proves_health(self) -> bool:
         """Whether every process that tells anything of its end shows progress or a good end there, and no complaint after it."""
-        speakers = {(line.source, line.rank) for line in self.summary.lines if line.place != "derived"}
-        ends = [self._last_word(speaker) for speaker in speakers]
+        spoken: dict[Speaker, list[int]] = {}
+        for i, line in enumerate(self.summary.lines):
+            if line.text.strip() and line.place != "derived" and i not in self._inside:
+                for speaker in {(line.source, line.rank), (line.source, None)}:
+                    spoken.setdefault(speaker, []).append(i)
+        ends = [self._last_word(speaker, lines) for speaker, lines in spoken.items()]
         return "well" in ends and "ill" not in ends
 
-    def _last_word(self, speaker: Speaker) -> str:
-        """``well``, ``ill``, or nothing: what the end of a process's log tells, read backwards."""
-        source, rank = speaker
-        steps, successes = (
-            {i for (at, whose), rows in table.items() if at == source and rank in (None, whose) for i in rows}
-            for table in (self._steps, self._successes)
-        )
+    def _last_word(self, speaker: Speaker, lines: Sequence[int]) -> str:
+        """``well``, ``ill``, or nothing: what the end of a log tells, read backwards. Without a rank, all processes count."""
         left, seen = MAX_AFTER_PROOF, 0
-        for i in sorted({*self._spoken.get(speaker, ()), *steps, *successes}, reverse=True):
-            seen += i in steps
-            if i in successes or seen > 1:
+        for i in reversed(lines):
+            line, (is_step, is_success) = self.summary.lines[i], self._classify_line(i)
+            seen += is_step
+            if is_success or seen > 1:
                 return "well"
-            if i in steps:
+            if is_step:
                 continue
-            if is_complaint_line(self.summary.lines[i]):
+            if line.rank == speaker[1] and is_complaint_line(line):
                 return "ill"
             left -= 1
-            if left < 0 or is_starting_line(self.summary.lines[i]):
+            if left < 0 or is_starting_line(line):
                 break
         return "well" if seen else ""
 

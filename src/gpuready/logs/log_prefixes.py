@@ -121,7 +121,8 @@ class LogPrefix:
             if self.is_level_constant:
                 fields.pop("level", None)
         if len(whole.text) < len(rest.text):  # it knows more of the prefix by itself
-            rest = whole.replace(seconds=rest.seconds, level=rest.level)
+            is_told = not (self.is_on_every_line and self.is_level_constant and whole.level in ("I", "D"))
+            rest = whole.replace(seconds=rest.seconds, level=whole.level if is_told else rest.level)
         return fill_fields(rest, fields).replace(raw=text)
 
     def _own_parts(self, text: str) -> Iterator[PrefixPart]:
@@ -163,7 +164,16 @@ def induce_prefix(sample: Sequence[str]) -> LogPrefix | None:
         if found is None or not _is_worth_stripping(found, lines):
             break
         best = found
-    return None if best is None or all(shape.startswith("level") for shape in best.shape) else best
+    return best if best is not None and _adds_anything(best, lines) else None
+
+
+def _adds_anything(prefix: LogPrefix, lines: Sequence[str]) -> bool:
+    """Whether lines are not understood as well without the prefix."""
+    sample = lines[:: max(len(lines) // 40, 1)]
+    alone = (parse_line(text) for text in sample)
+    return prefix.is_on_every_line or any(
+        prefix.parse_line(text, 0, 0) != line.replace(raw=text) for text, line in zip(sample, alone, strict=True)
+    )
 
 
 def _judge_prefix(shape: tuple[str, ...], rows: Sequence[list[PrefixPart]], lines: Sequence[str]) -> LogPrefix | None:
@@ -177,7 +187,7 @@ def _judge_prefix(shape: tuple[str, ...], rows: Sequence[list[PrefixPart]], line
         return None
     levels = {part.text[0] for row in rows for part in row[:depth] if part.kind == "level"}
     continued = [text for text in lines if "Traceback (most" in text or ' File "' in text]
-    is_everywhere = all(_has_first_part(text, shape[0]) for text in (continued or lines))
+    is_everywhere = bool(continued) and all(_has_first_part(text, shape[0]) for text in continued)
     has_rank = ranks or (depth > 1 and not counts_up and not is_number)
     return LogPrefix(shape, has_rank, levels in ({"I"}, {"D"}), is_everywhere)
 

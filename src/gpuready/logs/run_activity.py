@@ -23,9 +23,10 @@ _STEP = LazyRegex(
     r"|\b(?:throughput|tokens?[/_]s(?:ec)?|samples?[/_]s(?:ec)?|it/s|lr|grad_norm)['\"]{0,2}[ :=]{1,6}\d",
     _IGNORE_CASE,
 )
-_STEP_PATTERN_WORDS = ("batch_size", "max_", "num_", "arguments", "config", "world_size", "--")
+_SETTING = LazyRegex(r"batch_size|max_|num_|argument|config|world_size|--", _IGNORE_CASE)
 """Words of a configuration: a number beside one of them is a setting, and no progress."""
 
+_DIGIT = LazyRegex(r"\d")
 _ENDED_WELL = LazyRegex(
     r"\b(?:finished|done|completed?|succeeded|successful(?:ly)?|train_runtime|all (?:tests )?passed|prepared|saved|ready|resumed|saving model)\b"
     r"|startup complete|\bexit(?:ed)?(?: with)? (?:code|status)[ :=]{1,3}0\b|running on https?://|listening on\b"
@@ -37,10 +38,10 @@ _NOT_YET = LazyRegex(
     _IGNORE_CASE,
 )
 _COMPLAINT = LazyRegex(
-    r"(?<![\w/.-])(?:\w{0,60}error(?:ed|s)?|\w{0,60}exception|fatal|fail(?:ed|s|ure|ures|ing)?|abort(?:ed|ing)?|killed|crash(?:ed|es)?|segfault"
+    r"(?:error(?:ed|s)?|exception|(?<![\w/.-])(?:fatal|fail(?:ed|s|ure|ures|ing)?|abort(?:ed|ing)?|killed|crash(?:ed|es)?|segfault"
     r"|segmentation|core dumped|panick?(?:ed)?|cannot|can't|could not|couldn't|unable|traceback|denied|refused|time[d]?[ -]?out|no such"
     r"|not found|unsupported|incompatible|mismatch|corrupt(?:ed)?|diverged|terminat(?:ed|ing)|unexpected(?:ly)?|undefined symbol"
-    r"|out of memory|oom|cancelled|interrupted|stuck|hangs?|unreachable|lost|died|dead|exceeded|illegal|invalid|violation)(?![\w/])",
+    r"|out of memory|oom|cancelled|interrupted|stuck|hangs?|unreachable|lost|died|dead|exceeded|illegal|invalid|violation))(?![\w/])",
     _IGNORE_CASE,
 )
 _HARMLESS = LazyRegex(
@@ -52,10 +53,10 @@ _STARTING = LazyRegex(
     r"NCCL INFO (?:Bootstrap|Channel|Trees|comm .{0,120}Init|Connected|NET/|Using network|ncclCommInit|Setting affinity|cudaDriverVersion)"
     r"|NCCL version |[Ii]nitializing (?:distributed|process group)|Waiting for|waiting for|rendezvous|distributed processes registered|MEMBER: \d"
 )
-_SHUTDOWN_WORDS = (
-    "shut", "exit", "stop", "terminat", "kill", "clean", "abort", "clos", "finished server", "destroy", "cancel", "teardown", "wandb",
-    "dead", "died", "signal",
-)  # fmt: skip
+_SHUTDOWN = LazyRegex(
+    r"shut|exit|stop|terminat|kill|clean|abort|clos|finished server|destroy|cancel|teardown|wandb|dead|died|signal",
+    _IGNORE_CASE,
+)
 _TROUBLE_HANDLED = LazyRegex(
     r"retry|retri(?:ed|es)|again|going on|fall(?:s|ing)? ?back|skipp|ignor|continu|without it|attempt|restart",
     _IGNORE_CASE,
@@ -65,13 +66,11 @@ _TROUBLE_HANDLED = LazyRegex(
 def is_progress_line(line: LogLine) -> bool:
     """A bar, a step, a loss or a throughput with its number, and no complaint."""
     text = line.text[:MAX_TEXT]
-    if line.place or line.level in ("E", "W", "C", "F") or not any(c.isdigit() for c in text):
+    if line.place or line.level in ("E", "W", "C", "F") or not _DIGIT.search(text):
         return False
-    if _BAR.search(text):
-        return not _has_complaint(text)
-    if any(word in text.lower() for word in _STEP_PATTERN_WORDS):
+    if not _BAR.search(text) and (not _STEP.search(text) or _SETTING.search(text)):
         return False
-    return bool(_STEP.search(text)) and not _has_complaint(text)
+    return not _has_complaint(text)
 
 
 def is_success_line(line: LogLine) -> bool:
@@ -100,8 +99,7 @@ def is_starting_line(line: LogLine) -> bool:
 
 def is_shutdown_line(line: LogLine) -> bool:
     """A line of a process that exits: servers and launchers log this calmly, after what ended them."""
-    low = line.text[:300].lower()
-    return any(word in low for word in _SHUTDOWN_WORDS)
+    return bool(_SHUTDOWN.search(line.text[:300]))
 
 
 def says_handled(text: str) -> bool:

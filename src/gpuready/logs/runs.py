@@ -34,6 +34,8 @@ _BANNER = LazyRegex(
 _INSTALLS = LazyRegex(
     r"\S{0,120}(?:(?:pip3?|conda|mamba|apt(?:-get)?) (?:install|uninstall|remove|create)|uv (?:pip|sync|add)|python\S{0,6} -m pip)"
 )
+_MARK = LazyRegex(r"[$#%>+❯➜]")
+_NAMED = LazyRegex(r"start|attempt|requeue|\brun\b|\bjob\b|\btrial\b|launch|retry", 2)
 MAX_PROMPT = 600
 """Characters of a line in which a prompt or a banner may begin."""
 
@@ -41,7 +43,7 @@ MAX_PROMPT = 600
 def find_command(line: LogLine) -> str:
     """The command that was typed at a prompt, or shown by ``set -x``, if it starts a program."""
     text = line.text[:MAX_PROMPT]
-    if not any(mark in text for mark in "$#%>+❯➜"):
+    if not _MARK.search(text):
         return ""
     prompt = _PROMPT.match(text)
     words = next((group for group in prompt.groups() if group), "").strip() if prompt else ""
@@ -51,9 +53,7 @@ def find_command(line: LogLine) -> str:
 def is_run_banner(line: LogLine) -> bool:
     """A line that says that a run, a job or an attempt begins."""
     text = line.text[:MAX_PROMPT]
-    low = text.lower()
-    named = "start" in low or "attempt" in low or "requeue" in low or "run" in low or "launch" in low or "retry" in low
-    return named and not is_complaint_line(line) and bool(_BANNER.match(text))
+    return bool(_NAMED.search(text)) and bool(_BANNER.match(text)) and not is_complaint_line(line)
 
 
 class _Run:
@@ -82,10 +82,11 @@ def find_runs(lines: Sequence[LogLine]) -> list[_Run]:
 
     Banners, and commands shown by ``set -x``, between which nothing is told are one run: each rank may show its own.
     """
+    starts = {i: command for i, line in enumerate(lines) if (command := find_command(line)) or is_run_banner(line)}
     runs = [_Run(0, "")]
-    for i, line in enumerate(lines):
-        command = find_command(line)
-        if not command and not is_run_banner(line):
+    for i, line in enumerate(lines if starts else ()):
+        command = starts.get(i)
+        if command is None:
             runs[-1].take_line(line)
         elif runs[-1].told or (command and runs[-1].lines and not line.text.lstrip().startswith("+")):
             runs.append(_Run(i, command or runs[-1].command))
