@@ -19,15 +19,15 @@ class BenchOptions(TypedDict, total=False):
     only: Annotated[
         WordList, Parameter("these measures or groups, such as matmul,memory-copy,disk", "LIST", kind="list")
     ]
-    repeat: Annotated[int, Parameter("how many passes of each (2)", "N", kind="count", most=20, default=2)]
+    repeat: Annotated[int, Parameter("number of passes of each (2)", "N", kind="count", most=20, default=2)]
     gpu: Annotated[int, Parameter("this GPU only, by its index", "INDEX", kind="count", least=0, most=1023)]
-    folder: Annotated[PathArgument, Parameter("whose disk is measured (the current folder)", "DIR")]
+    folder: Annotated[PathArgument, Parameter("the folder whose disk is measured (the current one)", "DIR")]
 
 
 _SHOWN = {
-    "list": Parameter("every measure there is; nothing is measured", python=False),
-    "output": Parameter("keep the answer in a file, as JSON", "FILE", flag="-o", python=False),
-    **quiet_and_verbose("also shapes, passes, spreads and bands"),
+    "list": Parameter("list all measurements and run none", python=False),
+    "output": Parameter("write the result to a file, as JSON", "FILE", flag="-o", python=False),
+    **quiet_and_verbose("also shapes, passes, spreads and expected ranges"),
 }
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class _Judged(shared.TypedDict, total=False):
     contract: shared.Annotated[
-        shared.PathArgument, shared.contract_parameter("judge by this contract too, or by it alone")
+        shared.PathArgument, shared.contract_parameter("also check this contract, or only this one")
     ]
     dockerfile: shared.Annotated[
         shared.PathArgument,
@@ -36,7 +36,7 @@ class _Ignored(shared.TypedDict, total=False):
     ignore: shared.Annotated[
         "Mapping[str, str]",
         Parameter(
-            "set a finding aside; the reason shows in the report",
+            "ignore a finding; the report shows the reason",
             "CODE=REASON",
             kind="pairs",
             many=True,
@@ -64,8 +64,8 @@ class CheckOptions(
 
 
 _SHOWN = {
-    "since": Parameter("a recording from when it worked: also what changed since", "FILE", python=False),
-    "format": Parameter("the answer for other tools", "FORMAT", ("text", "json", "sarif", "junit"), python=False),
+    "since": Parameter("a recording from when it worked: also show what changed", "FILE", python=False),
+    "format": Parameter("output format for other tools", "FORMAT", ("text", "json", "sarif", "junit"), python=False),
     **shared.quiet_and_verbose(
         "also the evidence of every check, citations and timings", "one line for each framework"
     ),

@@ -84,7 +84,7 @@ def list_argument_names(arguments: str) -> tuple[str, list[str]]:
 COMMANDS = (
     Command(
         "completion",
-        "a script that makes bash, zsh or fish complete these commands",
+        "print a completion script for bash, zsh or fish",
         run,
         collect_parameters({"list": _LIST}, COMMON),
         "bash|zsh|fish",

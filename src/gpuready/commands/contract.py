@@ -59,14 +59,14 @@ _COMMON = collect_parameters(COMMON)
 _FILE = Parameter("a contract in a file", "FILE", flag="--contract")
 LIST = Command(
     "contract list",
-    "the frameworks and versions that gpuready knows",
+    "list the known frameworks and versions",
     _list_contracts,
     _COMMON,
     examples=("", "--json", "--color never"),
 )
 SHOW = Command(
     "contract show",
-    "what a framework asks for",
+    "show a framework's requirements",
     _show_contract,
     collect_parameters({"file": _FILE}, COMMON),
     "[FRAMEWORK]",
@@ -90,7 +90,7 @@ COMMANDS = (
     ),
     Command(
         "contract import",
-        "an environment page as a contract",
+        "turn an environment page into a contract",
         _import_contract,
         _COMMON,
         "PAGE",

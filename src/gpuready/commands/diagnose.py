@@ -20,20 +20,13 @@ class DiagnoseOptions(TypedDict, total=False):
     """Keywords of diagnose()."""
 
     framework: Annotated[
-        str,
-        Parameter(
-            "the framework that wrote it, where the log does not say",
-            "FRAMEWORK",
-            flag="--for",
-            mcp=True,
-            max_length=60,
-        ),
+        str, Parameter("the framework, if the log does not show it", "FRAMEWORK", flag="--for", mcp=True, max_length=60)
     ]
-    on: Annotated[PathArgument, Parameter("the machine that it ran on: a recording", "FILE", mcp=True, path="file")]
+    on: Annotated[PathArgument, Parameter("a recording of the machine that it ran on", "FILE", mcp=True, path="file")]
     config: Annotated[
         PathArgument,
         Parameter(
-            "the job's own configuration file: out of memory, it gives the exact change",
+            "the job's configuration file: for out of memory it gives the exact change",
             "FILE",
             mcp=True,
             path="file",
@@ -47,8 +40,7 @@ class DiagnoseOptions(TypedDict, total=False):
     ask: Annotated[
         str,
         Parameter(
-            "where no cause is found, ask this local program: the redacted question on its stdin, its answer on stdout",
-            "COMMAND",
+            "if no cause is found, ask this local program: redacted question on stdin, answer on stdout", "COMMAND"
         ),
     ]
     look: Annotated[bool, Parameter("whether the machine is looked at as well", cli=False, default=True)]
@@ -56,7 +48,7 @@ class DiagnoseOptions(TypedDict, total=False):
 
 _SHOWN = {
     "watch": Parameter("follow a log that is still being written", "FILE", python=False),
-    **quiet_and_verbose("also every sign that was seen"),
+    **quiet_and_verbose("also consequences, all evidence and the name of the cause"),
 }
 
 
@@ -139,7 +131,7 @@ def _watch_log(request: Request) -> Result:
 
 DIAGNOSE = Command(
     "diagnose",
-    "why did this run die?",
+    "find out why a run failed, from its logs",
     run,
     collect_parameters(DiagnoseOptions, _SHOWN, COMMON),
     "[LOG ...]",

@@ -24,7 +24,7 @@ class _Wanted(shared.TypedDict, total=False):
     role: shared.Annotated[
         str,
         Parameter(
-            "the process that they are for, where a framework has several", "ROLE", mcp=True, web="any", max_length=60
+            "the process to set them for, if a framework has several", "ROLE", mcp=True, web="any", max_length=60
         ),
     ]
 
@@ -67,7 +67,7 @@ def _repeat_command(request: Request, shell: str) -> tuple[str, ...]:
 
 ENV = Command(
     "env",
-    "the variables that a framework wants",
+    "the environment variables that a framework needs",
     run,
     collect_parameters(shared.Machine, shared.Environment, _Wanted, shared.Wants, shared.WHAT_IF, shared.COMMON),
     "FRAMEWORK",

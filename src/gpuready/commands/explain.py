@@ -21,7 +21,7 @@ def run(request: Request) -> Result:
 
 EXPLAIN = Command(
     "explain",
-    "the long story behind a code, or all codes",
+    "what a code means, why it matters and how to fix it; or all codes",
     run,
     collect_parameters(COMMON),
     "[CODE]",

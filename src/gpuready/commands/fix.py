@@ -96,7 +96,7 @@ def _make_result(outcome: "FixOutcome") -> Result:
 
 FIX = Command(
     "fix",
-    "change what check found wrong, after asking once; can be taken back",
+    "fix what check found, after asking once; can be undone",
     run,
     collect_parameters(
         shared.Environment,

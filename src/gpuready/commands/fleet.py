@@ -120,7 +120,7 @@ def _fleet_command(name: str, help: str, *groups: Any, most: int = 0, examples: 
 COMMANDS = (
     _fleet_command(
         "check",
-        "is every node clear, and are they alike?",
+        "check every node, and whether they are alike",
         Wants,
         _REFERENCE,
         _PROLOG,
@@ -129,26 +129,26 @@ COMMANDS = (
     ),
     _fleet_command(
         "prove",
-        "prove on every node what a framework needs",
+        "prove a framework's capabilities on every node",
         _REFERENCE,
         most=99,
         examples=("vllm --engine slurm", "axolotl --hostfile hosts.txt", "trl --engine ray --address head:6379"),
     ),
     _fleet_command(
         "bench",
-        "measure every node, and name the slow ones",
+        "measure every node and name the slow ones",
         _ONLY,
         examples=("--only matmul --exclude", "--hosts 'n[01-16]' -o fleet.json", "--engine slurm --timeout 600"),
     ),
     _fleet_command(
         "drift",
-        "in what do nodes differ?",
+        "show where nodes differ",
         _REFERENCE,
         examples=("--reference good.json", "--hosts 'n[01-16]'", "--engine ray --json"),
     ),
     _fleet_command(
         "bisect",
-        "find the bad node, GPU or link by pairs that reduce together",
+        "find the bad node, GPU or link by all-reduces in pairs",
         examples=("--engine slurm --nodes 'n[01-16]'", "--hosts 'n[01-16]'", "--resume gpuready-fleet/RUN"),
     ),
 )

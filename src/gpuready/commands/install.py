@@ -15,7 +15,7 @@ _ACTIONS = {
     "lock": Parameter("install what this lock says", "FILE", path="file"),
     "dry_run": Parameter("show what would run; changes nothing"),
     "rollback": Parameter("go back to the environment before this one"),
-    "verify": Parameter("is every file of the environment there and unchanged?"),
+    "verify": Parameter("verify that every file of the environment is present and unchanged"),
     "keep": Parameter(
         "how many environments to keep for a rollback (default 2)", "N", kind="count", most=1000, default=2
     ),
@@ -77,7 +77,7 @@ def _make_result(result: InstallResult) -> Result:
 
 INSTALL = Command(
     "install",
-    "make it so: the old or the new, never half",
+    "install a framework atomically: all of it or nothing",
     run,
     collect_parameters(_FOLDER, Machine, Environment, Resolve, _ACTIONS, WHAT_IF, COMMON),
     "[FRAMEWORK]",

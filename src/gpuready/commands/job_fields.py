@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _WITHOUT_SCHEMA = ("model", "steps", "loop", "clip", "experts", "kbit")
 """The model is an argument of its own; the others follow from the files of a job."""
 CHECKPOINTING = Parameter(
-    "compute activations again instead of keeping them",
+    "recompute activations instead of storing them",
     "KIND",
     ("reentrant", "off"),
     bare=True,

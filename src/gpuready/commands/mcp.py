@@ -83,7 +83,7 @@ def _serve_http(request: Request, allowed_paths: AllowedPaths, token: str) -> No
 COMMANDS = (
     Command(
         "mcp",
-        "serve these commands as tools of a coding agent (Model Context Protocol)",
+        "serve these commands as tools for coding agents (MCP)",
         run,
         collect_parameters(_PARAMETERS, COMMON),
         interrupted="",

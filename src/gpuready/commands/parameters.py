@@ -45,8 +45,8 @@ _WANTS = Parameter(
     details="What the job asks for, such as bf16, fp8, flash-attn, deepspeed, vllm, qlora.",
 )
 _CONTRACT_DETAILS = "The path of a contract in a TOML file, to judge by in place of a known one."
-FIND_LINKS = Parameter("a folder of wheels to take packages from as well", "DIR", many=True, path="folder")
-OFFLINE = Parameter("ask no index: what is in the cache and the folders must do")
+FIND_LINKS = Parameter("also use packages from this folder of wheels", "DIR", many=True, path="folder")
+OFFLINE = Parameter("use no index: only the cache and the given folders")
 CONFIG_DETAILS = "The path of the job's own configuration (YAML or JSON of a trainer)."
 CONFIG = Parameter("the job's own configuration file", "FILE", mcp=True, path="file", details=CONFIG_DETAILS)
 ON_DETAILS = (
@@ -77,7 +77,7 @@ class Environment(TypedDict, total=False):
     python: Annotated[
         PathArgument,
         Parameter(
-            "the environment to look at: a Python, a venv or a conda prefix",
+            "the environment to examine: a Python, a venv or a conda prefix",
             "PATH",
             mcp=True,
             path="environment",
@@ -92,7 +92,7 @@ class Wants(TypedDict, total=False):
 
 
 class Strict(TypedDict, total=False):
-    strict: Annotated[bool, Parameter("count warnings and everything undecided as errors", mcp=True, web="any")]
+    strict: Annotated[bool, Parameter("count warnings and open questions (can't tell) as errors", mcp=True, web="any")]
 
 
 class Job(TypedDict, total=False):
@@ -113,7 +113,7 @@ class Resolve(TypedDict, total=False):
     wants: Annotated[WordList, _WANTS]
     contract: Annotated[PathArgument, contract_parameter("plan by this contract")]
     config: Annotated[PathArgument, CONFIG]
-    source: Annotated[PathArgument, Parameter("where the framework's own sources are, if no index has it", "DIR")]
+    source: Annotated[PathArgument, Parameter("the folder of the framework's sources, if no index has it", "DIR")]
     find_links: Annotated[PathList, FIND_LINKS]
     offline: Annotated[bool, OFFLINE]
 
@@ -121,13 +121,13 @@ class Resolve(TypedDict, total=False):
 class WhatIf(TypedDict, total=False):
     """Values that replace what is seen or recorded of a machine."""
 
-    driver: Annotated[str, Parameter("as if the driver were this one", "VERSION")]
-    toolkit: Annotated[str, Parameter("as if this CUDA toolkit were there", "VERSION")]
+    driver: Annotated[str, Parameter("as if this driver were installed", "VERSION")]
+    toolkit: Annotated[str, Parameter("as if this CUDA toolkit were installed", "VERSION")]
     torch: Annotated[
         str, Parameter("as if this torch were installed, such as 2.8.0+cu128", "VERSION", completes=("@torch",))
     ]
     ram: Annotated[str, Parameter("as if the machine had this much memory, such as 512GB", "SIZE")]
-    os: Annotated[str, Parameter("as if it ran this system, such as ubuntu22.04", "NAME")]
+    os: Annotated[str, Parameter("as if it ran this operating system, such as ubuntu22.04", "NAME")]
     arch: Annotated[str, Parameter("as if it were x86_64 or aarch64", "ARCH")]
     kernel: Annotated[str, Parameter("as if it ran this kernel", "VERSION")]
     disk: Annotated[str, Parameter("as if this much disk were free", "SIZE")]

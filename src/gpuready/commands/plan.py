@@ -15,7 +15,7 @@ class _Asked(shared.TypedDict, total=False):
     resolve: shared.Annotated[
         bool,
         Parameter(
-            "choose only: torch, CUDA, Python and kernels, without asking an index",
+            "choose only torch, CUDA, Python and kernels, without an index",
             flag="--no-resolve",
             inverted=True,
             default=True,
@@ -45,7 +45,7 @@ _SCREEN_FORMATS = ("text", "json")
 _SHOWN = {
     "fix": Parameter("the smallest change that fixes the findings of an existing environment", python=False),
     "format": Parameter("the plan as a file", "FORMAT", _FORMATS, python=False),
-    "output": Parameter("write it to a file; the name may say the format", "FILE", flag="-o", python=False),
+    "output": Parameter("write to a file; its name can select the format", "FILE", flag="-o", python=False),
     "bundle": Parameter("download every wheel into a folder, for a machine without network", "DIR", python=False),
     **shared.quiet_and_verbose("also why each version was chosen, and what was not"),
 }

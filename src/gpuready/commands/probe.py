@@ -47,7 +47,7 @@ def _record_machine(request: Request, path: str) -> Result:
 
 PROBE = Command(
     "probe",
-    "what gpuready sees of this machine",
+    "list the facts about this machine",
     run,
     collect_parameters(Machine, Environment, {"output": _OUTPUT}, WHAT_IF, COMMON),
     examples=("-o machine.json", "--on rtx4090 --json", "--python .venv"),

@@ -26,17 +26,22 @@ class _Limits(shared.TypedDict, total=False):
     deadline: shared.Annotated[
         float,
         Parameter(
-            "seconds for each proof, in place of its own", "SECONDS", kind="number", most=86400, mcp=True, default=0.0
+            "seconds for each proof, instead of its default",
+            "SECONDS",
+            kind="number",
+            most=86400,
+            mcp=True,
+            default=0.0,
         ),
     ]
-    jobs: shared.Annotated[int, Parameter("processes beside each other", "N", kind="whole", most=86400, default=0)]
+    jobs: shared.Annotated[int, Parameter("number of parallel processes", "N", kind="whole", most=86400, default=0)]
 
 
 class ProveOptions(_Proved, shared.Wants, shared.Job, _Limits, shared.Strict, total=False):
     """Keywords of prove()."""
 
 
-_LIST = {"list": Parameter("show every proof there is, and run none", python=False)}
+_LIST = {"list": Parameter("list all proofs and run none", python=False)}
 _SHOWN = {
     "output": Parameter("write the evidence to this file", "FILE", flag="-o", python=False),
     **shared.quiet_and_verbose("also every number, and the output of what failed", "one line for each framework"),
@@ -96,7 +101,7 @@ def run(request: Request) -> Result:
 
 PROVE = Command(
     "prove",
-    "run it and see: capabilities executed on this machine, with their numbers",
+    "execute a framework's capabilities here and verify their numbers",
     run,
     collect_parameters(_Proved, shared.Wants, shared.Job, _Limits, _LIST, shared.Strict, _SHOWN, shared.COMMON),
     "[FRAMEWORK|CAPABILITY ...]",

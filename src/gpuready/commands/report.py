@@ -86,7 +86,7 @@ def _draw_report_page(document: "dict[str, Any]") -> str:
 
 REPORT = Command(
     "report",
-    "one page to look at: the verdict, the machine drawn, findings, proofs, memory, plan",
+    "an HTML page: verdict, machine, findings, proofs, memory, plan",
     run,
     collect_parameters(_Output, shared.Machine, shared.Environment, _Parts, shared.WHAT_IF, shared.COMMON),
     "[FRAMEWORK ...]",

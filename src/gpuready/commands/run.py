@@ -17,20 +17,20 @@ _ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
 _PARAMETERS = {
     "nproc": Parameter("ranks on each node: a number, or gpu (default: one for each GPU)", "N"),
     "nnodes": Parameter("how many nodes", "N"),
-    "node_rank": Parameter("which of them this is, from 0 on", "R"),
+    "node_rank": Parameter("the number of this node, from 0", "R"),
     "master": Parameter("where rank 0 listens; without it a free port is chosen", "HOST:PORT"),
-    "engine": Parameter("what starts the ranks underneath", "ENGINE", _ENGINES),
+    "engine": Parameter("the engine that starts the ranks", "ENGINE", _ENGINES),
     "python": Parameter("the environment that the script runs in", "PATH"),
     "log_dir": Parameter("where each rank's log is kept (default gpuready-logs/RUN)", "DIR"),
-    "restarts": Parameter("start again after a failure, where that can help", "N"),
-    "hang_timeout": Parameter("end the run when no rank has written for so long", "SECONDS"),
+    "restarts": Parameter("restart after a failure, if that can help", "N"),
+    "hang_timeout": Parameter("end the run when no rank has written for this long", "SECONDS"),
     "window": Parameter("how long to wait for every rank to begin (default 60)", "SECONDS"),
     "check_collectives": Parameter("name collectives that differ between ranks, with their shapes; slower"),
     "fork": Parameter("import torch once and fork the ranks, or refuse"),
-    "reap": Parameter("first end ranks of yours that outlived their launcher"),
-    "no_preflight": Parameter("start without looking first"),
+    "reap": Parameter("first end your ranks that outlived their launcher"),
+    "no_preflight": Parameter("start without the checks before the start"),
     "dry_run": Parameter("show what would start where, with every variable"),
-    "quiet": Parameter("only what the ranks write, and one line at the end", flag="-q"),
+    "quiet": Parameter("only the output of the ranks, and one line at the end", flag="-q"),
 }
 
 
@@ -81,7 +81,7 @@ def _render_outcome(outcome: Any, found: Diagnosis | None, screen: Screen) -> st
 COMMANDS = (
     Command(
         "run",
-        "start a script on every GPU, and say why it died",
+        "start a script on every GPU, and say why it failed",
         run,
         collect_parameters(_PARAMETERS, COMMON),
         "[FRAMEWORK]",

@@ -19,7 +19,7 @@ _PARAMETERS = {
         most=65535,
     ),
     "token": Parameter("the secret that a browser or a program must bring (random)", "TOKEN"),
-    "open_to_others": Parameter("let --host be an address that other machines reach; nothing is encrypted"),
+    "open_to_others": Parameter("allow a --host that other machines can reach; nothing is encrypted"),
     "no_open": Parameter("open no browser"),
 }
 
@@ -98,7 +98,7 @@ def _read_serve_token(word: str | None) -> str:
 COMMANDS = (
     Command(
         "serve",
-        "a page to ask what-if, on this machine alone; read-only",
+        "a local, read-only web page for what-if questions",
         run,
         collect_parameters(_PARAMETERS, COLOR),
         interrupted="",
