@@ -75,7 +75,7 @@ class Diagnosis(Record):
     """Why a run failed, or that it did not."""
 
     verdict: str  # cause, healthy, unknown
-    cause: str = ""  # slug in catalog/causes.toml: cuda-oom, not-environment, healthy
+    cause: str = ""  # slug, the name of a file in catalog/causes: cuda-oom, not-environment, healthy
     code: str = ""
     says: str = ""
     so: str = ""
