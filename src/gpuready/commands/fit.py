@@ -26,8 +26,8 @@ _JOB = (
     ("method", "what is trained", "METHOD"),
     ("micro_batch", "sequences on one GPU at once", "N"),
     ("seq", "tokens in a sequence", "N"),
-    ("precision", "of weights and of the step", "P"),
-    ("optimizer", "its state is often the largest part", "NAME"),
+    ("precision", "precision of weights and step", "P"),
+    ("optimizer", "the optimizer", "NAME"),
     ("gradient_checkpointing", "", ""),
     ("attention", "the attention implementation", "KIND"),
     ("accumulation", "micro-batches per step", "N"),
@@ -48,7 +48,7 @@ _JOB = (
     ("zero", "the stage of ZeRO", "STAGE"),
     ("fsdp", "shard everything, as FSDP2 does", ""),
     ("tensor_parallel", "GPUs that share each layer", "N"),
-    ("offload", "what lies in host memory", "WHAT"),
+    ("offload", "what is offloaded to host memory", "WHAT"),
 )
 """The fields of FitJob that are flags, in the order of the help; choices, bounds and defaults are those of FitJob."""
 _SPECIAL = {
