@@ -13,11 +13,12 @@ from packaging.requirements import Requirement
 from gpuready import rules, workflow
 from gpuready.catalog.packages import find_lookalike
 from gpuready.check.evaluate import COMMAND_FACT_PREFIXES, judge
-from gpuready.model import Contract, Fact, Facts, FixStep, Report
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Report
 from gpuready.plan import change as changing
 from gpuready.plan.change import FixChange, apply_changes
 from gpuready.plan.fix import plan_fix as mend
 from gpuready.plan.fix_changes import is_for_other_machine, list_fix_changes
+from gpuready.rules.fix_steps import install_packages_step
 from gpuready.workflow.fix import plan_fix
 from tests.rules.worlds import H100, contract, example, facts, need
 
@@ -357,3 +358,15 @@ def test_a_machine_that_is_only_stated_has_no_environment():
 def test_source_is_for_a_new_environment():
     with pytest.raises(workflow.Refused, match="leave one out"):
         plan_fix("axolotl", on=f"{MACHINES}/h200.json", source="x")
+
+
+def test_a_job_for_the_cpu_gets_the_cpu_build_of_torch():
+    bare = facts(H100 | {"gpu.count": 0, "gpu.visible": (), "gpu.capability": (), "job.wants": ("cpu",),
+                         "package.torch": None, "torch.version": None, "torch.cuda": None})  # fmt: skip
+    step = install_packages_step(bare, contract(need("package.torch", ">=2.4")), {"torch": ">=2.4"})
+    assert step.run[step.run.index("--torch-backend") + 1] == "cpu"
+    finding = Finding("PKG002", "error", "torch is not installed", fix=(step,))
+    change = list_fix_changes(finding, bare, contract())[0]
+    assert change.acts[0][0] == "torch" and change.acts[0][2] == "cpu"
+    after = apply_changes(bare, [change])
+    assert after.value("torch.build") == "cpu" and after.value("torch.version").endswith("+cpu")

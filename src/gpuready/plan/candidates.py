@@ -53,7 +53,8 @@ def _need_allows_build(need: Requirement, facts: Facts) -> bool:
 
 def make_torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_64") -> list[Fact]:
     """Return the facts of one torch build of the catalogue; ValueError if there is none."""
-    build = torch.find_torch_build(version, cuda_or_variant, machine)
+    is_cpu = cuda_or_variant == "cpu"
+    build = _make_cpu_build(version, machine) if is_cpu else torch.find_torch_build(version, cuda_or_variant, machine)
     if build is None:
         raise ValueError(f"the catalogue knows no torch {version} built for {cuda_or_variant} on {machine}")
     return make_build_facts(build)

@@ -199,6 +199,8 @@ def _is_build_published(name: str, pair: str, variant: str) -> bool:
 
 def _torch_build_action(version: str, backend: str | None, facts: Facts) -> list[tuple[Any, ...]]:
     public, variant = torches.parse_torch_version(version)
+    if backend == "cpu":
+        return [("torch", public, "cpu")]
     machine = facts.value_if_known("os.arch") or "x86_64"
     build = torches.find_torch_build(public, backend or variant, machine)
     return [("torch", public, build.variant)] if build is not None else []

@@ -44,8 +44,9 @@ def install_packages_step(facts: Facts, contract: Contract, wants: Mapping[str, 
     others = [format_requirement(name, want) for name, want in wants.items() if not (build and name == "torch")]
     if build is None:
         return install_step(facts, "install " + " ".join(others), *others)
-    descriptions = [f"torch {build.version} built for {build.variant}", *others]
-    words = ("--torch-backend", build.variant, f"torch=={build.version}", *others)
+    variant = "cpu" if "cpu" in (facts.value_if_known("job.wants") or ()) else build.variant
+    descriptions = [f"torch {build.version} built for {variant}", *others]
+    words = ("--torch-backend", variant, f"torch=={build.version}", *others)
     return install_step(facts, "install " + ", ".join(descriptions), *words, note="no root needed")
 
 
