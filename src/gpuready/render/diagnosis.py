@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from gpuready.model.diagnosis import Diagnosis, LogEvidence
+    from gpuready.model.diagnosis import Diagnosis, ExceptionLink, LogEvidence
 
 MAX_EVIDENCE_LINES = 3
 """Shown without -v."""
@@ -86,6 +86,21 @@ def _format_exceptions(diagnosis: Diagnosis, display: Screen) -> list[str]:
     return lines
 
 
+def _format_failure_facts(diagnosis: Diagnosis, display: Screen) -> list[str]:
+    """Where it failed, how the process ended, what was running, and the exceptions from the last one inwards."""
+    where = _failing_rank_text(diagnosis).strip()
+    code = diagnosis.exit_code
+    ended = "" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+    rows = [("first", where), ("ended", ended), ("ran", diagnosis.command)]
+    rows += [("raised" if i == 0 else "from", _format_exception(one)) for i, one in enumerate(diagnosis.exceptions)]
+    return [line for label, text in rows if text for line in format_labelled_text(label, text, display)]
+
+
+def _format_exception(one: ExceptionLink) -> str:
+    at = f" ({one.file}, line {one.file_line})" if one.file else ""
+    return f"{one.type or 'the traceback is cut'}{f': {first}' if (first := one.message.partition(chr(10))[0]) else ''}{at}"
+
+
 def _format_log_evidence(diagnosis: Diagnosis, display: Screen, verbose: bool) -> list[str]:
     """The decisive lines with their numbers; the first one with its neighbours."""
     lines: list[str] = []
@@ -146,8 +161,8 @@ def _format_diagnosis_footer(diagnosis: Diagnosis, display: Screen, verbose: boo
     total = sum(log.lines for log in diagnosis.logs)
     name = diagnosis.logs[0].name if len(diagnosis.logs) == 1 else units.format_count(len(diagnosis.logs), "log")
     left = f"read {units.format_count(total, 'line')} of {name}"
-    more = len(diagnosis.consequences) if diagnosis.verdict == "cause" and not verbose else 0
-    left += f"; {units.format_count(more, 'kind')} of messages that followed: -v" if more else ""
+    more = sum(one.count for one in diagnosis.consequences) if diagnosis.verdict == "cause" and not verbose else 0
+    left += f"; {units.format_count(more, 'line')} that followed from it: -v" if more else ""
     lines = display.format_paragraph(left, 0, 2)
     if diagnosis.code:
         lines += display.format_labelled_commands([("more", ("gpuready", "explain", diagnosis.code))])

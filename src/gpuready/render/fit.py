@@ -111,8 +111,13 @@ def describe_job_setup(job: dict[str, Any], sources: Any) -> list[str]:
         words = [f"generates {job['new_tokens']} tokens after {job['seq']}", f"batch of {job['micro_batch']}"]
         words += [job["precision"], f"{job['cache']} cache", job["attention"]]
         return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
-    method = job["method"] + (f" of rank {job['lora_r']}" if job["method"] != "full" else "")
-    words = [f"{method} training", f"{job['micro_batch']} x {job['seq']} tokens", job["precision"], job["optimizer"]]
+    rank = f" of rank {job['lora_r']}" if job["method"] != "full" else ""
+    words = [
+        f"{job['method']} training{rank}",
+        f"{job['micro_batch']} x {job['seq']} tokens",
+        job["precision"],
+        job["optimizer"],
+    ]
     words.append({"none": "no checkpointing"}.get(job["checkpointing"], f"{job['checkpointing']} checkpointing"))
     words += [f"{job['attention']} attention", f"{job['loss']} loss"]
     if job["accumulation"] > 1:
