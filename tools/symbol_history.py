@@ -11,6 +11,7 @@ import argparse
 import gzip
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -32,6 +33,9 @@ TARGET = HERE.parent / "src" / "gpuready" / "catalog" / "symbols.txt.gz"
 MONTHS = 24
 SKIPPED_FOLDERS = ("tests", "testing", "test", "templates", "examples", "benchmarks", "third_party", "_vendor", "f2py")
 SKIPPED_FILES = ("convert_", "modular_", "test_", "conftest", "setup")
+MAX_PLACES = 3
+"""Modules in which a name may stand, where it is defined and where it is passed on."""
+Groups = dict[tuple[str, int, int], list[str]]  # kind, first release with it, first without: the symbols
 KINDS = ("module", "name", "attribute", "parameter")
 
 
@@ -77,15 +81,33 @@ def _package_section(index: Index, package: str, since: str) -> str:
         print(f"{package} {version}", file=sys.stderr, flush=True)
         for key in _wheel_symbols(index.wheel(file), package, read):
             masks[key] = masks.get(key, 0) | 1 << bit
-    spans = {key: _span(mask) for key, mask in masks.items()}
-    groups: dict[tuple[str, int, int], list[str]] = {}
+    spans = {(kind, symbol): _span(_extend_mask(kind, symbol, mask, masks)) for (kind, symbol), mask in masks.items()}
+    groups: Groups = {}
     for (kind, symbol), span in spans.items():
         if kind in KINDS and span != (0, len(chosen)) and spans.get(_owner(kind, symbol)) != span:
             groups.setdefault((kind, *span), []).append(symbol)
     lines = [f"package {package} {' '.join(version for version, _ in chosen)}\n"]
-    for (kind, came, gone), symbols in sorted(groups.items()):
+    for (kind, came, gone), symbols in sorted(_drop_imports(groups).items()):
         lines.append(f"{kind} {came} {gone} {' '.join(sorted(symbols))}\n")
     return "".join(lines)
+
+
+def _drop_imports(groups: Groups) -> Groups:
+    """Without the names that many inner modules import from elsewhere: nobody imports them from there."""
+    names = [symbol for (kind, _, _), symbols in groups.items() if kind == "name" for symbol in symbols]
+    places = Counter(symbol.partition(":")[2] for symbol in names)
+    kept = {
+        key: [
+            one for one in symbols if key[0] != "name" or _is_outer(one) or places[one.partition(":")[2]] <= MAX_PLACES
+        ]
+        for key, symbols in groups.items()
+    }
+    return {key: symbols for key, symbols in kept.items() if symbols}
+
+
+def _is_outer(symbol: str) -> bool:
+    """``lib:X`` and ``lib.part:X``"""
+    return symbol.partition(":")[0].count(".") <= 1
 
 
 def _one_per_minor(index: Index, package: str, since: str) -> Iterator[tuple[str, File]]:
@@ -101,6 +123,16 @@ def _one_per_minor(index: Index, package: str, since: str) -> Iterator[tuple[str
     start = max(recent[0] - 1, 0) if recent else len(minors)
     for minor in minors[start:]:
         yield minor, wheels[minor][1]
+
+
+def _extend_mask(kind: str, symbol: str, mask: int, masks: dict[tuple[str, str], int]) -> int:
+    """A parameter is taken as long as the function takes any: ``def call(**kwargs)``."""
+    if kind != "parameter":
+        return mask
+    any_taken = masks.get((kind, symbol.partition("(")[0] + "(**"), 0)
+    while any_taken >> mask.bit_length() & 1:
+        mask |= 1 << mask.bit_length()
+    return mask
 
 
 def _span(mask: int) -> tuple[int, int]:

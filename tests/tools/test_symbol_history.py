@@ -62,6 +62,11 @@ def test_tables_of_lazy_imports_are_names():
     assert {"A", "B"} <= found.names and "not a name" not in found.names
 
 
+def test_a_parameter_that_a_decorator_takes_is_one():
+    found = read_symbols('@deprecate_kwarg("old", new_name="new", version="5.0")\ndef call(new): ...\n', "lib")
+    assert found.parameters == {"call(new", "call(old"}
+
+
 def test_a_file_that_cannot_be_parsed_has_none():
     assert not read_symbols("def (", "lib").names
 
@@ -83,8 +88,10 @@ class FakeWheel:
 def test_spans_of_three_releases(monkeypatch):
     same = "def steady(x): ...\n"
     releases = {
-        "1.0": FakeWheel(__init__="from .a import *\n", a=same + "def old(x): ...\n", b=same),
-        "1.1": FakeWheel(__init__="from .a import *\n", a=same + "def old(x, y): ...\ndef new(): ...\n", b=same),
+        "1.0": FakeWheel(__init__="from .a import *\n", a=same + "def old(x, z): ...\n", b=same),
+        "1.1": FakeWheel(
+            __init__="from .a import *\n", a=same + "def old(x, y, **rest): ...\ndef new(): ...\n", b=same
+        ),
         "2.0": FakeWheel(__init__="from .a import *\n", a=same + "def new(): ...\n", b=same, c="def late(z): ...\n"),
     }
     monkeypatch.setattr(symbol_history, "_one_per_minor", lambda *_: list(releases.items()))
@@ -94,7 +101,7 @@ def test_spans_of_three_releases(monkeypatch):
         "module 2 3 lib.c",
         "name 0 2 lib.a:old lib:old",
         "name 1 3 lib.a:new lib:new",
-        "parameter 1 2 old(y",
+        "parameter 1 2 old(** old(y",
     ]
     assert FakeWheel.read.count("lib/b.py") == 1, "a file that releases share is read once"
 

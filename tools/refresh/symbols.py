@@ -130,3 +130,12 @@ def _add_function(found: FileSymbols, name: str, node: ast.FunctionDef | ast.Asy
     found.parameters |= {f"{name}({one.arg}" for one in given if not one.arg.startswith("_")}
     if node.args.kwarg is not None:
         found.parameters.add(f"{name}(**")
+    found.parameters |= {f"{name}({old}" for old in _deprecated_names(node)}
+
+
+def _deprecated_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Parameters that a decorator still takes: ``@deprecate_kwarg("tokenizer", new_name="processing_class", version="5.0")``."""
+    for call in node.decorator_list:
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and "deprecate_kwarg" in call.func.id:
+            first = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "old_name")]
+            yield from (a.value for a in first if isinstance(a, ast.Constant) and isinstance(a.value, str))

@@ -16,18 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     Span = dict[str, str]
+    Section = tuple[str, tuple[str, ...], str]
 
 MAX_SPANS = 200
 """How many places of one symbol are looked at."""
 
 
 @cache
-def _load_sections() -> tuple[tuple[str, tuple[str, ...], str], ...]:
+def _load_lowered() -> tuple[Section, ...]:
+    return tuple((name, releases, lines.lower()) for name, releases, lines in _load_sections())
+
+
+@cache
+def _load_sections() -> tuple[Section, ...]:
     """Package, releases and lines of every section."""
     import gzip
     from importlib.resources import files
 
-    text = gzip.decompress(files("gpuready.catalog").joinpath("symbols.txt.gz").read_bytes()).decode().lower()
+    text = gzip.decompress(files("gpuready.catalog").joinpath("symbols.txt.gz").read_bytes()).decode()
     sections = []
     for part in text.split("\npackage ")[1:]:
         head, _, lines = part.partition("\n")
@@ -37,15 +43,19 @@ def _load_sections() -> tuple[tuple[str, tuple[str, ...], str], ...]:
 
 
 def find_symbol_spans(kind: str, symbol: str) -> list[Span]:
-    """The spans of a symbol (``SFTTrainer(packing``), or of all that end with it (``*(packing``), that changed; case is ignored.
+    """The spans of a symbol (``SFTTrainer(packing``), or of all that end with it (``*(packing``), that changed.
 
     A span has package, symbol, came (empty: before the first release that was read) and gone (empty: still there).
-    Of the kind ``package``: whether the table has the package.
+    Of the kind ``package``: whether the table has the package. The letter case of a symbol without capitals is ignored.
     """
     if kind == "package":
         return [{"package": name} for name, _, _ in _load_sections() if name == symbol]
-    found = (span for section in _load_sections() for span in _search_section(*section, kind, symbol.lower()))
-    return list(islice(found, MAX_SPANS))
+    found = _search_sections(_load_sections(), kind, symbol)
+    return found or (_search_sections(_load_lowered(), kind, symbol) if symbol == symbol.lower() else [])
+
+
+def _search_sections(sections: tuple[Section, ...], kind: str, symbol: str) -> list[Span]:
+    return list(islice((span for section in sections for span in _search_section(*section, kind, symbol)), MAX_SPANS))
 
 
 def _search_section(name: str, releases: tuple[str, ...], lines: str, kind: str, symbol: str) -> Iterator[Span]:
