@@ -7,7 +7,8 @@ from gpuready.logs.log_patterns import plain_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
     from gpuready.logs.pattern_index import PatternIndex
 
@@ -29,8 +30,7 @@ class WordIndex:
         self._by_word: dict[str, list[int]] = {}
         for number, (code, row) in enumerate(wording.rows):
             words = _words_of(plain_words(row))
-            is_cause = bool(code) and not isinstance(row, str) and row.get("as", "root") in ("root", "symptom")
-            if is_cause and len(words) >= MIN_SHARED and row.get("in") != "derived":
+            if code and len(words) >= MIN_SHARED and _names_cause(row):
                 self._texts[number] = words
                 for word in words:
                     self._by_word.setdefault(word, []).append(number)
@@ -66,6 +66,10 @@ class WordIndex:
 
     def _weight_of(self, number: int) -> float:
         return sum(self._weights[word] for word in self._texts[number])
+
+
+def _names_cause(row: str | Mapping[str, Any]) -> bool:
+    return isinstance(row, str) or (row.get("as", "root") in ("root", "symptom") and row.get("in") != "derived")
 
 
 def _words_of(text: str) -> frozenset[str]:
