@@ -30,8 +30,8 @@ def folder(tmp_path):
         ("check --frob", "gpuready check has no flag '--frob'; `gpuready check --help` lists them"),
         ("check --pyhton x", "the nearest is --python"),
         ("help frob", "gpuready has no command 'frob'"),
-        ("fit d", "'d' is no folder with a config.json, and no file of a job"),
-        ("fit words.txt", "'words.txt' is no folder with a config.json, and no file of a job"),
+        ("fit d", "'d' is not a folder with a config.json, nor a job file"),
+        ("fit words.txt", "'words.txt' is not a folder with a config.json, nor a job file"),
         ("diagnose random.bin", "cannot read random.bin: it is no text, not a log"),
     ],
 )

@@ -119,7 +119,7 @@ def test_what_gpuready_plans_is_clear(framework, tmp_path):
 BAD = {
     "it has no FROM": "# nothing here\n",
     "stands before any FROM": "RUN pip install torch\n",
-    "is no instruction": "FROM a\n!!! rubbish\n",
+    "is not a Dockerfile instruction": "FROM a\n!!! rubbish\n",
     "never closed": "FROM a\nRUN <<EOF\npip install torch\n",
     "names no image": "FROM --platform=linux/amd64\n",
     "more than 5000 instructions": "FROM a\n" + "USER a\n" * 5001,
@@ -140,7 +140,7 @@ BAD_COMPOSE = {
     "no services": "volumes: {}\n",
     "must be YAML": "services: [\n",
     "name one, as in": "services:\n  a: {image: redis}\n  b: {image: redis}\n",
-    "is no size": "services:\n  a: {image: redis, shm_size: plenty}\n",
+    "is not a size": "services:\n  a: {image: redis, shm_size: plenty}\n",
     "no stage named": "services:\n  a:\n    build: {dockerfile_inline: 'FROM a', target: b}\n",
     "endless": "services: &a\n  x: *a\n",
 }
@@ -209,7 +209,7 @@ def test_the_command(tmp_path):
         in gpuready("check", "--dockerfile", "Dockerfile", "--driver", "550.144.03", "-v", cwd=tmp_path).out
     )
     ran = gpuready("check", "--dockerfile", "Dockerfile", "--python", "/usr", cwd=tmp_path)
-    assert ran.code == 2 and "do not go together" in ran.err
+    assert ran.code == 2 and "cannot be combined" in ran.err
     ran = gpuready("check", "--dockerfile", "missing", cwd=tmp_path)
     assert ran.code == 2 and ran.err.count("\n") == 1
 

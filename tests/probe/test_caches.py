@@ -108,10 +108,10 @@ def test_how_the_folder_is_called(env, user, path):
 
 def test_a_user_without_a_name():
     found = looked(env={"HOME": "/h"}, user={"uid": 65534, "name": None})["cache.inductor"]
-    assert found.value is None and found.gap == "nobody says how this user is called"
+    assert found.value is None and found.gap == "the name of the user cannot be determined"
 
 
 def test_a_folder_that_cannot_be_seen():
     path = "/tmp/torchinductor_u"
     assert looked({path: DENIED})["cache.inductor"].gap == "permission denied"
-    assert looked({f"{path}/x": ""}, user={})["cache.inductor"].gap == "nobody says who this user is"
+    assert looked({f"{path}/x": ""}, user={})["cache.inductor"].gap == "the user cannot be determined"

@@ -194,7 +194,7 @@ def test_who_may_write(mode, owner, uid, path, writable):
     [
         (0o775, 0, 1000, "/models", "a group"),
         (0o770, 0, 1000, "/models", "a group"),
-        (0o755, 0, 0, "/home/models", "root may be nobody on nfs4"),
+        (0o755, 0, 0, "/home/models", "root may have no rights on nfs4"),
         (0o755, 0, None, "/models", "not known"),
     ],
 )

@@ -64,4 +64,4 @@ def verify_environment(home: EnvironmentHome) -> InstallResult:
 
 def _require_managed(home: EnvironmentHome) -> None:
     if not home.is_managed():
-        raise ValueError(f"{home.path} is no environment that gpuready made: name one with -e DIR")
+        raise ValueError(f"{home.path} is not an environment made by gpuready: name one with -e DIR")

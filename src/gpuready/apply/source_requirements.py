@@ -21,7 +21,7 @@ def read_source_requirements(
     """Return the requirements of a source folder, and notes. ValueError if it has none."""
     status = host.stat_path(folder)
     if status is None or status["kind"] != "dir":
-        raise ValueError(f"--source {folder} is no folder: name the checkout of {contract.framework}")
+        raise ValueError(f"--source {folder} is not a folder: name the checkout of {contract.framework}")
     root = host.resolve_path(folder)
     notes: list[str] = []
     for name in _requirement_file_names(contract):

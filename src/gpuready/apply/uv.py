@@ -138,7 +138,7 @@ def _resolve_find_link(host: HostAccess, place: str, strict: bool) -> str:
     path = path if path.startswith("/") else f"{host.get_cwd()}/{path.removeprefix('./')}"
     status = host.stat_path(path)
     if strict and (status is None or status["kind"] != "dir"):
-        raise ValueError(f"--find-links {place} is no folder: name one that holds wheels")
+        raise ValueError(f"--find-links {place} is not a folder: name one with wheels")
     if strict and "," in path:
         raise ValueError(f"--find-links {place} has a comma in its name, which uv cannot be told: rename it")
     return path.rstrip("/") if status is not None and "," not in path else ""

@@ -96,7 +96,7 @@ def _find_logs(request: Request) -> "list[str] | list[list[bytes]]":
             raise UsageError("gpuready diagnose needs a LOG: a file, a folder of logs, or - for stdin")
         return ["-"]
     if bool(request.arguments) == (text is not None):
-        raise UsageError("diagnose takes logs (files or folders) or text, one of the two")
+        raise UsageError("diagnose needs logs (files or folders) or text, not both")
     if text is None:
         return request.arguments
     return [[text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text]]

@@ -148,7 +148,7 @@ def choose_job_count(max_jobs: str | None, cores: int, memory: int, each: int = 
     word = (max_jobs or "").strip()
     if word:
         if not (word.isdecimal() and int(word) > 0):
-            raise ValueError(f"MAX_JOBS={max_jobs!r} is no number of jobs: set it to 1 or more, or unset it")
+            raise ValueError(f"MAX_JOBS={max_jobs!r} is not a number of jobs: set it to 1 or more, or unset it")
         return int(word), f"MAX_JOBS={word}"
     if not memory or not cores:
         lacking = "processors" if memory else "memory" if cores else "processors and memory"

@@ -137,7 +137,9 @@ def read_job_settings(file: JobFile) -> JobSettings:
         return JobSettings("model", file.path, file.config, said={"model": file.path})
     if not file.kind:
         present_keys = ", ".join(short_repr(key) for key in list(file.config)[:3]) or "nothing"
-        raise ValueError(f"{file.path} is no training file of {KNOWN_KINDS}, and no config.json: it has {present_keys}")
+        raise ValueError(
+            f"{file.path} is not a training file of {KNOWN_KINDS}, nor a config.json: it has {present_keys}"
+        )
     return _read_kind(file.kind, file.path, file.config)
 
 

@@ -66,7 +66,7 @@ def parse_recorder_dump(data: bytes, rank: int | None = None) -> RecorderDump:
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
-        raise ValueError("it is no dump of a flight recorder")
+        raise ValueError("it is not a flight recorder dump")
     return _build_dump(found, rank)
 
 

@@ -156,6 +156,6 @@ def parse_tasks_per_node(text: str) -> tuple[int, ...]:
         times = times.removesuffix(")") if repeated else "1"
         plain = count.isdecimal() and times.isdecimal() and len(count) < 10 and len(times) < 10
         if not plain or not 0 < int(times) <= MAX_HOSTS - len(counts):
-            raise ValueError(f"SLURM_TASKS_PER_NODE is {text[:60]!r}, which is no list such as 2(x3),1")
+            raise ValueError(f"SLURM_TASKS_PER_NODE is {text[:60]!r}, which is not a list such as 2(x3),1")
         counts += [int(count)] * int(times)
     return tuple(counts)

@@ -64,7 +64,7 @@ class ReportDocument(Record):
 def parse_report_document(document: object) -> ReportDocument:
     """Parse a report document. ValueError names the invalid part."""
     if not isinstance(document, dict) or document.get("kind", DOCUMENT_KIND) != DOCUMENT_KIND:
-        raise ValueError("this is no document of gpuready report")
+        raise ValueError("this is not a document of gpuready report")
     plan = _get_object_field(document, "plan")
     plans = (plan.get("plans") or [plan]) if plan else []
     bench = _get_object_field(document, "bench")

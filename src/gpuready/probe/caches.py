@@ -78,12 +78,12 @@ def _default_inductor_folder(host: HostAccess) -> str:
         "name"
     )
     if not user:
-        raise AccessError("nobody says how this user is called")
+        raise AccessError("the name of the user cannot be determined")
     plain = "".join("_" if c in '\\/:*?"<>|' else c for c in user)
     return f"{(host.get_env_var('TMPDIR') or '/tmp').rstrip('/')}/torchinductor_{plain}"
 
 
 def _describe_owner(path: str, status: dict[str, Any], uid: Any) -> dict[str, Any]:
     if uid is None:
-        raise AccessError("nobody says who this user is")
+        raise AccessError("the user cannot be determined")
     return {"path": path, "uid": status["uid"], "mine": status["uid"] == uid}

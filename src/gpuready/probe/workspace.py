@@ -39,7 +39,7 @@ def _is_root(host: HostAccess) -> bool:
     """Whether we are root, who can open and write what the job's user may not."""
     uid = host.get_user().get("uid")
     if uid is None:
-        raise AccessError("nobody says who this user is")
+        raise AccessError("the user cannot be determined")
     return bool(uid == 0)
 
 
@@ -137,12 +137,12 @@ def _is_folder_writable(uid: int | None, status: dict[str, Any], mount: dict[str
         raise AccessError("the owner or the user is not known")
     if uid == 0:
         if mount["type"] in ROOT_SQUASH_TYPES:
-            raise AccessError(f"root may be nobody on {mount['type']}")
+            raise AccessError(f"root may have no rights on {mount['type']}")
         return True
     if uid == status.get("uid"):
         return bool(mode & 0o200)
     if mode & 0o022 == 0o020:
-        raise AccessError("it is open to a group, and nobody says whether this user is in it")
+        raise AccessError("it is open to a group, and the groups of this user are not known")
     return bool(mode & 0o002)
 
 

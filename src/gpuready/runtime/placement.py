@@ -80,5 +80,5 @@ def backend_for(device: str) -> str:
     kind = device.partition(":")[0]
     found = next((p for p in map(get_platform, PLATFORM_NAMES) if p.device == kind), None)
     if found is None:
-        raise ValueError(f"{device!r} is no device that torch has: write for example cuda:0, npu:1 or cpu")
+        raise ValueError(f"{device!r} is not a device that torch supports: write for example cuda:0, npu:1 or cpu")
     return found.backend

@@ -37,7 +37,7 @@ def serve_web_app(
     try:
         listener = open_listening_socket(host, port, 0 if exact_port else FALLBACK_PORTS)
     except system.AccessError as error:
-        raise Refused(f"{error}; --port 0 takes any port that is free") from None
+        raise Refused(f"{error}; --port 0 uses any free port") from None
     with listener, TemporaryFolder(os.environ) as scratch:
         number = listener.getsockname()[1]
         names = allowed_hosts(host, number)

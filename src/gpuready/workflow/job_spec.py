@@ -79,7 +79,7 @@ def _load_model_config(model: str | Mapping[str, Any], beside: str, origin: str)
     config = known_models.find_model_config(model)
     if config is None:
         if model.startswith(("/", ".", "~")) or host_for_named_files().stat_path(model) is not None:
-            raise ValueError(f"{short_repr(model)} is no folder with a config.json, and no file of a job")
+            raise ValueError(f"{short_repr(model)} is not a folder with a config.json, nor a job file")
         near = known_models.similar_model_names(model)
         hint = f" (nearest: {', '.join(near)})" if near else ""
         raise ValueError(
