@@ -48,7 +48,7 @@ def read_compose_service(
     document = _convert_node(_compose_yaml(text), {}, 0)
     services = _as_mapping(_as_mapping(document).get("services"))
     if not services:
-        raise ValueError("it has no services, and so it is no compose file")
+        raise ValueError("it has no services, so it is not a compose file")
     name = _choose_service(services, service)
     definition = _as_mapping(services[name])
     line = services[name].line
@@ -284,7 +284,7 @@ def _parse_docker_size(text: str, what: str, line: int) -> int:
     """Parse a size as Docker does, in powers of 1024: 16g, 2gb, 64M."""
     size = parse_size(text, 1024)
     if size is None or not 1 <= size < 2**63:
-        raise ValueError(f"line {line}: {what} {text[:40]!r} is no size; write for example 16gb")
+        raise ValueError(f"line {line}: {what} {text[:40]!r} is not a size; write for example 16gb")
     return int(size)
 
 

@@ -53,7 +53,7 @@ def parse_stages(text: str, build_args: Mapping[str, str]) -> list[BuildStage]:
         else:
             raise ValueError(f"line {instruction.line}: {instruction.word[:20]!r} stands before any FROM")
     if not parsed:
-        raise ValueError("it has no FROM, and so it is no Dockerfile")
+        raise ValueError("it has no FROM, so it is not a Dockerfile")
     return [stage.replace(steps=(_global_arguments(global_args), *steps)) for stage, steps in parsed]
 
 
@@ -96,7 +96,7 @@ def parse_instructions(text: str) -> Iterator[DockerInstruction]:
         if not word:
             continue
         if not word.isalpha():
-            raise ValueError(f"line {start + 1}: {word[:20]!r} is no instruction of a Dockerfile")
+            raise ValueError(f"line {start + 1}: {word[:20]!r} is not a Dockerfile instruction")
         count += 1
         if count > MAX_INSTRUCTIONS:
             raise ValueError(f"it has more than {MAX_INSTRUCTIONS} instructions")

@@ -56,7 +56,7 @@ def start_container_facts(
     from gpuready.workflow import container_file
 
     if python is not None:
-        raise Refused("--dockerfile and --python do not go together: a container has its own environment")
+        raise Refused("--dockerfile and --python cannot be combined: a container has its own environment")
     host = (
         None if on is None else read_recording(on) if is_machine_file(on) else _named_machine_facts(on, None, what_if)
     )
