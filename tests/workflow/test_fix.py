@@ -107,6 +107,16 @@ def test_a_dry_run_shows_the_numbered_changes_and_makes_none(place):
     ]
 
 
+def test_what_an_install_did_not_bring_is_installed_in_a_second_round(place):
+    """The framework's wheel asks for none of the packages that its contract requires."""
+    for path in (place / "env").glob("lib/python3*/site-packages/*"):
+        if path.name.startswith(("demo", "helper_kit")):
+            shutil.rmtree(path)
+    ran = fix(place, "--yes", kite="long")
+    assert ran.code == 0 and ran.out.startswith("fixed "), ran.out + ran.err
+    assert versions(place) == {"demo": "1.0", "helper_kit": "1.4.2", "other_kit": "2.5"}
+
+
 def test_nobody_to_ask_is_not_consent(place):
     before = tree(place)
     ran = fix(place)

@@ -203,9 +203,12 @@ def run_uv_in(
         if line.startswith(("Resolved", "Prepared", "Installed", "Uninstalled", "Downloading", "Building", "Built")):
             show_step(line.strip())
 
-    extra: dict[str, str | None] = (
-        {"UV_INDEX": " ".join(settings.extra)} if settings.extra and "UV_INDEX" not in settings.env else {}
-    )
-    ran = uv.run_uv(host, (uv.find_uv(host), *words), settings, report_line, deadline, extra)
+    ran = uv.run_uv(host, (uv.find_uv(host), *words), settings, report_line, deadline)
+    if ran.rc != 0 and settings.extra and "UV_INDEX" not in settings.env:
+        # pip's extra indexes are asked only where the others do not do, and then as pip asks them: all alike.
+        show_step("asking pip's extra indexes too")
+        more = ("--index-strategy", "unsafe-best-match")
+        extra: dict[str, str | None] = {"UV_INDEX": " ".join(settings.extra)}
+        ran = uv.run_uv(host, (uv.find_uv(host), *words, *more), settings, report_line, deadline, extra)
     if ran.rc != 0:
         raise InstallFailed(explain_uv_failure(ran, " ".join(words[:2])))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     ShowStep = Callable[..., None]
 
 UV_DEADLINE = 4 * 3600.0
+MAX_ROUNDS = 3
+"""How often the copy is changed and checked: later rounds for what the first one left of the same findings."""
 OTHER_STATE_FOLDER = ".gpuready-fix"
 """The folder with what can be put back, where there is no environment to keep it beside."""
 
@@ -120,21 +122,36 @@ class FixOrder:
         copy = EnvironmentCopy(self.host, self.target.path)
 
         def edit(draft: str) -> None:
-            for step in _steps(tasks):
-                self.show_step(step.does)
-                copy.journal.record_step("run", does=step.does, run=list(step.run))
-                run_uv_in(self.host, draft, step.run, self.uv_settings, self.show_step, UV_DEADLINE)
-            self.show_step("checking the copy")
-            self._refuse_new_errors(draft)
+            steps, codes = _steps(tasks), {code for task in tasks for code in task.item.codes}
+            for _ in range(MAX_ROUNDS):
+                for step in steps:
+                    self.show_step(step.does)
+                    copy.journal.record_step("run", does=step.does, run=list(step.run))
+                    run_uv_in(self.host, draft, step.run, self.uv_settings, self.show_step, UV_DEADLINE)
+                self.show_step("checking the copy")
+                report = self._check(draft)
+                self._refuse_new_errors(report)
+                steps = self._steps_still_needed(report, codes)
+                if not steps:
+                    break
 
         self.show_step(f"copying {copy.path}")
         copy.change(edit)
         self.copy = copy.before
 
-    def _refuse_new_errors(self, environment: str) -> None:
+    def _steps_still_needed(self, report: Report, codes: set[str]) -> list[FixStep]:
+        """Return the package steps that clear what is left of the same findings: an install may bring less than expected."""
+        from gpuready.plan.fix import plan_fix
+
+        if not any(finding.severity == "error" and finding.code in codes for finding in report.findings):
+            return []
+        found = plan_fix(report, make_judge(report))
+        tasks = list_fix_tasks(found, self.target, report.contract.framework, tuple(codes))
+        return _steps([task for task in tasks if task.how == "packages"])
+
+    def _refuse_new_errors(self, report: Report) -> None:
         """FixFailed where the changed copy has an error that the environment did not have."""
         known = {finding.code for finding in self.before.findings}
-        report = self._check(environment)
         new = [f for f in report.findings if f.severity == "error" and f.code not in known]
         if new:
             raise FixFailed(
@@ -248,7 +265,7 @@ def undo_fix(python: str | None, show_step: ShowStep) -> FixOutcome:
 
     began, host = time.perf_counter(), system.LiveHost()
     show_step("looking at the environment")
-    target = describe_target(workflow.probe_machine(python))
+    target = describe_target(workflow.probe_machine(python, run_python=True))
     folder = state_folder(host, target)
     settings = SettingsFile(host, folder)
     path = settings.path
