@@ -33,7 +33,7 @@ CAUSE = Diagnosis(
     frame={"file": "train.py", "line": 12, "function": "main"}, logs=(LogTotals("train.log", 812, 90000),), exit_code=1,
 )  # fmt: skip
 NO_CAUSE = Diagnosis(
-    "unknown", says="the run failed, and nothing in the log says why", exit_code=-6,
+    "unknown", says="the run failed, but the log does not show why", exit_code=-6,
     exceptions=(ExceptionLink("FancyError", "the widget is not aligned", 40, "widget.py", 7, "align"),),
     consequences=(Consequence("closed", "the connection was closed by the other side", 44),), logs=(LogTotals("train.log", 50, 900),),
 )  # fmt: skip

@@ -18,16 +18,16 @@ MAX_LINKS, MAX_MESSAGE = 8, 400
 def describe_no_cause(summary: LogSummary, order: EventOrder) -> tuple[Diagnosis, int | None]:
     """Healthy where the log proves it, else no cause found; with the index of the most telling line."""
     if not order.has_failed and order.survived.proves_health():
-        says = "the log ends with progress or a good end, and tells of no failure"
+        says = "the log ends normally or with progress, and shows no failure"
         return Diagnosis("healthy", HEALTHY, says=says, confidence=0.9), None
     if order.has_failed:
-        return Diagnosis("unknown", says="the run failed, and nothing in the log says why"), find_telling_line(
+        return Diagnosis("unknown", says="the run failed, but the log does not show why"), find_telling_line(
             summary, order
         )
     telling = find_telling_line(summary, order)
     complains = telling is not None and is_complaint_line(summary.lines[telling])
     says = (
-        "the log complains, and no known cause matches"
+        "the log has errors, but no known cause matches"
         if complains
         else "the log shows neither a failure nor progress at its end"
     )

@@ -62,9 +62,9 @@ def diagnose_logs(
         raise Refused(f"cannot read the log: {error}") from None
     cut = [f"{stream.name}: {stream.cut}" for stream in streams if stream.cut]
     diagnosis = diagnose_summary(summary, framework, on, look, (*notes, *cut), ask)
-    unread = "" if dumps or any(lines for lines, _ in summary.totals) else "the log is empty: nothing was read"
-    unread = unread or ("a log was not read to its end: what is missing may tell of a failure" if cut else "")
-    if diagnosis.verdict == "healthy" and unread:
+    empty = "" if dumps or any(lines for lines, _ in summary.totals) else "the log is empty: nothing was read"
+    unread = empty or ("a log was not read to its end: the rest may show a failure" if cut else "")
+    if unread and (diagnosis.verdict == "healthy" or (diagnosis.verdict == "unknown" and empty)):
         return diagnosis.replace(verdict="unknown", cause="", confidence=0.0, says=unread)
     return diagnosis
 
