@@ -34,7 +34,7 @@ def test_the_cause_comes_before_its_consequences_wherever_it_stands():
         one = found(text)
         assert (one.cause, one.code, one.rank) == ("cuda-oom", "MEM001", 0)
         assert one.captures["want"] == "2.00 GiB" and one.exit == 1
-        assert [c.means for c in one.consequences] == ["a rank waited in vain for the others"]
+        assert [c.means for c in one.consequences] == ["a rank waited for the others until its timeout"]
 
 
 def test_files_of_several_ranks_in_any_order():
@@ -98,7 +98,7 @@ def test_whose_memory_it_was():
 def test_healthy_logs():
     for text in (
         "step 1 loss 2.0\nTraining completed.",
-        "UserWarning: something old\n  warnings.warn(",
+        "UserWarning: something old\n  warnings.warn(\nstep 1 loss 2.0",
         "errors: 0, failed: 0",
     ):
         assert (found(text).verdict, found(text).cause, found(text).exit) == ("healthy", "healthy", 0)
@@ -112,7 +112,10 @@ def test_a_failure_that_nobody_can_explain_is_left_unexplained():
 
 
 def test_a_line_cannot_forge_a_conclusion():
-    assert found("derived: throughput fell by 50 % and stayed there").verdict == "healthy"
+    assert (
+        found("derived: throughput fell by 50 % and stayed there\nstep 1 loss 2.0\nstep 2 loss 1.9").verdict
+        == "healthy"
+    )
 
 
 def test_a_gpu_that_became_slower():
@@ -166,7 +169,7 @@ def test_a_complaint_without_a_traceback_at_the_end():
 
 def test_threads_that_wait_for_others():
     text = 'Process 77: python train.py\nThread 77 (idle): "MainThread"\n    wait (threading.py:320)\n    all_reduce (torch/distributed/distributed_c10d.py:2501)\n'
-    assert found(text).verdict in ("cause", "healthy")
+    assert found(text).verdict in ("cause", "unknown")
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,15 @@ class SurvivalAnalysis:
 
     def proves_health(self) -> bool:
         """Whether every process that tells anything of its end shows progress or a good end there, and no complaint after it."""
-        spoken: dict[Speaker, list[int]] = {}
-        for i, line in enumerate(self.summary.lines):
-            if line.text.strip() and line.place != "derived" and i not in self._inside:
-                for speaker in {(line.source, line.rank), (line.source, None)}:
-                    spoken.setdefault(speaker, []).append(i)
-        ends = [self._last_word(speaker, lines) for speaker, lines in spoken.items()]
+        lines = [
+            (i, line)
+            for i, line in enumerate(self.summary.lines)
+            if line.text.strip() and line.place != "derived" and i not in self._inside
+        ]
+        spoken: dict[Speaker, list[int]] = {(line.source, line.rank): [] for _, line in lines}
+        for (source, rank), own in spoken.items():
+            own += [i for i, line in lines if line.source == source and (rank is None or line.rank in (None, rank))]
+        ends = [self._last_word(speaker, own) for speaker, own in spoken.items()]
         return "well" in ends and "ill" not in ends
 
     def _last_word(self, speaker: Speaker, lines: Sequence[int]) -> str:
@@ -164,7 +167,9 @@ class SurvivalAnalysis:
             if is_step:
                 continue
             if line.rank == speaker[1] and is_complaint_line(line):
-                return "ill"
+                return (
+                    "well" if seen and not line.level else "ill"
+                )  # a logged error weighs more than one line of progress
             left -= 1
             if left < 0 or is_starting_line(line):
                 break

@@ -121,8 +121,8 @@ class LogPrefix:
             if self.is_level_constant:
                 fields.pop("level", None)
         if len(whole.text) < len(rest.text):  # it knows more of the prefix by itself
-            is_told = not (self.is_on_every_line and self.is_level_constant and whole.level in ("I", "D"))
-            rest = whole.replace(seconds=rest.seconds, level=whole.level if is_told else rest.level)
+            keeps_level = not (self.is_on_every_line and self.is_level_constant and whole.level in ("I", "D"))
+            rest = whole.replace(seconds=rest.seconds, level=whole.level if keeps_level else rest.level)
         return fill_fields(rest, fields).replace(raw=text)
 
     def _own_parts(self, text: str) -> Iterator[PrefixPart]:

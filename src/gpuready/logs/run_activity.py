@@ -19,10 +19,10 @@ _BAR = LazyRegex(
 _STEP = LazyRegex(
     r"\b(?:global[ _]?step|steps?|iter(?:ation)?s?|epochs?|batch|updates?|samples|tokens|shards?|trial)\b['\"]{0,2}[ #:=\[(]{0,12}\d"
     r"|\b\d[\d.,]{0,12} (?:steps|iterations|epochs|batches|samples|tokens|shards|examples|rows)\b"
-    r"|(?:^|[\W_])loss['\"]{0,2}[ :=|]{1,6}['\"]?-?\d"
     r"|\b(?:throughput|tokens?[/_]s(?:ec)?|samples?[/_]s(?:ec)?|it/s|lr|grad_norm)['\"]{0,2}[ :=]{1,6}\d",
     _IGNORE_CASE,
 )
+_LOSS = LazyRegex(r"(?:^|[\W_])loss['\"]{0,2}[ :=|]{1,6}['\"]?-?\d", _IGNORE_CASE)
 _SETTING = LazyRegex(r"batch_size|max_|num_|argument|config|world_size|--", _IGNORE_CASE)
 """Words of a configuration: a number beside one of them is a setting, and no progress."""
 
@@ -45,7 +45,7 @@ _COMPLAINT = LazyRegex(
     _IGNORE_CASE,
 )
 _HARMLESS = LazyRegex(
-    r"\b(?:0|no|without(?: any)?) (?:errors?|failures?)\b|\b(?:errors?|failed|failures?|exceptions?)[ :=]{1,3}0\b|\bWarning\b:?|error[_-]?bars?"
+    r"\b(?:0|no|without(?: any)?) (?:errors?|failures?)\b|\b(?:errors?|failed|failures?|exceptions?)[ :=]{1,3}0\b|Warning\b|error[_-]?bars?"
     r"|\bfailed to (?:import|load) .{0,80}(?:optional|ignor)|ignor(?:ed|ing)|fall(?:s|ing)? ?back|retry(?:ing)?|retries remaining",
     _IGNORE_CASE,
 )
@@ -68,7 +68,7 @@ def is_progress_line(line: LogLine) -> bool:
     text = line.text[:MAX_TEXT]
     if line.place or line.level in ("E", "W", "C", "F") or not _DIGIT.search(text):
         return False
-    if not _BAR.search(text) and (not _STEP.search(text) or _SETTING.search(text)):
+    if not _BAR.search(text) and not _LOSS.search(text) and (not _STEP.search(text) or _SETTING.search(text)):
         return False
     return not _has_complaint(text)
 

@@ -62,25 +62,25 @@ class _Run:
     def __init__(self, start: int, command: str):
         self.start, self.command = start, command
         self.lines = 0
-        self.told = self.complains = False
+        self.is_active = self.complains = False
 
     def take_line(self, line: LogLine) -> None:
         self.lines += bool(line.text.strip())
         self.complains = self.complains or is_complaint_line(line) or (line.place == "nccl" and line.level == "W")
-        self.told = self.told or self.complains or is_progress_line(line) or is_success_line(line)
+        self.is_active = self.is_active or self.complains or is_progress_line(line) or is_success_line(line)
 
     @property
     def is_answered(self) -> bool:
         """Whether the diagnosis is about this run. An installation that worked is none; of a program, any output is enough."""
         if _INSTALLS.match(self.command):
             return self.complains
-        return self.told or self.lines > 0
+        return self.is_active or self.lines > 0
 
 
 def find_runs(lines: Sequence[LogLine]) -> list[_Run]:
     """Every run in the order of the log.
 
-    Banners, and commands shown by ``set -x``, between which nothing is told are one run: each rank may show its own.
+    Banners, and commands shown by ``set -x``, without activity between them are one run: each rank may show its own.
     """
     starts = {i: command for i, line in enumerate(lines) if (command := find_command(line)) or is_run_banner(line)}
     runs = [_Run(0, "")]
@@ -88,7 +88,7 @@ def find_runs(lines: Sequence[LogLine]) -> list[_Run]:
         command = starts.get(i)
         if command is None:
             runs[-1].take_line(line)
-        elif runs[-1].told or (command and runs[-1].lines and not line.text.lstrip().startswith("+")):
+        elif runs[-1].is_active or (command and runs[-1].lines and not line.text.lstrip().startswith("+")):
             runs.append(_Run(i, command or runs[-1].command))
         else:
             runs[-1].command = command or runs[-1].command

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from gpuready.model.diagnosis import Diagnosis, ExceptionLink, LogEvidence
+    from gpuready.model.diagnosis import Diagnosis, LogEvidence
 
 MAX_EVIDENCE_LINES = 3
 """Shown without -v."""
@@ -61,6 +61,9 @@ def _format_diagnosis_verdict(diagnosis: Diagnosis, display: Screen, verbose: bo
     if diagnosis.verdict == "cause":
         where = _failing_rank_text(diagnosis).strip() or "failing rank unknown"
         rows.append(("where", f"{where} ({round(100 * diagnosis.confidence)} % sure)"))
+    elif diagnosis.verdict == "unknown":
+        facts = (("where", _failing_rank_text(diagnosis).strip()), ("ran", diagnosis.command))
+        rows += [(label, text) for label, text in facts if text]
     if diagnosis.frame:
         frame = diagnosis.frame
         rows.append(("in", f"{frame.get('file', '')}, line {frame.get('line')}, in {frame.get('function', '')}"))
@@ -84,21 +87,6 @@ def _format_exceptions(diagnosis: Diagnosis, display: Screen) -> list[str]:
                 "" if lines else "raised", f"line {one.line}: {one.type}: {one.message}{at}", display
             )
     return lines
-
-
-def _format_failure_facts(diagnosis: Diagnosis, display: Screen) -> list[str]:
-    """Where it failed, how the process ended, what was running, and the exceptions from the last one inwards."""
-    where = _failing_rank_text(diagnosis).strip()
-    code = diagnosis.exit_code
-    ended = "" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
-    rows = [("first", where), ("ended", ended), ("ran", diagnosis.command)]
-    rows += [("raised" if i == 0 else "from", _format_exception(one)) for i, one in enumerate(diagnosis.exceptions)]
-    return [line for label, text in rows if text for line in format_labelled_text(label, text, display)]
-
-
-def _format_exception(one: ExceptionLink) -> str:
-    at = f" ({one.file}, line {one.file_line})" if one.file else ""
-    return f"{one.type or 'the traceback is cut'}{f': {first}' if (first := one.message.partition(chr(10))[0]) else ''}{at}"
 
 
 def _format_log_evidence(diagnosis: Diagnosis, display: Screen, verbose: bool) -> list[str]:
