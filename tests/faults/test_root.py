@@ -10,6 +10,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -65,7 +66,7 @@ def real(machine: Machine, *argv: str, **options: object):
 
 
 def test_d02_nvidia_smi_cannot_be_killed(machine, tmp_path, seen):
-    with mounts.get_disk_space(tmp_path) as disk:
+    with mounts.disk(tmp_path) as disk:
         machine.program("nvidia-smi", f": > {disk}/file")
         with mounts.frozen(disk):
             process = machine.start("check", "transformers", "--json", marker="bench-frozen")
@@ -131,6 +132,13 @@ def test_a_variable_leads_to_a_dead_disk(machine, tmp_path, seen, case, name, lo
     assert found.seconds < 10 + 0.5 + patience()
 
 
+def test_prove_with_its_home_on_a_frozen_disk(tmp_path):
+    words = [sys.executable, "-m", "gpuready", "prove", "matmul-tf32"]
+    with mounts.disk(tmp_path) as home, mounts.frozen(home):
+        ran = subprocess.run(words, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, timeout=60)
+    assert "the evidence was not kept: the disk of the cache does not answer" in ran.stdout and ran.returncode in (0, 1)
+
+
 # -- disks that cannot be written -------------------------------------------------------------------------
 
 
@@ -165,7 +173,7 @@ def fill(disk: Path, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["room", "inodes"])
 def test_d41_a_full_disk(machine, tmp_path, seen, what):
-    with mounts.get_disk_space(tmp_path, 2 << 20, "-O", "^has_journal", "-N", "32") as disk:
+    with mounts.disk(tmp_path, 2 << 20, "-O", "^has_journal", "-N", "32") as disk:
         old = disk / "m.json"
         old.write_text("the old one")
         fill(disk, what)

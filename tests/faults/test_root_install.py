@@ -51,7 +51,7 @@ def test_f04_a_disk_that_fills_up_at_every_mebibyte(bench, tmp_path, seen):
     heavy(bench)
     began, ended = time.monotonic(), []
     for size in range(3, 12):
-        with mounts.get_disk_space(tmp_path, size << 20, "-O", "^has_journal", "-N", "2000") as disk:
+        with mounts.disk(tmp_path, size << 20, "-O", "^has_journal", "-N", "2000") as disk:
             home = disk / "env"
             assert bench.run(*bench.argv("1.0", home=home), before=BLIND).code == 0
             ran = bench.run(*bench.argv("8.0", "--json", home=home), before=BLIND)
@@ -74,7 +74,7 @@ def test_f04_a_disk_that_fills_up_at_every_mebibyte(bench, tmp_path, seen):
 
 def test_f04_the_estimate_refuses_before_anything_is_done(bench, tmp_path, seen):
     heavy(bench)
-    with mounts.get_disk_space(tmp_path, 8 << 20) as disk:
+    with mounts.disk(tmp_path, 8 << 20) as disk:
         ran = bench.run(*bench.argv("8.0", home=disk / "env"))
         assert not (disk / "env").exists()
     seen("F04", "refused in one sentence", ran.err.strip(), 0.0)
@@ -82,7 +82,7 @@ def test_f04_the_estimate_refuses_before_anything_is_done(bench, tmp_path, seen)
 
 
 def test_f05_no_inodes_left(bench, tmp_path, seen):
-    with mounts.get_disk_space(tmp_path, 32 << 20, "-O", "^has_journal", "-N", "160") as disk:
+    with mounts.disk(tmp_path, 32 << 20, "-O", "^has_journal", "-N", "160") as disk:
         home = disk / "env"
         assert bench.run(*bench.argv("1.0", home=home), before=BLIND).code == 0
         ran = bench.run(*bench.argv("2.0", "--json", home=home), before=BLIND)
@@ -93,7 +93,7 @@ def test_f05_no_inodes_left(bench, tmp_path, seen):
 
 
 def test_f06_a_disk_that_turns_read_only(bench, tmp_path, seen):
-    with mounts.get_disk_space(tmp_path, 32 << 20) as disk:
+    with mounts.disk(tmp_path, 32 << 20) as disk:
         home = disk / "env"
         assert bench.run(*bench.argv("1.0", home=home), before=BLIND).code == 0
         mounts.sh("mount", "-o", "remount,ro", disk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.catalog import systems
 from gpuready.containers import base_image, dockerfile, install_commands
-from gpuready.containers.dockerfile import UNKNOWN
+from gpuready.containers.dockerfile import UNKNOWN, BuildValues
 from gpuready.containers.shell_commands import parse_shell_commands
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ class SimulatedImage:
 
     def __init__(self, base: base_image.BaseImage, line: int):
         self.base, self.line = base, line
-        self.values: dict[str, str] = {}
+        self.values = BuildValues()
         self.variables: dict[str, tuple[str, int]] = {}
         self.packages: dict[str, tuple[install_commands.PackagePin, int]] = {}
         self.python: tuple[str, int] = (base.python, line)
@@ -56,6 +56,7 @@ class DockerfileSimulator:
         short = {"x86_64": "amd64", "aarch64": "arm64"}.get(arch, arch)
         self.platform_args = {"TARGETARCH": short, "TARGETOS": "linux", "TARGETPLATFORM": f"linux/{short}"}
         self.platform_args |= {"BUILDARCH": short, "BUILDPLATFORM": f"linux/{short}"}
+        self.build_values = BuildValues(self.platform_args | self.build_args)
         self.built_stages: dict[int, SimulatedImage] = {}
 
     def build_stage(self, stages: list[BuildStage], index: int, depth: int = 0) -> SimulatedImage:
@@ -72,7 +73,8 @@ class DockerfileSimulator:
             built = self.build_stage(stages, base_index, depth + 1).copy_image()
         else:
             built = SimulatedImage(base_image.parse_image_name(stage.base.replace(UNKNOWN, "?")), stage.line)
-        built.values = dict(self.platform_args) | {name: value for name, (value, _) in built.variables.items()}
+        set_before = {name: value for name, (value, _) in built.variables.items()}
+        built.values = BuildValues(self.platform_args | set_before, self.build_values)
         global_args: dict[str, str] = {}
         for step in stage.steps:
             if step.word == "GLOBALS":

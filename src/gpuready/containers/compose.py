@@ -97,7 +97,7 @@ def _convert_node(node: Any, counts: dict[str, int], depth: int) -> LocatedValue
 
 def _interpolate_defaults(text: str) -> str:
     """Replace ``${GPUS:-all}`` by its default; a variable without one is unknown here."""
-    return dockerfile.expand_variables(text.replace("$$", "\\$"), {}) if "$" in text else text
+    return dockerfile.expand_variables(text.replace("$$", "\\$"), dockerfile.BuildValues()) if "$" in text else text
 
 
 def _as_mapping(located: LocatedValue | None) -> dict[str, LocatedValue]:

@@ -18,6 +18,24 @@ MAX_FILE_BYTES = 1 << 20
 MAX_INSTRUCTIONS = 5000
 MAX_LINE_LENGTH = 1 << 16
 """Docker's limit for one line."""
+MAX_EXPANDED_CHARS = 1 << 20
+"""How much text all variables of a file may expand to."""
+
+
+class BuildValues(dict[str, str]):
+    """Variables of a build. All copies share one limit of what they expand to."""
+
+    def __init__(self, values: Mapping[str, str] | None = None, parent: BuildValues | None = None):
+        super().__init__(values or {})
+        self.expanded: list[int] = parent.expanded if parent is not None else [0]
+
+    def expand_name(self, name: str) -> str | None:
+        """Return a variable's value; ValueError if all expansions together are too long."""
+        value = self.get(name)
+        self.expanded[0] += len(value or "")
+        if self.expanded[0] > MAX_EXPANDED_CHARS:
+            raise ValueError(f"its variables expand to more than {MAX_EXPANDED_CHARS >> 20} MiB, as in no Dockerfile")
+        return value
 
 
 class DockerInstruction(Record):
@@ -39,10 +57,10 @@ class BuildStage(Record):
     steps: tuple[DockerInstruction, ...] = ()
 
 
-def parse_stages(text: str, build_args: Mapping[str, str]) -> list[BuildStage]:
+def parse_stages(text: str, build_args: BuildValues) -> list[BuildStage]:
     """Parse the stages, with ARGs expanded in FROM lines. ValueError if it is not a Dockerfile."""
     parsed: list[tuple[BuildStage, list[DockerInstruction]]] = []
-    global_args = dict(build_args)
+    global_args = BuildValues(build_args, build_args)
     for instruction in parse_instructions(text):
         if instruction.word == "FROM":
             parsed.append((_parse_from_line(instruction, global_args), []))
@@ -62,7 +80,7 @@ def _global_arguments(global_args: Mapping[str, str]) -> DockerInstruction:
     return DockerInstruction("GLOBALS", "", 0, tuple(global_args.items()))
 
 
-def _parse_from_line(instruction: DockerInstruction, values: Mapping[str, str]) -> BuildStage:
+def _parse_from_line(instruction: DockerInstruction, values: BuildValues) -> BuildStage:
     words = [expand_variables(word, values) for word in instruction.text.split()]
     flags = dict(w[2:].partition("=")[::2] for w in words if w.startswith("--"))
     plain = [w for w in words if not w.startswith("--")]
@@ -73,10 +91,7 @@ def _parse_from_line(instruction: DockerInstruction, values: Mapping[str, str]) 
 
 
 def declare_argument(
-    instruction: DockerInstruction,
-    values: dict[str, str],
-    build_args: Mapping[str, str],
-    global_args: Mapping[str, str],
+    instruction: DockerInstruction, values: BuildValues, build_args: Mapping[str, str], global_args: Mapping[str, str]
 ) -> None:
     """Apply ARG: a build argument overrides the default; without either the value is unknown."""
     for name, default in parse_assignments(instruction.text, values):
@@ -158,7 +173,7 @@ def _read_here_documents(word: str, rest: str, lines: list[str], at: int) -> tup
     return tuple(documents), at
 
 
-def parse_assignments(text: str, values: Mapping[str, str]) -> list[tuple[str, str | None]]:
+def parse_assignments(text: str, values: BuildValues) -> list[tuple[str, str | None]]:
     """Parse ``A=1 B="x y"`` or the old form ``A value``; None for a name without a value."""
     words = _split_quoted_words(text)
     if len(words) > 1 and not any("=" in word for word in words):
@@ -166,7 +181,7 @@ def parse_assignments(text: str, values: Mapping[str, str]) -> list[tuple[str, s
     return [*_expand_assignments(words, values)]
 
 
-def _expand_assignments(words: list[str], values: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+def _expand_assignments(words: list[str], values: BuildValues) -> Iterator[tuple[str, str | None]]:
     for word in words:
         name, equals, value = word.partition("=")
         yield name, expand_variables(_remove_quotes(value), values) if equals else None
@@ -209,22 +224,23 @@ def _remove_quotes(value: str) -> str:
     return out
 
 
-def expand_variables(text: str, values: Mapping[str, str], depth: int = 0) -> str:
+def expand_variables(text: str, values: BuildValues, depth: int = 0) -> str:
     """Expand $A, ${A}, ${A:-x}, ${A:+x}. Unknown values become UNKNOWN."""
-    out, at = "", 0
-    while at < len(text):
-        letter = text[at]
-        if letter == "\\" and text[at + 1 : at + 2] == "$":
-            out, at = out + "$", at + 2
-        elif letter != "$":
-            out, at = out + letter, at + 1
+    parts: list[str] = []
+    at = 0
+    while (dollar := text.find("$", at)) >= 0:
+        if dollar > at and text[dollar - 1] == "\\":
+            parts += [text[at : dollar - 1], "$"]
+            at = dollar + 1
         else:
-            value, at = expand_variable_at(text, at, values, depth)
-            out += value
-    return out
+            value, after = expand_variable_at(text, dollar, values, depth)
+            parts += [text[at:dollar], value]
+            at = after
+    parts.append(text[at:])
+    return "".join(parts)
 
 
-def expand_variable_at(text: str, at: int, values: Mapping[str, str], depth: int = 0) -> tuple[str, int]:
+def expand_variable_at(text: str, at: int, values: BuildValues, depth: int = 0) -> tuple[str, int]:
     """Return the value of the variable at a dollar sign, and the index after it."""
     if text[at + 1 : at + 2] == "{":
         return _expand_braced(text, at, values, depth)
@@ -233,10 +249,11 @@ def expand_variable_at(text: str, at: int, values: Mapping[str, str], depth: int
         end += 1
     if end == at + 1:
         return ("$", end) if end >= len(text) or text[end].isspace() else (UNKNOWN, end + 1)
-    return values.get(text[at + 1 : end], UNKNOWN), end
+    value = values.expand_name(text[at + 1 : end])
+    return UNKNOWN if value is None else value, end
 
 
-def _expand_braced(text: str, at: int, values: Mapping[str, str], depth: int) -> tuple[str, int]:
+def _expand_braced(text: str, at: int, values: BuildValues, depth: int) -> tuple[str, int]:
     end, open_ = at + 2, 1
     while end < len(text) and open_:
         open_ += {"{": 1, "}": -1}.get(text[end], 0)
@@ -244,7 +261,7 @@ def _expand_braced(text: str, at: int, values: Mapping[str, str], depth: int) ->
     inside = text[at + 2 : end - 1]
     name = inside[: len(inside) - len(inside.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"))]
     rest = inside[len(name) :]
-    known = values.get(name)
+    known = values.expand_name(name)
     if not rest:
         return UNKNOWN if known is None else known, end
     operator, word = (rest[:2], rest[2:]) if rest[0] == ":" else (rest[:1], rest[1:])

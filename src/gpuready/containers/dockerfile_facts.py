@@ -42,7 +42,7 @@ def read_dockerfile_facts(
     """Return the facts of a Dockerfile. ValueError, with the line, if it is not one."""
     folder = path.rpartition("/")[0]
     builder = DockerfileSimulator(read, folder, arch, build_args or {})
-    stages = dockerfile.parse_stages(text, builder.platform_args | builder.build_args)
+    stages = dockerfile.parse_stages(text, builder.build_values)
     index = len(stages) - 1
     if target:
         matching = [i for i, stage in enumerate(stages) if stage.name == target.lower() or str(i) == target]

@@ -6,7 +6,7 @@ Words are split as a shell does it: quotes, escapes, known variables and command
 
 from __future__ import annotations
 
-from gpuready.containers.dockerfile import UNKNOWN, expand_variable_at
+from gpuready.containers.dockerfile import UNKNOWN, BuildValues, expand_variable_at
 from gpuready.model import Record
 
 TYPE_CHECKING = False
@@ -27,9 +27,9 @@ class ShellCommand(Record):
     sure: bool = True
 
 
-def parse_shell_commands(script: str, known: Mapping[str, str]) -> Iterator[ShellCommand]:
+def parse_shell_commands(script: str, known: BuildValues) -> Iterator[ShellCommand]:
     """Yield every simple command; variables that the script sets apply from there on."""
-    values = dict(known)
+    values = BuildValues(known, known)
     depth, doubt = 0, False
     for words, end in _split_simple_commands(script, values):
         while words and (words[0] in PREFIX_WORDS or words[0] in BLOCK_CLOSERS or words[0] in BLOCK_OPENERS):
@@ -65,7 +65,7 @@ def _list_assignments(assigned: Mapping[str, str], body: list[str]) -> list[tupl
     return [*assigned.items(), *exported]
 
 
-def _split_simple_commands(script: str, values: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
+def _split_simple_commands(script: str, values: BuildValues) -> Iterator[tuple[list[str], str]]:
     """Yield the words of each command and the separator that ended it."""
     reader = _ShellReader(script, values)
     while not reader.at_end():
@@ -77,7 +77,7 @@ def _split_simple_commands(script: str, values: Mapping[str, str]) -> Iterator[t
 
 
 class _ShellReader:
-    def __init__(self, script: str, values: Mapping[str, str]):
+    def __init__(self, script: str, values: BuildValues):
         self.text, self.values, self.position, self.count = script, values, 0, 0
 
     def at_end(self) -> bool:

@@ -98,7 +98,7 @@ def _build_entry(
     home: str, entry_path: str, inputs: Mapping[str, Any], build: Callable[[str], BuiltLibrary]
 ) -> BuiltLibrary:
     _remove_old_drafts(home, f"{inputs['name']}-")
-    with own_folders.TemporaryFolder({"TMPDIR": home}) as draft:
+    with own_folders.TemporaryFolder({}, home) as draft:
         made = build(draft)
         write_manifest(draft, made)
         if not _publish_draft(draft, entry_path):

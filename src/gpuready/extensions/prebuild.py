@@ -43,7 +43,7 @@ def build_extensions(
             continue
         inputs = recipe.build_inputs(extension, environment, assessment)
         durable_files.make_folder(into)
-        with own_folders.TemporaryFolder({"TMPDIR": into}) as draft:
+        with own_folders.TemporaryFolder({}, into) as draft:
             entry = loader.compile_extension(host, extension, environment, assessment, draft, inputs)
             made.append(_install_library(entry, into, extension.name))
     if not made:

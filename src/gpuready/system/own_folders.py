@@ -10,11 +10,33 @@ from gpuready.system.private_files import make_private_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+
+DISK_SECONDS = 5.0
+"""How long the disk of the user's cache may take to answer."""
+TEMPORARY_PARENTS = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 def make_cache_folder(variables: Mapping[str, str], *subfolders: str) -> str:
-    """Make a folder in the user's cache. AccessError where there is no place for one."""
+    """Make a folder in the user's cache. AccessError where there is no place for one, or its disk does not answer."""
+    from gpuready.system.process.isolation import call_within
+
+    return call_within(lambda: _make_writable_folder(variables, subfolders), DISK_SECONDS, "the disk of the cache")
+
+
+def _make_writable_folder(variables: Mapping[str, str], subfolders: Sequence[str]) -> str:
+    path = _make_cache_folders(variables, subfolders)
+    trial = f"{path}/.{os.urandom(8).hex()}"
+    try:  # a frozen disk can be read, and stops at the first write
+        os.close(os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.unlink(trial)
+    except OSError as error:
+        raise AccessError(f"{path}: {error_reason(error)}") from None
+    return path
+
+
+def _make_cache_folders(variables: Mapping[str, str], subfolders: Sequence[str]) -> str:
     home = variables.get("XDG_CACHE_HOME", "")
     if not home.startswith("/"):
         home = variables.get("HOME", "")
@@ -30,20 +52,24 @@ def make_cache_folder(variables: Mapping[str, str], *subfolders: str) -> str:
 
 
 class TemporaryFolder:
-    """A private temporary folder, removed afterwards."""
+    """A private temporary folder, removed afterwards: in ``parent`` if given, else in TMPDIR or where others may be."""
 
-    def __init__(self, variables: Mapping[str, str]):
-        self._parent = variables.get("TMPDIR") or "/tmp"
+    def __init__(self, variables: Mapping[str, str], parent: str = ""):
+        named = [path for path in (variables.get("TMPDIR", ""), *TEMPORARY_PARENTS) if path.startswith("/")]
+        self._parents = [parent] if parent else named
         self.path = ""
 
     def __enter__(self) -> str:
         import tempfile
 
-        try:
-            self.path = tempfile.mkdtemp(prefix="gpuready-", dir=self._parent)
-        except OSError as error:
-            raise AccessError(f"no folder can be made in {self._parent}: {error_reason(error)}") from None
-        return self.path
+        faults = []
+        for parent in self._parents:
+            try:
+                self.path = tempfile.mkdtemp(prefix="gpuready-", dir=parent)
+                return self.path
+            except OSError as error:
+                faults.append(f"no folder can be made in {parent}: {error_reason(error)}")
+        raise AccessError("; ".join(faults))
 
     def __exit__(self, *_: object) -> None:
         import shutil

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 
@@ -9,7 +10,7 @@ from gpuready import system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 MAX_WORKERS = 4
 """At most this many, and no more than processors."""
@@ -29,7 +30,6 @@ def serve_web_app(
     import uvicorn
 
     from gpuready.system.listener import open_in_browser, open_listening_socket
-    from gpuready.system.own_folders import TemporaryFolder
     from gpuready.web.app import build_web_app
     from gpuready.workflow import Refused
 
@@ -38,7 +38,7 @@ def serve_web_app(
         listener = open_listening_socket(host, port, 0 if exact_port else FALLBACK_PORTS)
     except system.AccessError as error:
         raise Refused(f"{error}; --port 0 uses any free port") from None
-    with listener, TemporaryFolder(os.environ) as scratch:
+    with listener, _open_scratch_folder() as scratch:
         number = listener.getsockname()[1]
         names = allowed_hosts(host, number)
         address = f"http://{names[0]}/?token={token}"
@@ -60,6 +60,22 @@ def serve_web_app(
         if open_browser:
             open_in_browser(address, scratch)
         uvicorn.Server(config).run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _open_scratch_folder() -> Iterator[str]:
+    from gpuready.system.own_folders import TemporaryFolder
+    from gpuready.workflow import Refused
+
+    folder = TemporaryFolder(os.environ)
+    try:
+        path = folder.__enter__()
+    except system.AccessError as error:
+        raise Refused(f"{error}; set TMPDIR to a folder that can be written") from None
+    try:
+        yield path
+    finally:
+        folder.__exit__()
 
 
 def allowed_hosts(host: str, port: int) -> list[str]:

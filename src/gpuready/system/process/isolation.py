@@ -14,6 +14,7 @@ import time
 from itertools import islice
 
 from gpuready.model import Fact
+from gpuready.system.host_access import AccessError
 from gpuready.system.process import termination
 from gpuready.system.recording import RecordingHost, ReplayHost
 from gpuready.system.redaction.text import may_contain_secret, redact_json, redact_text
@@ -238,6 +239,30 @@ def run_in_child(work: Work, deadline: float) -> ForkedChild:
     finally:
         child.end_child("interrupted")
     return child
+
+
+def call_within(work: Callable[[], str], seconds: float, name: str) -> str:
+    """Return what ``work`` returns; AccessError where it fails, or where what it waits for does not answer in time."""
+    outcome: list[tuple[bool, str]] = []
+
+    def run(emit: Emit) -> None:
+        try:
+            emit((True, work()))
+        except AccessError as error:
+            emit((False, str(error)))
+
+    if is_single_threaded():
+        outcome += run_in_child(run, seconds).sent
+    else:
+        import threading
+
+        thread = threading.Thread(target=run, args=(outcome.append,), daemon=True)
+        thread.start()
+        thread.join(seconds)
+    succeeded, text = outcome[0] if outcome else (False, f"{name} does not answer within {seconds:g} s")
+    if not succeeded:
+        raise AccessError(text)
+    return text
 
 
 def wait_for_children(children: Iterable[ForkedChild], block: bool = True) -> bool:
