@@ -75,12 +75,7 @@ class LogPattern(Record):
     def specificity(self) -> int:
         """How specific it is: of two patterns that match the same line, the one with more conditions or text wins."""
         conditions = (self.near, self.near, self.also, self.also, self.when, self.place)
-        return 1000 * sum(bool(condition) for condition in conditions) + min(len(self.words), 999)
-
-    @property
-    def words(self) -> str:
-        """Its text without gaps and syntax."""
-        return plain_words({"regex" if self.pieces[0].regex else "says": self.says})
+        return 1000 * sum(bool(condition) for condition in conditions) + min(sum(map(_sure_length, self.pieces)), 999)
 
     @property
     def spans_lines(self) -> bool:
@@ -118,6 +113,13 @@ class LogPattern(Record):
                 captures[piece.name] = text[end:begin].strip()
             end = stop
         return captures
+
+
+def _sure_length(piece: PatternPiece) -> int:
+    """How many letters of a piece are in every match."""
+    if piece.regex is None:
+        return len(piece.text)
+    return min(map(len, required_literals(piece.text)), default=0)
 
 
 def _room(piece: PatternPiece) -> int:
