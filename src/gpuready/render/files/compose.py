@@ -46,7 +46,7 @@ def _escape(text: str) -> str:
 
 
 def _host_lines(plan: Plan) -> list[str]:
-    """What ``docker run`` is told by flags."""
+    """The settings that ``docker run`` takes as flags."""
     pairs, lines = list(_flag_pairs(plan.image_flags)), []
     lines += [f"    {_VALUE_FLAGS[flag]}: {_quote(value)}" for flag, value in pairs if flag in _VALUE_FLAGS]
     limits = [value.partition("=") for flag, value in pairs if flag == "--ulimit"]
