@@ -75,9 +75,7 @@ def record_pages() -> dict[str, str]:
     made = {}
     for module in MODULES:
         here = module_file(module)
-        text = "\n".join(
-            [f"# JSON: {module_title(module)}\n", *(of_record(cls, module) for cls in records(module))]
-        )
+        text = "\n".join([f"# JSON: {module_title(module)}\n", *(of_record(cls, module) for cls in records(module))])
         made[here] = re.sub(r"\]\(#(\w+)\)", functools.partial(put, here), text)
     return made
 

@@ -178,6 +178,7 @@ def test_a_log_is_text_in_a_notebook():
     page = Tags()
     page.feed(html)
     assert page.tags == {"pre"} and not page.events and "\x1b" not in html
+    assert "monospace" in html and "white-space:pre;" in html  # columns stay columns
 
 
 def test_ipython_shows_html_and_plain_text():

@@ -9,6 +9,7 @@ import pytest
 from gpuready.render import html
 from gpuready.render import json_document as documents
 from tests.browser import browser as browser
+from tests.faces import WINDOWS, assert_layout
 
 from . import pages
 from .attacks import ATTACKS
@@ -142,6 +143,23 @@ def test_it_prints_light_and_whole(whole):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WINDOWS)
+def test_the_layout_on_a_phone_and_on_a_desktop(browser, files, width, scheme):
+    seen = browser(viewport={"width": width, "height": WINDOWS[width]}, color_scheme=scheme)
+    for name in ("whole", "fleet"):
+        seen.page.goto((files / f"{name}.html").as_uri())
+        seen.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        assert_layout(seen.page)
+
+
+def test_a_word_that_breaks_is_found(browser, files):
+    seen = browser(viewport={"width": 390, "height": 844}).open((files / "fleet.html").as_uri())
+    seen.page.evaluate("document.querySelector('h2').style.cssText = 'width:3ch;overflow-wrap:anywhere'")
+    with pytest.raises(AssertionError):
+        assert_layout(seen.page)
+
+
 @pytest.mark.parametrize("width", [360, 768, 1600])
 def test_no_page_is_wider_than_its_window(browser, files, width):
     seen = browser(viewport={"width": width, "height": 800})
@@ -214,9 +232,9 @@ def test_a_thousand_nodes_are_found_drawn_and_pointed_at(fleet):
     assert page.locator("#node-says").inner_text().startswith("n00011: ")
 
 
-ELEMENTS = """() => [...document.querySelectorAll('*:not(svg title)')]
+ELEMENTS = """() => [...document.querySelectorAll('*:not(svg title, wbr)')]
   .map(e => e.tagName + [...e.attributes].map(a => a.name).sort()).join()"""
-# A text of a drawing that was cut has a title: that goes by length alone.
+# A text of a drawing that was cut has a title: that goes by length alone. A wbr stands after a separator of a text.
 
 
 def test_no_text_is_run_or_becomes_an_element(browser, tmp_path):

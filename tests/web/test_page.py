@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.faces import WINDOWS, assert_layout
 from tests.web.served import TOKEN
 from tests.web.test_answers import MACHINE
 
@@ -190,9 +191,12 @@ def test_light_and_dark(page):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
 
 
-def test_nothing_runs_over_on_a_narrow_screen(browser, server):
-    seen = browser(viewport={"width": 390, "height": 800})
-    seen.page.goto(f"{server.address}/?token={TOKEN}&framework=axolotl&gpu=rtx4090&model=qwen2.5-0.5b")
+@pytest.mark.parametrize("width", WINDOWS)
+def test_the_layout_on_a_phone_and_on_a_desktop(browser, server, width):
+    seen = browser(viewport={"width": width, "height": WINDOWS[width]})
+    seen.page.goto(f"{server.address}/?token={TOKEN}&framework=axolotl&gpu=rtx4090&model=qwen2.5-7b")
     seen.page.wait_for_selector(DONE)
     settled(seen.page)
-    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
+    for scheme in ("light", "dark"):
+        seen.page.emulate_media(color_scheme=scheme)
+        assert_layout(seen.page)

@@ -10,7 +10,11 @@ if TYPE_CHECKING:
 
     from gpuready.model import Report
 
-_PRE_STYLE = "line-height:1.35;white-space:pre-wrap;overflow-wrap:anywhere"
+_PRE_STYLE = (
+    "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
+    "line-height:1.35;white-space:pre;overflow-x:auto"
+)
+"""A screen is drawn in columns: a font of one width, and no line wraps."""
 
 
 def render_notebook_html(draw_html: Callable[[], str] | None, screen: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuready.model.node_names import fold_node_names
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render.check_report import VERDICT_ROLES
-from gpuready.render.fleet import expand_reported_nodes
+from gpuready.render.fleet import expand_reported_nodes, group_nodes
 from gpuready.render.html.check_view import finding_view, mark_view
 
 TYPE_CHECKING = False
@@ -14,19 +14,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.model import Finding
-    from gpuready.model.fleet import FleetReport
+    from gpuready.model.fleet import Drift, FleetReport, NodeGroup
 
 NODE_KINDS = {
     "ok": ("like the others", "h10v10h-10z"),
     "differs": ("differs or is slow", "m5 0l5 10h-10z"),
     "bad": ("not ready, or to be avoided", "h10v10h-10zm2 2l6 6m0-6l-6 6"),
-    "undecided": ("undecided", "m5 0a5 5 0 1 0 .01 0z"),
+    "undecided": ("can't tell", "m5 0a5 5 0 1 0 .01 0z"),
     "silent": ("no answer", "m1 1h8v8h-8z"),
     "held": ("held back by the scheduler", "m0 3h10v4h-10z"),
 }
 """The meaning of a symbol, and its shape in a square of ten: each kind differs in shape, not only in colour."""
 SILENT_STATES = ("dead", "slow", "refused", "garbled")
 NODE_PITCH = 14
+MAX_NODE_ROWS = 64
+"""Rows of the table of single nodes; the JSON has all."""
 MAX_NODE_SETS = 200
 """Node sets shown; the JSON has all."""
 
@@ -35,12 +37,15 @@ def build_fleet_view(report: FleetReport) -> dict[str, Any]:
     kind_by_node = _classify_nodes(report)
     columns = _node_columns(report)
     sets = _group_like_nodes(kind_by_node, columns)
+    rows = _node_rows(report, kind_by_node)
     return {
         "report": report,
         "many": f"{report.nodes:,} " + ("node" if report.nodes == 1 else "nodes"),
         "verdict": verdict_words(report.verdict),
         "mark": mark_view(VERDICT_ROLES[report.verdict]),
         "map": _node_map(kind_by_node, sets, columns),
+        "rows": rows[:MAX_NODE_ROWS],
+        "rows_left": max(len(rows) - MAX_NODE_ROWS, 0),
         "columns": [name for name, _ in columns],
         "sets": sets[:MAX_NODE_SETS],
         "more": max(len(sets) - MAX_NODE_SETS, 0),
@@ -76,6 +81,42 @@ def _classify_nodes(report: FleetReport) -> dict[str, str]:
     return dict(sorted(kind_by_node.items()))
 
 
+def _node_rows(report: FleetReport, kind_by_node: dict[str, str]) -> list[dict[str, Any]]:
+    """A row for each node, those with most problems first: its verdict, and each problem as code and meaning."""
+    shared = _fleet_problems(report)
+    rows = []
+    for verdict, problems, names in group_nodes(report):
+        own = [(one, report.meanings[one]) if one in report.meanings else ("", one) for one in problems]
+        for name in names:
+            every = [*own, *(pair for pair in shared.get(name, ()) if pair not in own)]
+            kind = kind_by_node.get(name, "ok")
+            rows.append({"node": name, "kind": kind, "verdict": verdict_words(verdict), "problems": every})
+    return sorted(rows, key=lambda row: -len(row["problems"]))
+
+
+def _fleet_problems(report: FleetReport) -> dict[str, list[tuple[str, str]]]:
+    """What the comparison of the nodes says of each: code (or nothing) and meaning."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    sets = [(nodes, (code, _code_meaning(code, report))) for code, nodes in report.blames.items()]
+    sets += [(group.nodes, ("", _drift_words(one, group))) for one in report.drift for group in one.groups]
+    sets += [(one.node, ("", f"{one.figure} {one.share:+.0%} against the median")) for one in report.outliers]
+    for nodes, problem in sets:
+        for name in expand_reported_nodes(nodes):
+            several = found.setdefault(name, [])
+            if not any(problem[1] in says for _, says in several):
+                several.append(problem)
+    return found
+
+
+def _drift_words(one: Drift, group: NodeGroup) -> str:
+    return f"{one.key or one.facet} {group.value} instead of {one.want}"
+
+
+def _code_meaning(code: str, report: FleetReport) -> str:
+    """The title of a rule, or the words of the finding with this code."""
+    return report.meanings.get(code) or next((one.says for one in report.findings if one.code == code), "")
+
+
 # -- nodes by column --------------------------------------------------------------------------------------------
 
 
@@ -93,7 +134,8 @@ def _node_columns(report: FleetReport) -> list[tuple[str, dict[str, tuple[str, s
     for outlier in report.outliers:
         outlier_cells.setdefault(outlier.figure, {})[outlier.node] = "differs", f"{outlier.share:+.0%}"
     columns += list(outlier_cells.items())
-    columns.append(("avoid", _cells_by_node({code: ("bad", code) for code in report.blames}, report.blames)))
+    blames = {code: ("bad", f"{code}: {_code_meaning(code, report)}") for code in report.blames}
+    columns.append(("avoid", _cells_by_node(blames, report.blames)))
     merged: dict[str, dict[str, tuple[str, str]]] = {}  # a fact that differs in several strata is one column
     for name, cells in columns:
         merged.setdefault(name, {}).update(cells)

@@ -80,6 +80,20 @@ def _trusted_markup(source: str) -> Any:
     return Markup(source)
 
 
+def mark_breaks(text: Any) -> Any:
+    """The escaped text with a place to break after each separator: ``a/b.c`` -> ``a/<wbr>b.<wbr>c``, never within a word."""
+    from markupsafe import Markup, escape
+
+    pieces = _split_at_separators(escape_unprintable(text))
+    return Markup("<wbr>").join(escape(piece) for piece in pieces)
+
+
+def _split_at_separators(text: str) -> list[str]:
+    import re
+
+    return re.findall(r"[^/_.,=:@+\[\]-]*[/_.,=:@+\[\]-]+|[^/_.,=:@+\[\]-]+$", text)
+
+
 def _compact_json(data: Any) -> str:
     import json
 
@@ -99,6 +113,7 @@ def _csp_hash(text: str) -> str:
 
 
 TEMPLATE_FILTERS = {
+    "breaks": mark_breaks,
     "command": lambda words: " ".join(quote_command_words(words)),
     "lines": str.splitlines,
     "words": verdict_words,

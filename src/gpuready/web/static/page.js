@@ -18,7 +18,9 @@
   const size = (bytes) => { const gib = bytes / 2 ** 30; return (gib < 10 ? gib.toFixed(2) : gib.toFixed(1)) + " GiB"; };
   const band = (low, high) => (size(low) === size(high) ? size(low) : size(low).replace(" GiB", "") + " to " + size(high));
   const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\"'\"'") + "'");
-  const run = (words) => make("div", { class: "run" }, make("code", {}, typeof words === "string" ? words : words.map(quoted).join(" ")),
+  // a long word may break after a separator, never within a word
+  const breaks = (text) => String(text).split(/(?<=[/_.,=:@+-])(?=[^/_.,=:@+-])/).flatMap((piece, at) => (at ? [make("wbr"), piece] : [piece]));
+  const run = (words) => make("div", { class: "run" }, make("code", {}, ...breaks(typeof words === "string" ? words : words.map(quoted).join(" "))),
     make("button", { type: "button", class: "copy", "aria-label": "copy the command" }, "copy"));
   const section = (id, title, sum, ...inside) => by(id).replaceChildren(make("div", { class: "head" }, make("h2", {}, title), make("span", { class: "sum" }, sum || "")), ...inside);
   const empty = (...ids) => ids.forEach((id) => by(id).replaceChildren());
@@ -300,7 +302,7 @@
     if (!env) { by("variables").classList.add("pale"); return; }
     by("variables").classList.remove("pale");
     if (env.error || !(env.variables.length + env.conflicts.length)) { empty("variables"); return; }
-    const table = make("table", { class: "rows vars" }, make("thead", {}, make("tr", {}, ...["variable", "value", "why"].map((one) => make("th", { scope: "col" }, one)))), make("tbody", {}, ...env.variables.map((one) => make("tr", {}, make("td", {}, one.name), make("td", {}, one.value), make("td", {}, one.why)))));
+    const table = make("table", { class: "rows vars stack" }, make("thead", {}, make("tr", {}, ...["variable", "value", "why"].map((one) => make("th", { scope: "col" }, one)))), make("tbody", {}, ...env.variables.map((one) => make("tr", {}, make("td", {}, ...breaks(one.name)), make("td", {}, ...breaks(one.value)), make("td", {}, one.why)))));
     section("variables", "Variables", `${env.variables.length} to set`, make("div", { class: "scroll" }, table), ...env.conflicts.map((one) => make("p", { class: "note" }, `${one.name} is set to ${one.have} here, and ${one.by} wants ${one.wants}: ${one.then}`)));
   };
   const drawCommands = (commands, plan, env, query) => {
