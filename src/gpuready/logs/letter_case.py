@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Sequence
 
-MIN_LETTERS = 12
-"""A sample with fewer letters tells nothing of its case."""
+_LOWERED = LazyRegex(
+    r"traceback \(most recent|file \"[^\"]{1,300}\", line|[a-z](?:error|exception): |nccl (?:warn|info)|\bcuda\b|^\s{0,8}killed\b|root cause \(first"
+)
+"""What nobody writes in lower case."""
 
 _PHRASES = (
     "Traceback (most recent call last)", "Exception Group Traceback", "During handling of the above exception",
@@ -24,8 +26,7 @@ _PHRASES = (
     "Killed", "Segmentation fault", "Aborted", "Bus error", "Hangup", "Fatal Python error", "MainThread", "Exception ignored in", "OMP: Error",
     "Sending process ", "Killing subprocess", "NVRM: Xid", "Out of memory: Killed process", "Duplicate GPU detected", "Process ", "Thread ",
     "Connected all", "Init COMPLETE", "Trees [", "Channel ", "Ranks ", "SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGHUP",
-    "SIGINT", "RANK ", "PID ", "RUNNING AT", "Cell In[", "CMake Error", "ERROR: ", "WARNING: ", "INFO: ", "ERROR ", "WARNING ", "CRITICAL ",
-    "INFO ",
+    "SIGINT", "RANK ", "PID ", "RUNNING AT", "Cell In[", "CMake Error",
 )  # fmt: skip
 _OTHER_NAMES = (
     "OutOfMemoryError", "ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "CalledProcessError",
@@ -45,22 +46,19 @@ _PHRASE = LazyRegex(
 )
 _NAME = LazyRegex(r"(?<![a-z_])([a-z_]{3,60}?)(error|exception|interrupt|warning)(?=[:(]|$)")
 _BARE = LazyRegex(r"^(\s{0,40})exception(?=: )")
+_LEVEL = LazyRegex(r"(?:^|(?<=\d )|(?<=\[)|(?<=- )|(?<=\| ))(?:error|warning|info|critical|debug)(?=[ :|\]])")
 _GLOG = LazyRegex(r"^(\[rank\d{1,6}\]:)?(\[?)([ewif])(?=\d{4} \d\d:)|\[([ewif])(?=\d{0,4} \S{1,200}:\d{1,7}\])")
 
 
 def is_lower_case(sample: Sequence[str]) -> bool:
-    """Whether a log has letters, and no capital among them."""
-    letters = 0
-    for text in sample:
-        if text != text.lower():
-            return False
-        letters += sum(c.isalpha() for c in text[:200])
-    return letters >= MIN_LETTERS
+    """Whether a log has no capital, and words that have one wherever they are written."""
+    return all(text == text.lower() for text in sample) and any(_LOWERED.search(text) for text in sample)
 
 
 def restore_case(text: str) -> str:
     """Write phrases, levels and the names of exceptions as their emitters do."""
     text = _PHRASE.compiled.sub(lambda match: _TABLE[match[0]], text)
+    text = _LEVEL.compiled.sub(lambda match: match[0].upper(), text)
     text = _GLOG.compiled.sub(lambda match: match[0].upper().replace("RANK", "rank"), text)
     return _NAME.compiled.sub(_restore_name, _BARE.sub(r"\1Exception", text))
 

@@ -119,7 +119,7 @@ _FRAMED = ("|", "+", "-", "=", "*", "#", "│", "━", "─", "╮", "╯", "~",
 _BEGINS = LazyRegex(
     r"\s{0,8}(?:\[|\(\w|\d{4}-\d\d|\d\d:\d\d|Traceback|File \"|[EWIF]\d{4} |DEBUG|INFO|WARN|ERROR|Exception|During handling|The above|>|\+ |\$ |[\w.]{1,60}Error: )"
 )
-_OPEN_FRAME = LazyRegex(r'.{0,120}File "[^"]{1,300}$')
+_OPEN_FRAME = LazyRegex(r'.{0,120}File "[^"]{1,300}(?:",? ?l?i?n?e?)?$')
 
 
 def find_wrap_width(sample: Sequence[str]) -> int:

@@ -6,8 +6,8 @@ from gpuready.logs.lazy_regex import LazyRegex
 
 _FORMS = (
     # terminate called after throwing an instance of 'c10::Error'
-    ("terminat", LazyRegex(r"\s*terminate called after throwing an instance of ['\"`]?([\w:]{1,120})['\"`]?"), ""),
-    ("terminat", LazyRegex(r"\s*terminate called (without an active exception|recursively)"), "std::terminate"),
+    ("terminat", LazyRegex(r"\s{0,40}terminate called after throwing an instance of ['\"`]?([\w:]{1,120})['\"`]?"), ""),
+    ("terminat", LazyRegex(r"\s{0,40}terminate called (without an active exception|recursively)"), "std::terminate"),
     ("terminat", LazyRegex(r".{0,40}terminating (?:due to|with) uncaught exception of type ([\w:]{1,120})"), ""),
     # thread '<unnamed>' panicked at src/lib.rs:41:14:
     ("panicked at", LazyRegex(r".{0,120}?thread '[^']{0,80}' (?:\(\d{1,9}\) )?panicked at (.{1,400})"), "rust::panic"),
@@ -19,14 +19,14 @@ _FORMS = (
     ("assertion", LazyRegex(r"\S{1,200}: \S{0,200}:?\d{0,7}:? ?.{0,200}Assertion [`'\"].{1,200} failed"), "assert::failed"),
     ("check failed", LazyRegex(r".{0,160}Check failed: (.{1,300})"), "glog::fatal"),
     # nvcc fatal   : Unsupported gpu architecture 'compute_90'
-    ("fatal", LazyRegex(r"\s*(?:nvcc|ptxas|nvlink|cicc|fatbinary|cl|hipcc|clang|gcc)\s{1,4}fatal\s{0,6}:?\s{0,4}(.{1,300})"), "compiler::fatal"),
-    ("error", LazyRegex(r"\s*(?:nvcc|ptxas|nvlink|cicc|hipcc|clang|gcc|g\+\+|cc1plus|ninja|cmake|collect2)\s{0,4}(?:fatal )?error\s{0,4}:?\s(.{1,300})", 2), "compiler::error"),
+    ("fatal", LazyRegex(r"\s{0,40}(?:nvcc|ptxas|nvlink|cicc|fatbinary|cl|hipcc|clang|gcc)\s{1,4}fatal\s{0,6}:?\s{0,4}(.{1,300})"), "compiler::fatal"),
+    ("error", LazyRegex(r"\s{0,40}(?:nvcc|ptxas|nvlink|cicc|hipcc|clang|gcc|g\+\+|cc1plus|ninja|cmake|collect2)\s{0,4}(?:fatal )?error\s{0,4}:?\s(.{1,300})", 2), "compiler::error"),
     # a.cu(12): error: ..., a.cpp:12:5: fatal error: x.h: No such file
-    ("error", LazyRegex(r"\s*\S{1,300}?(?:\(\d{1,7}\)|:\d{1,7}(?::\d{1,5})?):? (?:fatal |catastrophic )?error(?: #[\w-]{1,9}| [A-Z]{1,4}\d{3,5})?: (.{1,300})"), "compiler::error"),
-    ("ld", LazyRegex(r"\s*\S{0,120}?\bld(?:\.\w{1,8})?: (?:error: )?((?:cannot|unable|undefined|error).{1,300})"), "linker::error"),
-    ("cmake error", LazyRegex(r"\s*CMake Error(?: at (.{1,200}))?", 2), "cmake::error"),
-    ("build stopped", LazyRegex(r"\s*ninja: build stopped: (.{1,200})"), "ninja::stopped"),
-    ("***", LazyRegex(r"\s*g?make(?:\[\d{1,3}\])?: \*\*\* (.{1,200})"), "make::error"),
+    ("error", LazyRegex(r"\s{0,40}\S{1,300}?(?:\(\d{1,7}\)|:\d{1,7}(?::\d{1,5})?):? (?:fatal |catastrophic )?error(?: #[\w-]{1,9}| [A-Z]{1,4}\d{3,5})?: (.{1,300})"), "compiler::error"),
+    ("ld", LazyRegex(r"\s{0,40}\S{0,120}?\bld(?:\.\w{1,8})?: (?:error: )?((?:cannot|unable|undefined|error).{1,300})"), "linker::error"),
+    ("cmake error", LazyRegex(r"\s{0,40}CMake Error(?: at (.{1,200}))?", 2), "cmake::error"),
+    ("build stopped", LazyRegex(r"\s{0,40}ninja: build stopped: (.{1,200})"), "ninja::stopped"),
+    ("***", LazyRegex(r"\s{0,40}g?make(?:\[\d{1,3}\])?: \*\*\* (.{1,200})"), "make::error"),
     # uv:   × Failed to build `flash-attn==2.8.3`
     ("×", LazyRegex(r"\s{0,4}× (.{1,400})"), "uv::error"),
     ("error: ", LazyRegex(r"\s{0,6}error: ((?:subprocess-exited-with-error|[Ff]ailed |externally-managed|Distribution|Request|No solution|Package |Could not|Querying|Command).{0,400})"), "installer::error"),

@@ -26,7 +26,7 @@ _LOOKS = LazyRegex(
     r".{0,120}?(?:--version|-V$|-c ['\"]import|collect_env|pip3? (?:list|show|freeze|config)|nvidia-smi|conda (?:list|info)| --help)"
 )
 _BANNER = LazyRegex(
-    r"\W{0,40}(?:={3,}|-{3,}|\*{3,}|#{3,}|~{3,}|>{3,})\s{0,4}.{0,80}?\b(?:run|job|attempt|trial|launch|start(?:ed|ing)?|restart(?:ed|ing)?|retry)\b.{0,120}"
+    r"\W{0,40}(?:={3,80}|-{3,80}|\*{3,80}|#{3,80}|~{3,80}|>{3,80})\s{0,4}.{0,80}?\b(?:run|job|attempt|trial|launch|start(?:ed|ing)?|restart(?:ed|ing)?|retry)\b.{0,120}"
     r"|.{0,120}(?:[Rr]estarting worker group|[Ww]orker group .{0,60}restart|Job \d{1,12} requeued|requeued job|Scheduled restart job|Back-off restarting)"
     r"|.{0,80}\b(?:attempt|restart|retry)(?: (?:no\.?|number|#))? ?[#:]? ?[1-9]\d{0,3} ?(?:of|/) ?\d{1,4}\b.{0,60}(?:start|launch|run).{0,60}",
     2,
