@@ -142,6 +142,7 @@ ACCESS_MODULES = {
     "cli/progress.py": "os.write",
     "cli/terminal.py": "os.dup2 os.environ os.get_terminal_size os.open",
     "commands/mcp.py": "os.environ os.getcwd",
+    "commands/serve.py": "os.environ",
     "contracts/contract_file.py": "os.path.isfile",
     "contracts/toml.py": "open os.path.exists os.path.isfile",
     "fleet/node_payload.py": "open os.scandir os.stat",

@@ -56,8 +56,9 @@ class Server:
 
 @contextlib.contextmanager
 def serving(*flags: str) -> Iterator[Server]:
-    words = [sys.executable, "-m", "gpuready", "serve", "--port", "0", "--token", TOKEN, "--no-open", *flags]
-    run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "NO_COLOR": "1"})
+    words = [sys.executable, "-m", "gpuready", "serve", "--port", "0", "--no-open", *flags]
+    env = {**os.environ, "NO_COLOR": "1", "GPUREADY_SERVE_TOKEN": TOKEN}
+    run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env)
     try:
         line = run.stderr.readline()
         assert line.startswith("gpuready serve: http://127.0.0.1:"), line

@@ -38,6 +38,23 @@ def test_what_would_be_open_or_weak_is_refused(flags, says):
     assert says in refused(*flags)
 
 
+def test_a_weak_token_in_the_variable_is_refused_and_not_shown(monkeypatch):
+    monkeypatch.setenv("GPUREADY_SERVE_TOKEN", "shortish")
+    said = refused()
+    assert "GPUREADY_SERVE_TOKEN takes at least 16" in said and "shortish" not in said
+
+
+def test_without_any_temporary_folder_it_says_so(monkeypatch):
+    from gpuready.system import own_folders
+    from gpuready.web.server import _open_scratch_folder
+    from gpuready.workflow import Refused
+
+    monkeypatch.setattr(own_folders, "TEMPORARY_PARENTS", ())
+    monkeypatch.setenv("TMPDIR", "/no/such/folder")
+    with pytest.raises(Refused, match=r"no folder can be made in /no/such/folder.*set TMPDIR"), _open_scratch_folder():
+        pass
+
+
 def test_a_port_that_is_taken_is_told():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
 from gpuready.commands.parameters import COLOR
 from gpuready.commands.result import Result
 
 DEFAULT_PORT = 8642
+TOKEN_VARIABLE = "GPUREADY_SERVE_TOKEN"
 MIN_TOKEN_LENGTH = 16
 """Minimum length of a token chosen by the user."""
 _PARAMETERS = {
@@ -18,7 +21,7 @@ _PARAMETERS = {
         least=0,
         most=65535,
     ),
-    "token": Parameter("the secret that a browser or a program must bring (random)", "TOKEN"),
+    "token": Parameter(f"the secret that a browser or a program must bring ({TOKEN_VARIABLE}, else random)", "TOKEN"),
     "open_to_others": Parameter("allow a --host that other machines can reach; nothing is encrypted"),
     "no_open": Parameter("open no browser"),
 }
@@ -26,7 +29,7 @@ _PARAMETERS = {
 
 def run(request: Request) -> Result:
     host, port = _parse_host_address(request.get_option("host", "127.0.0.1")), request.get_option("port")
-    token = _read_serve_token(request.get_option("token"))
+    token = _read_serve_token(request.get_option("token"), os.environ.get(TOKEN_VARIABLE))
     from gpuready.workflow import Refused
 
     _check_exposure(host, request.has_switch("open_to_others"))
@@ -85,13 +88,15 @@ def _check_exposure(host: str, allowed: bool) -> None:
         )
 
 
-def _read_serve_token(word: str | None) -> str:
+def _read_serve_token(flag: str | None, variable: str | None) -> str:
+    """Return the token of the flag, else of the variable, else a random one."""
+    name, word = ("--token", flag) if flag is not None else (TOKEN_VARIABLE, variable)
     if word is None:
         import secrets
 
         return secrets.token_urlsafe(32)
     if len(word) < MIN_TOKEN_LENGTH or not word.isascii() or not word.replace("-", "a").replace("_", "a").isalnum():
-        raise UsageError(f"--token takes at least {MIN_TOKEN_LENGTH} letters, digits, - and _")
+        raise UsageError(f"{name} takes at least {MIN_TOKEN_LENGTH} letters, digits, - and _")
     return word
 
 

@@ -52,7 +52,7 @@ def _make_cache_folders(variables: Mapping[str, str], subfolders: Sequence[str])
 
 
 class TemporaryFolder:
-    """A private temporary folder, removed afterwards: in ``parent`` if given, else in TMPDIR or where others may be."""
+    """A private temporary folder, removed afterwards: in ``parent``, else in TMPDIR, /tmp or the like."""
 
     def __init__(self, variables: Mapping[str, str], parent: str = ""):
         named = [path for path in (variables.get("TMPDIR", ""), *TEMPORARY_PARENTS) if path.startswith("/")]

@@ -31,6 +31,7 @@ def serve_web_app(
 
     from gpuready.system.listener import open_in_browser, open_listening_socket
     from gpuready.web.app import build_web_app
+    from gpuready.web.connections import BoundedProtocol
     from gpuready.workflow import Refused
 
     gc.enable()  # the command line disables it; a server runs for days
@@ -45,6 +46,7 @@ def serve_web_app(
         app = build_web_app(token=token, hosts=names, port=number, folders=_make_worker_folders(scratch))
         config = uvicorn.Config(
             app,
+            http=BoundedProtocol,
             log_level="critical",  # its log would contain URLs, and so the token
             access_log=False,
             server_header=False,
