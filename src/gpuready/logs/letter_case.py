@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LOWERED = LazyRegex(
-    r"traceback \(most recent|file \"[^\"]{1,300}\", line|[a-z](?:error|exception): |nccl (?:warn|info)|\bcuda\b|^\s{0,8}killed\b|root cause \(first"
+    r"traceback \(most recent|file \"[^\"]{1,300}\", line|[a-z](?:error|exception): |nccl (?:warn|info)|\bcuda\b|^\s{0,8}killed\b|root cause \(first|watchdog caught|worknccl\("
 )
 """What nobody writes in lower case."""
 

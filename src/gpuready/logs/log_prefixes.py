@@ -50,11 +50,7 @@ class PrefixPart:
     __slots__ = ("end", "kind", "shape", "start", "text")
 
     def __init__(self, match: re.Match[str]):
-        self.kind = (
-            match.lastgroup
-            if match.lastgroup != "after"
-            else next(k for k, v in match.groupdict().items() if v is not None)
-        )
+        self.kind = next(kind for kind, value in match.groupdict().items() if value is not None)
         self.text = match[self.kind]
         self.start, self.end = match.start(), match.end()
         after = match["after"].strip()

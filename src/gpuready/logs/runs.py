@@ -85,8 +85,8 @@ def find_runs(lines: Sequence[LogLine]) -> list[_Run]:
     starts = {i: command for i, line in enumerate(lines) if (command := find_command(line)) or is_run_banner(line)}
     runs = [_Run(0, "")]
     for i, line in enumerate(lines if starts else ()):
-        command = starts.get(i)
-        if command is None:
+        command = starts.get(i, "")
+        if i not in starts:
             runs[-1].take_line(line)
         elif runs[-1].is_active or (command and runs[-1].lines and not line.text.lstrip().startswith("+")):
             runs.append(_Run(i, command or runs[-1].command))
