@@ -49,6 +49,7 @@ FROZEN = {
     "check": (
         (0, 999),
         {"--on": "MACHINE", "--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE"}
+        | {"--run-python": ""}
         | {"--contract": "FILE", "--strict": "", "--ignore": "CODE=REASON", "-q": "", "-v": ""}
         | {"--since": "FILE", "--format": "FORMAT", "--dockerfile": "FILE"}
         | WHAT_IF
@@ -68,6 +69,7 @@ FROZEN = {
     "report": (
         (0, 999),
         {"-o": "FILE", "--on": "MACHINE", "--python": "PATH", "--proofs": "FILE", "--bench": "FILE"}
+        | {"--run-python": ""}
         | {"--fit": "MODEL|FILE", "--plan": "", "--fleet": "FILE"}
         | WHAT_IF
         | ALWAYS,
@@ -81,6 +83,7 @@ FROZEN = {
     "plan": (
         (0, 999),
         {"--on": "MACHINE", "--python": "PATH", "--no-resolve": "", "--fix": "", "--format": "FORMAT"}
+        | {"--run-python": ""}
         | {"-o": "FILE", "--bundle": "DIR", "-q": "", "-v": ""}
         | RESOLVE
         | WHAT_IF
@@ -123,6 +126,7 @@ FROZEN = {
     "env": (
         (1, 1),
         {"--on": "MACHINE", "--python": "PATH", "--contract": "FILE", "--shell": "SHELL", "--role": "ROLE"}
+        | {"--run-python": ""}
         | {"--wants": "LIST"}
         | WHAT_IF
         | ALWAYS,
@@ -148,7 +152,7 @@ FROZEN = {
     ),
     "diff": ((2, 2), {"--for": "FRAMEWORK"} | ALWAYS),
     "explain": ((0, 1), ALWAYS),
-    "probe": ((0, 0), {"--on": "MACHINE", "--python": "PATH", "-o": "FILE"} | WHAT_IF | ALWAYS),
+    "probe": ((0, 0), {"--on": "MACHINE", "--python": "PATH", "--run-python": "", "-o": "FILE"} | WHAT_IF | ALWAYS),
     "bench": (
         (0, 0),
         {"--python": "PATH", "--quick": "", "--only": "LIST", "--repeat": "N", "--gpu": "INDEX"}

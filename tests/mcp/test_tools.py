@@ -20,14 +20,15 @@ def test_every_tool_has_a_precise_schema(agent):
     assert {tool.name for tool in listed} == READERS | {"install_plan", "install_apply"}
     for tool in listed:
         assert len(tool.description) > 80 and tool.input_schema["additionalProperties"] is False
-        assert tool.annotations.read_only_hint is (tool.name != "install_apply")
+        assert tool.annotations.read_only_hint is (tool.name not in ("install_apply", "prove"))
         for name, field in tool.input_schema["properties"].items():
             assert "type" in field or "enum" in field or "anyOf" in field, (tool.name, name)
 
 
 def test_by_default_no_tool_changes_anything():
     listed = server.ToolServer(AllowedPaths(["."])).describe_tools()
-    assert {tool.name for tool in listed} == READERS and all(t.annotations.read_only_hint for t in listed)
+    assert {tool.name for tool in listed} == READERS and not any(t.annotations.destructive_hint for t in listed)
+    assert [t.name for t in listed if not t.annotations.read_only_hint] == ["prove"]  # it runs the environment's Python
     assert not any(t.annotations.open_world_hint for t in listed)
     (plan,) = (tool for tool in listed if tool.name == "plan")
     assert "resolve" not in plan.input_schema["properties"]  # to resolve may be to build, which runs strangers' code

@@ -52,6 +52,7 @@ class _Ignored(shared.TypedDict, total=False):
 class CheckOptions(
     shared.Machine,
     shared.Environment,
+    shared.RunPython,
     shared.Wants,
     shared.Job,
     _Judged,
@@ -88,6 +89,7 @@ def run(request: Request) -> Result:
         seconds=seconds,
         partial=request.session.is_command_line,
         settings=request.settings,
+        run_python=request.has_switch("run_python"),
     )
     verdict = worst_verdict(report.verdict for report in reports)
 
@@ -184,6 +186,7 @@ CHECK = Command(
     collect_parameters(
         shared.Machine,
         shared.Environment,
+        shared.RunPython,
         shared.Wants,
         shared.Job,
         _Judged,

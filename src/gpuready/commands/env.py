@@ -29,7 +29,9 @@ class _Wanted(shared.TypedDict, total=False):
     ]
 
 
-class EnvOptions(shared.Machine, shared.Environment, _Wanted, shared.Wants, shared.WhatIf, total=False):
+class EnvOptions(
+    shared.Machine, shared.Environment, shared.RunPython, _Wanted, shared.Wants, shared.WhatIf, total=False
+):
     """Keywords of env()."""
 
 
@@ -43,7 +45,9 @@ def run(request: Request) -> Result:
     from gpuready.workflow.env import framework_variables
 
     options = request.pick_options("on", "python", "role", "wants", "contract")
-    settings = framework_variables(request.first_argument, **options, what_if=request.what_if)
+    settings = framework_variables(
+        request.first_argument, **options, what_if=request.what_if, run_python=request.has_switch("run_python")
+    )
 
     def render_script() -> str:
         if shell == "json":
@@ -69,7 +73,9 @@ ENV = Command(
     "env",
     "the environment variables that a framework needs",
     run,
-    collect_parameters(shared.Machine, shared.Environment, _Wanted, shared.Wants, shared.WHAT_IF, shared.COMMON),
+    collect_parameters(
+        shared.Machine, shared.Environment, shared.RunPython, _Wanted, shared.Wants, shared.WHAT_IF, shared.COMMON
+    ),
     "FRAMEWORK",
     1,
     1,

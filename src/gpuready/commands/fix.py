@@ -56,6 +56,7 @@ def run(request: Request) -> Result:
             request.first_argument or None,
             None,
             **request.pick_options("python", "wants", "model", "config", "contract"),
+            run_python=True,
         ),
         only=codes,
         find_links=request.get_option("find_links", ()),

@@ -87,6 +87,14 @@ class Environment(TypedDict, total=False):
     ]
 
 
+class RunPython(TypedDict, total=False):
+    """Never for MCP or the web: there, what is marked read-only starts nothing of an environment."""
+
+    run_python: Annotated[
+        bool, Parameter("let programs of the environment be started where its files do not tell enough")
+    ]
+
+
 class Wants(TypedDict, total=False):
     wants: Annotated[WordList, _WANTS]
 

@@ -23,7 +23,9 @@ class _Asked(shared.TypedDict, total=False):
     ]
 
 
-class PlanOptions(shared.Machine, shared.Environment, shared.Resolve, _Asked, shared.WhatIf, total=False):
+class PlanOptions(
+    shared.Machine, shared.Environment, shared.RunPython, shared.Resolve, _Asked, shared.WhatIf, total=False
+):
     """Keywords of plan()."""
 
 
@@ -90,7 +92,13 @@ def _make_plans(request: Request) -> "PlanResult":
         from gpuready.workflow import fix
 
         name = request.first_argument or None
-        fix_plan = fix.plan_fix(name, **options, what_if=request.what_if, note=request.show_progress)
+        fix_plan = fix.plan_fix(
+            name,
+            **options,
+            what_if=request.what_if,
+            run_python=request.has_switch("run_python"),
+            note=request.show_progress,
+        )
         return plan.PlanResult((fix_plan,), ((fix_plan.framework,),))
     return plan.plan_frameworks(
         request.arguments,
@@ -100,6 +108,7 @@ def _make_plans(request: Request) -> "PlanResult":
         find_links=tuple(request.get_option("find_links", ())),
         offline=request.has_switch("offline"),
         note=request.show_progress,
+        run_python=request.has_switch("run_python"),
     )
 
 
@@ -155,7 +164,14 @@ PLAN = Command(
     "what to install, and why; changes nothing",
     run,
     collect_parameters(
-        shared.Machine, shared.Environment, shared.Resolve, _Asked, _SHOWN, shared.WHAT_IF, shared.COMMON
+        shared.Machine,
+        shared.Environment,
+        shared.RunPython,
+        shared.Resolve,
+        _Asked,
+        _SHOWN,
+        shared.WHAT_IF,
+        shared.COMMON,
     ),
     "[FRAMEWORK ...]",
     most=999,

@@ -1,7 +1,7 @@
 """``gpuready probe``: what gpuready sees of this machine."""
 
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
-from gpuready.commands.parameters import COMMON, WHAT_IF, Environment, Machine, PathArgument, WhatIf
+from gpuready.commands.parameters import COMMON, WHAT_IF, Environment, Machine, PathArgument, RunPython, WhatIf
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class ProbeOptions(Environment, WhatIf, total=False):
+class ProbeOptions(Environment, RunPython, WhatIf, total=False):
     """Keywords of probe()."""
 
 
@@ -25,7 +25,9 @@ def run(request: Request) -> Result:
     from gpuready import workflow
     from gpuready.render import facts, json_results
 
-    known = workflow.probe_machine(**request.pick_options("python", "on"), what_if=request.what_if)
+    known = workflow.probe_machine(
+        **request.pick_options("python", "on"), what_if=request.what_if, run_python=request.has_switch("run_python")
+    )
     return Result(known, json_results.render_probe_json, facts.render_fact_list)
 
 
@@ -35,7 +37,8 @@ def _record_machine(request: Request, path: str) -> Result:
     from gpuready import workflow
     from gpuready.render import json_results
 
-    text = json_results.render_recording_json(workflow.record_machine(python=request.get_option("python")))
+    recording = workflow.record_machine(request.get_option("python"), request.has_switch("run_python"))
+    text = json_results.render_recording_json(recording)
     if path == "-":
         return Result.from_text(text)
     workflow.save_text_file(path, text)
@@ -49,7 +52,7 @@ PROBE = Command(
     "probe",
     "list the facts about this machine",
     run,
-    collect_parameters(Machine, Environment, {"output": _OUTPUT}, WHAT_IF, COMMON),
+    collect_parameters(Machine, Environment, RunPython, {"output": _OUTPUT}, WHAT_IF, COMMON),
     examples=("-o machine.json", "--on rtx4090 --json", "--python .venv"),
 )
 COMMANDS = (PROBE,)

@@ -38,7 +38,7 @@ class _Parts(shared.TypedDict, total=False):
     ]
 
 
-class ReportOptions(_Output, shared.Machine, shared.Environment, _Parts, shared.WhatIf, total=False):
+class ReportOptions(_Output, shared.Machine, shared.Environment, shared.RunPython, _Parts, shared.WhatIf, total=False):
     """Keywords of report()."""
 
 
@@ -59,6 +59,7 @@ def run(request: Request) -> Result:
         **request.pick_options("on", "python", "proofs", "bench", "fleet"),
         fit=request.get_option("fit", ()),
         plan=request.has_switch("plan"),
+        run_python=request.has_switch("run_python"),
         what_if=request.what_if,
     )
     document = render.report_document_fields(gathered)
@@ -88,7 +89,9 @@ REPORT = Command(
     "report",
     "an HTML page: verdict, machine, findings, proofs, memory, plan",
     run,
-    collect_parameters(_Output, shared.Machine, shared.Environment, _Parts, shared.WHAT_IF, shared.COMMON),
+    collect_parameters(
+        _Output, shared.Machine, shared.Environment, shared.RunPython, _Parts, shared.WHAT_IF, shared.COMMON
+    ),
     "[FRAMEWORK ...]",
     most=999,
     examples=("vllm -o report.html", "--on machine.json --proofs proofs.json --plan", "axolotl --json"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gpuready.probe.fact_helpers import read_if_present
 from gpuready.probe.target_environment import (
+    RUN_HINT,
     TargetEnvironment,
+    UnstartedLauncher,
     describe_environment,
     environment_of_interpreter,
     find_interpreter,
@@ -177,6 +179,9 @@ def _environments_on_path(host: HostAccess, own: OwnEnvironment) -> Iterator[Tar
         path = _pyenv_interpreter(host, folder) or path
         try:
             found = environment_of_interpreter(host, path, path, "PATH")
+        except UnstartedLauncher as unknown:
+            yield NOTHING_FOUND.replace(gap=f"python3 on PATH: {unknown}; {RUN_HINT}")
+            return
         except (AccessError, ValueError):
             continue  # a launcher that starts no Python 3
         if not own.is_ours_alone(found):

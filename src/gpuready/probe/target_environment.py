@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.model import Record
 from gpuready.probe.fact_helpers import leading_version, read_if_present
+from gpuready.probe.python_version import list_python_minors, read_exact_version, read_minor_version
 from gpuready.system import AccessError
 
 TYPE_CHECKING = False
@@ -13,12 +14,20 @@ if TYPE_CHECKING:
     from gpuready.system import HostAccess
 
 PYTHON_HINT = "give a Python interpreter, a virtual environment or a conda prefix"
+RUN_HINT = "name the environment itself, or let it be started with --run-python"
 LAUNCHER_SCRIPT = "import sys; sys.stdout.write(sys.prefix + '\\n' + sys.executable + '\\n' + sys.version.split()[0])"
 """Run by a launcher script, whose path says nothing; with -I and -S, so no site hooks run."""
 
 
 LAUNCHERS = ("mise", "rtx", "rye")
 """Programs that python3 may be a link to, and which start the Python of the current folder."""
+
+
+MAX_SCRIPT_BYTES = 4096
+
+
+class UnstartedLauncher(ValueError):
+    """What a launcher starts is unknown, since nothing of the environment may be started."""
 
 
 class TargetEnvironment(Record):
@@ -55,7 +64,10 @@ def find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
         return _require_python3(describe_environment(host, path, inside, "--python"), python)
     if status["kind"] != "file" or not status["mode"] & 0o111:
         raise ValueError(f"--python {python} is not an executable file; {PYTHON_HINT}")
-    return _require_python3(environment_of_interpreter(host, path, python), python)
+    try:
+        return _require_python3(environment_of_interpreter(host, path, python), python)
+    except UnstartedLauncher as unknown:
+        raise ValueError(f"--python {python}: {unknown}; {RUN_HINT}") from None
 
 
 def _absolute_path(host: HostAccess, python: str) -> str:
@@ -80,11 +92,32 @@ def environment_of_interpreter(host: HostAccess, path: str, python: str, source:
     """The environment of an interpreter: by the pyvenv.cfg beside it, else by its real path."""
     real = host.resolve_path(path)
     if (host.read_text(path, 2) or "") == "#!" or real.rpartition("/")[2] in LAUNCHERS:
-        return _ask_launcher(host, path, python, source)
+        return _launched_environment(host, path, python, source)
     for prefix in (path.rpartition("/")[0].rpartition("/")[0], path.rpartition("/")[0]):
         if host.stat_path(f"{prefix}/pyvenv.cfg"):
             return describe_environment(host, prefix, path, source)
     return describe_environment(host, real.rpartition("/")[0].rpartition("/")[0] or "/", path, source)
+
+
+def _launched_environment(host: HostAccess, path: str, python: str, source: str) -> TargetEnvironment:
+    """The environment of what a launcher starts: by the path that its script executes, else by running it."""
+    started = _find_executed_python(host, path)
+    if started and started != path:
+        return environment_of_interpreter(host, started, python, source)
+    if not host.may_start_python:
+        raise UnstartedLauncher(f"{path} is a script or a launcher, and only starting it tells which Python it starts")
+    return _ask_launcher(host, path, python, source)
+
+
+def _find_executed_python(host: HostAccess, path: str) -> str | None:
+    """Return ``/opt/python/bin/python3.11`` of a wrapper such as ``exec /opt/python/bin/python3.11 "$@"``."""
+    text = read_if_present(host.read_text, path, MAX_SCRIPT_BYTES) or ""
+    lines = [line.split() for line in text.splitlines()[1:] if line.strip() and not line.lstrip().startswith("#")]
+    if not text.startswith("#!") or len(lines) != 1 or lines[0][:1] != ["exec"] or len(lines[0]) < 2:
+        return None
+    started = lines[0][1].strip("\"'")
+    is_program = started.startswith("/") and read_if_present(host.read_text, started, 2) not in (None, "#!")
+    return started if is_program and started.rpartition("/")[2].startswith("python") else None
 
 
 def _ask_launcher(host: HostAccess, path: str, python: str, source: str) -> TargetEnvironment:
@@ -117,7 +150,7 @@ def find_interpreter(host: HostAccess, prefix: str) -> str | None:
 def describe_environment(
     host: HostAccess, prefix: str, path: str, source: str, version: str | None = None, may_run: bool = True
 ) -> TargetEnvironment:
-    """Describe the environment of a prefix. Without ``may_run`` its interpreter is not asked for its version."""
+    """Describe the environment of a prefix. Without ``may_run`` no host asks its interpreter for its version."""
     settings = parse_pyvenv_config(read_if_present(host.read_text, f"{prefix}/pyvenv.cfg") or "")
     conda = None if settings else read_if_present(host.list_directory, f"{prefix}/conda-meta")
     kind = "venv" if settings else "conda" if conda is not None else "system"
@@ -147,10 +180,17 @@ def _find_python_version(
     own = read_if_present(host.get_interpreter, default={})
     if own and is_same_file(host, own["executable"], path):
         return own["version"], path, ""
-    if not may_run:
-        minors = _list_python_minors(host, prefix)
-        where = f"{prefix}/lib"
-        return (minors[0], where, "") if len(minors) == 1 else (None, where, f"{prefix}/pyvenv.cfg has no version")
+    exact, where = read_exact_version(host, prefix, path)
+    if exact:
+        return exact, where, ""
+    asked = _ask_version(host, path) if may_run and host.may_start_python else (None, "", "")
+    minor, where = read_minor_version(host, prefix, path) if asked[0] is None else ("", "")
+    if minor:
+        return minor, where, ""
+    return asked if asked[1] else (None, f"{prefix}/lib", f"no file of {prefix} has its version")
+
+
+def _ask_version(host: HostAccess, path: str) -> tuple[str | None, str, str]:
     ran = host.run([path, "-V"])
     output = (ran.out or ran.err).strip()  # Python 2 writes it to stderr
     if output.startswith("Python ") and (version := leading_version(output[7:])):
@@ -167,7 +207,7 @@ def _find_site_folders(
     host: HostAccess, prefix: str, version: str | None, kind: str, settings: dict[str, str]
 ) -> tuple[str, ...]:
     """Return the import folders in order; an unknown version is taken from their names."""
-    minors = [".".join(version.split(".")[:2])] if version else _list_python_minors(host, prefix)
+    minors = [".".join(version.split(".")[:2])] if version else list_python_minors(host, prefix)
     folders = [f"{prefix}/{lib}/python{minor}/site-packages" for minor in minors for lib in ("lib", "lib64")]
     shared = settings.get("include-system-site-packages", "").lower() == "true"
     if kind == "system":
@@ -179,11 +219,6 @@ def _find_site_folders(
         theirs = [f"{base}/{lib}/python{minor}/site-packages" for minor in minors for lib in ("lib", "lib64")]
         folders += [*_user_site_folders(host, minors), *_debian_site_folders(base, minors), *theirs]
     return _existing_folders(host, folders)
-
-
-def _list_python_minors(host: HostAccess, prefix: str) -> list[str]:
-    names = read_if_present(host.list_directory, f"{prefix}/lib") or ()
-    return [name[6:] for name in names if name.startswith("python3.")]
 
 
 def _user_site_folders(host: HostAccess, minors: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.system.host_access import AccessError, HostAccess, RunResult
-    from gpuready.system.live_host import LiveHost
+    from gpuready.system.live_host import LiveHost, ReadOnlyHost
     from gpuready.system.private_files import make_private_folder, save_atomically
     from gpuready.system.process.isolation import ProbeRun, run_probes, start_probes
     from gpuready.system.recording import RecordingHost, ReplayHost
@@ -19,6 +19,7 @@ __all__ = [
     "HostAccess",
     "LiveHost",
     "ProbeRun",
+    "ReadOnlyHost",
     "RecordingHost",
     "ReplayHost",
     "RunResult",
@@ -40,6 +41,7 @@ _MODULE_OF_NAME = {
     "start_probes": "process.isolation",
     "run_probes": "process.isolation",
     "LiveHost": "live_host",
+    "ReadOnlyHost": "live_host",
     "RecordingHost": "recording",
     "ReplayHost": "recording",
     "redact_text": "redaction.text",

@@ -48,6 +48,8 @@ class HostAccess:
 
     is_live = False
     """Whether answers come from this machine now, so that a query may hang or crash."""
+    may_start_python = True
+    """Whether a program of a Python environment may be started to describe it. A recording starts nothing."""
 
     def answer_query(self, verb: str, *args: Any) -> Any:
         """Answer one query; raises AccessError where that is impossible."""

@@ -228,3 +228,34 @@ class LiveHost(HostAccess):
         version = ".".join(str(part) for part in sys.version_info[:3])
         role = "command" if LiveHost.runs_command else "library"
         return {"executable": sys.executable or "", "prefix": sys.prefix, "version": version, "role": role}
+
+
+SYSTEM_PREFIXES = ("", "/usr", "/usr/local")
+NOT_STARTED = "not started, since it is a program of a Python environment"
+
+
+class ReadOnlyHost(LiveHost):
+    """This machine for commands that only look: no program of a Python environment is started, whoever names it.
+
+    An environment may be a stranger's, and an active one comes first on PATH: nvidia-smi there is any script.
+    """
+
+    may_start_python = False
+
+    def _answer_run(
+        self, argv: list[str], deadline: float, limit: int, changes: dict[str, str | None] | None
+    ) -> dict[str, Any]:
+        from gpuready.system.host_access import RunResult
+
+        program = self._answer_which(argv[0]) if argv else None
+        if program and (self._is_in_environment(program) or self._is_in_environment(self._answer_real(program))):
+            return RunResult((program, *argv[1:]), None, end=NOT_STARTED).to_json()
+        return super()._answer_run(argv, deadline, limit, changes)
+
+    def _is_in_environment(self, path: str) -> bool:
+        folder = path.rpartition("/")[0]
+        while folder not in SYSTEM_PREFIXES:
+            if any(os.path.lexists(self._map_path(f"{folder}/{name}")) for name in ("pyvenv.cfg", "conda-meta")):
+                return True
+            folder = folder.rpartition("/")[0]
+        return False

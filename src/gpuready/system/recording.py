@@ -40,6 +40,10 @@ class RecordingHost(HostAccess):
     def is_live(self) -> bool:  # type: ignore[override]
         return self.host.is_live
 
+    @property
+    def may_start_python(self) -> bool:  # type: ignore[override]
+        return self.host.may_start_python
+
     def answer_query(self, verb: str, *args: Any) -> Any:
         key = query_key(verb, *args)
         try:

@@ -38,10 +38,12 @@ def check_machine(
     dockerfile: str | None = None,
     partial: bool = False,
     settings: Settings | None = None,
+    run_python: bool = False,
 ) -> list[Report]:
     """Check a machine (this one, a recorded or a named one, or a container file) for these frameworks.
 
-    With ``partial``, a termination signal during probing is answered with the facts collected so far.
+    With ``partial``, a termination signal during probing is answered with the facts collected so far. Without
+    ``run_python`` no program of the environment is started.
     """
     with_reasons = _check_ignored_codes(ignore or {})
     sees_packages = dockerfile is None and machine_facts.sees_packages(on, python)
@@ -51,7 +53,7 @@ def check_machine(
         collect, ready, stop = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
     else:
         collect, ready, stop = machine_facts.start_probing(
-            on, python, what_if or {}, seconds, *machine_facts.metadata_to_read(specs, own_contract)
+            on, python, what_if or {}, seconds, *machine_facts.metadata_to_read(specs, own_contract), run_python
         )
     try:
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
@@ -119,10 +121,11 @@ def collect_facts(
     wants: str | None = None,
     model: str | None = None,
     config: str | None = None,
+    run_python: bool = False,
 ) -> Facts:
     """Probe a machine and read the job's flags at the same time; a refusal or a signal stops the probes."""
     collect, _, stop = machine_facts.start_probing(
-        on, python, what_if, None, *machine_facts.metadata_to_read(specs, own_contract)
+        on, python, what_if, None, *machine_facts.metadata_to_read(specs, own_contract), run_python
     )
     try:
         file = machine_facts.load_job_file(config)
@@ -214,17 +217,19 @@ def _list_report_changes(before: Report, after: Report) -> list[FactChange]:
     return compare_reports(before, after, lambda key: bool((find_declaration(key) or {}).get("volatile")))
 
 
-def probe_machine(python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None) -> Facts:
+def probe_machine(
+    python: str | None = None, on: str | None = None, what_if: Mapping[str, str] | None = None, run_python: bool = False
+) -> Facts:
     """Collect everything gpuready can see of a machine without running anything heavy on it."""
-    return machine_facts.start_probing(on, python, what_if or {}, None)[0]()
+    return machine_facts.start_probing(on, python, what_if or {}, None, run_python=run_python)[0]()
 
 
-def record_machine(python: str | None = None) -> dict[str, Any]:
+def record_machine(python: str | None = None, run_python: bool = False) -> dict[str, Any]:
     """Return this machine as a recording: its facts, and the redacted host replies that they were read from."""
     from gpuready import probe as probes
     from gpuready.catalog import packages
 
-    host = system.RecordingHost(system.LiveHost())
+    host = system.RecordingHost(machine_facts.choose_probed_host(run_python))
     facts = call_or_refuse(
         probes.probe, host, python, packages.list_packages()
     )  # its reader may need the metadata of any of them

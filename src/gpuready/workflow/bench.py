@@ -45,7 +45,7 @@ def measure_machine(
     begun = host.get_monotonic_time()
     kinds = choose_measures(only, quick)
     show_progress("looking at the machine")
-    facts = machine_facts.start_probing(None, python, {}, None)[0]()
+    facts = machine_facts.start_probing(None, python, {}, None, run_python=True)[0]()
     gpus = _choose_gpus(facts, gpu, quick)
     places = _torch_devices(facts, gpus)
     settings = {"quick": quick, "repeat": repeat, "folders": _disk_folders(host, folder)} | (options or {})

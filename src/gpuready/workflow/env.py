@@ -24,6 +24,7 @@ def framework_variables(
     wants: str | None = None,
     contract: str | None = None,
     what_if: Mapping[str, str] | None = None,
+    run_python: bool = False,
 ) -> EnvironmentSettings:
     """Return the variables for a framework, by the contract of its installed version, or by a contract file."""
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
@@ -35,7 +36,7 @@ def framework_variables(
         if own_contract
         else [contract_choice.parse_framework_spec(framework, machine_facts.sees_packages(on, python))]
     )
-    facts = workflow.collect_facts(on, python, what_if or {}, specs, own_contract, wants=wants)
+    facts = workflow.collect_facts(on, python, what_if or {}, specs, own_contract, wants=wants, run_python=run_python)
     chosen = (
         contract_choice.note_version_mismatch(facts, own_contract)
         if own_contract

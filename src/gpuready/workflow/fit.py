@@ -108,7 +108,7 @@ def _find_gpus(on: str | None, every: bool) -> list[GpuCandidate]:
         return []
     from gpuready import probe
 
-    host = system.LiveHost()
+    host = system.ReadOnlyHost()
     gpu = [look for look in probe.list_probes(host) if look[0] == "gpu"]
     return gpu_candidates.gpus_from_facts(call_or_refuse(probe.assemble_host_facts, host, system.run_probes(host, gpu)))
 

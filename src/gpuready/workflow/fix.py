@@ -27,6 +27,7 @@ class FixRequest(Record):
     config: str | None = None
     contract: str | None = None
     what_if: Mapping[str, str] = field(default_factory=dict)
+    run_python: bool = False
 
     def check(self, python: str | None = None, framework: str = "") -> Report:
         """Check the environment, or another one for the same request."""
@@ -41,6 +42,7 @@ class FixRequest(Record):
             config=self.config,
             contract=self.contract,
             what_if=self.what_if,
+            run_python=self.run_python,
         )
         return next((report for report in reports if report.contract.framework == framework), reports[0])
 

@@ -144,6 +144,7 @@ class InstallOrder:
             offline=offline,
             what_if=self.what_if,
             note=self.show_step,
+            run_python=True,
         )
         chosen: Plan = planned.plans[0]
         if chosen.verdict != "plan":
@@ -341,7 +342,7 @@ class InstallOrder:
         spec = self.framework or self.plan.framework
         named = [spec] if spec else [row.name for row in self.plan.lock if contracts.has_contract(row.name)][:1]
         if named:
-            return workflow.check_machine(named, python=generation, ignore=ignored, **options)[0]
+            return workflow.check_machine(named, python=generation, ignore=ignored, run_python=True, **options)[0]
         self.notes.append("the lock names no framework that gpuready knows: its files were looked over, and no more")
         return _empty_report()
 

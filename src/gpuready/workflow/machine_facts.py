@@ -26,18 +26,26 @@ def start_probing(
     seconds: dict[str, float] | None,
     distributions: Sequence[str] = (),
     variables: Sequence[str] = (),
+    run_python: bool = False,
 ) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
-    """Start probing. Return functions to collect the facts, to tell whether they are ready, and to stop."""
+    """Start probing. Return functions to collect the facts, to tell whether they are ready, and to stop.
+
+    ``run_python``: programs of the environment may be started, where its files do not tell.
+    """
     if on is not None and not is_machine_file(on):
-        return lambda: _named_machine_facts(on, python, what_if, distributions), _always_ready, _always_ready
+        return (
+            lambda: _named_machine_facts(on, python, what_if, distributions, run_python),
+            _always_ready,
+            _always_ready,
+        )
     if on is not None:
         recorded = read_recording(on)
         if python is not None:
-            recorded = _replace_package_facts(recorded, python, distributions)
+            recorded = _replace_package_facts(recorded, python, distributions, run_python)
         return lambda: _apply_what_if(recorded, what_if), _always_ready, _always_ready
     from gpuready import probe as looking
 
-    host = system.LiveHost()
+    host = choose_probed_host(run_python)
     started = system.start_probes(host, call_or_refuse(looking.list_probes, host, python, distributions, variables))
 
     def collect_probed_facts() -> Facts:
@@ -47,6 +55,11 @@ def start_probing(
         return _apply_what_if(facts, what_if)
 
     return collect_probed_facts, started.all_ready, started.stop_probes
+
+
+def choose_probed_host(run_python: bool = False) -> system.LiveHost:
+    """Return the access to this machine for probes; read-only unless programs of the environment may be started."""
+    return system.LiveHost() if run_python else system.ReadOnlyHost()
 
 
 def start_container_facts(
@@ -145,19 +158,19 @@ def _redact_recorded_facts(facts: list[Any]) -> list[Any]:
 
 
 def _named_machine_facts(
-    on: str, python: str | None, what_if: Mapping[str, str], distributions: Sequence[str] = ()
+    on: str, python: str | None, what_if: Mapping[str, str], distributions: Sequence[str] = (), run_python: bool = False
 ) -> Facts:
     from gpuready.probe import stated_machine
 
     facts = call_or_refuse(stated_machine.stated_machine_facts, on, what_if)
-    return facts if python is None else _replace_package_facts(facts, python, distributions)
+    return facts if python is None else _replace_package_facts(facts, python, distributions, run_python)
 
 
-def _replace_package_facts(facts: Facts, python: str, distributions: Sequence[str]) -> Facts:
+def _replace_package_facts(facts: Facts, python: str, distributions: Sequence[str], run_python: bool) -> Facts:
     """Replace another machine's package facts with those of a local environment."""
     from gpuready import probe as looking
 
-    host = system.LiveHost()
+    host = choose_probed_host(run_python)
     probe_looks = call_or_refuse(looking.list_probes, host, python, distributions)
     environment_facts = call_or_refuse(looking.assemble_host_facts, host, system.run_probes(host, probe_looks), python)
     kept = [f for f in facts if not f.key.startswith(_PACKAGE_PREFIXES)]

@@ -55,12 +55,15 @@ def plan_frameworks(
     find_links: Sequence[str] = (),
     offline: bool = False,
     note: ShowNote = lambda *_: None,
+    run_python: bool = False,
 ) -> PlanResult:
     """Plan the environment for these frameworks on this or another machine; changes nothing."""
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     specs = _parse_specs(frameworks, own_contract, machine_facts.sees_packages(on, python))
     stated = dict(what_if or {})
-    facts = workflow.collect_facts(on, python, stated, specs, own_contract, wants=wants, config=config)
+    facts = workflow.collect_facts(
+        on, python, stated, specs, own_contract, wants=wants, config=config, run_python=run_python
+    )
     request = _make_plan_request(facts, on, python, wants, contract, stated)
     contract_lines = [_contracts_to_try(facts, *spec) if own_contract is None else [own_contract] for spec in specs]
     choices = [_choose_plan(facts, line, request, spec) for line, spec in zip(contract_lines, specs, strict=True)]

@@ -121,7 +121,9 @@ def _collect_proof_facts(
 ) -> tuple[Facts, Contract | None]:
     specs = [contract_choice.parse_framework_spec(spec, True) for spec in frameworks]
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
-    facts = workflow.collect_facts(None, python, {}, specs, own_contract, wants=wants, model=model, config=config)
+    facts = workflow.collect_facts(
+        None, python, {}, specs, own_contract, wants=wants, model=model, config=config, run_python=True
+    )
     return facts, own_contract
 
 

@@ -33,6 +33,7 @@ def gather_report(
     fit: Sequence[str] = (),
     plan: bool = False,
     fleet: str | None = None,
+    run_python: bool = False,
 ) -> ReportDocument:
     """Check this machine, and read saved results. With only a fleet file nothing is checked here: this may be no node of it."""
     fleet_report = None if fleet is None else read_fleet_report(fleet)
@@ -42,13 +43,14 @@ def gather_report(
         else _read_kept_answer(bench, "gpuready bench -o FILE", report_document.parse_bench_result)
     )
     looks_here = not (fleet_report and not (frameworks or on or python or what_if))
-    reports = workflow.check_machine(frameworks, on=on, python=python, what_if=what_if) if looks_here else []
+    here: dict[str, Any] = {"on": on, "python": python, "what_if": what_if, "run_python": run_python}
+    reports = workflow.check_machine(frameworks, **here) if looks_here else []
     report = ReportDocument(tuple(reports), bench=benched, fleet=fleet_report, made=workflow.utc_timestamp())
     if proofs is not None:
         report = _add_proofs(report, proofs)
     if fit:
         report = report.replace(fit=_read_or_fit(fit, on))
-    return _add_plan(report, on, python, what_if) if plan else report
+    return _add_plan(report, here) if plan else report
 
 
 # -- saved results --------------------------------------------------------------------------------------
@@ -149,16 +151,14 @@ def _judge_with_proofs(report: Report, evidence: ProofRecord) -> Report:
     return workflow.judge_contract(seen, needed, {}, report.strict)
 
 
-def _add_plan(
-    found: ReportDocument, on: str | None, python: str | None, what_if: Mapping[str, str] | None
-) -> ReportDocument:
+def _add_plan(found: ReportDocument, here: Mapping[str, Any]) -> ReportDocument:
     """Add the plan for the judged frameworks, chosen without asking an index."""
     from gpuready.workflow import plan
 
     names = [_framework_spec(report) for report in found.reports]
     if not names:
         raise Refused("--plan plans for a framework: name one, as in gpuready report transformers --plan")
-    planned = plan.plan_frameworks(names, on=on, python=python, what_if=what_if, resolve=False)
+    planned = plan.plan_frameworks(names, **here, resolve=False)
     return found.replace(plans=planned.plans, environments=planned.environments, conflicts=planned.conflicts)
 
 

@@ -52,7 +52,7 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     if framework and not flags.get("no-preflight") and not _starts_remote_ranks(flags, environ):
         from gpuready import workflow
 
-        report = workflow.check_machine([framework], python=python)[0]
+        report = workflow.check_machine([framework], python=python, run_python=True)[0]
     facts = report.facts if report else _probe_python(python)
     job, port_requested = _make_launch_job(kind, tuple(words), python, facts, environ, flags)
     job = _add_contract_variables(job, framework, python, environ, facts)
@@ -74,7 +74,7 @@ def _starts_remote_ranks(flags: Mapping[str, Any], environ: Mapping[str, str]) -
 
 
 def _probe_python(python: str | None) -> Facts:
-    return machine_facts.start_probing(None, python, {}, None)[0]()
+    return machine_facts.start_probing(None, python, {}, None, run_python=True)[0]()
 
 
 def _run_preflight(
