@@ -243,7 +243,8 @@ def _make_evidence(
 ) -> LogEvidence:
     line = summary.lines[index]
     at = order.line_index(line)
-    beside = [summary.lines[i] for i in (at - 2, at - 1, at + 1, at + 2) if 0 <= i < len(summary.lines)]
+    places = [i for i in (at - 2, at - 1, at + 1, at + 2) if 0 <= i < len(summary.lines)]
+    beside = [summary.lines[i] for i in places if not _continues_command(summary, i)]
     near = [other for other in beside if other.source == line.source and 0 < abs(other.number - line.number) <= 2]
     return LogEvidence(
         summary.names[line.source] if line.source < len(summary.names) else "",
@@ -256,6 +257,11 @@ def _make_evidence(
         tuple(quote_line(other) for other in near if other.number < line.number),
         tuple(quote_line(other) for other in near if other.number > line.number),
     )
+
+
+def _continues_command(summary: LogSummary, index: int) -> bool:
+    """Whether the line before ends in a backslash: without it, nobody can see that this one is a secret's value."""
+    return index > 0 and summary.lines[index - 1].text.rstrip().endswith("\\")
 
 
 def quote_line(line: LogLine) -> str:
