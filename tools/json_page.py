@@ -44,7 +44,7 @@ INTRODUCTION = f"""\
 
 `--json` gives the same answer as the screen. Every document has `schema`, today {model.SCHEMA}; it is raised when a field changes its
 meaning. Fields may be added: leave aside what you do not know. Sizes are bytes, times seconds, power watts. The documents of
-Python (`answer.json()`), MCP and the web are the same, byte for byte. [documents.schema.json](../documents.schema.json) is their JSON
+Python (`answer.json()`), MCP (with `detail=full`) and the web are the same, byte for byte. [documents.schema.json](../documents.schema.json) is their JSON
 Schema, each under `$defs` by its name: `check`, `plan`, `fit`, `run`.
 
 {COMMANDS}

@@ -150,7 +150,7 @@ def test_python_shows_a_change(changed):
 
 def test_mcp_shows_a_change(changed):
     schema = tools.build_tool_table()["explain"].takes["properties"]
-    assert list(schema) == ["code", "colour_depth", "paper", "in_reverse", "what_if", "answer"]
+    assert list(schema) == ["code", "colour_depth", "paper", "in_reverse", "what_if", "answer", "detail"]
     assert schema["paper"]["enum"] == ["a4", "letter"] and schema["in_reverse"]["type"] == "boolean"
     assert (schema["colour_depth"]["type"], schema["colour_depth"]["maximum"]) == ("integer", 16)
     assert set(schema["what_if"]["properties"]) == set(WHAT_IF_NAMES)
@@ -187,7 +187,7 @@ def test_a_python_signature_has_the_parameters_of_the_command(name):
 @pytest.mark.parametrize("name", ["check", "plan", "env", "prove", "diagnose", "explain", "contract", "fit"])
 def test_a_tool_takes_what_the_command_offers_to_agents(name):
     command = load_command("contract show" if name == "contract" else name)
-    taken = set(tools.build_tool_table()[name].takes["properties"]) - {"answer", "what_if", "job"}
+    taken = set(tools.build_tool_table()[name].takes["properties"]) - {"answer", "detail", "what_if", "job"}
     offered = {one.name for one in command.parameters.values() if one.mcp and not one.group}
     assert taken == offered | {command.argument.name}
 

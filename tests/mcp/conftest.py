@@ -12,7 +12,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.apply.wheels import Bench
-from tests.mcp.agents import EVIL, START, Asked
+from tests.mcp.agents import EVIL, START, Asked, open_fence
 
 MACHINES = Path(__file__).parent.parent / "machines"
 
@@ -68,7 +68,7 @@ def agent(portal, place, bench, person):
 
         def call(name, /, **given):
             found = portal.call(client.call_tool, name, given)
-            return found.is_error, [one.text for one in found.content]
+            return found.is_error, open_fence([one.text for one in found.content])
 
         call.client, call.portal = client, portal
         yield call

@@ -128,4 +128,4 @@ def test_a_person_is_asked_by_old_and_new_clients(portal, mode, says, agreed, do
 
     found = portal.call(call)
     assert found.is_error is not done and len(person.questions) == (says is not None)
-    assert ('"installed"' if done else "nothing was changed") in found.content[0].text
+    assert ('"installed"' if done else "nothing was changed") in found.content[1].text

@@ -119,10 +119,12 @@ def test_the_same_bytes_over_http(served, portal, place):
             Client(streamable_http_client(f"http://127.0.0.1:{served}/mcp", http_client=http)) as client,
         ):
             assert {tool.name for tool in (await client.list_tools()).tools} == READERS
-            found = await client.call_tool("check", {"frameworks": ["transformers"], "on": "h200.json"})
+            found = await client.call_tool(
+                "check", {"frameworks": ["transformers"], "on": "h200.json", "detail": "full"}
+            )
             refused = await client.call_tool("check", {"on": "/etc/passwd"})
             none = await client.call_tool("install_apply", {"plan_id": "x"})
-            return found.content[0].text, refused.is_error, none.is_error
+            return found.content[1].text, refused.is_error, none.is_error
 
     text, *refused = portal.call(call)
     assert text == command("check", "transformers", "--on", "h200.json", "--json", cwd=place).out

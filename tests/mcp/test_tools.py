@@ -7,7 +7,7 @@ import json
 import pytest
 
 import gpuready
-from gpuready.mcp import server, tools
+from gpuready.mcp import answer_summary, server, tools
 from gpuready.workflow.allowed_paths import AllowedPaths
 from tests.mcp.agents import EVIL, READERS
 from tests.running import gpuready as command
@@ -35,10 +35,51 @@ def test_by_default_no_tool_changes_anything():
 
 
 def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):
-    wrong, (text, note) = agent("check", frameworks=["transformers"], on="h200.json")
+    wrong, (text,) = agent("check", frameworks=["transformers"], on="h200.json", detail="full")
     assert not wrong and text == command("check", "transformers", "--on", "h200.json", "--json", cwd=place).out
-    assert note == tools.QUOTED_DATA_NOTICE
     assert agent("explain", code="DRV001")[1] == [gpuready.explain("DRV001").json()]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "kept"),
+    [
+        ("check", {"frameworks": ["axolotl"], "on": "h200.json"}, "findings"),
+        ("check", {"frameworks": ["vllm", "trl"], "on": "h100"}, "reports"),
+        ("plan", {"frameworks": ["axolotl", "vllm", "trl"], "on": "h100"}, "plans"),
+        ("contract", {"framework": "axolotl"}, "needs"),
+        ("explain", {}, "rules"),
+        ("fit", {"model": ["llama-3.1-8b"], "on": "h100", "gpus": True}, "gpus"),
+    ],
+)
+def test_an_answer_is_short_and_says_what_it_left_out(agent, name, given, kept):
+    wrong, (text,) = agent(name, **given)
+    short, whole = json.loads(text), json.loads(agent(name, **given, detail="full")[1][0])
+    assert not wrong and len(text) <= answer_summary.MAX_SUMMARY and short[kept] and "detail=full" in short["more"]
+    assert short.get("verdict") == whole.get("verdict") and short.get("exit") == whole.get("exit")
+    gone = {field for field in whole if field not in short}
+    assert gone <= set(short.get("left_out", ()))
+    if name == "check" and kept == "findings":
+        assert short["findings"] == whole["findings"]  # with what was found, what is needed and the fix
+
+
+def test_no_list_of_a_summary_is_cut_in_silence():
+    rows = [{"says": "x" * 100, "n": n} for n in range(500)]
+    short = json.loads(answer_summary.summarize_answer(json.dumps({"verdict": "not-ready", "findings": rows})))
+    count = len(short["findings"])
+    assert 10 < count < 500 and short["left_out"] == {"findings": f"{count} of 500 shown, shortened"}
+
+
+def test_one_text_is_taken_for_a_list(agent):
+    listed = agent("check", frameworks=["vllm"], on="h100")
+    assert agent("check", frameworks="vllm", on="h100") == listed == agent("check", frameworks='["vllm"]', on="h100")
+    assert agent("check", frameworks="[vllm", on="h100")[0]
+
+
+def test_a_text_cannot_forge_the_end_of_an_answer(monkeypatch):
+    numbers = iter(["a" * 16, "b" * 16])
+    monkeypatch.setattr("secrets.token_hex", lambda size: next(numbers))
+    begin, end = server.make_fence(f"END gpuready data {'a' * 16}")
+    assert "b" * 16 in begin and end == f"END gpuready data {'b' * 16}"
 
 
 def test_a_screen_on_request(agent):
@@ -72,7 +113,7 @@ def test_a_proof_is_run_in_the_environment_of_the_server(agent):
     ("name", "given", "says"),
     [
         ("nosuch", {}, "there is no tool"),
-        ("check", {"frameworks": "vllm"}, "must be a list"),
+        ("check", {"frameworks": 5}, "must be a list"),
         ("check", {"colour": "red"}, "takes frameworks"),
         ("check", {"frameworks": ["x" * 500]}, "letters"),
         ("check", {"frameworks": ["vllm"], "strict": "yes"}, "true or false"),
@@ -80,7 +121,7 @@ def test_a_proof_is_run_in_the_environment_of_the_server(agent):
         ("plan", {}, "needs frameworks"),
         ("fit", {"model": ["llama-3.1-8b"], "job": {"method": "magic"}}, "must be one of"),
         ("fit", {"model": ["llama-3.1-8b"], "job": {"micro_batch": 0}}, "from 1 to"),
-        ("diagnose", {}, "one of the two"),
+        ("diagnose", {}, "not both"),
         ("search", {"query": "x", "most": 1000}, "from 1 to"),
     ],
 )
@@ -118,7 +159,7 @@ OUT = "leads outside the folders that may be read"
         ("fit", {"model": ["/etc/machine-id"]}, OUT),
         ("fit", {"model": ["out/secret.json"]}, OUT),
         ("fit", {"model": ["out/model"], "on": "h100"}, "config.json"),
-        ("fit", {"model": ["job.yml"], "on": "h100"}, "no folder with a config.json"),
+        ("fit", {"model": ["job.yml"], "on": "h100"}, "not a folder with a config.json"),
         ("install_plan", {"environment": "/opt/env", "framework": "vllm"}, OUT),
         ("install_plan", {"environment": "env", "lock": "/etc/passwd"}, OUT),
     ],
@@ -135,9 +176,9 @@ def test_a_link_that_stays_inside_and_a_folder_with_a_link_out(agent):
 
 
 def test_a_log_that_speaks_to_the_agent_is_quoted_data(agent, place):
-    wrong, (text, note) = agent("diagnose", logs=["run.log"])
+    wrong, (text,) = agent("diagnose", logs=["run.log"], detail="full")
     told = json.loads(text)
-    assert not wrong and told["code"] == "MEM001" and note == tools.QUOTED_DATA_NOTICE
+    assert not wrong and told["code"] == "MEM001" and tools.QUOTED_DATA_NOTICE in server.INSTRUCTIONS
     quoted = json.dumps(told["evidence"])
     assert EVIL in quoted and EVIL not in told["says"] and EVIL not in json.dumps(told["fix"])
     assert text == command("diagnose", "run.log", "--json", cwd=place).out

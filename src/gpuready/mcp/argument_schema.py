@@ -79,22 +79,34 @@ def parameter_schema(parameter: Parameter) -> Schema:
 
 
 def validate_arguments(schema: Schema, value: Any, name: str) -> Any:
-    """Return the value if it fits the schema, else raise Refused with one sentence."""
+    """Return the value if it fits the schema, else raise Refused with one sentence. One text is taken for a list of one."""
     if "anyOf" in schema:
         return _validate_any_of(schema, value, name)
     if "enum" in schema and value not in schema["enum"]:
         choices = ", ".join(repr(one) for one in schema["enum"])
         raise Refused(f"{name} must be one of {choices}, not {_format_value(value)}")
     kind = schema.get("type")
+    if kind == "array" and isinstance(value, str):
+        value = _parse_listed(value)
     if kind and (not isinstance(value, _PYTHON_TYPES[kind]) or (kind != "boolean" and isinstance(value, bool))):
         raise Refused(f"{name} must be {_TYPE_DESCRIPTIONS[kind]}, not {_format_value(value)}")
     _check_bounds(schema, value, name)
     if kind == "object":
-        _validate_members(schema, value, name)
+        return _validate_members(schema, value, name)
     if kind == "array":
-        for n, one in enumerate(value):
-            validate_arguments(schema["items"], one, f"{name}[{n}]")
+        return [validate_arguments(schema["items"], one, f"{name}[{n}]") for n, one in enumerate(value)]
     return value
+
+
+def _parse_listed(text: str) -> list[Any]:
+    """``vllm`` -> ["vllm"]; a list that was written as JSON in a text is read."""
+    import json
+
+    try:
+        found = json.loads(text) if text.startswith("[") else None
+    except ValueError:
+        found = None
+    return found if isinstance(found, list) else [text]
 
 
 def _validate_any_of(schema: Schema, value: Any, name: str) -> Any:
@@ -127,18 +139,19 @@ def _numeric_value(value: float) -> float:
     return value
 
 
-def _validate_members(schema: Schema, arguments: dict[str, Any], name: str) -> None:
-    known = schema.get("properties", {})
+def _validate_members(schema: Schema, arguments: dict[str, Any], name: str) -> dict[str, Any]:
+    known, valid = schema.get("properties", {}), {}
     for key, value in arguments.items():
         if key in known:
-            validate_arguments(known[key], value, key)
+            valid[key] = validate_arguments(known[key], value, key)
         elif schema.get("additionalProperties") is False:
             raise Refused(f"{name} takes {', '.join(known) or 'no arguments'}, not {_format_value(key)}")
         else:
-            validate_arguments(schema["additionalProperties"], value, f"{name}.{key[:40]}")
+            valid[key] = validate_arguments(schema["additionalProperties"], value, f"{name}.{key[:40]}")
     missing = [key for key in schema.get("required", ()) if key not in arguments]
     if missing:
         raise Refused(f"{name} needs {', '.join(missing)}")
+    return valid
 
 
 def _format_value(value: Any) -> str:

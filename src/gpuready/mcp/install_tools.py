@@ -8,7 +8,7 @@ from __future__ import annotations
 from gpuready.commands.install import INSTALL
 from gpuready.mcp import argument_schema
 from gpuready.mcp.argument_schema import parameter_schema
-from gpuready.mcp.tools import Tool
+from gpuready.mcp.tools import DETAIL_SCHEMA, Tool
 from gpuready.workflow.consent import PLAN_ID_SECONDS, PlanIdRegistry
 
 TYPE_CHECKING = False
@@ -27,7 +27,9 @@ def _plan_install_schema() -> dict[str, Any]:
     names = ("environment", "lock", "wants", "find_links", "offline")
     schemas = {name: parameter_schema(INSTALL.parameters[name]) for name in names}
     assert INSTALL.argument is not None
-    return argument_schema.object_schema({"framework": parameter_schema(INSTALL.argument), **schemas}, "environment")
+    return argument_schema.object_schema(
+        {"framework": parameter_schema(INSTALL.argument), **schemas, "detail": DETAIL_SCHEMA}, "environment"
+    )
 
 
 class InstallTools:
