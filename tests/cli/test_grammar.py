@@ -148,7 +148,16 @@ FROZEN = {
     ),
     "diagnose": (
         (0, 99999),
-        {"--for": "FRAMEWORK", "--on": "FILE", "--config": "FILE", "--watch": "FILE", "-q": "", "-v": ""} | ALWAYS,
+        {
+            "--for": "FRAMEWORK",
+            "--on": "FILE",
+            "--config": "FILE",
+            "--ask": "COMMAND",
+            "--watch": "FILE",
+            "-q": "",
+            "-v": "",
+        }
+        | ALWAYS,
     ),
     "diff": ((2, 2), {"--for": "FRAMEWORK"} | ALWAYS),
     "explain": ((0, 1), ALWAYS),

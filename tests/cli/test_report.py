@@ -88,7 +88,7 @@ def test_the_parts_of_the_json_are_the_answers_of_the_commands(tmp_path, kept):
 
 def test_a_fleet_alone_does_not_look_at_this_machine(tmp_path, kept):
     run = gpuready("report", "--fleet", str(kept / "fleet.json"), cwd=tmp_path)
-    assert run.out.startswith("fleet of 64 nodes: not-ready") and run.code == 1
+    assert run.out.startswith("fleet of 64 nodes: not ready") and run.code == 1
     assert '<section id="facts"' not in (tmp_path / "gpuready-report.html").read_text()
 
 

@@ -13,7 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PLAYED = {"simulated_fleet", "fit_memtracker", "fit_play", "fit_sharded_recorder", "soak_loads"}
 """Modules of other scripts."""
-BY_HAND = {"fit_exam", "fit_measure", "fit_tape_diff", "locks", "score_fit", "score_logs"}
+BY_HAND = {
+    "fit_exam", "fit_measure", "fit_tape_diff", "locks", "mutate_logs", "score_fit", "score_log_exam", "score_logs", "screens",
+}  # fmt: skip
 """Scripts that take files of measured runs or logs, and make no record by themselves."""
 
 

@@ -17,7 +17,7 @@ _OPERATORS = (">=", "<=", "==", "!=", "~=", ">", "<")
 def parse_plain_release(text: str) -> tuple[int, ...] | None:
     """The release of a plain version (``580.95.05``, ``2.8.0+cu128``), or None for any other text."""
     public, plus, local = text.strip().partition("+")
-    if plus and not (local.isascii() and local.replace(".", "").isalnum()):
+    if plus and not (local.isascii() and all(part.isalnum() for part in local.split("."))):
         return None
     if not public.isascii() or not public.replace(".", "").isdigit():
         return None
