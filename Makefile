@@ -96,6 +96,7 @@ docs: $(VENV)/.tested
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.10 --no-emit-index-url --no-annotate --custom-compile-command 'make lock'
 lock: $(VENV)/.tested
 	$(LOCK) pyproject.toml -o requirements/core.txt
+	$(LOCK) pyproject.toml requirements/build.in -o requirements/action.txt
 	$(LOCK) pyproject.toml requirements/build.in --extra test -o requirements/test.txt
 
 # Known weaknesses of the locked versions, as the index tells them; needs a network. A package without an answer fails it.

@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
 # What action.yml runs: install gpuready beside the job's own environment, check once for people and once for SARIF.
+# Isolated mode (-I): the current folder is the checkout, where a pull request may have put a json.py.
 set -uo pipefail
 
 venv="${RUNNER_TEMP:-/tmp}/gpuready"
+install() { env -u PYTHONPATH -u PYTHONHOME "$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check "$@"; }
+gpuready=("${GPUREADY_COMMAND:-}")
 if [ -z "${GPUREADY_COMMAND:-}" ]; then
-  python3 -m venv "$venv" && "$venv/bin/python" -m pip install --quiet "$GPUREADY_ACTION" || exit 2
-  GPUREADY_COMMAND="$venv/bin/gpuready"
+  env -u PYTHONPATH -u PYTHONHOME python3 -I -m venv "$venv" || exit 2
+  # Its dependencies and hatchling by hash; then this repository, for which nothing more is fetched.
+  install --require-hashes -r "$GPUREADY_ACTION/requirements/action.txt" || exit 2
+  install --no-deps --no-build-isolation --no-index "$GPUREADY_ACTION" || exit 2
+  gpuready=("$venv/bin/python" -I -m gpuready)
 fi
 
 read -r -a told <<<"${GPUREADY_FRAMEWORKS:-}"
@@ -16,10 +22,10 @@ read -r -a told <<<"${GPUREADY_FRAMEWORKS:-}"
 [ -n "${GPUREADY_WANTS:-}" ] && told+=("--wants=$GPUREADY_WANTS")
 [ "${GPUREADY_STRICT:-false}" = true ] && told+=(--strict)
 
-"$GPUREADY_COMMAND" check "${told[@]}"
+"${gpuready[@]}" check "${told[@]}"
 code=$?
 sarif="${RUNNER_TEMP:-/tmp}/gpuready.sarif"
-if [ "$code" -ne 2 ] && "$GPUREADY_COMMAND" check "${told[@]}" --format sarif >"$sarif"; [ -s "$sarif" ]; then
+if [ "$code" -ne 2 ] && "${gpuready[@]}" check "${told[@]}" --format sarif >"$sarif"; [ -s "$sarif" ]; then
   echo "sarif=$sarif" >>"${GITHUB_OUTPUT:-/dev/null}"
 fi
 echo "exit=$code" >>"${GITHUB_OUTPUT:-/dev/null}"

@@ -175,7 +175,7 @@ def test_a_node_runs_gpuready_for_itself_and_examines_the_environment_of_the_use
         "from gpuready.system import LiveHost\n"
         "def answer_node_request(request, node): return LiveHost().get_interpreter()['role']\n"
     )
-    orders = {"program": "role", "request": {}, "mark": "@run"}
+    orders = {"program": "role", "request": {}, "mark": "@run", "home": {}}
     boot = (
         Path(node_payload.SCRIPTS, "boot.py").read_text() + f"\nrun_node_program({orders!r}, 'n1', {str(tmp_path)!r})\n"
     )

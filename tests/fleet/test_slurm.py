@@ -146,5 +146,5 @@ def test_e30_a_node_list_that_is_no_list_of_names_is_refused(bin_, name):
 def test_e30_the_command_has_no_shell_and_no_script(bin_):
     words = fleet(SLURM_JOB_ID="1", SLURM_JOB_NAME="x; reboot").srun_command(["n01", "n02"], 60.0)
     assert words[0] == "srun" and "--nodelist=n01,n02" in words and "--overlap" in words
-    assert not any("reboot" in word for word in words) and words[-3] == sys.executable
+    assert not any("reboot" in word for word in words) and words[-4:-1] == (sys.executable, "-I", "-c")
     assert "--immediate=20" in fleet().srun_command(["n01"], 60.0)

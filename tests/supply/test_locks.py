@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
-LOCKS = {"core": (), "test": ("test",)}
+LOCKS = {"core": (), "action": (), "test": ("test",)}
 """A lock, and the extras of gpuready that it holds besides what gpuready always needs."""
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
@@ -88,9 +88,10 @@ def test_no_package_is_locked_twice_for_one_place(python, machine):
         assert len(names) == len(set(names))
 
 
-def test_the_core_lock_is_part_of_the_other():
-    tested = {str(requirement) for requirement in rows("test")}
-    assert {str(requirement) for requirement in rows("core")} <= tested
+def test_the_core_lock_is_part_of_the_others():
+    core, action, tested = ({str(requirement) for requirement in rows(name)} for name in ("core", "action", "test"))
+    assert core <= action <= tested
+    assert {"hatchling", "pathspec", "pluggy", "trove-classifiers"} <= {r.name for r in rows("action")}  # it builds us
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

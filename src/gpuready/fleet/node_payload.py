@@ -21,10 +21,11 @@ SCRIPTS = os.path.join(HERE, "scripts")
 SENTINEL_FILES = ("gpuready/__init__.py", "gpuready/fleet/node_program.py", "gpuready/fleet/node_payload.py")
 """Files by which a node recognizes the controller's own installation of gpuready."""
 
+DEPENDENCIES = ("packaging", "tomli")
 NODE_PROGRAM = "gpuready.workflow.fleet_node"
 """Module that runs on the node, with ``line(request, node)``. A string, since this package may not import it."""
 
-# Executes the first line of stdin. No quote, dollar or exclamation mark: every shell passes it unchanged.
+# Executes the first line of stdin, in isolated mode (-I): the current folder of a node may hold anybody's json.py. No quote, dollar or exclamation mark: every shell passes it unchanged.
 STARTER = "import sys;exec(sys.stdin.buffer.readline().decode())"
 MAIN_SOURCE = """import sys
 if sys.version_info < (3, 10):
@@ -87,7 +88,17 @@ def describe_installation() -> dict[str, Any]:
     """Return the path of this installation with size and time of its sentinel files."""
     path = os.path.dirname(PACKAGE)
     stats = [(name, os.stat(os.path.join(path, name))) for name in SENTINEL_FILES]
-    return {"path": path, "files": [(name, one.st_size, one.st_mtime_ns) for name, one in stats]}
+    files = [(name, one.st_size, one.st_mtime_ns) for name, one in stats]
+    return {"path": path, "files": files, "dependencies": _dependency_folders(path)}
+
+
+def _dependency_folders(home: str) -> list[str]:
+    """Folders of our dependencies beside ours: an isolated Python does not see PYTHONPATH and the user's site."""
+    import importlib.util
+
+    specs = (importlib.util.find_spec(name) for name in DEPENDENCIES)
+    folders = [os.path.dirname(os.path.dirname(spec.origin)) for spec in specs if spec is not None and spec.origin]
+    return [folder for folder in dict.fromkeys(folders) if folder != home]
 
 
 _packed_cache: dict[str, bytes] = {}
@@ -137,7 +148,7 @@ def _dependency_files() -> dict[str, bytes]:
     import importlib.util
 
     collected: dict[str, bytes] = {}
-    for name in ("packaging", "tomli"):
+    for name in DEPENDENCIES:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin:
             collected |= dict(_package_files(os.path.dirname(spec.origin), name))

@@ -176,7 +176,7 @@ class SlurmTransport:
         else:
             words += [f"--immediate={int(launch)}", f"--time={max(1, int(limit) // 60 + 1)}"]
             words += [f"--partition={self.partition}"] if self.partition else []
-        return (*words, self.python, "-c", node_payload.STARTER)
+        return (*words, self.python, "-I", "-c", node_payload.STARTER)
 
 
 class _SrunStep:

@@ -179,7 +179,7 @@ def remote_command(python: str, name: str) -> str:
     """Build the command line for the remote shell. Its words are quoted; names were validated before."""
     from shlex import quote
 
-    return "exec " + " ".join(quote(word) for word in (python, "-c", node_payload.STARTER, name))
+    return "exec " + " ".join(quote(word) for word in (python, "-I", "-c", node_payload.STARTER, name))
 
 
 def classify_ssh_failure(ended: ProgramEnd, has_begun: bool, python: str) -> tuple[str, str]:

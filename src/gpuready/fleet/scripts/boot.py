@@ -59,6 +59,7 @@ def run_node_program(orders, node, home):
     import importlib
 
     sys.path[:0] = [home]
+    sys.path += orders["home"].get("dependencies", [])
     importlib.import_module("gpuready.system").LiveHost.runs_command = True
     program = importlib.import_module(orders["program"])
     send_line(orders, "answer", node, program.answer_node_request(orders["request"], node))

@@ -32,7 +32,7 @@ def run_in_worker(starter, data, name, seconds, cap, python):
         if not env.get(variable):  # Ray hides every GPU from a task that requested none
             env.pop(variable, None)
     child = subprocess.Popen(
-        [python or sys.executable, "-c", starter, name],
+        [python or sys.executable, "-I", "-c", starter, name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -65,7 +65,7 @@ def list_store_nodes(store, orders):
 def start_node_python(orders, name, data):
     """Start this node's Python with its stdin."""
     child = subprocess.Popen(
-        [orders["python"], "-c", orders["starter"], name],
+        [orders["python"], "-I", "-c", orders["starter"], name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
