@@ -297,7 +297,7 @@ def explain_fit_verdict(result: FitResult) -> str:
     if result.verdict == "fits":
         spare = f"of {format_gib(place.available_memory[0])}"
         return f"{need} {spare}; expect about {format_gib(result.peak_device or 0)} in nvidia-smi"
-    room = f"{need}, and the GPU has {format_gib_range(*place.available_memory)}"
+    room = f"{need}, the GPU has {format_gib_range(*place.available_memory)}"
     if result.verdict == "does not fit":
         return room if result.proposals else f"{room}; no tested change makes it fit"
     return (

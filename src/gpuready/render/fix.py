@@ -62,8 +62,11 @@ def fix_json_fields(outcome: FixOutcome) -> dict[str, Any]:
 
 
 def _headline(outcome: FixOutcome) -> str:
-    made = any(item.state == "applied" for item in outcome.items)
-    return "failed" if outcome.verdict == "failed" and made else _HEADLINES[outcome.verdict]
+    if outcome.verdict == "failed" and any(item.state == "applied" for item in outcome.items):
+        return "failed"
+    if outcome.verdict == "dry-run" and all(item.by == "you" for item in outcome.items):
+        return _HEADLINES["by-hand"]
+    return _HEADLINES[outcome.verdict]
 
 
 def _format_fix_header(outcome: FixOutcome, screen: Screen) -> list[str]:
