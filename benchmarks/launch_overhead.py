@@ -139,7 +139,7 @@ def crowd(port: int, size: int) -> None:
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    told = SimulatedRanks(port, range(1, size), size).run(120)
+    told = SimulatedRanks(port, range(1, size), size, "a token").run(120)
     os._exit(0 if len(told) == size - 1 and all("go" in one for one in told.values()) else 1)
 
 

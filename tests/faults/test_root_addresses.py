@@ -86,7 +86,7 @@ from tests.simulated_ranks import SimulatedRanks
 port, count = int(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
-told = SimulatedRanks(port, range(1, count), count).run(240)
+told = SimulatedRanks(port, range(1, count), count, "a token").run(240)
 print(sum("go" in said for said in told.values()))
 """
 

@@ -55,6 +55,22 @@ def test_slurm_and_mpi():
     assert engines.engine_command(job("mpi"), "other")[:5] == ["mpirun", "-np", "8", "-ppn", "4"]
 
 
+@pytest.mark.parametrize("engine", ["local", "slurm", "mpi", "ray", "torchrun"])
+def test_every_engine_hands_on_a_secret(engine):
+    """It is new for each run, is in no command line, and stands among no variables that are shown."""
+    one = job(engine, nnodes=1)
+    made, again = (engines.secret_variables(one, {})[0] for _ in range(2))
+    assert made.name == "GPUREADY_TOKEN" and len(made.value) == 32 and made.value != again.value
+    assert made.value not in engines.engine_command(one)
+    assert "GPUREADY_TOKEN" not in {variable.name for variable in engines.common_variables(one, {})}
+    assert engines.secret_variables(one, {"GPUREADY_TOKEN": "mine"})[0].value == "mine"
+
+
+def test_nodes_with_a_gpuready_each_take_the_secret_of_the_user_alone():
+    assert engines.secret_variables(job("torchrun"), {}) == []
+    assert engines.secret_variables(job("torchrun"), {"GPUREADY_TOKEN": "mine"})[0].value == "mine"
+
+
 def test_what_the_user_has_set_stays():
     names = [v.name for v in engines.common_variables(job("local"), {"OMP_NUM_THREADS": "8", "MASTER_PORT": "1"})]
     assert "OMP_NUM_THREADS" not in names and "MASTER_PORT" in names

@@ -19,7 +19,9 @@ def test_a_run_that_ends_well(stage):
 
 
 def test_the_variables_are_those_of_torchrun(stage):
-    stage.script("import json, os\nprint(json.dumps(dict(os.environ)))\n")
+    stage.script(
+        "import json, os, zlib\nt = os.environ['GPUREADY_TOKEN'].encode()\nprint(json.dumps({**os.environ, 'SUM': [len(t), zlib.crc32(t)]}))\n"
+    )
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 0
     ranks = [json.loads(stage.log(rank)) for rank in (0, 1)]
@@ -34,6 +36,8 @@ def test_the_variables_are_those_of_torchrun(stage):
         assert wanted.items() <= told.items()
         assert told["TORCHELASTIC_RESTART_COUNT"] == "0" and told["OMP_NUM_THREADS"] == "1"
         assert "GPUREADY_ATTEND" not in told, "the token of the run is nothing for a script"
+        assert told["GPUREADY_TOKEN"] == "[redacted]", "the secret of the roll-call"
+    assert ranks[0]["SUM"] == ranks[1]["SUM"] and ranks[0]["SUM"][0] == 32
     assert ranks[0]["MASTER_PORT"] == ranks[1]["MASTER_PORT"] and ranks[0]["MASTER_ADDR"] == "127.0.0.1"
 
 

@@ -22,7 +22,9 @@ def awaited_only(pid: int, ranks: list[int], seconds: float = 20) -> None:
     """Wait until the roll-call of this process awaits these ranks alone: all others have come."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        conn = beacon.connect_beacon(f"{beacon.BEACON_PREFIX}{pid}")
+        conn = beacon.connect_beacon(
+            next((n for n in beacon.list_beacons() if n.startswith(f"{beacon.BEACON_PREFIX}{pid}-")), "")
+        )
         if conn is not None:
             with conn:
                 if client.exchange_greeting(conn, 5.0)["missing"] == ranks:
@@ -199,5 +201,7 @@ def test_a_rank_in_trouble_stops_all_at_once():
         )
     }
     answers = meet(*ranks)
-    refused(answers, "rank 2 (here, pid", "cannot start: local rank 2 needs device 2", "fix: fewer", code="NET012")
+    said = "local rank 2 needs device 2, and 1 is visible"
+    refused(answers[:2], "rank 2 (here, pid", f"cannot start: it says '{said}', and advises 'fewer'", code="NET012")
+    refused(answers[2:], f"cannot start: {said} [NET012]; fix: fewer")
     assert all(a["s"] < 5 for a in answers)

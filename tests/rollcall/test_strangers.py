@@ -101,14 +101,14 @@ def test_a51_many_ranks_at_once(count):
     if hard < 2 * count + 300:
         pytest.skip(f"TOO FEW FILES: {hard} may be open")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    crowd = SimulatedRanks(rendezvous.port, range(1, count), count)
+    crowd = SimulatedRanks(rendezvous.port, range(1, count), count, "a token")
     running = threading.Thread(target=lambda: time.sleep(0.2) or crowd.run(30))
     running.start()
     try:
         mine = Hello(
             0, count, 0, "node-0", 1000, "machine-0", clock=time.time(), versions={"torch": "2.13.0", "python": "3.11"}
         )
-        found = rollcall.attend_rollcall(rendezvous, mine, window=30)
+        found = rollcall.attend_rollcall(rendezvous, mine, window=30, token="a token")
         running.join()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

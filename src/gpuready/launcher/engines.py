@@ -6,6 +6,7 @@ import json
 import os
 
 from gpuready.model.run import RankVariable
+from gpuready.rollcall.job_secret import TOKEN_VARIABLE, make_token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ def common_variables(job: LaunchJob, environ: Mapping[str, str], attempt: int = 
     return [
         v for v in variables if v.name not in environ or v.name.startswith(("MASTER_", "TORCHELASTIC_", "GPUREADY_"))
     ]
+
+
+def secret_variables(job: LaunchJob, environ: Mapping[str, str]) -> list[RankVariable]:
+    """Return the secret of this run's roll-call, which no screen shows: the user's, else a new one.
+
+    Under torchrun on several nodes each node has a gpuready of its own, so that only the user's is the same on all.
+    """
+    token = environ.get(TOKEN_VARIABLE) or ("" if job.engine == "torchrun" and job.nnodes > 1 else make_token())
+    return [RankVariable(TOKEN_VARIABLE, token, "the secret that keeps strangers out of this run")] if token else []
 
 
 def local_rank_variables(job: LaunchJob) -> list[dict[str, str]]:

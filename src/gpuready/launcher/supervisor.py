@@ -75,6 +75,7 @@ class Supervisor:
 
     def _start_engine(self, hosts: list[str]) -> subprocess.Popen[bytes]:
         variables = [*engines.common_variables(self.job, self.environ, self.number), *self.job.variables]
+        variables += engines.secret_variables(self.job, self.environ)
         settings_json = engines.agent_settings_json(
             self.job, hosts, self.hub.port, self.hub.token, self.number, variables
         )

@@ -11,7 +11,7 @@ import errno
 import time
 
 from gpuready.model.record import Record
-from gpuready.rollcall import beacon, client, endpoint, wire
+from gpuready.rollcall import beacon, client, endpoint, job_secret, wire
 from gpuready.rollcall.client import RankRejected
 from gpuready.rollcall.hello import Hello
 from gpuready.rollcall.rank_register import RollcallFault
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gpuready.cluster import Rendezvous
     from gpuready.rollcall.client import InquireStore
+    from gpuready.rollcall.job_secret import HeldSecret
     from gpuready.rollcall.store_rollcall import KeyValueStore
     from gpuready.rollcall.trial_connections import EchoServer
 
@@ -109,10 +110,11 @@ def attend_over_store(
     own_hello: Hello,
     *,
     window: float = WINDOW_SECONDS,
+    token: str = "",
     allow_skew: bool = False,
     on_progress: Callable[[str], None] | None = None,
 ) -> Attendance:
-    """Take part over an existing store."""
+    """Take part over an existing store, to which anyone may write: with a token, only sealed values count."""
     from gpuready.rollcall import store_rollcall
 
     started = time.monotonic()
@@ -121,8 +123,9 @@ def attend_over_store(
         where = own_hello.data[0] or endpoint.source_address_to(rendezvous.address, rendezvous.port)
         own_hello = own_hello.replace(data=(where, echo_server.port))
     try:
+        sealed_store = store_rollcall.SealedStore(store, token)
         reply = store_rollcall.exchange_over_store(
-            store, rendezvous, own_hello, window, allow_skew, on_progress, _make_dialer(echo_server)
+            sealed_store, rendezvous, own_hello, window, allow_skew, on_progress, _make_dialer(echo_server)
         )
     except RankRejected as error:
         raise RollcallRefused(tuple(error.faults)) from None
@@ -180,18 +183,28 @@ def _attend_as_client(rendezvous: Rendezvous, own_hello: Hello, token: str, inqu
 def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, token: str, allow_skew: bool,
              on_progress: Callable[[str], None] | None, echo_server: EchoServer | None) -> Attendance | None:  # fmt: skip
     """Run the roll-call; None if another rank 0 already runs one at this port."""
+    secret = job_secret.hold_secret(rendezvous, token)
+    try:
+        return _run_server(rendezvous, own_hello, window, secret, allow_skew, on_progress, echo_server)
+    finally:
+        secret.remove_files()
+
+
+def _run_server(rendezvous: Rendezvous, own_hello: Hello, window: float, secret: HeldSecret, allow_skew: bool,
+             on_progress: Callable[[str], None] | None, echo_server: EchoServer | None) -> Attendance | None:  # fmt: skip
     from gpuready.rollcall.server import RollcallServer, ensure_file_limit
 
-    listener = _listen_on_job_port(rendezvous, own_hello)
+    resolved = _resolve_master_address(rendezvous)
+    listener = _listen_on_job_port(rendezvous, own_hello, _choose_bind_address(rendezvous, secret, resolved))
     if listener is None:
         return None
-    own_hello, suspicion = _check_master_address(rendezvous, own_hello)
+    own_hello, suspicion = _check_master_address(rendezvous, own_hello, resolved)
     file_limit_fault = ensure_file_limit(rendezvous.world_size)
     if file_limit_fault is not None and not own_hello.trouble:
         trouble = {"trouble": file_limit_fault.says, "fix": file_limit_fault.fix, "trouble_code": file_limit_fault.code}
         own_hello = own_hello.replace(**trouble)
     server = RollcallServer(
-        listener, rendezvous, own_hello, window=window, token=token, allow_skew=allow_skew, on_progress=on_progress
+        listener, rendezvous, own_hello, window=window, secret=secret, allow_skew=allow_skew, on_progress=on_progress
     )
     kept = False
     try:
@@ -205,7 +218,9 @@ def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, t
             raise RankRejected(*faults)
         kept = True
         return _make_attendance(
-            {"nodes": server.register.list_machines(), "notes": server.register.list_notes()}, "127.0.0.1", listener
+            {"nodes": server.register.list_machines(), "notes": server.register.list_notes()},
+            endpoint.listening_address(listener),
+            listener,
         )
     finally:
         server.close()
@@ -213,25 +228,46 @@ def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, t
             listener.close()
 
 
-def _listen_on_job_port(rendezvous: Rendezvous, own_hello: Hello) -> socket.socket | None:
+def _resolve_master_address(rendezvous: Rendezvous) -> tuple[str, ...] | OSError:
+    try:
+        return tuple(str(where[0]) for _, where in endpoint.resolve_host(rendezvous.address, rendezvous.port))
+    except OSError as error:
+        return error
+
+
+def _choose_bind_address(rendezvous: Rendezvous, secret: HeldSecret, resolved: tuple[str, ...] | OSError) -> str:
+    """Return the one address at which ranks look for rank 0; empty for all of them.
+
+    All ranks of one host look alike, and an open roll-call is narrow. What is loopback here may be another address on
+    other hosts.
+    """
+    single = job_secret.is_single_host(rendezvous)
+    if isinstance(resolved, OSError) or not (single or secret.is_open):
+        return ""
+    local = [one for one in resolved if single or not endpoint.is_loopback_address(one)]
+    is_all_local = len(local) == len(resolved) and all(map(endpoint.is_local_address, local))
+    return local[0] if is_all_local and local else ""
+
+
+def _listen_on_job_port(rendezvous: Rendezvous, own_hello: Hello, host: str) -> socket.socket | None:
     """Listen on the job's port; None if another roll-call has it. RankRejected names any other holder."""
     end = time.monotonic() + 1.0  # a job that has just ended may still have it
     while True:
         try:
-            return endpoint.listen_on_port(rendezvous.port)
+            return endpoint.listen_on_port(rendezvous.port, host=host)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 message = f"{own_hello.rank_label} cannot listen on port {rendezvous.port} ({error.strerror})"
                 raise RankRejected(RollcallFault("NET018", message, "choose a MASTER_PORT above 1024", (0,))) from None
-        if _is_rollcall_port(rendezvous.port):
+        if _is_rollcall_port(host or "127.0.0.1", rendezvous.port):
             return None
         if time.monotonic() > end:
             raise RankRejected(_port_taken_fault(rendezvous, own_hello))
         time.sleep(0.1)
 
 
-def _is_rollcall_port(port: int) -> bool:
-    conn, _ = endpoint.connect_to_host("127.0.0.1", port, 0.5)
+def _is_rollcall_port(host: str, port: int) -> bool:
+    conn, _ = endpoint.connect_to_host(host, port, 0.5)
     if conn is None:
         return False
     with conn:
@@ -249,14 +285,14 @@ def _port_taken_fault(rendezvous: Rendezvous, own_hello: Hello) -> RollcallFault
     return RollcallFault("NET018", message, f"set MASTER_PORT={endpoint.find_free_port()} for all ranks{own}", (0,))
 
 
-def _check_master_address(rendezvous: Rendezvous, own_hello: Hello) -> tuple[Hello, RollcallFault | None]:
+def _check_master_address(
+    rendezvous: Rendezvous, own_hello: Hello, resolved: tuple[str, ...] | OSError
+) -> tuple[Hello, RollcallFault | None]:
     """Check that others can find this host by MASTER_ADDR: trouble if not, a suspicion if it is loopback."""
     if own_hello.trouble:
         return own_hello, None
-    try:
-        resolved = tuple(str(where[0]) for _, where in endpoint.resolve_host(rendezvous.address, rendezvous.port))
-    except OSError as error:
-        why = endpoint.escape_text(error.strerror or error)
+    if isinstance(resolved, OSError):
+        why = endpoint.escape_text(resolved.strerror or resolved)
         message = f"MASTER_ADDR {endpoint.escape_text(rendezvous.address)} does not resolve ({why})"
         fix = f"{_suggest_own_address()}; or add a line 'ADDRESS {endpoint.escape_text(rendezvous.address)}' to /etc/hosts of every host"
         return own_hello.replace(trouble=message, fix=fix, trouble_code="NET016"), None

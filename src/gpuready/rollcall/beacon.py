@@ -16,22 +16,31 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.cluster import Rendezvous
 
+HAS_ABSTRACT_NAMES = sys.platform.startswith("linux")
 BEACON_PREFIX = f"gpuready-rollcall-{os.getuid()}-"
 
 
-def open_beacon() -> socket.socket | None:
-    """Open this process's beacon; None without abstract names."""
-    return _bind_abstract_socket(f"{BEACON_PREFIX}{os.getpid()}")
+def open_beacon(name: str) -> socket.socket | None:
+    """Open a beacon of this process; None without abstract names. ``name`` tells it from others."""
+    return _bind_abstract_socket(f"{BEACON_PREFIX}{os.getpid()}-{name}")
 
 
 def list_beacons() -> list[str]:
     """List this user's beacons on this host except our own."""
+    return [name for name in _list_all_beacons() if not name.startswith(f"{BEACON_PREFIX}{os.getpid()}-")]
+
+
+def find_beacon(name: str) -> str:
+    """Return the whole name of the beacon that was opened with this name; empty if this host has none."""
+    return next((one for one in _list_all_beacons() if one.endswith(f"-{name}")), "")
+
+
+def _list_all_beacons() -> list[str]:
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
-            names = {line.split()[-1][1:] for line in file if f"@{BEACON_PREFIX}" in line}
+            return sorted({line.split()[-1][1:] for line in file if f"@{BEACON_PREFIX}" in line})
     except OSError:
         return []
-    return sorted(name for name in names if name != f"{BEACON_PREFIX}{os.getpid()}")
 
 
 def connect_beacon(name: str, seconds: float = 1.0) -> socket.socket | None:
@@ -40,7 +49,7 @@ def connect_beacon(name: str, seconds: float = 1.0) -> socket.socket | None:
     try:
         sock.settimeout(seconds)
         sock.connect("\0" + name)
-        if _peer_credentials(sock)[1] == os.getuid():
+        if is_own_user(sock):
             return sock
     except OSError:
         pass
@@ -70,7 +79,7 @@ def _rank_socket_name(rendezvous: Rendezvous) -> str:
 
 
 def _bind_abstract_socket(name: str) -> socket.socket | None:
-    if not sys.platform.startswith("linux"):
+    if not HAS_ABSTRACT_NAMES:
         return None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -80,6 +89,11 @@ def _bind_abstract_socket(name: str) -> socket.socket | None:
         sock.close()
         return None
     return sock
+
+
+def is_own_user(conn: socket.socket) -> bool:
+    """Whether the other side is a process of this user, as the kernel says."""
+    return _peer_credentials(conn)[1] == os.getuid()
 
 
 def _peer_credentials(conn: socket.socket) -> tuple[int, int]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
-from gpuready.rollcall import beacon, endpoint, job_identity, wire
+from gpuready.rollcall import beacon, endpoint, job_identity, job_secret, wire
 from gpuready.rollcall.endpoint import escape_text
-from gpuready.rollcall.rank_register import RollcallFault
+from gpuready.rollcall.rank_register import RollcallFault, replace_own_fault
+from gpuready.rollcall.server_message import parse_server_message, quote_server_faults
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ PATIENCE_SECONDS = 2.5  # for a name or route that is missing; a refused port ma
 GREET_SECONDS = 3.0
 BEACON_DELAY_SECONDS = 1.5  # a port must be refused this long before another beacon counts
 SLACK_SECONDS = 4.0  # for the answer after the window, which rank 0 ends
+SECRET_FIX = "give all ranks of the job the same GPUREADY_TOKEN"
 ADDRESS_FIX = "set MASTER_ADDR to an address of rank 0's host that this host can reach"
 
 
@@ -53,11 +55,10 @@ class RollcallClient:
     def join_rollcall(self, run_calls: CallRunner) -> dict[str, object]:
         """Return rank 0's answer; RankRejected if there is none or it is negative."""
         conn, greeting = self._connect_and_greet()
-        self.server_name = (
-            f"rank 0 ({escape_text(greeting.get('host'))[:80]}, pid {escape_text(greeting.get('pid'))[:10]})"
-        )
         with conn:
             self.peer = str(conn.getpeername()[0])
+            self.server_name = f"rank 0 ({self.peer.removeprefix('::ffff:')})"
+            greeting |= self._find_secret(greeting)
             waited = time.monotonic() - self.started
             current_hello = self.own_hello.replace(
                 left=max(0.1, self.until - time.monotonic()),
@@ -70,23 +71,25 @@ class RollcallClient:
         self, conn: socket.socket, own_hello: Hello, greeting: Mapping[str, object], run_calls: CallRunner
     ) -> dict[str, object]:
         salt, rest = str(greeting.get("salt")), b""
-        conn.sendall(wire.encode_message(own_hello.to_json(), self.token, salt))
+        token = self.token or str(greeting.get("token") or "")
+        conn.sendall(wire.encode_message(own_hello.to_json(), token, salt))
         while True:
             try:
                 line, rest = wire.read_line(conn, self.until + SLACK_SECONDS, rest)
-                reply = self._decode_reply(line, salt, greeting)
+                reply = self._decode_reply(line, token, salt, greeting)
             except wire.ProtocolError as error:
                 raise RankRejected(self._lost_server_fault(error)) from None
             if reply.dial is not None:
-                conn.sendall(wire.encode_message({"dialled": run_calls(reply.dial)}, self.token, salt))
+                conn.sendall(wire.encode_message({"dialled": run_calls(reply.dial)}, token, salt))
             elif reply.refused:
-                raise RankRejected(*reply.refused)
+                faults = reply.refused if token else quote_server_faults(reply.refused, self.server_name)
+                raise RankRejected(*replace_own_fault(faults, own_hello))
             elif reply.go is not None:
                 return reply.go.to_json()
 
-    def _decode_reply(self, line: bytes, salt: str, greeting: Mapping[str, object]) -> ServerMessage:
+    def _decode_reply(self, line: bytes, token: str, salt: str, greeting: Mapping[str, object]) -> ServerMessage:
         try:
-            reply = wire.decode_message(line, self.token, salt)
+            reply = wire.decode_message(line, token, salt)
         except (PermissionError, ValueError):
             reply = _decode_unsealed(line)
             if isinstance(reply, dict) and "elsewhere" not in reply:
@@ -95,12 +98,41 @@ class RollcallClient:
             raise wire.ProtocolError("odd", line[:100])
         if "elsewhere" in reply:
             raise RankRejected(self._other_job_fault(str(reply["elsewhere"]), greeting))
-        from gpuready.rollcall.server_message import parse_server_message
-
         try:
             return parse_server_message(reply)
         except ValueError:
             raise wire.ProtocolError("odd", line[:100]) from None
+
+    # -- the secret ---------------------------------------------------------------------------------
+
+    def _find_secret(self, greeting: Mapping[str, object]) -> dict[str, object]:
+        """Return the secret that rank 0 drew, and what it says of its job where the kernel vouches for its user.
+
+        RankRejected where it can be no rank 0 of this user, or where this host has no proof to give.
+        """
+        if self.token:
+            return {}
+        name = greeting.get("name")
+        if not job_secret.is_secret_name(name):  # it has a token, and this rank has none
+            raise RankRejected(self._other_job_fault("token", greeting))
+        card = _greet_beacon(beacon.find_beacon(str(name)))
+        if card is not None:
+            self.server_name = f"rank 0 ({escape_text(card.get('host'))[:80]}, pid {escape_text(card.get('pid'))[:10]})"
+            return {key: value for key, value in card.items() if key not in ("salt", "name", "open")}
+        if beacon.HAS_ABSTRACT_NAMES and endpoint.is_local_address(self.peer.removeprefix("::ffff:")):
+            raise RankRejected(self._foreign_user_fault())
+        token = job_secret.read_secret_file(str(name))
+        if not token and greeting.get("open") is not True:
+            raise RankRejected(self._no_secret_fault())
+        return {"token": token}
+
+    def _foreign_user_fault(self) -> RollcallFault:
+        message = f"what listens at {self.address_text} is no rank 0 of this user{self._local_holder_note()}"
+        return RollcallFault("NET018", message, SECRET_FIX, (self.own_hello.rank,))
+
+    def _no_secret_fault(self) -> RollcallFault:
+        message = f"rank 0 at {self.address_text} asks for the job's secret, and {self.own_hello.rank_label} has no file with it in its folder or home"
+        return RollcallFault("NET018", message, SECRET_FIX, (self.own_hello.rank,))
 
     # -- finding rank 0 -----------------------------------------------------------------------------
 
@@ -229,7 +261,10 @@ class RollcallClient:
     def _other_job_fault(self, why: str, greeting: Mapping[str, object]) -> RollcallFault:
         run_name = escape_text(self.rendezvous.run_id) or "(without a name)"
         fix = "choose another MASTER_PORT, or give all ranks one GPUREADY_RUN_ID"
-        message = f"the roll-call at {self.address_text} belongs to {job_identity.format_job_identity(greeting)}; {self.own_hello.rank_label} is of run {run_name}"
+        theirs = job_identity.format_job_identity(greeting) if "run" in greeting else "another run"
+        message = f"the roll-call at {self.address_text} belongs to {theirs}; {self.own_hello.rank_label} is of run {run_name}"
+        if why == "secret":
+            return self._no_secret_fault()
         if why == "token":
             message = f"rank 0 at {self.address_text} does not take the token of {self.own_hello.rank_label}"
             fix = "give all ranks of a job the same GPUREADY_TOKEN"
@@ -273,6 +308,18 @@ def exchange_greeting(conn: socket.socket, seconds: float) -> dict[str, object]:
     return greeting
 
 
+def _greet_beacon(name: str, seconds: float = 1.0) -> dict[str, object] | None:
+    """Return what a roll-call of this user on this host says of itself; None if it does not answer."""
+    conn = beacon.connect_beacon(name) if name else None
+    if conn is None:
+        return None
+    with conn:
+        try:
+            return exchange_greeting(conn, seconds)
+        except wire.ProtocolError:
+            return None
+
+
 def _decode_unsealed(line: bytes) -> object:
     try:
         return wire.decode_message(line, "", "")
@@ -290,14 +337,9 @@ def _other_rollcalls_note() -> str:
     """Name other roll-calls of this user on this host, one of which may be the right one."""
     other_rollcalls = []
     for name in beacon.list_beacons()[:4]:
-        conn = beacon.connect_beacon(name)
-        if conn is not None:
-            with conn:
-                try:
-                    job = exchange_greeting(conn, 0.5)
-                except wire.ProtocolError:
-                    continue
-                other_rollcalls.append(
-                    f"pid {escape_text(job.get('pid'))} holds one at port {escape_text(job.get('port'))}"
-                )
+        job = _greet_beacon(name, 0.5)
+        if job is not None:
+            other_rollcalls.append(
+                f"pid {escape_text(job.get('pid'))} holds one at port {escape_text(job.get('port'))}"
+            )
     return f"; roll-calls on this host: {', '.join(other_rollcalls)}" if other_rollcalls else ""

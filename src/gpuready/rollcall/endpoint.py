@@ -41,9 +41,18 @@ class ReachResult(Record):
     addresses: tuple[str, ...] = ()
 
 
+PLAIN_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-:/+=,@%")
+
+
 def escape_text(text: object) -> str:
     """Escape foreign text for one terminal line."""
     return repr(str(text))[1:-1]
+
+
+def quote_peer(text: object, limit: int = 80) -> str:
+    """Return a peer's word: as it is if it is plain, else in quotes, so that nobody takes it for ours."""
+    word = str(text)[:limit]
+    return word if PLAIN_LETTERS.issuperset(word) else repr(word)
 
 
 # -- names ----------------------------------------------------------------------------------------------
@@ -151,8 +160,11 @@ def _error_text(error: OSError) -> str:
     return escape_text(error.strerror or error)
 
 
-def listen_on_port(port: int, backlog: int = 4096) -> socket.socket:
-    """Listen at all addresses of this host, IPv6 and IPv4 together if possible."""
+def listen_on_port(port: int, backlog: int = 4096, host: str = "") -> socket.socket:
+    """Listen at one address of this host, or at all of them, IPv6 and IPv4 together if possible."""
+    if host:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return _bind_and_listen(socket.socket(family, socket.SOCK_STREAM), host, port, backlog)
     try:
         sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     except OSError:
@@ -175,6 +187,12 @@ def _bind_and_listen(sock: socket.socket, host: str, port: int, backlog: int) ->
         sock.close()
         raise
     return sock
+
+
+def listening_address(listener: socket.socket) -> str:
+    """Return an address of this host at which a listening socket is reached."""
+    host = str(listener.getsockname()[0])
+    return "127.0.0.1" if host in ("::", "0.0.0.0") else host
 
 
 def find_free_port() -> int:

@@ -58,9 +58,9 @@ class Hello(Record):
 
     @property
     def rank_label(self) -> str:
-        from gpuready.rollcall.endpoint import escape_text
+        from gpuready.rollcall.endpoint import quote_peer
 
-        return f"rank {self.rank} ({escape_text(self.host)[:80]}, pid {self.pid})"
+        return f"rank {self.rank} ({quote_peer(self.host)}, pid {self.pid})"
 
 
 def make_hello(rendezvous: Rendezvous, environ: Mapping[str, str], **more: object) -> Hello:

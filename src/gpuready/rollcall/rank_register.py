@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model.record import Record
-from gpuready.rollcall.endpoint import escape_text
+from gpuready.rollcall.endpoint import quote_peer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ EQUAL_VERSIONS = ("torch", "cuda", "nccl", "python")
 MAX_SKEW_SECONDS = 5.0
 MAX_FAULTS = 8  # faults reported one by one; the rest are counted
 SKEW_CODE = "RUN020"
+OWN_WORDS = ("set of packages",)
+"""Names with a blank that ranks compare."""
 ALLOW_SKEW_HINT = "or allow it: allow_skew=True, GPUREADY_ALLOW_SKEW=1"
 
 
@@ -50,8 +52,14 @@ class RankRegister:
         self.remarks: list[str] = []  # others' findings: slow links
         self.departed: list[tuple[Hello, str]] = []
         self.broken = False
+        self.own: Hello | None = None
 
     # -- adding and removing ranks ------------------------------------------------------------------
+
+    def add_own_hello(self, hello: Hello) -> None:
+        """Add rank 0 itself: what it says of itself is no peer's word."""
+        self.own = hello
+        self.add_hello(hello)
 
     def add_hello(self, hello: Hello, received: float | None = None) -> None:
         """Add one rank. ``received`` is rank 0's clock at that moment."""
@@ -111,7 +119,9 @@ class RankRegister:
 
     def list_faults(self) -> list[RollcallFault]:
         """Return everything that rules out a start, except ranks that may still come."""
-        collected = [_trouble_fault(hello) for hello in self.troubled]
+        collected = [
+            own_trouble_fault(hello) if hello is self.own else _peer_trouble_fault(hello) for hello in self.troubled
+        ]
         collected += [_departed_fault(hello, why) for hello, why in self.departed]
         collected += self._world_size_faults() + self._duplicate_faults() + self._skew_faults()
         if len(collected) <= MAX_FAULTS:
@@ -150,7 +160,7 @@ class RankRegister:
                 collected.append(f"{_describe_subject(kind, name)} differs: {_format_values(ranks_by_value)}")
         for _, many in self._hosts_with_same_name().items():
             collected.append(
-                f"{len(many)} machines call themselves {escape_text(many[0].host)}: {', '.join(h.rank_label for h in many)}"
+                f"{len(many)} machines call themselves {quote_peer(many[0].host)}: {', '.join(h.rank_label for h in many)}"
             )
         return collected
 
@@ -206,13 +216,13 @@ class RankRegister:
             collected.append(RollcallFault("NET006", message, fix, (one.rank,)))
         for users in self.gpus.values():
             if len(users) > 1:
-                message = f"{_join_rank_names(users)} are on one device, {users[0].device} of {escape_text(users[0].host)} ({escape_text(users[0].gpu)})"
+                message = f"{_join_rank_names(users)} are on one device, {quote_peer(users[0].device)} of {quote_peer(users[0].host)} ({quote_peer(users[0].gpu)})"
                 fix = "one rank for each device: correct LOCAL_RANK or the visibility variables, or start fewer ranks"
                 collected.append(RollcallFault("NET012", message, fix, tuple(h.rank for h in users)))
         taken = {h.rank for fault in collected for h in self.present.values() if h.rank in fault.ranks}
         for (_, local_rank), users in self.by_local_rank.items():
             if len(users) > 1 and users[0].device != "cpu" and not taken & {h.rank for h in users}:
-                message = f"{_join_rank_names(users)} on {escape_text(users[0].host)} all have LOCAL_RANK {local_rank}"
+                message = f"{_join_rank_names(users)} on {quote_peer(users[0].host)} all have LOCAL_RANK {local_rank}"
                 fix = "give each process of a host its own LOCAL_RANK"
                 collected.append(RollcallFault("NET006", message, fix, tuple(h.rank for h in users)))
         return collected
@@ -243,8 +253,9 @@ def _is_decisive(key: tuple[str, str]) -> bool:
 
 
 def _describe_subject(kind: str, name: str) -> str:
-    words = {"device": "the type of device", "backend": "the backend", "version": f"the version of {name}"}
-    words |= {"variable": f"the variable {escape_text(name)}", "code": f"the {name}"}
+    word = name if name in OWN_WORDS else quote_peer(name)
+    words = {"device": "the type of device", "backend": "the backend", "version": f"the version of {word}"}
+    words |= {"variable": f"the variable {word}", "code": f"the {word}"}
     return words[kind]
 
 
@@ -259,7 +270,7 @@ def _suggest_fix(kind: str) -> str:
 def _format_values(ranks_by_value: Mapping[str, list[int]]) -> str:
     rows = sorted(ranks_by_value.items(), key=lambda row: min(row[1]))
     return ", ".join(
-        f"{escape_text(value)[:60] or '(not set)'} on {format_rank_list(ranks)}" for value, ranks in rows[:6]
+        f"{quote_peer(value, 60) or '(not set)'} on {format_rank_list(ranks)}" for value, ranks in rows[:6]
     )
 
 
@@ -285,16 +296,34 @@ def _join_rank_names(hellos: list[Hello]) -> str:
 
 
 def _format_process(hello: Hello) -> str:
-    return f"{escape_text(hello.host)}:{hello.pid}"
+    return f"{quote_peer(hello.host)}:{hello.pid}"
 
 
-def _trouble_fault(hello: Hello) -> RollcallFault:
+def own_trouble_fault(hello: Hello) -> RollcallFault:
+    """Report this process's own trouble."""
     return RollcallFault(
-        escape_text(hello.trouble_code)[:8],
-        f"{hello.rank_label} cannot start: {escape_text(hello.trouble)[:1000]}",
-        escape_text(hello.fix)[:500],
-        (hello.rank,),
+        hello.trouble_code, f"{hello.rank_label} cannot start: {hello.trouble}", hello.fix, (hello.rank,)
     )
+
+
+def replace_own_fault(faults: Iterable[RollcallFault], own_hello: Hello) -> list[RollcallFault]:
+    """Return rank 0's faults, with this rank's own trouble in its own words: here they are no peer's."""
+    if not own_hello.trouble:
+        return list(faults)
+    others = [fault for fault in faults if fault.ranks != (own_hello.rank,)]
+    return [own_trouble_fault(own_hello), *others]
+
+
+def _peer_trouble_fault(hello: Hello) -> RollcallFault:
+    """Report a peer's trouble in its own words, in quotes; its advice is no fix of ours."""
+    advice = f", and advises {hello.fix[:500]!r}" if hello.fix else ""
+    message = f"{hello.rank_label} cannot start: it says {hello.trouble[:1000]!r}{advice}"
+    code = hello.trouble_code if _is_rule_code(hello.trouble_code) else ""
+    return RollcallFault(code, message, f"look at the output of rank {hello.rank}", (hello.rank,))
+
+
+def _is_rule_code(text: str) -> bool:
+    return len(text) == 6 and text.isascii() and text[:3].isupper() and text[3:].isdigit()
 
 
 def _departed_fault(hello: Hello, why: str) -> RollcallFault:
@@ -308,5 +337,5 @@ def _turned_away_note(turned_away: Iterable[str]) -> str:
 
 
 def _distinct_host_name(hello: Hello, twice: bool) -> str:
-    name = escape_text(hello.host)[:80]
-    return f"{name} ({hello.data[0] or 'pid ' + str(hello.pid)})" if twice else name
+    name = quote_peer(hello.host)
+    return f"{name} ({quote_peer(hello.data[0]) or f'pid {hello.pid}'})" if twice else name

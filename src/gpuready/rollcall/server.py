@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from gpuready.rollcall import beacon, job_identity, wire
-from gpuready.rollcall.endpoint import escape_text
+from gpuready.rollcall import beacon, endpoint, job_identity, job_secret, wire
 from gpuready.rollcall.hello import parse_hello
 from gpuready.rollcall.line_server import LOCAL_PEER, LineConnection, LineServer
 from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_list
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from gpuready.cluster import Rendezvous
     from gpuready.rollcall.hello import Hello
+    from gpuready.rollcall.job_secret import HeldSecret
 
 SPEAK_SECONDS = 3.0  # to say hello before being dropped; longer with many ranks
 RANKS_PER_SECOND = 500  # ranks served in one second on a busy machine
@@ -29,9 +29,9 @@ MAX_STRANGERS = 512  # connections that have not sent a hello
 class RollcallServer(LineServer):
     """A roll-call: collects hellos on a listening socket and sends all ranks the same answer."""
 
-    def __init__(self, listener: socket.socket, rendezvous: Rendezvous, own_hello: Hello, *, window: float, token: str,
+    def __init__(self, listener: socket.socket, rendezvous: Rendezvous, own_hello: Hello, *, window: float, secret: HeldSecret,
                  allow_skew: bool, on_progress: Callable[[str], None] | None) -> None:  # fmt: skip
-        self.listener, self.rendezvous, self.own_hello, self.token = listener, rendezvous, own_hello, token
+        self.listener, self.rendezvous, self.own_hello, self.secret = listener, rendezvous, own_hello, secret
         self.window, self.on_progress = window, on_progress
         self.register = RankRegister(rendezvous, allow_skew)
         self.started = time.monotonic()
@@ -41,11 +41,11 @@ class RollcallServer(LineServer):
         self.answer_json = ""
         self.job_card = job_identity.describe_this_job(rendezvous, own_hello.host) | {"family": own_hello.family}
         self.call_outcomes: dict[int, list[object]] = {}
-        self.beacon = beacon.open_beacon()
+        self.beacon = beacon.open_beacon(secret.name or wire.make_nonce())
         self.max_strangers = MAX_STRANGERS + rendezvous.world_size
         patience = SPEAK_SECONDS + rendezvous.world_size / RANKS_PER_SECOND
         super().__init__([sock for sock in (listener, self.beacon) if sock is not None], patience)
-        self.register.add_hello(own_hello)
+        self.register.add_own_hello(own_hello)
 
     # -- the loop -----------------------------------------------------------------------------------
 
@@ -167,25 +167,38 @@ class RollcallServer(LineServer):
 
     def handle_line(self, client: LineConnection, line: bytes) -> None:
         if not client.greeted:
-            if not line.startswith(wire.GREETING):
+            is_stranger = client.where == LOCAL_PEER and not beacon.is_own_user(client.conn)
+            if is_stranger or not line.startswith(wire.GREETING):
                 self.drop_client(client, counted=True)
                 return
             client.greeted = True
             self.queue_bytes(client, wire.GREETING + wire.encode_message(self._build_greeting(client), "", ""))
             return
         try:
-            message = wire.decode_message(line, self.token, client.salt)
+            message = self._decode_line(client, line)
             if client.hello is not None:
                 self._handle_later_line(client, message)
                 return
             hello = parse_hello(message)
         except PermissionError:
-            self._turn_client_away(client, f"{client.where} has another token", "token")
+            lacks = "lacks the job's secret" if self.secret.name else "has another token"
+            self._turn_client_away(client, f"{client.where} {lacks}", "secret" if self.secret.name else "token")
             return
         except (ValueError, TypeError, RecursionError):
             self.drop_client(client, counted=True)
             return
         self._enter_hello(client, hello)
+
+    def _decode_line(self, client: LineConnection, line: bytes) -> object:
+        """Decode a line that proves the job's secret, or one without proof from another host of an open roll-call."""
+        try:
+            return wire.decode_message(line, self.secret.token if client.sealed else "", client.salt)
+        except PermissionError:
+            has_beacon = self.beacon is not None and endpoint.is_local_address(client.where)
+            if client.hello is not None or not self.secret.is_open or has_beacon or client.where == LOCAL_PEER:
+                raise
+            client.sealed = False
+            return wire.decode_message(line, "", client.salt)
 
     def _handle_later_line(self, client: LineConnection, message: object) -> None:
         if isinstance(message, dict) and isinstance(message.get("dialled"), list) and client.hello is not None:
@@ -193,8 +206,11 @@ class RollcallServer(LineServer):
 
     def _enter_hello(self, client: LineConnection, hello: Hello) -> None:
         if hello.run_id != self.rendezvous.run_id:
-            self._turn_client_away(client, f"{hello.rank_label} of run {escape_text(hello.run_id) or '(none)'}", "run")
+            run_name = endpoint.quote_peer(hello.run_id) or "(none)"
+            self._turn_client_away(client, f"{hello.rank_label} of run {run_name}", "run")
             return
+        if not client.sealed and job_secret.OPEN_NOTE not in self.register.remarks:
+            self.register.remarks.append(job_secret.OPEN_NOTE)
         client.hello = hello
         self.admit_client(client)
         self.until = min(self.until, time.monotonic() + max(0.0, hello.left))
@@ -209,9 +225,12 @@ class RollcallServer(LineServer):
         self.drop_client(client)
 
     def _build_greeting(self, client: LineConnection) -> dict[str, object]:
-        """Describe this roll-call; at the beacon also the missing ranks, which those clients look for."""
-        found = {"salt": client.salt, **self.job_card}
-        return found | {"missing": self.register.missing_ranks()} if client.where == LOCAL_PEER else found
+        """Say how to prove oneself, and no more. A process of this user, at the beacon, learns the rest."""
+        found: dict[str, object] = {"salt": client.salt, "name": self.secret.name, "open": self.secret.is_open}
+        if client.where != LOCAL_PEER:
+            return found
+        drawn = {"token": self.secret.token} if self.secret.name else {}
+        return found | self.job_card | drawn | {"missing": self.register.missing_ranks()}
 
     def handle_disconnect(self, client: LineConnection) -> None:
         hello = client.hello
@@ -220,7 +239,8 @@ class RollcallServer(LineServer):
         self.drop_client(client, counted=hello is None and not client.greeted)
 
     def _send_sealed(self, client: LineConnection, data: dict[str, object]) -> None:
-        self.queue_bytes(client, wire.seal_line(self._serialize_once(data), self.token, client.salt))
+        token = self.secret.token if client.sealed else ""
+        self.queue_bytes(client, wire.seal_line(self._serialize_once(data), token, client.salt))
 
     def _serialize_once(self, data: dict[str, object]) -> str:
         """Serialize the answer to thousands of ranks only once."""

@@ -1,4 +1,4 @@
-"""Rank 0's messages to a rank, validated: without a token anyone may have sent them."""
+"""Rank 0's messages to a rank, validated: in an open roll-call anyone may have sent them."""
 
 from __future__ import annotations
 
@@ -31,3 +31,17 @@ def parse_server_message(data: object) -> ServerMessage:
     if len(message.dial or ()) > MAX_CALLS or not all(-1 < port < 1 << 16 for _, _, port in message.dial or ()):
         raise ValueError("nobody asks a rank to call so")
     return message
+
+
+def quote_server_faults(faults: tuple[RollcallFault, ...], server: str) -> list[RollcallFault]:
+    """Return the faults of a rank 0 that proved no secret, as its words: its advice is no fix of ours."""
+    fix = "look at the output of rank 0, and give all ranks one GPUREADY_TOKEN"
+    return [
+        RollcallFault(
+            fault.code[:6] if fault.code.isalnum() else "",
+            f"{server} refused the start and says {str(fault.replace(code=''))[:1500]!r}",
+            fix,
+            fault.ranks[:64],
+        )
+        for fault in faults
+    ]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 
 from gpuready.rollcall import hello as hellos
-from gpuready.rollcall import trial_connections
+from gpuready.rollcall import job_secret, trial_connections, wire
 from gpuready.rollcall.client import RankRejected
-from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_ranges
+from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_ranges, replace_own_fault
+from gpuready.rollcall.server_message import parse_server_message, quote_server_faults
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,8 +36,30 @@ if TYPE_CHECKING:
 SLACK_SECONDS = 4.0
 
 
+class SealedStore:
+    """A store of JSON values, each with a seal made of the job's token and its key; without a token, of plain ones."""
+
+    def __init__(self, store: KeyValueStore, token: str) -> None:
+        self.store, self.token = store, token
+
+    def count_claims(self, key: str) -> int:
+        return self.store.add(key, 1)
+
+    def put(self, key: str, data: object) -> None:
+        self.store.set(key, wire.encode_message(data, self.token, key).decode())
+
+    def find(self, key: str) -> object:
+        """Return the value; None if there is none, or none with the seal of the job."""
+        if not self.store.check([key]):
+            return None
+        try:
+            return wire.decode_message(self.store.get(key), self.token, key)
+        except (PermissionError, ValueError):
+            return None
+
+
 def exchange_over_store(
-    store: KeyValueStore,
+    store: SealedStore,
     rendezvous: Rendezvous,
     own_hello: Hello,
     window: float,
@@ -45,62 +68,61 @@ def exchange_over_store(
     run_calls: CallRunner,
 ) -> dict[str, object]:
     """Return rank 0's answer; RankRejected if it is negative or does not come."""
-    import json
-
     prefix = f"gpuready/{rendezvous.run_id}/{rendezvous.restart}"
-    claim = store.add(f"{prefix}/claim/{own_hello.rank}", 1)
-    store.set(f"{prefix}/hello/{own_hello.rank}/{claim}", json.dumps(own_hello.to_json()))
+    claim = store.count_claims(f"{prefix}/claim/{own_hello.rank}")
+    store.put(f"{prefix}/hello/{own_hello.rank}/{claim}", own_hello.to_json())
     _check_earlier_hello(store, prefix, claim - 1, own_hello, window)
     if own_hello.rank == 0 and claim == 1:
         answer = _gather_hellos(store, prefix, rendezvous, own_hello, window, allow_skew, on_progress, run_calls)
-        store.set(f"{prefix}/answer", json.dumps(answer))
+        store.put(f"{prefix}/answer", answer)
     else:
         answer = _wait_for_answer(store, prefix, own_hello, window, run_calls)
-    if "refused" in answer:
-        raise RankRejected(*[RollcallFault.from_json(one) for one in answer["refused"]])  # type: ignore[attr-defined]
-    return answer["go"]  # type: ignore[return-value]
+    message = parse_server_message(answer)
+    if message.refused:
+        is_proven = bool(store.token) or own_hello.rank == 0
+        faults = message.refused if is_proven else quote_server_faults(message.refused, "rank 0")
+        raise RankRejected(*replace_own_fault(faults, own_hello))
+    return message.go.to_json() if message.go else {}
 
 
-def _check_earlier_hello(store: KeyValueStore, prefix: str, claim: int, own_hello: Hello, window: float) -> None:
+def _check_earlier_hello(store: SealedStore, prefix: str, claim: int, own_hello: Hello, window: float) -> None:
     """Reject this run if the store already has this rank's hello.
 
     A store that outlives its jobs may have hellos of an earlier job of the same name. If the other process is
     alive and has its answer, this process is a duplicate.
     """
-    import json
     import os
 
-    key = f"{prefix}/hello/{own_hello.rank}/{claim}"
-    if not store.check([key]):
+    earlier = store.find(f"{prefix}/hello/{own_hello.rank}/{claim}")
+    if earlier is None:
         return
-    other = hellos.parse_hello(json.loads(store.get(key)))
+    other = hellos.parse_hello(earlier)
     gone = other.machine == own_hello.machine and not os.path.exists(f"/proc/{other.pid}")
     if gone or (other.machine != own_hello.machine and own_hello.clock - other.clock > 2 * window):
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(other.clock))
         message = f"the run {own_hello.run_id} is not the first of this name in its store: {other.rank_label} came at {at}, and is gone"
         fix = f"give each run a name of its own, such as --rdzv-id {own_hello.run_id}-2, or end the store that was left over"
         raise RankRejected(RollcallFault("RUN023", message, fix, (own_hello.rank,)))
-    if (other.machine, other.pid) != (own_hello.machine, own_hello.pid) and store.check([f"{prefix}/answer"]):
+    if (other.machine, other.pid) != (own_hello.machine, own_hello.pid) and store.find(f"{prefix}/answer"):
         message = f"{own_hello.rank_label} is too many: rank {own_hello.rank} of this job is {other.rank_label}, and has begun"
         raise RankRejected(RollcallFault("NET006", message, "give each process its own RANK", (own_hello.rank,)))
 
 
 def _wait_for_answer(
-    store: KeyValueStore, prefix: str, own_hello: Hello, window: float, run_calls: CallRunner
+    store: SealedStore, prefix: str, own_hello: Hello, window: float, run_calls: CallRunner
 ) -> dict[str, object]:
-    import json
-
     end, calls_done = (
         time.monotonic() + window + SLACK_SECONDS + trial_connections.ALL_CALLS_SECONDS,
         not own_hello.data[1],
     )
     for pause in _growing_pauses():
-        if store.check([f"{prefix}/answer"]):
-            found: dict[str, object] = json.loads(store.get(f"{prefix}/answer"))
-            return found
-        if not calls_done and store.check([f"{prefix}/dial"]):
-            calls = json.loads(store.get(f"{prefix}/dial")).get(str(own_hello.rank), [])
-            store.set(f"{prefix}/dialled/{own_hello.rank}", json.dumps(run_calls(calls)))
+        answer = store.find(f"{prefix}/answer")
+        if isinstance(answer, dict):
+            return answer
+        plan = None if calls_done else store.find(f"{prefix}/dial")
+        if isinstance(plan, dict):
+            calls = parse_server_message({"dial": plan.get(str(own_hello.rank), [])}).dial or ()
+            store.put(f"{prefix}/dialled/{own_hello.rank}", run_calls(calls))
             calls_done = True
         if time.monotonic() >= end:
             break
@@ -117,7 +139,7 @@ def _growing_pauses() -> Iterator[float]:
 
 
 def _gather_hellos(
-    store: KeyValueStore,
+    store: SealedStore,
     prefix: str,
     rendezvous: Rendezvous,
     own_hello: Hello,
@@ -127,7 +149,9 @@ def _gather_hellos(
     run_calls: CallRunner,
 ) -> dict[str, object]:
     register = RankRegister(rendezvous, allow_skew)
-    register.add_hello(own_hello)
+    register.add_own_hello(own_hello)
+    if not store.token and rendezvous.nodes > 1:
+        register.remarks.append(job_secret.OPEN_NOTE)
     started, pause, next_progress = time.monotonic(), 0.001, 5.0
     while not register.is_complete and not register.broken and time.monotonic() - started < window:
         before = len(register.present)
@@ -152,32 +176,33 @@ def _gather_hellos(
 
 
 def _test_links(
-    store: KeyValueStore, prefix: str, register: RankRegister, own_hello: Hello, run_calls: CallRunner
+    store: SealedStore, prefix: str, register: RankRegister, own_hello: Hello, run_calls: CallRunner
 ) -> list[RollcallFault]:
     """Test the links between the first ranks of several machines, as over rank 0's port."""
-    import json
-
     leaders = register.node_leaders()
     if len(leaders) < 2:
         return []
     plan = trial_connections.plan_ring_calls([(rank, register.present[rank].data) for rank in leaders])
-    store.set(f"{prefix}/dial", json.dumps(plan))
+    store.put(f"{prefix}/dial", plan)
     outcomes = {own_hello.rank: run_calls(plan[own_hello.rank])} if own_hello.rank in plan else {}
     end = time.monotonic() + trial_connections.ALL_CALLS_SECONDS
     while len(outcomes) < len(plan) and time.monotonic() < end:
         for rank in plan:
-            if rank not in outcomes and store.check([f"{prefix}/dialled/{rank}"]):
-                outcomes[rank] = json.loads(store.get(f"{prefix}/dialled/{rank}"))
+            dialled = None if rank in outcomes else store.find(f"{prefix}/dialled/{rank}")
+            if isinstance(dialled, list):
+                outcomes[rank] = dialled
         time.sleep(0.01)
     names = {rank: register.present[rank].rank_label for rank in leaders}
     register.remarks += trial_connections.find_slow_links(outcomes, names)
     return trial_connections.find_link_faults(plan, outcomes, names)
 
 
-def _enter_hello(store: KeyValueStore, prefix: str, register: RankRegister, rank: int, claim: int = 1) -> None:
-    import json
-
-    key = f"{prefix}/hello/{rank}/{claim}"
-    if store.check([key]):
-        # The time of arrival is unknown, so clocks cannot be compared.
-        register.add_hello(hellos.parse_hello(json.loads(store.get(key))))
+def _enter_hello(store: SealedStore, prefix: str, register: RankRegister, rank: int, claim: int = 1) -> None:
+    data = store.find(f"{prefix}/hello/{rank}/{claim}")
+    if data is None:
+        return
+    try:
+        hello = hellos.parse_hello(data)
+    except (ValueError, TypeError):  # no rank wrote it
+        return
+    register.add_hello(hello)  # the time of arrival is unknown, so clocks cannot be compared

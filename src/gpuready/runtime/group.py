@@ -158,7 +158,8 @@ class JobGroup:
 
         listener = attendance.listener
         assert listener is not None
-        here = "127.0.0.1" if endpoint.is_local_address("127.0.0.1") else self.rendezvous.address
+        here = endpoint.listening_address(listener)
+        here = here if endpoint.is_local_address(here) else self.rendezvous.address
         options = {"timeout": timedelta(seconds=self.window), "wait_for_workers": False}
         made = self.torch.distributed.TCPStore
         try:

@@ -14,6 +14,8 @@ import time
 from gpuready import cluster, rollcall
 from gpuready.rollcall import RollcallFault
 from gpuready.rollcall import hello as hellos
+from gpuready.rollcall.job_secret import find_job_token
+from gpuready.rollcall.rank_register import own_trouble_fault
 from gpuready.runtime import device as devices
 from gpuready.runtime import group, seeds
 from gpuready.runtime.world import ACTIVE_WORLD, World
@@ -179,7 +181,7 @@ def _discover_rendezvous(
             "; ".join(unclear.problems), "start with a launcher, or correct these variables", unclear.code
         )
         if unclear.partial.rank and unclear.partial.address:
-            rollcall.report_trouble(unclear.partial, start.make_hello(), environ.get("GPUREADY_TOKEN", ""))
+            rollcall.report_trouble(unclear.partial, start.make_hello(), find_job_token(environ))
         refusal = LaunchRefused(RollcallFault("", str(unclear)))  # the text contains the code, before the table
         refusal.codes = (unclear.code,)
         raise refusal from None
@@ -299,19 +301,15 @@ def _meet_ranks(start: LaunchState, job_group: group.JobGroup, allow_skew: bool,
     mine, rendezvous = start.make_hello(), start.rendezvous
     if rendezvous.world_size == 1:
         if mine.trouble:
-            raise LaunchRefused(
-                RollcallFault(mine.trouble_code, f"{mine.rank_label} cannot start: {mine.trouble}", mine.fix, (0,))
-            )
+            raise LaunchRefused(own_trouble_fault(mine))
         return rollcall.Attendance(((mine.machine, mine.host, 1),))
     say = _write_progress if verbose or rendezvous.rank == 0 else None
     options: dict[str, Any] = {"window": job_group.window, "allow_skew": allow_skew, "on_progress": say}
+    options["token"] = find_job_token(start.environ)
     try:
         if rendezvous.agent_store:
             return rollcall.attend_over_store(job_group.connect_agent_store(mine), rendezvous, mine, **options)
-        token = start.environ.get("GPUREADY_TOKEN", "")
-        return rollcall.attend_rollcall(
-            rendezvous, mine, token=token, inquire=group.make_store_inquiry(job_group.torch), **options
-        )
+        return rollcall.attend_rollcall(rendezvous, mine, inquire=group.make_store_inquiry(job_group.torch), **options)
     except rollcall.RollcallRefused as refused:
         raise LaunchRefused(*refused.faults) from None
 
