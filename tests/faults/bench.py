@@ -34,8 +34,11 @@ class Bench(live_host.LiveHost):
     def _disk(self, path):
         return super()._disk(path) and {"free": 1 << 41, "total": 1 << 42, "free_inodes": 1 << 20}
 
+class ReadOnlyBench(Bench, live_host.ReadOnlyHost):
+    pass
+
 if os.environ["BENCH_ROOT"]:
-    system.LiveHost = Bench
+    system.LiveHost, system.ReadOnlyHost = Bench, ReadOnlyBench
 """
 """Moves the door below the root, onto a roomy disk. BENCH_PACE shortens how long a program may hang."""
 

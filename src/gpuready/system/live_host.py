@@ -226,7 +226,7 @@ class LiveHost(HostAccess):
         import sys
 
         version = ".".join(str(part) for part in sys.version_info[:3])
-        role = "command" if LiveHost.runs_command else "library"
+        role = "command" if self.runs_command else "library"
         return {"executable": sys.executable or "", "prefix": sys.prefix, "version": version, "role": role}
 
 

@@ -29,8 +29,10 @@ X86 = {"system": "Linux", "machine": "x86_64", "version": "#1 SMP"}
 ROUTE = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n{0} 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n"
 
 
-class MachineAccess(live_host.LiveHost):
-    """Host access to a machine made of files; NVML, limits and disks answer what they are told to."""
+class MachineAccess(live_host.ReadOnlyHost):
+    """Host access of the command to a machine made of files; NVML, limits and disks answer what they are told to."""
+
+    runs_command = True
 
     def __init__(self, machine: BreakableMachine):
         super().__init__(str(machine.machine.root), machine.machine.variables)
@@ -176,7 +178,8 @@ class BreakableMachine:
 
     def codes(self, monkeypatch: Any) -> set[str]:
         """The codes of what a check of this machine finds."""
-        monkeypatch.setattr(system, "LiveHost", lambda *_: MachineAccess(self))
+        for name in ("LiveHost", "ReadOnlyHost"):
+            monkeypatch.setattr(system, name, lambda *_: MachineAccess(self))
         os.chdir(self.machine.home)
         reports = workflow.check_machine(self.frameworks, **self.asked)
         return {finding.code for report in reports for finding in report.findings}
