@@ -164,7 +164,7 @@ def test_d13_the_halves_of_the_driver_differ(witness, machine, request):
     assert found.code == 1 and found.codes == ["DRV002"]
     assert "580.95.05" in found.words("DRV002") and "590.44.01" in found.words("DRV002")
     assert "reboot" in found.finding("DRV002")["fix"][0]["does"]
-    assert "unload the nvidia modules" in found.finding("DRV002")["fix"][1]["does"]
+    assert "reload the nvidia modules" in found.finding("DRV002")["fix"][1]["does"]
 
 
 def test_d14_the_driver_is_not_loaded(nvml):

@@ -14,11 +14,13 @@ def old_gpu(name: str, capability: str, *words: str) -> Fault:
     return inject
 
 
-def a_job_too_large(p: BreakableMachine) -> None:
-    job = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 8\nsequence_len: 8192\noptimizer: adamw_torch\nbf16: true\n"
-    p.machine.file("/job.yml", job)
-    p.frameworks = ["axolotl"]
-    p.asked.update(config="/job.yml")
+def axolotl_job(*lines: str) -> Fault:
+    def inject(p: BreakableMachine) -> None:
+        p.machine.file("/job.yml", "\n".join(("base_model: meta-llama/Llama-3.1-8B", *lines, "")))
+        p.frameworks = ["axolotl"]
+        p.asked.update(config="/job.yml")
+
+    return inject
 
 
 def on_a_mac(p: BreakableMachine) -> None:
@@ -41,6 +43,8 @@ FAULTS: dict[str, Fault] = {
     "CAP009": lambda p: p.wants("fp8", "moe"),
     "CAP010": lambda p: (p.wants("fp8", "moe"), setattr(p, "frameworks", ["roll"])),
     "CAP011": lambda p: p.wants("bf16", "fp16"),
+    "CAP017": axolotl_job("adaptr: lora"),
+    "CAP018": axolotl_job("micro_batch_size: two"),
     "MEM001": lambda p: (
         p.gpu(name="Tesla T4", capability="7.5", memory_total=16 * GIB, memory_free=15 * GIB),
         p.asked.update(model="70b"),
@@ -53,5 +57,5 @@ FAULTS: dict[str, Fault] = {
         p.asked.update(model="70b"),
         p.wants("bf16"),
     ),
-    "MEM008": a_job_too_large,
+    "MEM008": axolotl_job("micro_batch_size: 8", "sequence_len: 8192", "optimizer: adamw_torch", "bf16: true"),
 }
