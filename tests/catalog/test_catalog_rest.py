@@ -290,7 +290,7 @@ def test_every_framework_with_a_contract_has_a_command_that_starts_it():
         ("transformers", "config.json", "model", "torchrun --nproc-per-node 8 train.py"),
         ("roll", "examples/q7b/rlvr.yaml", "roll",
          "python examples/start_rlvr_pipeline.py --config_path q7b --config_name rlvr"),
-        ("verl", "a/b/ppo.yaml", "", "python -m verl.trainer.main_ppo --config-path a/b --config-name ppo"),
+        ("verl", "a/b/ppo.yaml", "", "python -m verl.trainer.main_ppo --config-dir a/b --config-name ppo"),
         ("unheard-of", "x.yml", "", ""),
     ],
 )  # fmt: skip
@@ -298,3 +298,25 @@ def test_the_command_for_a_file(framework, file, kind, command):
     from gpuready.catalog.launch import launch_command
 
     assert " ".join(launch_command(framework, 8, file, kind)) == command
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "open_modules", "command"),
+    [
+        ("ubuntu", "24.04", False, "sudo apt-get install nvidia-driver-580"),
+        ("ubuntu", "24.04", True, "sudo apt-get install nvidia-driver-580-open"),
+        ("debian", "12", True, "sudo apt-get install nvidia-open-580"),
+        ("rocky", "9.6", False, "sudo dnf module install nvidia-driver:580-dkms"),
+        ("rocky", "9.6", True, "sudo dnf module install nvidia-driver:580-open"),
+        ("rhel", "10.0", False, "sudo dnf install nvidia-open"),
+        ("amzn", "2023", True, "sudo dnf module install nvidia-driver:580-open"),
+        ("amzn", "2", False, ""),
+        ("centos", "7", False, ""),
+        ("rhel", "", False, ""),
+        ("arch", "", False, ""),
+    ],
+)
+def test_the_driver_command_is_of_the_release_and_of_the_kernel_modules(system, release, open_modules, command):
+    from gpuready.catalog.systems import driver_command
+
+    assert " ".join(driver_command(system, release, "580", open_modules)[0]) == command

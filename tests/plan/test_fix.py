@@ -271,6 +271,15 @@ def test_what_only_root_can_do_comes_last_and_with_its_command():
     assert last.safety == "manual" and last.run == ("sudo", "apt-get", "install", "nvidia-driver-580")
 
 
+def test_a_gpu_that_needs_the_open_kernel_modules_gets_that_driver():
+    agreed = contract(need("driver.version", ">=580"), distribution="")
+    known = facts(H100 | {"driver.version": "570.86.15", "driver.library": "570.86.15", "driver.kind": "open",
+                          "gpu.name": ("NVIDIA B200",) * H100["gpu.count"],
+                          "gpu.capability": ("10.0",) * H100["gpu.count"]})  # fmt: skip
+    driver = [step.run for step in mended(known, agreed).plan.steps if step.safety == "manual"]
+    assert ("sudo", "apt-get", "install", "nvidia-driver-580-open") in driver
+
+
 def test_a_gpu_too_old_is_said_to_be_so():
     agreed = contract(need("gpu.capability", ">=8.0"))
     known = facts(H100 | {"gpu.capability": ("7.0",), "gpu.name": ("Tesla V100-SXM2-16GB",)})

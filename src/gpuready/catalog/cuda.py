@@ -36,6 +36,12 @@ def find_cuda_rule(name: str) -> dict[str, Any]:
     return next(row for row in load_catalog("cuda")["rule"] if row["id"] == name)
 
 
+def needs_open_modules(capability: str, name: str) -> bool:
+    """Return whether a GPU works with the open kernel modules only."""
+    floor = find_cuda_rule("open_kernel_modules")["open_only_from"]
+    return "GH200" in name or versions.major_minor(capability) >= versions.major_minor(floor)
+
+
 def minimum_driver(cuda: str) -> tuple[str | None, str]:
     """Return the oldest driver that starts programs of this CUDA, and the source; None if unknown."""
     row = find_cuda_release(cuda) or _newest_of_major(versions.major_version(cuda))

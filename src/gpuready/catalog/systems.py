@@ -29,7 +29,10 @@ def system_python(name: str, version: str) -> str | None:
     return known.get(version) or known.get(version.partition(".")[0])
 
 
-def driver_command(name: str, branch: str) -> tuple[tuple[str, ...], str]:
+def driver_command(name: str, version: str, branch: str, open_modules: bool = False) -> tuple[tuple[str, ...], str]:
     """Return the command that installs an NVIDIA driver branch, and whose packages these are; empty if unknown."""
-    row: dict[str, Any] = (find_system(name) or {}).get("driver", {})
-    return tuple(word.replace("{branch}", branch) for word in row.get("run", ())), str(row.get("packages", ""))
+    releases = (version, version.partition(".")[0])
+    rows: list[dict[str, Any]] = (find_system(name) or {}).get("driver", [])
+    row = next((row for row in rows if any(release in row.get("releases", releases) for release in releases)), {})
+    words = (open_modules and row.get("open")) or row.get("run", ())
+    return tuple(word.replace("{branch}", branch) for word in words), str(row.get("packages", ""))

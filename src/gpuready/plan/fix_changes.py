@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.catalog import torch as torches
+from gpuready.catalog.cuda import needs_open_modules
 from gpuready.catalog.packages import find_lookalike, split_requirement
 from gpuready.catalog.systems import driver_command
 from gpuready.model import FixStep, versions
@@ -320,6 +321,13 @@ def _add_driver_command(step: FixStep, finding: Finding, facts: Facts) -> FixSte
     is_host = facts.value_if_known("os.container") in (None, "none")
     if not branch.isdecimal() or not floor.startswith(">") or not is_host or not step.does.startswith("install"):
         return step.replace(safety="manual")
-    run, packages = driver_command(str(facts.value_if_known("os.name") or ""), branch)
+    name, release = (str(facts.value_if_known(key) or "") for key in ("os.name", "os.version"))
+    run, packages = driver_command(name, release, branch, _needs_open_modules(facts))
     note = step.note or (f"from {packages}" if packages else "")
     return step.replace(safety="manual", run=run, note=note)
+
+
+def _needs_open_modules(facts: Facts) -> bool:
+    capabilities, names = (tuple(facts.value_if_known(key) or ()) for key in ("gpu.capability", "gpu.name"))
+    names += ("",) * len(capabilities)
+    return any(needs_open_modules(str(one), str(name)) for one, name in zip(capabilities, names, strict=False) if one)

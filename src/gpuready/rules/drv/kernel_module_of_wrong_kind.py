@@ -74,10 +74,8 @@ def _required_module_kind(facts: Facts, index: int, capability: str) -> str:
     rule, cubins = catalogue.find_cuda_rule("open_kernel_modules"), catalogue.find_cuda_rule("cubin_compat")
     if capability in cubins["integrated"]:
         return ""
-    if gpu_health.gpu_name_contains(facts, index, "GH200") or _capability_reaches(capability, rule["open_only_from"]):
+    names = facts.value_if_known("gpu.name") or ()
+    if catalogue.needs_open_modules(capability, str(names[index]) if index < len(names) else ""):
         return "open"
-    return "" if _capability_reaches(capability, rule["open_from"]) else "proprietary"
-
-
-def _capability_reaches(capability: str, floor: str) -> bool:
-    return versions.major_minor(capability) >= versions.major_minor(floor)
+    supports_both = versions.major_minor(capability) >= versions.major_minor(rule["open_from"])
+    return "" if supports_both else "proprietary"
