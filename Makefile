@@ -92,6 +92,11 @@ golden: $(VENV)/.tested
 docs: $(VENV)/.tested
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+# Every command of README, tutorial and how-to pages, in order, install and run included; minutes, and a network. PAGES_RUN=tutorial takes a part.
+# What is run smaller or not at all, and why: tests/docs_commands.toml. `make test` parses them all.
+docs-run: $(VENV)/.tested
+	$(BIN)/python -m tests.docs_commands $(PAGES_RUN)
+
 # Resolve the development environment anew, for every Python that is supported, with the hash of every file.
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.10 --no-emit-index-url --no-annotate --custom-compile-command 'make lock'
 lock: $(VENV)/.tested
@@ -119,4 +124,4 @@ release-check: $(VENV)/.tested
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: check test $(PARTS) faults induce lint types docs catalog golden lock audit benchmarks release-check clean
+.PHONY: check test $(PARTS) faults induce lint types docs docs-run catalog golden lock audit benchmarks release-check clean
