@@ -26,7 +26,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/start").glob("*.md")), *sorte
 PROGRAMS = (
     "gpuready", "make", "uvx", "uv", "pip", "pipx", "python", "source", "eval", "git", "cd", "kubectl", "torchrun", "salloc", "curl", "mkdir",
 )  # fmt: skip
-COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{'|'.join(PROGRAMS)})(?: |$)")
+COMMAND = re.compile(rf"(?:[A-Z_]+=(?:\$\([^)]*\)|\S+) )*(?:{'|'.join(PROGRAMS)})(?: |$)")
 ANSWERS = (0, 1, 3)
 """Exit codes of gpuready that answer a question: no problems, not ready, can't tell."""
 
