@@ -60,6 +60,7 @@ def derived_tables(root: Path) -> dict[Path, str]:
     if root == ROOT:
         files[root / "catalog" / "data" / "patterns.py"] = literal(compile_pattern_table())
         files[root / "catalog" / "data" / "log_rules.py"] = literal(compile_log_rules())
+        files[root / "catalog" / "data" / "variables.py"] = literal(compile_asked_variables())
     index = []
     for path in sorted((root / "contracts").glob("*.toml")):
         contract = resolved(path)
@@ -186,6 +187,32 @@ def compile_log_rules() -> dict[str, Any]:
     """The rules that only a log can trigger, by code."""
     rows = [data["rule"] for data in read_cause_files() if "rule" in data]
     return {row["code"]: {key: row[key].strip() for key in sorted(RULE_KEYS - {"code"})} for row in rows}
+
+
+def compile_asked_variables() -> dict[str, Any]:
+    """The environment variables that rules, contracts and probes name: no recording has others."""
+    import re
+
+    sys.path[:0] = [str(ROOT.parent)]
+    from gpuready.probe.environment import VARIABLE_NAMES, is_relevant_variable
+
+    sys.path.remove(str(ROOT.parent))
+    prefixes: set[str] = set()
+    names = set(VARIABLE_NAMES)
+    for path in sorted(path for one in VARIABLE_SOURCES for path in ROOT.glob(one)):
+        if path.name != "environment.py":  # it has the prefixes of all that may be meant
+            found = set(re.findall(r"\b[A-Z][A-Za-z0-9_]+", path.read_text(encoding="utf-8")))
+            prefixes |= {name for name in found if name.endswith("_") and path.is_relative_to(ROOT / "rules")}
+            names |= {name for name in found if not name.endswith("_")}
+    return {
+        "names": sorted(name for name in names if is_relevant_variable(name)),
+        "prefixes": sorted(name for name in prefixes if is_relevant_variable(name)),
+    }
+
+
+VARIABLE_SOURCES = (
+    "rules/**/*.py", "probe/*.py", "plan/*.py", "cluster/*.py", "jobs/*.py", "contracts/*.py", "contracts/*.toml", "catalog/*.toml"
+)  # fmt: skip
 
 
 def entry(path: Path, contract: dict[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,9 @@ def workflow(monkeypatch):
     fake.answer("explain_rule", STORY)
     fake.answer("explain_all_rules", [STORY])
     fake.answer("probe_machine", FACTS)
-    fake.answer("record_machine", {"schema": 1, "kind": "recording", "facts": []})
+    fake.answer(
+        "record_machine", {"schema": 1, "kind": "recording", "facts": [], "tape": {'["environ"]': {"NCCL_DEBUG": ""}}}
+    )
     fake.answer("save_text_file", None)
     fake.answer("contract_list", [{"framework": "demo", "version": "1.0"}])
     fake.answer("contract_show", Contract("demo", "1.0"))
@@ -98,6 +100,7 @@ def test_check_passes_on_what_was_said(told, workflow):
         "ignore": {"GPU001": "a login node"},
         "strict": True,
         "what_if": {"driver": "580", "python-version": "3.12"},
+        "run_python": False,
     }
 
 
@@ -194,15 +197,16 @@ def test_explain_alone_lists_all(told):
 def test_probe(told, workflow):
     code, out, _ = told("probe", "--python", "/venv", "--on", "m.json", "--ram", "64GB")
     assert code == 0 and "gpu.count" in out
-    assert workflow.calls[0][2] == {"python": "/venv", "on": "m.json", "what_if": {"ram": "64GB"}}
+    assert workflow.calls[0][2] == {"python": "/venv", "on": "m.json", "what_if": {"ram": "64GB"}, "run_python": False}
     assert json.loads(told("probe", "--json")[1])["facts"][0]["key"] == "gpu.count"
 
 
 def test_probe_records(told, workflow):
-    code, out, err = told("probe", "-o", "machine.json", "--python", "/venv")
-    assert code == 0 and not out and "machine.json" in err
-    (_, _, named), (name, (path, text), _) = workflow.calls
-    assert named == {"python": "/venv"} and (name, path) == ("save_text_file", "machine.json")
+    code, out, err = told("probe", "-o", "machine.json", "--python", "/venv", "--run-python")
+    assert code == 0 and "variables: NCCL_DEBUG" in out and "machine.json" in err
+    (_, _, named), (name, (path, text), how) = workflow.calls
+    assert named == {"python": "/venv", "run_python": True} and (name, path) == ("save_text_file", "machine.json")
+    assert how == {"private": True}
     assert json.loads(text)["kind"] == "recording"
     code, out, err = told("probe", "-o", "-")
     assert json.loads(out)["kind"] == "recording" and not err

@@ -37,15 +37,19 @@ def _record_machine(request: Request, path: str) -> Result:
     from gpuready import workflow
     from gpuready.render import json_results
 
-    recording = workflow.record_machine(request.get_option("python"), request.has_switch("run_python"))
+    recording = workflow.record_machine(
+        python=request.get_option("python"), run_python=request.has_switch("run_python")
+    )
     text = json_results.render_recording_json(recording)
     if path == "-":
         return Result.from_text(text)
-    workflow.save_text_file(path, text)
+    from gpuready.render.recording import render_recording_summary
+
+    workflow.save_text_file(path, text, private=True)
     request.session.write_sentence(
         f"recorded this machine in {path}; judge it anywhere with gpuready check --on {path}"
     )
-    return Result.from_text("")
+    return Result.from_text(render_recording_summary(recording, request.session.screen))
 
 
 PROBE = Command(

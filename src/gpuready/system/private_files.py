@@ -10,8 +10,11 @@ from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
 
 
-def save_atomically(path: str, text: str) -> None:
-    """Write a file so that a reader sees the old text or the new one; AccessError: nothing was changed."""
+def save_atomically(path: str, text: str, private: bool = False) -> None:
+    """Write a file so that a reader sees the old text or the new one; AccessError: nothing was changed.
+
+    A `private` file is for its owner alone (0600), also where it replaces one that was open to others.
+    """
     folder, name = os.path.split(path)
     try:
         # The folder stays open: replacing one of its parents meanwhile cannot redirect the write.
@@ -19,10 +22,11 @@ def save_atomically(path: str, text: str) -> None:
     except (OSError, ValueError) as error:
         raise AccessError(_failure_reason(error)) from None
     try:
-        mode = _replaceable_mode(name, folder_fd)
+        replaced_mode = _replaceable_mode(name, folder_fd)
+        mode = 0o600 if private else replaced_mode
         draft = f".{name[:100]}.{os.urandom(8).hex()}"  # nobody can foresee it
         data = text.encode("utf-8", "backslashreplace")
-        write_then_rename(draft, name, data, folder_fd=folder_fd, exact_mode=mode)
+        write_then_rename(draft, name, data, 0o600 if private else 0o644, folder_fd, exact_mode=mode)
         os.fsync(folder_fd)
     except (OSError, ValueError) as error:
         raise AccessError(_failure_reason(error)) from None

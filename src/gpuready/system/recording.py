@@ -7,7 +7,7 @@ from gpuready.system.redaction.text import redact_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 
@@ -29,11 +29,12 @@ def query_key(verb: str, *args: Any) -> str:
 class RecordingHost(HostAccess):
     """Asks another host, and keeps every answer in `recording` with its secrets redacted.
 
-    It returns what it records: a probe sees the same answers as on replay.
+    It returns what it records: a probe sees the same answers as on replay. Of the environment it keeps only the
+    variables that `keeps_variable` accepts: what nothing asks for may be a secret without a form.
     """
 
-    def __init__(self, host: HostAccess):
-        self.host = host
+    def __init__(self, host: HostAccess, keeps_variable: Callable[[str], bool] | None = None):
+        self.host, self.keeps_variable = host, keeps_variable
         self.recording: dict[str, Any] = {}
 
     @property
@@ -51,12 +52,14 @@ class RecordingHost(HostAccess):
         except AccessError as error:
             self.recording[key] = {"blind": str(redact_json(str(error)))}
             raise AccessError(self.recording[key]["blind"]) from None
+        if verb == "environ" and self.keeps_variable is not None:
+            answer = {name: value for name, value in answer.items() if self.keeps_variable(name)}
         self.recording[key] = answer
         return answer
 
     def branch_recording(self) -> RecordingHost:
         """A recorder of the same host with its own recording, for a probe that runs separately."""
-        return RecordingHost(self.host)
+        return RecordingHost(self.host, self.keeps_variable)
 
     def take_recording(self) -> dict[str, Any]:
         """What was recorded since the last call."""

@@ -227,9 +227,9 @@ def probe_machine(
 def record_machine(python: str | None = None, run_python: bool = False) -> dict[str, Any]:
     """Return this machine as a recording: its facts, and the redacted host replies that they were read from."""
     from gpuready import probe as probes
-    from gpuready.catalog import packages
+    from gpuready.catalog import packages, variables
 
-    host = system.RecordingHost(machine_facts.choose_probed_host(run_python))
+    host = system.RecordingHost(machine_facts.choose_probed_host(run_python), variables.is_asked_variable)
     facts = call_or_refuse(
         probes.probe, host, python, packages.list_packages()
     )  # its reader may need the metadata of any of them
@@ -243,10 +243,10 @@ def record_machine(python: str | None = None, run_python: bool = False) -> dict[
     }
 
 
-def save_text_file(path: str, text: str) -> None:
-    """Write a file atomically."""
+def save_text_file(path: str, text: str, private: bool = False) -> None:
+    """Write a file atomically; a ``private`` one is for its owner alone."""
     try:
-        system.save_atomically(path, text)
+        system.save_atomically(path, text, private)
     except system.AccessError as error:
         raise Refused(f"cannot write {path}: {error}") from None
 
