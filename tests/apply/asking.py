@@ -34,3 +34,8 @@ def default(**fields) -> Plan:
 def row(found: Plan, name: str):
     assert found.lock, (found.resolved, found.conflicts)
     return next(one for one in found.lock if one.name == name)
+
+
+def own_name(index) -> str:
+    """The name in a lock of a test's index, which is one that the user configured."""
+    return "own:" + index.url().partition("://")[2].partition("/")[0]

@@ -124,8 +124,8 @@ def test_a_bad_lock_is_refused(bench, text, why):
         (["alpha", "--rollback"], "takes no FRAMEWORK"),
         (["alpha", "--keep", "0"], "--keep takes a whole number"),
         (["alpha", "--keep", "two"], "--keep takes a whole number"),
-        (["--rollback", "-e", "nowhere"], "no environment that gpuready made"),
-        (["--verify", "-e", "nowhere"], "no environment that gpuready made"),
+        (["--rollback", "-e", "nowhere"], "not an environment made by gpuready"),
+        (["--verify", "-e", "nowhere"], "not an environment made by gpuready"),
         (["alpha", "--lock", "nowhere.txt"], "does not exist"),
     ],
 )

@@ -55,7 +55,7 @@ class DistributionInventory:
             self.faults.append(InstallFault("missing", f"{at}/RECORD", name, "nobody can tell what belongs to it"))
             return
         self.records[name] = file_contents.hash_file_contents(f"{self.root}/{at}/RECORD")
-        for row in _parse_record_rows(text, site, name):
+        for row in parse_record_rows(text, site, name):
             self.rows.setdefault(row.path, []).append(row)
 
     def unclaimed_files(self) -> Iterator[str]:
@@ -82,7 +82,8 @@ def _is_file_size(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20
 
 
-def _parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFileRow]:
+def parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFileRow]:
+    """Parse a RECORD; its paths are relative to ``site``."""
     import csv
     import posixpath
 
@@ -90,7 +91,7 @@ def _parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFil
         for cells in csv.reader(text.splitlines()):
             if not cells or not cells[0]:
                 continue
-            path = cells[0] if cells[0].startswith("/") else posixpath.normpath(f"{site}/{cells[0]}")
+            path = cells[0] if cells[0].startswith("/") else posixpath.normpath(posixpath.join(site, cells[0]))
             recorded = cells[1] if len(cells) > 1 else ""
             size = int(cells[2]) if len(cells) > 2 and _is_file_size(cells[2]) else -1
             yield RecordFileRow(
@@ -109,14 +110,34 @@ def describe_generation(root: str, on_progress: OnProgress = lambda: None) -> tu
 
 
 def list_startup_code(root: str) -> list[str]:
-    """List .pth files that run a package's code whenever this Python starts (import lines)."""
-    startup_files = []
-    for path, claims in DistributionInventory(root).rows.items():
+    """List files that run a package's code whenever this Python starts: .pth files with imports, sitecustomize."""
+    rows = DistributionInventory(root).rows
+    startup_files, folders = [], list_site_folders(root)
+    for path, claims in rows.items():
         if path.endswith(".pth") and path.rpartition("/")[0] in list_site_folders(root):
             lines = (file_contents.read_text_file(f"{root}/{path}", 1 << 20) or "").splitlines()
+            folders += [_folder_of_line(path, line) for line in lines]
             if any(line.startswith(("import ", "import\t")) for line in lines):
                 startup_files.append(f"{path.rpartition('/')[2]} of {claims[0].package}")
+    for path, claims in rows.items():
+        if any(_is_startup_module(path, folder) for folder in folders):
+            startup_files.append(f"{path.rpartition('/')[2]} of {claims[0].package}")
     return sorted(startup_files)
+
+
+def _folder_of_line(path: str, line: str) -> str:
+    """Return the folder that a line of a .pth file adds to the import path."""
+    import posixpath
+
+    return posixpath.normpath(f"{path.rpartition('/')[0]}/{line.strip()}")
+
+
+def _is_startup_module(path: str, folder: str) -> bool:
+    """Whether it is the module sitecustomize or usercustomize of a folder, as a file or as a package."""
+    below = path.removeprefix(f"{folder}/")
+    top, _, rest = below.partition("/")
+    is_named = top.partition(".")[0] in ("sitecustomize", "usercustomize")
+    return below != path and is_named and (not rest or rest.startswith("__init__."))
 
 
 def audit_environment(

@@ -29,6 +29,7 @@ def write_bundle(
     *,
     find_links: tuple[str, ...] = (),
     offline: bool = False,
+    use_project_config: bool = False,
     note: Callable[..., None] = lambda *_: None,
 ) -> tuple[str, ...]:
     """Fill a folder atomically; return notes about it.
@@ -48,7 +49,8 @@ def write_bundle(
     parent, _, name = path.rpartition("/")
     draft = f"{parent}/.{name}.part"
     ensure_folder(draft)
-    notes = list(_fetch_files(host, plan, draft, find_links, offline, note))
+    settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
+    notes = list(_fetch_files(host, plan, draft, settings, note))
     save_atomically(f"{draft}/{LOCK_FILE}", lock)
     save_atomically(f"{draft}/{REQUIREMENTS_FILE}", format_lock_requirements(plan.lock))
     save_atomically(f"{draft}/{README_FILE}", _format_readme(plan, name, notes))
@@ -67,16 +69,15 @@ def format_lock_file(plan: Plan) -> str:
 
 
 def _fetch_files(
-    host: HostAccess, plan: Plan, draft: str, find_links: tuple[str, ...], offline: bool, note: Callable[..., None]
+    host: HostAccess, plan: Plan, draft: str, settings: uv.UvSettings, note: Callable[..., None]
 ) -> Iterator[str]:
-    settings = uv.make_uv_settings(host, find_links, offline)
     files = locate_files(host, plan, settings)
     _require_free_space(host, draft, sum(size for _, _, size in files.values()))
     for at, row in enumerate(plan.lock):
         file, url, _ = files[row.name]
         note(f"fetching {file}", at, len(plan.lock))
         if not file.endswith(".whl"):
-            yield f"{row.name} {row.version} has no wheel for this target: {file} is its source, to be built there"
+            yield f"{row.name} {row.version} has no wheel for this target: {file} is its source, to be built there (--allow-build)"
         path = f"{draft}/{file}"
         if sha256_of_file(path) in row.hashes:
             continue
@@ -107,7 +108,7 @@ def locate_files(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> dict[
 
 def _compile_pylock(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> list[dict[str, Any]]:
     """Ask uv for the address of every file, under the rules of the resolution."""
-    from gpuready.apply.pip_config import _parse_toml
+    from gpuready.apply.uv_config import parse_toml
     from gpuready.system.own_folders import TemporaryFolder
     from gpuready.system.process.runner import unredacted_variables
 
@@ -116,7 +117,11 @@ def _compile_pylock(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> li
     with TemporaryFolder(unredacted_variables(host)) as scratch:
         save_atomically(f"{scratch}/pyproject.toml", request.format_project())
         argv = [path, "pip", "compile", f"{scratch}/pyproject.toml", "--no-deps", "--format", "pylock.toml"]
-        argv += [flag for flag in request.uv_flags() if flag != "--emit-index-annotation"]
+        argv += [
+            flag
+            for flag in request.uv_flags(bool(plan.options.get("allow-build")))
+            if flag != "--emit-index-annotation"
+        ]
         argv += ["--python", host.get_interpreter()["executable"], "-o", f"{scratch}/pylock.toml", "-q"]
         ran = uv.run_uv(host, argv, settings, env=env)
         text = host.read_text(f"{scratch}/pylock.toml", 64 << 20) if ran.rc == 0 else None
@@ -128,7 +133,7 @@ def _compile_pylock(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> li
         raise ValueError(
             f"the files of the lock cannot be found: {getattr(failure, 'why', '') or getattr(failure, 'says', '')}"
         )
-    return [p for p in _parse_toml(text).get("packages", ()) if isinstance(p, dict) and isinstance(p.get("name"), str)]
+    return [p for p in parse_toml(text).get("packages", ()) if isinstance(p, dict) and isinstance(p.get("name"), str)]
 
 
 def _lock_request(
@@ -229,12 +234,13 @@ def _index_authorization(url: str, settings: uv.UvSettings) -> str:
 
 def _format_readme(plan: Plan, name: str, notes: list[str]) -> str:
     built = [f"  {k.package} {k.version}: {k.why}" for k in plan.kernels if k.how != "index"]
+    build = " --allow-build" if notes else ""  # every note is of a package without a wheel
     lines = [
         f"{plan.framework} {plan.version} for Python {plan.python} on {plan.platform}: {len(plan.lock)} packages.",
         "",
         "On the machine without network:",
         "",
-        f"  gpuready install --lock {name}/{LOCK_FILE} --find-links {name} --offline -e ENV",
+        f"  gpuready install --lock {name}/{LOCK_FILE} --find-links {name} --offline{build} -e ENV",
         "",
         "or, in an environment that is there:",
         "",

@@ -17,6 +17,7 @@ from gpuready.apply import uv
 from gpuready.apply.install_errors import InstallFailed, explain_uv_failure, format_os_error
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError
+from gpuready.apply.wheel_contents import find_overreach
 from gpuready.system import durable_files, file_contents
 
 TYPE_CHECKING = False
@@ -212,3 +213,6 @@ def run_uv_in(
         ran = uv.run_uv(host, (uv.find_uv(host), *words, *more), settings, report_line, deadline, extra)
     if ran.rc != 0:
         raise InstallFailed(explain_uv_failure(ran, " ".join(words[:2])))
+    faults = find_overreach(environment)
+    if faults:
+        raise InstallFailed(f"{faults[0].path} is not a wheel's to bring: {faults[0].says}", 1, faults=faults)

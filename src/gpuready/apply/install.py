@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from gpuready.apply import audit, install_steps, uv
+from gpuready.apply import audit, install_steps, uv, wheel_contents
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome
 from gpuready.apply.install_errors import InstallFailed, explain_uv_failure, format_os_error
 from gpuready.apply.journal import InstallJournal
@@ -172,13 +172,30 @@ class Installer:
             f"{generation.path}/{install_steps.LOCK_FILE}", install_steps.format_lock_requirements(self.plan.lock)
         )
         self._run_step(packages)
+        self._refuse_overreach(generation)
         for step in others:
             self._run_step(step)
         install_steps.write_generation_hook(generation.path)
         if install_steps.is_for_cpu(self.plan):
             install_steps.note_cpu_purpose(generation.path)
         self.show_progress("looking over every file")
-        return audit.describe_generation(generation.path, self.lease.renew_if_due)
+        known, faults = audit.describe_generation(generation.path, self.lease.renew_if_due)
+        return known, [*faults, *self._compare_with_lock(generation)]
+
+    def _refuse_overreach(self, generation: EnvironmentGeneration) -> None:
+        """Refuse a wheel that replaces the environment's own files, before anything of it is run."""
+        faults = wheel_contents.find_overreach(generation.path)
+        if faults:
+            raise InstallFailed(f"{faults[0].path} is not a wheel's to bring: {faults[0].says}", 1, faults=faults)
+
+    def _compare_with_lock(self, generation: EnvironmentGeneration) -> list[InstallFault]:
+        rebuilt = {kernel.package for kernel in install_steps.kernels_to_build(self.plan)}
+        rows = [row for row in self.plan.lock if row.name not in rebuilt]
+        renew, folders = self.lease.renew_if_due, self.settings.folders
+        return [
+            *wheel_contents.find_absent_packages(generation.path, rows),
+            *wheel_contents.compare_with_wheels(generation.path, rows, folders, renew)[0],
+        ]
 
     def _run_step(self, step: FixStep) -> None:
         self.steps_taken.append(step)
@@ -213,7 +230,9 @@ class Installer:
         if report.verdict not in ("clear", "ready"):
             codes = [f.code for f in report.findings if f.severity == "error"]
             codes = codes or [u.code for u in report.undecided]
-            raise InstallFailed(f"the check of the new environment says {verdict_words(report.verdict)} ({', '.join(codes)})", 1, report)
+            raise InstallFailed(
+                f"the check of the new environment says {verdict_words(report.verdict)} ({', '.join(codes)})", 1, report
+            )
         return report
 
     def _check_imports(self, generation: EnvironmentGeneration) -> None:

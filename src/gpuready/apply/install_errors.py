@@ -43,7 +43,7 @@ def explain_uv_failure(ran: RunResult, what: str) -> str:
     if "building from source is disabled" in " ".join(ran.err.split()):
         return (
             f"uv {what} failed: a package of the lock has no wheel for this machine, and building one runs its code: "
-            f"make a wheel of it first and name its folder with --find-links; {text[:300]}"
+            f"agree with --allow-build, or make a wheel of it first and name its folder with --find-links; {text[:300]}"
         )
     match = re.search(r"os error (\d+)", ran.err)
     if match:

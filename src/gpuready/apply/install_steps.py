@@ -35,6 +35,7 @@ class InstallInputs(Record):
     indexes: tuple[str, ...] = ()  # from the catalogue; addresses with secrets go by the environment
     elsewhere: bool = False  # for another machine
     copies: bool = False  # the user's uv would link to its cache, which may be cleaned at any time
+    allow_build: bool = False  # packages without a wheel may be built
 
 
 def plan_identity(plan: Plan) -> str:
@@ -104,7 +105,7 @@ def _install_command(plan: Plan, generation: str, python: str, inputs: InstallIn
         words += ["--index", address]
     # Every file is pinned by its hash, so the index it comes from does not matter.
     words += ["--index-strategy", "unsafe-best-match"]
-    if plan.resolved == FOREIGN_LOCK:
+    if not inputs.allow_build:
         words += ["--only-binary", ":all:"]  # a build would run the package's code without consent
     if inputs.elsewhere and plan.platform:
         words += ["--python-platform", plan.platform]

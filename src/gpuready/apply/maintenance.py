@@ -10,6 +10,10 @@ from gpuready.system import file_contents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from gpuready.model.plan import LockedPackage
     from gpuready.system import HostAccess
 
 
@@ -37,28 +41,58 @@ def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResu
         lease.release_lease()
 
 
-def verify_environment(home: EnvironmentHome) -> InstallResult:
-    """Check that every file of the published generation is unchanged. ValueError if none is published."""
-    from gpuready.apply import audit
+def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> InstallResult:
+    """Check that every file of the published generation is unchanged. ValueError if none is published.
+
+    ``folders`` of wheels: packages whose wheel of the lock is there are compared with it, the others with their RECORD.
+    """
+    from gpuready.apply import audit, wheel_contents
 
     _require_managed(home)
     published = home.current_generation()
     if published is None:
         raise ValueError(f"{home.path} has no complete environment: install one")
     manifest = published.read_manifest()
-    faults = tuple(audit.audit_environment(published.path, manifest))
+    rows = _locked_rows(manifest)
+    of_wheels, compared = wheel_contents.compare_with_wheels(published.path, rows, folders)
+    all_faults = [*audit.audit_environment(published.path, manifest), *of_wheels]
+    all_faults += wheel_contents.find_overreach(published.path)
+    faults = tuple({(fault.kind, fault.path): fault for fault in all_faults}.values())
     before = home.previous_generation()
     verdict = "damaged" if faults else "intact"
     known = manifest.get("packages") or {}
-    need = {"packages": len(known)}
+    need = {"packages": len(known), "compared": compared}
     return InstallResult(
         verdict,
         home.path,
         published.name,
         before.name if before else "",
         faults=faults,
+        notes=_describe_comparison(compared, len(rows)),
         need=need,
         exit=1 if faults else 0,
+    )
+
+
+def _locked_rows(manifest: Mapping[str, Any]) -> list[LockedPackage]:
+    """Return the lock of a published generation; rows that cannot be read are left out."""
+    from gpuready.model.plan import LockedPackage
+    from gpuready.model.validation import parse_record
+
+    plan = manifest.get("plan")
+    rows = plan.get("lock") if isinstance(plan, dict) else ()
+    try:
+        return [parse_record(LockedPackage, row) for row in rows or ()]
+    except (ValueError, TypeError):
+        return []
+
+
+def _describe_comparison(compared: int, packages: int) -> tuple[str, ...]:
+    if compared >= packages:
+        return ()
+    return (
+        f"{compared} of {packages} packages were compared with the wheels of the lock, the others with their RECORD: "
+        "--find-links DIR names a folder of wheels (gpuready plan FRAMEWORK --bundle DIR makes one)",
     )
 
 

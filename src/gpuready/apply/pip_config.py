@@ -1,4 +1,4 @@
-"""Settings in pip's and uv's configuration files, as far as they matter here."""
+"""Settings in pip's configuration files, as far as they matter here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from gpuready.system.process.runner import unredacted_variables
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from gpuready.system import HostAccess
 
@@ -72,47 +71,3 @@ def _parse_pip_config(text: str) -> dict[str, tuple[str, ...]]:
 
 def _split_value(key: str, value: str) -> tuple[str, ...]:
     return tuple(value.split()) if key in LIST_KEYS else (value.strip(),)
-
-
-def uv_config_sets(host: HostAccess, *keys: str) -> bool:
-    """Whether one of uv's configuration files sets any of these keys."""
-    return any(key in table for table in _read_uv_tables(host) for key in keys)
-
-
-def _read_uv_tables(host: HostAccess) -> Iterator[dict[str, Any]]:
-    environment = unredacted_variables(host)
-    if environment.get("UV_NO_CONFIG"):
-        return
-    if environment.get("UV_CONFIG_FILE"):
-        yield from _settings_tables(_parse_toml(_read_config(host, environment["UV_CONFIG_FILE"])))
-        return
-    folder = host.get_cwd()
-    while folder:
-        yield from _settings_tables(_parse_toml(_read_config(host, f"{folder}/uv.toml")))
-        project = _parse_toml(_read_config(host, f"{folder}/pyproject.toml")).get("tool", {})
-        yield from _settings_tables(project.get("uv", {}) if isinstance(project, dict) else {})
-        folder = folder.rpartition("/")[0]
-    home = environment.get("XDG_CONFIG_HOME") or environment.get("HOME", "") + "/.config"
-    for path in (f"{home}/uv/uv.toml", "/etc/xdg/uv/uv.toml", "/etc/uv/uv.toml"):
-        yield from _settings_tables(_parse_toml(_read_config(host, path)))
-
-
-def _settings_tables(data: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(data, dict):
-        yield data
-        if isinstance(data.get("pip"), dict):
-            yield data["pip"]
-
-
-def _parse_toml(text: str) -> dict[str, Any]:
-    import sys
-    from importlib import import_module
-
-    if not text:
-        return {}
-    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    try:
-        table: dict[str, Any] = toml.loads(text)
-    except (ValueError, RecursionError):  # uv itself reports what is wrong with it
-        return {}
-    return table

@@ -6,6 +6,7 @@ wheels in local folders. An entry is valid for a day; then uv is asked again, wh
 
 from __future__ import annotations
 
+from gpuready.apply.uv_config import read_uv_configs
 from gpuready.system import AccessError, save_atomically
 from gpuready.system.durable_files import unlink_quietly
 from gpuready.system.own_folders import files_beyond_newest, make_cache_folder
@@ -39,24 +40,10 @@ def resolution_cache_key(host: HostAccess, request: Sequence[str], settings: UvS
         *env,
         *uv_variables,
         *settings.extra,
-        *_read_uv_configs(host, environment),
+        *read_uv_configs(host, settings.use_project),
         *_list_local_wheels(host, settings.folders),
     ]
     return sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _read_uv_configs(host: HostAccess, environment: dict[str, str]) -> list[str]:
-    """Read uv's configuration files that apply to this request."""
-    home = environment.get("XDG_CONFIG_HOME") or environment.get("HOME", "") + "/.config"
-    places = [environment.get("UV_CONFIG_FILE", ""), f"{host.get_cwd()}/uv.toml", f"{host.get_cwd()}/pyproject.toml"]
-    places += [f"{home}/uv/uv.toml", "/etc/uv/uv.toml"]
-    texts = []
-    for place in places:
-        try:
-            texts.append((host.read_text(place) or "") if place else "")
-        except AccessError:
-            texts.append("")
-    return texts
 
 
 def _list_local_wheels(host: HostAccess, folders: Sequence[str]) -> list[str]:

@@ -48,18 +48,26 @@ class ResolutionRequest(Record):
         for name, address in sorted(self.addresses.items()):
             lines += ["", "[[tool.uv.index]]", f"name = {_quote_toml(name)}", f"url = {_quote_toml(address)}"]
             lines += ["explicit = true"] + (['format = "flat"'] if address.startswith("/") else [])
+        lines += ["", "[tool.uv.workspace]"]  # the root of its own, whatever lies above a temporary folder
         return "\n".join(lines) + "\n"
 
     def format_overrides(self) -> str:
         """Exclude packages in a form that every uv accepts: required on no existing Python."""
         return "".join(f"{name}; python_version < '0'\n" for name in self.without)
 
-    def uv_flags(self) -> tuple[str, ...]:
-        flags = ["--python-version", self.python, "--generate-hashes", "--no-header", "--emit-index-annotation"]
+    def uv_flags(self, allow_build: bool = False) -> tuple[str, ...]:
+        """Return the flags of a resolution. A build would run a package's code, so it has to be allowed."""
+        flags = [] if allow_build else ["--only-binary", ":all:"]
+        flags += ["--python-version", self.python, "--generate-hashes", "--no-header", "--emit-index-annotation"]
         flags += ["--index-strategy", "first-index"]
         if self.platform:
             flags += ["--python-platform", self.platform]
         return tuple(flags)
+
+
+def format_stated_metadata(names: Iterable[str]) -> str:
+    """Format uv's configuration that states packages to require nothing, so that none is built to ask it."""
+    return "".join(f"[[dependency-metadata]]\nname = {_quote_toml(name)}\nrequires-dist = []\n\n" for name in names)
 
 
 def _quote_toml(text: str) -> str:

@@ -7,6 +7,7 @@ from gpuready.apply.resolution_request import (
     FOLDER_INDEX,
     ResolutionRequest,
     exact_torch_version,
+    format_stated_metadata,
     is_default_index,
     make_resolution_request,
 )
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpuready.model import Contract
     from gpuready.model.plan import Plan
-    from gpuready.system import HostAccess
+    from gpuready.system import HostAccess, RunResult
 
 MAX_ROUNDS = 8
 """How often a request is repeated with more pins before giving up."""
@@ -35,16 +36,20 @@ def resolve_plan(
     find_links: tuple[str, ...] = (),
     offline: bool = False,
     source: str | None = None,
+    allow_build: bool = False,
+    use_project_config: bool = False,
     note: Callable[..., None] = lambda *_: None,
     deadline: float = uv.DEADLINE,
 ) -> Plan:
     """Return the plan with every package locked; or impossible, with both sides; or unresolved, with the reason.
 
-    ValueError, in a sentence, if something that the user named cannot be used.
+    ``allow_build``: uv may run the code of packages without wheels, to learn what they require. ValueError, in a
+    sentence, if something that the user named cannot be used.
     """
     if plan.verdict != "plan":
         return plan
-    return _PlanResolver(host, plan, contract, find_links, offline, source, note, deadline).resolve_in_rounds()
+    settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
+    return _PlanResolver(host, plan, contract, settings, source, allow_build, note, deadline).resolve_in_rounds()
 
 
 class _PlanResolver:
@@ -53,9 +58,9 @@ class _PlanResolver:
         host: HostAccess,
         plan: Plan,
         contract: Contract,
-        find_links: tuple[str, ...],
-        offline: bool,
+        settings: uv.UvSettings,
         source: str | None,
+        allow_build: bool,
         note: Callable[..., None],
         deadline: float,
     ):
@@ -63,7 +68,7 @@ class _PlanResolver:
         self.until = host.get_monotonic_time() + deadline
         self.uv_path = uv.find_uv(host)
         self.uv_version = uv.check_uv_version(host, self.uv_path)
-        self.settings = uv.make_uv_settings(host, find_links, offline)
+        self.settings, self.allow_build = settings, allow_build
         self.notes = list(self.settings.notes)
         self.sources: tuple[str, ...] = ()
         if source is not None:
@@ -116,7 +121,12 @@ class _PlanResolver:
     def find_answer(
         self, request: ResolutionRequest
     ) -> tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution:
-        text = (request.format_project(), request.format_overrides(), *request.uv_flags(), self.uv_version)
+        text = (
+            request.format_project(),
+            request.format_overrides(),
+            *request.uv_flags(self.allow_build),
+            self.uv_version,
+        )
         name = resolution_cache.resolution_cache_key(self.host, text, self.settings)
         cached = _decode_cached_answer(resolution_cache.load_cached_answer(self.host, name))
         if cached is not None:
@@ -131,29 +141,56 @@ class _PlanResolver:
     def ask_uv(
         self, request: ResolutionRequest
     ) -> tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution:
+        answer, log = self.compile_request(request)
+        if self.allow_build or self.settings.use_project or not isinstance(answer, tuple):
+            return answer
+        return self.find_source_only(request, answer, uv_output.find_failed_searches(log)) or answer
+
+    def find_source_only(
+        self, request: ResolutionRequest, rows: tuple[LockedPackage, ...], suspects: tuple[str, ...]
+    ) -> uv_output.InconclusiveResolution | None:
+        """Find packages without wheels that uv avoided by old releases of others. Nothing is built: their needs are stated."""
+        known = {row.name for row in rows}
+        suspects = tuple(name for name in suspects if name not in known)
+        wanted = self.compile_request(request, suspects)[0] if suspects else ()
+        if not isinstance(wanted, tuple):
+            return None
+        avoided = [f"{row.name} {row.version}" for row in wanted if row.name in suspects]
+        return uv_output.InconclusiveResolution(uv_output.describe_source_only(avoided)) if avoided else None
+
+    def compile_request(
+        self, request: ResolutionRequest, from_source: tuple[str, ...] = ()
+    ) -> tuple[tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution, str]:
+        """Ask uv once; return its answer and its log. ``from_source``: taken without wheels, as if they required nothing."""
         from gpuready.system import save_atomically
         from gpuready.system.own_folders import TemporaryFolder
         from gpuready.system.process.runner import unredacted_variables
 
-        names = {url: name for name, url in request.addresses.items()}
         with TemporaryFolder(unredacted_variables(self.host)) as folder:
             save_atomically(f"{folder}/pyproject.toml", request.format_project())
             save_atomically(f"{folder}/overrides.txt", request.format_overrides())
-            argv = [self.uv_path, "pip", "compile", f"{folder}/pyproject.toml", *request.uv_flags()]
+            argv = [self.uv_path, "pip", "compile", f"{folder}/pyproject.toml"]
+            argv += request.uv_flags(self.allow_build)
+            argv += [word for name in from_source for word in ("--no-binary", name)]
             argv += ["--overrides", f"{folder}/overrides.txt"] if request.without else []
             argv += ["--python", self.host.get_interpreter()["executable"]]
             left = max(self.until - self.host.get_monotonic_time(), 1.0)
-            ran = uv.run_uv(
-                self.host, argv, self.settings, _progress_counter(self.note, self.host), left, self.uv_environment()
-            )
+            count_line, env = _progress_counter(self.note, self.host), self.uv_environment()
+            config = format_stated_metadata(from_source)
+            ran = uv.run_uv(self.host, argv, self.settings, count_line, left, env, config)
+        return self.parse_answer(request, ran, left), ran.err
+
+    def parse_answer(
+        self, request: ResolutionRequest, ran: RunResult, seconds: float
+    ) -> tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution:
         if ran.end == "deadline":
-            return uv_output.InconclusiveResolution(f"uv gave no answer in {left:.0f} s")
+            return uv_output.InconclusiveResolution(f"uv gave no answer in {seconds:.0f} s")
         if ran.rc != 0:
+            names = {url: name for name, url in request.addresses.items()}
             return uv_output.parse_uv_failure(ran.err or ran.end, self.plan.framework, names, _exact_pins(request))
+        origins = uv_output.map_origins(request.addresses, self.settings.folders, self.settings.indexes)
         try:
-            rows = uv_output.parse_compiled_rows(
-                ran.out, uv_output.map_origins(request.addresses, self.settings.folders)
-            )
+            rows = uv_output.parse_compiled_rows(ran.out, origins)
         except ValueError as error:
             return uv_output.InconclusiveResolution(str(error))
         return rows or uv_output.InconclusiveResolution("uv ended well and named no package")
@@ -215,8 +252,14 @@ class _PlanResolver:
             lock=rows,
             packages=dict(self.plan.packages) | {row.name: row.version for row in rows if row.version},
             resolved="resolved",
-            notes=_append_notes(self.plan.notes, *self.notes, *request.notes),
+            notes=_append_notes(self.plan.notes, *self.notes, *self.name_extra_indexes(rows), *request.notes),
         )
+
+    def name_extra_indexes(self, rows: tuple[LockedPackage, ...]) -> list[str]:
+        """Name pip's extra indexes that packages come from."""
+        used = sorted({row.index for row in rows if row.index.startswith("pip-")})
+        addresses = [self.extra_indexes()[int(name[4:])][0] for name in used]
+        return [uv.describe_index(address.removeprefix("file://"), "pip's settings") for address in addresses]
 
 
 def _append_notes(notes: tuple[str, ...], *more: str) -> tuple[str, ...]:

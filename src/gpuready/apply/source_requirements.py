@@ -83,10 +83,10 @@ def _requirement_of_line(words: str, name: str, notes: list[str]) -> Iterator[st
 
 
 def _requirements_of_project(host: HostAccess, root: str) -> tuple[str, ...] | None:
-    from gpuready.apply.pip_config import _parse_toml
+    from gpuready.apply.uv_config import parse_toml
 
     text = _read_source_file(host, f"{root}/pyproject.toml")
-    project = _parse_toml(text or "").get("project")
+    project = parse_toml(text or "").get("project")
     listed = project.get("dependencies") if isinstance(project, dict) else None
     if not isinstance(listed, list):
         return None

@@ -1,11 +1,13 @@
-"""Find, configure and run uv. The user's own uv and pip configuration is honoured.
+"""Find, configure and run uv. The user's and the system's uv and pip configuration is honoured, a project's only if asked.
 
-uv reads its own settings itself (uv.toml, ``UV_*``). pip's settings are passed on if uv has no equivalent, always
-by the environment: an address may contain a password, and argument lists are public.
+uv reads its own settings itself (uv.toml, ``UV_*``), in a private folder so that it finds none of the current one.
+pip's settings are passed on if uv has no equivalent, always by the environment: an address may contain a password, and
+argument lists are public.
 """
 
 from __future__ import annotations
 
+from gpuready.apply import uv_config
 from gpuready.system.process.runner import run_with_progress, unredacted_variables
 
 TYPE_CHECKING = False
@@ -46,14 +48,16 @@ class UvSettings:
     Not a Record: the environment may contain secrets, and a Record prints its fields.
     """
 
-    __slots__ = ("env", "extra", "flags", "folders", "notes")
+    __slots__ = ("env", "extra", "flags", "folders", "indexes", "notes", "use_project")
 
     def __init__(self) -> None:
         self.flags: tuple[str, ...] = ()
         self.env: dict[str, str | None] = {}
         self.folders: tuple[str, ...] = ()  # local folders of wheels, absolute
         self.extra: tuple[str, ...] = ()  # pip's extra indexes, used only for packages that no other index has
+        self.indexes: tuple[str, ...] = ()  # addresses of other indexes than the default, without login
         self.notes: tuple[str, ...] = ()
+        self.use_project = False  # whether uv's settings of the current folder count
 
 
 def find_uv(host: HostAccess) -> str:
@@ -89,7 +93,9 @@ def check_uv_version(host: HostAccess, path: str) -> str:
     return version
 
 
-def make_uv_settings(host: HostAccess, find_links: Sequence[str] = (), offline: bool = False) -> UvSettings:
+def make_uv_settings(
+    host: HostAccess, find_links: Sequence[str] = (), offline: bool = False, use_project_config: bool = False
+) -> UvSettings:
     """Make the settings for uv. ValueError, in a sentence, if a named folder does not exist."""
     from gpuready.apply.pip_config import read_pip_settings
 
@@ -98,14 +104,46 @@ def make_uv_settings(host: HostAccess, find_links: Sequence[str] = (), offline: 
     settings.env |= {name: value for name, value in _DEFAULT_VARIABLES.items() if name not in environment}
     notes: list[str] = []
     _add_find_links(host, settings, find_links, pip.get("find-links", ()), environment.get("UV_FIND_LINKS", ""), notes)
+    settings.use_project = use_project_config
     _add_pip_indexes(host, settings, pip, environment)
     _add_connection_settings(settings, pip, environment)
     if offline:
         settings.env["UV_OFFLINE"] = "1"
     if pip.get("no-index", ("",))[0].lower() in ("1", "true", "yes", "on"):
         settings.flags += ("--no-index",)
+    if use_project_config:
+        notes += _keep_own_cache(host, settings, environment)
+    else:
+        changed = {name: value for name, value in settings.env.items() if value is not None}
+        settings.env |= uv_config.absolute_variables(environment | changed, host.get_cwd())
+    notes += _name_indexes(host, settings)
     settings.notes = tuple(notes)
     return settings
+
+
+def _keep_own_cache(host: HostAccess, settings: UvSettings, environment: dict[str, str]) -> list[str]:
+    """Say what the project sets. A cache that it names is never used: uv believes what a cache says of hashes."""
+    if "UV_CACHE_DIR" not in environment:
+        ran = run_uv(host, (find_uv(host), "cache", "dir"), UvSettings(), deadline=10.0)
+        settings.env |= {"UV_CACHE_DIR": ran.out.strip()} if ran.rc == 0 and ran.out.strip() else {}
+    said = uv_config.describe_project_settings(host)
+    return [f"uv's settings of this project are used: {said}"] if said else []
+
+
+def _name_indexes(host: HostAccess, settings: UvSettings) -> list[str]:
+    """Name every configured index: what is not the default one is said."""
+    named = uv_config.list_configured_indexes(host, settings.use_project)
+    default = settings.env.get("UV_DEFAULT_INDEX")
+    if default and "UV_DEFAULT_INDEX" not in unredacted_variables(host):
+        named = {uv_config.strip_login(default).removeprefix("file://").rstrip("/"): "pip's settings"} | named
+    settings.indexes = tuple(named)
+    return [describe_index(address, where) for address, where in named.items()]
+
+
+def describe_index(address: str, where: str) -> str:
+    """Name an index by its host: the path of an address may be secret."""
+    scheme, sep, rest = address.partition("://")
+    return f"packages come from the index {'of ' + rest.partition('/')[0] if sep else scheme} ({where})"
 
 
 def _add_find_links(
@@ -148,13 +186,15 @@ def _add_pip_indexes(
     host: HostAccess, settings: UvSettings, pip: dict[str, tuple[str, ...]], environment: dict[str, str]
 ) -> None:
     """Use pip's index if uv has none; pip's extra indexes are kept separate."""
-    from gpuready.apply.pip_config import uv_config_sets
+
+    def uv_sets(*keys: str) -> bool:
+        return uv_config.uv_config_sets(host, settings.use_project, *keys)
 
     has_own_index = any(name in environment for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"))
-    if "index-url" in pip and not has_own_index and not uv_config_sets(host, "index-url", "index"):
+    if "index-url" in pip and not has_own_index and not uv_sets("index-url", "index"):
         settings.env["UV_DEFAULT_INDEX"] = pip["index-url"][0]
     has_own_index = any(name in environment for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"))
-    if "extra-index-url" in pip and not has_own_index and not uv_config_sets(host, "extra-index-url", "index"):
+    if "extra-index-url" in pip and not has_own_index and not uv_sets("extra-index-url", "index"):
         settings.extra = pip["extra-index-url"]
 
 
@@ -178,6 +218,24 @@ def run_uv(
     on_line: Callable[[str], None] = lambda line: None,
     deadline: float = DEADLINE,
     env: dict[str, str | None] | None = None,
+    config: str = "",
 ) -> RunResult:
-    """Run uv until it ends or the deadline; its process group never outlives us. ``on_line`` gets each stderr line."""
-    return run_with_progress(host, (*argv, *settings.flags), on_line, deadline, settings.env | (env or {}))
+    """Run uv until it ends or the deadline; its process group never outlives us. ``on_line`` gets each stderr line.
+
+    ``config``: settings besides those of the user and the system, where those of the project do not count.
+    """
+    flags = settings.flags if argv[1] in ("pip", "venv") else ()
+    changes = settings.env | (env or {})
+    if settings.use_project:
+        return run_with_progress(host, (*argv, *flags), on_line, deadline, changes)
+    with uv_config.private_folder(host, config) as folder:
+        return run_with_progress(host, (*argv, *flags, "--directory", folder), on_line, deadline, changes)
+
+
+def find_python(host: HostAccess, path: str, settings: UvSettings, request: str) -> str:
+    """Return the interpreter that uv finds for a version or a path; empty if there is none."""
+    is_path = bool(request) and not request.startswith("/") and host.stat_path(request) is not None
+    named = f"{host.get_cwd()}/{request}" if is_path else request
+    # A request in any case: without one uv would take a path from a .python-version file above.
+    ran = run_uv(host, (path, "python", "find", "--system", "--no-project", named or "3"), settings, deadline=30.0)
+    return ran.out.strip() if ran.rc == 0 else ""

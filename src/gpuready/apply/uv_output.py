@@ -8,6 +8,7 @@ is proved.
 from __future__ import annotations
 
 from gpuready.apply.resolution_request import FOLDER_INDEX, PROJECT_NAME
+from gpuready.apply.uv_config import strip_login
 from gpuready.catalog import packages
 from gpuready.model import Record, Requirement, versions
 from gpuready.model.plan import LockedPackage, PlanConflict
@@ -28,6 +29,7 @@ _MISSING_PHRASES = (
     "could not be found in the cache",
     "was not provided in the package locations",
 )
+_BUILD_DISABLED = "building from source is disabled"
 _TAG_MISMATCH = "has no wheels with a matching"
 _TAG_MISMATCH_PLURAL = "have no wheels with a matching"
 
@@ -49,7 +51,7 @@ def parse_compiled_rows(text: str, origins: Mapping[str, str]) -> tuple[LockedPa
         name, version, origin = _parse_pin(head)
         hashes = tuple(word.removeprefix("--hash=") for word in head.split() if word.startswith("--hash="))
         via, at = _parse_annotations(tail)
-        index = origins.get(at.rstrip("/"), "")
+        index = origins.get(strip_login(at).rstrip("/"), "")
         locked.append(LockedPackage(name, version, tuple(sorted(hashes)), index, origin, via))
     return tuple(sorted(locked, key=lambda row: row.name))
 
@@ -104,6 +106,8 @@ def parse_uv_failure(
     ``names`` maps an index address to our name for it; ``exact`` has the packages requested in a single version.
     """
     output = _flatten_uv_output(text)
+    if _BUILD_DISABLED in output:
+        return InconclusiveResolution(describe_source_only(_find_source_only(output)))
     if "No solution found" not in output:
         return InconclusiveResolution(_describe_failure(output, names))
     proof = output.partition("No solution found when resolving dependencies")[2]
@@ -132,6 +136,37 @@ def _flatten_uv_output(text: str) -> str:
             continue
         kept.append(words.removeprefix("error: ").removeprefix("cause: ").removeprefix("Caused by: "))
     return redact_text(" ".join(" ".join(kept).split()))
+
+
+def _find_source_only(proof: str) -> tuple[str, ...]:
+    import re
+
+    hits = re.findall(rf"({_NAME})({_SPEC})? has no usable wheels", proof)
+    return tuple(dict.fromkeys(f"{name} {spec.removeprefix('==')}".strip() for name, spec in hits))
+
+
+def describe_source_only(packages: Sequence[str]) -> str:
+    """Say that packages have no wheel, and how to agree to a build."""
+    what = " and ".join(packages[:4]) or "a package"
+    return (
+        f"{what}: no wheel, and to learn what it requires its code would have to be run; --allow-build agrees to that"
+    )
+
+
+def find_failed_searches(log: str) -> tuple[str, ...]:
+    """Return packages of which uv's resolver found no version in a range: it may have taken older releases of others.
+
+    ``DEBUG Searching for a compatible version of antlr (>=4.9.3, <4.9.3+)``, and no ``DEBUG Selecting: antlr==`` next.
+    """
+    failed, searched = dict[str, None](), ""
+    for line in log.splitlines():
+        _, found, rest = line.partition("Searching for a compatible version of ")
+        if found or "Selecting: " in line:
+            selected = line.partition("Selecting: ")[2].partition("==")[0]
+            if searched and selected != searched:
+                failed[searched] = None
+            searched = rest.partition(" (")[0].partition("[")[0].strip() if found else ""
+    return tuple(packages.canonical_package_name(name) for name in ([*failed, searched] if searched else failed))
 
 
 def _find_missing_packages(proof: str) -> tuple[str, ...]:
@@ -275,10 +310,16 @@ def _shorten_proof(proof: str, framework: str) -> str:
     )[:400]
 
 
-def map_origins(addresses: Mapping[str, str], folders: Sequence[str]) -> dict[str, str]:
-    """Map each address or folder to its name in a lock."""
+def name_own_index(address: str) -> str:
+    """Return the name in a lock of an index that the user configured: its path may be secret."""
+    return "own:" + (address.partition("://")[2].partition("/")[0] or "local")
+
+
+def map_origins(addresses: Mapping[str, str], folders: Sequence[str], configured: Sequence[str] = ()) -> dict[str, str]:
+    """Map each address or folder to its name in a lock; an index that the user configured is named by its host."""
     origin_names = {
         url.removeprefix("file://").rstrip("/"): FOLDER_INDEX if url.startswith("/") else name
         for name, url in addresses.items()
     }
-    return origin_names | dict.fromkeys(folders, FOLDER_INDEX)
+    own_names = {address: name_own_index(address) for address in configured}
+    return own_names | origin_names | dict.fromkeys(folders, FOLDER_INDEX)

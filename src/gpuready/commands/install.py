@@ -31,7 +31,7 @@ def run(request: Request) -> Result:
     if request.has_switch("rollback"):
         return _make_result(install.rollback_environment(environment))
     if request.has_switch("verify"):
-        return _make_result(install.verify_environment(environment))
+        return _make_result(install.verify_environment(environment, request.get_option("find_links", ())))
     is_dry = request.has_switch("dry_run")
     order = install.InstallOrder(
         request.first_argument,
@@ -39,6 +39,8 @@ def run(request: Request) -> Result:
         **request.pick_options("lock", "on", "python", "wants", "contract", "config", "source"),
         find_links=request.get_option("find_links", ()),
         offline=request.has_switch("offline"),
+        allow_build=request.has_switch("allow_build"),
+        use_project_config=request.has_switch("use_project_config"),
         keep=request.get_option("keep", 2),
         what_if=request.what_if,
         show_step=lambda text, done=0, total=0: request.show_progress(text, done, total, at_once=True),

@@ -46,6 +46,8 @@ _WANTS = Parameter(
 )
 _CONTRACT_DETAILS = "The path of a contract in a TOML file, to judge by in place of a known one."
 FIND_LINKS = Parameter("also use packages from this folder of wheels", "DIR", many=True, path="folder")
+ALLOW_BUILD = Parameter("agree that packages without a wheel are built, which runs their code")
+USE_PROJECT_CONFIG = Parameter("also use uv's settings of the current folder (uv.toml, pyproject.toml)")
 OFFLINE = Parameter("use no index: only the cache and the given folders")
 CONFIG_DETAILS = "The path of the job's own configuration (YAML or JSON of a trainer)."
 CONFIG = Parameter("the job's own configuration file", "FILE", mcp=True, path="file", details=CONFIG_DETAILS)
@@ -124,6 +126,8 @@ class Resolve(TypedDict, total=False):
     source: Annotated[PathArgument, Parameter("the folder of the framework's sources, if no index has it", "DIR")]
     find_links: Annotated[PathList, FIND_LINKS]
     offline: Annotated[bool, OFFLINE]
+    allow_build: Annotated[bool, ALLOW_BUILD]
+    use_project_config: Annotated[bool, USE_PROJECT_CONFIG]
 
 
 class WhatIf(TypedDict, total=False):

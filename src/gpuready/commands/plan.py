@@ -67,8 +67,9 @@ def run(request: Request) -> Result:
     if bundle and result.verdict == "plan":
         from gpuready.workflow import plan
 
-        links, offline = request.get_option("find_links", ()), request.has_switch("offline")
-        plan.bundle_wheels(result.plans[0], bundle, request.show_progress, links, offline)
+        sources = {"find_links": tuple(request.get_option("find_links", ())), "offline": request.has_switch("offline")}
+        sources["use_project_config"] = request.has_switch("use_project_config")
+        plan.bundle_wheels(result.plans[0], bundle, request.show_progress, **sources)
     return _make_result(request, result, form)
 
 
@@ -107,6 +108,8 @@ def _make_plans(request: Request) -> "PlanResult":
         resolve=request.get_option("resolve", True),
         find_links=tuple(request.get_option("find_links", ())),
         offline=request.has_switch("offline"),
+        allow_build=request.has_switch("allow_build"),
+        use_project_config=request.has_switch("use_project_config"),
         note=request.show_progress,
         run_python=request.has_switch("run_python"),
     )

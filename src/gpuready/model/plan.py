@@ -69,7 +69,7 @@ class LockedPackage(Record):
     name: str
     version: str
     hashes: tuple[str, ...] = ()  # sha256:..., of every file that may be taken
-    index: str = ""  # the name of the index in the catalogue; empty is the default index
+    index: str = ""  # its name in the catalogue, find-links, pip-N, or own:HOST; empty is the default
     origin: str = ""  # a path or URL where it does not come from an index
     via: tuple[str, ...] = ()
     size: int = 0  # bytes of the chosen file, where the index states it

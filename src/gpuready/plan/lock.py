@@ -9,6 +9,9 @@ from gpuready.model.validation import parse_record
 
 LOCK_KIND = "lock"
 FIND_LINKS = "find-links"
+OWN_INDEX = "own:"
+"""What the name of an index that the user configured begins with; its host follows."""
+_HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.:[]")
 _HEX_DIGITS = frozenset("0123456789abcdef")
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
@@ -74,13 +77,17 @@ def _find_row_fault(row: LockedPackage) -> str:
         return f"{name} has the version {_quote_value(row.version)}"
     if not row.hashes or not all(_is_sha256(digest) for digest in row.hashes):
         return f"{name} {row.version} has no sha256 hash, or one that is none"
-    if row.index not in ("", FIND_LINKS, *indexes.list_indexes()) and not _is_pip_index(row.index):
+    if row.index not in ("", FIND_LINKS, *indexes.list_indexes()) and not _is_own_index(row.index):
         return f"{name} comes from {_quote_value(row.index)}, which is no index that the catalogue knows"
     return ""
 
 
-def _is_pip_index(index: object) -> bool:
-    return isinstance(index, str) and index.startswith("pip-") and index[4:].isdigit()
+def _is_own_index(index: str) -> bool:
+    """Whether it names an index of whoever planned: pip's by number, uv's by host, which is shown and never asked."""
+    if index.startswith("pip-") and index[4:].isdigit():
+        return True
+    host = index.removeprefix(OWN_INDEX)
+    return host != index and 0 < len(host) < 260 and not set(host.lower()) - _HOST_CHARACTERS
 
 
 def _is_sha256(text: object) -> bool:

@@ -155,8 +155,11 @@ def list_chosen_versions(plan: Plan) -> list[tuple[str, str, str]]:
 
 
 def describe_torch_source(plan: Plan) -> str:
-    if any(row.name == "torch" and row.index == "find-links" for row in plan.lock):
+    index = next((row.index for row in plan.lock if row.name == "torch"), "")
+    if index == "find-links":
         return "a folder of wheels"
+    if index.startswith("own:"):
+        return f"the index of {index.removeprefix('own:')}"
     return "PyPI" if plan.index == "pypi" else f"PyTorch index {plan.index}"
 
 

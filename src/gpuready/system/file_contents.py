@@ -68,6 +68,19 @@ def resolve_real_path(path: str) -> str:
     return os.path.realpath(path)
 
 
+def read_wheel_record(wheel: str, limit: int = 64 << 20) -> str | None:
+    """Text of a wheel's RECORD; None where it has none, or is not a zip file."""
+    from zipfile import BadZipFile, ZipFile
+
+    try:
+        with ZipFile(wheel) as file:
+            name = next(name for name in file.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD"))
+            with file.open(name) as member:
+                return member.read(limit).decode("utf-8", "replace")
+    except (OSError, BadZipFile, ValueError, StopIteration, NotImplementedError, RuntimeError):
+        return None
+
+
 def unpacked_wheel_size(wheel: str) -> tuple[int, int] | None:
     """Number of bytes and files a wheel unpacks to; None where it is not a zip file."""
     from zipfile import BadZipFile, ZipFile

@@ -37,11 +37,12 @@ def rollback_environment(environment: str) -> InstallResult:
     )
 
 
-def verify_environment(environment: str) -> InstallResult:
-    """Check that every file of an environment is present and unchanged."""
+def verify_environment(environment: str, find_links: Sequence[str] = ()) -> InstallResult:
+    """Check that every file of an environment is present and unchanged, by the wheels of its lock where they are at hand."""
     from gpuready.apply import maintenance
 
-    return _time_install(lambda: call_or_refuse(maintenance.verify_environment, environment_home(environment)))
+    folders = _read_uv_settings(system.LiveHost(), find_links, True).folders
+    return _time_install(lambda: call_or_refuse(maintenance.verify_environment, environment_home(environment), folders))
 
 
 def environment_home(environment: str) -> EnvironmentHome:
@@ -92,6 +93,8 @@ class InstallOrder:
         source: str | None = None,
         find_links: Sequence[str] = (),
         offline: bool = False,
+        allow_build: bool = False,
+        use_project_config: bool = False,
         keep: int = 2,
         what_if: Mapping[str, str] | None = None,
         show_step: ShowStep = lambda *_: None,
@@ -101,6 +104,7 @@ class InstallOrder:
         self.framework, self.on, self.python = framework, on, python
         self.wants, self.contract, self.keep, self.show_step = wants, contract, keep, show_step
         self.what_if, self.config = dict(what_if or {}), config
+        self.allow_build, self.use_project_config = allow_build, use_project_config
         self.home = environment_home(environment)
         reason = self.home.explain_refusal()
         if reason:
@@ -111,7 +115,7 @@ class InstallOrder:
         )
         if self.foreign_file_refusal and acts:
             raise Refused(self.foreign_file_refusal)
-        self.uv_settings: UvSettings = _read_uv_settings(self.host, find_links, offline)
+        self.uv_settings: UvSettings = _read_uv_settings(self.host, find_links, offline, use_project_config)
         if lock is not None:
             self.plan = read_lock_file(lock, framework)
         else:
@@ -142,6 +146,8 @@ class InstallOrder:
             source=source,
             find_links=find_links,
             offline=offline,
+            allow_build=self.allow_build,
+            use_project_config=self.use_project_config,
             what_if=self.what_if,
             note=self.show_step,
             run_python=True,
@@ -224,17 +230,19 @@ class InstallOrder:
             _index_urls(self.plan),
             self.on is not None,
             linked,
+            self.allow_build,
         )
 
     def _find_interpreter(self, uv: str) -> str:
         """Find the Python to build the environment from: the named one, else the one that uv finds."""
+        from gpuready.apply.uv import find_python
+
         wanted = self.plan.python or self.what_if.get("python-version") or ""
         minor = ".".join(wanted.split(".")[:2])
         for request in dict.fromkeys([self.python] if self.python else [wanted, minor]):
-            argv = [uv, "python", "find", "--system", "--no-project", *([request] if request else [])]
-            result = self.host.run(argv, deadline=30.0, env=self.uv_settings.env)
-            if result.rc == 0 and result.out.strip():
-                return result.out.strip()
+            found = find_python(self.host, uv, self.uv_settings, request)
+            if found:
+                return found
         why = f"--python {self.python}" if self.python else f"Python {minor}"
         raise Refused(f"{why} is not to be found here: install it (uv python install {minor or '3.12'})")
 
@@ -364,7 +372,9 @@ def _index_urls(plan: Plan) -> tuple[str, ...]:
     return tuple(urls)
 
 
-def _read_uv_settings(host: system.HostAccess, find_links: Sequence[str], offline: bool) -> UvSettings:
+def _read_uv_settings(
+    host: system.HostAccess, find_links: Sequence[str], offline: bool, use_project_config: bool = False
+) -> UvSettings:
     from gpuready.apply import uv
 
-    return call_or_refuse(uv.make_uv_settings, host, find_links, offline)
+    return call_or_refuse(uv.make_uv_settings, host, find_links, offline, use_project_config)

@@ -54,6 +54,8 @@ def plan_frameworks(
     source: str | None = None,
     find_links: Sequence[str] = (),
     offline: bool = False,
+    allow_build: bool = False,
+    use_project_config: bool = False,
     note: ShowNote = lambda *_: None,
     run_python: bool = False,
 ) -> PlanResult:
@@ -72,6 +74,7 @@ def plan_frameworks(
         return _finish_plans(_mark_unresolved(result), facts, config)
     choose_again = _make_chooser(facts, contract_lines[0], request, specs[0]) if len(specs) == 1 else None
     resolve_options = {"source": source, "find_links": find_links, "offline": offline, "note": note}
+    resolve_options |= {"allow_build": allow_build, "use_project_config": use_project_config}
     return _finish_plans(_resolve_plans(result, facts, choose_again, request, resolve_options), facts, config)
 
 
@@ -273,16 +276,13 @@ def _use_folder_steps(
     host: system.HostAccess, plan: Plan, contract: Contract, facts: Facts, resolve_options: Mapping[str, Any]
 ) -> Plan:
     """Make the steps name the folder, where torch comes from a folder of wheels and no index."""
-    from gpuready.apply import uv
     from gpuready.apply.resolution_request import FOLDER_INDEX
     from gpuready.apply.resolve import find_folder_wheels
     from gpuready.plan.steps import make_plan_steps
 
     if not any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
         return plan
-    places = call_or_refuse(
-        uv.make_uv_settings, host, resolve_options["find_links"], resolve_options["offline"]
-    ).folders
+    places = _wheel_folders(host, resolve_options)
     folder = find_folder_wheels(host, plan, places).get("torch", "")
     return plan.replace(steps=make_plan_steps(plan, contract, facts, folder)) if folder else plan
 
@@ -293,18 +293,23 @@ def _source_options(resolve_options: Mapping[str, Any]) -> dict[str, Any]:
         "source": resolve_options["source"],
         "find-links": list(resolve_options["find_links"]),
         "offline": resolve_options["offline"],
+        "allow-build": resolve_options["allow_build"],
+        "use-project-config": resolve_options["use_project_config"],
     }
     return {name: value for name, value in options.items() if value}
 
 
 def _list_folder_wheels(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> list[str]:
     """Return the file names in every configured folder of wheels."""
+    folders = _wheel_folders(host, resolve_options)
+    return [name for folder in folders for name in host.list_directory(folder) or () if name.endswith(".whl")]
+
+
+def _wheel_folders(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> tuple[str, ...]:
     from gpuready.apply import uv
 
-    folders = call_or_refuse(
-        uv.make_uv_settings, host, resolve_options["find_links"], resolve_options["offline"]
-    ).folders
-    return [name for folder in folders for name in host.list_directory(folder) or () if name.endswith(".whl")]
+    names = ("find_links", "offline", "use_project_config")
+    return call_or_refuse(uv.make_uv_settings, host, *(resolve_options[name] for name in names)).folders
 
 
 def _note_catalog_age(result: PlanResult) -> PlanResult:
@@ -332,11 +337,8 @@ def add_file_details(result: PlanResult) -> Plan:
     return add_deployment(result.plans[0], result.contracts[0], result.facts)
 
 
-def bundle_wheels(
-    plan: Plan, folder: str, note: ShowNote, find_links: Sequence[str] = (), offline: bool = False
-) -> None:
+def bundle_wheels(plan: Plan, folder: str, note: ShowNote, **sources: Any) -> None:
     """Download every wheel of a plan into a folder, for a machine without network."""
     from gpuready.apply.bundle import write_bundle as download
 
-    places = tuple(find_links)
-    call_or_refuse(lambda: download(system.LiveHost(), plan, folder, find_links=places, offline=offline, note=note))
+    call_or_refuse(lambda: download(system.LiveHost(), plan, folder, note=note, **sources))

@@ -123,7 +123,7 @@ def find_package_index(plan: Plan, name: str) -> str:
     """The index a package is pinned to; empty means the default one."""
     locked = next((one for one in plan.lock if one.name == name), None)
     if locked is not None and locked.index != FIND_LINKS_INDEX:
-        return "" if locked.index == "pypi" else locked.index
+        return "" if locked.index == "pypi" or locked.index.startswith("own:") else locked.index
     # A folder of wheels exists only on the planning machine; the same build is on torch's own index.
     version = locked.version if locked else plan.packages.get(name, plan.torch if name == "torch" else "")
     return plan.index if "+" in version and plan.index not in ("", "pypi") else ""

@@ -1,0 +1,125 @@
+"""Compare an environment with its lock: what has to be there, what no wheel may bring, and the content of the wheels.
+
+A cache can bring other files under a good hash, with a RECORD that agrees with them. Only the wheel itself, which the
+lock has the hash of, tells.
+"""
+
+from __future__ import annotations
+
+from gpuready.apply.audit import DistributionInventory, list_site_folders, parse_record_rows
+from gpuready.catalog.packages import canonical_package_name
+from gpuready.model.plan import InstallFault
+from gpuready.system import file_contents
+from gpuready.system.download import sha256_of_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gpuready.apply.audit import OnProgress
+    from gpuready.model.plan import LockedPackage
+
+_ACTIVATE_SCRIPTS = ("activate", "activate.bat", "activate.csh", "activate.fish", "activate.nu", "activate.ps1")
+_ACTIVATE_SCRIPTS += ("activate_this.py", "deactivate.bat")
+_ROOT_FILES = ("pyvenv.cfg", "gpuready.json", "requirements.lock", "in-use.lock", "order")
+_SITE_FILES = ("_gpuready_generation.py", "_0_gpuready.pth", "~gpuready.pth", "_virtualenv.py", "_virtualenv.pth")
+_INSTALLER_FILES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
+
+
+def find_overreach(root: str) -> list[InstallFault]:
+    """Return the files of wheels that replace a file of the environment itself: its Python, its settings, or ours."""
+    inventory = DistributionInventory(root)
+    faults = []
+    for path, claims in inventory.rows.items():
+        real = file_contents.resolve_real_path(f"{root}/{path.rpartition('/')[0]}") + "/" + path.rpartition("/")[2]
+        below = real.removeprefix(file_contents.resolve_real_path(root) + "/")
+        if _is_environment_file(below):
+            says = f"{claims[0].package} brings it, and it belongs to the environment itself"
+            faults.append(InstallFault("overreach", below, claims[0].package, says))
+    return faults
+
+
+def _is_environment_file(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    if folder == "bin":
+        version = name.removeprefix("python").rstrip("t").replace(".", "")
+        is_python = name.startswith("python") and (not version or version.isdigit())
+        return is_python or name.lower() in _ACTIVATE_SCRIPTS
+    return path in _ROOT_FILES or (folder.endswith("/site-packages") and name in _SITE_FILES)
+
+
+def find_absent_packages(root: str, rows: Iterable[LockedPackage]) -> list[InstallFault]:
+    """Return the packages of a lock that the environment does not have."""
+    packages = DistributionInventory(root).packages
+    absent = [row for row in rows if canonical_package_name(row.name) not in packages]
+    return [
+        InstallFault("missing", row.name, row.name, f"{row.version} is in the lock and was not installed")
+        for row in absent
+    ]
+
+
+def compare_with_wheels(
+    root: str, rows: Iterable[LockedPackage], folders: Sequence[str], on_progress: OnProgress = lambda: None
+) -> tuple[list[InstallFault], int]:
+    """Compare installed packages with the wheels of the lock, as far as folders have them; return faults and how many."""
+    installed: dict[str, dict[str, str]] = {}
+    for path, claims in DistributionInventory(root).rows.items():
+        for claim in claims:
+            installed.setdefault(claim.package, {})[path] = claim.hash
+    faults, compared = list[InstallFault](), 0
+    for row in rows:
+        wheel = _find_wheel(row, folders)
+        on_progress()
+        if wheel and row.name in installed:
+            compared += 1
+            faults += _compare_package(root, row.name, wheel, installed[row.name])
+    return faults, compared
+
+
+def _find_wheel(row: LockedPackage, folders: Sequence[str]) -> str:
+    """Return the wheel of a row, by its hash; empty where no folder has it."""
+    places = [f"{folder}/{name}" for folder in folders for name in file_contents.list_names_or_empty(folder)]
+    if row.origin and "://" not in row.origin.removeprefix("file://"):
+        places.insert(0, row.origin.removeprefix("file://"))
+    for path in places:
+        name = canonical_package_name(path.rpartition("/")[2].partition("-")[0])
+        if path.endswith(".whl") and name == row.name and sha256_of_file(path) in row.hashes:
+            return path
+    return ""
+
+
+def _compare_package(root: str, package: str, wheel: str, installed: dict[str, str]) -> Iterator[InstallFault]:
+    site = next(iter(list_site_folders(root)), "")
+    expected = dict(_wheel_files(wheel, site))
+    for path, digest in expected.items():
+        if digest and installed.get(path, digest) != digest:
+            yield InstallFault("changed", path, package, "another content than in the wheel of the lock")
+        elif path not in installed:
+            yield InstallFault("missing", path, package, "it is in the wheel of the lock")
+    for path in installed:
+        if path not in expected and not _is_made_by_installer(path, site):
+            yield InstallFault("extra", path, package, "it is not in the wheel of the lock")
+
+
+def _is_made_by_installer(path: str, site: str) -> bool:
+    """Whether an installer writes such a file itself: starters of entry points, its notes, compiled Python."""
+    folder, _, name = path.rpartition("/")
+    notes = folder.endswith(".dist-info") and name in _INSTALLER_FILES
+    return folder == "bin" or notes or (path.startswith(f"{site}/") and "/__pycache__/" in path)
+
+
+def _wheel_files(wheel: str, site: str) -> Iterator[tuple[str, str]]:
+    """Yield where each file of a wheel is installed, and its hash; none for scripts, whose first line is rewritten."""
+    record = file_contents.read_wheel_record(wheel)
+    for row in parse_record_rows(record or "", "", ""):
+        top, _, rest = row.path.partition("/")
+        kind, _, below = rest.partition("/")
+        if not top.endswith(".data"):
+            made = top.endswith(".dist-info") and rest in _INSTALLER_FILES
+            yield f"{site}/{row.path}", "" if made else row.hash
+        elif kind in ("purelib", "platlib"):
+            yield f"{site}/{below}", row.hash
+        elif kind == "data":
+            yield below, row.hash
+        elif kind == "scripts":
+            yield f"bin/{below}", ""
