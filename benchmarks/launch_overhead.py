@@ -156,7 +156,7 @@ def many(size: int) -> dict[str, object]:
         0, size, 0, "node-0", 1000, "machine-0", clock=time.time(), versions={"torch": "2.13.0", "python": "3.11"}
     )
     other.start()
-    found = rollcall.attend_rollcall(rendezvous, mine, window=120)
+    found = rollcall.attend_rollcall(rendezvous, mine, window=120, token="a token")
     other.join()
     found.listener.close()
     return {"clients": size, "seconds": round(found.seconds, 3), "all_told": other.exitcode == 0}

@@ -238,15 +238,14 @@ def _resolve_master_address(rendezvous: Rendezvous) -> tuple[str, ...] | OSError
 def _choose_bind_address(rendezvous: Rendezvous, secret: HeldSecret, resolved: tuple[str, ...] | OSError) -> str:
     """Return the one address at which ranks look for rank 0; empty for all of them.
 
-    All ranks of one host look alike, and an open roll-call is narrow. What is loopback here may be another address on
-    other hosts.
+    Ranks of one host try every address of a name. Of several addresses, or of loopback, another host may know another.
     """
-    single = job_secret.is_single_host(rendezvous)
-    if isinstance(resolved, OSError) or not (single or secret.is_open):
+    if isinstance(resolved, OSError) or not all(map(endpoint.is_local_address, resolved)):
         return ""
-    local = [one for one in resolved if single or not endpoint.is_loopback_address(one)]
-    is_all_local = len(local) == len(resolved) and all(map(endpoint.is_local_address, local))
-    return local[0] if is_all_local and local else ""
+    is_same_elsewhere = len(resolved) == 1 and not endpoint.is_loopback_address(resolved[0])
+    if job_secret.is_single_host(rendezvous) or (secret.is_open and is_same_elsewhere):
+        return resolved[0]
+    return ""
 
 
 def _listen_on_job_port(rendezvous: Rendezvous, own_hello: Hello, host: str) -> socket.socket | None:
