@@ -59,6 +59,8 @@ def every() -> tuple[list[Expression], list[str]]:
 
 def tables() -> Iterator[Expression]:
     """Expressions that stand in tables."""
+    from gpuready.catalog import load_catalog
+    from gpuready.logs.log_patterns import compile_patterns
     from gpuready.system.redaction import named_secrets, secret_patterns, text
 
     redaction: Any = text
@@ -76,6 +78,9 @@ def tables() -> Iterator[Expression]:
     for name in ("_VALUE_BEFORE_NAME", "_VALUE_IN_PAIR"):
         yield Expression(f"announced {name}", getattr(named_secrets, name), 0, True)
     yield from (Expression("announced _QUOTED", source, 0, False) for source in named_secrets._QUOTED_VALUES.values())
+    patterns = (pattern for code, row in load_catalog("patterns")["rows"] for pattern in compile_patterns(code, [row]))
+    regexes = {piece.regex.source: piece.regex for pattern in patterns for piece in pattern.pieces if piece.regex}
+    yield from (Expression("a pattern of logs", source, regex.flags, True) for source, regex in regexes.items())
 
 
 def heard(work: Callable[[], None]) -> list[Expression]:

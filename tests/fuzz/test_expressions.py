@@ -22,7 +22,7 @@ QUICK = 0.004
 ENDS = ("", "\x01\n")
 
 BUILT = {
-    "catalog/gpus.py", "contracts/page.py", "contracts/page_rows.py", "contracts/phrases.py", "logs/lazy_regex.py", "logs/log_summary.py",
+    "catalog/gpus.py", "contracts/page.py", "contracts/page_rows.py", "contracts/phrases.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py",
     "render/files/quoting.py", "system/redaction/named_secrets.py", "system/redaction/text.py", "system/redaction/secret_patterns.py",
 }  # fmt: skip
 """Where expressions are put together while the program works, or come from a table: those are heard, or in `tables`."""

@@ -129,7 +129,14 @@ class ConfigReader:
 
 
 def short_repr(value: object) -> str:
-    text = repr(value)
+    """``repr`` in at most 40 characters. The whole of a value whose YAML aliases multiply would fill the memory."""
+    import reprlib
+
+    limited = reprlib.Repr()
+    limited.maxlevel = 3
+    limited.maxlist = limited.maxtuple = limited.maxset = limited.maxdict = 10
+    limited.maxstring = limited.maxlong = limited.maxother = 100
+    text = limited.repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
