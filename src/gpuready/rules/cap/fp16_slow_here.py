@@ -12,7 +12,7 @@ saves memory.
 Compute in fp32, use 8 or 4 bits to save memory, or use a newer GPU.
 
 ## References
-- CUDA C++ Programming Guide, arithmetic instructions: throughput by compute capability
+- CUDA C++ Programming Guide 12, Arithmetic Instructions: throughput by compute capability
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 "gpu.capability",
                 ">=7.0|==6.0",
                 level="recommended",
-                cite="CUDA C++ Programming Guide, arithmetic instructions: throughput by compute capability",
+                cite="CUDA C++ Programming Guide 12, Arithmetic Instructions: throughput by compute capability",
             ),
         ),
         so="the job runs many times slower than in fp32, with the same results",

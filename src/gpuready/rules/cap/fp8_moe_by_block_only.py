@@ -12,7 +12,7 @@ ROLL only blocks work: with scales per tensor, the update of the weights after t
 Set ``weight_block_size: [128, 128]`` in the quantization of the rollout, or keep the rollout in bf16.
 
 ## References
-- ROLL documentation, fp8_rollout.md
+- ROLL, docs_roll/docs/User Guides/Configuration/fp8_rollout.md
 """
 
 from __future__ import annotations

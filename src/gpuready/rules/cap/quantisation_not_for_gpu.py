@@ -13,7 +13,7 @@ shapes.
 On Volta and Pascal use 4 bits instead of 8: it is supported and needs less memory.
 
 ## References
-- bitsandbytes documentation, installation
+- bitsandbytes, docs/source/installation.mdx
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Install driver branch 580 and hold it. CUDA 13 has no code for these GPUs either
 CUDA 12.
 
 ## References
-- NVIDIA driver README, legacy GPUs
+- NVIDIA driver README, Supported NVIDIA GPU Products (supportedchips.html)
 - wiki.nixos.org NVIDIA (legacy_580)
 """
 

@@ -13,7 +13,7 @@ old machine, and with images made before the card was released.
 Install a driver of that branch or newer. Blackwell also needs the open kernel modules (DRV009).
 
 ## References
-- NVIDIA driver README, supported GPUs
+- NVIDIA driver README, Supported NVIDIA GPU Products (supportedchips.html)
 - CUDA 12.8 release notes (R570, first release with Blackwell)
 """
 

@@ -15,7 +15,7 @@ The finding names the case. ``dmesg`` and ``modinfo nvidia`` show why a module d
 /dev/nvidia*`` shows permissions.
 
 ## References
-- NVIDIA driver installation guide
+- NVIDIA Driver Installation Guide
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"the driver does not answer: {reason}",
         found=tuple(f for f in map(facts.fact, keys) if not f.gap),
-        needs=(Requirement("driver.version", "*", cite="NVIDIA driver installation guide"),),
+        needs=(Requirement("driver.version", "*", cite="NVIDIA Driver Installation Guide"),),
         so="nvidia-smi, NVML and CUDA fail; the GPU cannot be used",
         fix=(step,),
     )

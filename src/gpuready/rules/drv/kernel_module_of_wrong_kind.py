@@ -15,7 +15,7 @@ Install the other kind and reboot. Distribution packages have ``open`` in their 
 ``-M open`` or ``-M proprietary``.
 
 ## References
-- NVIDIA driver installation guide, kernel modules
+- NVIDIA Driver Installation Guide, Kernel Modules
 """
 
 from __future__ import annotations

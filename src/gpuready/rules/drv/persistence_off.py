@@ -14,7 +14,7 @@ Turn it on as root with ``nvidia-smi -pm 1``, or permanently with the nvidia-per
 with the driver.
 
 ## References
-- NVIDIA Driver Persistence guide
+- NVIDIA Driver Persistence, Persistence Daemon
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ requests, and files on shared disks have future times.
 Start the time service (chrony or systemd-timesyncd) and let it set the clock.
 
 ## References
-- munge(7): credentials are valid for 300 seconds
+- munged(8): credentials expire after their time-to-live
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ hidden from the container, is affected by MIG, or the driver did not start.
 Check ``nvidia-smi`` and the kernel log of the node (Xid 79, ``fallen off the bus``), and restart it.
 
 ## References
-- NVIDIA Xid errors, Xid 79
+- NVIDIA Xid Errors, Xid Catalog: 79
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ replaced.
 
 ## References
 - gpuready guide: fleet (docs/how-to/fleet.md)
-- NCCL user guide, troubleshooting
+- NCCL user guide, Troubleshooting: Runtime and MPI issues
 """
 
 from __future__ import annotations

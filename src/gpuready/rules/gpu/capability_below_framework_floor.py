@@ -16,7 +16,7 @@ different GPUs, show only the newer ones with CUDA_VISIBLE_DEVICES. CAP001 and C
 
 ## References
 - The framework's contract, with its citation in the finding
-- CUDA C++ Programming Guide, compute capabilities
+- CUDA Programming Guide, 5.1 Compute Capabilities
 """
 
 from __future__ import annotations

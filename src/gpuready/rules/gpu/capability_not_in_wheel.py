@@ -17,7 +17,7 @@ show only those that are covered with CUDA_VISIBLE_DEVICES.
 
 ## References
 - torch/cuda/__init__.py, DEVICE_REQUIREMENT
-- CUDA C++ Programming Guide, binary compatibility
+- CUDA Programming Guide, 1.3 The CUDA platform: binary compatibility
 """
 
 from __future__ import annotations

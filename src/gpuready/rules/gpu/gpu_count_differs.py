@@ -14,7 +14,7 @@ virtual machine.
 Read the NVRM lines of ``dmesg``, and check which driver holds the card with ``lspci -k -d 10de:``.
 
 ## References
-- NVIDIA driver README, supported GPUs
+- NVIDIA driver README, Supported NVIDIA GPU Products (supportedchips.html)
 - lspci(8)
 """
 

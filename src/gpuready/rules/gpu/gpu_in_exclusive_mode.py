@@ -17,8 +17,8 @@ Set the mode back as root: ``nvidia-smi -c DEFAULT``. For MPS, start the daemon 
 ``nvidia-cuda-mps-control -d``, or remove the pipe.
 
 ## References
-- CUDA C++ Programming Guide, Compute Modes
-- NVIDIA Multi-Process Service documentation
+- NVML API, nvmlComputeMode_t
+- NVIDIA GPU Deployment and Management, Multi-Process Service
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.mode", "gpu.processes", "env.CUDA_MPS_PIPE_DIRECTORY")
 BROKEN = {"gpu.count": 1, "gpu.visible": (0,), "gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.mode": ("prohibited",)}
 HEALTHY = BROKEN | {"gpu.mode": ("exclusive-process",), "gpu.processes": ()}
-CITE = "CUDA C++ Programming Guide, Compute Modes"
+CITE = "NVML API, nvmlComputeMode_t"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:

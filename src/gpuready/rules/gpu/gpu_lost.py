@@ -14,7 +14,7 @@ Reboot. If that does not help, disconnect the power for a minute. If it happens 
 cooling, try the card in another slot, and have it replaced.
 
 ## References
-- NVIDIA Xid errors, Xid 79
+- NVIDIA Xid Errors, Xid Catalog: 79
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"fallen off the bus: {which}",
         found=(facts.fact("gpu.lost"),),
-        needs=(Requirement("gpu.lost", "none", cite="NVIDIA Xid errors, Xid 79"),),
+        needs=(Requirement("gpu.lost", "none", cite="NVIDIA Xid Errors, Xid Catalog: 79"),),
         so="CUDA fails on it, and often on all other GPUs of the machine until it is back",
         fix=(
             FixStep("reboot; if it stays lost, disconnect the power for a minute", note="needs root"),

@@ -15,7 +15,7 @@ Show only GPUs of one model with CUDA_VISIBLE_DEVICES, or run one job per model.
 
 ## References
 - torch/nn/parallel/data_parallel.py, _check_balance
-- CUDA C++ Programming Guide, CUDA environment variables
+- CUDA Programming Guide, 5.2 CUDA Environment Variables
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ PCI bus has cards that the driver does not list, ``dmesg | grep NVRM`` says why:
 driver branch, needs the open kernel modules, or failed to start.
 
 ## References
-- NVIDIA driver README, supported GPUs
+- NVIDIA driver README, Supported NVIDIA GPU Products (supportedchips.html)
 - NVIDIA container toolkit, user guide
 """
 

@@ -15,7 +15,7 @@ On the host run ``nvidia-modprobe -u -c 0``, then recreate the container with al
 --gpus all``).
 
 ## References
-- NVIDIA driver README, device files
+- nvidia-modprobe(1): device files
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Unset CUDA_VISIBLE_DEVICES, or set it to indices or UUIDs of GPUs on this machin
 UUIDs.
 
 ## References
-- CUDA C++ Programming Guide, CUDA environment variables
+- CUDA Programming Guide, 5.2 CUDA Environment Variables
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         _describe_hidden_gpus(table),
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
-        needs=(Requirement("visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"),),
+        needs=(Requirement("visibility.cuda", "*", cite="CUDA Programming Guide, CUDA Environment Variables"),),
         so="torch.cuda.device_count() is 0 without any message",
         fix=(FixStep("unset CUDA_VISIBLE_DEVICES to show every GPU"), name_gpus_step(facts, table)),
     )

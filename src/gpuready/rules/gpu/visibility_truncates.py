@@ -14,7 +14,7 @@ Correct the list, or unset the variable. Name GPUs by index (from 0, in the orde
 or by UUID, not both.
 
 ## References
-- CUDA C++ Programming Guide, CUDA environment variables
+- CUDA Programming Guide, 5.2 CUDA Environment Variables
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"some entries of CUDA_VISIBLE_DEVICES (value {quote_device_entry(table.get('value'))}) are dropped: {dropped}",
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
-        needs=(Requirement("visibility.cuda", "*", cite="CUDA C++ Programming Guide, CUDA environment variables"),),
+        needs=(Requirement("visibility.cuda", "*", cite="CUDA Programming Guide, CUDA Environment Variables"),),
         so=f"{table.get('why')}: the job sees {visible_count} of {visible_count + len(table['ignored'])} named GPUs",
         fix=(
             FixStep(

@@ -13,7 +13,7 @@ it only with NCCL_DEBUG=INFO.
 switch. Select the ports in use with NCCL_IB_HCA.
 
 ## References
-- NCCL user guide, troubleshooting, InfiniBand
+- NCCL user guide, Troubleshooting: Networking Troubleshooting
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{how_many} of InfiniBand is active: {which}",
         found=(facts.fact("net.ib"),),
         needs=(
-            Requirement("net.ib", "active", level="recommended", cite="NCCL user guide, troubleshooting, InfiniBand"),
+            Requirement("net.ib", "active", level="recommended", cite="NCCL user guide, Networking Troubleshooting"),
         ),
         so="NCCL does not use these ports, and uses Ethernet if no other is active",
         fix=(

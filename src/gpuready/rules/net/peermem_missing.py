@@ -13,7 +13,7 @@ NCCL_DEBUG=INFO. The module comes with the driver but is not loaded by default.
 Load the module on the host (``modprobe nvidia_peermem``), or use the open kernel modules.
 
 ## References
-- NCCL user guide, troubleshooting, GPUDirect
+- NCCL user guide, Troubleshooting: GPU troubleshooting
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         "network cards cannot access GPU memory: no nvidia_peermem module and no DMA-BUF",
         found=tuple(facts.fact(key) for key in ("net.peermem", "os.kernel", "driver.kind")),
-        needs=(
-            Requirement("net.peermem", "true", level="recommended", cite="NCCL user guide, troubleshooting, GPUDirect"),
-        ),
+        needs=(Requirement("net.peermem", "true", level="recommended", cite="NCCL user guide, GPU troubleshooting"),),
         so="data between machines is copied through host memory, at half the speed or less",
         fix=(
             FixStep("load the module: modprobe nvidia_peermem", note="needs root, on the host"),

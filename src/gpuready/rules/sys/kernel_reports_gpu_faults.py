@@ -12,7 +12,7 @@ Unless the GPU was reset since, jobs on it may fail or stall again. The GPU rule
 Look up the Xids, reset the GPU or reboot, and run ``dcgmi diag -r 3`` if they return.
 
 ## References
-- NVIDIA Xid errors, Xid catalog
+- NVIDIA Xid Errors, Analyzing Xid Errors with the Xid Catalog
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         "info" if all(xid in SELF_REPAIRED_XIDS for xid, _ in kinds) else SEVERITY,
         f"the kernel log has GPU faults: {visible_gpus.join_names(words, 2)}",
         found=(facts.fact("kernel.xids"),),
-        needs=(Requirement("kernel.xids", "none", level="recommended", cite="NVIDIA Xid errors, Xid catalog"),),
+        needs=(Requirement("kernel.xids", "none", level="recommended", cite="NVIDIA Xid Errors, Xid Catalog"),),
         so="unless the GPU was reset since, jobs on it may fail or stall again",
         fix=(
             FixStep("reset the GPU or reboot, and check whether the lines return", note="needs root"),

@@ -13,7 +13,7 @@ Set ``memlock unlimited`` in /etc/security/limits.conf, LimitMEMLOCK for slurmd,
 for a container.
 
 ## References
-- NCCL user guide, troubleshooting, InfiniBand
+- Linux Documentation/infiniband/user_verbs.rst: memory pinning
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if not rdma_ports.active_rdma_ports(facts) or _infiniband_disabled(facts):
         return None
-    cite = "NCCL user guide, troubleshooting, InfiniBand: memlock unlimited"
+    cite = "Linux Documentation/infiniband/user_verbs.rst: memory pinning"
     return Finding(
         CODE,
         SEVERITY,

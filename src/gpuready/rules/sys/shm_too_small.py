@@ -14,7 +14,7 @@ Start the container with ``--shm-size=16g`` or ``--ipc=host``. In Kubernetes mou
 ``medium: Memory`` on /dev/shm.
 
 ## References
-- NCCL user guide, troubleshooting: shared memory
+- NCCL user guide, Troubleshooting: Runtime and MPI issues
 - PyTorch README, Docker image
 """
 
@@ -32,7 +32,7 @@ DEFAULT_NEED = Requirement(
     "system.shm",
     ">=1GiB",
     level="recommended",
-    cite="NCCL user guide, troubleshooting: shared memory; PyTorch README, Docker image",
+    cite="NCCL user guide, Runtime and MPI issues; PyTorch README, Docker image",
 )
 
 

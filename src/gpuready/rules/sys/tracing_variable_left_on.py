@@ -13,7 +13,7 @@ is allocated by the driver. The results are the same, up to several times slower
 Unset the variables when debugging is done.
 
 ## References
-- CUDA C++ Programming Guide, CUDA environment variables
+- CUDA Programming Guide, 5.2 CUDA Environment Variables
 - torch.distributed, debugging
 - NCCL user guide, NCCL_DEBUG
 """
@@ -29,7 +29,7 @@ READS = ("env.*", "job.wants")
 BROKEN = {"env.names": ("CUDA_LAUNCH_BLOCKING",), "env.CUDA_LAUNCH_BLOCKING": "1"}
 HEALTHY = BROKEN | {"env.CUDA_LAUNCH_BLOCKING": "0"}
 CITES = {
-    "CUDA_LAUNCH_BLOCKING": "CUDA C++ Programming Guide, CUDA environment variables",
+    "CUDA_LAUNCH_BLOCKING": "CUDA Programming Guide, CUDA Environment Variables",
     "TORCH_DISTRIBUTED_DEBUG": "torch.distributed, debugging: DETAIL may have an impact on performance",
     "NCCL_DEBUG": "NCCL user guide, environment variables, NCCL_DEBUG",
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "torch, CUDA environment variables",
