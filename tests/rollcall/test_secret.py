@@ -70,7 +70,7 @@ def intrude(port: int, token: str = "", **more) -> bytes:
         hello = Hello(**{"rank": 1, "world_size": 2, "host": "evil", "pid": 1, "run_id": "job-7"} | more)
         conn.sendall(wire.encode_message(hello.to_json(), token, greeting["salt"]))
         conn.settimeout(3)
-        return conn.recv(1 << 16)
+        return b"".join(iter(lambda: conn.recv(1 << 16), b""))
 
 
 def gone(answers: dict) -> bool:

@@ -303,7 +303,7 @@ def _check_master_address(
     reached = endpoint.test_reachability(rendezvous.address, rendezvous.port, 2.0)
     if reached.ok:
         return own_hello, None
-    message = f"MASTER_ADDR {endpoint.escape_text(rendezvous.address)} is no address of rank 0's host, and is not reached from it ({reached.why}: {reached.detail})"
+    message = f"MASTER_ADDR {endpoint.escape_text(rendezvous.address)} is not an address of rank 0's host and cannot be reached from it ({reached.why}: {reached.detail})"
     return own_hello.replace(trouble=message, fix=_suggest_own_address(), trouble_code="NET016"), None
 
 

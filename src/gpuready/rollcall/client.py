@@ -86,6 +86,8 @@ class RollcallClient:
                 raise RankRejected(*replace_own_fault(faults, own_hello))
             elif reply.go is not None:
                 return reply.go.to_json()
+            elif reply.host:
+                self.server_name = f"rank 0 ({endpoint.quote_peer(reply.host)}, pid {reply.pid})"
 
     def _decode_reply(self, line: bytes, token: str, salt: str, greeting: Mapping[str, object]) -> ServerMessage:
         try:
@@ -127,7 +129,7 @@ class RollcallClient:
         return {"token": token}
 
     def _foreign_user_fault(self) -> RollcallFault:
-        message = f"what listens at {self.address_text} is no rank 0 of this user{self._local_holder_note()}"
+        message = f"what listens at {self.address_text} is not rank 0 of this user{self._local_holder_note()}"
         return RollcallFault("NET018", message, SECRET_FIX, (self.own_hello.rank,))
 
     def _no_secret_fault(self) -> RollcallFault:

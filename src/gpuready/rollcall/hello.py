@@ -112,16 +112,16 @@ def parse_hello(data: object) -> Hello:
     hello = validation.parse_record(Hello, data)
     for name in ("rank", "world_size", "pid"):
         if not _is_count(getattr(hello, name)):
-            raise ValueError(f"{name} is no number")
+            raise ValueError(f"{name} is not a number")
     if hello.local_rank is not None and not _is_count(hello.local_rank):
-        raise ValueError("local_rank is no number")
+        raise ValueError("local_rank is not a number")
     for name in ("versions", "variables", "code"):
         if len(getattr(hello, name)) > MAX_ROWS:
             raise ValueError(f"{name} has more than {MAX_ROWS} rows")
     if not (abs(hello.clock) < 1e12 and abs(hello.left) < 1e12):
-        raise ValueError("clock is no time")
+        raise ValueError("clock is not a time")
     if len(hello.data) != 2 or not _is_count(hello.data[1]):
-        raise ValueError("data is no address")
+        raise ValueError("data is not an address")
     return hello
 
 

@@ -215,6 +215,8 @@ class RollcallServer(LineServer):
         self.admit_client(client)
         self.until = min(self.until, time.monotonic() + max(0.0, hello.left))
         self.register.add_hello(hello, time.time())
+        if not endpoint.is_local_address(client.where):  # ranks of this host know it from the beacon
+            self._send_sealed(client, {"host": self.own_hello.host, "pid": self.own_hello.pid})
         if self.answer is not None:
             self._send_sealed(client, self.answer)
 

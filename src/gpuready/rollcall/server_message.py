@@ -18,8 +18,10 @@ class StartPermit(Record):
 
 
 class ServerMessage(Record):
-    """One line of rank 0: why the job does not start, that it does, or whom this rank is to call."""
+    """One line of rank 0: who it is, why the job does not start, that it does, or whom this rank is to call."""
 
+    host: str = ""
+    pid: int = 0
     refused: tuple[RollcallFault, ...] = ()
     go: StartPermit | None = None
     dial: tuple[tuple[int, str, int], ...] | None = None
