@@ -27,7 +27,7 @@ WHAT_IF = {
     "--python-version": "VERSION",
 }
 RESOLVE = {"--wants": "LIST", "--contract": "FILE", "--config": "FILE", "--source": "DIR"}
-RESOLVE |= {"--find-links": "DIR", "--offline": ""}
+RESOLVE |= {"--find-links": "DIR", "--offline": "", "--allow-build": "", "--use-project-config": ""}
 ALWAYS = {"--json": "", "--color": "WHEN"}
 FLEET = {
     "--engine": "ENGINE",

@@ -75,7 +75,7 @@ def read_uv_configs(host: HostAccess, use_project: bool) -> list[str]:
 
 
 def list_configured_indexes(host: HostAccess, use_project: bool) -> dict[str, str]:
-    """Map the address of each index that uv is told to use, without its login, to where that is said."""
+    """Map the address of each configured index, without its login, to the file or variable that names it."""
     environment, found = unredacted_variables(host), dict[str, str]()
     for name in _INDEX_VARIABLES:
         for word in environment.get(name, "").split():

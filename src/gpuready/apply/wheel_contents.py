@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from gpuready.apply.audit import OnProgress
     from gpuready.model.plan import LockedPackage
 
-_ACTIVATE_SCRIPTS = ("activate", "activate.bat", "activate.csh", "activate.fish", "activate.nu", "activate.ps1")
-_ACTIVATE_SCRIPTS += ("activate_this.py", "deactivate.bat")
+_ACTIVATE_SCRIPTS = (
+    "activate", "activate.bat", "activate.csh", "activate.fish", "activate.nu", "activate.ps1", "activate_this.py",
+    "deactivate.bat",
+)  # fmt: skip
 _ROOT_FILES = ("pyvenv.cfg", "gpuready.json", "requirements.lock", "in-use.lock", "order")
 _SITE_FILES = ("_gpuready_generation.py", "_0_gpuready.pth", "~gpuready.pth", "_virtualenv.py", "_virtualenv.pth")
 _INSTALLER_FILES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")

@@ -118,7 +118,7 @@ class Plan(Record):
 class InstallFault(Record):
     """A deviation of an installed environment from what was published."""
 
-    kind: str  # missing, changed, extra, overlap, drift, outside, interpreter
+    kind: str  # missing, changed, extra, overlap, overreach, drift, outside, interpreter
     path: str
     package: str = ""
     says: str = ""
