@@ -6,7 +6,7 @@ import pytest
 
 from gpuready.system import redact_value
 from gpuready.system.redaction.secret_names import is_digest, is_plain_path, looks_generated, secret_kind, split_name
-from gpuready.system.redaction.text import redact_json
+from gpuready.system.redaction.text import redact_json, redact_text
 from tests.system.redact_texts import HEX, A
 
 # Name and value of a variable; the value goes whole.
@@ -40,6 +40,51 @@ NAMED = [
     ("x-api-key", "abc"),
     ("NGC_API_KEY", "nothing-like-it"),
 ]
+
+TELLING = (
+    "DB_PW",
+    "GH_PAT",
+    "gitlab-pat",
+    "MY_JWT",
+    "SENTRY_DSN",
+    "WALLET_MNEMONIC",
+    "VPN_OTP",
+    "TOTP",
+    "jwt",
+    "dsn",
+)
+
+
+@pytest.mark.parametrize("name", TELLING)
+@pytest.mark.parametrize(
+    "form",
+    ["export {0}={1}", "{0}: {1}", '{{"{0}": "{1}"}}', "app --{0} {1} x", "app --{0}={1}", "os.environ['{0}'] = '{1}'"],
+)
+def test_names_that_tell_hide_in_text_as_in_variables(name, form):
+    value = "xK9v-QmTr28Lz"
+    assert redact_value(name, value) == "[redacted]"
+    shown = redact_text(form.format(name, value))
+    assert value not in shown and name in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file_pat=model-0001-of-0004.safetensors",
+        "--exclude-pat layer12weights00a",
+        "LD_LIBRARY_PATH=/usr/local/cuda-12.4/lib64",
+        "memory_footprint=123456789ab",
+        "forward-compat: cuda-compat-12-4",
+        "hotplug=enabled12345",
+        "cache_path: run0123456789ab",
+        "ERLANG_OTP=26",
+        "kernel_pw",
+        "OTP_VERSION=26.2.5.11",
+    ],
+)
+def test_endings_that_tell_nothing(text):
+    assert redact_text(text) == text
+
 
 HARMLESS_NAMED = [
     ("PATH", "/usr/local/cuda/bin:/usr/bin"),

@@ -115,7 +115,7 @@ def _make_launch_job(
     if nnodes > 1 and engine in ("local", "torchrun") and not port_requested:
         raise Refused(f"--nnodes {nnodes} needs --master HOST:PORT, the same on every node, and --node-rank R on each")
     if node_rank >= nnodes:
-        raise Refused(f"--node-rank {node_rank} is none of {nnodes} nodes: they count from 0")
+        raise Refused(f"--node-rank {node_rank} is outside the {nnodes} nodes: ranks count from 0")
     forks, why = script.can_fork_ranks(kind, words, nproc, _has_torch(facts))
     if flags.get("fork") and (not forks or engine != "local"):
         raise Refused(f"--fork cannot be: {why if engine == 'local' else f'{engine} starts each rank by itself'}")
@@ -268,16 +268,21 @@ def _detect_mpi() -> str:
 
 
 def describe_start(ready: PreparedRun) -> dict[str, Any]:
-    """Return what would start where, with every variable: for --dry-run."""
+    """Return what would start where, with every variable: for --dry-run. Secrets in arguments are redacted."""
+    from gpuready.system.redaction.text import redact_json
+
     job = ready.job
     shared = [*engines.common_variables(job, ready.environ), *job.variables]
-    return {
-        "job": job.to_json(),
-        "command": engines.engine_command(job, ready.mpi),
-        "variables": [v.to_json() for v in shared],
-        "seats": engines.local_rank_variables(job) if job.engine in ("local", "torchrun") else [],
-        "sights": [s.to_json() for s in ready.sights],
-    }
+    start: dict[str, Any] = redact_json(
+        {
+            "job": job.to_json(),
+            "command": engines.engine_command(job, ready.mpi),
+            "variables": [v.to_json() for v in shared],
+            "seats": engines.local_rank_variables(job) if job.engine in ("local", "torchrun") else [],
+            "sights": [s.to_json() for s in ready.sights],
+        }
+    )
+    return start
 
 
 def run_job(
@@ -315,7 +320,14 @@ def run_job(
         )
         if useless_reason or len(attempts) > job.restarts:
             break
-    return _make_outcome(job, attempts, useless_reason, time.monotonic() - started), diagnosis
+    return _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started), diagnosis
+
+
+def _redact_job(job: LaunchJob) -> LaunchJob:
+    """Return the job as it is shown and kept: the user's script may have been given a token as an argument."""
+    from gpuready.system.redaction.text import redact_json
+
+    return LaunchJob.from_json(redact_json(job.to_json()))
 
 
 def _with_new_port(job: LaunchJob, number: int) -> LaunchJob:

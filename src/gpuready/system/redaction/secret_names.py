@@ -11,6 +11,8 @@ REDACTED = "[redacted]"
 
 NAME_HINTS = ("token", "secret", "pass", "cred", "cookie", "key", "auth", "session", "dsn", "pwd", "jwt", "mnemonic")
 """A name without one of these is harmless: checked first, because it is cheap."""
+NAME_ENDINGS = ("pw", "pat", "otp")
+"""So is one that neither has a hint nor ends with one of these."""
 
 
 def _word_set(text: str) -> frozenset[str]:
@@ -18,8 +20,12 @@ def _word_set(text: str) -> frozenset[str]:
 
 
 _PASSWORD_WORDS = _word_set("password passwords passwd passphrase passcode pwd sshpass")
-_STRONG_WORDS = _word_set("token secret secrets credential credentials creds dsn jwt mnemonic authtoken")
-_WEAK_WORDS = _word_set("auth session sessionid tokens pat otp bearer")
+_STRONG_WORDS = _word_set("token secret secrets credential credentials creds dsn jwt mnemonic authtoken otp totp")
+_WEAK_WORDS = _word_set("auth session sessionid tokens bearer")
+_PATTERN_WORDS = _word_set(
+    "file glob regex re include exclude match ignore search name path url line log skip module weight layer key param"
+)
+"""Before "pat", these make it a pattern, and not a personal access token."""
 _GLUED_WORDS = _word_set(
     "password passwd passphrase apikey accesskey privatekey secretkey accountkey sharedaccesskey token secret"
 )
@@ -77,7 +83,7 @@ def _classify_name(name: str) -> str:
         if hint in low:
             break
     else:
-        if not low.endswith(("_pat", "_otp", "_pw")):
+        if not low.endswith(NAME_ENDINGS):
             return NONE
     words = split_name(name)
     if not words:
@@ -105,6 +111,8 @@ def _classify_strength(words: list[str]) -> str:
         return NONE if at and words[at - 1] in _TEXT_TOKENS else STRONG
     if _STRONG_WORDS & set(words):
         return STRONG
+    if last == "pat" and len(words) > 1:
+        return NONE if words[-2] in _PATTERN_WORDS else STRONG
     if "key" in words or last == "keys":
         return _classify_key_name(words)
     if any(w.endswith(g) for w in words for g in _GLUED_WORDS if len(w) > len(g) and w not in _HARMLESS_GLUED):

@@ -38,8 +38,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_NAME_HINTS = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "session")
-"""Searched for in text: a part of every name that means a secret."""
+_NAME_HINTS = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "session", "dsn", "jwt", "mnemonic")
+"""Searched for in text: a part of every name that means a secret, but for those with an ending."""
+_ENDING_HINTS = ("_pw", "-pw", "_pat", "-pat", "otp")
+"""Searched for at the end of a name: _path and footprint mean nothing."""
 
 _NAME_KEYS, _VALUE_KEYS = ("name", "Name", "key", "Key"), ("value", "Value", "content", "default")
 """Keys under which tables of one name and one value have the two."""
@@ -70,7 +72,7 @@ def redact_text(text: str) -> str:
     for hint, source in find_token_patterns(text):
         text = _hide_matches(text, text, hint, source, whole=True)
     low = _ascii_lower(text)
-    hints = [hint for hint in _NAME_HINTS if hint in low]
+    hints = [hint for hint in (*_NAME_HINTS, *_ENDING_HINTS) if hint in low]
     if url:
         text, low = _redact_phrases(text, low, hints, WEBHOOKS)
         hints.append("sig")
@@ -290,7 +292,11 @@ def _redact_private_keys(text: str) -> str:
 def _redact_named_values(text: str, low: str, hint: str) -> str:
     """Hide the values of secret names that contain a hint."""
     parts, copied_until, at = [], 0, low.find(hint)
+    must_end = hint in _ENDING_HINTS
     while at >= 0:
+        if must_end and low[at + len(hint) : at + len(hint) + 1].isalnum():
+            at = low.find(hint, at + 1)
+            continue
         tail = text[at : at + LONGEST_NAME]
         end = at + len(tail) - len(tail.lstrip(NAME_CHARACTERS))
         if may_announce_value(text, at, end):
