@@ -79,7 +79,7 @@ def metadata(data: bytes) -> None:
     contract = contracts.load_contract("transformers")
     pins, python = read.get("requires_dist", ()), read.get("requires_python")
     contracts.with_metadata_pins(contract, "5.22.0", pins, python, {"python_version": "3.12"})
-    list(audit._parse_record_rows(text, "lib/python3.12/site-packages", "x"))
+    list(audit.parse_record_rows(text, "lib/python3.12/site-packages", "x"))
 
 
 def contract(data: bytes) -> None:
