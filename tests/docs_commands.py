@@ -114,7 +114,10 @@ def run_page(page: Path, home: Path) -> list[tuple[str, str, float]]:
             results.append((command, "FAILED: it did not end", 0.0))
         else:
             code, end = ended[number]
-            results.append((command, judge_exit(change.get("run", command), code, change), end - began[number]))
+            output = done.stdout.partition(f"@@start {number} ")[2].partition("@@end ")[0]
+            broken = "Traceback (most" in output or "\nerror: " in output
+            result = "FAILED: it broke" if broken else judge_exit(change.get("run", command), code, change)
+            results.append((command, result, end - began[number]))
     return results
 
 

@@ -43,7 +43,7 @@ def test_one_file_and_the_verdict(tmp_path):
 def test_a_file_that_is_no_report_is_spared(tmp_path):
     (tmp_path / "thesis.html").write_text("<p>years of work on gpuready report</p>")
     run = gpuready("report", "transformers", "--on", H200, "-o", "thesis.html", cwd=tmp_path)
-    assert run.code == 2 and run.err.count("\n") == 1 and "is no report of gpuready" in run.err
+    assert run.code == 2 and run.err.count("\n") == 1 and "is not a report of gpuready" in run.err
     assert "years of work" in (tmp_path / "thesis.html").read_text()
     assert gpuready("report", "transformers", "--on", H200, "-o", ".", cwd=tmp_path).code == 2
     assert gpuready("report", "transformers", "--on", H200, "-o", "no/such/folder.html", cwd=tmp_path).code == 2
@@ -57,7 +57,7 @@ def test_every_part_from_its_file(tmp_path, kept):
         "--proofs", str(kept / "proofs.json"), "--fleet", str(kept / "fleet.json"), "-o", "-", cwd=tmp_path,
     )  # fmt: skip
     assert run.code == 1, run.err
-    for part in ("machine", "ladder", "findings", "proofs", "bench", "memory", "plan", "facts", "fleet"):
+    for part in ("machine", "checks", "findings", "proofs", "bench", "memory", "plan", "facts", "fleet"):
         assert f'<section id="{part}"' in run.out
     assert not list(tmp_path.glob("*.html"))
     # Of another machine: shown, and not counted.

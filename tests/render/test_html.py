@@ -94,7 +94,7 @@ def test_it_is_well_formed_and_has_every_part(page):
     found = parsed(page)
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))
-    for part in ("machine", "ladder", "findings", "proofs", "bench", "memory", "plan", "facts"):
+    for part in ("machine", "checks", "findings", "proofs", "bench", "memory", "plan", "facts"):
         assert part in ids and f'href="#{part}"' in page
     assert [e.split()[0] for e in found.elements].count("h1") == 1
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_SUMMARY = 8000
-"""Letters of a summary. A document that is not longer is given whole."""
+"""Letters of a summary. A document that is not longer stays whole."""
 MAX_SHORT_TEXT = 160
 """Letters of a value that stays in a row of a long list."""
 _BACKGROUND = ("facts", "contract", "judged", "fell", "tape", "stacks", "figures", "pairs")

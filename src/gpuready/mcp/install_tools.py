@@ -52,8 +52,8 @@ class InstallTools:
             Tool(
                 APPLY_TOOL,
                 "Install what was planned",
-                "Install exactly what install_plan showed. The person is asked first, by the client where it can ask. The old "
-                "environment or the new one stands at every moment, never half; `gpuready install --rollback` goes back.",
+                "Install exactly what install_plan showed. The person is asked first, by the client where it can ask. Installs "
+                "atomically; `gpuready install --rollback` goes back.",
                 argument_schema.object_schema(
                     {
                         "plan_id": argument_schema.string_schema(_PLAN_ID_HELP, 120),

@@ -43,17 +43,17 @@ _TOOL_TEXTS = {
         "Judge a machine against what frameworks require: GPU, driver, CUDA, torch, packages, memory, system, network. "
         "Use it before installing or launching, or to ask what-if about a machine that you do not have (`on`, `what_if`). "
         "The verdict is clear, not-ready or undecided; each finding has a code, what was found, what is needed, and a fix. "
-        "Looks only; changes nothing. Without frameworks: those that are installed here.",
+        "Reads only; changes nothing. Without frameworks: those that are installed here.",
     ),
     "explain": (
-        "The story behind a code",
+        "What a code means",
         "What a code such as DRV001 or a rule's name means: why it matters, which facts it reads, how it looks in a log, "
-        "how to get out. Without a code: every code with its title.",
+        "how to fix it. Without a code: every code with its title.",
     ),
     "plan": (
         "What to install, and why",
-        "Choose versions that go together for frameworks on a machine: torch, CUDA, Python, kernels such as flash-attn, with the "
-        "reason for each, or the conflict that makes it impossible and what would open it. Use it to verify or make a set of "
+        "Choose compatible versions for frameworks on a machine: torch, CUDA, Python, kernels such as flash-attn, with the "
+        "reason for each, or the conflict that makes it impossible and what would make it possible. Use it to verify or make a set of "
         "pins before writing requirements. Changes nothing.",
     ),
     "fit": (
@@ -63,12 +63,12 @@ _TOOL_TEXTS = {
         "`job` overrides single fields. Use gpus=true for which GPUs would do, largest for the biggest micro-batch or seq.",
     ),
     "diagnose": (
-        "Why did this run die?",
+        "Why did this run fail?",
         "Read the logs of a failed run and name the cause that came first, with the lines that show it, what only followed, and the "
         "fix. Give `logs` (files or folders; a folder with one log for each rank is best) or `text`.",
     ),
     "prove": (
-        "Run it and see",
+        "Execute proofs",
         "Execute small experiments in the environment of this server (matmul, bf16, flash attention, collectives, a training step) "
         "and report what passed, with numbers. Only a proof makes a verdict `ready`. Takes seconds to minutes and uses the GPU; "
         "installs nothing.",
@@ -76,17 +76,17 @@ _TOOL_TEXTS = {
     "env": (
         "The variables that a framework wants",
         "Which environment variables a framework wants on a machine, with the value, who wants it and why, and where the user's own "
-        "values stand against it.",
+        "values differ.",
     ),
     "contract": (
-        "What a framework asks for",
+        "What a framework requires",
         "Look up the requirements of a framework and version: needs, capabilities, variables, known errors, steps, each with its "
         "source. Without a framework: all frameworks and versions that are known.",
     ),
     "search": (
         "Search rules, contracts, facts and causes",
         "Find what gpuready knows about some words: an error message, a variable, a package, a symptom. Each hit names the command or "
-        "tool that tells the rest.",
+        "tool with the details.",
     ),
 }
 _ANSWER_SCHEMA = {

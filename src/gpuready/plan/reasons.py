@@ -176,7 +176,7 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
             )
         else:
             plan_notes.append(
-                f"{space.contract.framework} recommends {name} {describe_want(what)}, which is not to be had here"
+                f"{space.contract.framework} recommends {name} {describe_want(what)}, which is not available here"
             )
     plan_notes += _memory_notes(space)
     if space.platform.cpu:

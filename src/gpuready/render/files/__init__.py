@@ -37,7 +37,7 @@ def render_plan_file(plan: Plan, file_format: str) -> str:
         raise ValueError(f"there is no plan for {name} to write: it is impossible here, and the screen says why")
     if plan.options.get("fix") and file_format != "shell":
         raise ValueError(
-            f"a plan that mends is made of steps: write it as a shell script or as JSON, not as {file_format}"
+            f"a plan with --fix is a list of steps: write it as a shell script or as JSON, not as {file_format}"
         )
     from gpuready.render.files.pins import is_resolved, unresolved_reason
 

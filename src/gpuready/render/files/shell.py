@@ -38,7 +38,7 @@ def render(plan: Plan) -> str:
 
 def _describe_script(plan: Plan) -> tuple[str, str]:
     if _is_fix_plan(plan):
-        return "The steps that mend an environment", "each stops the script where it fails."
+        return "The steps that fix an environment", "each stops the script where it fails."
     return "A script that makes an environment", "bash FILE [FOLDER]"
 
 

@@ -103,8 +103,11 @@ def _fleet_problems(report: FleetReport) -> dict[str, list[tuple[str, str]]]:
     for nodes, problem in sets:
         for name in expand_reported_nodes(nodes):
             several = found.setdefault(name, [])
-            if not any(problem[1] in says for _, says in several):
-                several.append(problem)
+            same = [
+                code for code, says in several if problem[1] in says
+            ]  # the finding counts all nodes: say it of this one
+            several[:] = [pair for pair in several if problem[1] not in pair[1]]
+            several.append((same[0], problem[1]) if same else problem)
     return found
 
 

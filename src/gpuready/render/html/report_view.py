@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PAGE_SECTIONS = {
     "fleet": "fleet",
     "machine": "machine",
-    "ladder": "reports",
+    "checks": "reports",
     "findings": "reports",
     "proofs": "proofs",
 }

@@ -22,6 +22,7 @@
   const breaks = (text) => String(text).split(/(?<=[/_.,=:@+-])(?=[^/_.,=:@+-])/).flatMap((piece, at) => (at ? [make("wbr"), piece] : [piece]));
   const run = (words) => make("div", { class: "run" }, make("code", {}, ...breaks(typeof words === "string" ? words : words.map(quoted).join(" "))),
     make("button", { type: "button", class: "copy", "aria-label": "copy the command" }, "copy"));
+  const verdictWords = (verdict) => ({ clear: "no problems found", undecided: "can't tell" })[verdict] || verdict.replace("-", " ");  // as model/verdict_words.py
   const section = (id, title, sum, ...inside) => by(id).replaceChildren(make("div", { class: "head" }, make("h2", {}, title), make("span", { class: "sum" }, sum || "")), ...inside);
   const empty = (...ids) => ids.forEach((id) => by(id).replaceChildren());
   const SIGN = { error: "✗", warning: "!", undecided: "?", ok: "✓" };
@@ -204,14 +205,14 @@
       const told = part.error || text(part);
       kinds.push(kind);
       if (!lines.some((line) => line[1] === told)) lines.push([kind, told]);
-      if (!(name === "plan" && kind === "ok")) words.push([kind, part.error ? "not understood" : part.verdict.replace("-", " ")]);
+      if (!(name === "plan" && kind === "ok")) words.push([kind, part.error ? "not understood" : verdictWords(part.verdict)]);
     };
     one(check, "check", (it) => {
       const errors = it.findings.filter((f) => f.severity === "error").length, warnings = it.findings.filter((f) => f.severity === "warning").length;
-      const counted = [[errors, "error"], [warnings, "warning"], [it.undecided.length, "thing unseen"]].filter(([n]) => n).map(([n, word]) => n + " " + (n === 1 ? word : word === "thing unseen" ? "things unseen" : word + "s"));
-      return "the machine is " + it.verdict.replace("-", " ") + (counted.length ? ": " + counted.join(", ") : ": nothing stands against it");
+      const counted = [[errors, "error"], [warnings, "warning"], [it.undecided.length, "open question"]].filter(([n]) => n).map(([n, word]) => n + " " + (n === 1 ? word : word + "s"));
+      return "the machine: " + verdictWords(it.verdict) + (counted.length ? " (" + counted.join(", ") + ")" : "");
     });
-    one(plan, "plan", (it) => (it.verdict === "plan" ? `${it.framework} ${it.version} with torch ${it.torch}, Python ${it.python}` : "no versions go together here: " + (it.conflicts[0] || {}).says));
+    one(plan, "plan", (it) => (it.verdict === "plan" ? `${it.framework} ${it.version} with torch ${it.torch}, Python ${it.python}` : "no compatible versions: " + (it.conflicts[0] || {}).says));
     one(mem, "memory", (it) => (it.minimum === null ? it.why : `${it.model} needs ${band(it.minimum + it.overhead[0], it.minimum + it.overhead[1])} of a GPU` + (it.places.length ? `, and one has ${band(...it.places[0].room)}` : "")));
     const worst = ["error", "undecided", "ok"].find((kind) => kinds.includes(kind)) || "";
     const word = [...new Set(words.filter(([kind]) => kind === worst).map(([, said]) => said))].join(", ") || "…";
@@ -261,7 +262,7 @@
   const drawWays = (fit, plan, pending) => {
     const fits = (fit && fit.proposals) || [], opens = ((plan && plan.opens) || []).filter((one) => one.run.length);
     if (!fits.length && !opens.length && !pending.includes("fit")) {
-      if (fit && fit.verdict === "does not fit") section("proposals", "What would make it fit", "", make("p", { class: "none" }, "No single set-up that was tried brings it under: another GPU, or a smaller model.")); else empty("proposals");
+      if (fit && fit.verdict === "does not fit") section("proposals", "What would make it fit", "", make("p", { class: "none" }, "No tested change makes it fit: take another GPU, or a smaller model.")); else empty("proposals");
       return;
     }
     const list = make("ul", { class: "ways-out" }, ...opens.map((one) => way(one.change, "then: " + one.then, "", one.run)),
@@ -269,7 +270,7 @@
     const looks = pending.includes("fit") && !pending.includes("memory") && shown.parts && shown.parts.memory && shown.parts.memory.fits === false;
     if (!list.children.length && !looks) { if (pending.includes("memory")) by("proposals").classList.add("pale"); else empty("proposals"); return; }
     by("proposals").classList.remove("pale");
-    section("proposals", opens.length && !fits.length ? "What would open it" : "What would make it fit", "the least change first", list.children.length ? list : waits("looking for the smallest change that fits"));
+    section("proposals", opens.length && !fits.length ? "What would make it possible" : "What would make it fit", "smallest change first", list.children.length ? list : waits("looking for the smallest change that fits"));
   };
   const tile = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
   const drawPlan = (plan, pending) => {
