@@ -120,7 +120,7 @@ def test_a_bad_lock_is_refused(bench, text, why):
     ("argv", "why"),
     [
         ([], "takes a FRAMEWORK"),
-        (["--rollback", "--verify"], "do not go together"),
+        (["--rollback", "--verify"], "cannot be combined"),
         (["alpha", "--rollback"], "takes no FRAMEWORK"),
         (["alpha", "--keep", "0"], "--keep takes a whole number"),
         (["alpha", "--keep", "two"], "--keep takes a whole number"),

@@ -32,7 +32,7 @@ def folder(tmp_path):
         ("help frob", "gpuready has no command 'frob'"),
         ("fit d", "'d' is not a folder with a config.json, nor a job file"),
         ("fit words.txt", "'words.txt' is not a folder with a config.json, nor a job file"),
-        ("diagnose random.bin", "cannot read random.bin: it is no text, not a log"),
+        ("diagnose random.bin", "cannot read random.bin: it is binary data, not a log"),
     ],
 )
 def test_one_sentence_and_exit_2(folder, words, says):

@@ -148,7 +148,7 @@ def test_quiet(told, workflow):
 
 
 def test_quiet_and_verbose_contradict_each_other(told, workflow):
-    assert told("check", "-q", "-v") == (2, "", "gpuready: -q and -v do not go together: choose one\n")
+    assert told("check", "-q", "-v") == (2, "", "gpuready: -q and -v cannot be combined: choose one\n")
     assert not workflow.calls
 
 

@@ -255,7 +255,7 @@ def test_openmp_is_left_out_where_the_compiler_has_none(desk):
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "a b", "x" * 99, "a.b"])
 def test_a_name_is_no_path(desk, name):
-    with pytest.raises(CannotBuild, match="is no name of an extension"):
+    with pytest.raises(CannotBuild, match="is not a valid name of an extension"):
         desk.load(name=name)
 
 

@@ -47,7 +47,7 @@ def test_a_written_list_is_taken_as_it_is_written(written, entries):
 
 @pytest.mark.parametrize("written", ["9", "9.0b", "Hoper", "sm_90", "8.0;;9.0", "8.0,9.0", "9.0+ptx", "a.b", "9.00"])
 def test_what_is_no_architecture_is_named(written):
-    with pytest.raises(ValueError, match="is no architecture"):
+    with pytest.raises(ValueError, match="is not an architecture"):
         cuda_targets.choose_targets(written, (), "13.0")
 
 
@@ -128,7 +128,7 @@ def test_any_text_is_a_list_or_a_sentence(text):
     try:
         found = architectures.parse_arch_list(text)
     except ValueError as bad:
-        assert "is no architecture" in str(bad)
+        assert "is not an architecture" in str(bad)
     else:
         assert found and all(found.values())
 

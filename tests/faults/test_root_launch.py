@@ -121,7 +121,7 @@ def test_two_hosts_meet_and_try_their_wire(hosts, seen):
 def test_a01_an_address_without_a_route(hosts, seen):
     answers = met([hosts.start(at, one) for at, one in enumerate(nodes("10.99.0.1"))])
     assert (
-        "10.99.0.1 is no address of rank 0's host" in answers[0]["said"]
+        "10.99.0.1 is not an address of rank 0's host" in answers[0]["said"]
         and f"set MASTER_ADDR={ONE}" in answers[0]["said"]
     )
     assert "rank 1 (host-1, pid" in answers[1]["said"] and "cannot reach rank 0 at 10.99.0.1" in answers[1]["said"]

@@ -124,7 +124,7 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
         (["check", "--hosts", "a", "--resume", "/nowhere"], "/nowhere/run.json does not exist"),
         (["drift", "--hosts", "a", "--reference", "/nowhere.json"], "does not exist"),
         (["check", "--engine", "elastic"], "none of its variables is set"),
-        (["check", "-q", "-v", "--hosts", "a"], "-q and -v do not go together"),
+        (["check", "-q", "-v", "--hosts", "a"], "-q and -v cannot be combined"),
         (["bisect", "--hosts", "off1,off2"], "bisect needs two nodes that answer, and has 0"),
     ],
 )

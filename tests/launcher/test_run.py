@@ -83,7 +83,7 @@ def test_the_port_is_taken_and_its_holder_is_named(stage):
         (["--nproc", "0"], "--nproc takes a whole number from 1 on, not '0'"),
         (["--nproc", "x"], "--nproc takes a whole number from 1 on, not 'x'"),
         (["--nnodes", "2"], "--nnodes 2 needs --master HOST:PORT"),
-        (["--nnodes", "2", "--node-rank", "2", "--master", "h:1234"], "--node-rank 2 is none of 2 nodes"),
+        (["--nnodes", "2", "--node-rank", "2", "--master", "h:1234"], "--node-rank 2 is outside the 2 nodes"),
         (["--master", "here"], "--master takes HOST:PORT"),
         (["--master", "h:99999"], "--master"),
         (["--restarts", "-1"], "--restarts"),

@@ -119,7 +119,7 @@ def test_the_digest_does_not_depend_on_the_order_of_keys():
 
 def test_words_are_frameworks_capabilities_or_proofs():
     assert prove.classify_words(["transformers", "bf16", "Matmul_FP8"]) == (["transformers"], ["bf16", "matmul-fp8"])
-    with pytest.raises(Refused, match=r"'bf61' is no framework, capability or proof \(nearest: bf16"):
+    with pytest.raises(Refused, match=r"'bf61' is not a framework, a capability or a proof \(nearest: bf16"):
         prove.classify_words(["bf61"])
 
 

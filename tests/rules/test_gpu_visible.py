@@ -157,7 +157,7 @@ def test_zero_comma_ninety_nine_is_truncated_in_silence():
 
 
 def test_good_entries_after_the_bad_one_are_listed_too():
-    table = shown("0,abc,1", (0,), ("abc", "1"), "'abc' is no index")
+    table = shown("0,abc,1", (0,), ("abc", "1"), "'abc' is not an index")
     found = judged("GPU003", H100 | {"gpu.count": 2, "visibility.cuda": table})
     assert "'abc' and '1'" in found.says
 

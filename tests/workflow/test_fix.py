@@ -171,7 +171,7 @@ def test_conda_and_system_pythons_get_commands_only(place):
 
 def test_bad_words(place):
     for words, says in (
-        (("fix", "--undo", "--dry-run"), "do not go together"),
+        (("fix", "--undo", "--dry-run"), "cannot be combined"),
         (("fix", "demo", "--undo"), "--undo takes no FRAMEWORK"),
         (("fix", "--undo", "--python", "env"), "nothing to take back"),
         (("fix", "--yes", "--python", "nowhere"), "nowhere"),

@@ -182,7 +182,7 @@ def _parse_file_entry(entry: dict[str, Any]) -> tuple[str, str, int, str]:
     digest = (entry.get("hashes") or {}).get("sha256", "")
     size = entry.get("size")
     if "/" in name or name.startswith("."):
-        raise ValueError(f"the index calls a file {name[:60]!r}, which is no name of a file")
+        raise ValueError(f"the index calls a file {name[:60]!r}, which is not a valid file name")
     return name, url, size if isinstance(size, int) else 0, f"sha256:{digest}"
 
 

@@ -73,12 +73,12 @@ def _requirement_of_line(words: str, name: str, notes: list[str]) -> Iterator[st
     from gpuready.system import redact_text
 
     if words.startswith(("-", ".", "/")) or "://" in words:
-        notes.append(f"{name}: {redact_text(words)[:120]} is left to the steps: it is no package of an index")
+        notes.append(f"{name}: {redact_text(words)[:120]} is left to the steps: it is not a package of an index")
         return
     try:
         Requirement(words)
     except InvalidRequirement:
-        raise ValueError(f"{name} has a line that is no requirement: {words[:80]!r}") from None
+        raise ValueError(f"{name} has a line that is not a requirement: {words[:80]!r}") from None
     yield words
 
 

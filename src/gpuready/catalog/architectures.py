@@ -29,7 +29,7 @@ def _expand_arch_word(word: str) -> list[str]:
         if not _is_arch_entry(part):
             known = ", ".join(names)
             raise ValueError(
-                f"{word!r} is no architecture: write 9.0, 9.0a, 8.0+PTX or a name ({known}), separated by ;"
+                f"{word!r} is not an architecture: write 9.0, 9.0a, 8.0+PTX or a name ({known}), separated by ;"
             )
     return list(parts)
 

@@ -153,7 +153,7 @@ def _choose_claim(
 def _number_argument(reader: EnvironReader, name: str, value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    reader.add_problem(f"the argument {name} is {value!r}, which is no whole number from 0 on")
+    reader.add_problem(f"the argument {name} is {value!r}, which is not a whole number of 0 or more")
     return None
 
 

@@ -13,7 +13,7 @@ def parse_whole_number(text: str, name: str) -> int:
         return int(text)
     if not text.strip():
         raise ValueError(f"{name} is empty")
-    raise ValueError(f"{name} is {text!r}, which is no whole number")
+    raise ValueError(f"{name} is {text!r}, which is not a whole number")
 
 
 def parse_port(text: str, name: str = "MASTER_PORT") -> int:
@@ -70,7 +70,7 @@ def _check_ip_address(plain: str, text: str, name: str) -> str:
         if before and ":" not in before and after.isdecimal():
             message = f"{name} is {text!r}: write {before} there, and {after} to MASTER_PORT"
             raise ValueError(message) from None
-        raise ValueError(f"{name} is {text!r}, which is no address") from None
+        raise ValueError(f"{name} is {text!r}, which is not an address") from None
     if address.is_unspecified:
         raise ValueError(f"{name} is {text!r}, which means all addresses of a host: name one of them")
     if address.version == 6 and address.is_link_local and "%" not in plain:
@@ -83,5 +83,5 @@ def _check_host_name(plain: str, text: str, name: str) -> str:
     labels = plain.removesuffix(".").split(".")
     fits = all(0 < len(one) < 64 and all(c.isalnum() or c in "-_" for c in one) for one in labels)
     if not fits or len(plain) > 253:
-        raise ValueError(f"{name} is {text!r}, which is no name of a host")
+        raise ValueError(f"{name} is {text!r}, which is not a host name")
     return plain

@@ -134,7 +134,7 @@ def _render_html(reports: "list[Report]") -> str:
 def _choose_check_format(request: Request) -> str:
     chosen = str(request.get_option("format", "json" if request.has_switch("json") else "text"))
     if request.has_switch("json") and chosen != "json":
-        raise UsageError(f"--json and --format {chosen} do not go together: choose one")
+        raise UsageError(f"--json and --format {chosen} cannot be combined: choose one")
     return chosen
 
 

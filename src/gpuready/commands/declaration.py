@@ -174,7 +174,7 @@ def reject_together(request: Request, *names: str, why: str = "choose one") -> N
         request.command.parameters[name].flag for name in names if request.options.get(name) not in (None, False)
     ]
     if len(present) > 1:
-        raise UsageError(f"{present[0]} and {present[1]} do not go together: {why}")
+        raise UsageError(f"{present[0]} and {present[1]} cannot be combined: {why}")
 
 
 # -- words of a command line --------------------------------------------------------------------------------

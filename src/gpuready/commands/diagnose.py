@@ -35,7 +35,7 @@ class DiagnoseOptions(TypedDict, total=False):
     ]
     text: Annotated[
         "str | bytes",
-        Parameter("The log itself, where it is no file.", cli=False, mcp=True, kind="log", max_length=MAX_LOG_TEXT),
+        Parameter("The text of a log, instead of a file.", cli=False, mcp=True, kind="log", max_length=MAX_LOG_TEXT),
     ]
     ask: Annotated[
         str,

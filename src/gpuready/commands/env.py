@@ -39,7 +39,7 @@ def run(request: Request) -> Result:
     """Return the variables with exit code 0, even where the user's own values conflict."""
     shell = request.get_option("shell", "json" if request.has_switch("json") else "bash")
     if request.has_switch("json") and shell != "json":
-        raise UsageError(f"--json and --shell {shell} do not go together: choose one")
+        raise UsageError(f"--json and --shell {shell} cannot be combined: choose one")
     from gpuready.render import env as render
     from gpuready.render import json_results
     from gpuready.workflow.env import framework_variables

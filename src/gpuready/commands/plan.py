@@ -76,7 +76,7 @@ def run(request: Request) -> Result:
 def _choose_plan_format(request: Request) -> str:
     chosen = request.get_option("format", "json" if request.has_switch("json") else "")
     if request.has_switch("json") and chosen != "json":
-        raise UsageError(f"--json and --format {chosen} do not go together: choose one")
+        raise UsageError(f"--json and --format {chosen} cannot be combined: choose one")
     path = request.get_option("output")
     if chosen or path is None:
         return str(chosen or "text")

@@ -47,7 +47,7 @@ def run(request: Request) -> Result:
     writes_default = request.session.is_command_line and not request.has_switch("json")
     path = request.get_option("output", _DEFAULT_FILE if writes_default else "")
     if path == "-" and request.has_switch("json"):
-        raise UsageError("--json and -o - do not go together: stdout takes one of them")
+        raise UsageError("--json and -o - cannot be combined: stdout takes one of them")
     from gpuready.render import html, json_results, notebook
     from gpuready.render import report as render
     from gpuready.workflow import report_data, save_text_file

@@ -42,12 +42,12 @@ def validate_extension(extension: Extension) -> Extension:
     """Return the extension unchanged; CannotBuild if its name could be a path or a source is missing."""
     name = extension.name
     if not (name.isascii() and name.replace("_", "").replace("-", "").isalnum() and len(name) < 65):
-        raise CannotBuild(f"{name!r} is no name of an extension: letters, digits, - and _ only")
+        raise CannotBuild(f"{name!r} is not a valid name of an extension: letters, digits, - and _ only")
     if not extension.sources:
         raise CannotBuild(f"the extension {name} has no sources")
     for path in (*extension.sources, *extension.depends):
         if (file_contents.file_size(path) or -1) < 0 or path.startswith("-"):
-            raise CannotBuild(f"the extension {name} names the source {path}, which is no file with anything in it")
+            raise CannotBuild(f"the extension {name} names the source {path}, which is not a file, or is empty")
     return extension
 
 

@@ -33,7 +33,7 @@ class ElasticTransport(script_driver.ScriptedTransport):
 
     def __init__(self, rendezvous: Rendezvous, host: str, python: str, *, idle: float = IDLE_SECONDS):
         if rendezvous.launcher != "torchrun" or not rendezvous.port or not rendezvous.nodes:
-            raise TransportUnavailable("this is no job of torchrun: start gpuready under torchrun, once on each node")
+            raise TransportUnavailable("this is not a torchrun job: start gpuready under torchrun, once on each node")
         if not rendezvous.agent_store:
             raise TransportUnavailable(
                 "torchrun's agents hold no store here (TORCHELASTIC_USE_AGENT_STORE): start it with torchrun itself"

@@ -22,7 +22,7 @@ ACTIONS = ("fingerprint", "check", "prove", "bench", "details", "pair")
 def answer_request(request: object, node: str, actions: Mapping[str, NodeAction]) -> str:
     """Return this node's answer; ValueError, shown by the controller, for a request that it cannot handle."""
     if not isinstance(request, dict):
-        raise ValueError("the request is no object")
+        raise ValueError("the request is not an object")
     schema = request.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema > SCHEMA:
         raise ValueError(f"the request has schema {schema!r} and this node knows {SCHEMA}")
@@ -41,7 +41,7 @@ def parse_pair_request(request: Mapping[str, Any], node: str) -> dict[str, Any]:
         raise ValueError("the round has no part for this node")
     rank = part.get("rank")
     if rank not in (0, 1) or isinstance(rank, bool):
-        raise ValueError(f"the rank {rank!r} is none of two")
+        raise ValueError(f"the rank {rank!r} is not 0 or 1")
     backend = part.get("backend")
     if backend not in ("gloo", "nccl"):
         raise ValueError(f"the backend {backend!r} is none of gloo and nccl")

@@ -71,7 +71,7 @@ def parse_node_report(body: str) -> NodeReport:
         raise ValueError(f"the answer has {len(body):,} characters, more than any answer needs")
     fields = _load_json(body)
     if not isinstance(fields, dict):
-        raise ValueError("the answer is no object")
+        raise ValueError("the answer is not an object")
     if "error" in fields:
         raise NodeRefusal(_text_field(fields, "error", MAX_REPORT_LENGTH)[:300])
     return NodeReport(fields)
@@ -101,7 +101,7 @@ def _is_too_deep(body: str) -> bool:
 
 
 def _reject_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 # -- fields ----------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def _reject_constant(word: str) -> NoReturn:
 def _text_field(fields: dict[str, Any], key: str, longest: int, default: str | None = None) -> str:
     value = fields.get(key, default)
     if not isinstance(value, str) or (value == "" and default is None):
-        raise ValueError(f"{key!r} is no text")
+        raise ValueError(f"{key!r} is not text")
     if len(value) > longest:
         raise ValueError(f"{key!r} is longer than {longest} characters")
     return value
@@ -119,13 +119,13 @@ def _text_field(fields: dict[str, Any], key: str, longest: int, default: str | N
 def _whole_number_field(fields: dict[str, Any], key: str, default: int) -> int:
     value = fields.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 48:
-        raise ValueError(f"{key!r} is no whole number")
+        raise ValueError(f"{key!r} is not a whole number")
     return value
 
 
 def _finite_number(value: object, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e18 < value < 1e18:
-        raise ValueError(f"{key!r} is no finite number")
+        raise ValueError(f"{key!r} is not a finite number")
     return float(value)
 
 
@@ -136,23 +136,23 @@ def _fingerprints_field(value: object) -> str:
     if isinstance(value, dict):
         value = "".join(str(value.get(facet, "")).ljust(8)[:8] for facet in FACETS)
     if not isinstance(value, str) or len(value) % 8 or any(c not in "0123456789abcdef " for c in value):
-        raise ValueError("'print' is no row of fingerprints")
+        raise ValueError("'print' is not a list of fingerprints")
     return intern(value[: 8 * len(FACETS)])
 
 
 def _verdict_field(fields: dict[str, Any]) -> str:
     value = _text_field(fields, "verdict", 16, "")
     if value and value not in VERDICTS:
-        raise ValueError("'verdict' is none of " + ", ".join(VERDICTS))
+        raise ValueError("'verdict' is not one of " + ", ".join(VERDICTS))
     return intern(value)
 
 
 def _codes_field(fields: dict[str, Any]) -> tuple[str, ...]:
     value = fields.get("codes", [])
     if not isinstance(value, list) or len(value) > MAX_ITEMS["codes"]:
-        raise ValueError("'codes' is no list of codes")
+        raise ValueError("'codes' is not a list of codes")
     if not all(isinstance(code, str) and 0 < len(code) <= 8 and code.isalnum() for code in value):
-        raise ValueError("'codes' is no list of codes")
+        raise ValueError("'codes' is not a list of codes")
     return tuple(intern(code) for code in sorted(set(value)))
 
 
@@ -166,7 +166,7 @@ def _figures_field(fields: dict[str, Any]) -> Figures | None:
     for name, value in table.items():
         row = value if isinstance(value, list) else [value]
         if not 0 < len(row) <= MAX_ITEMS["gpus"] or len(name) > 64:
-            raise ValueError("a figure is no number, nor one a GPU")
+            raise ValueError("a figure is neither a number nor one number for each GPU")
         figures[intern(name)] = tuple(_finite_number(one, name) for one in row)
     return figures
 
@@ -174,14 +174,14 @@ def _figures_field(fields: dict[str, Any]) -> Figures | None:
 def _details_field(fields: dict[str, Any]) -> dict[str, dict[str, Any]] | None:
     table = _table_field(fields, "details")
     if table is not None and not all(isinstance(row, dict) for row in table.values()):
-        raise ValueError("'details' is no table of facets")
+        raise ValueError("'details' is not a table of facets")
     return {name: row for name, row in table.items() if name in FACETS} if table is not None else None
 
 
 def _table_field(fields: dict[str, Any], key: str) -> dict[str, Any] | None:
     value = fields.get(key)
     if value is not None and not isinstance(value, dict):
-        raise ValueError(f"{key!r} is no object")
+        raise ValueError(f"{key!r} is not an object")
     return value
 
 

@@ -93,7 +93,7 @@ def _parse_host(text: str, where: str) -> FleetNode:
     elif rest.count(":") == 1:
         host, _, port = rest.partition(":")
     if port and not (port.isdecimal() and 0 < int(port[:6]) < 65536):
-        raise ValueError(f"{where}: {text[:80]!r} has the port {port[:20]!r}, which is none")
+        raise ValueError(f"{where}: {text[:80]!r} has the port {port[:20]!r}, which is not a port")
     name = validate_host_name(host, where) + (f":{port}" if port else "")
     return FleetNode(name, labels={"user": user, "port": port}, address=host)
 

@@ -50,7 +50,7 @@ def validate_host_name(name: str, where: str) -> str:
     if name.startswith("-"):
         raise ValueError(f"{where}: {name[:80]!r} begins with a dash, which a program would take for a flag")
     if not name or len(name) > 255 or any(char not in _SAFE for char in name):
-        raise ValueError(f"{where}: {name[:80]!r} is no name of a host")
+        raise ValueError(f"{where}: {name[:80]!r} is not a host name")
     return name
 
 

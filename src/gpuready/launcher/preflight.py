@@ -121,7 +121,7 @@ def _check_peers(job: LaunchJob) -> Iterator[PreflightItem]:
             yield PreflightItem("peers", ERROR, f"--master {job.master} is this host's loopback: other nodes cannot reach it",
                         f"--master {next(iter(endpoint.list_own_addresses()), 'HOST')}:{job.port}", usage=True, code="NET008")  # fmt: skip
         elif not endpoint.is_local_address(job.master):
-            yield PreflightItem("peers", ERROR, f"--master {job.master} is no address of this node, which is node 0",
+            yield PreflightItem("peers", ERROR, f"--master {job.master} is not an address of this node, which is node 0",
                         f"its addresses are {', '.join(endpoint.list_own_addresses()) or 'none'}; or this is not node 0: --node-rank R")  # fmt: skip
         return
     reached = endpoint.test_reachability(job.master, job.port, 1.5)

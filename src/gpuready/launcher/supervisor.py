@@ -172,7 +172,7 @@ class Supervisor:
         if other is not None:
             message_text = f"rank {rank} is claimed twice: by {other['host']} (pid {other['pid']}) and by {here}"
         else:
-            message_text = f"rank {rank} of {here} is none of the {len(self.ledger.ranks)} that were asked for"
+            message_text = f"rank {rank} of {here} is not one of the {len(self.ledger.ranks)} that were asked for"
         fix = "start each rank once: compare the numbers of nodes and ranks with what the engine was given"
         self._stop_with_reason("claimed", message_text, fix)
 

@@ -144,7 +144,7 @@ def _expand_range(span: str, text: str) -> list[str]:
     last = last if dash else first
     plain = all(one.isascii() and one.isdecimal() and len(one) < 10 for one in (first, last))
     if not plain or int(last) < int(first) or int(last) - int(first) > MAX_HOSTS:
-        raise ValueError(f"the node list {text[:60]!r} has the range {span[:40]!r}, which is none")
+        raise ValueError(f"the node list {text[:60]!r} has the range {span[:40]!r}, which is not a range")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 
 

@@ -70,15 +70,15 @@ def _find_torch_mismatch(plan: Plan) -> str:
 def _find_row_fault(row: LockedPackage) -> str:
     name = row.name
     if not name or set(name) - _NAME_CHARACTERS or name[0] == "-" or name[-1] == "-":
-        return f"{_quote_value(name)} is no name of a package"
+        return f"{_quote_value(name)} is not a name of a package"
     if row.origin:
         return f"{name} comes from {_quote_value(row.origin)}, not from an index"
     if not versions.is_version(row.version) or set(row.version) & set(" \t\n;@/-"):
         return f"{name} has the version {_quote_value(row.version)}"
     if not row.hashes or not all(_is_sha256(digest) for digest in row.hashes):
-        return f"{name} {row.version} has no sha256 hash, or one that is none"
+        return f"{name} {row.version} has no sha256 hash, or an invalid one"
     if row.index not in ("", FIND_LINKS, *indexes.list_indexes()) and not _is_own_index(row.index):
-        return f"{name} comes from {_quote_value(row.index)}, which is no index that the catalogue knows"
+        return f"{name} comes from {_quote_value(row.index)}, which is not an index of the catalogue"
     return ""
 
 

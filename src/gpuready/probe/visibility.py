@@ -83,7 +83,7 @@ def _parse_device_index(entry: str, count: int) -> tuple[int | None, str]:
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     number = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     if not number:
-        return None, "is no index"
+        return None, "is not an index"
     size = int(number.lstrip("0")[:40] or "0")
     whole = ULONG_MAX if size > ULONG_MAX else (-size if sign == "-" else size)
     index = (whole + (1 << 31)) % (1 << 32) - (1 << 31)

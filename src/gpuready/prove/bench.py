@@ -216,7 +216,7 @@ def check_measure_row(row: dict[str, Any]) -> dict[str, Any]:
         "tried": int(_positive_number(row.get("tried")) or 0),
     }
     if None in passes or (verdict == "measured" and not passes):
-        kept |= {"raw": "failed", "why": "its result has something that is no positive number"}
+        kept |= {"raw": "failed", "why": "its result has a value that is not a positive number"}
     return kept
 
 

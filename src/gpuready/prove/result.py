@@ -97,7 +97,7 @@ def read_rank_result(path: str, process: BackgroundProcess) -> RankResult:
 
 
 def _refuse_constant(word: str) -> float:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _check_result_record(data: Any) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def non_log_reason(head: bytes) -> str:
     """What kind of file begins so, where it is not a log; nothing is ever unpacked or loaded."""
     kind = next((kind for magic, kind in _OTHER_FORMATS.items() if head.startswith(magic)), "")
     kind = kind or ("a tar archive" if head[257:262] == b"ustar" else "")
-    kind = kind or ("no text" if _is_binary(head) else "")
+    kind = kind or ("binary data" if _is_binary(head) else "")
     return f"it is {kind}, not a log; name the text that the run wrote" if kind else ""
 
 

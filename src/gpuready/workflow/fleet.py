@@ -245,7 +245,7 @@ def _open_run_folder(task: FleetTask) -> tuple[str, dict[str, Any]]:
     try:
         saved = json.loads(read_named_file(path))
     except (ValueError, RecursionError):
-        raise Refused(f"{path} is not JSON: this folder is no run of gpuready fleet") from None
+        raise Refused(f"{path} is not JSON: this folder is not a run of gpuready fleet") from None
     if (
         not isinstance(saved, dict)
         or not isinstance(saved.get("run"), str)

@@ -100,7 +100,7 @@ def classify_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
                 *(row.name for row in proofs.list_proofs()),
             ]
             raise Refused(
-                f"{word!r} is no framework, capability or proof{suggest_nearest(word, every)}; gpuready prove --list shows them"
+                f"{word!r} is not a framework, a capability or a proof{suggest_nearest(word, every)}; gpuready prove --list shows them"
             )
     return frameworks, capabilities
 
@@ -296,7 +296,7 @@ def read_evidence(path: str) -> ProofRecord:
     try:
         evidence = validation.parse_record(ProofRecord, json.loads(read_named_file(path)))
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{path} is no evidence: {error}; make one with gpuready prove -o FILE") from None
+        raise Refused(f"{path} is not evidence of gpuready prove: {error}; make one with gpuready prove -o FILE") from None
     if not evidence.is_intact:
         raise Refused(f"{path} was changed after it was made: its content does not have the hash that it states")
     return evidence

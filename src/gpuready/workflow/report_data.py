@@ -177,4 +177,4 @@ def check_overwrite(path: str) -> None:
     except system.AccessError as error:
         raise Refused(f"{path} cannot be written over: {error}; name another file with -o") from None
     if text and GENERATOR_TAG not in text[:HEAD_BYTES]:
-        raise Refused(f"{path} is there and is no report of gpuready: remove it, or name another file with -o")
+        raise Refused(f"{path} exists and is not a report of gpuready: remove it, or name another file with -o")

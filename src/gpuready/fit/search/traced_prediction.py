@@ -139,7 +139,7 @@ def validate_trace(trace: Any) -> dict[str, Any]:
     if (by and len(by) != births) or not all(isinstance(name, str) for name in names):
         raise ValueError("the trace does not say which operation asked")
     if not all(isinstance(version, str) for version in trace["versions"].values()):
-        raise ValueError("the trace has a version that is no text")
+        raise ValueError("the trace has a version that is not text")
     for one in trace["parameters"]:
         _validate_parameter(one)
     return trace
