@@ -164,8 +164,8 @@ def test_a_job_on_one_host_listens_there_alone():
     secret = job_secret.hold_secret(Job().ranks[0], "")
     assert rollcall._choose_bind_address(Job().ranks[0], secret, ("127.0.0.1",)) == "127.0.0.1"
     several = Job(**TWO_HOSTS).ranks[0]
-    assert rollcall._choose_bind_address(several, job_secret.HeldSecret("t"), ("127.0.0.1",)) == ""
-    open_secret = job_secret.HeldSecret("t", "n", is_open=True)
+    assert rollcall._choose_bind_address(several, job_secret.JobSecret("t"), ("127.0.0.1",)) == ""
+    open_secret = job_secret.JobSecret("t", "n", is_open=True)
     assert rollcall._choose_bind_address(several, open_secret, ("127.0.1.1",)) == ""
     (own, *_), far = endpoint.list_own_addresses() or ("127.0.0.1",), "192.0.2.1"
     for addresses, chosen in (((own,), own if own != "127.0.0.1" else ""), ((own, "::1"), ""), ((far,), "")):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpuready.cluster import Rendezvous
     from gpuready.rollcall.client import InquireStore
-    from gpuready.rollcall.job_secret import HeldSecret
+    from gpuready.rollcall.job_secret import JobSecret
     from gpuready.rollcall.store_rollcall import KeyValueStore
     from gpuready.rollcall.trial_connections import EchoServer
 
@@ -190,7 +190,7 @@ def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, t
         secret.remove_files()
 
 
-def _run_server(rendezvous: Rendezvous, own_hello: Hello, window: float, secret: HeldSecret, allow_skew: bool,
+def _run_server(rendezvous: Rendezvous, own_hello: Hello, window: float, secret: JobSecret, allow_skew: bool,
              on_progress: Callable[[str], None] | None, echo_server: EchoServer | None) -> Attendance | None:  # fmt: skip
     from gpuready.rollcall.server import RollcallServer, ensure_file_limit
 
@@ -235,7 +235,7 @@ def _resolve_master_address(rendezvous: Rendezvous) -> tuple[str, ...] | OSError
         return error
 
 
-def _choose_bind_address(rendezvous: Rendezvous, secret: HeldSecret, resolved: tuple[str, ...] | OSError) -> str:
+def _choose_bind_address(rendezvous: Rendezvous, secret: JobSecret, resolved: tuple[str, ...] | OSError) -> str:
     """Return the one address at which ranks look for rank 0; empty for all of them.
 
     Ranks of one host try every address of a name. Of several addresses, or of loopback, another host may know another.

@@ -53,7 +53,7 @@ def is_single_host(rendezvous: Rendezvous) -> bool:
     return all_here or rendezvous.address == "localhost" or endpoint.is_loopback_address(rendezvous.address)
 
 
-class HeldSecret(Record):
+class JobSecret(Record):
     """Rank 0's secret: the token, a public name by which ranks find it, and what becomes of ranks without it."""
 
     token: str
@@ -69,15 +69,15 @@ class HeldSecret(Record):
                 continue
 
 
-def hold_secret(rendezvous: Rendezvous, token: str) -> HeldSecret:
+def hold_secret(rendezvous: Rendezvous, token: str) -> JobSecret:
     """Return rank 0's secret; one that is drawn is left where ranks of this user find it."""
     if token:
-        return HeldSecret(token)
+        return JobSecret(token)
     drawn, name = make_token(), os.urandom(ID_LENGTH // 2).hex()
     if is_single_host(rendezvous):
-        return HeldSecret(drawn, name, is_open=not beacon.HAS_ABSTRACT_NAMES)
+        return JobSecret(drawn, name, is_open=not beacon.HAS_ABSTRACT_NAMES)
     files = _call_in_time(lambda: tuple(_write_secret_files(name, drawn))) or ()
-    return HeldSecret(drawn, name, files, is_open=not files)
+    return JobSecret(drawn, name, files, is_open=not files)
 
 
 def is_secret_name(name: object) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpuready.cluster import Rendezvous
     from gpuready.rollcall.hello import Hello
-    from gpuready.rollcall.job_secret import HeldSecret
+    from gpuready.rollcall.job_secret import JobSecret
 
 SPEAK_SECONDS = 3.0  # to say hello before being dropped; longer with many ranks
 RANKS_PER_SECOND = 500  # ranks served in one second on a busy machine
@@ -29,7 +29,7 @@ MAX_STRANGERS = 512  # connections that have not sent a hello
 class RollcallServer(LineServer):
     """A roll-call: collects hellos on a listening socket and sends all ranks the same answer."""
 
-    def __init__(self, listener: socket.socket, rendezvous: Rendezvous, own_hello: Hello, *, window: float, secret: HeldSecret,
+    def __init__(self, listener: socket.socket, rendezvous: Rendezvous, own_hello: Hello, *, window: float, secret: JobSecret,
                  allow_skew: bool, on_progress: Callable[[str], None] | None) -> None:  # fmt: skip
         self.listener, self.rendezvous, self.own_hello, self.secret = listener, rendezvous, own_hello, secret
         self.window, self.on_progress = window, on_progress
