@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.diagnose.survival import SurvivalAnalysis
-from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_named_in
+from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_given_in, rank_named_in, says_waited
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gpuready.diagnose import CauseSuspect
     from gpuready.logs.log_lines import LogLine
     from gpuready.logs.log_summary import LogSummary, PatternMatch
-    from gpuready.logs.tracebacks import LoggedException
+    from gpuready.logs.tracebacks import LoggedException, StackFrame
 
 EXCEPTION_SUFFIXES = ("error", "exception", "interrupt", "exit")
 _LAUNCHER_EXCEPTIONS = (
@@ -29,7 +29,8 @@ _DEVICE_ERRORS = ("cuda error", "cudnn error", "nccl error", "cublas error", "cu
 
 def _is_device_error(failure: LoggedException) -> bool:
     """Whether the GPU or its libraries raised it: then it is not assumed to be a bug of the program."""
-    return failure.message[:200].lower().startswith(_DEVICE_ERRORS) or "cuda error" in failure.message[:400].lower()
+    words = failure.message[:400].lower().replace("cuda errors", "")
+    return words.startswith(_DEVICE_ERRORS) or "cuda error" in words
 
 
 class EventOrder:
@@ -81,8 +82,10 @@ class EventOrder:
             if match.failure is not None and match.line.number >= self.summary.failures[match.failure].at:
                 found.add(match.failure)
         for number, failure in enumerate(self.summary.failures):
+            later = self.summary.failures[number + 1 : number + 2]
+            is_copy = failure.message.startswith("Caught ") and any(f.short_type == failure.short_type for f in later)
             is_of_ray = failure.type.partition("(")[0].lower().endswith("raytaskerror")
-            if failure.short_type.lower() in _LAUNCHER_EXCEPTIONS or is_of_ray:
+            if failure.short_type.lower() in _LAUNCHER_EXCEPTIONS or is_of_ray or is_copy:
                 found.add(number)
         return found
 
@@ -181,6 +184,8 @@ class EventOrder:
             blamed := next((r for s in matches if (r := rank_blamed_in(s.line.folded_text)) is not None), None)
         ) is not None:
             return blamed, ""
+        if (awaited := self._rank_waited_for(matches)) is not None:
+            return awaited, ""
         named_exit = self._launcher_named_exit(set(ranks))
         if named_exit is not None:
             return named_exit.rank, self._host_of_exit(named_exit)
@@ -189,11 +194,25 @@ class EventOrder:
         lone = self._rank_in_message(matches) if matches else None
         return self._only_failed_rank() if lone is None else lone, hosts[0] if hosts else ""
 
+    def _rank_waited_for(self, matches: list[PatternMatch]) -> int | None:
+        """The only rank that did not give up waiting, and wrote on while all the others did."""
+        waited = {m.line.rank for m in matches if m.line.rank is not None and says_waited(m.line.folded_text)}
+        others = {line.rank for line in self.summary.lines if line.rank is not None} - waited
+        if not waited or len(others) != 1:
+            return None
+        rank, first = others.pop(), min(m.index for m in matches if m.line.rank in waited)
+        failed = any(f.rank == rank and f.type for f in self.summary.failures)
+        writes = any(line.rank == rank and line.text.strip() for line in self.summary.lines[first:])
+        return rank if writes and not failed else None
+
     def _rank_in_message(self, matches: list[PatternMatch]) -> int | None:
         """The rank a message names itself, or the command line above a dump of threads."""
         for match in matches:
             for words in (match.line.folded_text, *self._exception_message(match)):
                 if (rank := rank_named_in(words)) is not None:
+                    return rank
+            for frame in self._frames_of(match):
+                if (rank := rank_given_in(frame.code)) is not None:
                     return rank
             if (rank := self._rank_of_unfinished(match)) is not None:
                 return rank
@@ -206,6 +225,9 @@ class EventOrder:
         """The exception's final message, where a pattern matches in its frames."""
         failure = self.summary.failures[match.failure] if match.failure is not None else None
         return (f"{failure.type}: {failure.message}",) if failure is not None else ()
+
+    def _frames_of(self, match: PatternMatch) -> tuple[StackFrame, ...]:
+        return self.summary.failures[match.failure].frames if match.failure is not None else ()
 
     def _rank_of_unfinished(self, match: PatternMatch) -> int | None:
         """The rank whose traceback ends without a message right before a line without a rank."""

@@ -47,6 +47,9 @@ _STDLIB = LazyRegex(
 _STARTER = LazyRegex(r"(?:^|/)(?:bin|Scripts)/[\w.-]{1,80}$|\.exe/__main__\.py$")
 """The script that pip makes for a command: ``/usr/bin/vllm``."""
 _CHECKOUT_PARENTS = ("src", "python", "lib", "packages")
+_PLAIN_NAMES = ("data", "dataset", "datasets", "models", "model", "utils", "train", "training", "trainer", "trainers", "scripts", "tools",
+                "core", "configs", "config", "modules", "engine", "eval", "common", "losses", "layers", "helpers", "main", "code", "tasks")  # fmt: skip
+"""Folders of anyone's ``src``: they make no package of another."""
 _NETWORK_PACKAGES = ("requests", "urllib3", "httpx", "httpcore", "aiohttp", "anyio", "socket", "ssl", "grpc")
 _NETWORK_TYPES = LazyRegex(
     r"(?i)(?:Connect|Connection|SSL|Proxy|MaxRetry|Read|NameResolution|gai|Remote|Chunked|Incomplete)\w{0,30}(?:Error|Timeout|error)$"
@@ -84,7 +87,8 @@ def _package_of_checkout(parts: Sequence[str]) -> str:
     for parent, name in pairwise(parts[:-1]):
         folded = name.lower().replace("-", "").replace("_", "")
         in_checkout = folded in parent.lower().replace("-", "").replace("_", "") and len(folded) > 2
-        if name.isidentifier() and (in_checkout or parent in _CHECKOUT_PARENTS) and name not in _CHECKOUT_PARENTS:
+        in_source = parent in _CHECKOUT_PARENTS and folded not in _PLAIN_NAMES
+        if name.isidentifier() and (in_checkout or in_source) and name not in _CHECKOUT_PARENTS:
             return name
     return ""
 
@@ -134,7 +138,8 @@ def _kind_of_exception(failure: LoggedException, file: str, package: str) -> str
 
 _INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror", "yamlerror", "jsondecodeerror", "unicodedecodeerror",
                   "arrowinvalid", "filenotfounderror", "hfvalidationerror", "tomldecodeerror", "casterror", "datasetgenerationerror",
-                  "datafilesnotfounderror", "emptydataseterror", "configkeyerror", "configattributeerror", "missingmandatoryvalue")  # fmt: skip
+                  "datafilesnotfounderror", "emptydataseterror", "configkeyerror", "configattributeerror", "missingmandatoryvalue",
+                  "templateerror", "templatesyntaxerror")  # fmt: skip
 """Types with which a package refuses its input: a configuration, a file, an argument."""
 
 _DATA_ERRORS = ("keyerror", "indexerror", "zerodivisionerror", "stopiteration", "overflowerror", "recursionerror")
@@ -150,6 +155,16 @@ _TENSOR_WORDS = LazyRegex(
     r"(?i)\bshapes?\b|size of tensor|out of (?:bounds|range)|requires? grad|through the graph|inplace operation|must match|scalar"
     r"|expected \w{1,40} (?:to|but)|state_dict|same (?:size|dtype|number)|broadcast|\btargets?\b|batch[ _]size|too many dimensions"
 )
+_CONSTRAINT_WORDS = LazyRegex(
+    r"(?i)divisible by|(?:not |be )?a? ?multiple of|is (?:greater|larger|less|smaller|longer) than the (?:derived|model'?s?|max\w{0,6}|min\w{0,6}|context|vocab\w{0,9})"
+    r"|not equal to \w{1,60} \*|must be (?:an? )?(?:positive|negative|non-|integer|less|greater|smaller|larger|between|at (?:least|most)|one of|in \[)"
+    r"|is mutually exclusive|cannot be (?:both|used together)|specify (?:either|only one|exactly one)"
+)
+"""How a package says that values of a configuration do not go together."""
+_DATA_FILES = LazyRegex(
+    r"(?i)(?:data|collat|preprocess|prompt|template|token|formatting)[^/]{0,40}(?:/[^/]{1,60}){0,2}$"
+)
+"""Files in which a package reads the rows of a dataset."""
 _COMPILER_LINE = LazyRegex(
     r"(?i)(?:^|\s)(\S{1,400}\.(?:cpp|cc|cu|cuh|c|h|hpp))(?::\d{1,7}:\d{1,5}|\(\d{1,7}\)): (?:fatal )?error:"
 )
@@ -171,16 +186,25 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
     if kind not in ("package", "torch", "unknown"):
         return False
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
+    if _CONSTRAINT_WORDS.search(failure.message[:600]):
+        return True
     if names_environment(failure.message):
         return False
-    on_stack = not failure.frames or any(package == USER for one in chain for _, package in calling_frames(one))
+    on_stack = not failure.frames or any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
     return _blames_input(failure, on_stack)
+
+
+def _is_not_installed(frame: StackFrame) -> bool:
+    """Whether a file is the user's, or of a source tree that the user runs."""
+    return "-packages/" not in frame.file.replace("\\", "/")
 
 
 def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
     """Whether a package complains of its input. ``on_stack``: a file of the user's is, or no file is known."""
     name, message = failure.short_type.lower(), failure.message
     if name in _INPUT_REFUSED or (name == "assertionerror" and " " in message.strip()):
+        return True
+    if name in ("keyerror", "indexerror") and failure.frames and _DATA_FILES.search(failure.frames[-1].file):
         return True
     if not on_stack:
         return False

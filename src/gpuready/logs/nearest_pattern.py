@@ -69,7 +69,10 @@ class WordIndex:
 
 
 def _names_cause(row: str | Mapping[str, Any]) -> bool:
-    return isinstance(row, str) or (row.get("as", "root") in ("root", "symptom") and row.get("in") != "derived")
+    """Whether the words of a pattern alone name its cause: no condition is needed beside them."""
+    if isinstance(row, str):
+        return True
+    return row.get("as", "root") in ("root", "symptom") and row.get("in") != "derived" and not row.get("with")
 
 
 def _words_of(text: str) -> frozenset[str]:

@@ -87,6 +87,8 @@ _CHAIN = {
     "The above exception was the direct cause of": "cause", "During handling of the above exception": "context",
     "the direct cause of the following exception": "cause",
 }  # fmt: skip
+_TORN = LazyRegex(r"([A-Z]\w{0,60}(?:Error|Exception))$")
+"""A type whose message is on the next line: several processes wrote at once."""
 _HEAD = "Traceback (most recent call last)"
 _IGNORED = ("Exception ignored in", "Error in atexit", "Error in sys.excepthook")
 
@@ -129,6 +131,10 @@ class TracebackReader:
         if text[:1] in " +|" and (margin := _MARGIN.match(text)) and (self.open is not None or "+" in margin[0]):
             line = line.replace(text=text[margin.end() :])  # an exception group
             text = line.text
+        if text.startswith(": ") and self.before is not None and (torn := _TORN.search(self.before.text[-80:])):
+            if self.open is None or not self.open.type:
+                line = line.replace(text=torn[1] + text)
+                text = line.text
         self._read_text(line, text)
         if text.strip():
             self.before = line
