@@ -276,7 +276,7 @@ except FloatingPointError as wrong:
     ("arguments", "said"),
     [
         ("device='cuda'", "torch has no cuda here"),
-        ("device='tpu'", "'tpu' is not a device of this torch"),
+        ("device='tpu'", "'tpu' is not a device that torch supports"),
         ("backend='nccl'", "the backend 'nccl' is not one that this torch has"),
         ("seed=-1", "the seed is -1"),
         ("seed=1.5", "the seed is 1.5"),

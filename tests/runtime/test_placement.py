@@ -131,7 +131,7 @@ def test_the_backend_of_a_device(device, backend):
 
 @pytest.mark.parametrize("device", ["", ":0", "gpu", "gpu:0", "tpu"])
 def test_a_device_that_torch_does_not_have(device):
-    with pytest.raises(ValueError, match="is not a device of this torch"):
+    with pytest.raises(ValueError, match="is not a device that torch supports"):
         placement.backend_for(device)
 
 

@@ -88,7 +88,7 @@ def find_accelerator(torch: Any, requested: str | None = None) -> Accelerator:
         kind = str(requested).partition(":")[0]
         if kind not in (*DEVICE_ORDER, "cpu"):
             raise DeviceUnavailable(
-                f"{requested!r} is not a device of this torch", "write for example cuda, npu or cpu", ""
+                f"{requested!r} is not a device that torch supports", "write for example cuda, npu or cpu", ""
             )
         accelerator = Accelerator(torch, _platform_of(torch, kind))
         if not accelerator.is_available():
