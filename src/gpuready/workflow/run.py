@@ -324,7 +324,7 @@ def run_job(
 
 
 def _redact_job(job: LaunchJob) -> LaunchJob:
-    """Return the job as it is shown and kept: the user's script may have been given a token as an argument."""
+    """Return the job as it is shown and kept: an argument of the user's script may be a token."""
     from gpuready.system.redaction.text import redact_json
 
     return LaunchJob.from_json(redact_json(job.to_json()))
