@@ -53,6 +53,8 @@ USER = f"{SITE}/other/model.py"
         ("TypeError: attend() got an unexpected keyword argument 'mask'", [USER], ("lib", "other", "old", "1.5")),
         ("TypeError: LoraConfig.__init__() got an unexpected keyword argument 'corda'", [f"{SITE}/lib/config.py"], ("lib", "saved", "old", "1.5")),
         ("TypeError: Linear.scale() got an unexpected keyword argument 'by'", [USER], ("", "other", "", "")),
+        ("ImportError: cannot import name 'X' from partially initialized module 'lib.a' (circular)", [USER, f"{SITE}/lib/b.py"], ("lib", "other", "", "")),
+        ("AttributeError: partially initialized module 'lib.a' has no attribute 'x'", [USER, f"{SITE}/lib/b.py"], ("lib", "other", "", "")),
         ("TypeError: flash_attn_func() got an unexpected keyword argument 'softcap'", [USER], ("", "other", "", "")),
         ("TypeError: Mine.compute_loss() got an unexpected keyword argument 'items'", [f"{SITE}/lib/t.py"], ("lib", "user", "new", "1.5")),
     ],

@@ -30,7 +30,10 @@ _MISSING = LazyRegex(
     r"(?i)(?:([\w.<>]{1,160})\(\) )?missing \d{1,3} required (?:positional|keyword-only) arguments?: '(\w{1,80})'"
 )
 _COUNT = LazyRegex(r"([\w.<>]{1,160})\(\) takes (?:from )?\d{1,3} (?:to \d{1,3} )?positional arguments? but \d")
-_IMPORT = LazyRegex(r"(?i)cannot import name '(\w{1,80})' from '([\w.]{1,160})'(?: \(([^)\n]{1,400})\))?")
+_IMPORT = LazyRegex(
+    r"(?i)cannot import name '(\w{1,80})' from (?:partially initialized module )?'([\w.]{1,160})'"
+    r"(?: \(most likely due to a circular import\))?(?: \(([^)\n]{1,400})\))?"
+)
 _MODULE = LazyRegex(r"(?i)No module named '(\w{1,60}(?:\.\w{1,60}){1,12})'(?!; )")
 _MODULE_NAME = LazyRegex(r"\bmodule '(\w[\w.]{0,160})' has no attribute '(\w{1,80})'")
 _OBJECT = LazyRegex(r"(?:type object )?'(\w{1,80})' (?:object )?has no attribute '(\w{1,80})'")
@@ -39,6 +42,10 @@ _BUILT_IN = ("nonetype", "str", "dict", "list", "tuple", "int", "float", "bool",
 _OF_TRANSFORMERS = LazyRegex(
     r"(?i)\w{1,70}(?:Config|Tokenizer|TokenizerFast|Cache|Processor|ForCausalLM|ForConditionalGeneration|Trainer|TrainingArguments|PreTrainedModel)$"
 )
+_INTERNAL_OF_TRANSFORMERS = LazyRegex(
+    r"(?:Llama|Qwen|Mi[sx]tral|Gemma|Phi|Falcon|GPT|Bert|T5|Whisper|CLIP|Siglip|Deepseek|Cohere|Olmo|Glm)\w{0,30}(?:RotaryEmbedding|Attention|DecoderLayer|RMSNorm|MLP)$"
+)
+"""Classes that packages make, and no user's script."""
 _CALLED_WITH_DATA = ("forward", "__call__", "generate")
 """Methods that get what the user's data or options have."""
 _CALLS_BACK = LazyRegex(r"(?i)trainer|arrow_dataset|collat|callback|dataloader|fetch\.py|reward|/ray/|worker|train\.py")
@@ -117,16 +124,13 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
         match = _COUNT.search(text)
         return Complaint("count", _function_name(match[1], failure)) if match else None
     if match := _IMPORT.search(text):
-        return (
-            None
-            if _is_local_file(match[3] or "") or "partially initialized" in text
-            else Complaint("name", match[2], match[1])
-        )
+        is_own = _is_local_file(match[3] or "") or _may_be_shadowed(text, match[2])
+        return None if is_own else Complaint("name", match[2], match[1])
     if name == "modulenotfounderror" and (match := _MODULE.search(text)):
         return None if "._c" in match[1].lower() else Complaint("module", match[1])
-    if name == "attributeerror" and "partially initialized" not in text:
+    if name == "attributeerror" or "partially initialized module" in text:
         if match := _MODULE_NAME.search(text):
-            return Complaint("name", match[1], match[2])
+            return None if _may_be_shadowed(text, match[1]) else Complaint("name", match[1], match[2])
         match = _OBJECT.search(text)
         return Complaint("attribute", match[1], match[2]) if match and match[1].lower() not in _BUILT_IN else None
     return None
@@ -147,6 +151,11 @@ def _is_local_file(path: str) -> bool:
     return bool(path) and path not in ("unknown location",) and "-packages" not in path and path.endswith(".py")
 
 
+def _may_be_shadowed(text: str, module: str) -> bool:
+    """Whether a circular import may be that of a file of the user's which has the name of a package."""
+    return "partially initialized" in text and "." not in module and "-packages" not in text
+
+
 def check_direction(conflict: VersionConflict, installed: str) -> VersionConflict:
     """The same without a direction that the version in the log contradicts: the symbol may have moved for another reason."""
     if not installed or conflict.direction not in ("new", "old"):
@@ -160,7 +169,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     complaint = read_complaint(failure)
     if complaint is None or not complaint.owner:
         return None
-    caller = next((package for _, package in calling_frames(failure)), "")
+    own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
+    caller = next((package for _, package in calling_frames(failure) if package != own), "")
     if spans := _find_spans(complaint, find_spans):
         return _conflict_from_table(complaint, caller, spans)
     if spans := _find_overridden(complaint, find_spans):
@@ -171,6 +181,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return (
             VersionConflict(package, caller or USER, complaint.symbol) if is_installed and package != caller else None
         )
+    if not failure.frames and _INTERNAL_OF_TRANSFORMERS.match(complaint.owner):
+        return VersionConflict("transformers", USER, complaint.symbol)
     if caller in ("", USER, package):
         return None
     if not package and not _is_call_between_packages(complaint, failure):
