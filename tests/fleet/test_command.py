@@ -72,7 +72,7 @@ def test_drift_names_the_odd_node_and_the_silent_ones(desk, tmp_path):
     assert found["states"] == {"answered": "good[1-5]", "dead": "off"}
     assert found["nodes"] == 6 and any("hosts were named" in note for note in found["notes"])
     html = page.read_text()
-    assert html.count("<code>good3</code>") == 2, "in its set of nodes and under Drift"
+    assert html.count("<code>good3</code>") == 3, "in its set of nodes, in its row of the nodes and under Drift"
     assert len(desk.bin.asked_lines()) == 6 + 2, "details of one node of each group, and of no other"
 
 
