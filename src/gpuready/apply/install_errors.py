@@ -38,7 +38,7 @@ def explain_uv_failure(ran: RunResult, what: str) -> str:
     if ran.end == "signal XFSZ":
         return f"uv {what} failed: EFBIG, file too large"
     if ran.end:
-        return f"uv {what} ended by itself: {ran.end}"
+        return f"uv {what} failed: {ran.end}"
     text = _extract_uv_error(ran.err) or f"exit {ran.rc}"
     if "building from source is disabled" in " ".join(ran.err.split()):
         return (

@@ -8,13 +8,15 @@ argument lists are public.
 from __future__ import annotations
 
 from gpuready.apply import uv_config
+from gpuready.apply.install_errors import explain_uv_failure
+from gpuready.system import AccessError, RunResult
 from gpuready.system.process.runner import run_with_progress, unredacted_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpuready.system import HostAccess, RunResult
+    from gpuready.system import HostAccess
 
 MIN_VERSION = "0.9"
 """The oldest uv that supports what is used here."""
@@ -228,14 +230,19 @@ def run_uv(
     changes = settings.env | (env or {})
     if settings.use_project:
         return run_with_progress(host, (*argv, *flags), on_line, deadline, changes)
-    with uv_config.private_folder(host, config) as folder:
-        return run_with_progress(host, (*argv, *flags, "--directory", folder), on_line, deadline, changes)
+    try:
+        with uv_config.private_folder(host, config) as folder:
+            return run_with_progress(host, (*argv, *flags, "--directory", folder), on_line, deadline, changes)
+    except AccessError as error:
+        return RunResult(tuple(argv), None, end=f"cannot execute: {error}")
 
 
 def find_python(host: HostAccess, path: str, settings: UvSettings, request: str) -> str:
-    """Return the interpreter that uv finds for a version or a path; empty if there is none."""
+    """Return the interpreter that uv finds for a version or a path; empty if there is none, ValueError if uv does not run."""
     is_path = bool(request) and not request.startswith("/") and host.stat_path(request) is not None
     named = f"{host.get_cwd()}/{request}" if is_path else request
     # A request in any case: without one uv would take a path from a .python-version file above.
     ran = run_uv(host, (path, "python", "find", "--system", "--no-project", named or "3"), settings, deadline=30.0)
+    if ran.end:
+        raise ValueError(explain_uv_failure(ran, "python find"))
     return ran.out.strip() if ran.rc == 0 else ""

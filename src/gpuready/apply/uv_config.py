@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from gpuready.system import AccessError, save_atomically
-from gpuready.system.own_folders import TemporaryFolder
+from gpuready.apply.install_errors import format_os_error
+from gpuready.system import AccessError
+from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import unredacted_variables
 
 TYPE_CHECKING = False
@@ -34,8 +35,11 @@ _ROOT_PROJECT = '[project]\nname = "gpuready-folder"\nversion = "0"\n\n[tool.uv.
 def private_folder(host: HostAccess, config: str = "") -> Iterator[str]:
     """A folder where uv finds these settings, the user's and the system's only: the search upwards ends in it."""
     with TemporaryFolder(unredacted_variables(host)) as folder:
-        save_atomically(f"{folder}/uv.toml", config)
-        save_atomically(f"{folder}/pyproject.toml", _ROOT_PROJECT)
+        try:
+            write_scratch_file(f"{folder}/uv.toml", config.encode())
+            write_scratch_file(f"{folder}/pyproject.toml", _ROOT_PROJECT.encode())
+        except OSError as error:
+            raise AccessError(f"no settings for uv can be written in {folder}: {format_os_error(error)}") from None
         yield folder
 
 

@@ -240,7 +240,7 @@ class InstallOrder:
         wanted = self.plan.python or self.what_if.get("python-version") or ""
         minor = ".".join(wanted.split(".")[:2])
         for request in dict.fromkeys([self.python] if self.python else [wanted, minor]):
-            found = find_python(self.host, uv, self.uv_settings, request)
+            found = call_or_refuse(find_python, self.host, uv, self.uv_settings, request)
             if found:
                 return found
         why = f"--python {self.python}" if self.python else f"Python {minor}"
