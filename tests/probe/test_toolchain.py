@@ -267,6 +267,12 @@ def test_a_cmake_that_must_be_asked():
     assert facts["compiler.cmake"].value == "3.31.2"
 
 
+def test_a_binary_of_a_wheel_is_not_started():
+    files = {"/v/bin/ninja": "\x7fELF", "/v/lib/python3.12/site-packages/ninja-1.13.2.dist-info/METADATA": ""}
+    door, facts = tools(files, path={"ninja": "/v/bin/ninja"})
+    assert facts["compiler.ninja"].value == "1.13.2" and door.ran() == []
+
+
 def test_the_name_of_ninja_on_fedora():
     _, facts = tools(path={"ninja-build": "/usr/bin/ninja-build"}, runs={"/usr/bin/ninja-build --version": "1.12.1"})
     assert facts["compiler.ninja"].value == "1.12.1"

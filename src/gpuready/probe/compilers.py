@@ -97,10 +97,10 @@ def _cmake_facts(host: HostAccess) -> list[Fact]:
 
 
 def _build_tool_fact(host: HostAccess, key: str, path: str | None, name: str) -> Fact:
-    """Take the version from the wheel that installed it (its script starts a whole Python), else run it."""
+    """Take the version from the wheel that installed it, else run it where that is allowed."""
     if path is None:
         return Fact(key, None, "the path")
-    if read_if_present(host.read_text, path, 2) == "#!" and (wheel := _find_wheel_version(host, path, name)):
+    if wheel := _find_wheel_version(host, path, name):
         return Fact(key, wheel[0], wheel[1])
     ran = host.run([path, "--version"])
     words = [word for word in ran.out.split() if word[:1].isdigit()]
