@@ -107,7 +107,8 @@ def _suspects_from_survived(summary: LogSummary, lookup: Lookup, order: EventOrd
 
 def _nearest_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
     """Where a run failed without any other suspect: the cause whose pattern shares most words with a complaint."""
-    rows = [(lookup(match.sign.code, match.sign.cause), match) for match in summary.nearest if order.has_failed]
+    matches = [m for m in summary.nearest if order.has_failed and not order.is_plain_error(m)]
+    rows = [(lookup(match.sign.code, match.sign.cause), match) for match in matches]
     return [CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,)) for row, match in rows if row]
 
 

@@ -33,6 +33,19 @@ def _is_device_error(failure: LoggedException) -> bool:
     return words.startswith(_DEVICE_ERRORS) or "cuda error" in words
 
 
+_PLAIN_ERRORS = (
+    "indexerror",
+    "keyerror",
+    "typeerror",
+    "attributeerror",
+    "nameerror",
+    "zerodivisionerror",
+    "unboundlocalerror",
+    "assertionerror",
+)
+"""What any program raises: words that its message shares with a known one say nothing."""
+
+
 class EventOrder:
     """The order of events in one LogSummary."""
 
@@ -57,6 +70,14 @@ class EventOrder:
         if match.failure is not None:
             return match.failure in self.survived.failures
         return not self.has_failed and self._is_survived_warning(match)
+
+    def is_plain_error(self, match: PatternMatch) -> bool:
+        """Whether a match is in an exception of a type that any program raises."""
+        at = match.line.number
+        return any(
+            f.short_type.lower() in _PLAIN_ERRORS and f.source == match.line.source and f.number <= at <= f.last
+            for f in self.summary.failures
+        )
 
     def is_alive_after(self, match: PatternMatch) -> bool:
         """Whether the log shows the run at work after a match: then a clue does not count."""

@@ -142,12 +142,20 @@ _INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror"
                   "templateerror", "templatesyntaxerror")  # fmt: skip
 """Types with which a package refuses its input: a configuration, a file, an argument."""
 
-_DATA_ERRORS = ("keyerror", "indexerror", "zerodivisionerror", "stopiteration", "overflowerror", "recursionerror")
+_DATA_ERRORS = (
+    "notimplementederror",
+    "keyerror",
+    "indexerror",
+    "zerodivisionerror",
+    "stopiteration",
+    "overflowerror",
+    "recursionerror",
+)
 """Types that bad data raises anywhere below a file of the user."""
 
 _ENVIRONMENT_WORDS = LazyRegex(
     r"(?i)\bversion (?:of|mismatch|conflict|is|\d+\.)|[<>=~]=? ?v?\d+\.\d|\b\d+\.\d+\.\d+\b|incompatible|\binstall|\bupgrade|\bdrivers?\b"
-    r"|\bcuda\b|\bgpus?\b|\bmemory\b|not (?:currently |yet )?(?:support|available|compiled|built|enabled|implemented for)|unsupported|unavailable"
+    r"|\bcuda\b|\bgpus?\b|\bmemory\b|not (?:currently |yet )?(?:support|available|compiled|built|enabled|implemented for ')|unsupported(?! operand)|unavailable"
     r"|\barchitectures?\b|capability|\blibrary\b|recogni[sz]e|\bpermission|\btime(?:d )?out\b|\bconnect|\bnetwork\b|\bkernels?\b|/dev/|\.so\b"
     r"|input/output|errno|\bdisk\b|\bmmap|\bnumpy\b|\bnccl\b|\bexited\b|\bdied\b|\bkilled\b|\bonly supports?\b|engine core"
 )
@@ -208,6 +216,8 @@ def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
         return True
     if not on_stack:
         return False
+    if name == "typeerror" and "'NoneType'" in message:
+        return True
     if name in _DATA_ERRORS or _TENSOR_WORDS.search(message[:600]):
         return True
     if not failure.frames:

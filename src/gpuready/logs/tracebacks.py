@@ -131,10 +131,10 @@ class TracebackReader:
         if text[:1] in " +|" and (margin := _MARGIN.match(text)) and (self.open is not None or "+" in margin[0]):
             line = line.replace(text=text[margin.end() :])  # an exception group
             text = line.text
-        if text.startswith(": ") and self.before is not None and (torn := _TORN.search(self.before.text[-80:])):
-            if self.open is None or not self.open.type:
-                line = line.replace(text=torn[1] + text)
-                text = line.text
+        torn = _TORN.search(self.before.text[-80:]) if text.startswith(": ") and self.before is not None else None
+        if torn and (self.open is None or not self.open.type):
+            line = line.replace(text=torn[1] + text)
+            text = line.text
         self._read_text(line, text)
         if text.strip():
             self.before = line
