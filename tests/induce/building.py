@@ -77,7 +77,7 @@ BUILDING = (
             files=ISOLATED, deadline=150),
     Provoke("uv-own-isolated", "build-isolation", (r"No module named 'torch'",), command="uv pip install --python $(command -v python) .",
             files=ISOLATED, deadline=150, needs=("uv",)),
-    Provoke("pip-python-too-old", "python-version-unsupported", (r"[Rr]equires.*[Pp]ython|Could not find a version",),
+    Provoke("pip-python-too-old", "package-resolution", (r"[Rr]equires.*[Pp]ython|Could not find a version",),
             command="pip install --no-cache-dir 'transformers>=5'", room="python38", deadline=150),
     Provoke("pip-own-python", "python-version-unsupported", (r"requires a different Python: 3\.8",),
             command="pip install --no-cache-dir .", files={"pyproject.toml": OWN_PACKAGE % ">=3.10"}, room="python38", deadline=150),

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "corpus"
-NOT_ENVIRONMENT = ("not-environment", "healthy")
+NOT_ENVIRONMENT = (
+    "not-environment", "healthy", "loss-diverged", "checkpoint-mismatch", "dataset-error", "stopped-by-user",
+)  # fmt: skip
 TAG = re.compile(r"^\[default(\d+)\]:(.*)$")
 """The prefix that torchrun's --tee gives to each line of a rank."""
 

@@ -63,9 +63,9 @@ def first(cause: str, name: str, rank: int, what: str, decisive: str, **more: ob
     return Provoke(name, cause, (decisive,), script, rank=rank, **{"ranks": 2, **more})  # type: ignore[arg-type]
 
 
-def raising(name: str, rank: int, what: str, decisive: str, **more: object) -> Provoke:
+def raising(name: str, rank: int, what: str, decisive: str, cause: str = "not-environment", **more: object) -> Provoke:
     """The same by the user's own code."""
-    return first("not-environment", name, rank, what, decisive, **more)
+    return first(cause, name, rank, what, decisive, **more)
 
 
 RAISING = (
@@ -84,7 +84,7 @@ RAISING = (
     raising("ranks-exit-code", 2, 'log.error("validation failed: no rows left after filtering"); sys.exit(3)',
             r"no rows left after filtering", ranks=3),
     raising("ranks-nan-assert", 1, 'loss = torch.tensor(float("nan")); assert torch.isfinite(loss), f"loss is {loss}"',
-            r"AssertionError: loss is nan"),
+            r"AssertionError: loss is nan", "loss-diverged"),
     raising("ranks-unicode", 0, 'bytes([0xff, 0xfe]).decode("utf-8")', r"UnicodeDecodeError", ranks=2),
     raising("ranks-attribute-old", 2, "model.module.lm_head", r"^AttributeError: ", room="old", ranks=3),
     raising("ranks-zero-division", 0, "len(data) / (world - world)", r"ZeroDivisionError", ranks=4, bare=True),

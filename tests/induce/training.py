@@ -29,9 +29,9 @@ def plain(name: str, cause: str, decisive: str, source: str, **more: object) -> 
     return Provoke(name, cause, (decisive,), PLAIN + source, **more)  # type: ignore[arg-type]
 
 
-def own(name: str, decisive: str, source: str, **more: object) -> Provoke:
+def own(name: str, decisive: str, source: str, cause: str = "not-environment", **more: object) -> Provoke:
     """A mistake in the user's code or data."""
-    return Provoke(name, "not-environment", (decisive,), source, **more)  # type: ignore[arg-type]
+    return Provoke(name, cause, (decisive,), source, **more)  # type: ignore[arg-type]
 
 
 TRAINING = (
@@ -144,10 +144,10 @@ nn.functional.cross_entropy(torch.randn(4, 3), torch.tensor([0, 1, 2, 3]))
 """),
     own("own-size-mismatch", r"size mismatch for", PLAIN + """
 nn.Linear(64, 32).load_state_dict(nn.Linear(64, 48).state_dict())
-"""),
+""", "checkpoint-mismatch"),
     own("own-missing-keys", r"Missing key\(s\) in state_dict|Error\(s\) in loading state_dict", PLAIN + """
 nn.Sequential(nn.Linear(8, 8)).load_state_dict(nn.Linear(8, 8).state_dict())
-"""),
+""", "checkpoint-mismatch"),
     own("own-no-grad", r"does not require grad and does not have a grad_fn", PLAIN + """
 model = nn.Linear(8, 8).requires_grad_(False)
 model(torch.randn(2, 8)).sum().backward()
@@ -170,7 +170,7 @@ yaml.safe_load(open("config.yaml"))
     own("own-dataset-json", r"DatasetGenerationError|JSON parse error|ArrowInvalid", PLAIN + """
 from datasets import load_dataset
 load_dataset("json", data_files="rows.jsonl", split="train")
-""", files={"rows.jsonl": '{"text": "a"}\n{"text": \n'}, deadline=120),
+""", "dataset-error", files={"rows.jsonl": '{"text": "a"}\n{"text": \n'}, deadline=120),
     own("own-dataset-column", r"KeyError: 'prompt'|Column", PLAIN + """
 import datasets
 rows = datasets.Dataset.from_dict({"instruction": ["a"], "output": ["b"]})
@@ -208,7 +208,7 @@ model = nn.Linear(64, 64)
 data = torch.randn(8, 64) * 1e30
 steps(model, data, data ** 2, 3)
 raise ValueError("loss is nan at step 3, check the data")
-"""),
+""", "loss-diverged"),
     own("own-argparse", r"error: unrecognized arguments: --learning-rte", PLAIN + """
 import argparse
 parser = argparse.ArgumentParser()
@@ -218,7 +218,7 @@ parser.parse_args(["--learning-rte", "1e-4"])
     own("own-import-cycle", r"cannot import name 'Rows' from partially initialized module", PLAIN + "import rows\n",
         files={"rows.py": "import loader\nclass Rows: pass\n", "loader.py": "from rows import Rows\n"}),
     own("own-interrupted", r"KeyboardInterrupt", PLAIN + "log.info('evaluating')\ntime.sleep(60)\n",
-        command="timeout -s INT 14 python train.py", variant="stopped by hand"),
+        "stopped-by-user", command="timeout -s INT 14 python train.py", variant="stopped by hand"),
     Provoke("healthy-trainer", "healthy", (r"train_loss|train_runtime",), TRAINER + "trained(rows)\n", ends="ok"),
     Provoke("healthy-trainer-old", "healthy", (r"train_loss|train_runtime",), TRAINER + "trained(rows)\n", ends="ok", room="old"),
     Provoke("healthy-fallbacks", "healthy", (r"No module named 'flash_attn'", r"finished"), PLAIN + """
