@@ -150,7 +150,7 @@ def test_a_port_that_stands_with_the_address():
         ({"SLURM_JOB_NODELIST": "n[01-03,7]"}, "names 4 hosts (n01, n02, n03, n7) and the job has 3"),
         ({"SLURM_TASKS_PER_NODE": "2(x2)"}, "adds up to 4 and SLURM_NTASKS is 6"),
         ({"SLURM_TASKS_PER_NODE": "", "SLURM_NTASKS_PER_NODE": "4"}, "4 tasks on each of 3 nodes are 12"),
-        ({"SLURM_TASKS_PER_NODE": "two"}, "no list such as"),
+        ({"SLURM_TASKS_PER_NODE": "two"}, "not a list such as"),
         ({"SLURM_JOB_NODELIST": "n[1-"}, "brackets"),
         ({"SLURM_NTASKS": "x"}, "SLURM_NTASKS is 'x'"),
     ],
