@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.diagnose.survival import SurvivalAnalysis
-from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_given_in, rank_named_in, says_waited
+from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class EventOrder:
                 if (rank := rank_named_in(words)) is not None:
                     return rank
             for frame in self._frames_of(match):
-                if (rank := rank_given_in(frame.code)) is not None:
+                if (rank := rank_joined_in(frame.code)) is not None:
                     return rank
             if (rank := self._rank_of_unfinished(match)) is not None:
                 return rank

@@ -196,10 +196,17 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
     if _CONSTRAINT_WORDS.search(failure.message[:600]):
         return True
-    if names_environment(failure.message):
+    message = failure.message if not _is_missing_file(failure) else failure.message.partition("] ")[2]
+    if names_environment(message):
         return False
     on_stack = not failure.frames or any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
     return _blames_input(failure, on_stack)
+
+
+def _is_missing_file(failure: LoggedException) -> bool:
+    """Whether a file or folder was not found, and not a program that was to be started."""
+    starts = any(frame.file.endswith("subprocess.py") for frame in failure.frames[-3:])
+    return failure.short_type in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError") and not starts
 
 
 def _is_not_installed(frame: StackFrame) -> bool:

@@ -100,15 +100,15 @@ def rank_blamed_in(words: str) -> int | None:
     return int(found[1]) if found else None
 
 
-_GIVEN = LazyRegex(r"init_process_group\(.{0,300}?\brank ?= ?(\d{1,6})\b")
+_JOINS = LazyRegex(r"init_process_group\(.{0,300}?\brank ?= ?(\d{1,6})\b")
 _WAITED = LazyRegex(
     r"(?i)timed out waiting \d{1,12} ?ms for (?:recv|send) operation|caught collective operation timeout|timed out after \d{1,12} ?ms"
 )
 
 
-def rank_given_in(code: str) -> int | None:
+def rank_joined_in(code: str) -> int | None:
     """The rank that a line of source code joins a group with."""
-    found = _GIVEN.search(code[:600]) if "rank" in code else None
+    found = _JOINS.search(code[:600]) if "rank" in code else None
     return int(found[1]) if found else None
 
 
