@@ -53,7 +53,7 @@ class Index:
             return None
         if parts[0] == "files":
             return self.send(request, 200, (self.folder / parts[1] / parts[2].replace("%2B", "+")).read_bytes())
-        found = [p for p in sorted((self.folder / parts[0]).glob("*.whl")) if _named(p) == parts[-1]]
+        found = [p for p in sorted((self.folder / parts[0]).glob("*.[wt]*")) if _named(p) == parts[-1]]
         if not found:
             return self.send(request, 404, b"no such package")
         links = "".join(

@@ -143,6 +143,27 @@ def test_a_plan_builds_nothing_unless_agreed(world, tmp_path):
     assert mark.exists(), "agreed: then uv asks it"
 
 
+def test_what_the_catalogue_knows_of_a_package_without_wheel_is_stated(world, index, tmp_path, monkeypatch):
+    mark = tmp_path / "built"
+    index.add("hydra", "2.0", ["antlr==4.9.3"])
+    index.add("hydra", "0.1")
+    index.add("kestrel", "1.0")
+    sdist(index.folder / "main", "antlr", "4.9.3", mark)
+
+    def resolve(version: str):
+        known = {"antlr": {"name": "antlr", "version": version, "requires": ["kestrel"]}}
+        monkeypatch.setattr("gpuready.catalog.indexes.source_only_packages", lambda: known)
+        world.variables["XDG_CACHE_HOME"] = str(tmp_path / version)
+        return resolve_plan(world, default(), contract(need("hydra", "*")))
+
+    found = resolve("4.9.3")
+    assert [row(found, name).version for name in ("hydra", "antlr", "kestrel")] == ["2.0", "4.9.3", "1.0"]
+    assert any("--allow-build" in note and "antlr 4.9.3" in note for note in found.notes)
+    other = resolve("4.8")
+    assert not other.lock and "antlr 4.9.3: no wheel" in other.resolved, "known of another version only"
+    assert not mark.exists()
+
+
 def test_a_search_that_failed_is_read_from_the_log_of_the_resolver():
     log = (
         "DEBUG Searching for a compatible version of hydra (*)\nDEBUG Selecting: hydra==2.0 [compatible] (x.whl)\n"

@@ -66,8 +66,16 @@ class ResolutionRequest(Record):
 
 
 def format_stated_metadata(names: Iterable[str]) -> str:
-    """Format uv's configuration that states packages to require nothing, so that none is built to ask it."""
-    return "".join(f"[[dependency-metadata]]\nname = {_quote_toml(name)}\nrequires-dist = []\n\n" for name in names)
+    """Format uv's configuration that states what packages require, so that none is built to learn it.
+
+    That is what the catalogue knows, else nothing. No version is named: of none may uv run the code.
+    """
+    known = indexes.source_only_packages()
+    tables = []
+    for name in names:
+        requires = ", ".join(_quote_toml(one) for one in known.get(name, {}).get("requires", ()))
+        tables.append(f"[[dependency-metadata]]\nname = {_quote_toml(name)}\nrequires-dist = [{requires}]\n")
+    return "\n".join(tables)
 
 
 def _quote_toml(text: str) -> str:

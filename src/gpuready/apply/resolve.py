@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.apply import resolution_cache, uv, uv_output
+from gpuready.apply import resolution_cache, uv, uv_config, uv_output
 from gpuready.apply.resolution_request import (
     FOLDER_INDEX,
     ResolutionRequest,
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gpuready.model import Contract
     from gpuready.model.plan import Plan
     from gpuready.system import HostAccess, RunResult
+
+    _UvAnswer = tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution
 
 MAX_ROUNDS = 8
 """How often a request is repeated with more pins before giving up."""
@@ -116,11 +118,9 @@ class _PlanResolver:
 
     def extra_indexes(self) -> list[tuple[str, dict[str, str | None]]]:
         """pip's extra indexes: the address without its password, and the variables that pass it to uv."""
-        return [split_index_login(url, f"PIP_{at}") for at, url in enumerate(self.settings.extra)]
+        return [uv_config.split_index_login(url, f"PIP_{at}") for at, url in enumerate(self.settings.extra)]
 
-    def find_answer(
-        self, request: ResolutionRequest
-    ) -> tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution:
+    def find_answer(self, request: ResolutionRequest) -> _UvAnswer:
         text = (
             request.format_project(),
             request.format_overrides(),
@@ -138,30 +138,41 @@ class _PlanResolver:
             resolution_cache.store_answer(self.host, name, {"rows": [row.to_json() for row in answer]})
         return answer
 
-    def ask_uv(
-        self, request: ResolutionRequest
-    ) -> tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution:
+    def ask_uv(self, request: ResolutionRequest) -> _UvAnswer:
+        """Ask uv, in more rounds where packages have no wheel: what the catalogue knows of them is stated."""
         answer, log = self.compile_request(request)
-        if self.allow_build or self.settings.use_project or not isinstance(answer, tuple):
-            return answer
-        return self.find_source_only(request, answer, uv_output.find_failed_searches(log)) or answer
+        stated: tuple[str, ...] = ()
+        while not self.allow_build and not self.settings.use_project:
+            suspects = _source_only_suspects(answer, log)
+            more = {*suspects} & {*indexes.source_only_packages()} - {*stated}
+            if not more:
+                return self.find_source_only(request, answer, suspects, stated)
+            stated = (*stated, *sorted(more))
+            answer, log = self.compile_request(request, stated)
+        return answer
 
     def find_source_only(
-        self, request: ResolutionRequest, rows: tuple[LockedPackage, ...], suspects: tuple[str, ...]
-    ) -> uv_output.InconclusiveResolution | None:
-        """Find packages without wheels that uv avoided by old releases of others. Nothing is built: their needs are stated."""
-        known = {row.name for row in rows}
-        suspects = tuple(name for name in suspects if name not in known)
-        wanted = self.compile_request(request, suspects)[0] if suspects else ()
-        if not isinstance(wanted, tuple):
-            return None
-        avoided = [f"{row.name} {row.version}" for row in wanted if row.name in suspects]
-        return uv_output.InconclusiveResolution(uv_output.describe_source_only(avoided)) if avoided else None
+        self, request: ResolutionRequest, answer: _UvAnswer, suspects: tuple[str, ...], stated: tuple[str, ...]
+    ) -> _UvAnswer:
+        """Refuse an answer where uv avoided packages without wheels, by old releases of others. Nothing is built."""
+        if not isinstance(answer, tuple):
+            return answer
+        wanted = self.compile_request(request, (*stated, *suspects))[0] if suspects else answer
+        rows = {row.name: row.version for row in (wanted if isinstance(wanted, tuple) else answer)}
+        known = {name: row["version"] for name, row in indexes.source_only_packages().items()}
+        unproven = {
+            row.name for row in answer if not row.hashes and not row.origin
+        }  # uv hashes a local file as it builds it
+        named = [name for name in (*stated, *suspects) if name in rows]
+        avoided = [name for name in named if rows[name] != known.get(name) or name in unproven]
+        if not avoided:
+            return answer
+        return uv_output.InconclusiveResolution(
+            uv_output.describe_source_only([f"{name} {rows[name]}" for name in avoided])
+        )
 
-    def compile_request(
-        self, request: ResolutionRequest, from_source: tuple[str, ...] = ()
-    ) -> tuple[tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution, str]:
-        """Ask uv once; return its answer and its log. ``from_source``: taken without wheels, as if they required nothing."""
+    def compile_request(self, request: ResolutionRequest, from_source: tuple[str, ...] = ()) -> tuple[_UvAnswer, str]:
+        """Ask uv once; return its answer and its log. ``from_source``: taken without wheels, by stated requirements."""
         from gpuready.system import save_atomically
         from gpuready.system.own_folders import TemporaryFolder
         from gpuready.system.process.runner import unredacted_variables
@@ -180,9 +191,7 @@ class _PlanResolver:
             ran = uv.run_uv(self.host, argv, self.settings, count_line, left, env, config)
         return self.parse_answer(request, ran, left), ran.err
 
-    def parse_answer(
-        self, request: ResolutionRequest, ran: RunResult, seconds: float
-    ) -> tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution:
+    def parse_answer(self, request: ResolutionRequest, ran: RunResult, seconds: float) -> _UvAnswer:
         if ran.end == "deadline":
             return uv_output.InconclusiveResolution(f"uv gave no answer in {seconds:.0f} s")
         if ran.rc != 0:
@@ -252,14 +261,31 @@ class _PlanResolver:
             lock=rows,
             packages=dict(self.plan.packages) | {row.name: row.version for row in rows if row.version},
             resolved="resolved",
-            notes=_append_notes(self.plan.notes, *self.notes, *self.name_extra_indexes(rows), *request.notes),
+            notes=_append_notes(
+                self.plan.notes, *self.notes, *self.name_extra_indexes(rows), *self.name_builds(rows), *request.notes
+            ),
         )
+
+    def name_builds(self, rows: tuple[LockedPackage, ...]) -> list[str]:
+        known = indexes.source_only_packages()
+        built = [f"{row.name} {row.version}" for row in rows if known.get(row.name, {}).get("version") == row.version]
+        if not built:
+            return []
+        return [f"no wheel, so that an install builds them, which runs their code (--allow-build): {', '.join(built)}"]
 
     def name_extra_indexes(self, rows: tuple[LockedPackage, ...]) -> list[str]:
         """Name pip's extra indexes that packages come from."""
         used = sorted({row.index for row in rows if row.index.startswith("pip-")})
         addresses = [self.extra_indexes()[int(name[4:])][0] for name in used]
         return [uv.describe_index(address.removeprefix("file://"), "pip's settings") for address in addresses]
+
+
+def _source_only_suspects(answer: _UvAnswer, log: str) -> tuple[str, ...]:
+    """Return packages that may have no wheel: those that uv names, or found no version of and left out."""
+    if isinstance(answer, tuple):
+        locked = {row.name for row in answer}
+        return tuple(name for name in uv_output.find_failed_searches(log) if name not in locked)
+    return answer.source_only if isinstance(answer, uv_output.InconclusiveResolution) else ()
 
 
 def _append_notes(notes: tuple[str, ...], *more: str) -> tuple[str, ...]:
@@ -363,14 +389,3 @@ def find_folder_wheels(host: HostAccess, plan: Plan, folders: tuple[str, ...]) -
             if name in indexes.torch_index_packages() and fits and parts[-3] in (tag, "py3", "cp3"):
                 folder_by_package.setdefault(name, folder)
     return folder_by_package
-
-
-def split_index_login(url: str, name: str) -> tuple[str, dict[str, str | None]]:
-    """Split an address from its password, which uv gets by variables."""
-    scheme, sep, rest = url.partition("://")
-    login, at, host = rest.partition("/")[0].rpartition("@")
-    if not sep or not at:
-        return url, {}
-    user, _, password = login.partition(":")
-    env: dict[str, str | None] = {f"UV_INDEX_{name}_USERNAME": user, f"UV_INDEX_{name}_PASSWORD": password}
-    return f"{scheme}://{host}{rest[len(rest.partition('/')[0]) :]}", env

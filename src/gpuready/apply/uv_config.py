@@ -111,6 +111,17 @@ def strip_login(url: str) -> str:
     return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}" if sep else url
 
 
+def split_index_login(url: str, name: str) -> tuple[str, dict[str, str | None]]:
+    """Split an address from its password, which uv gets by variables."""
+    scheme, sep, rest = url.partition("://")
+    login, at, host = rest.partition("/")[0].rpartition("@")
+    if not sep or not at:
+        return url, {}
+    user, _, password = login.partition(":")
+    env: dict[str, str | None] = {f"UV_INDEX_{name}_USERNAME": user, f"UV_INDEX_{name}_PASSWORD": password}
+    return f"{scheme}://{host}{rest[len(rest.partition('/')[0]) :]}", env
+
+
 def describe_project_settings(host: HostAccess) -> str:
     """Return which files of the project rule uv, and what they set."""
     parts = []

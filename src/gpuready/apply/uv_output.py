@@ -39,6 +39,7 @@ class InconclusiveResolution(Record):
 
     why: str
     missing: tuple[str, ...] = ()
+    source_only: tuple[str, ...] = ()  # packages that uv would have to build
 
 
 def parse_compiled_rows(text: str, origins: Mapping[str, str]) -> tuple[LockedPackage, ...]:
@@ -107,7 +108,9 @@ def parse_uv_failure(
     """
     output = _flatten_uv_output(text)
     if _BUILD_DISABLED in output:
-        return InconclusiveResolution(describe_source_only(_find_source_only(output)))
+        found = _find_source_only(output)
+        source_only = tuple(packages.canonical_package_name(one.partition(" ")[0]) for one in found)
+        return InconclusiveResolution(describe_source_only(found), source_only=source_only)
     if "No solution found" not in output:
         return InconclusiveResolution(_describe_failure(output, names))
     proof = output.partition("No solution found when resolving dependencies")[2]
@@ -139,10 +142,12 @@ def _flatten_uv_output(text: str) -> str:
 
 
 def _find_source_only(proof: str) -> tuple[str, ...]:
+    """Return ``antlr 4.9.3`` for each: hint: Wheels are required for `antlr` because building from source is disabled."""
     import re
 
-    hits = re.findall(rf"({_NAME})({_SPEC})? has no usable wheels", proof)
-    return tuple(dict.fromkeys(f"{name} {spec.removeprefix('==')}".strip() for name, spec in hits))
+    names = re.findall(rf"[Ww]heels are required for `({_NAME})`", proof)
+    specs = dict(re.findall(rf"({_NAME})({_SPEC}) has no usable wheels", proof))
+    return tuple(f"{name} {specs.get(name, '').removeprefix('==')}".strip() for name in dict.fromkeys(names))
 
 
 def describe_source_only(packages: Sequence[str]) -> str:
@@ -165,7 +170,7 @@ def find_failed_searches(log: str) -> tuple[str, ...]:
             selected = line.partition("Selecting: ")[2].partition("==")[0]
             if searched and selected != searched:
                 failed[searched] = None
-            searched = rest.partition(" (")[0].partition("[")[0].strip() if found else ""
+            searched = rest.partition(" (")[0].partition("[")[0].partition("{")[0].strip() if found else ""
     return tuple(packages.canonical_package_name(name) for name in ([*failed, searched] if searched else failed))
 
 

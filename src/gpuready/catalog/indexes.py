@@ -48,6 +48,12 @@ def packages_with_own_index(framework: str, variant: str = "") -> dict[str, str]
 
 
 @cache
+def source_only_packages() -> dict[str, dict[str, Any]]:
+    """Map packages without wheels to their rows: the version, and what it requires."""
+    return {row["name"]: row for row in load_catalog("indexes")["source_only"]}
+
+
+@cache
 def packages_needing_torch() -> frozenset[str]:
     """Return packages whose sources need torch to report their dependencies: no resolver can query them."""
     from gpuready.catalog import packages
