@@ -7,6 +7,9 @@ import pytest
 from gpuready.apply.install_steps import note_cpu_purpose
 from gpuready.model import Fact, Facts
 from gpuready.model.plan import Plan
+from gpuready.probe.packages import probe_packages
+from gpuready.probe.target_environment import describe_environment
+from gpuready.system import LiveHost
 from gpuready.workflow.install import InstallOrder
 from gpuready.workflow.machine_facts import add_environment_purpose
 from gpuready.workflow.refusal import Refused
@@ -64,15 +67,17 @@ def test_without_a_gpu_the_refusal_names_the_way_to_one():
 
 
 def test_a_check_of_a_cpu_environment_agrees_with_its_install(tmp_path):
-    """What the installer writes into pyvenv.cfg is what the check reads; a GPU in the machine ends it."""
+    """What the installer writes into pyvenv.cfg is a fact of the environment, here and in a recording; a GPU in the machine ends it."""
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.7\n")
-    seen = {"python.prefix": str(tmp_path), "python.kind": "venv", "gpu.count": 0}
-    facts = Facts(tuple(Fact(key, value, "test") for key, value in seen.items()))
-    assert add_environment_purpose(facts).value_if_known("job.wants") is None
+    assert describe_environment(LiveHost(), str(tmp_path), f"{tmp_path}/bin/python", "test").made_for == ""
     note_cpu_purpose(str(tmp_path))
+    target = describe_environment(LiveHost(), str(tmp_path), f"{tmp_path}/bin/python", "test")
+    probed = {fact.key: fact for fact in probe_packages(LiveHost(), target)}
+    facts = Facts((probed["python.made_for"], Fact("gpu.count", 0, "test")))
     assert add_environment_purpose(facts).value("job.wants") == ("cpu",)
     assert add_environment_purpose(facts).fact("job.wants").source == f"{tmp_path}/pyvenv.cfg"
     asked = facts.with_facts(Fact("job.wants", ("fp8",), "test"))
     assert add_environment_purpose(asked).value("job.wants") == ("fp8", "cpu")
     with_gpu = facts.with_facts(Fact("gpu.count", 1, "test"))
     assert add_environment_purpose(with_gpu).value_if_known("job.wants") is None
+    assert add_environment_purpose(Facts((Fact("gpu.count", 0, "test"),))).value_if_known("job.wants") is None

@@ -57,6 +57,7 @@ def probe_packages(host: HostAccess, target: TargetEnvironment, extra_names: Ite
         Fact("python.chosen_by", target.chosen_by, target.source),
         Fact("python.site", target.site, target.prefix),
         read_fact("python.disk_free", target.prefix, _free_disk_space, host, target.prefix),
+        *([Fact("python.made_for", target.made_for, f"{target.prefix}/pyvenv.cfg")] if target.made_for else ()),
     ]
     rest = ("python.packages", "python.half_installed", "python.duplicates", "python.shadowed", "python.requires")
     if not target.site and target.version is None:

@@ -25,6 +25,9 @@ LAUNCHERS = ("mise", "rtx", "rye")
 
 MAX_SCRIPT_BYTES = 4096
 
+MADE_FOR_KEY = "gpuready-made-for"
+"""The key of pyvenv.cfg that says what an environment was made for, where that is the CPU."""
+
 
 class UnstartedLauncher(ValueError):
     """What a launcher starts is unknown, since nothing of the environment may be started."""
@@ -33,7 +36,8 @@ class UnstartedLauncher(ValueError):
 class TargetEnvironment(Record):
     """One Python environment. ``gap`` says why its version is unknown, or why there is no environment.
 
-    ``source`` is where it was found; ``chosen_by`` says the same in words for people.
+    ``source`` is where it was found; ``chosen_by`` says the same in words for people. ``made_for`` is what the installer
+    noted in pyvenv.cfg.
     """
 
     prefix: str
@@ -45,6 +49,7 @@ class TargetEnvironment(Record):
     version_source: str = ""
     gap: str = ""
     chosen_by: str = "--python"
+    made_for: str = ""
 
 
 def find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
@@ -158,7 +163,8 @@ def describe_environment(
         (version, source, "") if version else _find_python_version(host, prefix, path, settings, conda or (), may_run)
     )
     site = _find_site_folders(host, prefix, known_version, kind, settings)
-    return TargetEnvironment(prefix, path, kind, known_version, site, source, where, gap)
+    made_for = settings.get(MADE_FOR_KEY, "")
+    return TargetEnvironment(prefix, path, kind, known_version, site, source, where, gap, made_for=made_for)
 
 
 def parse_pyvenv_config(text: str) -> dict[str, str]:

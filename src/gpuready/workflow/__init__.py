@@ -60,7 +60,7 @@ def check_machine(
         file = machine_facts.load_job_file(config)
         job = machine_facts.job_facts(wants, model, file, own_contract)
         facts = add_fit_facts(collect().with_facts(*job), file, on)
-        facts = facts if on or dockerfile else machine_facts.add_environment_purpose(facts)
+        facts = machine_facts.add_environment_purpose(facts)
     except BaseException as end:  # a refusal or a signal: stop probes that still run
         stop()
         if not partial or isinstance(end, (Exception, KeyboardInterrupt)):

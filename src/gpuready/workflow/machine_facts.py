@@ -221,14 +221,8 @@ def job_facts(
 
 
 def add_environment_purpose(facts: Facts) -> Facts:
-    """Add cpu to what the job asks for, where gpuready made the environment for the CPU (its pyvenv.cfg says so)."""
-    path = f"{facts.value_if_known('python.prefix') or ''}/pyvenv.cfg"
+    """Add cpu to what the job asks for, where gpuready made the environment for the CPU and there is no GPU."""
     wants = facts.value_if_known("job.wants") or ()
-    if facts.value_if_known("python.kind") != "venv" or "cpu" in wants or facts.value_if_known("gpu.count"):
+    if facts.value_if_known("python.made_for") != "cpu" or "cpu" in wants or facts.value_if_known("gpu.count"):
         return facts
-    try:
-        text = system.LiveHost().read_text(path) or ""
-    except system.AccessError:
-        return facts
-    made = any(line.replace(" ", "") == "gpuready-made-for=cpu" for line in text.splitlines())
-    return facts.with_facts(Fact("job.wants", (*wants, "cpu"), path, "read")) if made else facts
+    return facts.with_facts(Fact("job.wants", (*wants, "cpu"), facts.fact("python.made_for").source, "read"))
