@@ -135,7 +135,7 @@ def test_no_setting_runs_an_interpreter(folder, capsys):
     for named in (".venv", ".venv/bin/python"):
         write(folder, f'python = "{named}"')
         assert run_command_line(["check", "trl"]) == 2
-        assert "tells its version in a file" in capsys.readouterr().err
+        assert "states its version in a file" in capsys.readouterr().err
     assert not (folder / "ran").exists()
 
 
