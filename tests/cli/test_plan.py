@@ -119,3 +119,13 @@ def test_bad_input_is_one_sentence_and_exit_2(words):
     assert ran.out == "" if "--json" not in words else json.loads(ran.out)["error"]["exit"] == 2
     assert len(ran.err.strip().splitlines()) == 1 and ran.err.startswith("gpuready")
     assert "Traceback" not in ran.err and "gpuready failed" not in ran.err
+
+
+def test_the_steps_of_a_plan_by_a_contract_of_ones_own_name_that_contract(tmp_path):
+    file = tmp_path / "kite.toml"
+    needs = 'needs = [{ key = "package.torch", want = ">=2.8,<2.15", cite = "setup.py:35" }]'
+    file.write_text(f'framework = "kite"\nversion = "1.2"\norigin = "a test"\n{needs}\n')
+    found, code = document("kite", *ON, "--contract", str(file))
+    ours = [step["run"] for step in found["steps"] if step["run"][:1] == ["gpuready"]]
+    assert code == 0 and [run[1] for run in ours] == ["env", "check"]
+    assert all(run[run.index("--contract") + 1] == str(file) for run in ours)

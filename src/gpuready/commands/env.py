@@ -14,7 +14,7 @@ class _Wanted(shared.TypedDict, total=False):
     shell: shared.Annotated[
         str,
         Parameter(
-            "for which reader",
+            "the output format",
             "SHELL",
             ("bash", "fish", "json", "docker", "slurm", "systemd"),
             mcp=True,

@@ -34,7 +34,7 @@ _JOB = (
     ("loss", "plain, or fused without logits in memory", "KIND"),
     ("lora_r", "the rank of the adapter", "N"),
     ("lora_targets", "all, qv, or names separated by commas", "all|qv|LIST"),
-    ("lora_dtype", "of the adapter", "DTYPE"),
+    ("lora_dtype", "the dtype of the adapter", "DTYPE"),
     ("quant", "quantize the base model to 4 or 8 bits", "KIND"),
     ("keep_outputs", "the loop keeps the model's outputs during the backward pass", ""),
     ("padded", "sequences are padded, with an attention mask", ""),

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 _ENGINES = ("ray", "slurm", "ssh", "elastic")
 _REACH = {
-    "engine": Parameter("what reaches the nodes (default: what is seen here)", "ENGINE", _ENGINES),
+    "engine": Parameter("how to reach the nodes (default: detected)", "ENGINE", _ENGINES),
     "hosts": Parameter("hosts over ssh, such as n[01-16],me@gpu7:2222", "LIST"),
     "hostfile": Parameter("hosts over ssh, one on each line", "FILE"),
     "nodes": Parameter("only these nodes of the cluster, such as n[01-16]", "SET"),
     "address": Parameter("Ray's address: host:6379, or http://host:8265 for a Ray job", "ADDRESS"),
-    "python": Parameter("the Python on the nodes, and the environment that is looked at", "PATH"),
+    "python": Parameter("the Python on the nodes, and the environment to examine", "PATH"),
     "timeout": Parameter("how long a node may take", "SECONDS", kind="number", most=1_000_000),
     "parallel": Parameter("how many nodes are asked at once (default 64)", "N", kind="whole", most=1_000_000),
-    "resume": Parameter("go on with a run that was broken off: its folder", "DIR"),
+    "resume": Parameter("resume an interrupted run: its folder", "DIR"),
     "exclude": Parameter("print only the nodes to keep away from, as Slurm and Ray take them"),
 }
 _SHOWN = {
     "output": Parameter("also write the report to a file: .html with a heat map, or .json", "FILE", flag="-o"),
-    **quiet_and_verbose("also the groups that hold, and every pair"),
+    **quiet_and_verbose("also the groups of nodes that agree, and every pair"),
 }
 _REFERENCE = {"reference": Parameter("compare with this recording, not with the majority", "FILE")}
 _PROLOG = {"prolog": Parameter("this node alone, for Slurm's prolog or health check: one line, exit code")}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "GPUREADY_MCP_TOKEN"
 _PARAMETERS = {
     "root": Parameter("a folder whose files may be read, beside the current one", "DIR", many=True),
-    "python": Parameter("the environment that is looked at and proved in", "PATH"),
+    "python": Parameter("the environment to examine and to prove", "PATH"),
     "allow_changes": Parameter("also offer installs: planned first, then agreed to by a person"),
     "http": Parameter("serve over HTTP on loopback, in place of stdin and stdout"),
     "port": Parameter(

@@ -20,21 +20,19 @@ class _Output(shared.TypedDict, total=False):
 
 
 class _Parts(shared.TypedDict, total=False):
-    proofs: shared.Annotated[shared.PathArgument, Parameter("also these proofs: evidence of gpuready prove -o", "FILE")]
-    bench: shared.Annotated[
-        shared.PathArgument, Parameter("also these measures: an answer of gpuready bench -o", "FILE")
-    ]
+    proofs: shared.Annotated[shared.PathArgument, Parameter("add proofs: a file of gpuready prove -o", "FILE")]
+    bench: shared.Annotated[shared.PathArgument, Parameter("add measurements: a file of gpuready bench -o", "FILE")]
     fit: shared.Annotated[
         shared.PathList,
         Parameter(
-            "also the memory of this job: a model, the file of its set-up, or an answer of gpuready fit --json",
+            "add the memory of a job: a model, its configuration file, or a file of gpuready fit --json",
             "MODEL|FILE",
             many=True,
         ),
     ]
-    plan: shared.Annotated[bool, Parameter("also the plan, chosen without asking an index")]
+    plan: shared.Annotated[bool, Parameter("add the plan, made without an index")]
     fleet: shared.Annotated[
-        shared.PathArgument, Parameter("a fleet: an answer of gpuready fleet check -o FILE.json", "FILE")
+        shared.PathArgument, Parameter("a fleet: a file of gpuready fleet check -o FILE.json", "FILE")
     ]
 
 

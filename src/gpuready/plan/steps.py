@@ -129,12 +129,17 @@ def _installs_torch(step: FixStep) -> bool:
 
 
 def _variables_step(plan: Plan) -> FixStep:
-    run = ("gpuready", "env", framework_spec(plan), "--python", VENV_FOLDER)
-    return FixStep("set these variables first", run, "safe")
+    run = ("gpuready", "env", framework_spec(plan), "--python", VENV_FOLDER, *_repeat_option(plan, "contract"))
+    return FixStep("print the variables to set before the job", run, "safe")
 
 
 def _check_step(plan: Plan) -> FixStep:
-    wants = ("--wants", str(plan.options["wants"])) if plan.options.get("wants") else ()
-    return FixStep(
-        "check it", ("gpuready", "check", framework_spec(plan), "--python", VENV_FOLDER, *wants), "safe"
-    )
+    # A contract of the user's own replaces the framework's name: with both, check would look for a shipped one too.
+    own = _repeat_option(plan, "contract")
+    subject = own or (framework_spec(plan),)
+    run = ("gpuready", "check", *subject, "--python", VENV_FOLDER, *_repeat_option(plan, "wants"))
+    return FixStep("check it", run, "safe")
+
+
+def _repeat_option(plan: Plan, name: str) -> tuple[str, ...]:
+    return (f"--{name}", str(plan.options[name])) if plan.options.get(name) else ()

@@ -275,7 +275,7 @@ def list_next_commands(
 
 def _format_footer(report: Report, screen: Screen) -> list[str]:
     codes = [f.code for f in report.findings if f.severity != "info"] or [u.code for u in report.undecided]
-    lines = screen.format_paragraph(f"gpuready explain {codes[0]} tells all about a code", 2) if codes else []
+    lines = screen.format_paragraph(f"what a code means: gpuready explain {codes[0]}", 2) if codes else []
     if report.catalog:
         lines += screen.format_paragraph(f"judged by the catalogue of {report.catalog}", 2)
     if report.facts.value_if_known("user.root"):

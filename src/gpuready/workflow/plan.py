@@ -97,7 +97,8 @@ def add_start_command(plan: Plan, facts: Facts, config: str | None) -> Plan:
 
 
 def _parse_specs(frameworks: Sequence[str], own_contract: Contract | None, sees_packages: bool) -> list[FrameworkSpec]:
-    specs = list(dict.fromkeys(contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks))
+    knows_any = sees_packages or own_contract is not None
+    specs = list(dict.fromkeys(contract_choice.parse_framework_spec(spec, knows_any) for spec in frameworks))
     if own_contract is None:
         return specs
     if len(specs) != 1 or specs[0][0] != own_contract.framework:

@@ -43,11 +43,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if facts.value("os.arch") not in ("x86_64", "aarch64") or _has_compatible_torch(facts, contract, glibc):
         return None
-    what = f"glibc {glibc}" if glibc else "no glibc"
+    old = f"the C library of this system (glibc {glibc}) is too old for torch"
     return Finding(
         CODE,
         SEVERITY,
-        f"the C library of this system ({what}) is too old for torch",
+        old if glibc else "this system has no glibc, and torch has no wheels for other C libraries",
         found=(facts.fact("os.glibc"), facts.fact("package.torch")),
         needs=(Requirement("os.glibc", f">={FLOOR}", cite=CITE),),
         so="the installer finds no compatible torch, or torch fails to load",
