@@ -142,3 +142,18 @@ def test_both_directions_are_offered_where_it_cannot_be_known():
 def test_the_version_that_the_log_states_counts():
     text = f"ImportError: cannot import name 'HfFolder' from 'huggingface_hub' ({SITE}/huggingface_hub/__init__.py)"
     assert "gone" not in diagnosed(text, f"{SITE}/gradio/o.py", before="huggingface_hub version: 0.20.1\n").conflict
+
+
+def test_a_cause_that_calls_a_package_too_old_yields_to_the_table():
+    log = (
+        "Traceback (most recent call last):\n"
+        f'  File "{SITE}/scores/model.py", line 23, in <module>\n    from transformers import AutoModelForVision2Seq\n'
+        "ImportError: cannot import name 'AutoModelForVision2Seq' from 'transformers'\n"
+    )
+    found = diagnose_logs([[log.encode()]])
+    assert found.cause == "version-conflict" and "too new" in found.fix[0].does
+
+
+def test_a_module_without_an_attribute_and_without_a_stack_is_not_called_the_users_mistake():
+    found = diagnose_logs([[b"AttributeError: module 'somelib' has no attribute 'get_domain'\n"]])
+    assert found.verdict == "unknown"

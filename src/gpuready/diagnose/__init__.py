@@ -81,11 +81,12 @@ def judge(
         chain = follow_chain(summary, find_final_exception(summary, order))
         origin = find_origin(summary.failures[chain[-1]]).says if chain else ""
         return _no_cause_diagnosis(summary, order).replace(logs=logs, consequences=after, origin=origin)
-    first = suspects[0]
+    number = _exception_of(suspects[0])
+    conflict = None if number is None else _find_conflict(summary, number, symbols)
+    first = _correct_direction(suspects[0], conflict, lookup)
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
-    if (number := _exception_of(first)) is not None:
-        conflict = _find_conflict(summary, number, symbols)
+    if number is not None:
         found = found.replace(
             origin=find_origin(summary.failures[number]).says, conflict=conflict.captures if conflict else {}
         )
@@ -151,6 +152,15 @@ def _unexplained_suspects(
     if last is None or names_environment(summary.lines[last].folded_text):
         return []
     return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", last=last)]
+
+
+def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, lookup: Lookup) -> CauseSuspect:
+    """A version conflict in place of a cause that calls a package too old which the table of symbols calls too new."""
+    too_old = (lookup(suspect.code, suspect.cause) or {}).get("too_old", ())
+    if conflict is None or conflict.direction != "new" or conflict.package not in too_old:
+        return suspect
+    code, failure = _code_of(lookup, VERSION_CONFLICT), _exception_of(suspect)
+    return CauseSuspect(VERSION_CONFLICT, code, "symptom", failure=failure, captures=conflict.captures)
 
 
 def _find_conflict(summary: LogSummary, number: int, symbols: SymbolTable) -> VersionConflict | None:

@@ -228,7 +228,7 @@ def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
     if name in _DATA_ERRORS or _TENSOR_WORDS.search(message[:600]):
         return True
     if not failure.frames:
-        return name not in ("runtimeerror", "exception")
+        return name not in ("runtimeerror", "exception") and not message.startswith(("module '", "module `"))
     return name not in ("attributeerror", "nameerror", "unboundlocalerror") and _is_called_by_user(failure)
 
 
