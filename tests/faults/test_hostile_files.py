@@ -68,7 +68,7 @@ def test_e02_forms_that_are_known_are_hidden():
 def test_e02_the_limits_are_written_down():
     """What nobody could tell from chance is not hidden; the guide says so, and these are its examples."""
     guide = (Path(__file__).parents[2] / "docs/how-to/recordings.md").read_text()
-    assert "cut in two" in guide and "encoded again" in guide
+    assert "split into two parts" in guide and "encoded again" in guide
     plain = base64.b64encode(b"correct horse battery").decode()
     assert plain in redact_text(f"the worker said {plain} and went on")
 
