@@ -204,7 +204,9 @@ def test_names_in_the_docs_exist(page):
 
 
 OWN_FILES = [
-    page for page in TEXTS if page.parent.name not in ("frameworks", "rules") and page.stem not in ("benchmarks", "environment-pages")
+    page
+    for page in TEXTS
+    if page.parent.name not in ("frameworks", "rules") and page.stem not in ("benchmarks", "environment-pages")
 ]
 """Pages that name files of this repository only; the others quote files of frameworks."""
 
@@ -232,7 +234,13 @@ def test_the_rule_to_start_from_is_a_rule_as_it_is():
 def test_the_glossary_is_short_and_linked():
     rows = re.findall(r"^\| (?!term|-)([^|]+) \|", (ROOT / "docs/reference/glossary.md").read_text(), flags=re.M)
     assert 0 < len(rows) <= 15 and len(set(rows)) == len(rows)
-    for page in ("CONTRIBUTING.md", "README.md", "docs/index.md", "docs/explanation/design.md", "docs/explanation/verdicts.md"):
+    for page in (
+        "CONTRIBUTING.md",
+        "README.md",
+        "docs/index.md",
+        "docs/explanation/design.md",
+        "docs/explanation/verdicts.md",
+    ):
         assert "glossary.md" in (ROOT / page).read_text(), page
 
 

@@ -110,7 +110,19 @@ def resolved(path: Path) -> dict[str, Any]:
         sys.path.remove(str(ROOT.parent))
 
 
-CAUSE_KEYS = {"codes", "says", "so", "fix", "decide", "source", "patterns", "consequences", "phrases", "rule", "too_old"}
+CAUSE_KEYS = {
+    "codes",
+    "says",
+    "so",
+    "fix",
+    "decide",
+    "source",
+    "patterns",
+    "consequences",
+    "phrases",
+    "rule",
+    "too_old",
+}
 NEEDED_CAUSE_KEYS = {"codes", "says", "so", "fix", "source", "patterns"}
 RULE_KEYS = {"code", "name", "severity", "title", "text"}
 

@@ -72,7 +72,9 @@ def test_engines_that_are_not_there():
     assert "has no torch" in said(made)["engine"].says
 
 
-@pytest.mark.parametrize(("master", "says"), [("127.0.0.1", "loopback"), ("192.0.2.7", "is not an address of this node")])
+@pytest.mark.parametrize(
+    ("master", "says"), [("127.0.0.1", "loopback"), ("192.0.2.7", "is not an address of this node")]
+)
 def test_a04_a_master_that_the_others_cannot_reach(master, says):
     made = LaunchJob("torchrun", "/v/bin/python", "module", ("pack",), 1, nnodes=2, master=master, port=29500)
     assert says in said(made, torch__version="2.13.0")["peers"].says

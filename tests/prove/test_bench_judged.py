@@ -121,7 +121,9 @@ def test_all_as_expected_is_clear():
 def test_slow_is_not_ready_and_says_how_much():
     found = report(world(row("matmul-fp16"), SLOW))
     assert (found.verdict, found.exit) == ("not-ready", 1)
-    assert found.findings[0].code == "GPU021" and "matmul-bf16 is 43% below the expected range" in found.findings[0].says
+    assert (
+        found.findings[0].code == "GPU021" and "matmul-bf16 is 43% below the expected range" in found.findings[0].says
+    )
 
 
 @pytest.mark.parametrize("raw", ["failed", "crashed", "hung"])
@@ -258,7 +260,8 @@ def test_memory_held_by_processes_that_are_not_visible():
 
 
 @pytest.mark.parametrize(
-    ("word", "says"), [("hw_thermal", "much too hot"), ("sw_thermal_slowdown", "too hot"), ("hw_power_brake", "power brake")]
+    ("word", "says"),
+    [("hw_thermal", "much too hot"), ("sw_thermal_slowdown", "too hot"), ("hw_power_brake", "power brake")],
 )
 def test_heat_and_the_power_brake(word, says):
     hot = LOAD | {"throttle": ["hw_slowdown", word], "temperature": 91, "clock_sm": 900}

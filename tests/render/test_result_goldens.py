@@ -115,7 +115,9 @@ def test_the_answer_comes_first():
     assert first["fit_too_large"].startswith("does not fit: needs 61.5 to 62.0 GiB")
     assert first["fleet"].startswith("not ready: 3 of 64 nodes with problems")
     assert first["bench"].startswith("not ready: ") and first["run_failed"].startswith("failed: rank 1 on gpu-07")
-    assert first["install"].startswith("installed") and first["prove"].startswith("no problems found: demo 1: 2 passed, 1 failed")
+    assert first["install"].startswith("installed") and first["prove"].startswith(
+        "no problems found: demo 1: 2 passed, 1 failed"
+    )
 
 
 def test_what_followed_and_the_name_of_the_cause_are_details():

@@ -41,18 +41,7 @@ NAMED = [
     ("NGC_API_KEY", "nothing-like-it"),
 ]
 
-TELLING = (
-    "DB_PW",
-    "GH_PAT",
-    "gitlab-pat",
-    "MY_JWT",
-    "SENTRY_DSN",
-    "WALLET_MNEMONIC",
-    "VPN_OTP",
-    "TOTP",
-    "jwt",
-    "dsn",
-)
+TELLING = ("DB_PW", "GH_PAT", "gitlab-pat", "MY_JWT", "SENTRY_DSN", "WALLET_MNEMONIC", "VPN_OTP", "TOTP", "jwt", "dsn")
 
 
 @pytest.mark.parametrize("name", TELLING)

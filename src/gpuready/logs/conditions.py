@@ -24,7 +24,9 @@ def validate_condition(text: str, names: Sequence[str]) -> None:
             raise ValueError(f"the condition {clause!r} needs one of {' '.join(_COMPARE)}")
         for word in words:
             if word not in (*_COMPARE, "+", "-", "*", "/") and word not in names and parse_number(word) is None:
-                raise ValueError(f"the condition {clause!r} speaks of {word!r}, which is neither a capture nor a number")
+                raise ValueError(
+                    f"the condition {clause!r} speaks of {word!r}, which is neither a capture nor a number"
+                )
 
 
 def _clause_holds(clause: str, captures: Mapping[str, str]) -> bool:

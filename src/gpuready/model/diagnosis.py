@@ -89,7 +89,9 @@ class Diagnosis(Record):
     frame: dict[str, Any] = field(default_factory=dict)  # in the user's own code: file, line, function
     captures: dict[str, str] = field(default_factory=dict)  # from the decisive line: sizes, versions, names
     origin: str = ""  # whose frame is the innermost of the exception: the user's own code, a package
-    conflict: dict[str, str] = field(default_factory=dict)  # two packages that do not fit: package, symbol, gone or came
+    conflict: dict[str, str] = field(
+        default_factory=dict
+    )  # two packages that do not fit: package, symbol, gone or came
     asked: bool = False  # whether the cause is the answer of the program that --ask names
     framework: str = ""
     here: bool = False  # whether the run was on this machine

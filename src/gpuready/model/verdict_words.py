@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-VERDICT_WORDS = {
-    "ready": "ready",
-    "clear": "no problems found",
-    "not-ready": "not ready",
-    "undecided": "can't tell",
-}
+VERDICT_WORDS = {"ready": "ready", "clear": "no problems found", "not-ready": "not ready", "undecided": "can't tell"}
 
 UNSTATED_TEXT = "not given"
 """A value that a what-if machine was not given."""

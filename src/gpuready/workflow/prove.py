@@ -296,7 +296,9 @@ def read_evidence(path: str) -> ProofRecord:
     try:
         evidence = validation.parse_record(ProofRecord, json.loads(read_named_file(path)))
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{path} is not evidence of gpuready prove: {error}; make one with gpuready prove -o FILE") from None
+        raise Refused(
+            f"{path} is not evidence of gpuready prove: {error}; make one with gpuready prove -o FILE"
+        ) from None
     if not evidence.is_intact:
         raise Refused(f"{path} was changed after it was made: its content does not have the hash that it states")
     return evidence

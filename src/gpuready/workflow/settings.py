@@ -121,7 +121,9 @@ def _parse_python(host: system.LiveHost, path: str, value: Any) -> str:
     if not call_or_refuse(host.resolve_path, folder).startswith(call_or_refuse(host.resolve_path, here) + "/"):
         raise Refused(f"{path}: python must lie inside this folder, and {value!r} does not; use --python for another")
     if not _states_version(host, folder):
-        raise Refused(f"{path}: python {value!r} is not a virtual or conda environment that states its version in a file")
+        raise Refused(
+            f"{path}: python {value!r} is not a virtual or conda environment that states its version in a file"
+        )
     return folder
 
 

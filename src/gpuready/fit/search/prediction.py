@@ -231,9 +231,13 @@ def prediction_notes(job: FitJob, card: GpuCard) -> list[str]:
     """Return notes on the limits of the numbers."""
     sentences = []
     if not card.capability.startswith("9."):
-        sentences.append("the memory of CUDA and its libraries was measured only on Hopper: an estimated range on this GPU")
+        sentences.append(
+            "the memory of CUDA and its libraries was measured only on Hopper: an estimated range on this GPU"
+        )
     if job.world > 1:
-        sentences.append("NCCL's buffers were not measured: an estimated range; inside it the answer is too close to call")
+        sentences.append(
+            "NCCL's buffers were not measured: an estimated range; inside it the answer is too close to call"
+        )
     if job.optimizer.startswith("paged"):
         sentences.append("a paged optimizer keeps its state in managed memory, which can move out: it is not counted")
     if job.quant == "int8":
