@@ -260,7 +260,7 @@ def test_a_name_is_no_path(desk, name):
 
 
 def test_a_source_that_is_not_there(desk):
-    with pytest.raises(CannotBuild, match="which is no file"):
+    with pytest.raises(CannotBuild, match="which is not a file"):
         desk.load(sources=(str(desk.folder / "gone.cpp"),))
 
 

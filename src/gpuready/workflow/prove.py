@@ -124,7 +124,9 @@ def _collect_proof_facts(
     facts = workflow.collect_facts(
         None, python, {}, specs, own_contract, wants=wants, model=model, config=config, run_python=True
     )
-    return machine_facts.add_environment_purpose(facts), own_contract
+    if specs or own_contract:  # a capability that is named is proved whatever the environment was made for
+        facts = machine_facts.add_environment_purpose(facts)
+    return facts, own_contract
 
 
 def _contract_for_capabilities(capabilities: Sequence[str], facts: Facts) -> tuple[Contract, tuple[ProofSpec, ...]]:
