@@ -16,9 +16,15 @@ from gpuready.workflow import prove
 
 @pytest.fixture
 def frozen_home(monkeypatch):
-    """Every write below the home waits for ever, as on a frozen disk."""
-    monkeypatch.setattr(own_folders, "_make_writable_folder", lambda *_: threading.Event().wait())
+    """Every write below the home waits until the test is over, as on a frozen disk; no thread outlives the test."""
+    thawed = threading.Event()
+    before = set(threading.enumerate())
+    monkeypatch.setattr(own_folders, "_make_writable_folder", lambda *_: thawed.wait() and "")
     monkeypatch.setattr(own_folders, "DISK_SECONDS", 0.2)
+    yield
+    thawed.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
 
 
 @pytest.mark.parametrize("alone", [True, False])
