@@ -19,7 +19,7 @@ QV_MODULE_NAMES = ("q_proj", "v_proj", "query_key_value", "c_attn", "qkv_proj")
 class LinearLayer:
     """A weight as (out, in), with its bias and adapters."""
 
-    __slots__ = ("a", "b", "bias", "codes", "follows_gate", "magnitude", "quant", "shape", "weight")
+    __slots__ = ("a", "b", "bias", "codes", "follows_gate", "magnitude", "packed", "quant", "shape", "weight")
 
     def __init__(self, weight: Tensor | None, bias: Tensor | None = None) -> None:
         self.weight = weight
@@ -29,12 +29,14 @@ class LinearLayer:
         self.magnitude: Tensor | None = None
         self.quant = ""
         self.follows_gate = False
+        self.packed: Tensor | None = None  # codes of a quantised weight that is sharded
         self.codes: tuple[Tensor, ...] = ()  # codes and scales of a quantised weight
         self.shape = weight.shape if weight is not None else (0, 0)
 
     def list_tensors(self) -> list[Tensor]:
-        """Return its unquantised weights."""
-        return [t for t in (self.weight, self.bias, self.a, self.b, self.magnitude) if t is not None]
+        """Return its weights, of a quantised one the codes where they are sharded."""
+        tensors = (self.weight, self.packed, self.bias, self.a, self.b, self.magnitude)
+        return [t for t in tensors if t is not None]
 
 
 class WeightMaker:
@@ -133,7 +135,10 @@ class WeightMaker:
             made.codes = (ops.new_scratch(count), ops.new_scratch(4 * out))
         else:
             blocks = -(-count // 64)
-            codes = [ops.new_scratch(-(-count // 2)), ops.new_scratch(64)]
+            codes = [] if self.sharded else [ops.new_scratch(-(-count // 2))]
+            if self.sharded:  # a parameter in 16-bit storage; the scales are none, and every rank has all of them
+                made.packed = self._new_parameter((-(-count // 4),), 2, False)
+            codes.append(ops.new_scratch(64))
             if self.job.double_quant:
                 codes += [
                     ops.new_scratch(blocks),
