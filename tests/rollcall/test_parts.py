@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.cluster import Rendezvous
-from gpuready.rollcall import endpoint, wire
+from gpuready.rollcall import endpoint, trial_connections, wire
 from gpuready.rollcall.hello import Hello
 from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_ranges
 from tests.ranks import free_port
@@ -122,3 +122,36 @@ def test_a_seal_is_of_its_token_and_number():
     for token, salt in (("other", "salt"), ("token", "other"), ("", "salt")):
         with pytest.raises(PermissionError):
             wire.decode_message(line, token, salt)
+
+
+def test_silent_callers_do_not_keep_a_peer_from_its_trial_connection():
+    """Strangers fill the echo port and say nothing: threads stay few, and the two neighbours get their echo."""
+    before, server = threading.active_count(), trial_connections.EchoServer()
+    server.start_serving()
+    silent = [socket.create_connection(("127.0.0.1", server.port), 2) for _ in range(3 * trial_connections.MAX_CALLERS)]
+    assert trial_connections.run_trial_calls([(1, "127.0.0.1", server.port)])[0][1] == ""
+    assert threading.active_count() - before <= trial_connections.MAX_CALLERS + 2
+    for conn in silent:
+        conn.close()
+    server.close()
+
+
+def test_a_caller_that_trickles_is_left(monkeypatch):
+    monkeypatch.setattr(trial_connections, "CALL_SECONDS", 0.1)
+    ours, theirs = socket.socketpair()
+    thread = threading.Thread(target=trial_connections._echo_connection, args=(ours,))
+    thread.start()
+    theirs.settimeout(5)
+    echoed = 0
+    while True:
+        try:
+            theirs.sendall(b"t")
+            if not theirs.recv(1):
+                break
+        except OSError:
+            break
+        echoed += 1
+        threading.Event().wait(0.03)
+    thread.join(5)
+    assert not thread.is_alive() and 0 < echoed < 50
+    theirs.close()

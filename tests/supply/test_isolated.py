@@ -12,6 +12,8 @@ import pytest
 from gpuready.fleet import node_payload, ssh_hosts
 from gpuready.fleet.scripts import ray_tasks, store
 from gpuready.fleet.slurm import SlurmTransport
+from gpuready.launcher import engines, node_preflight
+from gpuready.model.run import LaunchJob
 from gpuready.system import LiveHost
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +66,15 @@ def test_every_engine_starts_a_node_in_isolated_mode(mark: Path):
     assert child.wait(30) == 0
     command = SlurmTransport(LiveHost(), "t0", python=sys.executable).srun_command(["node-1"], 5.0)
     assert command[-4:] == (sys.executable, "-I", "-c", node_payload.STARTER)
+    assert not mark.exists()
+
+
+def test_the_preflight_of_a_node_imports_nothing_from_the_folder_of_the_job(mark: Path, monkeypatch):
+    Path("train.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    job = LaunchJob("slurm", sys.executable, "script", ("train.py",), 1)
+    looked = node_preflight.preflight_node(engines.node_preflight_command(job), os.environ, [{"LOCAL_RANK": "0"}])
+    assert "gap" not in looked, looked
     assert not mark.exists()
 
 

@@ -19,6 +19,7 @@ from gpuready.plan.change import FixChange
 from gpuready.plan.fix_changes import list_fix_changes
 from gpuready.system import LiveHost, durable_files
 from gpuready.workflow.fix_items import FixTarget, _join_package_rows, _make_task
+from tests.apply.test_project_config import sdist
 from tests.apply.wheels import wheel
 from tests.plan.test_fix_for_real import CONTRACT
 from tests.render.planned import uv
@@ -115,6 +116,23 @@ def test_what_an_install_did_not_bring_is_installed_in_a_second_round(place):
     ran = fix(place, "--yes", kite="long")
     assert ran.code == 0 and ran.out.startswith("fixed "), ran.out + ran.err
     assert versions(place) == {"demo": "1.0", "helper_kit": "1.4.2", "other_kit": "2.5"}
+
+
+@pytest.mark.parametrize("words", [(), ("--allow-build",)], ids=["as-it-is", "agreed"])
+def test_a_package_without_a_wheel_is_built_only_where_that_was_agreed(place, words):
+    (place / "wheels" / "other_kit-2.5-py3-none-any.whl").unlink()
+    mark = place / "built"
+    sdist(place / "wheels", "other_kit", "2.5", mark)
+    ran = fix(place, "--yes", *words)
+    assert mark.exists() == bool(words), ran.out + ran.err
+    assert ran.code == 2 and versions(place) == {"demo": "1.0", "helper_kit": "1.0"}
+    assert words or "agree with --allow-build" in ran.out
+
+
+def test_settings_of_the_project_rule_a_fix_only_where_asked_for(place):
+    (place / "uv.toml").write_text('[[index]]\nname = "strange"\nurl = "https://evil.invalid/simple"\n')
+    plain, asked = fix(place, "--dry-run"), fix(place, "--dry-run", "--use-project-config")
+    assert "evil.invalid" not in plain.out and "evil.invalid" in asked.out, asked.out
 
 
 def test_nobody_to_ask_is_not_consent(place):

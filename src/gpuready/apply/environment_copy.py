@@ -185,6 +185,17 @@ class EnvironmentCopy:
         return self.host.stat_path(path) is not None
 
 
+_BUILD_WORDS = ("--no-build-isolation", "--no-binary", "--only-binary", "--no-build")
+
+
+def forbid_builds(run: Sequence[str]) -> tuple[str, ...]:
+    """Let a ``uv pip install`` take wheels only, unless the command itself says what is built."""
+    states_build = any(word in _BUILD_WORDS or "git+" in word for word in run)
+    if run[:3] != ("uv", "pip", "install") or states_build:
+        return tuple(run)
+    return (*run[:3], "--only-binary", ":all:", *run[3:])
+
+
 def run_uv_in(
     host: HostAccess,
     environment: str,

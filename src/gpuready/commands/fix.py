@@ -32,6 +32,8 @@ class _Source(shared.TypedDict, total=False):
     contract: shared.Annotated[shared.PathArgument, shared.contract_parameter("fix by this contract", mcp=False)]
     find_links: shared.Annotated[shared.PathList, shared.FIND_LINKS]
     offline: shared.Annotated[bool, shared.OFFLINE]
+    allow_build: shared.Annotated[bool, shared.ALLOW_BUILD]
+    use_project_config: shared.Annotated[bool, shared.USE_PROJECT_CONFIG]
 
 
 class FixOptions(shared.Environment, shared.Wants, shared.Job, _Source, _FixActions, total=False):
@@ -61,6 +63,8 @@ def run(request: Request) -> Result:
         only=codes,
         find_links=request.get_option("find_links", ()),
         offline=request.has_switch("offline"),
+        allow_build=request.has_switch("allow_build"),
+        use_project_config=request.has_switch("use_project_config"),
         show_step=lambda text, done=0, total=0: request.show_progress(text, done, total, at_once=True),
     )
     if is_dry or not order.changes_something:

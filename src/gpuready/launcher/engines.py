@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 AGENT_SCRIPT, RAY_SCRIPT = os.path.join(HERE, "rank_agent.py"), os.path.join(HERE, "ray_driver.py")
+_ISOLATED_MAIN = "import sys; sys.path.append(sys.argv.pop(1)); from gpuready.cli import main; main()"
+"""gpuready from its own folder: the current folder and PYTHONPATH belong to the job."""
 _AS_TORCHRUN = "as torchrun sets it"
 
 
@@ -115,7 +117,7 @@ def node_preflight_command(job: LaunchJob) -> tuple[str, ...]:
     import sys
 
     flags = ["--dry-run", "--json", "--engine", "local", "--nproc", str(job.nproc), "--python", job.python]
-    program = [sys.executable, "-c", "from gpuready.cli import main; main()", "run"]
+    program = [sys.executable, "-I", "-c", _ISOLATED_MAIN, os.path.dirname(os.path.dirname(HERE)), "run"]
     rest = ["-m", *job.words] if job.kind == "module" else list(job.words)
     return (*program, *([job.framework] if job.framework else []), *flags, "--", *rest)
 

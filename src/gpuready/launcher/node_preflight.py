@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,9 +36,7 @@ def _is_first_on_node(environ: Mapping[str, str], rank_variables: Sequence[Mappi
 def _run_preflight_command(command: Sequence[str], environ: Mapping[str, str]) -> list[dict[str, Any]]:
     import subprocess
 
-    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     env = {k: v for k, v in environ.items() if k != "GPUREADY_ATTEND"}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, (home, environ.get("PYTHONPATH", ""))))
     try:
         completed = subprocess.run(
             list(command),

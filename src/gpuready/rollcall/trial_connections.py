@@ -15,11 +15,14 @@ from gpuready.rollcall.rank_register import RollcallFault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping, Sequence
 
 SMALL_BYTES, LARGE_BYTES = 64, 65536
 CONNECT_SECONDS, ECHO_SECONDS = 3.0, 3.0
 SERVE_SECONDS, ALL_CALLS_SECONDS = 60.0, 8.0
+CALL_SECONDS, MAX_CALLERS = 10.0, 32
+"""How long one caller is served, and how many at once: for one more, the oldest is closed. A rank has two callers."""
 SLOW_SECONDS, SLOW_FACTOR = 0.02, 5.0
 """Round-trip time of a large piece on a link that is checked again, and how many times its peers' it must be."""
 
@@ -50,21 +53,34 @@ class EchoServer:
     def _serve_echoes(self) -> None:
         import threading
 
-        end = time.monotonic() + SERVE_SECONDS
+        end, callers = time.monotonic() + SERVE_SECONDS, list[tuple[socket.socket, threading.Thread]]()
         while time.monotonic() < end:
             try:
                 conn, _ = self.listener.accept()
             except OSError:
                 return
+            callers = [one for one in callers if one[1].is_alive()]
+            if len(callers) >= MAX_CALLERS:
+                _hang_up(*callers.pop(0))
             # One thread for each caller: a slow one must not make the others look slow.
-            threading.Thread(target=_echo_connection, args=(conn,), daemon=True).start()
+            callers.append((conn, threading.Thread(target=_echo_connection, args=(conn,), daemon=True)))
+            callers[-1][1].start()
+
+
+def _hang_up(conn: socket.socket, thread: threading.Thread) -> None:
+    """Wake the thread that serves a caller, and let it end."""
+    try:
+        conn.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it has just ended
+    thread.join(1.0)
 
 
 def _echo_connection(conn: socket.socket) -> None:
-    left = SMALL_BYTES + 2 * LARGE_BYTES
+    left, end = SMALL_BYTES + 2 * LARGE_BYTES, time.monotonic() + CALL_SECONDS
     try:
         conn.settimeout(ECHO_SECONDS)
-        while left > 0:
+        while left > 0 and time.monotonic() < end:
             piece = conn.recv(min(left, LARGE_BYTES))
             if not piece:
                 break

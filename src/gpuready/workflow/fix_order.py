@@ -42,11 +42,14 @@ class FixOrder:
         only: Sequence[str] = (),
         find_links: Sequence[str] = (),
         offline: bool = False,
+        allow_build: bool = False,
+        use_project_config: bool = False,
         show_step: ShowStep = lambda *_: None,
     ):
         self.request, self.show_step, self.host = request, show_step, system.LiveHost()
         self.find_links, self.offline = tuple(find_links), offline
-        self.uv_settings = call_or_refuse(uv.make_uv_settings, self.host, self.find_links, offline)
+        self.allow_build, self.use_project_config = allow_build, use_project_config
+        self.uv_settings = call_or_refuse(uv.make_uv_settings, self.host, self.find_links, offline, use_project_config)
         self.before, self.found = compute_fix(request, show_step)
         self.target = describe_target(self.before.facts)
         if request.python:
@@ -117,7 +120,7 @@ class FixOrder:
 
     def _change_packages(self, tasks: list[FixTask]) -> None:
         """Change a copy of the environment, check it, and exchange the two."""
-        from gpuready.apply.environment_copy import EnvironmentCopy, run_uv_in
+        from gpuready.apply.environment_copy import EnvironmentCopy, forbid_builds, run_uv_in
 
         copy = EnvironmentCopy(self.host, self.target.path)
 
@@ -127,7 +130,8 @@ class FixOrder:
                 for step in steps:
                     self.show_step(step.does)
                     copy.journal.record_step("run", does=step.does, run=list(step.run))
-                    run_uv_in(self.host, draft, step.run, self.uv_settings, self.show_step, UV_DEADLINE)
+                    run = step.run if self.allow_build else forbid_builds(step.run)
+                    run_uv_in(self.host, draft, run, self.uv_settings, self.show_step, UV_DEADLINE)
                 self.show_step("checking the copy")
                 report = self._check(draft)
                 self._refuse_new_errors(report)
@@ -171,6 +175,8 @@ class FixOrder:
                 contract=self.request.contract,
                 find_links=self.find_links,
                 offline=self.offline,
+                allow_build=self.allow_build,
+                use_project_config=self.use_project_config,
                 what_if=what_if,
                 show_step=self.show_step,
             )
@@ -220,7 +226,7 @@ class FixOrder:
             self.settings_file,
             self.copy,
             self._undo_command(),
-            (*conflicts, *self.found.plan.notes) if verdict in ("dry-run", "by-hand") else (),
+            (*conflicts, *self.found.plan.notes, *self.uv_settings.notes) if verdict in ("dry-run", "by-hand") else (),
             round(time.perf_counter() - self.began, 3),
             self.before,
             report,
