@@ -44,6 +44,7 @@ WORTH_TELLING = 0.001  # from this error on the births that differ are kept
 BUCKET = 1_000_000  # values, on both sides: DeepSpeed's own default is larger than this model by far
 PLAN = {"q_proj": "col", "k_proj": "col", "v_proj": "col", "o_proj": "row",
         "gate_proj": "col", "up_proj": "col", "down_proj": "row"}  # fmt: skip
+QLORA: dict[str, Any] = {"method": "qlora", "quant": "nf4", "double_quant": True}
 MODES: dict[str, dict[str, Any]] = {
     "ddp": {"world": 2},
     "ddp, 16 bit": {"world": 2, "precision": "bf16"},
@@ -54,6 +55,22 @@ MODES: dict[str, dict[str, Any]] = {
     "fsdp2, 16 bit": {"world": 2, "fsdp": True, "precision": "bf16"},
     "fsdp2, not resharded": {"world": 2, "fsdp": True, "reshard": False},
     "fsdp2, lora": {"world": 2, "fsdp": True, "method": "lora"},
+    "fsdp2, qlora": {"world": 2, "fsdp": True, "precision": "bf16", **QLORA},
+    "fsdp2, qlora, 4 ranks": {"world": 4, "fsdp": True, "precision": "bf16", **QLORA},
+    "fsdp2, qlora, checkpointing": {
+        "world": 2, "fsdp": True, "precision": "bf16", "checkpointing": "nonreentrant", **QLORA,
+    },
+    "fsdp1": {"world": 2, "fsdp": True, "fsdp_version": 1},
+    "fsdp1, 4 ranks": {"world": 4, "fsdp": True, "fsdp_version": 1},
+    "fsdp1, checkpointing": {"world": 2, "fsdp": True, "fsdp_version": 1, "checkpointing": "nonreentrant"},
+    "fsdp1, 16 bit": {"world": 2, "fsdp": True, "fsdp_version": 1, "precision": "bf16"},
+    "fsdp1, not resharded": {"world": 2, "fsdp": True, "fsdp_version": 1, "reshard": False},
+    "fsdp1, lora": {"world": 2, "fsdp": True, "fsdp_version": 1, "method": "lora"},
+    "fsdp1, qlora": {"world": 2, "fsdp": True, "fsdp_version": 1, "precision": "bf16", **QLORA, "lora_dtype": "bf16"},
+    "fsdp1, qlora, checkpointing": {
+        "world": 2, "fsdp": True, "fsdp_version": 1, "precision": "bf16", "checkpointing": "nonreentrant", **QLORA,
+        "lora_dtype": "bf16",
+    },
     "tensor parallel": {"world": 2, "tensor_parallel": 2, "optimizer": "adamw_forloop"},
     "tensor parallel, 4 ranks": {"world": 4, "tensor_parallel": 4, "optimizer": "adamw_forloop"},
 }
@@ -78,6 +95,8 @@ MODES |= {
     "zero 1, optimizer offloaded": ZERO | {"zero": 1, "offload": "optimizer"},
     "zero 2, optimizer offloaded": ZERO | {"zero": 2, "offload": "optimizer"},
     "zero 2, lora": ZERO | {"zero": 2, "method": "lora"},
+    "zero 2, qlora": ZERO | {"zero": 2, **QLORA},
+    "zero 3, qlora": THIRD | QLORA,
     "zero 3, lora": THIRD | {"method": "lora"},
     "zero 3": THIRD,
     "zero 3, 4 ranks": THIRD | {"world": 4},
@@ -103,7 +122,9 @@ def spread(model: Any, job: FitJob) -> tuple[Any, Any, Any]:
     told = {"lr": 1e-4, "foreach": job.tensor_parallel == 1}  # which does not mix plain tensors and DTensors
     if job.zero:
         return by_deepspeed(model, job)
-    if job.fsdp:
+    if job.fsdp and job.fsdp_version == 1:
+        model = by_fsdp1(model, job)
+    elif job.fsdp:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
@@ -125,6 +146,56 @@ def spread(model: Any, job: FitJob) -> tuple[Any, Any, Any]:
     else:
         model = torch.nn.parallel.DistributedDataParallel(model)
     return model, torch.optim.AdamW(trained(model), **told), None
+
+
+def by_fsdp1(model: Any, job: FitJob) -> Any:
+    """FSDP1 as accelerate wraps: a unit for every layer, and with peft one for every trained module."""
+    from functools import partial
+
+    from torch.distributed import fsdp
+    from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+    policy: Any = partial(transformer_auto_wrap_policy, transformer_layer_cls={LlamaDecoderLayer})
+    if job.method != "full":
+        from peft.utils.other import fsdp_auto_wrap_policy
+
+        policy = fsdp_auto_wrap_policy(model)
+    kind = fsdp.ShardingStrategy.FULL_SHARD if job.reshard else fsdp.ShardingStrategy.SHARD_GRAD_OP
+    return fsdp.FullyShardedDataParallel(
+        model, auto_wrap_policy=policy, sharding_strategy=kind, use_orig_params=job.method == "full"
+    )
+
+
+def quantised(model: Any) -> Any:
+    """The layers' linears in 4 bits, with codes in 16-bit storage, as FSDP and ZeRO 3 need them."""
+    import bitsandbytes as bnb
+
+    for layer in model.model.layers:
+        for name, module in list(layer.named_modules()):
+            if isinstance(module, torch.nn.Linear):
+                made = bnb.nn.Linear4bit(
+                    module.in_features, module.out_features, bias=False, compute_dtype=torch.bfloat16,
+                    compress_statistics=True, quant_type="nf4", quant_storage=torch.bfloat16,
+                )  # fmt: skip
+                made.weight = bnb.nn.Params4bit(
+                    module.weight.data, requires_grad=False, quant_type="nf4", quant_storage=torch.bfloat16, module=made
+                )
+                outer, _, last = name.rpartition(".")
+                setattr(layer.get_submodule(outer), last, made.to("cpu"))
+    model.is_loaded_in_4bit = True
+    return model
+
+
+def scales(model: Any) -> list[Any]:
+    """What bitsandbytes keeps beside the codes of every weight."""
+    found = []
+    for parameter in model.parameters():
+        state = getattr(parameter, "quant_state", None)
+        while state is not None:
+            found += [t for t in (state.absmax, state.code, state.offset) if t is not None]
+            state = state.state2
+    return found
 
 
 def trained(model: Any) -> list[Any]:
@@ -173,7 +244,9 @@ def work(rank: int, name: str, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     kinds = {"attn_implementation": "eager", "dtype": torch.bfloat16 if job.precision == "bf16" else torch.float32}
     model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**CONFIG), **kinds).train()
-    if job.method == "lora":
+    if job.quant:
+        model = quantised(model)
+    if job.method != "full":
         import peft
 
         told = peft.LoraConfig(r=job.lora_r, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -183,7 +256,7 @@ def work(rank: int, name: str, port: int, folder: str) -> None:
     recorder = fit_sharded_recorder.Recorder()
     recorder.watch_resizing()
     recorder.ignore_transport()
-    for tensor in (*model.parameters(), *model.buffers()):
+    for tensor in (*model.parameters(), *model.buffers(), *scales(model)):
         recorder.add(tensor)
     with recorder:
         phases = steps(model, job, recorder)

@@ -31,6 +31,7 @@ FIELD_CHOICES = {
     "zero": (0, 1, 2, 3),
     "offload": ("", "optimizer", "parameters", "activations"),
     "loop": ("plain", "trainer"),
+    "fsdp_version": (1, 2),
 }
 FIELD_MAXIMA = {  # largest accepted value
     "micro_batch": 1 << 16, "seq": 1 << 26, "accumulation": 1 << 24, "lora_r": 1 << 16, "new_tokens": 1 << 26,
@@ -87,6 +88,7 @@ class FitJob(Record):
     contiguous_gradients: bool = True
     overlap: bool = False  # ZeRO 1 and 2 then hold two buckets; ZeRO 3 always overlaps
     fsdp: bool = False
+    fsdp_version: int = 2  # 1: flat parameters, gathered in place
     reshard: bool = True  # FSDP frees gathered weights after the forward; if False, only after the backward
     fp32_shards: bool = False  # FSDP under accelerate's mixed precision: fp32 shards of weights that compute in 16 bit
     tensor_parallel: int = 1
