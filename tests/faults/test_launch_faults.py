@@ -193,7 +193,7 @@ def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
     told(
         found[3:],
         "the run job7 is not the first of this name in its store",
-        "and is gone",
+        "of another start",
         "--rdzv-id job7-2",
         within=12,
         codes="RUN023",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
+import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from gpuready import rollcall
 from gpuready.cluster import Rendezvous
-from gpuready.rollcall import beacon, client, endpoint, job_secret, store_rollcall, wire
+from gpuready.rollcall import beacon, client, endpoint, job_secret, munge, store_rollcall, wire
 from gpuready.rollcall.hello import Hello, make_hello
 from gpuready.rollcall.rank_register import RankRegister
 from tests.ranks import free_port
@@ -327,7 +330,8 @@ def test_a_sealed_store_takes_nothing_from_a_stranger():
 
 @pytest.mark.parametrize("token", ["token", ""])
 def test_a_stranger_at_the_store_of_torchrun(token):
-    store, ranks = Store(), [Rendezvous(rank, 2, rank, 2, port=1, run_id="r", agent_store=True) for rank in range(2)]
+    where = {"port": 1, "run_id": "r", "agent_store": True} | TWO_HOSTS
+    store, ranks = Store(), [Rendezvous(rank, 2, 0, **where) for rank in range(2)]
     trouble = Hello(1, 2, host="evil", trouble="x", fix=EVIL, run_id="r")
     store_rollcall.SealedStore(store, "").put("gpuready/r/0/hello/1/2", trouble.to_json())
     answers = {}
@@ -348,3 +352,102 @@ def test_a_stranger_at_the_store_of_torchrun(token):
         assert gone(answers)
     for said in () if token else answers.values():
         assert EVIL in said and EVIL not in said.rpartition("; fix: ")[2]
+
+
+def test_ranks_of_one_torchrun_on_one_host_share_a_secret_without_a_word():
+    """torchrun gives none: the first rank draws it, and the kernel names the user to whom it is handed on."""
+    port = free_port()
+    ranks = [Rendezvous(rank, 2, rank, 2, port=port, run_id="r", agent_store=True, nodes=1) for rank in range(2)]
+    store = Store()
+    trouble = Hello(1, 2, host="evil", trouble="x", fix=EVIL, run_id="r")
+    store_rollcall.SealedStore(store, "").put("gpuready/r/0/hello/1/2", trouble.to_json())
+    with ThreadPoolExecutor() as pool:
+        attending = [
+            pool.submit(rollcall.attend_over_store, store, one, make_hello(one, {}), window=5.0) for one in ranks
+        ]
+        answers = {rank: job.result() for rank, job in enumerate(attending)}
+    assert gone(answers) and job_secret.OPEN_NOTE not in answers[0].notes
+    assert b'"host":"evil"' in store.get("gpuready/r/0/hello/1/2"), "it was there, and counted for nothing"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_word_of_a_job_is_for_its_user_alone():
+    job = Rendezvous(0, 2, 0, 2, port=free_port(), run_id="r", nodes=1)
+    assert beacon.share_word(job, "first") == beacon.share_word(job, "second") == "first"
+    pid = os.fork()
+    if not pid:
+        name = f"gpuready-word-{beacon._job_key(job)}"
+        os.setuid(65534)
+        other = socket.socket(socket.AF_UNIX)
+        other.settimeout(3)
+        try:
+            other.connect("\0" + name)
+            os._exit(1 if other.recv(99) else 0)
+        finally:
+            os._exit(2)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_name_that_another_took_gives_no_word(monkeypatch):
+    job = Rendezvous(0, 2, 0, 2, port=free_port(), run_id="r", nodes=1)
+    with beacon._bind_abstract_socket(f"gpuready-word-{beacon._job_key(job)}"):
+        monkeypatch.setattr(beacon, "is_own_user", lambda conn: False)
+        assert beacon.share_word(job, "ours", 0.2) == ""
+
+
+# -- munge, on the nodes of a Slurm cluster -----------------------------------------------------------
+
+
+@pytest.fixture
+def munge_daemon(tmp_path, monkeypatch):
+    """A real munged with a key of its own, and its two programs first on PATH."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("munge", "unmunge"))):
+        pytest.skip("NO munge: install munge, and run as root")
+    folder = tmp_path / "munge"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "key").write_bytes(os.urandom(128))
+    (folder / "key").chmod(0o400)
+    for name in ("munge", "unmunge"):
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {shutil.which(name)} --socket={folder}/socket "$@"\n')
+        script.chmod(0o755)
+    for path in (folder, *folder.parents[:3]):
+        path.chmod(0o755)
+    files = [f"--{what}-file={folder}/{what}" for what in ("key", "pid", "log", "seed")]
+    words = ["/usr/sbin/munged", "--foreground", "--force", f"--socket={folder}/socket", *files]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as daemon:
+        while not (folder / "socket").exists():
+            assert daemon.poll() is None
+            time.sleep(0.01)
+        monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+        yield folder / "bin"
+        daemon.terminate()
+
+
+def test_on_a_slurm_cluster_munge_vouches_for_the_ranks(munge_daemon, other_hosts):
+    job = Job(**TWO_HOSTS)
+    job.start(0)
+    assert b'"elsewhere":"secret"' in intrude(job.port)
+    job.start(1)
+    answers = job.end()
+    assert gone(answers), answers
+    assert job_secret.OPEN_NOTE not in answers[0].notes and not list(other_hosts.glob(".gpuready*"))
+
+
+def test_munge_tells_the_token_to_its_user_alone(munge_daemon):
+    credential = munge.encode_for_own_user("token")
+    assert [munge.decode_from_own_user(credential) for _ in range(3)] == ["token"] * 3, "every rank of a node"
+    stranger = subprocess.run([munge_daemon / "unmunge"], input=credential.encode(), capture_output=True, user=65534)
+    assert stranger.returncode and b"token" not in stranger.stdout
+    words = [munge_daemon / "munge"]
+    forged = subprocess.run(words, input=b"theirs", capture_output=True, user=65534).stdout.decode()
+    assert forged.startswith("MUNGE:") and munge.decode_from_own_user(forged.strip()) == ""
+    assert [munge.decode_from_own_user(odd) for odd in (None, 7, "", "MUNGE:rubbish:", credential[:-9])] == [""] * 5
+
+
+def test_a_cluster_without_munge_is_as_before(monkeypatch, other_hosts):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PATH", str(other_hosts))
+    secret = job_secret.hold_secret(Rendezvous(0, 2, 0, **TWO_HOSTS), "")
+    assert secret.is_open and not secret.credential

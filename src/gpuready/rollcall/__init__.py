@@ -117,6 +117,8 @@ def attend_over_store(
     """Take part over an existing store, to which anyone may write: with a token, only sealed values count."""
     from gpuready.rollcall import store_rollcall
 
+    token = token or job_secret.share_token_on_host(rendezvous)
+
     started = time.monotonic()
     echo_server = _open_echo_server(own_hello) if rendezvous.world_size > (rendezvous.local_world_size or 0) else None
     if echo_server is not None:

@@ -57,6 +57,43 @@ def connect_beacon(name: str, seconds: float = 1.0) -> socket.socket | None:
     return None
 
 
+def share_word(rendezvous: Rendezvous, word: str, seconds: float = 2.0) -> str:
+    """Return the word of the first process of this user on this host that shares one for this job: ours, if that is us.
+
+    It is handed on as long as the process lives. Empty if another user has taken the name.
+    """
+    import threading
+
+    name = f"gpuready-word-{_job_key(rendezvous)}"
+    for _ in range(3):  # the other may end between the two calls
+        sock = _bind_abstract_socket(name)
+        if sock is not None:
+            threading.Thread(target=_hand_word_on, args=(sock, word), daemon=True).start()
+            return word
+        conn = connect_beacon(name, seconds)
+        if conn is None:
+            continue
+        with conn:
+            try:
+                return conn.recv(200).decode("ascii", "replace")
+            except OSError:
+                continue
+    return ""
+
+
+def _hand_word_on(sock: socket.socket, word: str) -> None:
+    while True:
+        try:
+            conn, _ = sock.accept()
+            with conn:
+                if is_own_user(conn):
+                    conn.sendall(word.encode())
+        except ConnectionError:
+            continue
+        except OSError:
+            return
+
+
 def claim_rank(rendezvous: Rendezvous) -> tuple[socket.socket | None, int]:
     """Claim this rank until the socket is closed; else return the pid of the living process that has it."""
     name = _rank_socket_name(rendezvous)
@@ -72,10 +109,14 @@ def claim_rank(rendezvous: Rendezvous) -> tuple[socket.socket | None, int]:
 
 
 def _rank_socket_name(rendezvous: Rendezvous) -> str:
+    return f"gpuready-rank-{_job_key(rendezvous)}-{rendezvous.rank}"
+
+
+def _job_key(rendezvous: Rendezvous) -> str:
     import zlib
 
     job = f"{rendezvous.run_id} {rendezvous.address} {rendezvous.port} {rendezvous.restart}"
-    return f"gpuready-rank-{os.getuid()}-{zlib.crc32(job.encode('utf-8', 'replace')):08x}-{rendezvous.rank}"
+    return f"{os.getuid()}-{zlib.crc32(job.encode('utf-8', 'replace')):08x}"
 
 
 def _bind_abstract_socket(name: str) -> socket.socket | None:
@@ -84,7 +125,7 @@ def _bind_abstract_socket(name: str) -> socket.socket | None:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind("\0" + name)
-        sock.listen(16)
+        sock.listen(1024)
     except OSError:
         sock.close()
         return None

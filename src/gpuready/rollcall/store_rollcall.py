@@ -48,9 +48,13 @@ class SealedStore:
     def put(self, key: str, data: object) -> None:
         self.store.set(key, wire.encode_message(data, self.token, key).decode())
 
+    def has(self, key: str) -> bool:
+        """Whether there is a value, by whomever."""
+        return self.store.check([key])
+
     def find(self, key: str) -> object:
         """Return the value; None if there is none, or none with the seal of the job."""
-        if not self.store.check([key]):
+        if not self.has(key):
             return None
         try:
             return wire.decode_message(self.store.get(key), self.token, key)
@@ -95,17 +99,25 @@ def _check_earlier_hello(store: SealedStore, prefix: str, claim: int, own_hello:
 
     earlier = store.find(f"{prefix}/hello/{own_hello.rank}/{claim}")
     if earlier is None:
+        if claim > 0 and store.has(f"{prefix}/hello/{own_hello.rank}/{claim}"):
+            raise RankRejected(_earlier_start_fault(own_hello, f"it has rank {own_hello.rank} of another start"))
         return
     other = hellos.parse_hello(earlier)
     gone = other.machine == own_hello.machine and not os.path.exists(f"/proc/{other.pid}")
     if gone or (other.machine != own_hello.machine and own_hello.clock - other.clock > 2 * window):
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(other.clock))
-        message = f"the run {own_hello.run_id} is not the first of this name in its store: {other.rank_label} came at {at}, and is gone"
-        fix = f"give each run a name of its own, such as --rdzv-id {own_hello.run_id}-2, or end the store that was left over"
-        raise RankRejected(RollcallFault("RUN023", message, fix, (own_hello.rank,)))
+        raise RankRejected(_earlier_start_fault(own_hello, f"{other.rank_label} came at {at}, and is gone"))
     if (other.machine, other.pid) != (own_hello.machine, own_hello.pid) and store.find(f"{prefix}/answer"):
         message = f"{own_hello.rank_label} is too many: rank {own_hello.rank} of this job is {other.rank_label}, and has begun"
         raise RankRejected(RollcallFault("NET006", message, "give each process its own RANK", (own_hello.rank,)))
+
+
+def _earlier_start_fault(own_hello: Hello, seen: str) -> RollcallFault:
+    message = f"the run {own_hello.run_id} is not the first of this name in its store: {seen}"
+    fix = (
+        f"give each run a name of its own, such as --rdzv-id {own_hello.run_id}-2, or end the store that was left over"
+    )
+    return RollcallFault("RUN023", message, fix, (own_hello.rank,))
 
 
 def _wait_for_answer(
@@ -150,7 +162,7 @@ def _gather_hellos(
 ) -> dict[str, object]:
     register = RankRegister(rendezvous, allow_skew)
     register.add_own_hello(own_hello)
-    if not store.token and rendezvous.nodes > 1:
+    if not store.token:
         register.remarks.append(job_secret.OPEN_NOTE)
     started, pause, next_progress = time.monotonic(), 0.001, 5.0
     while not register.is_complete and not register.broken and time.monotonic() - started < window:
