@@ -163,7 +163,11 @@ def by_fsdp1(model: Any, job: FitJob) -> Any:
         policy = fsdp_auto_wrap_policy(model)
     kind = fsdp.ShardingStrategy.FULL_SHARD if job.reshard else fsdp.ShardingStrategy.SHARD_GRAD_OP
     return fsdp.FullyShardedDataParallel(
-        model, auto_wrap_policy=policy, sharding_strategy=kind, use_orig_params=job.method == "full"
+        model,
+        auto_wrap_policy=policy,
+        sharding_strategy=kind,
+        use_orig_params=job.method == "full",
+        device_id=torch.device("cpu"),
     )
 
 

@@ -11,6 +11,7 @@ from gpuready.fit.tape.checkpointing import Checkpointing
 from gpuready.fit.tape.ddp_fsdp import FsdpShards, gathers_by_layer, new_ddp_buckets, rebuild_ddp_buckets
 from gpuready.fit.tape.decoder import DecoderModel
 from gpuready.fit.tape.dpo import log_probabilities
+from gpuready.fit.tape.fsdp1 import FlatShards
 from gpuready.fit.tape.linear_layers import WeightMaker
 from gpuready.fit.tape.optimizers import JobOptimizer
 from gpuready.fit.tape.repeated_stretch import RepeatedStretch
@@ -71,7 +72,8 @@ class TrainingRun:
         owned = maker.trained
         tables = maker.embeddings if job.loop == "trainer" else []
         if gathers_by_layer(job):
-            self.shards = FsdpShards(ops, self.model, job, maker.trained)
+            kind = FlatShards if job.fsdp_version == 1 else FsdpShards
+            self.shards = kind(ops, self.model, job, maker.trained)
             ops.on_leaf_gradient = self.shards.on_leaf_gradient
             self.run_layer = self.shards.wrap_layer_runner(self.run_layer, len(self.model.layers))
             owned = list(self.shards.owned.values())

@@ -1,0 +1,51 @@
+"""FSDP1 on one rank: flat parameters that are gathered in place, and flat gradients.
+
+Follows torch's FullyShardedDataParallel (distributed/fsdp/_flat_param.py and _runtime_utils.py), compared with it
+on gloo (benchmarks/fit_sharded.py).
+"""
+
+from __future__ import annotations
+
+from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.ddp_fsdp import FsdpShards
+from gpuready.fit.tape.zero12 import GATHER_STREAM, REDUCE_STREAM
+
+
+class FlatShards(FsdpShards):
+    """The weights of a model on one rank of FSDP1.
+
+    A group is gathered into one padded buffer, of which the weights are views. Its gradients are joined into a flat
+    one when the last has come, which is padded where the ranks do not divide it.
+    """
+
+    def start_gather(self, layer: int) -> None:
+        if layer in self.gathered or layer in self.in_flight or layer not in self.sizes:
+            return
+        world, size = self.job.world, sum(self.sizes[layer])
+        with self._label_allocations("gathered weights", "all-gather", GATHER_STREAM):
+            cast_shard = self.ops.new_scratch(-(-size // world) if self.job.fp32_shards or self.on_host else 0)
+            self.in_flight[layer] = self.ops.new_scratch(-(-size // world) * world)
+            del cast_shard
+
+    def gather_group(self, layer: int, backwards: bool = False) -> None:
+        self.start_gather(layer)
+        if layer in self.in_flight:
+            self.gathered[layer] = [self.in_flight.pop(layer)]
+
+    def _reduce_scatter(self, gradients: list[tuple[Tensor, Tensor]]) -> None:
+        """Join the gradients, and reduce them into this rank's shard."""
+        ops, world = self.ops, self.job.world
+        width = gradients[0][0].width if self.job.fp32_shards else gradients[0][1].width
+        size = sum(grad.numel * grad.width for _, grad in gradients)
+        with self._label_allocations("communication", "flat gradient"):
+            flat = ops.new_scratch(size)
+        owners = [owned for owned, _ in gradients]
+        gradients.clear()
+        with self._label_allocations("communication", "reduce-scatter", REDUCE_STREAM):
+            padded = ops.new_scratch(-(-size // world) * world if size % world else 0)
+        with self._label_allocations("gradients", "reduce-scatter", REDUCE_STREAM):
+            shares = ops.new_scratch(width * sum(owned.numel for owned in owners))
+        for owned in owners:
+            if owned.grad is None:
+                owned.grad = Tensor(None if self.on_host else shares.memory, owned.shape, width)
+        del flat, padded
