@@ -37,6 +37,10 @@ def found(last: str, *files: str):
         (OWN, "user"),
         ("/home/me/vllm/train.py", "user"),
         ("train.py", "user"),
+        (".../transformers/trainer.py", "transformers"),
+        ("/.../lib/trl/trainer/sft_trainer.py", "trl"),
+        ("vllm/engine/core.py", "vllm"),
+        (".../project/train.py", "user"),
     ],
 )
 def test_the_package_of_a_file(file, package):

@@ -20,6 +20,8 @@ TABLE = {
     ("parameter", "*.compute_loss(items"): {"package": "lib", "came": "1.5", "gone": ""},
     ("parameter", "LoraConfig(corda"): {"package": "lib", "came": "1.5", "gone": ""},
     ("attribute", "Cache.seen"): {"package": "lib", "came": "", "gone": "2.0"},
+    ("name", "*:New"): {"package": "lib", "symbol": "lib:New", "came": "1.5", "gone": ""},
+    ("attribute", "*.get_seen_length"): {"package": "lib", "came": "", "gone": "2.0"},
     ("package", "lib"): {"package": "lib"},
 }
 
@@ -46,6 +48,10 @@ USER = f"{SITE}/other/model.py"
         ("ImportError: cannot import name 'Unheard' from 'lib'", [OWN], ("lib", "user", "", "")),
         ("ModuleNotFoundError: No module named 'lib.old.part'", [USER], ("lib", "other", "new", "2.0")),
         ("AttributeError: module 'lib' has no attribute 'Gone'", [OWN], ("lib", "user", "new", "2.0")),
+        ("AttributeError: module lib has no attribute Gone", [OWN], ("lib", "user", "new", "2.0")),
+        ("RuntimeError: Failed to import lib.a because of the following error (see above):\nNo module named 'lib.old'", [USER], ("lib", "other", "new", "2.0")),
+        ("NameError: name 'New' is not defined", [USER], ("lib", "other", "old", "1.5")),
+        ("AttributeError: 'tuple' object has no attribute 'get_seen_length'", [USER], ("lib", "other", "", "")),
         ("AttributeError: 'Cache' object has no attribute 'seen'", [OWN], ("lib", "user", "new", "2.0")),
         ("AttributeError: 'QwenConfig' object has no attribute 'rope'", [USER], ("transformers", "other", "", "")),
         ("TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'", [OWN], ("lib", "user", "new", "2.0")),

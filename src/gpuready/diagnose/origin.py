@@ -50,6 +50,14 @@ _CHECKOUT_PARENTS = ("src", "python", "lib", "packages")
 _PLAIN_NAMES = ("data", "dataset", "datasets", "models", "model", "utils", "train", "training", "trainer", "trainers", "scripts", "tools",
                 "core", "configs", "config", "modules", "engine", "eval", "common", "losses", "layers", "helpers", "main", "code", "tasks")  # fmt: skip
 """Folders of anyone's ``src``: they make no package of another."""
+ELISIONS = ("...", "…", "[...]", "[…]", "<...>", "..", "xxx", "***", "path", "{path}", "$CONDA_PREFIX", "$VIRTUAL_ENV")
+"""What people write in place of the beginning of a path."""
+KNOWN_PACKAGES = frozenset((
+    "accelerate", "apex", "axolotl", "bitsandbytes", "colossalai", "datasets", "deepspeed", "diffusers", "flash_attn", "flashinfer",
+    "huggingface_hub", "hydra", "lightning", "llamafactory", "megatron", "mmcv", "mmengine", "numpy", "omegaconf", "openrlhf", "pandas",
+    "peft", "pyarrow", "pydantic", "pytorch_lightning", "ray", "requests", "roll", "safetensors", "sentence_transformers", "sglang",
+    "swift", "timm", "tokenizers", "torch", "torchvision", "torchaudio", "transformer_engine", "transformers", "triton", "trl", "unsloth",
+    "unsloth_zoo", "urllib3", "verl", "vllm", "xformers"))  # fmt: skip
 _NETWORK_PACKAGES = ("requests", "urllib3", "httpx", "httpcore", "aiohttp", "anyio", "socket", "ssl", "grpc")
 _NETWORK_TYPES = LazyRegex(
     r"(?i)(?:Connect|Connection|SSL|Proxy|MaxRetry|Read|NameResolution|gai|Remote|Chunked|Incomplete)\w{0,30}(?:Error|Timeout|error)$"
@@ -77,9 +85,19 @@ def package_of_frame(frame: StackFrame) -> str:
     found = _PACKAGE.search(path)
     if found:
         return found[1]
+    parts = path.split("/")
+    if package := _package_after_elision(parts):
+        return package
     if _STDLIB.search(path) or _STARTER.search(path):
         return ""
-    return _package_of_checkout(path.split("/")) or USER
+    return _package_of_checkout(parts) or USER
+
+
+def _package_after_elision(parts: Sequence[str]) -> str:
+    """``.../transformers/trainer.py``: a known package after a path that somebody shortened."""
+    is_shortened = parts[0] in ELISIONS or (parts[0] == "" and parts[1:2] and parts[1] in ELISIONS)
+    named = parts[:-1] if is_shortened else parts[:1] if len(parts) > 1 else ()
+    return next((name for name in named if name in KNOWN_PACKAGES), "")
 
 
 def _package_of_checkout(parts: Sequence[str]) -> str:
@@ -169,6 +187,10 @@ _CONSTRAINT_WORDS = LazyRegex(
     r"|is mutually exclusive|cannot be (?:both|used together)|specify (?:either|only one|exactly one)"
 )
 """How a package says that values of a configuration do not go together."""
+_FOREIGN_INTERFACE = LazyRegex(
+    r"module ['`\"]?\w|(?:type object )?'_?[A-Z][a-z0-9]{0,30}[A-Z]\w{0,60}' (?:object )?has no attribute"
+)
+"""A module or a class that is no built-in one: whose it is, its name alone does not tell."""
 _DATA_FILES = LazyRegex(
     r"(?i)(?:data|collat|preprocess|prompt|template|token|formatting)[^/]{0,40}(?:/[^/]{1,60}){0,2}$"
 )
@@ -228,7 +250,7 @@ def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
     if name in _DATA_ERRORS or _TENSOR_WORDS.search(message[:600]):
         return True
     if not failure.frames:
-        return name not in ("runtimeerror", "exception") and not message.startswith(("module '", "module `"))
+        return name not in ("runtimeerror", "exception") and not _FOREIGN_INTERFACE.match(message)
     return name not in ("attributeerror", "nameerror", "unboundlocalerror") and _is_called_by_user(failure)
 
 

@@ -5,6 +5,7 @@
     ModuleNotFoundError: No module named 'torch._six'                                  a module
     AttributeError: module 'numpy' has no attribute 'bool'                             a name
     AttributeError: 'DynamicCache' object has no attribute 'seen_tokens'               an attribute
+    NameError: name 'ParallelismConfig' is not defined                                 a name, in a file of a package
 
 The table of when symbols came and went is passed in; without it, or where it does not know, both directions remain.
 """
@@ -31,14 +32,19 @@ _MISSING = LazyRegex(
 )
 _COUNT = LazyRegex(r"([\w.<>]{1,160})\(\) takes (?:from )?\d{1,3} (?:to \d{1,3} )?positional arguments? but \d")
 _IMPORT = LazyRegex(
-    r"(?i)cannot import name '(\w{1,80})' from (?:partially initialized module )?'([\w.]{1,160})'"
+    r"(?i)cannot import name ['\"`]?(\w{1,80})['\"`]? from (?:partially initialized module )?['\"`]?(\w[\w.]{0,160}\w)['\"`]?"
     r"(?: \(most likely due to a circular import\))?(?: \(([^)\n]{1,400})\))?"
 )
 _MODULE = LazyRegex(r"(?i)No module named '(\w{1,60}(?:\.\w{1,60}){1,12})'(?!; )")
-_MODULE_NAME = LazyRegex(r"\bmodule '(\w[\w.]{0,160})' has no attribute '(\w{1,80})'")
+_MODULE_NAME = LazyRegex(r"\bmodule ['\"`]?(\w[\w.]{0,160})['\"`]? has no attribute ['\"`]?(\w{1,80})")
+_UNDEFINED = LazyRegex(r"name '([A-Za-z_]\w{1,80})' is not defined")
+_WRAPPED = LazyRegex(r"(?i)failed to import [\w.]{1,160} because of the following error")
+"""How a lazy module wraps the error of an import; its message follows."""
 _OBJECT = LazyRegex(r"(?:type object )?'(\w{1,80})' (?:object )?has no attribute '(\w{1,80})'")
 _BUILT_IN = ("nonetype", "str", "dict", "list", "tuple", "int", "float", "bool", "bytes", "set", "function", "method", "type", "module",
              "generator", "tensor", "ndarray", "namespace", "property", "object", "dataframe", "series")  # fmt: skip
+_CONTAINERS, MIN_SPECIAL = ("list", "tuple", "dict"), 9
+"""What older releases pass where newer ones have a class, and the length of a name that only such a class has."""
 _OF_TRANSFORMERS = LazyRegex(
     r"(?i)\w{1,70}(?:Config|Tokenizer|TokenizerFast|Cache|Processor|ForCausalLM|ForConditionalGeneration|Trainer|TrainingArguments|PreTrainedModel)$"
 )
@@ -61,7 +67,7 @@ _CALLER_NAMES = {USER: "your script", REMOTE_CODE: "the model's own code", SAVED
 class Complaint(Record):
     """What an error says of an interface: the kind of symbol, whose it is, and its name."""
 
-    kind: str  # parameter, required, count, name, module, attribute
+    kind: str  # parameter, required, count, name, module, attribute, undefined, passed
     owner: str  # function, module or class
     name: str = ""
 
@@ -117,6 +123,7 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
     """The interface that an error complains of."""
     text = failure.message[:800]
     name = failure.short_type.lower()
+    is_wrapped = bool(_WRAPPED.search(text))
     if name == "typeerror":
         if match := _UNEXPECTED.search(text) or _MISSING.search(text):
             kind = "parameter" if "unexpected" in match[0] else "required"
@@ -126,13 +133,18 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
     if match := _IMPORT.search(text):
         is_own = _is_local_file(match[3] or "") or _may_be_shadowed(text, match[2])
         return None if is_own else Complaint("name", match[2], match[1])
-    if name == "modulenotfounderror" and (match := _MODULE.search(text)):
+    if (name == "modulenotfounderror" or is_wrapped) and (match := _MODULE.search(text)):
         return None if "._c" in match[1].lower() else Complaint("module", match[1])
-    if name == "attributeerror" or "partially initialized module" in text:
+    if name == "nameerror" and (match := _UNDEFINED.search(text)):
+        return Complaint("undefined", "", match[1])
+    if name == "attributeerror" or is_wrapped or "partially initialized module" in text:
         if match := _MODULE_NAME.search(text):
             return None if _may_be_shadowed(text, match[1]) else Complaint("name", match[1], match[2])
         match = _OBJECT.search(text)
-        return Complaint("attribute", match[1], match[2]) if match and match[1].lower() not in _BUILT_IN else None
+        if match is None or match[1].lower() not in _BUILT_IN:
+            return Complaint("attribute", match[1], match[2]) if match else None
+        is_special = match[1].lower() in _CONTAINERS and len(match[2]) > MIN_SPECIAL and "_" in match[2].strip("_")
+        return Complaint("passed", match[1], match[2]) if is_special else None
     return None
 
 
@@ -167,6 +179,8 @@ def check_direction(conflict: VersionConflict, installed: str) -> VersionConflic
 def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionConflict | None:
     """The conflict behind an error; None where it is none, or the user's own mistake."""
     complaint = read_complaint(failure)
+    if complaint is not None and complaint.kind in ("undefined", "passed"):
+        return _conflict_of_foreign_name(complaint, failure, find_spans)
     if complaint is None or not complaint.owner:
         return None
     own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
@@ -181,13 +195,31 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return (
             VersionConflict(package, caller or USER, complaint.symbol) if is_installed and package != caller else None
         )
-    if not failure.frames and _INTERNAL_OF_TRANSFORMERS.match(complaint.owner):
+    if not failure.frames and (
+        _INTERNAL_OF_TRANSFORMERS.match(complaint.owner) or _OF_TRANSFORMERS.match(complaint.owner)
+    ):
         return VersionConflict("transformers", USER, complaint.symbol)
     if caller in ("", USER, package):
         return None
     if not package and not _is_call_between_packages(complaint, failure):
         return None
     return VersionConflict(package, caller, complaint.symbol)
+
+
+def _conflict_of_foreign_name(
+    complaint: Complaint, failure: LoggedException, find_spans: SymbolTable
+) -> VersionConflict | None:
+    """A package uses a name that another one exports since some release, or a method of a class that it did not get."""
+    caller = next((package for _, package in calling_frames(failure)), "")
+    if caller == USER:
+        return None
+    if complaint.kind == "passed":
+        packages = {span["package"] for span in find_spans("attribute", f"*.{complaint.name}")}
+        return VersionConflict(packages.pop(), caller or USER, complaint.name) if len(packages) == 1 else None
+    spans = [span for span in find_spans("name", f"*:{complaint.name}") if "." not in span["symbol"]]
+    if len(spans) != 1 or not spans[0]["came"]:
+        return None
+    return VersionConflict(spans[0]["package"], caller or USER, complaint.name, "old", spans[0]["came"])
 
 
 def _is_call_between_packages(complaint: Complaint, failure: LoggedException) -> bool:

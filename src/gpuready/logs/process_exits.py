@@ -45,6 +45,7 @@ _IN_WORDS = LazyRegex(
 _MPI_NAME = LazyRegex(r"Process name: \[\[\d{1,9},\d{1,9}\],\s?(\d{1,6})\]")
 _MPI_SIGNAL = LazyRegex(r"process rank (\d{1,6}) with PID (\d{1,9}) on node (\S{1,64}) exited on signal (\d{1,2})")
 _MPI_RANK = LazyRegex(r"= RANK (\d{1,6}) PID (\d{1,9}) RUNNING AT (\S{1,64})")
+_HYDRA_END = LazyRegex(r"KILLED BY SIGNAL: (\d{1,2})\b|EXIT STRING: .{1,60}\(signal (\d{1,2})\)")
 _FORCED = LazyRegex(r"process (\d{1,9}) via ")
 _FIELD = LazyRegex(r"\s*(rank|host|exitcode|time)\s*: (.{1,120})")
 _PID = LazyRegex(r"pid: (\d{1,9})")
@@ -125,6 +126,9 @@ def _parse_mpi_exit(line: LogLine, words: str) -> ProcessExit | None:
         return ProcessExit(line.number, line.source, -int(found[4]), int(found[1]), found[3], int(found[2]), True)
     if "PID" in words and (found := _MPI_RANK.search(words)):
         return ProcessExit(line.number, line.source, 1, int(found[1]), found[3], int(found[2]), True)
+    if " SIGNAL: " in words or "EXIT STRING: " in words:
+        found = _HYDRA_END.search(words)
+        return ProcessExit(line.number, line.source, -int(found[1] or found[2]), first=True) if found else None
     return None
 
 
