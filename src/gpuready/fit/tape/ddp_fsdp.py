@@ -1,8 +1,8 @@
 """Several ranks: what one holds under DDP and FSDP2, with the buffers of their collectives.
 
 Not measured on several GPUs; compared with the real code on gloo (benchmarks/fit_sharded.py). Everything is
-played on one stream: the pools of the collectives' streams are not separated. ZeRO is in zero.py and
-gathers.py.
+played on one stream: the pools of the collectives' streams are not separated. FSDP1 is in fsdp1.py, ZeRO in
+zero12.py and zero3.py.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class FsdpShards(LabelledAllocator):
         gradients = self.grads.setdefault(layer, [])
         gradients.append((self.owned[id(parameter)], Tensor(grad.memory, grad.shape, grad.width)))
         if len(gradients) >= self.counts.get(layer, 1):
-            self.gathered.pop(layer, None)
-            self.last_reduced = None
-            self._reduce_scatter(gradients)
+            self._reduce_scatter(layer, gradients)
         return True
 
-    def _reduce_scatter(self, gradients: list[tuple[Tensor, Tensor]]) -> None:
+    def _reduce_scatter(self, layer: int, gradients: list[tuple[Tensor, Tensor]]) -> None:
         """Reduce through one flat input into one flat shard, of which the gradients are views."""
+        self.gathered.pop(layer, None)
+        self.last_reduced = None
         ops, width = self.ops, gradients[0][0].width if self.job.fp32_shards else gradients[0][1].width
         with self._label_allocations("communication", "reduce-scatter"):
             flat = ops.new_scratch(sum(grad.numel * grad.width for _, grad in gradients))

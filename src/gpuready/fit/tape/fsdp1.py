@@ -32,7 +32,7 @@ class FlatShards(FsdpShards):
         if layer in self.in_flight:
             self.gathered[layer] = [self.in_flight.pop(layer)]
 
-    def _reduce_scatter(self, gradients: list[tuple[Tensor, Tensor]]) -> None:
+    def _reduce_scatter(self, layer: int, gradients: list[tuple[Tensor, Tensor]]) -> None:
         """Join the gradients, and reduce them into this rank's shard."""
         ops, world = self.ops, self.job.world
         width = gradients[0][0].width if self.job.fp32_shards else gradients[0][1].width
@@ -41,6 +41,7 @@ class FlatShards(FsdpShards):
             flat = ops.new_scratch(size)
         owners = [owned for owned, _ in gradients]
         gradients.clear()
+        self.gathered.pop(layer, None)
         with self._label_allocations("communication", "reduce-scatter", REDUCE_STREAM):
             padded = ops.new_scratch(-(-size // world) * world if size % world else 0)
         with self._label_allocations("gradients", "reduce-scatter", REDUCE_STREAM):
