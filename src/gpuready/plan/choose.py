@@ -18,18 +18,24 @@ from gpuready.plan.platform import PlanPlatform, PlanRequest, machine_facts_only
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Contract, Facts
+    from gpuready.model import Contract, Facts, Finding
     from gpuready.model.plan import KernelPlan, PlanConflict
     from gpuready.plan.platform import Limit
 
     Choice = tuple[TorchBuild, str]
+    PlanJudge = Callable[[Plan, Contract], Sequence[Finding]]
 
 SETTLED_RELEASES = 10
 """Number of torch releases with wheels for a Python before it is used for new environments."""
+
+MAX_JUDGED_CHOICES = 24
+"""Number of choices that are judged by a check before a contract is rejected."""
+
+TORCH_FACTS = ("torch.", "package.", "cudnn.", "nccl.", "extension.")
 
 
 class SearchSpace:
@@ -91,36 +97,69 @@ def _full_python_version(python: str, request: PlanRequest) -> str:
     return python
 
 
-def choose_plan(facts: Facts, contracts: Sequence[Contract], request: PlanRequest | None = None) -> Plan:
-    """Return the plan for the first contract (newest first) that has an open choice, or why there is none."""
+def choose_plan(
+    facts: Facts, contracts: Sequence[Contract], request: PlanRequest | None = None, judge: PlanJudge | None = None
+) -> Plan:
+    """Return the plan for the first contract (newest first) that has an open choice, or why there is none.
+
+    ``judge`` returns what a check would hold against the environment of a plan: such a choice is not taken.
+    """
     plan_request = request or PlanRequest()
     machine = machine_facts_only(facts)
     rejected: list[RejectedChoice] = []
-    failed: list[SearchSpace] = []
+    failed: list[tuple[SearchSpace, PlanConflict]] = []
     for contract in contracts:
         space = SearchSpace(machine, contract, plan_request)
-        choices = space.open_choices()
-        if choices:
-            return _make_plan(space, choices, rejected)
-        failed.append(space)
-        conflict_found = space.smallest_conflict()
-        rejected.append(
-            RejectedChoice(
-                contract.name, conflict_found.says, conflict_found.needs[0].cite if conflict_found.needs else ""
-            )
-        )
+        found = _choose_from_space(space, rejected, judge)
+        if isinstance(found, Plan):
+            return found
+        failed.append((space, found))
+        rejected.append(RejectedChoice(contract.name, found.says, found.needs[0].cite if found.needs else ""))
     return _make_impossible_plan(failed, rejected)
 
 
-def _make_impossible_plan(failed: Sequence[SearchSpace], rejected: Sequence[RejectedChoice]) -> Plan:
-    first = failed[0]
+def _choose_from_space(
+    space: SearchSpace, rejected: Sequence[RejectedChoice], judge: PlanJudge | None
+) -> Plan | PlanConflict:
+    """Return the best plan that the judge accepts, or why there is none."""
+    choices, first = space.open_choices(), None
+    for _ in range(MAX_JUDGED_CHOICES):
+        if not choices:
+            break
+        plan = _make_plan(space, choices, rejected)
+        objections = judge(plan, space.contract) if judge else ()
+        if not objections:
+            return plan
+        first = first or conflict.describe_objections(objections)
+        choices = _without_objected(choices, plan, objections)
+    return first or space.smallest_conflict()
+
+
+def _without_objected(choices: Sequence[Choice], plan: Plan, objections: Sequence[Finding]) -> list[Choice]:
+    """Drop the choices against which the first objection also speaks, by the facts that it was found in."""
+    keys = {fact.key for fact in objections[0].found}
+    by_torch = any(key.startswith(TORCH_FACTS) for key in keys)
+    by_python = "python.version" in keys
+
+    def is_like(choice: Choice) -> bool:
+        build, python = choice
+        same_torch = f"{build.version}+{build.variant}" == plan.torch
+        return (same_torch or not by_torch) and (python == plan.python or not by_python)
+
+    return [choice for choice in choices if not is_like(choice)]
+
+
+def _make_impossible_plan(
+    failed: Sequence[tuple[SearchSpace, PlanConflict]], rejected: Sequence[RejectedChoice]
+) -> Plan:
+    first = failed[0][0]
     return Plan(
         framework=first.contract.framework,
         version=first.contract.version,
         variant=first.contract.variant,
         verdict="impossible",
         machine=first.platform.facts.host,
-        conflicts=tuple(space.smallest_conflict() for space in failed),
+        conflicts=tuple(found for _, found in failed),
         fell=tuple(rejected[1:]),
         catalog=catalog.catalog_date(),
         notes=reasons.list_unseen_facts(first.platform),

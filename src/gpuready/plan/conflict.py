@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gpuready.model import Finding
     from gpuready.plan.platform import Limit
 
 
@@ -57,3 +58,10 @@ def describe_conflict(limits: Sequence[Limit]) -> PlanConflict:
     if len(limits) == 1:
         return PlanConflict(limits[0].says, facts, needs)
     return PlanConflict("these cannot hold together: " + "; ".join(limit.says for limit in limits), facts, needs)
+
+
+def describe_objections(findings: Sequence[Finding]) -> PlanConflict:
+    """Describe what a check holds against the environment of a plan."""
+    facts = {fact.key: fact for finding in findings for fact in finding.found}
+    needs = dict.fromkeys(need for finding in findings for need in finding.needs)
+    return PlanConflict("; ".join(f"{f.says} ({f.code})" for f in findings), tuple(facts.values()), tuple(needs))

@@ -34,7 +34,7 @@ OTHER_MACHINE_STEPS = (
 OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--index-url", "--extra-index-url", "--index", "-r", "-f", "-e")
 HARDWARE_FACTS = ("gpu.capability", "gpu.name", "gpu.memory", "gpu.count", "gpu.pci_count", "gpu.vendor", "os.arch",
             "memory.total", "platform.name")  # fmt: skip
-FIXED_FACTS = (*HARDWARE_FACTS, "os.", "python.version", "job.", "package.", "torch.")
+FIXED_FACTS = (*HARDWARE_FACTS, "os.", "python.version", "job.", "package.", "torch.", "contract.")
 """Facts that no manual step changes: the hardware, and facts with change kinds of their own."""
 
 

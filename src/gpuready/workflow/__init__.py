@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from gpuready import __version__, catalog, contracts, rules, system
-from gpuready.model import NOT_STATED, SCHEMA, Fact
+from gpuready import __version__, contracts, rules, system
+from gpuready.model import SCHEMA, Fact
 from gpuready.workflow import contract_choice, machine_facts
+from gpuready.workflow.judge import judge_contract as judge_contract
+from gpuready.workflow.judge import judge_with_plan
 from gpuready.workflow.refusal import Refused as Refused
 from gpuready.workflow.refusal import call_or_refuse, read_named_file, suggest_nearest
 
@@ -78,7 +80,7 @@ def check_machine(
             *([contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []),
         ]
         return [
-            judge_contract(
+            judge_with_plan(
                 _add_job_placement(add_other_contracts(facts, c, contracts_used), c, file), c, with_reasons, strict
             )
             for c in contracts_used
@@ -172,25 +174,6 @@ def add_other_contracts(facts: Facts, contract: Contract, every: list[Contract])
     return facts.with_facts(
         Fact("contract.others", pins(contract, every), other_names, "stated"),
         Fact("contract.variables", variables(contract, every), other_names, "stated"),
-    )
-
-
-def judge_contract(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
-    from gpuready.check.evaluate import judge
-
-    option_list = None
-    if facts.otherwise == NOT_STATED:
-        from gpuready.plan.candidates import unstated_fact_options as candidates
-
-        option_list = candidates(facts, contract)
-    return judge(
-        rules.applicable_rules(facts),
-        facts,
-        contract,
-        ignore=ignore,
-        strict=strict,
-        catalog=catalog.catalog_date(),
-        options=option_list,
     )
 
 

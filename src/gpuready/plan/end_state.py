@@ -1,0 +1,48 @@
+"""The environment that a plan would make, as facts: what a check would see after the install."""
+
+from __future__ import annotations
+
+from gpuready.catalog import indexes
+from gpuready.catalog import packages as catalogue
+from gpuready.catalog import torch as torches
+from gpuready.model import Fact
+from gpuready.plan.candidates import make_torch_facts
+from gpuready.plan.platform import machine_facts_only
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from gpuready.model import Facts
+    from gpuready.model.plan import Plan
+
+SOURCE = "the plan"
+
+
+def end_state_facts(facts: Facts, plan: Plan) -> Facts:
+    """Return the machine's facts with the environment of a plan; what the plan does not decide is left out."""
+    machine = machine_facts_only(facts)
+    version, _, variant = plan.torch.partition("+")
+    arch = str(machine.value_if_known("os.arch"))
+    build = torches.find_torch_build(version, variant, arch)
+    libraries = {"cudnn.version": build.cudnn, "nccl.version": build.nccl} if build else {}
+    installed = {name: version for name, version in plan.packages.items() if name not in ("torch", "python")}
+    stated: dict[str, Any] = {"python.version": plan.python, **libraries}
+    stated |= {f"package.{name}": version for name, version in installed.items()}
+    stated |= {"extension.linked": dict(_linked_extensions(plan, installed))}
+    if not plan.cuda:  # an environment that is made for the CPU is checked for it
+        stated["job.wants"] = tuple(dict.fromkeys([*(machine.value_if_known("job.wants") or ()), "cpu"]))
+    environment = [Fact(key, value, SOURCE, "stated") for key, value in stated.items() if value]
+    return machine.with_facts(*make_torch_facts(version, variant, arch), *environment)
+
+
+def _linked_extensions(plan: Plan, installed: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the CUDA that compiled packages load, where their index or the catalogue says it."""
+    own_index = indexes.packages_with_own_index(plan.framework, plan.variant)
+    for name, version in installed.items() if plan.cuda else ():
+        index_major = own_index.get(name, "").rpartition("-cu")[2][:-1]
+        row = catalogue.find_package_release(name, version) if not index_major else None
+        major = index_major if index_major.isdigit() else str(catalogue.linked_cuda_major(row or {}) or "")
+        if major:
+            yield name, {"file": "", "cudart": major, "missing": (f"libcudart.so.{major}",)}

@@ -1,0 +1,50 @@
+"""No versions fit this machine together.
+
+## What it checks
+On a machine that is only described (``check --on h100 --driver 550.54``), whether any torch, CUDA and Python of
+the catalogue satisfies the framework, the machine and the flags together: the search that ``gpuready plan`` makes.
+
+## Why it matters
+Each value may be fine alone. A driver of CUDA 12 and a framework whose wheel loads CUDA 13 both exist, but no
+environment has both.
+
+## How to fix
+``gpuready plan`` with the same words lists the changes that make it possible: another driver, system, Python or
+version.
+
+## References
+- The conflict, with its citations in the finding
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+
+CODE = "PKG041"
+SEVERITY = "error"
+READS = ("contract.conflict",)
+BROKEN = {
+    "contract.conflict": {
+        "says": "driver 550.54.15 starts programs of CUDA 12, and the wheel of vllm 0.32.0 loads CUDA 13",
+        "needs": ({"key": "driver.version", "want": ">=580.65.06", "cite": "CUDA 13.4 release notes"},),
+    }
+}
+HEALTHY = {"contract.conflict": None}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    if "contract.conflict" not in facts:
+        return None
+    conflict = facts.value("contract.conflict")
+    if not conflict:
+        return None
+    needs = tuple(Requirement(n["key"], n["want"], cite=n["cite"]) for n in conflict["needs"])
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"no known versions fit {contract.name} here: {conflict['says']}",
+        found=(facts.fact("contract.conflict"),),
+        needs=needs or (Requirement("package.torch", "*", cite=contract.origin),),
+        so="no environment for it can be made on this machine",
+        fix=(FixStep("use a machine or a version that fits: `gpuready plan` lists the changes that help"),),
+    )

@@ -1,0 +1,81 @@
+"""The judge of check, plan and fix: check asks whether any versions fit, and a plan's result is judged by check."""
+
+from __future__ import annotations
+
+from gpuready import catalog, rules
+from gpuready.model import NOT_STATED, Fact, Requirement
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuready.model import Contract, Facts, Finding, Report
+    from gpuready.model.plan import Plan, PlanConflict
+    from gpuready.plan.choose import PlanJudge
+
+VERSION_FAMILIES = ("GPU", "DRV", "PKG", "SYS", "MEM", "CAP")
+STEP_CODES = ("PKG002", "CAP009")
+"""What is not installed yet: the plan's own steps bring it."""
+
+
+def judge_contract(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
+    """Judge facts by every rule that applies; of a machine that is only described, what is open is tried."""
+    from gpuready.check.evaluate import judge
+
+    option_list = None
+    if facts.otherwise == NOT_STATED:
+        from gpuready.plan.candidates import unstated_fact_options as candidates
+
+        option_list = candidates(facts, contract)
+    return judge(
+        rules.applicable_rules(facts),
+        facts,
+        contract,
+        ignore=ignore,
+        strict=strict,
+        catalog=catalog.catalog_date(),
+        options=option_list,
+    )
+
+
+def judge_with_plan(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
+    """Judge a machine; where it is only described and nothing is wrong, also whether any versions fit it."""
+    report = judge_contract(facts, contract, ignore, strict)
+    if facts.otherwise != NOT_STATED or any(finding.severity == "error" for finding in report.findings):
+        return report
+    conflict = find_plan_conflict(facts, contract)
+    return judge_contract(facts.with_facts(_conflict_fact(conflict)), contract, ignore, strict) if conflict else report
+
+
+def find_plan_conflict(facts: Facts, contract: Contract) -> PlanConflict | None:
+    """Return why nothing can be planned with what is stated; None where something can."""
+    from gpuready.plan.choose import choose_plan
+    from gpuready.plan.platform import PlanRequest
+
+    stated = {key: str(facts.value_if_known(key) or "") for key in ("package.torch", "python.version")}
+    request = PlanRequest(torch=stated["package.torch"], python=stated["python.version"])
+    plan = choose_plan(facts, [contract], request, make_plan_judge(facts))
+    return plan.conflicts[0] if plan.verdict != "plan" else None
+
+
+def make_plan_judge(facts: Facts) -> PlanJudge:
+    """Return a function that checks the environment of a plan on this machine, and returns what speaks against it."""
+    from gpuready.plan.end_state import end_state_facts
+
+    def judge(plan: Plan, contract: Contract) -> list[Finding]:
+        own = Requirement(f"package.{contract.distribution or contract.framework}", "*", cite=contract.origin)
+        needed = contract.replace(needs=(*contract.needs, own))
+        report = judge_contract(end_state_facts(facts, plan), needed, {}, False)
+        return [f for f in report.findings if f.severity == "error" and is_about_versions(f)]
+
+    return judge
+
+
+def is_about_versions(finding: Finding) -> bool:
+    """Whether an error is answered by other versions or another machine, and not by a step on this one."""
+    return finding.code.startswith(VERSION_FAMILIES) and finding.code not in STEP_CODES
+
+
+def _conflict_fact(conflict: PlanConflict) -> Fact:
+    needs = tuple({"key": n.key, "want": n.want, "cite": n.cite} for n in conflict.needs)
+    return Fact("contract.conflict", {"says": conflict.says, "needs": needs}, "the plan", "stated")
