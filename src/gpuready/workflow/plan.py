@@ -156,7 +156,7 @@ def _choose_plan(
     facts: Facts, lines: Sequence[Contract], request: PlanRequest, spec: FrameworkSpec
 ) -> tuple[Plan, Contract]:
     from gpuready.plan.choose import choose_plan
-    from gpuready.workflow.plan_agreement import make_plan_judge
+    from gpuready.workflow.judge import make_plan_judge
 
     own_request = request.replace(version=spec[1] or "")
     plan = choose_plan(facts, lines, own_request, make_plan_judge(facts))
