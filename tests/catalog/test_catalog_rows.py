@@ -47,6 +47,7 @@ def test_the_files_are_all_there():
     assert NAMES == [
         "accelerators",
         "aftermath",
+        "architectures",
         "bands",
         "cuda",
         "facts",
@@ -64,6 +65,7 @@ def test_the_files_are_all_there():
         "programs",
         "proofs",
         "roles",
+        "serving",
         "systems",
         "torch",
     ]

@@ -77,6 +77,17 @@ class ModelShape(Record):
     shared_inner: int = 0
     dense_layers: tuple[int, ...] = ()
     normed_router: bool = True
+    input_norms: bool = True  # olmo2 norms only what a block returns
+    qk_norm_span: str = "head"  # what the norm of queries and keys covers: head, heads (its own weight for each), all
+    rotary_kind: str = "half"  # half (Llama), wide (fp32 tables), pairs, fp32 pairs, none
+    rotary_layers: tuple[bool, ...] = ()  # which layers rotate; empty is all
+    fused_gate: bool = False  # gate and up projection in one weight
+    scaled_residual: bool = False
+    scaled_logits: bool = False
+    mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
+
+    def is_rotary_layer(self, layer: int) -> bool:
+        return not self.rotary_layers or self.rotary_layers[layer]
 
     def is_sparse_layer(self, layer: int) -> bool:
         return bool(self.experts) and layer not in self.dense_layers
@@ -84,7 +95,7 @@ class ModelShape(Record):
     def count_parameters(self) -> int:
         """Count the parameters of the whole model."""
         norm = self.hidden * (2 if self.norm == "layer" else 1)
-        norms_per_layer = 1 if self.parallel == "phi" else 4 if self.post_norms else 2
+        norms_per_layer = 1 if self.parallel == "phi" else 4 if self.post_norms and self.input_norms else 2
         sparse = sum(self.is_sparse_layer(layer) for layer in range(self.layers))
         embeddings = (self.vocabulary * (1 if self.tied else 2) + self.positions) * self.hidden
         return (
@@ -96,7 +107,8 @@ class ModelShape(Record):
     def _count_attention(self) -> int:
         queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
         bias = self.bias_qkv * (queries + 2 * keys) + self.bias_out * self.hidden
-        return 2 * self.hidden * (queries + keys) + bias + self.qk_norm * 2 * self.head_size
+        norms = 2 * self.head_size if self.qk_norm_span == "head" else queries + keys
+        return 2 * self.hidden * (queries + keys) + bias + self.qk_norm * norms
 
     def _count_dense_mlp(self) -> int:
         rising = 2 if self.gated else 1
@@ -121,7 +133,7 @@ GATED_FAMILIES = (
     "qwen3_moe",
 )
 MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
-FAMILY_ALIASES = {"gemma3": "gemma3_text", "ministral": "mistral", "smollm3": "", "codellama": "llama"}
+FAMILY_ALIASES = {"gemma3": "gemma3_text", "ministral": "mistral", "codellama": "llama"}
 
 
 def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
@@ -136,15 +148,15 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
         raise FitUndecided(
             "the model's config has no model_type, so its layers are unknown (--trace takes them from the torch that is installed)"
         )
-    if family not in MODEL_FAMILIES:
-        raise FitUndecided(
-            f"the architecture {family!r} is not one whose layers are known here ({', '.join(MODEL_FAMILIES)}); "
-            "--trace takes them from the torch that is installed"
-        )
     for name in CONFIG_SWITCHES:
         if not isinstance(config.get(name), (bool, type(None))):
             raise ValueError(f"the config's {name} must be true or false, not {config[name]!r}")
-    shape = _parse_gpt2_shape(config) if family == "gpt2" else _parse_common_shape(config, family)
+    if family not in MODEL_FAMILIES:
+        from gpuready.fit.job.model_families import parse_family_shape
+
+        shape = parse_family_shape(config, family)
+    else:
+        shape = _parse_gpt2_shape(config) if family == "gpt2" else parse_common_shape(config, family)
     for name, maximum in (("layers", MAX_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
         if getattr(shape, name) > maximum:
             raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {maximum}")
@@ -159,7 +171,7 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
     return shape
 
 
-def _config_count(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
+def read_count(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
     """Return the first of these keys as a whole number from 1 up."""
     for name in names:
         value = config.get(name)
@@ -182,7 +194,7 @@ def _config_layer_numbers(config: Mapping[str, Any], name: str) -> list[int]:
     return numbers
 
 
-def _config_fraction(config: Mapping[str, Any], *names: str, default: float = 0.0) -> float:
+def read_fraction(config: Mapping[str, Any], *names: str, default: float = 0.0) -> float:
     for name in names:
         value = config.get(name)
         if value is not None:
@@ -192,7 +204,7 @@ def _config_fraction(config: Mapping[str, Any], *names: str, default: float = 0.
     return default
 
 
-def _config_activation(config: Mapping[str, Any], names: tuple[str, ...], default: str) -> str:
+def read_activation(config: Mapping[str, Any], names: tuple[str, ...], default: str) -> str:
     """Return the activation function of the MLP."""
     for name in names:
         value = config.get(name)
@@ -208,13 +220,13 @@ def _config_activation(config: Mapping[str, Any], names: tuple[str, ...], defaul
     return default
 
 
-def _parse_common_shape(config: Mapping[str, Any], family: str) -> ModelShape:
-    hidden = _config_count(config, "hidden_size")
-    heads = _config_count(config, "num_attention_heads")
+def parse_common_shape(config: Mapping[str, Any], family: str) -> ModelShape:
+    hidden = read_count(config, "hidden_size")
+    heads = read_count(config, "num_attention_heads")
     gemma = family.startswith("gemma")
     own = {} if family == "gpt_neox" else config  # gpt_neox ignores head_dim
-    head_size = _config_count(own, "head_dim", default=_default_head_size(family, hidden, heads))
-    layers = _config_count(config, "num_hidden_layers")
+    head_size = read_count(own, "head_dim", default=_default_head_size(family, hidden, heads))
+    layers = read_count(config, "num_hidden_layers")
     if layers > MAX_LAYERS:
         raise ValueError(f"the config's num_hidden_layers is {layers}; no model has that many")
     shape = ModelShape(
@@ -222,16 +234,16 @@ def _parse_common_shape(config: Mapping[str, Any], family: str) -> ModelShape:
         hidden=hidden,
         layers=layers,
         heads=heads,
-        kv_heads=_config_count(config, "num_key_value_heads", default=_default_kv_heads(family, heads)),
+        kv_heads=read_count(config, "num_key_value_heads", default=_default_kv_heads(family, heads)),
         head_size=head_size,
-        inner=_config_count(config, "intermediate_size"),
-        vocabulary=_config_count(config, "vocab_size"),
+        inner=read_count(config, "intermediate_size"),
+        vocabulary=read_count(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", gemma)),
         norm="gemma" if gemma else "layer" if family in ("phi", "gpt_neox") else "rms",
-        activation=_config_activation(
+        activation=read_activation(
             config, ("hidden_activation", "hidden_act"), "gelu_pytorch_tanh" if gemma else "silu"
         ),
-        dropout_attention=_config_fraction(config, "attention_dropout"),
+        dropout_attention=read_fraction(config, "attention_dropout"),
     )
     return _apply_family_details(shape, config, family)
 
@@ -265,20 +277,20 @@ def _apply_family_details(shape: ModelShape, config: Mapping[str, Any], family: 
         default = 30.0 if family == "gemma2" else None
         shape = shape.replace(softcap_logits=config.get("final_logit_softcapping", default) is not None)
     if family == "phi3":
-        shape = shape.replace(packed="phi3", dropout_hidden=_config_fraction(config, "resid_pdrop"))
+        shape = shape.replace(packed="phi3", dropout_hidden=read_fraction(config, "resid_pdrop"))
     if family == "phi":
         shape = shape.replace(
             parallel="phi", gated=False, bias_qkv=True, bias_out=True, bias_mlp=True, bias_head=True,
-            dropout_hidden=_config_fraction(config, "resid_pdrop"), dropout_embedding=_config_fraction(config, "embd_pdrop"),
-            activation=_config_activation(config, ("hidden_act",), "gelu_new"),
+            dropout_hidden=read_fraction(config, "resid_pdrop"), dropout_embedding=read_fraction(config, "embd_pdrop"),
+            activation=read_activation(config, ("hidden_act",), "gelu_new"),
         )  # fmt: skip
     if family == "gpt_neox":
         bias = bool(config.get("attention_bias", True))
         shape = shape.replace(
             packed="neox", gated=False, bias_qkv=bias, bias_out=bias, bias_mlp=True, kv_heads=shape.heads,
             parallel="neox" if config.get("use_parallel_residual", True) else "",
-            dropout_hidden=_config_fraction(config, "hidden_dropout"), dropout_embedding=_config_fraction(config, "hidden_dropout"),
-            activation=_config_activation(config, ("hidden_act",), "gelu"),
+            dropout_hidden=read_fraction(config, "hidden_dropout"), dropout_embedding=read_fraction(config, "hidden_dropout"),
+            activation=read_activation(config, ("hidden_act",), "gelu"),
         )  # fmt: skip
     shape = shape.replace(rotary=_rotary_fraction(config, family), windows=_layer_windows(config, family, shape.layers))
     return _apply_expert_fields(shape, config, family)
@@ -289,9 +301,9 @@ def _rotary_fraction(config: Mapping[str, Any], family: str) -> float:
     inner = config.get("rope_parameters")
     for source in (config, inner if isinstance(inner, dict) else {}):
         if source.get("partial_rotary_factor") is not None:
-            return _config_fraction(source, "partial_rotary_factor")
+            return read_fraction(source, "partial_rotary_factor")
     default = {"gpt_neox": 0.25, "phi": 0.5}.get(family, 1.0)
-    return _config_fraction(config, "rotary_pct", default=default)
+    return read_fraction(config, "rotary_pct", default=default)
 
 
 def _layer_windows(config: Mapping[str, Any], family: str, layers: int) -> tuple[int, ...]:
@@ -299,7 +311,7 @@ def _layer_windows(config: Mapping[str, Any], family: str, layers: int) -> tuple
     window = config.get("sliding_window", default)
     if window is not None and (not isinstance(window, int) or isinstance(window, bool)):
         raise ValueError(f"the config's sliding_window must be a whole number or null, not {window!r}")
-    kinds = _layer_types(config, layers)
+    kinds = read_layer_types(config, layers)
     if window is None or window < 1:
         return ()
     if kinds:
@@ -307,7 +319,7 @@ def _layer_windows(config: Mapping[str, Any], family: str, layers: int) -> tuple
     if family == "gemma2":
         return tuple(0 if n % 2 else window for n in range(layers))
     if family == "gemma3_text":
-        every = _config_count(config, "sliding_window_pattern", default=6)
+        every = read_count(config, "sliding_window_pattern", default=6)
         return tuple(0 if (n + 1) % every == 0 else window for n in range(layers))
     if family in ("mistral", "mixtral", "phi3"):
         return (window,) * layers
@@ -319,7 +331,7 @@ def _layer_windows(config: Mapping[str, Any], family: str, layers: int) -> tuple
     return ()
 
 
-def _layer_types(config: Mapping[str, Any], layers: int) -> list[str]:
+def read_layer_types(config: Mapping[str, Any], layers: int) -> list[str]:
     """Return the attention type of each layer, if the config lists them."""
     kinds = config.get("layer_types")
     if kinds is None:
@@ -337,19 +349,19 @@ def _layer_types(config: Mapping[str, Any], layers: int) -> list[str]:
 def _apply_expert_fields(shape: ModelShape, config: Mapping[str, Any], family: str) -> ModelShape:
     if family == "mixtral":
         return shape.replace(
-            experts=_config_count(config, "num_local_experts", default=8),
-            experts_per_token=_config_count(config, "num_experts_per_tok", default=2),
+            experts=read_count(config, "num_local_experts", default=8),
+            experts_per_token=read_count(config, "num_experts_per_tok", default=2),
             expert_inner=shape.inner,
         )
     if family not in ("qwen2_moe", "qwen3_moe"):
         return shape
-    step = _config_count(config, "decoder_sparse_step", default=1)
+    step = read_count(config, "decoder_sparse_step", default=1)
     dense = set(_config_layer_numbers(config, "mlp_only_layers")) | {n for n in range(shape.layers) if (n + 1) % step}
-    shared = _config_count(config, "shared_expert_intermediate_size", default=5632) if family == "qwen2_moe" else 0
+    shared = read_count(config, "shared_expert_intermediate_size", default=5632) if family == "qwen2_moe" else 0
     return shape.replace(
-        experts=_config_count(config, "num_experts", default=60 if shared else 128),
-        experts_per_token=_config_count(config, "num_experts_per_tok", default=4 if shared else 8),
-        expert_inner=_config_count(config, "moe_intermediate_size", default=1408 if shared else 768),
+        experts=read_count(config, "num_experts", default=60 if shared else 128),
+        experts_per_token=read_count(config, "num_experts_per_tok", default=4 if shared else 8),
+        expert_inner=read_count(config, "moe_intermediate_size", default=1408 if shared else 768),
         shared_inner=shared,
         dense_layers=tuple(sorted(dense)),
         normed_router=bool(config.get("norm_topk_prob", False)),
@@ -357,16 +369,16 @@ def _apply_expert_fields(shape: ModelShape, config: Mapping[str, Any], family: s
 
 
 def _parse_gpt2_shape(config: Mapping[str, Any]) -> ModelShape:
-    hidden = _config_count(config, "n_embd", "hidden_size", default=768)
-    heads = _config_count(config, "n_head", "num_attention_heads", default=12)
+    hidden = read_count(config, "n_embd", "hidden_size", default=768)
+    heads = read_count(config, "n_head", "num_attention_heads", default=12)
     return ModelShape(
-        family="gpt2", hidden=hidden, layers=_config_count(config, "n_layer", "num_hidden_layers", default=12),
+        family="gpt2", hidden=hidden, layers=read_count(config, "n_layer", "num_hidden_layers", default=12),
         heads=heads, kv_heads=heads, head_size=max(1, hidden // heads),
-        inner=_config_count(config, "n_inner", default=4 * hidden), vocabulary=_config_count(config, "vocab_size", default=50257),
+        inner=read_count(config, "n_inner", default=4 * hidden), vocabulary=read_count(config, "vocab_size", default=50257),
         tied=bool(config.get("tie_word_embeddings", True)), norm="layer", gated=False, packed="conv",
-        activation=_config_activation(config, ("activation_function",), "gelu_new"), bias_qkv=True, bias_out=True, bias_mlp=True,
-        positions=_config_count(config, "n_positions", "max_position_embeddings", default=1024), rotary=0.0,
-        dropout_embedding=_config_fraction(config, "embd_pdrop", default=0.1),
-        dropout_attention=_config_fraction(config, "attn_pdrop", default=0.1),
-        dropout_hidden=_config_fraction(config, "resid_pdrop", default=0.1),
+        activation=read_activation(config, ("activation_function",), "gelu_new"), bias_qkv=True, bias_out=True, bias_mlp=True,
+        positions=read_count(config, "n_positions", "max_position_embeddings", default=1024), rotary=0.0,
+        dropout_embedding=read_fraction(config, "embd_pdrop", default=0.1),
+        dropout_attention=read_fraction(config, "attn_pdrop", default=0.1),
+        dropout_hidden=read_fraction(config, "resid_pdrop", default=0.1),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from gpuready.fit.tape.autograd import GraphNode, Tensor
 from gpuready.fit.tape.experts import run_moe
 from gpuready.fit.tape.layer_weights import new_layer_weights, new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, apply_linear
+from gpuready.fit.tape.norms import centred_norm, gemma_norm, rms_norm, wide_rms_norm
 from gpuready.fit.tape.rotary import apply_rotary, rotary_tables
 
 TYPE_CHECKING = False
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
     RotaryTables = tuple[Tensor, Tensor] | None
     AttentionOutput = tuple[Tensor, Tensor | None]
+
+
+NORMS = {"rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm, "cohere": centred_norm}
 
 
 class DecoderModel:
@@ -102,7 +106,7 @@ class DecoderModel:
         rotary = rotary_tables(self, batch * seq if self.has_row_masks else seq, embeds.width)
         local = (
             rotary_tables(self, batch * seq if self.has_row_masks else seq, embeds.width)
-            if s.family == "gemma3_text"
+            if s.family in ("gemma3_text", "olmo3")  # one table for each kind of layer
             else None
         )
         if tokens is not None:
@@ -153,7 +157,7 @@ class DecoderModel:
         ops, drop = self.ops, s.dropout_hidden if self.training else 0.0
         names = s.packed == "conv"  # gpt2 has one variable per step, which lives until reassigned
         residual = hidden
-        x = self.apply_norm(hidden, layer.norms["in"])
+        x = self.apply_norm(hidden, layer.norms["in"]) if s.input_norms else hidden
         before = x if names else None
         x, weights = self.self_attention(layer, x, rotary, mask)
         if drop and not names:
@@ -161,16 +165,16 @@ class DecoderModel:
         live_results = (weights, x if names else None)
         if s.post_norms:
             x = self.apply_norm(x, layer.norms["mid"])
-        x = ops.add(residual, x)
+        x = ops.add(residual, ops.scalar_op(x) if s.scaled_residual else x)
         before, residual = None, x
-        x = self.apply_norm(x, layer.norms["pre" if s.post_norms else "mid"])
+        x = self.apply_norm(x, layer.norms["pre" if s.post_norms else "mid"]) if s.input_norms else x
         before = x if names else None
         x = self.run_mlp(layer, x)
         if drop:
             x = ops.dropout(x, drop)
         if s.post_norms:
             x = self.apply_norm(x, layer.norms["post"])
-        out = ops.add(residual, x)
+        out = ops.add(residual, ops.scalar_op(x) if s.scaled_residual else x)
         del before, live_results
         return out
 
@@ -207,31 +211,7 @@ class DecoderModel:
             return self.ops.layer_norm(x, w, b)
         if self.job.loss == "liger":
             return liger.liger_norm(self.ops, x, w, in_place=not self.shape.post_norms)
-        return self._gemma_norm(x, w) if self.shape.norm == "gemma" else self._rms_norm(x, w)
-
-    def _rms_norm(self, x: Tensor, w: Tensor) -> Tensor:
-        ops = self.ops
-        wide = ops.to_width(x, 4)
-        square = ops.unary_op(wide, "pow", temporaries=2)
-        variance = ops.mean(square)
-        del square
-        wide = ops.mul(wide, ops.unary_op(ops.scalar_op(variance, "add"), "rsqrt", keeps="result", temporaries=2))
-        return ops.mul(w, ops.to_width(wide, x.width))
-
-    def _gemma_norm(self, x: Tensor, w: Tensor) -> Tensor:
-        ops = self.ops
-        out = self._gemma_inner(ops.to_width(x, 4))
-        out = ops.mul(out, ops.scalar_op(ops.to_width(w, 4), "add"))
-        return ops.to_width(out, x.width)
-
-    def _gemma_inner(self, x: Tensor) -> Tensor:
-        ops = self.ops
-        return ops.mul(
-            x,
-            ops.unary_op(
-                ops.scalar_op(ops.mean(ops.unary_op(x, "pow", temporaries=2)), "add"), "rsqrt", "result", 0, 2
-            ),
-        )
+        return NORMS[self.shape.norm](self.ops, x, w)
 
     def self_attention(
         self, layer: LayerWeights, x: Tensor, rotary: RotaryTables, mask: Tensor | None
@@ -248,7 +228,7 @@ class DecoderModel:
         q, k, v = self._project_qkv(layer, x)
         whole = v if self.shape.packed in ("neox", "phi3") else None  # they hold the unsplit tensor in a variable
         kept_alive: list[object] = []
-        if rotary is not None:
+        if rotary is not None and self.shape.is_rotary_layer(layer.index):
             q, k = apply_rotary(self, q, k, rotary, kept_alive)
         if self.cache is not None:
             k, v = self.cache.update_layer(layer.index, k, v, self.total_length, self._layer_window(layer.index))
@@ -300,6 +280,10 @@ class DecoderModel:
                 heads_out = ops.split_heads(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(self.apply_norm(heads_out, layer.norms[name]))
                 del heads_out
+            elif name in layer.norms and s.qk_norm_span == "all":
+                flat = self.apply_norm(apply_linear(ops, x, layer.linears[name]), layer.norms[name])
+                made.append(ops.split_heads(flat, heads, s.head_size))
+                del flat
             elif name in layer.norms:
                 flat = ops.split_heads_in_place(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(ops.swap_seq_and_heads(self.apply_norm(flat, layer.norms[name])))
@@ -342,7 +326,7 @@ class DecoderModel:
         ops, s = self.ops, self.shape
         if layer.moe:
             return run_moe(self, layer, x)
-        if s.packed == "phi3":
+        if s.packed == "phi3" or s.fused_gate:
             batch, seq, both = x.shape[0], x.shape[1], apply_linear(ops, x, layer.linears["gate_up"])
             gate, up = ops.split(both, [(batch, seq, s.inner)] * 2)
             if self.job.loss == "liger":

@@ -43,45 +43,48 @@ def new_layer_weights(model: DecoderModel, index: int) -> LayerWeights:
     q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
     for name in LEADING_NORMS.get(s.packed, ()):
         layer.norms[name] = new_norm_weights(model, s.hidden)
-    if s.packed in ("neox", "conv", "phi3"):
-        name = {"neox": "query_key_value", "conv": "c_attn", "phi3": "qkv_proj"}[s.packed]
+    if s.packed:
+        name = {"conv": "c_attn", "phi3": "qkv_proj"}.get(s.packed, "query_key_value")
         layer.linears["qkv"] = make(name, s.hidden, q + 2 * kv, s.bias_qkv)
     else:
         for name, size in (("q", q), ("k", kv), ("v", kv)):
             layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
-    out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if s.parallel == "phi" else "o_proj")
+    dense = s.parallel in ("phi", "falcon") and s.norm == "layer"
+    out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if dense else "o_proj")
     layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
     if s.packed == "conv":
         layer.norms["mid"] = new_norm_weights(model, s.hidden)
     if s.qk_norm:
-        layer.norms["q"], layer.norms["k"] = (
-            new_norm_weights(model, s.head_size),
-            new_norm_weights(model, s.head_size),
-        )
+        spans = {"head": (s.head_size,) * 2, "all": (q, kv), "heads": (q, kv)}[s.qk_norm_span]
+        layer.norms["q"], layer.norms["k"] = (new_norm_weights(model, span) for span in spans)
     if s.is_sparse_layer(index):
         _add_expert_weights(model, layer)
     else:
         _add_mlp_weights(model, layer, s.inner)
-    if s.packed not in LEADING_NORMS:
+    if s.packed not in LEADING_NORMS and s.input_norms:
         layer.norms["in"] = new_norm_weights(model, s.hidden)
         if s.parallel != "phi":
             layer.norms["mid"] = new_norm_weights(model, s.hidden)
-    if s.post_norms:
+    if s.post_norms and not s.input_norms:
+        layer.norms["mid"], layer.norms["post"] = (new_norm_weights(model, s.hidden), new_norm_weights(model, s.hidden))
+    elif s.post_norms:
         layer.norms["pre"], layer.norms["post"] = (new_norm_weights(model, s.hidden), new_norm_weights(model, s.hidden))
     return layer
 
 
 def _add_mlp_weights(model: DecoderModel, layer: LayerWeights, inner: int, prefix: str = "") -> None:
     s, make = model.shape, model.maker.new_linear
-    if s.gated and s.packed == "phi3":
+    if s.gated and (s.packed == "phi3" or s.fused_gate):
         layer.linears["gate_up"] = make("gate_up_proj", s.hidden, 2 * inner, False)
     elif s.gated:
         layer.linears[prefix + "gate"] = make("gate_proj", s.hidden, inner, s.bias_mlp)
         layer.linears[prefix + "up"] = make("up_proj", s.hidden, inner, s.bias_mlp)
     else:
-        name = {"neox": "dense_h_to_4h", "conv": "c_fc"}.get(s.packed, "fc1")
+        name = s.mlp_names[0] or {"neox": "dense_h_to_4h", "conv": "c_fc"}.get(s.packed, "fc1")
         layer.linears["up"] = make(name, s.hidden, inner, s.bias_mlp)
-    down = {"neox": "dense_4h_to_h", "conv": "c_proj"}.get(s.packed, "down_proj" if s.gated else "fc2")
+    down = {"neox": "dense_4h_to_h", "conv": "c_proj"}.get(
+        s.packed, "down_proj" if s.gated else s.mlp_names[1] or "fc2"
+    )
     layer.linears[prefix + "down"] = make(down, inner, s.hidden, s.bias_mlp)
 
 

@@ -27,7 +27,7 @@ def rotary_tables(model: DecoderModel, seq: int, width: int) -> RotaryPair | Non
     cos = ops.empty_like(both)
     sin = ops.empty_like(both)
     sin = ops.empty_like(both)
-    if width != 4:
+    if width != 4 and model.shape.rotary_kind != "wide":
         return ops.empty_like(cos, width), ops.empty_like(sin, width)
     del places, freqs, both
     return cos, sin
@@ -42,7 +42,12 @@ def apply_rotary(model: DecoderModel, q: Tensor, k: Tensor, rotary: RotaryPair, 
     joins_each = model.shape.packed == "phi3"  # phi3 concatenates even an empty rest
     if model.job.loss == "liger":
         return liger.liger_rotary(ops, q, rotary[0], joins_each), liger.liger_rotary(ops, k, rotary[0], joins_each)
-    if rotated_size == size and not joins_each:
+    kind = model.shape.rotary_kind
+    if kind in ("wide", "fp32 pairs"):
+        return _rotate_in_fp32(ops, q, k, rotary, casts_first=kind != "wide")
+    if kind == "pairs":  # the tables are interleaved anew in every layer
+        rotary = ops.empty_like(rotary[0]), ops.empty_like(rotary[1])
+    elif rotated_size == size and not joins_each:
         return _rotate_tensor(ops, q, rotary), _rotate_tensor(ops, k, rotary)
     parts = []
     for x in (q, k):  # a full slice is the tensor itself; the gradient of an empty one is a full tensor of zeros
@@ -57,6 +62,15 @@ def apply_rotary(model: DecoderModel, q: Tensor, k: Tensor, rotary: RotaryPair, 
         kept_alive += [*rotated_parts, *parts]
     q = ops.cat((rotated_parts.pop(0), parts[0][1]), shapes[0])
     return q, ops.cat((rotated_parts.pop(), parts[1][1]), shapes[1])
+
+
+def _rotate_in_fp32(ops: TorchOps, q: Tensor, k: Tensor, rotary: RotaryPair, casts_first: bool) -> RotaryPair:
+    """Rotate in fp32, by fp32 tables or after a cast of queries and keys, and cast the results back."""
+    width = q.width
+    if casts_first:
+        q, k = ops.to_width(q, 4), ops.to_width(k, 4)
+    q_out, k_out = _rotate_tensor(ops, q, rotary), _rotate_tensor(ops, k, rotary)
+    return ops.to_width(q_out, width), ops.to_width(k_out, width)
 
 
 def _rotate_tensor(ops: TorchOps, x: Tensor, rotary: RotaryPair) -> Tensor:

@@ -1,0 +1,153 @@
+"""Shapes of the families whose layers differ from Llama's; what a config leaves out is transformers' default."""
+
+from __future__ import annotations
+
+from gpuready.catalog import load_catalog
+from gpuready.fit.job.model_shape import (
+    MODEL_FAMILIES,
+    ModelShape,
+    parse_common_shape,
+    read_activation,
+    read_count,
+    read_fraction,
+    read_layer_types,
+)
+from gpuready.fit.job.records import FitUndecided
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    ShapeParser = Callable[[Mapping[str, Any], str], ModelShape]
+
+
+def parse_family_shape(config: Mapping[str, Any], family: str) -> ModelShape:
+    """Return the shape of a family of this module; FitUndecided for any other."""
+    parser = FAMILY_PARSERS.get(family)
+    if parser is None:
+        raise FitUndecided(
+            f"the architecture {family!r} is not one whose layers are known here "
+            f"({', '.join((*MODEL_FAMILIES, *FAMILY_PARSERS))}); --trace takes them from the torch that is installed"
+        )
+    return parser(with_defaults(config, family), family)
+
+
+def with_defaults(config: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """Return a config with transformers' defaults for the keys that it does not have."""
+    rows = load_catalog("architectures")["architecture"]
+    return {**next(row["defaults"] for row in rows if row["type"] == family), **config}
+
+
+# -- decoders with another order of norms, another rotation or other names ----------------------------------------
+
+
+def _parse_granite(config: Mapping[str, Any], family: str) -> ModelShape:
+    bias = bool(config["attention_bias"])
+    return parse_common_shape(config, family).replace(
+        bias_qkv=bias, bias_out=bias, scaled_embedding=True, scaled_residual=True, scaled_logits=True
+    )
+
+
+def _parse_smollm3(config: Mapping[str, Any], family: str) -> ModelShape:
+    bias = bool(config["attention_bias"])
+    shape = parse_common_shape(config, family)
+    windows = shape.windows if config.get("use_sliding_window") else ()
+    return shape.replace(
+        bias_qkv=bias, bias_out=bias, rotary_layers=_rotary_layers(config, shape.layers), windows=windows
+    )
+
+
+def _rotary_layers(config: Mapping[str, Any], layers: int) -> tuple[bool, ...]:
+    """Return which layers rotate: ``no_rope_layers`` has a 1 for each that does."""
+    stated = config.get("no_rope_layers")
+    if stated:
+        if not isinstance(stated, (list, tuple)) or len(stated) != layers:
+            raise ValueError(f"the config's no_rope_layers must be a list of {layers} numbers, one for each layer")
+        return tuple(bool(one) for one in stated)
+    every = read_count(config, "no_rope_layer_interval", default=4)
+    return tuple((n + 1) % every != 0 for n in range(layers))
+
+
+def _parse_olmo(config: Mapping[str, Any], family: str) -> ModelShape:
+    bias = bool(config["attention_bias"])
+    shape = parse_common_shape(config, family)
+    return shape.replace(
+        norm="wide", bias_qkv=bias, bias_out=bias, input_norms=False, post_norms=True, qk_norm=True, qk_norm_span="all",
+        rotary_kind="wide", windows=_every_fourth_full(config, shape.layers) if family == "olmo3" else (),
+    )  # fmt: skip
+
+
+def _every_fourth_full(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
+    """Return the window of each layer, where every fourth has none unless ``layer_types`` says otherwise."""
+    window = read_count(config, "sliding_window", default=4096)
+    every = read_count(config, "sliding_window_pattern", default=4)
+    kinds = read_layer_types(config, layers)
+    if kinds:
+        return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+    return tuple(window if (n + 1) % every else 0 for n in range(layers))
+
+
+def _parse_cohere(config: Mapping[str, Any], family: str) -> ModelShape:
+    bias = bool(config["attention_bias"])
+    shape = parse_common_shape(config, family).replace(
+        norm="cohere", bias_qkv=bias, bias_out=bias, parallel="phi", scaled_logits=True, rotary_kind="fp32 pairs",
+        qk_norm=bool(config.get("use_qk_norm")), qk_norm_span="heads",
+    )  # fmt: skip
+    if family == "cohere":
+        return shape
+    windows = _every_fourth_full(config, shape.layers)
+    return shape.replace(windows=windows, rotary_layers=tuple(window > 0 for window in windows))
+
+
+def _parse_starcoder2(config: Mapping[str, Any], family: str) -> ModelShape:
+    bias = bool(config["use_bias"])
+    shape = parse_common_shape(config, family)
+    window = config.get("sliding_window")
+    return shape.replace(
+        norm="layer", gated=False, bias_qkv=bias, bias_out=bias, bias_mlp=bias, mlp_names=("c_fc", "c_proj"),
+        dropout_hidden=read_fraction(config, "residual_dropout"), dropout_embedding=read_fraction(config, "embedding_dropout"),
+        windows=(read_count(config, "sliding_window"),) * shape.layers if window else (),
+    )  # fmt: skip
+
+
+def _parse_glm(config: Mapping[str, Any], family: str) -> ModelShape:
+    shape = parse_common_shape({"partial_rotary_factor": 0.5, **config}, family)
+    return shape.replace(
+        bias_qkv=bool(config["attention_bias"]), fused_gate=True, post_norms=family == "glm4", rotary_kind="pairs"
+    )
+
+
+def _parse_falcon(config: Mapping[str, Any], family: str) -> ModelShape:
+    if config.get("alibi") or not config.get("parallel_attn"):
+        raise FitUndecided(
+            "a Falcon with alibi, or whose attention and MLP are not parallel, is not known here; --trace plays it"
+        )
+    heads = read_count(config, "num_attention_heads")
+    bias, new = bool(config["bias"]), bool(config["new_decoder_architecture"])
+    groups = read_count(config, "num_kv_heads", default=heads) if new or not config["multi_query"] else 1
+    hidden = read_count(config, "hidden_size")
+    norms = config.get("num_ln_in_parallel_attn")
+    return ModelShape(
+        family=family, hidden=hidden, layers=read_count(config, "num_hidden_layers"), heads=heads,
+        kv_heads=groups if new or config["multi_query"] else heads, head_size=max(1, hidden // heads),
+        inner=read_count(config, "ffn_hidden_size", default=4 * hidden), vocabulary=read_count(config, "vocab_size"),
+        tied=bool(config["tie_word_embeddings"]), norm="layer", gated=False, activation=read_activation(config, ("activation",), "gelu"),
+        packed="falcon groups" if new else "falcon", bias_qkv=bias, bias_out=bias, bias_mlp=bias,
+        parallel="falcon" if (norms == 2 or (norms is None and new)) else "phi",
+        dropout_hidden=read_fraction(config, "hidden_dropout"), mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
+    )  # fmt: skip
+
+
+FAMILY_PARSERS: dict[str, ShapeParser] = {
+    "granite": _parse_granite,
+    "smollm3": _parse_smollm3,
+    "olmo2": _parse_olmo,
+    "olmo3": _parse_olmo,
+    "cohere": _parse_cohere,
+    "cohere2": _parse_cohere,
+    "starcoder2": _parse_starcoder2,
+    "glm": _parse_glm,
+    "glm4": _parse_glm,
+    "falcon": _parse_falcon,
+}

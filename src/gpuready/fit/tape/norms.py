@@ -1,0 +1,60 @@
+"""Norms that models compose of single kernels."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.fit.tape.autograd import Tensor
+    from gpuready.fit.tape.torch_ops import TorchOps
+
+
+def rms_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
+    """Llama's: computed in fp32, cast back, then scaled."""
+    wide, variance = _scale_by_rms(ops, x)
+    out = ops.mul(w, ops.to_width(wide, x.width))
+    del wide, variance
+    return out
+
+
+def wide_rms_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
+    """OLMo's and gpt-oss': scaled in fp32, then cast back."""
+    wide, variance = _scale_by_rms(ops, x)
+    out = ops.to_width(ops.mul(w, wide), x.width)
+    del wide, variance
+    return out
+
+
+def _scale_by_rms(ops: TorchOps, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scaled values and the variance: the module holds both in variables to its end."""
+    wide = ops.to_width(x, 4)
+    square = ops.unary_op(wide, "pow", temporaries=2)
+    variance = ops.mean(square)
+    del square
+    wide = ops.mul(wide, ops.unary_op(ops.scalar_op(variance, "add"), "rsqrt", keeps="result", temporaries=2))
+    return wide, variance
+
+
+def gemma_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
+    """Gemma's: 1 + weight in fp32."""
+    out = inner_norm(ops, ops.to_width(x, 4))
+    out = ops.mul(out, ops.scalar_op(ops.to_width(w, 4), "add"))
+    return ops.to_width(out, x.width)
+
+
+def inner_norm(ops: TorchOps, x: Tensor) -> Tensor:
+    """Divide by the root of the mean square, in one expression."""
+    return ops.mul(
+        x, ops.unary_op(ops.scalar_op(ops.mean(ops.unary_op(x, "pow", temporaries=2)), "add"), "rsqrt", "result", 0, 2)
+    )
+
+
+def centred_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
+    """Cohere's layer norm without a bias: the mean is subtracted twice, everything in fp32."""
+    wide = ops.to_width(x, 4)
+    mean = ops.mean(wide)
+    variance = ops.mean(ops.unary_op(ops.add(wide, mean), "pow", temporaries=2))
+    wide = ops.mul(
+        ops.add(wide, mean), ops.unary_op(ops.scalar_op(variance, "add"), "rsqrt", keeps="result", temporaries=2)
+    )
+    wide = ops.mul(ops.to_width(w, 4), wide)
+    return ops.to_width(wide, x.width)
