@@ -47,7 +47,7 @@ _STDLIB = LazyRegex(
 _STARTER = LazyRegex(r"(?:^|/)(?:bin|Scripts)/[\w.-]{1,80}$|\.exe/__main__\.py$")
 """The script that pip makes for a command: ``/usr/bin/vllm``."""
 _CHECKOUT_PARENTS = ("src", "python", "lib", "packages")
-_PLAIN_NAMES = ("data", "dataset", "datasets", "models", "model", "utils", "train", "training", "trainer", "trainers", "scripts", "tools",
+PLAIN_NAMES = ("data", "dataset", "datasets", "models", "model", "utils", "train", "training", "trainer", "trainers", "scripts", "tools",
                 "core", "configs", "config", "modules", "engine", "eval", "common", "losses", "layers", "helpers", "main", "code", "tasks")  # fmt: skip
 """Folders of anyone's ``src``: they make no package of another."""
 ELISIONS = ("...", "…", "[...]", "[…]", "<...>", "..", "xxx", "***", "path", "{path}", "$CONDA_PREFIX", "$VIRTUAL_ENV")
@@ -105,7 +105,7 @@ def _package_of_checkout(parts: Sequence[str]) -> str:
     for parent, name in pairwise(parts[:-1]):
         folded = name.lower().replace("-", "").replace("_", "")
         in_checkout = folded in parent.lower().replace("-", "").replace("_", "") and len(folded) > 2
-        in_source = parent in _CHECKOUT_PARENTS and folded not in _PLAIN_NAMES
+        in_source = parent in _CHECKOUT_PARENTS and folded not in PLAIN_NAMES
         if name.isidentifier() and (in_checkout or in_source) and name not in _CHECKOUT_PARENTS:
             return name
     return ""

@@ -12,7 +12,7 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import REMOTE_CODE, USER, calling_frames
+from gpuready.diagnose.origin import PLAIN_NAMES, REMOTE_CODE, USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.model.record import Record
 from gpuready.model.versions import compare_versions
@@ -40,7 +40,9 @@ _MODULE_NAME = LazyRegex(r"\bmodule ['\"`]?(\w[\w.]{0,160})['\"`]? has no attrib
 _UNDEFINED = LazyRegex(r"name '([A-Za-z_]\w{1,80})' is not defined")
 _WRAPPED = LazyRegex(r"(?i)failed to import [\w.]{1,160} because of the following error")
 """How a lazy module wraps the error of an import; its message follows."""
-_OBJECT = LazyRegex(r"(?:type object )?'(\w{1,80})' (?:object )?has no attribute '(\w{1,80})'")
+_OBJECT = LazyRegex(
+    r"(?:(?:type object )?'(\w{1,80})' (?:object )?|^(?=[A-Z])(\w{3,80}) )has no attribute ['`]?(\w{1,80})"
+)
 _BUILT_IN = ("nonetype", "str", "dict", "list", "tuple", "int", "float", "bool", "bytes", "set", "function", "method", "type", "module",
              "generator", "tensor", "ndarray", "namespace", "property", "object", "dataframe", "series")  # fmt: skip
 _CONTAINERS, MIN_SPECIAL = ("list", "tuple", "dict"), 9
@@ -141,11 +143,16 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
         if match := _MODULE_NAME.search(text):
             return None if _may_be_shadowed(text, match[1]) else Complaint("name", match[1], match[2])
         match = _OBJECT.search(text)
-        if match is None or match[1].lower() not in _BUILT_IN:
-            return Complaint("attribute", match[1], match[2]) if match else None
-        is_special = match[1].lower() in _CONTAINERS and len(match[2]) > MIN_SPECIAL and "_" in match[2].strip("_")
-        return Complaint("passed", match[1], match[2]) if is_special else None
+        return _complaint_of_object(match[1] or match[2], match[3]) if match else None
     return None
+
+
+def _complaint_of_object(owner: str, name: str) -> Complaint | None:
+    """A class without an attribute; a built-in one only where the attribute is that of a class which it stands for."""
+    if owner.lower() not in _BUILT_IN:
+        return Complaint("attribute", owner, name)
+    is_special = owner.lower() in _CONTAINERS and len(name) > MIN_SPECIAL and "_" in name.strip("_")
+    return Complaint("passed", owner, name) if is_special else None
 
 
 def _function_name(said: str, failure: LoggedException) -> str:
@@ -191,7 +198,9 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return _conflict_of_override(complaint, caller, spans)
     package = _provider(complaint)
     if complaint.kind in ("name", "module"):
+        is_named = not failure.frames and package.lower() not in PLAIN_NAMES
         is_installed = caller not in ("", USER) or "-packages" in failure.message or find_spans("package", package)
+        is_installed = is_installed or is_named
         return (
             VersionConflict(package, caller or USER, complaint.symbol) if is_installed and package != caller else None
         )

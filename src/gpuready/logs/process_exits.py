@@ -53,7 +53,7 @@ _SIGNALS = {"SIGKILL": -9, "SIGTERM": -15, "SIGSEGV": -11, "SIGABRT": -6, "SIGBU
 
 
 _SHELL = LazyRegex(
-    r"(?:.{0,200}: line \d{1,7}: +(\d{1,9}) |^)(Killed|Segmentation fault|Aborted|Bus error|Hangup)(?:$| \(core dumped\)| {2,})"
+    r"(?:.{0,200}: line \d{1,7}: +(\d{1,9}) |^\s{0,40})(Killed|Segmentation fault|Aborted|Bus error|Hangup)(?:$| \(core dumped\)| {2,})"
 )
 _USAGE = LazyRegex(
     r"\S{1,200}: error: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option|one of the arguments)"
