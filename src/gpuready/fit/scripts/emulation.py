@@ -30,25 +30,41 @@ class Attention:
     def __init__(self, capability, autocast):
         self.capability, self.autocast, self.rules = tuple(capability), autocast, load_attention_rules()
         self.written_out = torch.ops.aten._scaled_dot_product_attention_math
+        self.kernels = set()
 
     def __call__(self, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if self.autocast.active:
             q, k, v = self.autocast.cast((q, k, v), self.autocast.dtype)
-        grouped = k.shape[1] != q.shape[1]
-        half = q.element_size() == 2
-        kernel = self.rules.pick_attention_kernel(
-            self.rules.AttentionQuery(
-                "sdpa", self.capability, q.element_size(), half and q.dtype == torch.bfloat16, attn_mask is not None,
-                grouped, q.shape[-1],
-            )
-        )  # fmt: skip
+        kernel = self.rules.pick_attention_kernel(self.describe(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa))
+        self.kernels.add(kernel)
         if kernel == "math":
-            options = {"scale": scale, "enable_gqa": grouped}
+            options = {"scale": scale, "enable_gqa": enable_gqa}
             return self.written_out(q, k, v, attn_mask, dropout_p, is_causal, **options)[0]
-        bias = None
+        size = q.shape[-1]
+        if size % 8 and kernel == "flash":  # torch pads heads to whole eights
+            q, k, v = (functional.pad(x, (0, 8 - size % 8)) for x in (q, k, v))
+            return AttentionKernel.apply(q, k, v, None, kernel, self.rules.backward_scratch)[..., :size]
+        bias = attn_mask
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             bias = torch.empty(attn_mask.shape, dtype=q.dtype, device=q.device)
+        if bias is not None and kernel == "efficient":
+            if bias.shape[-1] % 8:  # rows must be aligned to 8 values
+                bias = functional.pad(bias, (0, 8 - bias.shape[-1] % 8))[..., : attn_mask.shape[-1]]
+            bias = bias.expand(*q.shape[:-1], k.shape[-2])
         return AttentionKernel.apply(q, k, v, bias, kernel, self.rules.backward_scratch)
+
+    def describe(self, q, k, v, mask, dropout, causal, enable_gqa):
+        """Return what decides the kernel."""
+        flat = q.dim() == k.dim() == v.dim() == 4
+        heads = {x.shape[1] for x in (q, k, v)} if flat else set()
+        same = flat and len({x.shape[0] for x in (q, k, v)}) == 1 and (len(heads) == 1 or enable_gqa)
+        strides = same and all(x.stride(-1) == 1 or x.shape[-1] == 1 for x in (q, k, v))
+        grouped = bool(flat and k.shape[1] != q.shape[1])
+        return self.rules.AttentionQuery(
+            "sdpa", self.capability, q.element_size(), q.dtype == torch.bfloat16, mask is not None, grouped, q.shape[-1],
+            v.shape[-1], dropout, strides, not causal or q.shape[-2] == k.shape[-2], k.shape[-2],
+            mask is not None and mask.requires_grad,
+        )  # fmt: skip
 
 
 class AttentionKernel(torch.autograd.Function):
@@ -56,10 +72,11 @@ class AttentionKernel(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, bias, kernel, scratch):
-        batch, heads, seq, size = q.shape
+        batch, heads, seq, _ = q.shape
+        size = v.shape[-1]
         states = (torch.empty(1, dtype=torch.long, device=q.device), torch.empty(1, dtype=torch.long, device=q.device))
         if kernel == "cudnn":
-            out = torch.empty_like(q)
+            out = torch.empty_like(q) if size == q.shape[-1] else empty_in_layout(q, size)
         else:  # in token order
             out = torch.empty((batch, seq, heads, size), dtype=q.dtype, device=q.device).transpose(1, 2)
         rows = -(-seq // 32) * 32 if kernel == "efficient" else seq
@@ -75,11 +92,22 @@ class AttentionKernel(torch.autograd.Function):
         q, k, v = ctx.saved_tensors[:3]
         kernel, scratch = ctx.kernel_and_scratch
         made = [torch.empty_like(x) for x in (q, k, v)]
+        for_bias = None
+        if ctx.needs_input_grad[3]:
+            for_bias = torch.empty((*q.shape[:-1], k.shape[-2]), dtype=q.dtype, device=q.device)
         grouped = k.shape[1] != q.shape[1]
         sizes = scratch(kernel, *q.shape[:3], k.shape[2], q.shape[3], grouped, q.element_size())
         live_buffers = [torch.empty(n, dtype=torch.uint8, device=q.device) for n in sizes]
         del live_buffers
-        return (*made, None, None, None)
+        return (*made, for_bias, None, None)
+
+
+def empty_in_layout(q, size):
+    """Return an empty result with heads of another size, its dimensions in memory as the query's."""
+    order = sorted(range(q.dim()), key=lambda n: -q.stride(n))
+    shape = [*q.shape[:-1], size]
+    made = torch.empty([shape[n] for n in order], dtype=q.dtype, device=q.device)
+    return made.permute([order.index(n) for n in range(q.dim())])
 
 
 AUTOCAST_NARROW = {

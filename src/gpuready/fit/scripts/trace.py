@@ -5,14 +5,16 @@ The job is JSON in the first argument; the output is one line of JSON. Differenc
 GPU are handled in emulation.py.
 """
 
-import inspect
 import json
+import logging
 import sys
 import weakref
 
 import torch
 import transformers
 from emulation import Attention, Autocast
+from known_values import KnownValues, NeedsValues
+from model_inputs import ModelInputs, Refusal, choose_class, read_config
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -25,6 +27,9 @@ PRODUCT_MARKS = {
     "baddbmm": "!product",
     "_grouped_mm": "!product",
 }
+
+CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems")
+FALLBACK_WORDS = ("fall", "fast path", "fast implementation", "kernel", "not installed", "slow")
 
 
 class AllocationRecorder(TorchDispatchMode):
@@ -66,7 +71,9 @@ class AllocationRecorder(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]
         for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and self.add(leaf, name) and func is ADD_TENSOR_OP:
+            if not isinstance(leaf, torch.Tensor) or leaf.device.type != "meta":
+                continue
+            if self.add(leaf, name) and func is ADD_TENSOR_OP:
                 self.added(args[0], leaf)
         if name == "_softmax_backward_data":  # the CUDA kernel first multiplies gradient and result
             beside = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
@@ -88,14 +95,15 @@ class AllocationRecorder(TorchDispatchMode):
         self.events.extend(several)
 
 
-def build_meta_model(job, autocast):
-    fields = dict(job["config"])
-    if "auto_map" in fields:
-        raise SystemExit("its config brings code of its own (auto_map), which is not run here")
-    config = transformers.AutoConfig.for_model(fields.pop("model_type", ""), **fields)
-    options = {"dtype": HALF_DTYPES.get(job["precision"], torch.float32), "attn_implementation": job["attention"]}
+def build_meta_model(job, config, autocast, notes):
+    found = choose_class(config, job["task"])
+    attention = job["attention"]
+    if attention == "sdpa" and not getattr(found, "_supports_sdpa", True):
+        attention = "eager"
+        notes.append(f"{found.__name__} has no sdpa attention: its eager attention was played")
+    options = {"dtype": HALF_DTYPES.get(job["precision"], torch.float32), "attn_implementation": attention}
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config, **options)
+        model = found._from_config(config, **options)
         model.tie_weights()
         if job["lora"]:
             model = add_lora_adapters(model, job["lora"])
@@ -125,30 +133,30 @@ def add_lora_adapters(model, lora):
     return get_peft_model(model, made, autocast_adapter_dtype=lora["wide"])
 
 
-def disable_packing_lookup():
-    """The meta device has no values to inspect: nothing is packed."""
-    try:
-        from transformers import masking_utils
-    except ImportError:  # an older transformers, which does not inspect them
-        return
-    masking_utils.find_packed_sequence_indices = lambda *args, **named: None
-
-
 def native_dropout(x, p=0.5, training=True, inplace=False):
     """On a GPU one kernel, which keeps a byte mask."""
     return torch.native_dropout(x, p, True)[0] if training and p else x
 
 
-def train_steps(job, model, recorder, autocast):
-    ids = torch.empty((job["micro_batch"], job["seq"]), dtype=torch.long, device="meta")
-    recorder.add(ids)
+def train_steps(job, model, inputs, recorder, autocast):
+    batch = inputs.make()
+    for tensor in batch.values():
+        recorder.add(tensor)
+    batch |= inputs.labels(batch)
+    for tensor in batch.values():
+        if isinstance(tensor, torch.Tensor):
+            recorder.add(tensor)
+    if "use_cache" in inputs.parameters:
+        batch["use_cache"] = False
     several = job["accumulation"] > 1
     for step in range(job["steps"]):
         for micro in range(min(job["accumulation"], 2)):  # from the second on they are the same
             tag = f"{step}.{micro}" if several else f"{step}"
             autocast.forward = True
-            outputs = model(input_ids=ids, labels=ids, use_cache=False)
-            loss = outputs.loss
+            outputs = model(**batch)
+            loss = outputs.get("loss")
+            if loss is None:
+                raise Refusal(f"{inputs.class_name} computes no loss of its own")
             if not job["keep_outputs"]:
                 del outputs
             if several:
@@ -165,36 +173,88 @@ def train_steps(job, model, recorder, autocast):
         recorder.mark(f"zero{step}")
 
 
-def generate_tokens(job, model, recorder, autocast):
+def generate_tokens(job, model, inputs, recorder, autocast):
     """Run a prefill alone, then generate token by token over a growing cache."""
-    ids = torch.empty((job["micro_batch"], job["seq"]), dtype=torch.long, device="meta")
-    recorder.add(ids)
-    last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    batch = inputs.make()
+    for tensor in batch.values():
+        recorder.add(tensor)
+    last = {"logits_to_keep": 1} if "logits_to_keep" in inputs.parameters else {}
     with torch.no_grad():
-        first = model(input_ids=ids, use_cache=True, **last)
+        if inputs.takes_decoder_text():
+            return generate_from_encoder(job, model, inputs, batch, recorder)
+        first = model(**batch, use_cache=True, **last)
+        kept = next((name for name in CACHE_NAMES if name in first and name in inputs.parameters), None)
+        if kept is None:
+            raise Refusal(f"{inputs.class_name} returns no cache that it takes again")
         recorder.mark("prefill")
         del first
         recorder.mark("freed", "=activations")
+        ids = batch["input_ids"]
         more = torch.empty_like(ids), torch.empty_like(ids)
-        cache, input_ids = None, ids
+        cache = None
         for _ in range(job["new_tokens"]):
-            outputs = model(input_ids=input_ids, use_cache=True, past_key_values=cache, **last)
-            cache, logits = outputs.past_key_values, outputs.logits[:, -1:].float()
+            outputs = model(**batch, use_cache=True, **{kept: cache}, **last)
+            cache, logits = outputs[kept], outputs["logits"][:, -1:].float()
             del outputs
-            input_ids = logits.argmax(-1)
+            batch = {"input_ids": logits.argmax(-1)}
             del logits
         del cache, more
         recorder.mark("generate")
 
 
+def generate_from_encoder(job, model, inputs, batch, recorder):
+    """Run the encoder once, then the decoder token by token."""
+    encoder = model.get_encoder()
+    states = encoder(**batch)
+    recorder.mark("prefill", "=activations")
+    ids, cache = inputs.tokens(seq=1), None
+    for _ in range(job["new_tokens"]):
+        outputs = model(encoder_outputs=states, decoder_input_ids=ids, past_key_values=cache, use_cache=True)
+        cache, logits = outputs.past_key_values, outputs.logits[:, -1:].float()
+        del outputs
+        ids = logits.argmax(-1)
+        del logits
+    del cache, states
+    recorder.mark("generate")
+
+
+class WarningNotes(logging.Handler):
+    """Keeps what transformers warns of: a kernel that is missing, an attention that falls back."""
+
+    def __init__(self, notes):
+        super().__init__(logging.WARNING)
+        self.notes = notes
+
+    def emit(self, record):
+        text = " ".join(record.getMessage().split())
+        if any(word in text.lower() for word in FALLBACK_WORDS):
+            self.notes.append(f"transformers says: {text[:240]}")
+
+
 def main():
     job = json.loads(sys.argv[1])
+    notes = []
+    transformers.utils.logging.get_logger("transformers").addHandler(WarningNotes(notes))
     torch.autocast = autocast = Autocast(HALF_DTYPES.get(job["autocast"]))
+    attention = Attention(job["capability"], autocast)
     if job["attention"] == "sdpa":
-        torch.nn.functional.scaled_dot_product_attention = Attention(job["capability"], autocast)
+        torch.nn.functional.scaled_dot_product_attention = attention
     torch.nn.functional.dropout = native_dropout
-    disable_packing_lookup()
-    model = build_meta_model(job, autocast)
+    config = read_config(job["config"])
+    known = KnownValues()
+    with known:
+        model = build_meta_model(job, config, autocast, notes)
+        reply = record_job(job, model, config, known, autocast, notes)
+    if "math" in attention.kernels:
+        notes.append("no fused attention kernel takes this model's shapes: torch writes all scores out")
+    if known.spread:
+        notes.append("what depends on scores (which expert gets which token) is spread evenly")
+    notes += [f"{place} asks about values that are not known here: taken as no" for place in list(known.decisions)[:3]]
+    print("\n" + json.dumps(reply | {"notes": list(dict.fromkeys(notes))[:12]}))
+
+
+def record_job(job, model, config, known, autocast, notes):
+    """Run the job's steps under the recorder, and return what the trace tells."""
     recorder = AllocationRecorder()
     recorder.mark("=parameters")
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -206,33 +266,60 @@ def main():
     for tensor in trained:
         recorder.add(tensor)
     recorder.mark("build", "=activations")
-    gradients = []
+    gradients, reached = [], set()
+
+    def on_gradient(parameter):
+        reached.add(id(parameter))
+        gradients.append(recorder.numbers.get(parameter.grad.untyped_storage()._cdata, -1))
+
     for parameter in trained:
-        parameter.register_post_accumulate_grad_hook(
-            lambda p: gradients.append(recorder.numbers.get(p.grad.untyped_storage()._cdata, -1))
-        )
+        parameter.register_post_accumulate_grad_hook(on_gradient)
     head = model.get_output_embeddings()
     if head is not None:
         head.register_forward_pre_hook(lambda *args: recorder.mark("=loss") if autocast.forward else None)
+    inner = model.get_base_model() if job["lora"] else model
+    inputs = ModelInputs(inner, config, job, known)
     if job["autocast"]:
         autocast.__enter__()
     with recorder:
-        (generate_tokens if job["task"] == "generate" else train_steps)(job, model, recorder, autocast)
+        run = generate_tokens if job["task"] == "generate" else train_steps
+        run(job, model, inputs, recorder, autocast)
         events = list(recorder.events)
-    shapes = [[list(p.shape), p.element_size()] for p in trained]
+    notes += inputs.notes
+    if job["task"] == "train":
+        note_idle_parameters(trained, reached, notes)
+        trained = [p for p in trained if id(p) in reached]
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     if job["lora"]:
         versions["peft"] = sys.modules["peft"].__version__
-    reply = {
+    return {
         "events": events,
-        "parameters": shapes,
+        "parameters": [[list(p.shape), p.element_size()] for p in trained],
         "versions": versions,
         "gradients": sorted({g for g in gradients if g >= 0}),
+        "by": recorder.by,
+        "names": list(recorder.names),
+        "class": inputs.class_name,
+        "count": sum(p.numel() for p in inner.parameters()),
     }
-    print("\n" + json.dumps(reply | {"by": recorder.by, "names": list(recorder.names)}))
 
 
-try:
-    main()
-except Exception as wrong:  # the first line names the error, the rest is advice
-    raise SystemExit(f"{type(wrong).__name__}: {str(wrong).strip().partition(chr(10))[0]}") from None
+def note_idle_parameters(trained, reached, notes):
+    """Say how many parameters no gradient reaches: these inputs do not use them."""
+    idle = sum(p.numel() for p in trained if id(p) not in reached)
+    if idle:
+        notes.append(f"{idle:,} trained parameters get no gradient from these inputs, and no optimizer state")
+
+
+def trace_or_exit():
+    """Run the trace; the process ends with one sentence where it fails."""
+    try:
+        main()
+    except (Refusal, NeedsValues) as wrong:
+        raise SystemExit(str(wrong)) from None
+    except Exception as wrong:  # the first line names the error, the rest is advice
+        raise SystemExit(f"{type(wrong).__name__}: {str(wrong).strip().partition(chr(10))[0]}") from None
+
+
+if __name__ == "__main__":
+    trace_or_exit()

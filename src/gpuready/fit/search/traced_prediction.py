@@ -65,7 +65,8 @@ def predict_traced(job: FitJob, card: GpuCard, trace: Mapping[str, Any], search:
     """Predict a traced job."""
     fit = fit_from_tape(job, card, tape_from_trace(job, card, trace), search)
     versions = ", ".join(f"{name} {version}" for name, version in sorted(trace["versions"].items()))
-    return fit.replace(notes=(*fit.notes, TRACE_NOTE.format(versions=versions)))
+    played = (f"played as {trace['class']}",) if trace.get("class") else ()
+    return fit.replace(notes=(*fit.notes, *played, *trace.get("notes", ()), TRACE_NOTE.format(versions=versions)))
 
 
 def tape_from_trace(job: FitJob, card: GpuCard, trace: Mapping[str, Any]) -> Tape:
@@ -140,6 +141,8 @@ def validate_trace(trace: Any) -> dict[str, Any]:
         raise ValueError("the trace does not say which operation asked")
     if not all(isinstance(version, str) for version in trace["versions"].values()):
         raise ValueError("the trace has a version that is not text")
+    if not isinstance(trace.get("class", ""), str) or not all(isinstance(x, str) for x in trace.get("notes", ())):
+        raise ValueError("the trace has a note that is not text")
     for one in trace["parameters"]:
         _validate_parameter(one)
     return trace

@@ -20,23 +20,37 @@ class AttentionQuery(Record):
     masked: bool
     grouped: bool
     size: int
+    value_size: int = 0  # 0: as the query's
+    dropout: float = 0.0
+    fusable: bool = True  # four dimensions, one batch size, and equal heads or declared groups
+    square: bool = True  # not a causal mask over more keys than queries
+    keys: int = 0
+    trains_mask: bool = False  # the mask, a learned bias, gets a gradient
 
 
 def pick_attention_kernel(query: AttentionQuery) -> str:
     """Return the kernel behind scaled_dot_product_attention: cudnn, flash, efficient, math; or eager."""
     if query.implementation != "sdpa":
         return query.implementation
+    if not query.fusable:
+        return "math"
     half, ampere = query.width == 2, query.capability >= (8, 0)
-    supports_fused = half and query.size % 8 == 0 and query.size <= 256
-    if supports_fused and query.capability[0] in (9, 10):
+    sizes = query.size, query.value_size or query.size
+    if half and query.capability[0] in (9, 10) and _cudnn_accepts(query, sizes):
         return "cudnn"
-    if supports_fused and ampere and not query.masked:
+    if half and ampere and not query.masked and query.square and sizes[0] == sizes[1] <= 256:
         return "flash"
     if query.grouped and not query.masked:  # with a mask the heads are copied beforehand
         return "math"
     if half and query.bf16 and not ampere:
         return "math"
-    return "efficient" if query.size % (16 // query.width) == 0 else "math"
+    return "efficient" if not any(size % (16 // query.width) for size in sizes) else "math"
+
+
+def _cudnn_accepts(query: AttentionQuery, sizes: tuple[int, int]) -> bool:
+    """cuDNN: heads of whole eights up to 256, dropout in sixteenths, more than one key, a mask without a gradient."""
+    whole = not any(size % 8 or size > 256 for size in sizes)
+    return whole and not query.dropout * 16 % 1 and query.keys != 1 and not query.trains_mask
 
 
 def run_attention(
@@ -79,11 +93,13 @@ def repeat_kv_heads(ops: TorchOps, x: Tensor, heads: int, always: bool = False) 
     else:
         out = ops.new_empty((batch, heads, seq, size), x.width)
         out.order = "heads"
+        ops.tape.launch_kernel("spread", out.numel, 2 * out.numel * x.width)
     if ops.any_requires_grad(x):
         old = x.shape
 
         def backward(g: Grads) -> tuple[Tensor | None, ...]:
             made = ops.new_empty(old, g[0].width)
+            ops.tape.launch_kernel("spread", g[0].numel, g[0].numel * g[0].width)
             made.order = "heads"
             return (made,)
 
@@ -103,10 +119,11 @@ def _fused_attention(
     bias = None
     if mask is not None:
         bias = ops.new_empty(mask.shape, q.width)  # an additive mask in the dtype of the query
+        ops.tape.launch_kernel("move", bias.numel * (1 + 2 * q.width))
         if kernel == "efficient" and mask.shape[-1] % 8:  # rows must be aligned to 8 values
             bias = ops.new_empty((*mask.shape[:-1], -(-mask.shape[-1] // 8) * 8), q.width)
     states = (ops.new_scratch(8), ops.new_scratch(8))
-    out = ops.new_empty(q.shape, q.width)
+    out = ops.new_empty((*q.shape[:3], v.shape[3]), q.width)
     out.order = q.order if kernel == "cudnn" else ""
     rows = seq if kernel != "efficient" else -(-seq // 32) * 32
     # cuDNN allocates log-sums when a graph is built, also in the first pass of non-reentrant checkpointing
@@ -114,6 +131,8 @@ def _fused_attention(
     sums = ops.new_empty((batch, heads, rows), 4) if graph or kernel != "cudnn" else None
     extra = ops.new_scratch(256 if kernel == "cudnn" else 0)
     del extra
+    sizes = (batch, heads, seq, k.shape[2], size, q.width, int(mask is not None), k.numel * k.width)
+    ops.tape.launch_kernel("attention", kernel, *sizes)
     if not tracked:
         return out
     ops.count_saved()
@@ -123,6 +142,7 @@ def _fused_attention(
 
     def backward(g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside) -> tuple[Tensor | None, ...]:
         made = tuple(ops.empty_like(x) for x in inputs)
+        ops.tape.launch_kernel("attention backward", kernel, *sizes)
         size_of = backward_scratch(kernel, batch, heads, seq, k_seq, size, grouped, q_width)
         live_buffers = [ops.new_scratch(n) for n in size_of]
         del live_buffers
@@ -173,7 +193,7 @@ def _math_attention(ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor
     weights = _safe_softmax(ops, scores)
     del scores
     weights = ops.dropout(weights, dropout)
-    out = ops.matmul(weights, v_all, q.shape)
+    out = ops.matmul(weights, v_all, (*q.shape[:3], v.shape[3]))
     del bias
     return ops.to_width(out, narrow)
 
@@ -192,12 +212,15 @@ def softmax(ops: TorchOps, x: Tensor, width: int) -> Tensor:
     ops.tape.op = "softmax"
     tracked = ops.any_requires_grad(x)
     out = ops.empty_like(x, width)
+    ops.tape.launch_kernel("softmax", x.numel, x.shape[-1], x.width + width)
     if tracked:
         ops.count_saved()
         old, result = x.width, ops.detach(out)
 
         def backward(g: Grads, kept: Tensor = result) -> tuple[Tensor | None, ...]:
             made = ops.empty_like(g[0], width)
+            for _ in range(2):
+                ops.tape.launch_kernel("move", 3 * g[0].numel * width)
             if ops.processors:  # the CUDA kernel first multiplies gradient and result
                 beside = ops.empty_like(g[0], width)
                 del beside
@@ -249,7 +272,7 @@ def eager_attention(
         del full
     scores = weights
     scores = weights = ops.dropout(weights, dropout)  # the model reuses one variable
-    out = ops.matmul(weights, make_heads_contiguous(ops, value_states), q.shape)
+    out = ops.matmul(weights, make_heads_contiguous(ops, value_states), (*q.shape[:3], v.shape[3]))
     done = ops.merge_heads(out)
     del out
     return done, ops.detach(weights)

@@ -1,0 +1,204 @@
+"""Values on torch's meta device: small tensors that follow from constants and inputs are computed on the host as
+well, so that a model that reads them (``mask.all()``, ``nonzero``, ``tolist``) runs. Runs in the target environment.
+"""
+
+import sys
+import weakref
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+aten = torch.ops.aten
+LIMIT = 1 << 24  # values of a tensor that is computed on the host
+UNKNOWN = object()
+FACTORIES = {
+    "arange", "zeros", "ones", "full", "linspace", "eye", "tril_indices", "triu_indices", "scalar_tensor", "zeros_like", "ones_like",
+    "full_like", "new_zeros", "new_ones", "new_full", "lift_fresh", "lift_fresh_copy", "hann_window", "logspace",
+}  # fmt: skip
+LIKE_FACTORIES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
+RANKING_OPS = {"topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial", "kthvalue"}
+MASKED_INDEX_OPS = {"index", "index_put", "index_put_", "_index_put_impl_"}
+
+
+class NeedsValues(Exception):
+    """The model reads a value that only data and weights decide."""
+
+
+class KnownValues(TorchDispatchMode):
+    """Keeps the values of a meta storage on the host, where they are known; views and in-place writes share them.
+
+    Ranks of unknown values (top-k of a router) are spread evenly. ``decisions`` has the places where a condition on
+    unknown values was taken as false.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.values, self.written, self.decisions, self.spread = {}, {}, {}, False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func._schema.name.partition("::")[2]
+        known = self.is_known(func, name, args, kwargs)
+        if known and reads_host(name, kwargs):
+            return self.compute(func, args, kwargs)
+        if reads_host(name, kwargs):
+            return self.decide(func, name, args)
+        if name in MASKED_INDEX_OPS and not known:
+            args = self.list_masked_indices(args)
+        try:
+            out = func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError) as error:  # the shape depends on values
+            return self.shape_by_value(func, name, args, kwargs, known, error)
+        if known and all(x.numel() <= LIMIT for x in tree_leaves(out) if isinstance(x, torch.Tensor)):
+            found = self.compute(func, args, kwargs)
+            if found is not UNKNOWN:
+                self.keep_all(out, found)
+                return out
+        self.forget_written(func, args, kwargs)
+        if name in RANKING_OPS and not known:
+            self.spread_ranks(name, out, args)
+        return out
+
+    def is_known(self, func, name, args, kwargs):
+        """Whether an operation's result follows from known values."""
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return False
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if name in LIKE_FACTORIES:
+            return True
+        if not tensors:
+            return name in FACTORIES
+        return all(x.device.type == "cpu" or x.untyped_storage()._cdata in self.values for x in tensors)
+
+    def value_of(self, tensor):
+        """Return the host's copy of a tensor, as the same view of its storage."""
+        if tensor.device.type != "meta":
+            return tensor
+        held = self.values.get(tensor.untyped_storage()._cdata)
+        if held is None:  # of a factory: only shape and dtype count
+            return torch.empty(tensor.shape, dtype=tensor.dtype)
+        made = torch.empty(0, dtype=tensor.dtype)
+        return made.set_(held, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    def compute(self, func, args, kwargs):
+        """Run an operation on the host; UNKNOWN where it cannot be run there."""
+        to_host = lambda x: self.value_of(x) if isinstance(x, torch.Tensor) else x  # noqa: E731
+        kwargs = dict(kwargs)
+        if kwargs.get("device") is not None:
+            kwargs["device"] = torch.device("cpu")
+        try:
+            return func(*tree_map(to_host, args), **tree_map(to_host, kwargs))
+        except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError):
+            return UNKNOWN
+
+    def keep_all(self, made, found):
+        for one, value in zip(tree_leaves(made), tree_leaves(found), strict=True):
+            if isinstance(one, torch.Tensor) and one.device.type == "meta":
+                self.keep(one, value)
+
+    def keep(self, tensor, value):
+        """Keep the value of a new tensor."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.values or not storage.nbytes():
+            return
+        same = value.stride() == tensor.stride() and value.storage_offset() == tensor.storage_offset()
+        held = value.untyped_storage()
+        if not same or held.nbytes() != storage.nbytes() or value._base is not None:
+            held = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+            view = torch.empty(0, dtype=tensor.dtype)
+            view.set_(held, tensor.storage_offset(), tensor.shape, tensor.stride()).copy_(value)
+        self.values[key] = held
+        weakref.finalize(storage, self.values.pop, key, None)
+
+    def forget_written(self, func, args, kwargs):
+        """What an operation with an unknown input writes is unknown from here on."""
+        if func not in self.written:
+            rows = func._schema.arguments
+            self.written[func] = [(n, a.name) for n, a in enumerate(rows) if a.alias_info and a.alias_info.is_write]
+        for number, name in self.written[func]:
+            one = args[number] if number < len(args) else kwargs.get(name)
+            for tensor in tree_leaves(one):
+                if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
+                    self.values.pop(tensor.untyped_storage()._cdata, None)
+
+    def decide(self, func, name, args):
+        """A condition on unknown values is false (no overflow was met, nothing is wrong); a number is refused."""
+        if name in ("equal", "is_nonzero") or (name == "_local_scalar_dense" and args[0].dtype == torch.bool):
+            self.decisions[find_place()] = True
+            return False
+        raise NeedsValues(f"{find_place()} reads a value that depends on the data")
+
+    def list_masked_indices(self, args):
+        """Replace boolean masks among the indices by positions, as torch does on a GPU."""
+        indices = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else ()
+        if not any(isinstance(x, torch.Tensor) and x.dtype in (torch.bool, torch.uint8) for x in indices):
+            return args
+        made = []
+        for one in indices:
+            if not (isinstance(one, torch.Tensor) and one.dtype in (torch.bool, torch.uint8)):
+                made.append(one)
+            elif one.device.type == "meta" and one.untyped_storage()._cdata not in self.values:
+                raise NeedsValues(f"{find_place()} selects by a mask that depends on the data")
+            else:
+                made += [self.send(x) for x in self.value_of(one).nonzero(as_tuple=True)]
+        return (args[0], made, *args[2:])
+
+    def send(self, value):
+        """Return a tensor on the meta device with a known value."""
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        self.keep(made, value)
+        return made
+
+    def shape_by_value(self, func, name, args, kwargs, known, error):
+        """The result of an operation whose shape depends on values."""
+        if name == "masked_select" and not known:
+            return aten.index.Tensor(args[0], self.list_masked_indices((args[0], [args[1]]))[1])
+        found = self.compute(func, args, kwargs) if known else UNKNOWN
+        if found is UNKNOWN:
+            if "meta" in str(error).lower() or "data-dependent" in str(error).lower() or name in ("nonzero", "unique"):
+                raise NeedsValues(f"{find_place()} ({name}): {first_line(error)}") from None
+            raise error
+        return tree_map(lambda x: self.send(x) if isinstance(x, torch.Tensor) else x, found)
+
+    def spread_ranks(self, name, out, args):
+        """Give the ranks of unknown values: one after the other, so that each place gets an equal share."""
+        source = args[0]
+        for one in tree_leaves(out):
+            if not isinstance(one, torch.Tensor) or one.dtype != torch.int64 or one.numel() > LIMIT or not source.dim():
+                continue
+            dim = next((x for x in args[1:] if isinstance(x, int) and not isinstance(x, bool)), -1)
+            dim = -1 if name in ("topk", "multinomial") or not -source.dim() <= dim < source.dim() else dim
+            size = source.shape[dim]
+            if one.shape == source.shape and one.dim():  # an order of all: as it is
+                shape = [1] * source.dim()
+                shape[dim] = size
+                value = torch.arange(size).view(shape).expand(one.shape).contiguous()
+            else:
+                value = (torch.arange(one.numel()) % max(size, 1)).view(one.shape)
+            self.spread = True
+            self.keep(one, value)
+
+
+def reads_host(name, kwargs):
+    """Whether an operation brings values to the host."""
+    device = kwargs.get("device")
+    return name in ("_local_scalar_dense", "equal", "is_nonzero") or (
+        name == "_to_copy" and device is not None and torch.device(device).type == "cpu"
+    )
+
+
+def find_place():
+    """Return the innermost line of a model's code, as file and line."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if "transformers" in path and "site-packages/torch" not in path:
+            return f"{path.rpartition('/')[2]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "the model"
+
+
+def first_line(error):
+    return str(error).strip().partition("\n")[0][:200]
