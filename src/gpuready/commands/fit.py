@@ -63,6 +63,12 @@ _SPECIAL = {
         completes=("@gpus", "@files"),
     ),
 }
+_SERVING = {
+    "serve": Parameter("serve the model with this engine: the KV cache, the largest context, sequences at once", "ENGINE", ("vllm", "sglang"), mcp=True, web="any"),
+    "memory_fraction": Parameter("share of the GPU that the engine uses (--gpu-memory-utilization, --mem-fraction-static)", "SHARE", kind="number", most=1, mcp=True, web="any"),
+    "max_sequences": Parameter("the most sequences that the engine takes at once", "N", kind="count", most=1 << 20, mcp=True, web="any"),
+    "kv_dtype": Parameter("dtype of the KV cache", "DTYPE", ("auto", "fp8"), mcp=True, web="any"),
+}  # fmt: skip
 _QUESTIONS = {
     "trace": Parameter("take the layers from a trace of the installed torch: for a model that is not known here"),
     "python": Parameter("the environment whose torch is traced: a Python, a venv or a conda prefix", "PATH"),
@@ -90,6 +96,11 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
         raise UsageError("--python goes with --trace")
     if not request.arguments:
         raise UsageError("fit takes a model: a name such as llama-3.1-8b, its config.json, or the file of a job")
+    if request.get_option("serve") is not None:
+        return _predict_serving(request)
+    for name in ("memory_fraction", "max_sequences", "kv_dtype"):
+        if request.get_option(name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --serve")
     from gpuready.workflow.fit import fit_job
 
     return fit_job(
@@ -103,12 +114,26 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
     )
 
 
+def _predict_serving(request: Request) -> FitResult:
+    for other in ("trace", "largest"):
+        reject_together(request, "serve", other, why="serving is its own question")
+    from gpuready.workflow.fit_serving import fit_serving
+
+    return fit_serving(
+        request.arguments,
+        job_fields(request),
+        **request.pick_options("serve", "on", "memory_fraction", "max_sequences", "kv_dtype"),
+        every=request.has_switch("gpus"),
+    )
+
+
 FIT = Command(
     "fit",
     "how much GPU memory a job needs, and what makes it fit",
     run,
     collect_parameters(
         {name: _SPECIAL.get(name) or job_parameter(name, help, metavar) for name, help, metavar in _JOB},
+        _SERVING,
         _QUESTIONS,
         COMMON,
     ),
@@ -130,6 +155,7 @@ FIT = Command(
         "llama-3.1-8b --on h100 --method lora --micro-batch 4",
         "axolotl.yml --on rtx4090",
         "qwen2.5-7b --gpus --seq 8k",
+        "llama-3.1-8b --serve vllm --on rtx4090",
     ),
 )
 COMMANDS = (FIT,)

@@ -62,6 +62,37 @@ class LargestFit(Record):
     fails: int = 0  # the smallest value known not to fit
 
 
+class ServingFit(Record):
+    """The memory of an inference engine on one GPU. Pairs are estimates: at least, at most."""
+
+    engine: str
+    fraction: float  # share of the GPU's memory that the engine uses
+    budget: tuple[int, int]  # that share of the GPU
+    weights: int
+    activations: tuple[int, int]
+    graphs: tuple[int, int]
+    reserve: tuple[int, int]
+    pool: tuple[int, int]  # what is left for the KV cache
+    token_bytes: int  # of the KV cache for one token
+    tokens: tuple[int, int]
+    context: int  # tokens of the longest sequence that is asked for
+    context_bytes: int  # of the KV cache for one such sequence
+    largest_context: tuple[int, int]
+    sequences: tuple[int, int]  # such sequences at once
+    max_sequences: int  # the engine's own limit
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    wanted: int = 1  # sequences at once that are asked for
+
+    @property
+    def verdict(self) -> str:
+        """Whether one sequence of the context, and as many as wanted, find room in the pool."""
+        if self.wanted > self.max_sequences:
+            return "does not fit"
+        need = self.context_bytes * self.wanted
+        return "fits" if need <= self.pool[0] else "does not fit" if need > self.pool[1] else "undecided"
+
+
 class FitResult(Record):
     """A job's peak, where it fits, and what to change where it does not. ``why`` says why nothing can be decided."""
 
@@ -88,6 +119,7 @@ class FitResult(Record):
     why: str = ""
     smallest_gpu: GpuCandidate | None = None  # of the catalogue, where the GPUs at hand are too small
     unknown_keys: tuple[str, ...] = ()  # keys of the job's file that its framework does not declare
+    serving: ServingFit | None = None  # where the question is serving
 
     @property
     def verdict(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render.escape import escape_unprintable
+from gpuready.render.fit_sizes import FIT_VERDICT_MARKS, GIB, format_gib, format_gib_range
 from gpuready.render.layout import Screen, join_sections, pad_text
 
 TYPE_CHECKING = False
@@ -13,10 +14,8 @@ if TYPE_CHECKING:
 
     from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
 
-GIB = 1 << 30
 MIN_SHOWN_BYTES = GIB // 200
 """Smaller sizes would print as zero."""
-FIT_VERDICT_MARKS = {"fits": "ok", "does not fit": "error", "undecided": "undecided"}
 ALWAYS_SHOWN_FIELDS = (
     "method", "micro_batch", "seq", "precision", "optimizer", "checkpointing", "attention", "loss", "accumulation",
 )  # fmt: skip
@@ -43,6 +42,10 @@ def _place_json_fields(place: GpuCandidate) -> dict[str, Any]:
 
 def format_fit_line(result: FitResult) -> str:
     """``llama-3.1-8b: 61.5 GiB; fits on NVIDIA H200 (139.8 GiB)``"""
+    if result.serving is not None:
+        from gpuready.render.fit_serving import format_serving_line
+
+        return format_serving_line(result)
     return escape_unprintable(f"{result.model}: {_describe_fit_outcome(result)}") + "\n"
 
 
@@ -64,6 +67,10 @@ def _describe_fit_outcome(result: FitResult) -> str:
 
 
 def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) -> str:
+    if result.serving is not None:
+        from gpuready.render.fit_serving import render_serving_screen
+
+        return render_serving_screen(result, screen, verbose)
     sections = [[*_format_fit_header(result, screen), *_format_job_setup(result, screen, verbose)]]
     sections.append(_format_fit_places(result, screen))
     if result.minimum is not None:
@@ -75,16 +82,6 @@ def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) 
 
 def _total_needed_bytes(result: FitResult) -> int:
     return (result.minimum or 0) + result.overhead[1]
-
-
-def format_gib(count: int) -> str:
-    """Always GiB, so that sizes compare at a glance."""
-    return f"{count / GIB:.2f} GiB" if count < 10 * GIB else f"{count / GIB:.1f} GiB"
-
-
-def format_gib_range(low: int, high: int) -> str:
-    first, last = format_gib(low), format_gib(high)
-    return first if first == last else f"{first.removesuffix(' GiB')} to {last}"
 
 
 # -- job ------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def fit_job(
     """
     job_flags = _order_flags(flags or {})
     label, spec = call_or_refuse(job_spec.read_job, arguments, job_flags)
-    machine = _find_gpus(on, every)
+    machine = find_gpus(on, every)
     job, spec = job_spec.make_fit_job(spec, machine)
     result = _start_answer(label, spec, job).replace(notes=(*job_spec.unused_flag_notes(job, job_flags), *spec.notes))
     predictor = _make_predictor(trace, python)
@@ -92,13 +92,13 @@ def _order_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
 # -- the GPUs -------------------------------------------------------------------------------------------------
 
 
-def _find_gpus(on: str | None, every: bool) -> list[GpuCandidate]:
+def find_gpus(on: str | None, every: bool) -> list[GpuCandidate]:
     """Return the GPUs of a named or recorded machine, or of this one."""
     if on is None and every:
         return []
     part = None if on is None or job_spec.is_job_file(on) else gpu_candidates.parse_mig_slice(on)
     if on is not None and part is not None:
-        return gpu_candidates.apply_mig_slice(_find_gpus(part[0], False), part[1], on)
+        return gpu_candidates.apply_mig_slice(find_gpus(part[0], False), part[1], on)
     if on is not None:
         found = gpu_candidates.gpus_from_facts(machine_facts.start_probing(on, None, {}, None)[0]())
         if not found:
@@ -146,7 +146,7 @@ def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> 
     if diagnosis.code != "MEM001" or diagnosis.verdict != "cause":
         return diagnosis
     label, spec = call_or_refuse(job_spec.read_job, [config], {})
-    machine = _find_gpus(on, False) if on is not None else _gpu_from_log(diagnosis)
+    machine = find_gpus(on, False) if on is not None else _gpu_from_log(diagnosis)
     job, spec = job_spec.make_fit_job(spec, machine)
     result = _start_answer(label, spec, job)
     try:
@@ -183,7 +183,7 @@ def _gpu_from_log(diagnosis: Diagnosis) -> list[GpuCandidate]:
     """Return the GPU with the memory that the error message states; its model is unknown."""
     size = int(parse_size(str(diagnosis.captures.get("total", "")), 1024) or 0)  # "79.10 GiB"
     if size < 1 << 20:
-        return _find_gpus(None, False)
+        return find_gpus(None, False)
     return [GpuCandidate("the GPU of the log", "9.0", (size, size), source="log")]
 
 

@@ -1,0 +1,1 @@
+"""Serving: the memory pool of an inference engine."""
