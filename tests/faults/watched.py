@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -147,7 +146,8 @@ class Runner:
                 process.send_signal(signal.SIGINT)
                 time.sleep(wait)
         ran = stage.ended(process, 30)
-        notes = json.loads(ran.out)["attempts"][-1]["notes"] if ran.out.strip() else []
+        told = json.loads(ran.out) if ran.out.strip() else {}
+        notes = told["attempts"][-1]["notes"] if told.get("attempts") else []
         return Ran(ran.code, "", text, at or 999.0), {"notes": notes}
 
     def _judge(self, case: Case, ran: Ran, more: dict[str, Any]) -> Seen:
@@ -310,7 +310,11 @@ def main(argv: list[str]) -> int:
         deaths = [
             case for case in chosen if case["kind"] == "death" and case.get("prelude") != "two nodes" and case["first"]
         ]
-        rivals = dict(zip([c["id"] for c in deaths], pool.map(runner.torchrun, deaths))) if told["--torchrun"] else {}
+        rivals = (
+            dict(zip([c["id"] for c in deaths], pool.map(runner.torchrun, deaths), strict=True))
+            if told["--torchrun"]
+            else {}
+        )
     text = table(chosen, results, rivals)
     print(text)
     if told["--out"]:

@@ -7,8 +7,8 @@ import pytest
 from gpuready.launcher import engines, script
 from gpuready.launcher.rank_agent import read_own_rank
 from gpuready.model.run import LaunchJob
+from gpuready.workflow.launch_job import choose_run_engine, parse_master
 from gpuready.workflow.refusal import Refused
-from gpuready.workflow.run import _choose_run_engine, _parse_master
 
 
 def job(engine: str, **more: object) -> LaunchJob:
@@ -141,18 +141,18 @@ SLURM = {"SLURM_JOB_ID": "77", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "gpu-[
     ],
 )
 def test_which_engine(asked, nodes, environ, found):
-    assert _choose_run_engine(asked, nodes, None, environ) == found
+    assert choose_run_engine(asked, nodes, None, environ) == found
 
 
 def test_gpuready_in_every_task_of_srun_is_refused():
     with pytest.raises(Refused, match="once on each node"):
-        _choose_run_engine(None, None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
+        choose_run_engine(None, None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
 
 
 def test_the_master():
-    assert _parse_master("[::1]:29500", 2, "torchrun") == ("::1", 29500, True)
-    assert _parse_master("gpu-1:29500", 2, "torchrun") == ("gpu-1", 29500, True)
+    assert parse_master("[::1]:29500", 2, "torchrun") == ("::1", 29500, True)
+    assert parse_master("gpu-1:29500", 2, "torchrun") == ("gpu-1", 29500, True)
     with pytest.raises(Refused):
-        _parse_master("::1:29500", 2, "torchrun")
-    host, port, given = _parse_master(None, 1, "local")
+        parse_master("::1:29500", 2, "torchrun")
+    host, port, given = parse_master(None, 1, "local")
     assert host == "127.0.0.1" and port > 0 and not given

@@ -16,7 +16,7 @@ def ledger(ranks: int = 3) -> RankLedger:
     return made
 
 
-def out(made: RankLedger, rank: int, text: str, at: float) -> list[tuple[int, str]]:
+def out(made: RankLedger, rank: int, text: str, at: float) -> tuple[int, list[str]]:
     return made.record_message({"t": "out", "r": rank, "d": text}, at)
 
 
@@ -93,6 +93,46 @@ def test_who_was_stopped_is_not_to_blame():
     assert made.first_failed_ranks() == (1,) and [e.stopped for e in made.list_ends()] == [False, True, True]
 
 
+LOST = "Traceback (most recent call last):\nRuntimeError: Connection closed by peer\n"
+
+
+def test_who_left_with_0_before_the_others_failed_is_the_cause():
+    made = ledger()
+    made.record_message({"t": "leaving", "r": 2, "done": True}, 1.0)
+    for rank in (0, 1):
+        out(made, rank, LOST, 1.1)
+        end(made, rank, 1.2)
+    end(made, 2, 3.0, 0)
+    assert made.first_failed_ranks() == (2,)
+
+
+def test_who_finished_is_not_blamed_for_what_another_did():
+    made = ledger()
+    end(made, 2, 1.0, 0)
+    end(made, 1, 5.0, 137, 9)
+    out(made, 0, LOST, 5.1)
+    end(made, 0, 5.2)
+    assert made.first_failed_ranks() == (1,)
+
+
+def test_who_had_failed_before_it_was_stopped_is_the_first():
+    made = ledger()
+    made.record_message({"t": "leaving", "r": 1}, 1.0)
+    out(made, 0, LOST, 1.1)
+    end(made, 0, 1.2)
+    made.stopping = True
+    end(made, 1, 9.0, 143, 15)
+    end(made, 2, 9.0, 143, 15)
+    assert made.first_failed_ranks() == (1,)
+
+
+def test_a_code_after_the_work_is_a_failure():
+    made = ledger(2)
+    end(made, 0, 1.0, 0, done=True)
+    end(made, 1, 1.0, 5, done=True)
+    assert made.first_failed_ranks() == (1,)
+
+
 def test_ended_well_before_the_crash_on_the_way_out():
     made = ledger(1)
     end(made, 0, 1.0, 134, 6, done=True)
@@ -101,22 +141,29 @@ def test_ended_well_before_the_crash_on_the_way_out():
 
 def test_lines_come_whole():
     made = ledger(1)
-    assert out(made, 0, "a\nb", 0.2) == [(0, "a")]
-    assert out(made, 0, "c\n", 0.3) == [(0, "bc")]
-    assert out(made, 0, "x" * 70_000, 0.4) == [(0, "x" * 70_000)]
-    out(made, 0, "last", 0.5)
-    assert made.record_message({"t": "end", "r": 0, "code": 0, "signal": 0}, 0.6) == [(0, "last")]
+    assert out(made, 0, "a\nb", 0.2) == (0, ["a"])
+    assert out(made, 0, "c\n", 0.3) == (0, ["bc"])
+    assert out(made, 0, "x" * 70_000, 0.4) == (0, [])
+    assert out(made, 0, "y\nlast", 0.5) == (0, ["x" * 70_000 + "y"])
+    assert made.record_message({"t": "end", "r": 0, "code": 0, "signal": 0}, 0.6) == (0, ["last"])
 
 
 def test_a_message_of_a_rank_that_nobody_asked_for_is_nothing():
-    assert out(ledger(2), 9, "x\n", 1.0) == []
+    assert out(ledger(2), 9, "x\n", 1.0) == (-1, [])
 
 
 # -- beats ------------------------------------------------------------------------------------------------
 
 
-def beat(made: RankLedger, at: float, **ranks: tuple[str, float, float | None]) -> None:
+def beat(made: RankLedger, at: float, **ranks: tuple[object, ...]) -> None:
     made.record_message({"t": "beat", "d": [[int(r[1:]), *told] for r, told in ranks.items()]}, at)
+
+
+def row(
+    state: str = "S", cpu: float = 0.0, late: float | None = 0.4, still: float = 0.0, ran: float = 0.0,
+    roamed: float = 0.0, waits: int = 0,
+) -> tuple[object, ...]:  # fmt: skip
+    return (state, cpu, late, still, ran, roamed, waits)
 
 
 def beaten(
@@ -125,9 +172,32 @@ def beaten(
     """Beats of so many seconds; what is said at their end."""
     made = ledger(len(states))
     for second in range(seconds):
-        rows = {r: (s, cpu.get(r, 0.0) * second, second * late[r] if r in late else 0.4) for r, s in states.items()}
+        rows = {r: row(s, cpu.get(r, 0.0) * second, second * late[r] if r in late else 0.4) for r, s in states.items()}
         beat(made, 1.0 + second, **rows)
     return liveness.find_liveness_notes(made, float(seconds))
+
+
+def stand(made: RankLedger, rank: int, function: str, *inner: str, **more: object) -> None:
+    """A rank stands in a function of the user's, and in some of a library's inside it."""
+    lines = [
+        "Thread 0x1 (most recent call first):",
+        *(f'  File "/v/{i}", line 5 in {n}' for i, _, n in map(split, inner)),
+    ]
+    lines.append(f'  File "/j/train.py", line 9 in {function}')
+    made.record_message({"t": "stack", "r": rank, "d": lines, **more}, 1.0)
+
+
+def split(text: str) -> tuple[str, str, str]:
+    return text.rpartition(" ")
+
+
+ALL_REDUCE = "site-packages/torch/distributed/distributed_c10d.py all_reduce"
+BARRIER = "site-packages/torch/distributed/distributed_c10d.py barrier"
+
+
+def judged(made: RankLedger, seconds: float = 30.0, **rows: tuple[object, ...]) -> list[liveness.RunNote]:
+    beat(made, seconds, **rows)
+    return liveness.find_liveness_notes(made, seconds)
 
 
 def test_a_stopped_rank_is_sure():
@@ -137,6 +207,14 @@ def test_a_stopped_rank_is_sure():
 
 def test_one_beat_in_state_t_is_not_enough():
     assert not beaten({"r0": "S", "r1": "T"}, {}, {}, 2)
+
+
+def test_a_rank_in_uninterruptible_sleep_and_a_frozen_one():
+    assert not beaten({"r0": "S", "r1": "D"}, {}, {}, 15)
+    (note,) = beaten({"r0": "S", "r1": "D"}, {}, {}, 25)
+    assert note.kind == "kernel" and note.rank == 1 and "state D" in note.says
+    (note,) = beaten({"r0": "S", "r1": "F"}, {}, {}, 4)
+    assert note.kind == "frozen" and note.rank == 1 and note.sure
 
 
 @pytest.mark.parametrize(("share", "how"), [(0.98, "spins"), (0.0, "waits")])
@@ -149,39 +227,77 @@ def test_who_gets_no_processor_does_not_hold_the_gil():
     assert not beaten({"r0": "R", "r1": "R"}, {"r0": 0.5, "r1": 0.01}, {"r1": 1.0}), "nor is it said to wait"
 
 
-def test_a_standstill_is_only_a_hint_and_names_who_is_elsewhere():
+def test_a_standstill_names_who_is_elsewhere_whoever_writes():
     made = ledger(3)
-    for rank in range(3):
-        place = "load" if rank == 2 else "step"
-        made.record_message(
-            {
-                "t": "stack",
-                "r": rank,
-                "d": f'Current thread 0x1 (most recent call first):\n  File "/j/train.py", line 9 in {place}\n',
-            },
-            1.0,
-        )
-    for second in range(13):
-        beat(made, 1.0 + second, r0=("S", 1.0, 0.5), r1=("S", 1.0, 0.5), r2=("S", 1.0, 0.5))
-    (note,) = liveness.find_liveness_notes(made, 13.0)
-    assert note.kind == "still" and not note.sure and note.rank == 2 and "rank 2 in train.py:9 (load)" in note.says
+    for rank in (0, 1):
+        stand(made, rank, "step", ALL_REDUCE)
+    stand(made, 2, "load")
+    out(made, 0, "alive\n", 29.5)
+    (note,) = judged(made, r0=row(still=25.0), r1=row(still=24.0), r2=row(still=26.0))
+    assert note.kind == "still" and not note.sure and note.rank == 2
+    assert "rank 2 in train.py:9 (load); ranks 0, 1 in all_reduce at train.py:9 (step)" in note.says
+    assert not judged(made, 31.0, r0=row(still=1.0), r1=row(still=25.0), r2=row()), "who moves does not stand still"
 
 
-def test_who_writes_does_not_stand_still():
+def test_waiters_that_spin_are_not_accused():
+    """As NCCL waits: no Python runs, but the processor does."""
+    made = ledger(3)
+    for rank in (0, 1):
+        stand(made, rank, "item")
+    stand(made, 2, "fetch")
+    (note,) = judged(made, r0=row("R", ran=25.0), r1=row("R", ran=25.0), r2=row(still=25.0, ran=25.0))
+    assert note.rank == 2 and "fetch" in note.says
+
+
+def test_another_collective_and_another_kind_of_message():
+    made = ledger(3)
+    for rank in (0, 2):
+        stand(made, rank, "step", ALL_REDUCE)
+    stand(made, 1, "sync", BARRIER)
+    (note,) = judged(made, r0=row(still=25.0), r1=row(still=25.0), r2=row(still=25.0))
+    assert note.rank == 1 and "rank 1 in barrier at train.py:9 (sync)" in note.says
+    stand(made, 1, "step", ALL_REDUCE)
+    (note,) = judged(made, 31.0, r0=row(still=26.0), r1=row(still=26.0), r2=row(still=26.0))
+    assert note.rank is None and "--check-collectives" in note.fix
+
+
+def test_one_that_keeps_the_others_waiting():
     made = ledger(2)
-    for second in range(13):
-        beat(made, 1.0 + second, r0=("S", 1.0, 0.5), r1=("S", 1.0, 0.5))
-    out(made, 0, "step 7\n", 12.0)
-    assert not liveness.find_liveness_notes(made, 13.0)
+    stand(made, 0, "step", ALL_REDUCE)
+    stand(made, 1, "resample")
+    assert not judged(made, 50.0, r0=row(still=45.0), r1=row("R", roamed=45.0)), "an evaluation"
+    (note,) = judged(made, 70.0, r0=row(still=65.0), r1=row("R", roamed=65.0))
+    assert note.rank == 1 and "resample" in note.says and "keeps the others waiting" in note.says
+    assert not judged(made, 90.0, r0=row(still=85.0), r1=row("R", roamed=2.0)), "it goes from function to function"
 
 
-def test_b16_a_rank_that_computes_while_the_others_wait():
-    (note,) = beaten({"r0": "S", "r1": "R", "r2": "S", "r3": "S"}, {"r0": 0.3, "r1": 0.95, "r2": 0.25, "r3": 0.3}, {})
-    assert note.kind == "slow" and note.rank == 1 and not note.sure
+def test_pauses_of_this_run_set_the_limit():
+    made = ledger(1)
+    stand(made, 0, "save")
+    for at, still in ((10.0, 9.0), (20.0, 15.0), (21.0, 0.0), (40.0, 15.0), (41.0, 0.0)):
+        beat(made, at, r0=row(still=still))
+    assert not judged(made, 80.0, r0=row(still=39.0)) and judged(made, 90.0, r0=row(still=49.0))
+
+
+def test_what_it_waits_for_is_said():
+    made = ledger(2)
+    stand(made, 0, "step", ALL_REDUCE)
+    child = {"pid": 7, "state": "S", "command": "sleep 100", "stack": []}
+    stand(made, 1, "upload", "lib/python3.11/subprocess.py wait", children=[child])
+    (note,) = judged(made, r0=row(still=25.0), r1=row(still=25.0))
+    assert "waiting for a program that it started ('sleep 100', pid 7, state S)" in note.says
+
+
+def test_b16_a_rank_that_the_others_wait_for_step_after_step():
+    made = ledger(3)
+    for second in range(25):
+        beat(made, 1.0 + second, r0=row(waits=1), r1=row(cpu=0.9 * second, waits=second % 5 == 0), r2=row(waits=1))
+    (note,) = liveness.find_liveness_notes(made, 26.0)
+    assert note.kind == "slow" and note.rank == 1 and not note.sure and "computes" in note.says
 
 
 def test_ranks_that_all_compute_are_well():
-    assert not beaten({"r0": "R", "r1": "R"}, {"r0": 0.9, "r1": 0.97}, {})
+    assert not beaten({"r0": "R", "r1": "R"}, {"r0": 0.9, "r1": 0.97}, {}, 30)
 
 
 def test_where_a_stack_stands():

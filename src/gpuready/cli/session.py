@@ -67,26 +67,37 @@ class TerminalRunReporter:
 
     def __init__(self, job: Any, book: Any, screen: Screen, *, quiet: bool, json: bool):
         self.job, self.book, self.screen, self.quiet, self.json = job, book, screen, quiet, json
-        self.write = terminal.write_note if self.json else terminal.write_answer
+        self.write: Callable[[str], None] = _write_note_as_it_is if self.json else terminal.write_answer
         self.note_line = terminal.write_note
         self.is_live = sys.stderr is not None and sys.stderr.isatty() and not self.json and not self.quiet
         self.drawn_lines = 0
         self.started = time.monotonic()
 
-    def write_line(self, rank: int, host: str, text: str) -> None:
+    def write_lines(self, rank: int, host: str, texts: list[str]) -> None:
         from gpuready.render import run as shown
 
-        self.book.write_line(f"rank-{rank}", text)
+        self._tell_lost_logs(self.book.write_lines(f"rank-{rank}", texts))
         self._clear_status()
-        if self.json:
-            self.write(shown.format_rank_line(rank, text, False))
-        elif self.job.world == 1:
-            self.write(shown.format_rank_line(rank, text, False).partition(" ")[2])
-        else:
-            self.write(shown.format_rank_line(rank, text, self.screen.colour))
+        colour = self.screen.colour and not self.json and self.job.world > 1
+        lines = [shown.format_rank_line(rank, text, colour) for text in texts]
+        if self.job.world == 1 and not self.json:
+            lines = [line.partition(" ")[2] for line in lines]
+        self._write_output("".join(lines))
+
+    def _write_output(self, text: str) -> None:
+        """Write what ranks wrote, which is redacted already. Nothing that fails here may end the run."""
+        try:
+            self.write(text)
+        except OSError as error:
+            self.write = _write_nothing
+            self._tell_lost_logs(f"the output can no longer be written: {error.strerror}")
+
+    def _tell_lost_logs(self, reason: str) -> None:
+        if reason:
+            self.note_line(f"gpuready: {reason}; the run goes on")
 
     def write_engine_line(self, text: str) -> None:
-        self.book.write_line("engine", text)
+        self._tell_lost_logs(self.book.write_lines("engine", [text]))
         self._clear_status()
         if not self.quiet:
             self.note_line(f"[{self.job.engine}] {text}")
@@ -127,3 +138,11 @@ class TerminalRunReporter:
             sys.stderr.write(f"\x1b[{self.drawn_lines}A\x1b[J")
             sys.stderr.flush()
             self.drawn_lines = 0
+
+
+def _write_note_as_it_is(text: str) -> None:
+    terminal.write_note(text, confided=True)
+
+
+def _write_nothing(text: str) -> None:
+    """After the output is lost."""

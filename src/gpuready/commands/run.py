@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpuready.model.diagnosis import Diagnosis
     from gpuready.render.layout import Screen
 
+_HANGS = ("report", "kill", "restart")
 _ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
 _PARAMETERS = {
     "nproc": Parameter("ranks on each node: a number, or gpu (default: one for each GPU)", "N"),
@@ -23,7 +24,9 @@ _PARAMETERS = {
     "python": Parameter("the environment that the script runs in", "PATH"),
     "log_dir": Parameter("where each rank's log is kept (default gpuready-logs/RUN)", "DIR"),
     "restarts": Parameter("restart after a failure, if that can help", "N"),
-    "hang_timeout": Parameter("end the run when no rank has written for this long", "SECONDS"),
+    "hang_timeout": Parameter("end a run that stands still or writes nothing for so long; 0: never look", "SECONDS"),
+    "on_hang": Parameter("what a run that stands still gets (default: report; kill with a time-out)", "WHAT", _HANGS),
+    "grace": Parameter("from Ctrl-C, SIGTERM or a failure to the end of ranks that go on (default 30)", "SECONDS"),
     "window": Parameter("how long to wait for every rank to begin (default 60)", "SECONDS"),
     "check_collectives": Parameter("name collectives that differ between ranks, with their shapes; slower"),
     "fork": Parameter("import torch once and fork the ranks, or refuse"),

@@ -20,6 +20,8 @@ AGENT_SCRIPT, RAY_SCRIPT = os.path.join(HERE, "rank_agent.py"), os.path.join(HER
 _ISOLATED_MAIN = "import sys; sys.path.append(sys.argv.pop(1)); from gpuready.cli import main; main()"
 """gpuready from its own folder: the current folder and PYTHONPATH belong to the job."""
 _AS_TORCHRUN = "as torchrun sets it"
+ENGINE_GRACE_SECONDS = 30.0
+"""From a signal of the engine to SIGKILL, where --grace says nothing else: torchrun's own time."""
 
 
 def common_variables(job: LaunchJob, environ: Mapping[str, str], attempt: int = 0) -> list[RankVariable]:
@@ -134,6 +136,7 @@ def agent_settings_json(
         "seats": local_rank_variables(job) if job.engine == "local" else None,
         "preload": job.preload,
         "attempt": attempt,
+        "grace": job.grace or ENGINE_GRACE_SECONDS,
         "world": job.world,
         "nproc": job.nproc,
         "nnodes": job.nnodes,

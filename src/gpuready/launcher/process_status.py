@@ -24,20 +24,73 @@ def list_process_ids() -> list[int]:
         return []
 
 
-def catches_signal(pid: int, number: int) -> bool:
-    """Whether a process handles a signal that would end it otherwise."""
-    return bool(_signal_mask(pid, "SigCgt") >> (number - 1) & 1)
+def read_activity(pid: int) -> tuple[int, int]:
+    """Return how often the main thread went to sleep by itself, and the bytes that the process has read and written."""
+    return _read_number(f"/proc/{pid}/task/{pid}/status", "voluntary_ctxt_switches:"), _read_number(
+        f"/proc/{pid}/io", "rchar:"
+    ) + _read_number(f"/proc/{pid}/io", "wchar:")
 
 
-def _signal_mask(pid: int, name: str) -> int:
+def _read_number(path: str, name: str) -> int:
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith(f"{name}:"):
-                    return int(line.split()[1], 16)
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith(name)), 0)
     except (OSError, ValueError, IndexError):
+        return 0
+
+
+def list_descendants(pid: int) -> list[int]:
+    """The children of a process and theirs, where the kernel lists them."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting and len(found) < 256:
+        parent = waiting.pop()
+        try:
+            for task in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{task}/children", encoding="utf-8") as file:
+                    children = [int(word) for word in file.read().split()]
+                found += children
+                waiting += children
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def list_kernel_waits(pid: int) -> list[str]:
+    """For each thread in uninterruptible sleep the kernel function that it waits in, if it may be read."""
+    found = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            if read_process_stat(int(task))[0] == "D":
+                with open(f"/proc/{pid}/task/{task}/wchan", encoding="utf-8") as file:
+                    found.append(file.read().strip("0\n"))
+    except (OSError, ValueError):
         pass
-    return 0
+    return found
+
+
+def is_frozen(pid: int, root: str = "") -> bool:
+    """Whether the process's control group is frozen."""
+    try:
+        with open(f"{root}/proc/{pid}/cgroup", encoding="utf-8") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file if line.count(":") >= 2]
+    except OSError:
+        return False
+    for _, kinds, path in groups:
+        name = "freezer/" if kinds == "freezer" else "" if not kinds else None
+        if name is not None:
+            folder = f"{root}/sys/fs/cgroup/{name}{path.lstrip('/')}"
+            if "FROZEN" in _read_text(f"{folder}/freezer.state") or "frozen 1" in _read_text(f"{folder}/cgroup.events"):
+                return True
+    return False
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(4096)
+    except OSError:
+        return ""
 
 
 def list_child_processes(parent: int) -> list[int]:

@@ -21,6 +21,8 @@ if __name__ == "__main__":  # started by path: import only our own package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from gpuready.launcher import node_preflight, process_status, rank_main, rank_process, shared_memory
+from gpuready.launcher.memory_stacks import StackReader
+from gpuready.launcher.rank_watch import RankWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class RankAgent:
         self.outgoing, self.incoming, self.connection = b"", b"", self._connect_to_supervisor()
         self.env: dict[str, str] | None = None
         self.kill_deadline: float | None = None
-        self.leaving = False
+        self.leaving = self.is_forked = False
+        self.stack_reader: StackReader | None = None
         self.shared_memory_before, self.oom_kills_before = (
             shared_memory.list_shared_memory(),
             process_status.count_oom_kills(),
@@ -65,7 +68,7 @@ class RankAgent:
         os.set_blocking(self.wake, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *rank_process.PASSED_SIGNALS):
             signal.signal(number, self._handle_signal)
 
     # -- the supervisor ---------------------------------------------------------------------------------
@@ -123,20 +126,35 @@ class RankAgent:
             self.leaving = self.leaving or not self.ranks
             self._stop_ranks(order["signal"], order["grace"])
         elif kind == "stacks":
-            for rank in self.ranks.values():
-                if rank.code is None and process_status.catches_signal(rank.pid, rank_main.STACK_SIGNAL):
-                    os.kill(rank.pid, rank_main.STACK_SIGNAL)
+            self._send_stacks()
+        elif kind == "signal":
+            self._pass_signal(order["signal"])
         elif kind == "bye":
             self.leaving = True
+
+    def _send_stacks(self) -> None:
+        for rank in self.ranks.values():
+            if rank.code is None and rank.watch is not None:
+                place = rank.watch.describe()
+                self.send_message(t="stack", r=rank.number, **place)
+                if not place["d"]:
+                    rank.ask_for_stacks()
 
     # -- the ranks --------------------------------------------------------------------------------------
 
     def _handle_signal(self, number: int, frame: object) -> None:
         """Stop this rank on a signal from torchrun, srun or mpirun. The wake-up pipe reports ended children."""
-        if number != signal.SIGCHLD:
+        if number in rank_process.PASSED_SIGNALS:
+            self._pass_signal(number)
+        elif number != signal.SIGCHLD:
             if not self.ranks:
                 os._exit(128 + number)
-            self._stop_ranks(number, 10.0)
+            self._stop_ranks(number, self.settings["grace"])
+
+    def _pass_signal(self, number: int) -> None:
+        for rank in self.ranks.values():
+            if rank.code is None:
+                rank_process.send_signal(rank.pid, number)
 
     def _stop_ranks(self, number: int, grace: float) -> None:
         for rank in self.ranks.values():
@@ -163,7 +181,7 @@ class RankAgent:
                  port=_find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
                  node=os.environ.get("SLURMD_NODENAME") or _agent_hostname(), seen=preflight)  # fmt: skip
 
-    def fork_ranks(self) -> tuple[str, int, int] | None:
+    def fork_ranks(self) -> tuple[str, int, int, int] | None:
         """Fork the ranks. In a rank, return how it starts and its pipes; in the agent, None."""
         kind, me = self.settings["kind"], os.getpid()
         if self.settings["preload"] and len(self.rank_variables()) > 1:
@@ -181,16 +199,17 @@ class RankAgent:
             rank_process.set_own_group(pid)
             pipes.keep_reading()
             self.ranks[number] = rank_process.RankProcess(number, pid, pipes)
+            self.is_forked = kind in ("script", "module")
             self.send_message(t="born", r=number, pid=pid, host=_agent_hostname())
         return None
 
     def _enter_rank(
         self, kind: str, rank_variables: dict[str, str], number: int, pipes: rank_main.RankPipes, parent: int
-    ) -> tuple[str, int, int]:
+    ) -> tuple[str, int, int, int]:
         self.connection.close()
         os.close(self.wake)
         for other in self.ranks.values():
-            for fd in other.handlers:
+            for fd in (*other.handlers, other.pipes.ask):
                 os.close(fd)
         variables = {} if self.env is None else self.env
         os.environ.pop("GPUREADY_ATTEND", None)
@@ -289,9 +308,12 @@ class RankAgent:
         for rank in self.ranks.values():
             if rank.code is not None:
                 continue
-            state, cpu, _ = process_status.read_process_stat(rank.pid)
-            late = now - rank.last_beat if rank.last_beat else None
-            beats.append([rank.number, state, round(cpu, 2), None if late is None else round(late, 1)])
+            if rank.watch is None:
+                self.stack_reader = self.stack_reader or StackReader()
+                rank.watch = RankWatch(rank.pid, self.is_forked, self.stack_reader, now)
+            late = round(now - rank.last_beat, 1) if rank.last_beat else None
+            state, seconds, *more = rank.watch.look(now)
+            beats.append([rank.number, state, seconds, late, *more])
         if beats and not self.leaving:
             self.send_message(t="beat", d=beats)
 
@@ -348,7 +370,7 @@ def _why_fork_is_unsafe() -> str:
     return f"importing it opens {devices[0]}" if devices else ""
 
 
-def main() -> tuple[str, list[str], int, int] | None:
+def main() -> tuple[str, list[str], int, int, int] | None:
     """In a rank: return what it is to run. In the agent: never returns."""
     settings = json.loads(os.environ["GPUREADY_ATTEND"])
     command = sys.argv[sys.argv.index("--") + 1 :]
@@ -362,7 +384,7 @@ def main() -> tuple[str, list[str], int, int] | None:
         os._exit(0)
     rank_start = agent.fork_ranks()
     if rank_start is not None:
-        return (rank_start[0], agent.command, rank_start[1], rank_start[2])
+        return (rank_start[0], agent.command, *rank_start[1:])
     code = agent.watch_ranks()
     if code > 128 and len(agent.ranks) == 1:
         signal.signal(code - 128, signal.SIG_DFL) if code - 128 not in (9, 19) else None

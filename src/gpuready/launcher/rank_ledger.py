@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-TAIL_LINES, MAX_LINE = 60, 4096
+TAIL_LINES, MAX_LINE, LONGEST_LINE = 60, 4096, 32 << 20
+"""Lines kept of each rank, and how much of each; and the longest that is kept whole until its end comes."""
 TIE_SECONDS = 0.02
 """Ends received within this many seconds are tied."""
 CRASH_SIGNALS = (4, 6, 7, 8, 11)
@@ -24,13 +25,36 @@ LOST_PEER_PHRASES = (
     "Broken pipe",
     "recvValue failed",
     "Socket closed",
+    "ncclRemoteError",
+    "Application timeout caused pair closure",
+    "Watchdog caught collective operation timeout",
 )
 """How a rank reports that a peer is gone: it did not fail first, however early it says so."""
-BEATS_KEPT = 10
+BEATS_KEPT = 40
 """Beats kept, one a second."""
+
+NOTICE_SECONDS = 0.5
+"""A rank that left may be seen to end so much later than its peers fail: they notice when the kernel closes its connections."""
+LEAST_PAUSE = 5.0
+"""A rank that stood still for so many seconds and went on has paused: for a checkpoint, an evaluation, a compilation."""
 
 _OWN_PATH = "/gpuready/launcher/"
 _TRACEBACK_STARTS = ("Traceback (most recent call last)", "Fatal Python error", "terminate called after throwing")
+
+
+class Beat:
+    """What an agent saw of a rank in one second; ages are in seconds."""
+
+    __slots__ = ("at", "in_collective", "late", "ran", "roamed", "seconds", "state", "still")
+
+    def __init__(self, at: float, row: list[Any]):
+        self.at, (self.state, self.seconds, self.late) = at, row[:3]
+        self.still, self.ran, self.roamed, self.in_collective = row[3:7] if len(row) >= 7 else (0.0, 0.0, 0.0, 0)
+
+    @property
+    def stuck(self) -> float:
+        """For how long it has stood still, or has spun without running any Python."""
+        return max(float(self.still), float(self.ran))
 
 
 class RankState:
@@ -42,10 +66,13 @@ class RankState:
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.partial, self.line_filter = "", LineRedactor()
         self.last_output: float = 0.0
-        self.beats: deque[tuple[float, str, float, float | None]] = deque(maxlen=BEATS_KEPT + 1)
+        self.beats: deque[Beat] = deque(maxlen=BEATS_KEPT + 1)
         self.stack: list[str] = []
+        self.children: list[dict[str, Any]] = []
+        self.kernel_waits: list[str] = []
         self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
         self.script_failed: tuple[int, float] | None = None  # when its script failed: Python may need seconds to exit
+        self.script_ended: float | None = None  # when its script ended, well or not
         self.end: RankEnd | None = None
 
     @property
@@ -61,36 +88,45 @@ class RankLedger:
         self.started, self.order = started, 0
         self.ended_at: dict[int, float] = {}
         self.stopping = False
+        self.suspects: list[int] = []  # still there when all others had lost a peer
+        self.pauses: list[float] = []  # how long ranks stood still before they went on
 
-    def record_message(self, message: dict[str, Any], now: float) -> list[tuple[int, str]]:
-        """Record one message; return the lines that it completes, each with its rank."""
+    def _learn_pauses(self, state: RankState, row: list[Any]) -> None:
+        before = state.beats[-1].stuck if state.beats else 0.0
+        if before >= LEAST_PAUSE and Beat(0.0, row).stuck < before:
+            self.pauses = [*self.pauses[-63:], before]
+
+    def record_message(self, message: dict[str, Any], now: float) -> tuple[int, list[str]]:
+        """Record one message; return its rank and the lines that it completes."""
         self.order += 1
         kind = message["t"]
         if kind == "beat":
-            for rank, process_state, cpu, late in message["d"]:
+            for rank, *row in message["d"]:
                 if rank in self.ranks:
-                    self.ranks[rank].beats.append((now, process_state, cpu, late))
-            return []
+                    self._learn_pauses(self.ranks[rank], row)
+                    self.ranks[rank].beats.append(Beat(now, row))
+            return -1, []
         state = self.ranks.get(message.get("r", -1))
         if state is None:
-            return []
+            return -1, []
         if kind == "born":
             state.started, state.pid, state.host, state.last_output = (now, message["pid"], message["host"], now)
         elif kind == "out":
-            return [(state.rank, line) for line in self._record_output(state, message["d"], now)]
+            return state.rank, self._record_output(state, message["d"], now)
         elif kind == "stack":
-            state.stack += [line for line in message["d"].splitlines() if _OWN_PATH not in line]
-            del state.stack[:-400]
+            state.stack = [line for line in message["d"] if _OWN_PATH not in line] or state.stack
+            state.children, state.kernel_waits = message.get("children") or [], message.get("kernel") or []
         elif kind == "leaving":
-            state.script_failed = (self.order, now)
+            state.script_failed = None if message.get("done") else (self.order, now)
+            state.script_ended = now
         elif kind == "end":
-            return self._record_end(state, message, now)
-        return []
+            return state.rank, self._record_end(state, message, now)
+        return state.rank, []
 
     def _record_output(self, state: RankState, text: str, now: float) -> list[str]:
         state.last_output = now
         *lines, state.partial = (state.partial + text).split("\n")
-        if len(state.partial) > MAX_LINE * 16:
+        if len(state.partial) > LONGEST_LINE:
             lines.append(state.partial)
             state.partial = ""
         lines = [state.line_filter(line) for line in lines if not (_OWN_PATH in line and line.startswith("  File "))]
@@ -103,7 +139,7 @@ class RankLedger:
         if any(words in line[:120] for words in _TRACEBACK_STARTS):
             state.traceback_began = (self.order, now)
 
-    def _record_end(self, state: RankState, message: dict[str, Any], now: float) -> list[tuple[int, str]]:
+    def _record_end(self, state: RankState, message: dict[str, Any], now: float) -> list[str]:
         rest = [state.line_filter(state.partial)] if state.partial else []
         for line in rest:
             self._record_line(state, line, now)
@@ -119,10 +155,11 @@ class RankLedger:
             seconds=round(now - self.started, 3),
             oom=message.get("oom"),
             done=bool(message.get("done")),
+            lost=bool(message.get("lost")),
             stopped=self.stopping or self._ended_by_engine(state, message),
             last=tuple(state.tail),
         )
-        return [(state.rank, line) for line in rest]
+        return rest
 
     def _ended_by_engine(self, state: RankState, message: dict[str, Any]) -> bool:
         """Whether it ended by SIGINT, SIGTERM or SIGKILL after another rank failed: stopped by the engine."""
@@ -142,17 +179,47 @@ class RankLedger:
         """Return the ranks that failed first, several if they are tied.
 
         A failure counts from the end of the script, else the last traceback, else the end of the process: a
-        rank may need seconds to exit from what ends the others at once.
+        rank may need seconds to exit from what ends the others at once. If all that failed only lost a peer, the peer is
+        one that left before them, or one that was still there.
         """
-        own_failures = [e for e in self.list_failed_ends() if not e.stopped] or self.list_failed_ends()
-        own_failures = [e for e in own_failures if not self._lost_its_peer(e)] or own_failures
-        if not own_failures:
+        failed = self.list_failed_ends()
+        own = [end for end in failed if not end.stopped or self._had_failed(end)] or failed
+        causes = [end for end in own if not self._lost_its_peer(end)]
+        if own and not causes:
+            return self._find_lost_peer(own) or self._first_of(own)
+        return self._first_of(causes)
+
+    def _had_failed(self, end: RankEnd) -> bool:
+        """Whether its script had failed before it was stopped."""
+        return self.ranks[end.rank].script_failed is not None
+
+    def _find_lost_peer(self, victims: list[RankEnd]) -> tuple[int, ...]:
+        """Return the rank that left with 0 before the others failed, else the one that was still there."""
+        failed_at = min(self._first_failure_sign(end)[1] for end in victims)
+        left = {end.rank: self._left_at(end.rank) for end in self.list_ends() if end.left_early}
+        before = [rank for rank, at in left.items() if at <= failed_at + NOTICE_SECONDS]
+        return (max(before, key=lambda rank: left[rank]),) if before else tuple(self.suspects[:1])
+
+    def _left_at(self, rank: int) -> float:
+        """When its script ended: Python may need seconds to exit, in which its connections close."""
+        ended = self.ranks[rank].script_ended
+        return self.ended_at[rank] if ended is None else ended
+
+    def _first_of(self, ends: list[RankEnd]) -> tuple[int, ...]:
+        if not ends:
             return ()
-        signs = {end.rank: self._first_failure_sign(end) for end in own_failures}
+        signs = {end.rank: self._first_failure_sign(end) for end in ends}
         at = min(signs.values())[1]
         tied = [rank for rank, (_, when) in signs.items() if when - at <= TIE_SECONDS]
         clear = min(signs, key=lambda rank: signs[rank][0])
         return tuple(sorted(tied)) if self._are_tied(tied) else (clear,)
+
+    def only_victims_failed(self) -> bool:
+        """Whether all failures so far are of ranks that lost a peer, and none that ended explains it."""
+        ends = self.list_ends()
+        failed = [end for end in ends if end.failed]
+        left = any(state.script_ended is not None and state.script_failed is None for state in self.ranks.values())
+        return bool(failed) and len(failed) == len(ends) and not left and all(map(self._lost_its_peer, failed))
 
     @staticmethod
     def _lost_its_peer(end: RankEnd) -> bool:

@@ -10,21 +10,36 @@ if TYPE_CHECKING:
 
 
 class RankLogs:
-    """DIR/rank-N.log, and DIR/engine.log for the engine's own output."""
+    """DIR/rank-N.log, and DIR/engine.log for the engine's own output. A log that cannot be written is lost; the run is not."""
 
     def __init__(self, folder: str):
-        self.folder = folder
+        self.folder, self.lost = folder, ""
         os.makedirs(folder, exist_ok=True)
         self._files: dict[str, IO[str]] = {}
 
-    def write_line(self, name: str, line: str) -> None:
-        if name not in self._files:
-            path = os.path.join(self.folder, f"{name}.log")
-            # Kept open: opening it for each line would cost more than the ranks' writing.
-            self._files[name] = open(path, "a", encoding="utf-8", errors="surrogateescape", buffering=1)  # noqa: SIM115
-        self._files[name].write(line + "\n")
+    def write_lines(self, name: str, lines: list[str]) -> str:
+        """Write whole lines; return why logs are lost, the first time that one cannot be written."""
+        try:
+            file = self._files.get(name) or self._open_file(name)
+            file.write("".join(line + "\n" for line in lines))
+            file.flush()
+        except (OSError, ValueError) as error:
+            if not self.lost:
+                reason = getattr(error, "strerror", None) or str(error)
+                self.lost = f"the logs in {self.folder} are incomplete from here on: {reason}"
+                return self.lost
+        return ""
+
+    def _open_file(self, name: str) -> IO[str]:
+        path = os.path.join(self.folder, f"{name}.log")
+        # Kept open: opening it for each line would cost more than the ranks' writing.
+        self._files[name] = file = open(path, "a", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+        return file
 
     def close(self) -> None:
         for file in self._files.values():
-            file.close()
+            try:
+                file.close()
+            except OSError:
+                continue
         self._files.clear()

@@ -2,8 +2,9 @@
 Python 3.8 and newer.
 
 A fork costs nothing if the agent has imported torch, and equals a start of its own if not. The rank gives
-three signs of life: its output, a beat each second from a thread that needs the GIL, and, on a signal, the
-Python stack of every thread, which faulthandler writes even if the GIL is blocked.
+two signs of life: its output, and a beat each second from a thread that needs the GIL. That thread also writes
+the stacks of all threads if the agent asks for them: only where it may not read them from the rank's memory.
+No signal is ever sent to a rank to look at it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
-
-STACK_SIGNAL = signal.SIGRTMAX - 3
-"""The signal that requests stacks; unused by default."""
 
 BEAT, DONE, LEAVING = b".", b"D", b"X"
 """The rank is alive; its script ended successfully; its script failed and Python begins to exit."""
@@ -47,22 +45,23 @@ def die_with_parent(parent: int) -> None:
 
 
 class RankPipes:
-    """Pipes for a rank's output, beats and stacks. The agent has the reading ends."""
+    """Pipes for a rank's output, beats, stacks, and the request for stacks. The agent has the other ends."""
 
     def __init__(self) -> None:
         self.out, self._out = os.pipe()
         self.beat, self._beat = os.pipe()
         self.stack, self._stack = os.pipe()
-        for fd in (self.out, self.beat, self.stack, self._beat):
+        self._ask, self.ask = os.pipe()
+        for fd in (self.out, self.beat, self.stack, self._beat, self.ask):
             os.set_blocking(fd, False)
 
     def keep_reading(self) -> None:
-        for fd in (self._out, self._beat, self._stack):
+        for fd in (self._out, self._beat, self._stack, self._ask):
             os.close(fd)
 
-    def keep_writing(self) -> tuple[int, int]:
+    def keep_writing(self) -> tuple[int, int, int]:
         """In the rank: redirect stdout and stderr to the pipe."""
-        for fd in (self.out, self.beat, self.stack):
+        for fd in (self.out, self.beat, self.stack, self.ask):
             os.close(fd)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for fd, name in ((nothing, 0), (self._out, 1), (self._out, 2)):
@@ -70,7 +69,7 @@ class RankPipes:
         for fd in (nothing, self._out):
             if fd > 2:
                 os.close(fd)
-        return self._beat, self._stack
+        return self._beat, self._stack, self._ask
 
 
 def prepare_rank(variables: Mapping[str, str], name: str, parent: int) -> None:
@@ -79,20 +78,20 @@ def prepare_rank(variables: Mapping[str, str], name: str, parent: int) -> None:
     die_with_parent(parent)
     call_prctl(_SET_NAME, name.encode()[:15])
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.update(variables)
 
 
-def run_rank_script(kind: str, command: Sequence[str], beat: int, stack: int) -> None:
+def run_rank_script(kind: str, command: Sequence[str], beat: int, stack: int, ask: int) -> None:
     """Run the script as Python would; return when it is done, so that the interpreter exits as usual."""
     if kind == "program":
         _exec_program(command[0], command)
     if kind == "fresh":  # a Python of its own: forking this one would not be safe
         _exec_program(sys.executable, [sys.executable, *command])
     _unload_gpuready()
-    _start_heartbeat(beat, stack)
+    _start_heartbeat(beat, stack, ask)
     _reseed_numpy()
     try:
         _run_script_or_module(kind, list(command))
@@ -120,23 +119,29 @@ def _unload_gpuready() -> None:
         del sys.modules[name]
 
 
-def _start_heartbeat(beat: int, stack: int) -> None:
+def _start_heartbeat(beat: int, stack: int, ask: int) -> None:
     import _thread
     import faulthandler
 
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # last words must reach the log
     faulthandler.enable(file=sys.stderr)
-    faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True)
-    _thread.start_new_thread(_beat_loop, (beat, os.getpid()))
+    _thread.start_new_thread(_beat_loop, (beat, stack, ask, os.getpid()))
 
 
-def _beat_loop(fd: int, own_pid: int) -> None:
+def _beat_loop(beat: int, stack: int, ask: int, own_pid: int) -> None:
     """Beat each second when the GIL is free. A fork of the rank has no such thread."""
-    from time import sleep
+    import faulthandler
+    import select
 
-    while os.getpid() == own_pid:
-        _write_beat(fd, BEAT)
-        sleep(1.0)
+    poll = select.poll()
+    poll.register(ask, select.POLLIN)
+    try:
+        while os.getpid() == own_pid:
+            _write_beat(beat, BEAT)
+            if poll.poll(1000) and os.read(ask, 1):
+                faulthandler.dump_traceback(file=stack, all_threads=True)
+    except (OSError, ValueError):
+        return  # the script has closed our pipes, or the agent is gone
 
 
 def _write_beat(fd: int, beat_byte: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import time
 
 from gpuready.launcher import rank_main
@@ -12,7 +13,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from gpuready.launcher.rank_watch import RankWatch
+
 READ_SIZE = 1 << 16
+PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that reach the ranks as they are: for a requeue, a checkpoint, the end of a time limit."""
 
 
 class RankProcess:
@@ -21,6 +26,7 @@ class RankProcess:
     def __init__(self, number: int, pid: int, pipes: rank_main.RankPipes):
         self.number, self.pid, self.pipes = number, pid, pipes
         self.last_beat, self.done, self.code = 0.0, False, None  # type: float, bool, int | None
+        self.watch: RankWatch | None = None
         self.handlers = {pipes.out: self._handle_output, pipes.beat: self._handle_beat, pipes.stack: self._handle_stack}
         self.messages: list[dict[str, Any]] = []
 
@@ -44,11 +50,18 @@ class RankProcess:
 
     def _handle_beat(self, data: bytes) -> None:
         self.last_beat, self.done = time.monotonic(), self.done or rank_main.DONE in data
-        if rank_main.LEAVING in data:
-            self.messages.append({"t": "leaving", "r": self.number})
+        if rank_main.LEAVING in data or rank_main.DONE in data:
+            self.messages.append({"t": "leaving", "r": self.number, "done": self.done})
 
     def _handle_stack(self, data: bytes) -> None:
-        self.messages.append({"t": "stack", "r": self.number, "d": data.decode("utf-8", "replace")})
+        self.messages.append({"t": "stack", "r": self.number, "d": data.decode("utf-8", "replace").splitlines()})
+
+    def ask_for_stacks(self) -> None:
+        """Ask the rank itself, where its memory may not be read."""
+        try:
+            os.write(self.pipes.ask, b"?")
+        except OSError:
+            return
 
 
 def set_own_group(pid: int) -> None:

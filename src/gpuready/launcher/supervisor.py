@@ -7,10 +7,11 @@ import signal
 import subprocess
 import time
 
-from gpuready.launcher import engines, liveness
+from gpuready.launcher import engines, rank_process, stack_places
 from gpuready.launcher.agent_hub import AgentHub
+from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.rank_ledger import RankLedger
-from gpuready.model.run import EXIT_HUNG, EXIT_INTERRUPTED, EXIT_TERMINATED, LaunchAttempt, RunNote
+from gpuready.model.run import EXIT_INTERRUPTED, EXIT_TERMINATED, LaunchAttempt, RunNote
 from gpuready.system import redact_text
 
 TYPE_CHECKING = False
@@ -24,15 +25,19 @@ if TYPE_CHECKING:
     class RunReporter(Protocol):
         """Receives what happens during the run."""
 
-        def write_line(self, rank: int, host: str, text: str) -> None: ...
+        def write_lines(self, rank: int, host: str, texts: list[str]) -> None: ...
         def write_engine_line(self, text: str) -> None: ...
         def write_note(self, note: RunNote) -> None: ...
         def show_progress(self, ledger: RankLedger, now: float) -> None: ...
 
 
-FAIL_TOGETHER_SECONDS, KILL_GRACE_SECONDS, INTERRUPT_GRACE_SECONDS, LOOK_SECONDS = 1.0, 5.0, 8.0, 1.0
-"""Seconds: for the others to fail by themselves; from SIGTERM to SIGKILL after a failure; after Ctrl-C;
-between checks."""
+FAIL_TOGETHER_SECONDS, CLEAN_UP_SECONDS, KILL_GRACE_SECONDS, INTERRUPT_GRACE_SECONDS = 1.0, 20.0, 5.0, 30.0
+"""Seconds: for the others to fail by themselves; for a rank whose script failed to end; from SIGTERM to SIGKILL after a
+failure; after Ctrl-C and SIGTERM, where --grace says nothing else."""
+SCHEDULER_GRACE_SECONDS = 3600.0
+"""Under a scheduler, which kills by itself when its time is over."""
+SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
+LOOK_SECONDS = 1.0
 FAILURE = 1
 CODES = {"missing": "NET016", "claimed": "NET006", "hung": "NET014"}
 
@@ -54,9 +59,10 @@ class Supervisor:
         self.hello_of_rank: dict[int, dict[str, Any]] = {}
         self.engine_lines: list[str] = []
         self.partial_line = b""
-        self.pending: dict[tuple[str, int | None], float] = {}
         self.looked_at = self.started
         self.stacks: dict[int, list[str]] = {}
+        self.hangs = HangWatch(self)
+        self.kill_at: float | None = None  # when ranks that were asked to stop are killed
 
     # -- start and end ----------------------------------------------------------------------------------
 
@@ -91,7 +97,7 @@ class Supervisor:
     def _install_signal_handlers(self) -> dict[int, Any]:
         """Record signals for the loop to handle. Outside the main thread none can be received."""
         try:
-            numbers = [signal.SIGINT, signal.SIGTERM]
+            numbers = [signal.SIGINT, signal.SIGTERM, *rank_process.PASSED_SIGNALS]
             if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else it was started with nohup
                 numbers.append(signal.SIGHUP)
             return {n: signal.signal(n, lambda number, frame: self.signals.append(number)) for n in numbers}
@@ -128,7 +134,7 @@ class Supervisor:
             if now - self.looked_at >= LOOK_SECONDS:
                 self.looked_at = now
                 self._check_progress(now)
-            too_late = self.stopped_at is not None and now - self.stopped_at > INTERRUPT_GRACE_SECONDS + 2
+            too_late = self.kill_at is not None and now > self.kill_at + 3
             if self._engine_has_ended() or too_late:
                 return
 
@@ -137,10 +143,22 @@ class Supervisor:
         if kind == "hello":
             self._handle_hello(link, message)
         elif kind == "note":
-            self._add_note(RunNote("engine", str(message["d"])))
-        elif kind != "gone":
-            for rank, line in self.ledger.record_message(message, time.monotonic()):
-                self.reporter.write_line(rank, self.ledger.ranks[rank].host, line)
+            self.add_note(RunNote("engine", str(message["d"])))
+        elif kind == "gone":
+            self._handle_lost_agent(link)
+        else:
+            self._record_message(message)
+
+    def _record_message(self, message: dict[str, Any]) -> None:
+        rank, lines = self.ledger.record_message(message, time.monotonic())
+        if lines:
+            self.reporter.write_lines(rank, self.ledger.ranks[rank].host, lines)
+
+    def _handle_lost_agent(self, link: LineConnection) -> None:
+        """An agent is gone before its ranks ended: its node died, or somebody killed it."""
+        for rank, hello in self.hello_of_rank.items():
+            if hello["link"] is link and self.ledger.ranks[rank].end is None:
+                self._record_message({"t": "end", "r": rank, "code": FAILURE, "signal": 0, "lost": True})
 
     def _handle_hello(self, link: LineConnection, message: dict[str, Any]) -> None:
         for hello in message["ranks"]:
@@ -161,10 +179,10 @@ class Supervisor:
 
         node_results = {str(hello["node"]): hello["seen"] for hello in self.hello_of_rank.values() if hello.get("seen")}
         for message_text in preflight_summary.summarize_warnings(node_results):
-            self._add_note(RunNote("node", message_text))
+            self.add_note(RunNote("node", message_text))
         message_text, fix, code = preflight_summary.summarize_errors(node_results)
         if message_text:
-            self._stop_with_reason("unfit", message_text, fix, rule=code)
+            self.stop_with_reason("unfit", message_text, fix, rule=code)
         return not message_text
 
     def _refuse_rank(self, rank: int, message: dict[str, Any], other: dict[str, Any] | None) -> None:
@@ -174,7 +192,7 @@ class Supervisor:
         else:
             message_text = f"rank {rank} of {here} is not one of the {len(self.ledger.ranks)} that were asked for"
         fix = "start each rank once: compare the numbers of nodes and ranks with what the engine was given"
-        self._stop_with_reason("claimed", message_text, fix)
+        self.stop_with_reason("claimed", message_text, fix)
 
     def _rendezvous_variables(self) -> dict[str, str]:
         """Choose where rank 0 listens: on its own node, at the address from which its agent connected."""
@@ -214,22 +232,41 @@ class Supervisor:
         while self.signals_handled < len(self.signals):
             number = self.signals[self.signals_handled]
             self.signals_handled += 1
-            if self.signals_handled == 1:
+            if number in rank_process.PASSED_SIGNALS:
+                self.hub.broadcast_order(t="signal", signal=int(number))
+            elif self.why != "interrupted":
                 self.why = self.why or "interrupted"
                 self.code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
-                self._stop_ranks(number if number != signal.SIGHUP else signal.SIGTERM, INTERRUPT_GRACE_SECONDS)
+                self._stop_ranks(number if number != signal.SIGHUP else signal.SIGTERM, self._interrupt_grace(number))
             else:
                 self._stop_ranks(signal.SIGKILL, 0)
 
+    def _interrupt_grace(self, number: int) -> float:
+        if self.job.grace:
+            return self.job.grace
+        scheduled = number == signal.SIGTERM and any(name in self.environ for name in SCHEDULERS)
+        return SCHEDULER_GRACE_SECONDS if scheduled else INTERRUPT_GRACE_SECONDS
+
     def _stop_after_failure(self, now: float) -> None:
-        if not self.ledger.list_failed_ends() or self.stopped_at is not None:
+        if self.stopped_at is not None:
+            return
+        leaving = [state for state in self.ledger.living_ranks() if state.script_failed is not None]
+        if not self.ledger.list_failed_ends() and not leaving:
             return
         if self.failed_at is None:
             self.failed_at = now
             self.hub.broadcast_order(t="stacks")
-        elif now - self.failed_at >= FAIL_TOGETHER_SECONDS:
+        elif now - self.failed_at >= (CLEAN_UP_SECONDS if leaving or self._find_suspects() else FAIL_TOGETHER_SECONDS):
             self._keep_stacks()
-            self._stop_ranks(signal.SIGTERM, KILL_GRACE_SECONDS)
+            self.ledger.suspects = self._find_suspects()
+            self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
+
+    def _find_suspects(self) -> list[int]:
+        """Return the ranks that may have closed their connections and still clean up, if all others only lost a peer."""
+        if not self.ledger.only_victims_failed():
+            return []
+        places = {state.rank: stack_places.describe_place(state) for state in self.ledger.living_ranks()}
+        return [rank for rank, place in places.items() if place.text and place.kind == stack_places.OTHER]
 
     def _keep_stacks(self) -> None:
         self.stacks = {state.rank: state.stack[-60:] for state in self.ledger.living_ranks() if state.stack}
@@ -237,36 +274,34 @@ class Supervisor:
     def _stop_ranks(self, number: int, grace: float) -> None:
         self.ledger.stopping = True
         self.stopped_at = self.stopped_at or time.monotonic()
+        self.kill_at = time.monotonic() + grace
         self.hub.broadcast_order(t="stop", signal=int(number), grace=grace)
         if not self.hub.links or self.started_ranks_at is None:
             _signal_session(self.process, number)
 
-    def _stop_with_reason(
-        self, why: str, message_text: str, fix: str = "", code: int = FAILURE, rule: str = ""
+    def stop_with_reason(
+        self, why: str, message_text: str, fix: str = "", code: int = FAILURE, rule: str = "", rank: int | None = None
     ) -> None:
         if self.why:
             return
         self.why, self.code = why, code
-        self._add_note(RunNote(why, message_text, fix, code=rule or CODES.get(why, "")))
+        self.add_note(RunNote(why, message_text, fix, rank, code=rule or CODES.get(why, "")))
         self._keep_stacks()
-        self._stop_ranks(signal.SIGTERM, KILL_GRACE_SECONDS)
+        self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
 
     def _check_progress(self, now: float) -> None:
         self.reporter.show_progress(self.ledger, now)
         if self.started_ranks_at is None and now - self.started > self.job.window:
             self._stop_for_missing()
         if self.stopped_at is None and self.failed_at is None:
-            self._report_liveness(now)
-            quiet = now - self.ledger.last_output_time()
-            if self.job.hang and not self.ledger.missing_ranks() and quiet > self.job.hang:
-                self._stop_for_hang(quiet)
+            self.hangs.check(now)
 
     def _stop_for_missing(self) -> None:
         if self.job.engine == "torchrun" and self.job.nnodes > 1 and not self.hello_of_rank:
             from gpuready.launcher import peers
 
             message_text, fix = peers.explain_missing_nodes(self.job)
-            self._stop_with_reason("missing", f"no rank has begun after {self.job.window:.0f} s: {message_text}", fix)
+            self.stop_with_reason("missing", f"no rank has begun after {self.job.window:.0f} s: {message_text}", fix)
             return
         absent = [rank for rank in self.ledger.ranks if rank not in self.hello_of_rank]
         hosts = sorted({hello["host"] for hello in self.hello_of_rank.values()})
@@ -275,39 +310,9 @@ class Supervisor:
             f"missing after {self.job.window:.0f} s: {_format_ranks(absent)}; {came if hosts else 'none came'}"
         )
         fix = f"see what {self.job.engine} says below; --window SECONDS waits longer"
-        self._stop_with_reason("missing", message_text, fix)
+        self.stop_with_reason("missing", message_text, fix)
 
-    def _stop_for_hang(self, quiet: float) -> None:
-        self.hub.broadcast_order(t="stacks")
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline:
-            for link, message in self.hub.receive_messages(0.05):
-                self._handle_message(link, message)
-        places = {state.rank: liveness.locate_stack(state.stack) for state in self.ledger.living_ranks()}
-        places_text = "; ".join(f"rank {rank} in {place}" for rank, place in places.items() if place)
-        message_text = f"no rank has written anything for {quiet:.0f} s, longer than --hang-timeout allows" + (
-            f"; {places_text}" if places_text else ""
-        )
-        self._stop_with_reason("hung", message_text, code=EXIT_HUNG)
-
-    def _report_liveness(self, now: float) -> None:
-        """Report each observation once, with stacks requested when it was first seen."""
-        new_notes = {(note.kind, note.rank): note for note in liveness.find_liveness_notes(self.ledger, now)}
-        already_reported = {(note.kind, note.rank) for note in self.notes}
-        for key, note in new_notes.items():
-            if key in already_reported or (
-                note.kind == "still" and any(kind == "still" for kind, _ in already_reported)
-            ):
-                continue
-            if key[0] not in {kind for kind, _ in self.pending}:
-                self.pending[key] = now
-                self.hub.broadcast_order(t="stacks")
-            else:
-                state = self.ledger.ranks.get(note.rank if note.rank is not None else -1)
-                self._add_note(note.replace(stack=tuple(state.stack[-30:]) if state else ()))
-        self.pending = {key: at for key, at in self.pending.items() if key[0] in {kind for kind, _ in new_notes}}
-
-    def _add_note(self, note: RunNote) -> None:
+    def add_note(self, note: RunNote) -> None:
         self.notes.append(note)
         self.reporter.write_note(note)
 
@@ -316,8 +321,8 @@ class Supervisor:
         first = () if stopped else self.ledger.first_failed_ranks()
         code = self.code
         if first:
-            end = self.ledger.ranks[first[0]].end
-            code = end.code if end is not None else FAILURE
+            ends = [self.ledger.ranks[first[0]].end, *self.ledger.list_failed_ends()]
+            code = next((end.code for end in ends if end is not None and end.code), FAILURE)
         return LaunchAttempt(
             ends=self.ledger.list_ends(),
             first=first,

@@ -13,6 +13,7 @@ EXIT_USELESS, EXIT_HUNG, EXIT_INTERRUPTED, EXIT_TERMINATED = 93, 124, 130, 143
 """Our own exit codes: a restart cannot help; no output for --hang-timeout seconds; Ctrl-C; SIGTERM."""
 
 ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
+HANG_ACTIONS = ("report", "kill", "restart")
 REMOTE_ENGINES = ("slurm", "mpi", "ray")
 """Engines that start ranks on other nodes themselves: the agents there run the preflight."""
 
@@ -41,7 +42,9 @@ class LaunchJob(Record):
     logs: str = ""
     restarts: int = 0
     window: float = 60.0  # seconds within which every rank must have started
-    hang: float = 0.0  # seconds without output after which the run is ended; 0: never
+    hang: float = 0.0  # --hang-timeout: seconds of standstill or silence; 0: not given, or off
+    on_hang: str = "report"  # report, kill, restart; off: nobody looks
+    grace: float = 0.0  # --grace: seconds from a signal to SIGKILL; 0: not given
     preload: bool = False
     start: str = ""  # how the ranks start, in a sentence
     variables: tuple[RankVariable, ...] = ()
@@ -71,13 +74,20 @@ class RankEnd(Record):
     seconds: float = 0.0  # after the start
     oom: bool | None = False  # the kernel killed it for memory; None: unknown
     done: bool = False  # its script had already ended successfully
+    lost: bool = False  # its node or its side process is gone: nobody saw its end
     stopped: bool = False  # by gpuready or the engine, after another one failed
     last: tuple[str, ...] = ()
     stack: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
-        return self.code != 0 and not self.done
+        """A crash after the script's good end is none; a code of its own is, as under torchrun."""
+        return self.code != 0 and not (self.done and self.signal)
+
+    @property
+    def left_early(self) -> bool:
+        """Whether it ended well by itself."""
+        return not self.failed and not self.stopped
 
 
 class RunNote(Record):

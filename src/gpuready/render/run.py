@@ -181,10 +181,14 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
         return display.lead_paragraph("failed:", f"{who} failed at the same time: the first is not known", "error")
     end = ends[0]
     how = f"failed first: {describe_rank_end(end)} after {end.seconds:.1f} s"
+    if end.left_early:
+        how = f"left first: exit {end.code} after {end.seconds:.1f} s, while the others still needed it"
     return display.lead_paragraph("failed:", f"rank {end.rank} on {end.host} (pid {end.pid}) {how}", "error")
 
 
 def describe_rank_end(end: RankEnd) -> str:
+    if end.lost:
+        return "no longer heard of: its node, or gpuready's process beside it, is gone"
     if end.oom:
         return "the kernel killed it because memory ran out (SIGKILL, OOM killer)"
     if end.signal == 9:
@@ -225,8 +229,10 @@ def _name_ranks(ranks: Sequence[int]) -> str:
 def _describe_rank_fate(end: RankEnd, last: LaunchAttempt) -> str:
     frames = innermost_frames(last.stacks.get(end.rank, ()), 1)
     at = f", in {frames[0].strip()}" if frames else ""
-    if end.code == 0 or end.done:
+    if not end.failed:
         return "finished"
+    if end.lost:
+        return "is no longer heard of"
     if end.stopped:
         exception_text = _find_exception_line(end)
         return (
@@ -265,7 +271,7 @@ def _format_run_notes(last: LaunchAttempt, display: Screen) -> list[str]:
 
 def _format_exit_warnings(last: LaunchAttempt, display: Screen) -> list[str]:
     """Ranks that had finished, then crashed while exiting."""
-    ends = [end for end in last.ends if end.done and end.code]
+    ends = [end for end in last.ends if end.done and end.signal and not end.stopped]
     if not ends:
         return []
     crash = f"had finished and then crashed while exiting ({describe_rank_end(ends[0])})"

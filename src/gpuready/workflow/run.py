@@ -7,9 +7,9 @@ import os
 from gpuready import system
 from gpuready.launcher import engines, preflight, restart, script
 from gpuready.launcher.rank_logs import RankLogs
-from gpuready.model.run import ENGINES, EXIT_USELESS, REMOTE_ENGINES, LaunchJob, PreflightItem, RankVariable, RunOutcome
-from gpuready.workflow import machine_facts
-from gpuready.workflow.refusal import Refused, call_or_refuse
+from gpuready.model.run import EXIT_USELESS, REMOTE_ENGINES, LaunchJob, PreflightItem, RankVariable, RunNote, RunOutcome
+from gpuready.workflow import launch_job, machine_facts
+from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
 
         report = workflow.check_machine([framework], python=python, run_python=True)[0]
     facts = report.facts if report else _probe_python(python)
-    job, port_requested = _make_launch_job(kind, tuple(words), python, facts, environ, flags)
-    job = _add_contract_variables(job, framework, python, environ, facts)
+    job, port_requested = launch_job.make_launch_job(kind, tuple(words), python, facts, environ, flags)
+    job = launch_job.add_contract_variables(job, framework, python, environ, facts)
     if flags.get("check-collectives"):
         job = job.replace(variables=(*job.variables, CHECK_COLLECTIVES))
     if job.engine in REMOTE_ENGINES and not flags.get("no-preflight"):
@@ -63,14 +63,17 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     if flags.get("reap"):
         preflight.end_orphan_ranks()
     sights = [] if flags.get("no-preflight") else _run_preflight(job, facts, port_requested, report, environ)
-    mpi = _detect_mpi() if job.engine == "mpi" else "open"
+    mpi = launch_job.detect_mpi() if job.engine == "mpi" else "open"
     return PreparedRun(job, sights, report, environ, mpi)
 
 
 def _starts_remote_ranks(flags: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
     """Return whether the engine starts ranks on other nodes by itself."""
-    nodes = _parse_count_flag(flags, "nnodes", None, 1), _parse_count_flag(flags, "node-rank", None, 0)
-    return _choose_run_engine(flags.get("engine"), *nodes, environ)[0] in REMOTE_ENGINES
+    nodes = (
+        launch_job.parse_count_flag(flags, "nnodes", None, 1),
+        launch_job.parse_count_flag(flags, "node-rank", None, 0),
+    )
+    return launch_job.choose_run_engine(flags.get("engine"), *nodes, environ)[0] in REMOTE_ENGINES
 
 
 def _probe_python(python: str | None) -> Facts:
@@ -93,175 +96,6 @@ def _run_preflight(
         return [PreflightItem("contract", "ok", f"{name}: {report.verdict}"), *sights]
     fix = f"gpuready check {report.contract.framework} tells all of it; gpuready plan {report.contract.framework} --fix mends it"
     return [*(PreflightItem("contract", "error", f"{name}: {e.says}", fix, code=e.code) for e in errors), *sights]
-
-
-# -- the job ----------------------------------------------------------------------------------------------
-
-
-def _make_launch_job(
-    kind: str,
-    words: tuple[str, ...],
-    python: str | None,
-    facts: Facts,
-    environ: Mapping[str, str],
-    flags: Mapping[str, Any],
-) -> tuple[LaunchJob, bool]:
-    """Return the requested job, and whether its port was named."""
-    nodes, node = _parse_count_flag(flags, "nnodes", None, 1), _parse_count_flag(flags, "node-rank", None, 0)
-    engine, nodes, node, slurm_master = _choose_run_engine(flags.get("engine"), nodes, node, environ)
-    nnodes, node_rank = nodes or 1, node or 0
-    nproc = _ranks_per_node(flags.get("nproc"), facts, engine, environ)
-    master, port, port_requested = _parse_master(flags.get("master") or slurm_master, nnodes, engine)
-    if nnodes > 1 and engine in ("local", "torchrun") and not port_requested:
-        raise Refused(f"--nnodes {nnodes} needs --master HOST:PORT, the same on every node, and --node-rank R on each")
-    if node_rank >= nnodes:
-        raise Refused(f"--node-rank {node_rank} is outside the {nnodes} nodes: ranks count from 0")
-    forks, why = script.can_fork_ranks(kind, words, nproc, _has_torch(facts))
-    if flags.get("fork") and (not forks or engine != "local"):
-        raise Refused(f"--fork cannot be: {why if engine == 'local' else f'{engine} starts each rank by itself'}")
-    run_id = _make_run_id(environ)
-    job = LaunchJob(
-        engine=engine,
-        python=machine_facts.require_interpreter(facts),
-        kind=kind,
-        words=words,
-        nproc=nproc,
-        nnodes=nnodes,
-        node_rank=node_rank,
-        master=master,
-        port=port,
-        run_id=_shared_id(run_id, engine, nnodes, master, port, environ),
-        logs=os.path.abspath(str(flags.get("log-dir") or os.path.join("gpuready-logs", run_id))),
-        restarts=_parse_count_flag(flags, "restarts", 0, 0) or 0,
-        window=_parse_seconds_flag(flags, "window", environ.get("GPUREADY_START_WINDOW"), 60.0),
-        hang=_parse_seconds_flag(flags, "hang-timeout", None, 0.0),
-        preload=forks and engine == "local",
-        start=why if engine == "local" else f"started by {engine}",
-    )
-    return job, port_requested
-
-
-def _choose_run_engine(
-    requested: str | None, nnodes: int | None, node: int | None, environ: Mapping[str, str]
-) -> tuple[str, int | None, int | None, str]:
-    """Choose the engine; inside Slurm also the nodes and the first node's address."""
-    if requested is not None and requested not in ENGINES:
-        raise Refused(f"--engine takes {', '.join(ENGINES)}, not {requested!r}")
-    job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
-    slurm_nodes = int(environ.get("SLURM_NNODES") or environ.get("SLURM_JOB_NUM_NODES") or 1)
-    if job and step and requested in (None, "torchrun") and slurm_nodes > 1 and nnodes is None:
-        return _nodes_in_slurm_step(environ, slurm_nodes)
-    if requested == "slurm" or (requested is None and job and not step and slurm_nodes > 1):
-        return "slurm", nnodes or slurm_nodes, 0, ""
-    if requested is not None:
-        if requested == "local" and (nnodes or 1) > 1:
-            raise Refused(f"--engine local starts ranks on this node alone: leave it out for --nnodes {nnodes}")
-        return requested, nnodes, node, ""
-    return ("torchrun" if (nnodes or 1) > 1 else "local"), nnodes, node, ""
-
-
-def _nodes_in_slurm_step(environ: Mapping[str, str], nodes: int) -> tuple[str, int, int, str]:
-    """Return the nodes of an srun step with one gpuready per node: torchrun's agents find each other."""
-    tasks = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or "1"
-    if int(tasks) != nodes:
-        raise Refused(
-            f"gpuready run is a task of srun ({tasks} tasks on {nodes} nodes): start it once in the batch script, "
-            "or once on each node with srun --ntasks-per-node=1"
-        )
-    from gpuready.model.node_names import expand_nodelist
-
-    hosts = call_or_refuse(
-        expand_nodelist, environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
-    )
-    port = 20000 + int(environ.get("SLURM_JOB_ID", "0")) % 10000
-    return "torchrun", nodes, int(environ.get("SLURM_NODEID", "0")), f"{hosts[0]}:{port}" if hosts else ""
-
-
-def _ranks_per_node(requested: str | None, facts: Facts, engine: str, environ: Mapping[str, str]) -> int:
-    if requested is not None and requested not in ("gpu", "auto"):
-        return _parse_count_flag({"nproc": requested}, "nproc", None, 1) or 1
-    gpus = preflight.visible_gpu_count(facts)
-    if requested == "gpu" and not gpus:
-        raise Refused("--nproc gpu: no GPU is visible here; name a number of ranks")
-    if engine == "slurm" and not gpus and environ.get("SLURM_NTASKS_PER_NODE", "").isdigit():
-        return int(environ["SLURM_NTASKS_PER_NODE"])
-    return gpus or 1
-
-
-def _parse_count_flag(flags: Mapping[str, Any], name: str, default: int | None, least: int) -> int | None:
-    text = flags.get(name)
-    if text is None:
-        return default
-    if not str(text).isascii() or not str(text).isdigit() or not least <= int(text) <= 1_000_000:
-        raise Refused(f"--{name} takes a whole number from {least} on, not {text!r}")
-    return int(text)
-
-
-def _parse_seconds_flag(flags: Mapping[str, Any], name: str, other: str | None, default: float) -> float:
-    text = flags.get(name) or other
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e9:
-        raise Refused(f"--{name} takes seconds, not {text!r}")
-    return value
-
-
-def _parse_master(text: str | None, nnodes: int, engine: str) -> tuple[str, int, bool]:
-    from gpuready.cluster import address
-    from gpuready.rollcall import endpoint
-
-    if not text:
-        free = endpoint.find_free_port() if engine in ("local", "torchrun") else 0
-        return "127.0.0.1", free, False
-    host, colon, port = text.rpartition(":")
-    if not colon or (host.count(":") and not host.endswith("]")):
-        raise Refused(f"--master takes HOST:PORT, not {text!r} (an IPv6 address in brackets)")
-    return (
-        call_or_refuse(address.parse_host_address, host, "--master")[0],
-        call_or_refuse(address.parse_port, port, "--master"),
-        True,
-    )
-
-
-def _has_torch(facts: Facts) -> bool:
-    return bool(facts.value_if_known("torch.version"))
-
-
-def _make_run_id(environ: Mapping[str, str]) -> str:
-    import time
-
-    return environ.get("GPUREADY_RUN_ID") or time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
-
-
-def _shared_id(own: str, engine: str, nnodes: int, master: str, port: int, environ: Mapping[str, str]) -> str:
-    """Return a run id known to all nodes: under torchrun each node has a gpuready of its own."""
-    if engine != "torchrun" or nnodes < 2 or environ.get("GPUREADY_RUN_ID"):
-        return own
-    return f"{master}-{port}"
-
-
-def _add_contract_variables(
-    job: LaunchJob, framework: str | None, python: str | None, environ: Mapping[str, str], facts: Facts
-) -> LaunchJob:
-    """Add the contract's variables that the user has not set, where a framework is named."""
-    if not framework:
-        return job
-    from gpuready.workflow.env import framework_variables
-
-    wanted = framework_variables(framework, python=python)
-    rows = [
-        RankVariable(s.name, s.value, s.why or f"{s.by} wants it") for s in wanted.variables if s.name not in environ
-    ]
-    return job.replace(variables=tuple(rows), framework=framework)
-
-
-def _detect_mpi() -> str:
-    result = system.LiveHost().run(["mpirun", "--version"], 3.0)
-    return "open" if "open mpi" in (result.out or "").lower() or "open-mpi" in (result.out or "").lower() else "other"
 
 
 # -- the run ----------------------------------------------------------------------------------------------
@@ -297,10 +131,13 @@ def run_job(
     started, useless_reason, diagnosis = time.monotonic(), "", None
     while True:
         folder = job.logs if not attempts else os.path.join(job.logs, f"attempt-{len(attempts)}")
-        book = _open_log_book(folder)
-        supervisor = Supervisor(
-            _with_new_port(job, len(attempts)), ready.environ, make_reporter(job, book), len(attempts), ready.mpi
-        )
+        book, elsewhere = _open_log_book(folder, ready.environ)
+        folder = book.folder
+        job = job.replace(logs=folder) if elsewhere else job
+        reporter = make_reporter(job, book)
+        if elsewhere:
+            reporter.write_note(RunNote("logs", elsewhere))
+        supervisor = Supervisor(_with_new_port(job, len(attempts)), ready.environ, reporter, len(attempts), ready.mpi)
         try:
             attempts.append(supervisor.run())
         except FileNotFoundError as error:
@@ -308,7 +145,7 @@ def run_job(
         finally:
             book.close()
         last = attempts[-1]
-        if last.code == 0 or last.why in ("interrupted",):
+        if last.code == 0 or last.why == "interrupted":
             break
         diagnosis = _diagnose_failure(folder, job, last)
         useless_reason = (
@@ -318,7 +155,7 @@ def run_job(
             if job.restarts
             else ""
         )
-        if useless_reason or len(attempts) > job.restarts:
+        if useless_reason or len(attempts) > job.restarts or (last.why == "hung" and job.on_hang == "kill"):
             break
     return _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started), diagnosis
 
@@ -339,13 +176,24 @@ def _with_new_port(job: LaunchJob, number: int) -> LaunchJob:
     return job.replace(port=endpoint.find_free_port())
 
 
-def _open_log_book(folder: str) -> RankLogs:
+def _open_log_book(folder: str, environ: Mapping[str, str]) -> tuple[RankLogs, str]:
+    """Open the logs; where their folder cannot be written, in the user's state folder or a temporary one, with a note."""
     try:
-        return RankLogs(folder)
+        return RankLogs(folder), ""
     except OSError as error:
-        raise Refused(
-            f"the logs cannot be kept in {folder}: {error.strerror}; choose another with --log-dir DIR"
-        ) from None
+        reason = error.strerror
+    name = os.path.basename(folder.rstrip("/")) or "logs"
+    home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or "/nonexistent", ".local", "state")
+    for other in (os.path.join(home, "gpuready", "runs", name), os.path.join(_temporary_folder(environ), name)):
+        try:
+            return RankLogs(other), f"the logs cannot be kept in {folder} ({reason}): they are in {other}"
+        except OSError:
+            continue
+    raise Refused(f"the logs cannot be kept in {folder}: {reason}; choose another with --log-dir DIR")
+
+
+def _temporary_folder(environ: Mapping[str, str]) -> str:
+    return os.path.join(environ.get("TMPDIR") or "/tmp", f"gpuready-{environ.get('USER') or 'runs'}")
 
 
 OUT_OF_MEMORY = "MEM003"
@@ -374,13 +222,15 @@ def _diagnose_attempt(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Di
 
 def _log_rank_exits(folder: str, attempt: LaunchAttempt) -> None:
     """Log what no rank could write itself: how each one ended, in the order observed."""
-    book = RankLogs(folder)
+    lines = []
     for end in attempt.ends:
         if end.oom:
-            book.write_line("gpuready", f"Out of memory: Killed process {end.pid} (rank {end.rank})")
+            lines.append(f"Out of memory: Killed process {end.pid} (rank {end.rank})")
         if end.failed and not end.stopped:
             code = -end.signal if end.signal else end.code
-            book.write_line("gpuready", f"failed (exitcode: {code}) rank: {end.rank} (pid: {end.pid}) of {end.host}")
+            lines.append(f"failed (exitcode: {code}) rank: {end.rank} (pid: {end.pid}) of {end.host}")
+    book = RankLogs(folder)
+    book.write_lines("gpuready", lines)
     book.close()
 
 

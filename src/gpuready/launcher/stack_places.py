@@ -1,0 +1,106 @@
+"""Where a rank stands, in words: the user's own line, and what it waits for there. Pure: stacks in, places out."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from gpuready.launcher.rank_ledger import RankState
+
+COLLECTIVE, MESSAGE, OTHER = "collective", "message", "other"
+_MESSAGE_CALLS = ("recv", "send", "irecv", "isend", "batch_isend_irecv", "recv_object_list", "send_object_list")
+_LIBRARY_PATHS = ("site-packages/", "dist-packages/", "/lib/python3", "/torch/", "<frozen", "<string>")
+_DISTRIBUTED = "/torch/distributed/"
+_WAITS = (
+    ("/torch/utils/data/", "its DataLoader"),
+    ("/subprocess.py", "a program that it started"),
+    ("/multiprocessing/", "another process of its own"),
+    ("/concurrent/futures/", "a worker of its own"),
+    ("/queue.py", "a queue"),
+    ("/threading.py", "a thread or a lock"),
+    ("/socket.py", "a connection"),
+    ("/ssl.py", "a connection"),
+    ("/selectors.py", "a connection"),
+    ("/asyncio/", "a coroutine"),
+    ("/torch/autograd/", "the backward pass"),
+)
+
+
+class Place:
+    """Where a main thread stands: the kind of wait, its words, and the user's line."""
+
+    def __init__(self, kind: str, text: str):
+        self.kind, self.text = kind, text
+
+
+def describe_place(state: RankState) -> Place:
+    """Describe where a rank's main thread stands, with what it waits for."""
+    frames = main_thread_frames(state.stack)
+    own = user_frame(frames)
+    at = format_frame(own)
+    calls = [function_name(f) for f in frames if _DISTRIBUTED in f and function_name(f) not in ("wrapper", "wait")]
+    if calls:
+        kind = MESSAGE if calls[0] in _MESSAGE_CALLS else COLLECTIVE
+        return Place(kind, f"{calls[0]} at {at}" if at else calls[0])
+    return Place(OTHER, (at or format_frame(frames[0] if frames else "")) + _describe_wait(frames, own, state.children))
+
+
+def _describe_wait(frames: Sequence[str], own: str, children: Sequence[dict[str, Any]]) -> str:
+    above = frames[: frames.index(own)] if own in frames else []
+    waits = next((words for part, words in _WAITS for frame in above if part in frame), "")
+    if not waits:
+        return ""
+    child = next(iter(children), None)
+    if child is None or waits not in ("its DataLoader", "a program that it started", "another process of its own"):
+        return f", waiting for {waits}"
+    inside = format_frame(user_frame(main_thread_frames(child["stack"])))
+    what = (
+        f"worker pid {child['pid']}" if waits == "its DataLoader" else f"{child['command'][:60]!r}, pid {child['pid']}"
+    )
+    return f", waiting for {waits} ({what}, state {child['state']}{', in ' + inside if inside else ''})"
+
+
+def locate_stack(stack: list[str]) -> str:
+    """Return the innermost frame of the user's code and the call that it waits in."""
+    frames = main_thread_frames(stack)
+    own = user_frame(frames)
+    top = frames[0] if frames else ""
+    calls = [function_name(f) for f in frames if _DISTRIBUTED in f and function_name(f) != "wrapper"]
+    if calls and own:
+        return f"{calls[0]} at {format_frame(own)}"
+    return format_frame(own or top)
+
+
+def main_thread_frames(stack: Sequence[str]) -> list[str]:
+    """Return the frames of the last thread of the last dump: the main thread comes last."""
+    frames: list[str] = []
+    for line in stack:
+        if line.startswith(("Thread 0x", "Current thread 0x")):
+            frames = []
+        elif line.startswith("  File "):
+            frames.append(line.strip())
+    return frames
+
+
+def user_frame(frames: Sequence[str]) -> str:
+    """Return the innermost frame of the user's own code; where there is none, that of a package other than torch."""
+    own = next((f for f in frames if not any(part in f for part in _LIBRARY_PATHS)), "")
+    return own or next((f for f in frames if "-packages/" in f and "/torch/" not in f), "")
+
+
+def function_name(frame: str) -> str:
+    return frame.rpartition(" in ")[2]
+
+
+def format_frame(frame: str) -> str:
+    """Format ``File "/x/train.py", line 12 in step`` as ``train.py:12 (step)``."""
+    path = frame.partition('"')[2].partition('"')[0]
+    line = frame.partition(", line ")[2].partition(" in ")[0]
+    return f"{path.rsplit('/', 1)[-1]}:{line} ({function_name(frame)})" if path else ""
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(ranks)[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"

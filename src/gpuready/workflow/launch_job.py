@@ -1,0 +1,201 @@
+"""The job that the flags of ``gpuready run`` ask for: engine, ranks, nodes, port, time-outs."""
+
+from __future__ import annotations
+
+import os
+
+from gpuready import system
+from gpuready.launcher import preflight, script
+from gpuready.model.run import ENGINES, HANG_ACTIONS, LaunchJob, RankVariable
+from gpuready.workflow import machine_facts
+from gpuready.workflow.refusal import Refused, call_or_refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.model import Facts
+
+
+def make_launch_job(
+    kind: str,
+    words: tuple[str, ...],
+    python: str | None,
+    facts: Facts,
+    environ: Mapping[str, str],
+    flags: Mapping[str, Any],
+) -> tuple[LaunchJob, bool]:
+    """Return the requested job, and whether its port was named."""
+    nodes, node = parse_count_flag(flags, "nnodes", None, 1), parse_count_flag(flags, "node-rank", None, 0)
+    engine, nodes, node, slurm_master = choose_run_engine(flags.get("engine"), nodes, node, environ)
+    nnodes, node_rank = nodes or 1, node or 0
+    nproc = _ranks_per_node(flags.get("nproc"), facts, engine, environ)
+    master, port, port_requested = parse_master(flags.get("master") or slurm_master, nnodes, engine)
+    if nnodes > 1 and engine in ("local", "torchrun") and not port_requested:
+        raise Refused(f"--nnodes {nnodes} needs --master HOST:PORT, the same on every node, and --node-rank R on each")
+    if node_rank >= nnodes:
+        raise Refused(f"--node-rank {node_rank} is outside the {nnodes} nodes: ranks count from 0")
+    forks, why = script.can_fork_ranks(kind, words, nproc, _has_torch(facts))
+    if flags.get("fork") and (not forks or engine != "local"):
+        raise Refused(f"--fork cannot be: {why if engine == 'local' else f'{engine} starts each rank by itself'}")
+    run_id = _make_run_id(environ)
+    job = LaunchJob(
+        engine=engine,
+        python=machine_facts.require_interpreter(facts),
+        kind=kind,
+        words=words,
+        nproc=nproc,
+        nnodes=nnodes,
+        node_rank=node_rank,
+        master=master,
+        port=port,
+        run_id=_shared_id(run_id, engine, nnodes, master, port, environ),
+        logs=os.path.abspath(str(flags.get("log-dir") or os.path.join("gpuready-logs", run_id))),
+        restarts=parse_count_flag(flags, "restarts", 0, 0) or 0,
+        window=_parse_seconds_flag(flags, "window", environ.get("GPUREADY_START_WINDOW"), 60.0),
+        hang=_parse_seconds_flag(flags, "hang-timeout", None, 0.0, least=0.0),
+        on_hang=_choose_hang_action(flags),
+        grace=_parse_seconds_flag(flags, "grace", None, 0.0),
+        preload=forks and engine == "local",
+        start=why if engine == "local" else f"started by {engine}",
+    )
+    return job, port_requested
+
+
+def choose_run_engine(
+    requested: str | None, nnodes: int | None, node: int | None, environ: Mapping[str, str]
+) -> tuple[str, int | None, int | None, str]:
+    """Choose the engine; inside Slurm also the nodes and the first node's address."""
+    if requested is not None and requested not in ENGINES:
+        raise Refused(f"--engine takes {', '.join(ENGINES)}, not {requested!r}")
+    job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
+    slurm_nodes = int(environ.get("SLURM_NNODES") or environ.get("SLURM_JOB_NUM_NODES") or 1)
+    if job and step and requested in (None, "torchrun") and slurm_nodes > 1 and nnodes is None:
+        return _nodes_in_slurm_step(environ, slurm_nodes)
+    if requested == "slurm" or (requested is None and job and not step and slurm_nodes > 1):
+        return "slurm", nnodes or slurm_nodes, 0, ""
+    if requested is not None:
+        if requested == "local" and (nnodes or 1) > 1:
+            raise Refused(f"--engine local starts ranks on this node alone: leave it out for --nnodes {nnodes}")
+        return requested, nnodes, node, ""
+    return ("torchrun" if (nnodes or 1) > 1 else "local"), nnodes, node, ""
+
+
+def _nodes_in_slurm_step(environ: Mapping[str, str], nodes: int) -> tuple[str, int, int, str]:
+    """Return the nodes of an srun step with one gpuready per node: torchrun's agents find each other."""
+    tasks = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or "1"
+    if int(tasks) != nodes:
+        raise Refused(
+            f"gpuready run is a task of srun ({tasks} tasks on {nodes} nodes): start it once in the batch script, "
+            "or once on each node with srun --ntasks-per-node=1"
+        )
+    from gpuready.model.node_names import expand_nodelist
+
+    hosts = call_or_refuse(
+        expand_nodelist, environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
+    )
+    port = 20000 + int(environ.get("SLURM_JOB_ID", "0")) % 10000
+    return "torchrun", nodes, int(environ.get("SLURM_NODEID", "0")), f"{hosts[0]}:{port}" if hosts else ""
+
+
+def _ranks_per_node(requested: str | None, facts: Facts, engine: str, environ: Mapping[str, str]) -> int:
+    if requested is not None and requested not in ("gpu", "auto"):
+        return parse_count_flag({"nproc": requested}, "nproc", None, 1) or 1
+    gpus = preflight.visible_gpu_count(facts)
+    if requested == "gpu" and not gpus:
+        raise Refused("--nproc gpu: no GPU is visible here; name a number of ranks")
+    if engine == "slurm" and not gpus and environ.get("SLURM_NTASKS_PER_NODE", "").isdigit():
+        return int(environ["SLURM_NTASKS_PER_NODE"])
+    return gpus or 1
+
+
+def parse_count_flag(flags: Mapping[str, Any], name: str, default: int | None, least: int) -> int | None:
+    text = flags.get(name)
+    if text is None:
+        return default
+    if not str(text).isascii() or not str(text).isdigit() or not least <= int(text) <= 1_000_000:
+        raise Refused(f"--{name} takes a whole number from {least} on, not {text!r}")
+    return int(text)
+
+
+def _parse_seconds_flag(
+    flags: Mapping[str, Any], name: str, other: str | None, default: float, least: float = 1e-9
+) -> float:
+    text = flags.get(name) or other
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not least <= value < 1e9:
+        raise Refused(f"--{name} takes seconds, not {text!r}")
+    return value
+
+
+def _choose_hang_action(flags: Mapping[str, Any]) -> str:
+    """Return what a run that stands still gets: by default a report, and its end where there is a time-out."""
+    requested, timeout = flags.get("on-hang"), _parse_seconds_flag(flags, "hang-timeout", None, -1.0, least=0.0)
+    restarts = parse_count_flag(flags, "restarts", 0, 0) or 0
+    if requested not in (None, *HANG_ACTIONS):
+        raise Refused(f"--on-hang takes {', '.join(HANG_ACTIONS)}, not {requested!r}")
+    if timeout == 0:
+        return "off"
+    if requested == "restart" and not restarts:
+        raise Refused("--on-hang restart needs --restarts N")
+    return requested or ("report" if timeout < 0 else "restart" if restarts else "kill")
+
+
+def parse_master(text: str | None, nnodes: int, engine: str) -> tuple[str, int, bool]:
+    from gpuready.cluster import address
+    from gpuready.rollcall import endpoint
+
+    if not text:
+        free = endpoint.find_free_port() if engine in ("local", "torchrun") else 0
+        return "127.0.0.1", free, False
+    host, colon, port = text.rpartition(":")
+    if not colon or (host.count(":") and not host.endswith("]")):
+        raise Refused(f"--master takes HOST:PORT, not {text!r} (an IPv6 address in brackets)")
+    return (
+        call_or_refuse(address.parse_host_address, host, "--master")[0],
+        call_or_refuse(address.parse_port, port, "--master"),
+        True,
+    )
+
+
+def _has_torch(facts: Facts) -> bool:
+    return bool(facts.value_if_known("torch.version"))
+
+
+def _make_run_id(environ: Mapping[str, str]) -> str:
+    import time
+
+    return environ.get("GPUREADY_RUN_ID") or time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
+
+
+def _shared_id(own: str, engine: str, nnodes: int, master: str, port: int, environ: Mapping[str, str]) -> str:
+    """Return a run id known to all nodes: under torchrun each node has a gpuready of its own."""
+    if engine != "torchrun" or nnodes < 2 or environ.get("GPUREADY_RUN_ID"):
+        return own
+    return f"{master}-{port}"
+
+
+def add_contract_variables(
+    job: LaunchJob, framework: str | None, python: str | None, environ: Mapping[str, str], facts: Facts
+) -> LaunchJob:
+    """Add the contract's variables that the user has not set, where a framework is named."""
+    if not framework:
+        return job
+    from gpuready.workflow.env import framework_variables
+
+    wanted = framework_variables(framework, python=python)
+    rows = [
+        RankVariable(s.name, s.value, s.why or f"{s.by} wants it") for s in wanted.variables if s.name not in environ
+    ]
+    return job.replace(variables=tuple(rows), framework=framework)
+
+
+def detect_mpi() -> str:
+    result = system.LiveHost().run(["mpirun", "--version"], 3.0)
+    return "open" if "open mpi" in (result.out or "").lower() or "open-mpi" in (result.out or "").lower() else "other"
