@@ -108,6 +108,9 @@ def describe_job_setup(job: dict[str, Any], sources: Any) -> list[str]:
         words = [f"generates {job['new_tokens']} tokens after {job['seq']}", f"batch of {job['micro_batch']}"]
         words += [job["precision"], f"{job['cache']} cache", job["attention"]]
         return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
+    if job.get("task") == "score":
+        words = [f"scores {job['micro_batch']} x {job['seq']} tokens", job["precision"], f"{job['attention']} attention"]
+        return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
     rank = f" of rank {job['lora_r']}" if job["method"] != "full" else ""
     words = [
         f"{job['method']} training{rank}",

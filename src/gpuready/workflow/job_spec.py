@@ -124,8 +124,8 @@ def unused_flag_notes(job: FitJob, job_flags: Mapping[str, Any]) -> list[str]:
     from gpuready.fit.search.tuning_steps import format_job_flags
 
     unused: list[tuple[tuple[str, ...], str]] = []
-    if job.task == "generate":
-        unused.append((TRAINING_FIELDS, "is of training, and this is generation"))
+    if job.task != "train":
+        unused.append((TRAINING_FIELDS, f"is of training, and this is --task {job.task}"))
     else:
         unused.append((GENERATION_FIELDS, "is of generation, and this is training (--task generate)"))
     if job.method == "full":

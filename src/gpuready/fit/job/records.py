@@ -25,7 +25,7 @@ FIELD_CHOICES = {
     "lora_dtype": ("fp32", "bf16", "fp16"),
     "autocast": ("", "bf16", "fp16"),
     "quant": ("", "nf4", "fp4", "int8"),
-    "task": ("train", "generate"),
+    "task": ("train", "generate", "score"),
     "cache": ("dynamic", "static"),
     "experts": ("grouped_mm", "eager"),
     "zero": (0, 1, 2, 3),

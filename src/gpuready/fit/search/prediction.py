@@ -9,6 +9,7 @@ from gpuready.fit.allocator.caching_allocator import CachingAllocator
 from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
 from gpuready.fit.search.minimum_reserve import find_minimum_reserve
 from gpuready.fit.tape.generation import GenerationRun
+from gpuready.fit.tape.scoring import ScoringRun
 from gpuready.fit.tape.training import TrainingRun, cublas_workspace_size
 
 TYPE_CHECKING = False
@@ -28,15 +29,18 @@ def record_job_tape(job: FitJob, card: GpuCard) -> Tape:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        run = (
-            GenerationRun(job, card, cublas_workspace_size(card)) if job.task == "generate" else TrainingRun(job, card)
-        )
-        tape = run.record_tape()
+        tape = _make_run(job, card).record_tape()
         tape.events = tape.events[:]  # later frees do not belong to the job
         return tape
     finally:
         if collecting:
             gc.enable()
+
+
+def _make_run(job: FitJob, card: GpuCard) -> TrainingRun | GenerationRun | ScoringRun:
+    if job.task == "train":
+        return TrainingRun(job, card)
+    return {"generate": GenerationRun, "score": ScoringRun}[job.task](job, card, cublas_workspace_size(card))
 
 
 def predict_job(job: FitJob, card: GpuCard, search: bool = True, most: int = NO_LIMIT) -> FitPrediction:
@@ -210,6 +214,7 @@ PHASE_TITLES = {
     "opt": "optimizer step",
     "zero": "zeroing of gradients",
     "ref": "forward of the reference model",
+    "score": "scoring",
 }
 
 
@@ -221,7 +226,7 @@ def context_overhead(job: FitJob, card: GpuCard) -> tuple[int, int]:
     rows = {row["major"]: row for row in data["overhead"]}
     major = int(card.capability.partition(".")[0])
     row = rows.get(major) or rows[max(rows)]
-    low, high = row["generate" if job.task == "generate" else "train"]
+    low, high = row["train" if job.task == "train" else "generate"]
     if job.world > 1:
         low, high = low + data["nccl"]["least"], high + data["nccl"]["most"]
     return low * MIB, high * MIB

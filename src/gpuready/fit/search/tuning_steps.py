@@ -30,7 +30,7 @@ class TuningStep(Record):
 
 def list_tuning_axes(job: FitJob, gpus: int = 1, capability: str = "") -> list[list[TuningStep]]:
     """Return the axes of a job on ``gpus`` GPUs, each with its steps in order."""
-    several = _generation_axes(job, gpus) if job.task == "generate" else _training_axes(job, gpus)
+    several = _generation_axes(job, gpus) if job.task != "train" else _training_axes(job, gpus)
     if capability and int(capability.partition(".")[0]) < MIN_BF16_MAJOR:
         several = [[step for step in steps if step.changes.get("precision") != "bf16"] for steps in several]
     return [steps for steps in several if steps]
@@ -39,7 +39,7 @@ def list_tuning_axes(job: FitJob, gpus: int = 1, capability: str = "") -> list[l
 def is_sensible_job(job: FitJob) -> bool:
     """Whether a combination of settings is usual; others are not proposed."""
     adapter, sharded = job.method != "full", bool(job.zero or job.fsdp)
-    if job.task == "generate":
+    if job.task != "train":
         return True
     if adapter and job.offload in ("optimizer", "parameters"):
         return False
