@@ -118,8 +118,11 @@ benchmarks: $(VENV)/.tested
 
 # The sdist and the wheel built twice, the same bytes; the wheel in a bare venv; and what it brings along.
 release-check: $(VENV)/.tested
+	rm -rf dist
 	$(BIN)/python tools/wheel_check.py dist -o benchmarks/results/release-check.json
 	$(BIN)/python tools/sbom.py -o dist/sbom.cdx.json
+	cd dist && sha256sum sbom.cdx.json >> SHA256SUMS
+	$(BIN)/python tools/verify_release.py dist
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache

@@ -100,6 +100,7 @@ def main() -> None:
     words = sys.argv[1:]
     record = words[words.index("-o") + 1] if "-o" in words[:-1] else ""
     places = [word for word in words if word not in ("-o", record)]
+    os.environ["SOURCE_DATE_EPOCH"] = epoch()  # of both builds, whoever commits meanwhile
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT, folder / "sources", ignore=LEFT_OUT)  # nobody edits them meanwhile
