@@ -338,7 +338,7 @@ def test_nonsense_is_named(fields, word):
         predict_memory(small(**fields), H200)
 
 
-@pytest.mark.parametrize("config", [{}, {"model_type": "mamba2"}, {**SMALL, "model_type": "deepseek_v3"}])
+@pytest.mark.parametrize("config", [{}, {"model_type": "mamba2"}, {**SMALL, "model_type": "rwkv"}])
 def test_an_unknown_architecture_is_undecided(config):
     with pytest.raises(FitUndecided, match=r"model_type|architecture"):
         predict_memory(small(model=config), H200)

@@ -28,9 +28,9 @@ def parse_family_shape(config: Mapping[str, Any], family: str) -> ModelShape:
     if parser is None:
         raise FitUndecided(
             f"the architecture {family!r} is not one whose layers are known here "
-            f"({', '.join((*MODEL_FAMILIES, *FAMILY_PARSERS))}); --trace takes them from the torch that is installed"
+            f"({', '.join(dict.fromkeys((*MODEL_FAMILIES, *FAMILY_PARSERS)))}); --trace takes them from the torch that is installed"
         )
-    return parser(with_defaults(config, family), family)
+    return parser(with_defaults(config, family) if family not in MODEL_FAMILIES else config, family)
 
 
 def with_defaults(config: Mapping[str, Any], family: str) -> dict[str, Any]:
@@ -139,7 +139,76 @@ def _parse_falcon(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
+def _parse_gpt2(config: Mapping[str, Any], family: str) -> ModelShape:
+    hidden = read_count(config, "n_embd", "hidden_size", default=768)
+    heads = read_count(config, "n_head", "num_attention_heads", default=12)
+    return ModelShape(
+        family=family, hidden=hidden, layers=read_count(config, "n_layer", "num_hidden_layers", default=12),
+        heads=heads, kv_heads=heads, head_size=max(1, hidden // heads),
+        inner=read_count(config, "n_inner", default=4 * hidden), vocabulary=read_count(config, "vocab_size", default=50257),
+        tied=bool(config.get("tie_word_embeddings", True)), norm="layer", gated=False, packed="conv",
+        activation=read_activation(config, ("activation_function",), "gelu_new"), bias_qkv=True, bias_out=True, bias_mlp=True,
+        positions=read_count(config, "n_positions", "max_position_embeddings", default=1024), rotary=0.0,
+        dropout_embedding=read_fraction(config, "embd_pdrop", default=0.1),
+        dropout_attention=read_fraction(config, "attn_pdrop", default=0.1),
+        dropout_hidden=read_fraction(config, "resid_pdrop", default=0.1),
+    )  # fmt: skip
+
+
+# -- mixtures of experts ------------------------------------------------------------------------------------------
+
+
+def _parse_granitemoe(config: Mapping[str, Any], family: str) -> ModelShape:
+    shape = _parse_granite(config, family)
+    return shape.replace(
+        router="top", experts=read_count(config, "num_local_experts"), expert_inner=shape.inner,
+        experts_per_token=read_count(config, "num_experts_per_tok"),
+    )  # fmt: skip
+
+
+def _parse_glm4_moe(config: Mapping[str, Any], family: str) -> ModelShape:
+    shape = parse_common_shape({"partial_rotary_factor": 0.5, **config}, family)
+    return _with_grouped_experts(shape, config).replace(
+        bias_qkv=bool(config["attention_bias"]), qk_norm=bool(config["use_qk_norm"]), router="sigmoid"
+    )
+
+
+def _parse_deepseek(config: Mapping[str, Any], family: str) -> ModelShape:
+    sizes = [
+        read_count(config, name) for name in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+    ]
+    query_rank = read_count(config, "q_lora_rank") if config.get("q_lora_rank") is not None else 0
+    shape = parse_common_shape({**config, "head_dim": sizes[1] + sizes[2]}, family)
+    bias = bool(config["attention_bias"])
+    v2 = family == "deepseek_v2"
+    if v2 and config["topk_method"] not in ("greedy", "group_limited_greedy"):
+        raise FitUndecided(f"the routing {config['topk_method']!r} (topk_method) is not known here; --trace plays it")
+    grouped = not v2 or config["topk_method"] == "group_limited_greedy"
+    shape = _with_grouped_experts(shape, config)
+    return shape.replace(
+        kv_heads=shape.heads, latent=(query_rank, *sizes), bias_qkv=bias, bias_out=bias, router="scores" if v2 else "sigmoid",
+        router_groups=shape.router_groups if grouped else 0,
+        rotary_kind="complex" if v2 else "alternate" if config["rope_interleave"] else "half",
+    )  # fmt: skip
+
+
+def _with_grouped_experts(shape: ModelShape, config: Mapping[str, Any]) -> ModelShape:
+    """Add DeepSeek's experts: some dense layers first, and shared experts without a gate."""
+    inner = read_count(config, "moe_intermediate_size")
+    first = config.get("first_k_dense_replace") or 0
+    if not isinstance(first, int) or first < 0:
+        raise ValueError(f"the config's first_k_dense_replace must be a number of layers, not {first!r}")
+    shared = config.get("n_shared_experts") and read_count(config, "n_shared_experts")
+    return shape.replace(
+        experts=read_count(config, "n_routed_experts", "num_local_experts", "num_experts"), expert_inner=inner,
+        experts_per_token=read_count(config, "num_experts_per_tok"), shared_inner=inner * (shared or 0), shared_gate=False,
+        dense_layers=tuple(range(min(first, shape.layers))), normed_router=bool(config["norm_topk_prob"]),
+        router_groups=read_count(config, "n_group", default=1),
+    )  # fmt: skip
+
+
 FAMILY_PARSERS: dict[str, ShapeParser] = {
+    "gpt2": _parse_gpt2,
     "granite": _parse_granite,
     "smollm3": _parse_smollm3,
     "olmo2": _parse_olmo,
@@ -150,4 +219,8 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "glm": _parse_glm,
     "glm4": _parse_glm,
     "falcon": _parse_falcon,
+    "granitemoe": _parse_granitemoe,
+    "glm4_moe": _parse_glm4_moe,
+    "deepseek_v2": _parse_deepseek,
+    "deepseek_v3": _parse_deepseek,
 }

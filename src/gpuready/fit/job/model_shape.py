@@ -84,6 +84,13 @@ class ModelShape(Record):
     fused_gate: bool = False  # gate and up projection in one weight
     scaled_residual: bool = False
     scaled_logits: bool = False
+    router: str = "softmax"  # softmax (Mixtral), top (gpt-oss), sigmoid (DeepSeek V3), scores (DeepSeek V2), dense
+    router_groups: int = 0
+    shared_gate: bool = True  # whether a gate scales the shared expert
+    expert_bias: bool = False
+    latent: tuple[
+        int, ...
+    ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
 
     def is_rotary_layer(self, layer: int) -> bool:
@@ -106,9 +113,22 @@ class ModelShape(Record):
 
     def _count_attention(self) -> int:
         queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        if self.latent:
+            return self._count_latent_attention()
         bias = self.bias_qkv * (queries + 2 * keys) + self.bias_out * self.hidden
         norms = 2 * self.head_size if self.qk_norm_span == "head" else queries + keys
         return 2 * self.hidden * (queries + keys) + bias + self.qk_norm * norms
+
+    def _count_latent_attention(self) -> int:
+        """Count DeepSeek's projections through low ranks."""
+        query_rank, rank, rotated, plain, value = self.latent
+        queries = self.heads * (rotated + plain)
+        down = (query_rank and self.hidden * query_rank + query_rank + self.bias_qkv * query_rank) + (
+            (query_rank or self.hidden) * queries
+        )
+        latent = self.hidden * (rank + rotated) + rank + self.bias_qkv * (rank + rotated)
+        up = rank * self.heads * (plain + value) + self.heads * value * self.hidden + self.bias_out * self.hidden
+        return down + latent + up
 
     def _count_dense_mlp(self) -> int:
         rising = 2 if self.gated else 1
@@ -116,8 +136,11 @@ class ModelShape(Record):
         return (rising + 1) * self.hidden * self.inner + bias
 
     def _count_experts(self) -> int:
-        shared = 3 * self.shared_inner + bool(self.shared_inner)  # the shared expert and its gate
-        return self.hidden * (self.experts * (3 * self.expert_inner + 1) + shared)
+        shared = 3 * self.shared_inner + (
+            bool(self.shared_inner) and self.shared_gate
+        )  # the shared expert and its gate
+        bias = self.expert_bias * self.experts * (2 * self.expert_inner + self.hidden + 1)
+        return self.hidden * (self.experts * (3 * self.expert_inner + 1) + shared) + bias
 
 
 GATED_FAMILIES = (
@@ -151,12 +174,12 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
     for name in CONFIG_SWITCHES:
         if not isinstance(config.get(name), (bool, type(None))):
             raise ValueError(f"the config's {name} must be true or false, not {config[name]!r}")
-    if family not in MODEL_FAMILIES:
+    if family in MODEL_FAMILIES and family != "gpt2":
+        shape = parse_common_shape(config, family)
+    else:
         from gpuready.fit.job.model_families import parse_family_shape
 
         shape = parse_family_shape(config, family)
-    else:
-        shape = _parse_gpt2_shape(config) if family == "gpt2" else parse_common_shape(config, family)
     for name, maximum in (("layers", MAX_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
         if getattr(shape, name) > maximum:
             raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {maximum}")
@@ -366,19 +389,3 @@ def _apply_expert_fields(shape: ModelShape, config: Mapping[str, Any], family: s
         dense_layers=tuple(sorted(dense)),
         normed_router=bool(config.get("norm_topk_prob", False)),
     )
-
-
-def _parse_gpt2_shape(config: Mapping[str, Any]) -> ModelShape:
-    hidden = read_count(config, "n_embd", "hidden_size", default=768)
-    heads = read_count(config, "n_head", "num_attention_heads", default=12)
-    return ModelShape(
-        family="gpt2", hidden=hidden, layers=read_count(config, "n_layer", "num_hidden_layers", default=12),
-        heads=heads, kv_heads=heads, head_size=max(1, hidden // heads),
-        inner=read_count(config, "n_inner", default=4 * hidden), vocabulary=read_count(config, "vocab_size", default=50257),
-        tied=bool(config.get("tie_word_embeddings", True)), norm="layer", gated=False, packed="conv",
-        activation=read_activation(config, ("activation_function",), "gelu_new"), bias_qkv=True, bias_out=True, bias_mlp=True,
-        positions=read_count(config, "n_positions", "max_position_embeddings", default=1024), rotary=0.0,
-        dropout_embedding=read_fraction(config, "embd_pdrop", default=0.1),
-        dropout_attention=read_fraction(config, "attn_pdrop", default=0.1),
-        dropout_hidden=read_fraction(config, "resid_pdrop", default=0.1),
-    )  # fmt: skip

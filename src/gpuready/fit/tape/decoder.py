@@ -13,7 +13,7 @@ from gpuready.fit.tape.attention import (
 )
 from gpuready.fit.tape.autograd import GraphNode, Tensor
 from gpuready.fit.tape.experts import run_moe
-from gpuready.fit.tape.layer_weights import new_layer_weights, new_norm_weights
+from gpuready.fit.tape.layer_weights import add_attention_weights, new_layer_weights, new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, apply_linear
 from gpuready.fit.tape.norms import centred_norm, gemma_norm, rms_norm, wide_rms_norm
 from gpuready.fit.tape.rotary import apply_rotary, rotary_tables
@@ -66,6 +66,14 @@ class DecoderModel:
         tensors = [self.token_table, *(t for t in self.norm if t is not None), *self.head.list_tensors()]
         return tensors if self.position_table is None else [*tensors, self.position_table]
 
+    def add_attention_weights(self, layer: LayerWeights) -> None:
+        """Create the weights of a layer's attention; models with another attention override it."""
+        add_attention_weights(self, layer)
+
+    def rotary_size(self) -> int:
+        """Return how many values of a head are rotated."""
+        return int(self.shape.head_size * self.shape.rotary)
+
     def _layer_window(self, index: int) -> int:
         return self.shape.windows[index] if self.shape.windows else 0
 
@@ -113,15 +121,18 @@ class DecoderModel:
             del embeds  # the sum has no variable of its own
         for layer in self.layers:
             mask = masks[self._layer_window(layer.index)]
+            tables = local if s.family == "olmo3" and self._layer_window(layer.index) else rotary
 
-            def call_layer(x: Tensor, layer: LayerWeights = layer, mask: Tensor | None = mask) -> Tensor:
-                return self.run_layer(layer, x, rotary, mask)
+            def call_layer(
+                x: Tensor, layer: LayerWeights = layer, mask: Tensor | None = mask, tables: RotaryTables = tables
+            ) -> Tensor:
+                return self.run_layer(layer, x, tables, mask)
 
             hidden = run(call_layer, hidden, (bool(layer.moe), mask is None), layer.index)
         out = self.apply_norm(hidden, self.norm)
         if ops.zero3 is not None:
             out = ops.zero3.mark_module_end(out)
-        del positions, tokens, places, local
+        del positions, tokens, places, local, tables
         self.cache = None
         return out
 

@@ -17,9 +17,9 @@ def run_moe(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Tensor:
     rows = x.numel // s.hidden
     flat = ops.view(x, (rows, s.hidden))
     shared = None
-    if s.shared_inner:
+    if s.shared_inner and s.shared_gate:
         shared = model.run_gated_mlp(flat, *(layer.linears[f"shared_{n}"] for n in ("gate", "up", "down")))
-    weights, picks = _route_tokens(model, layer, flat)
+    weights, picks, logits = _route_tokens(model, layer, flat)
     run = _run_grouped if model.job.experts == "grouped_mm" else _run_one_by_one
     if run is _run_grouped and model.cache is not None and model.has_row_masks and x.shape[1] == 1:
         run = _run_batched  # generate uses this for every token after the first
@@ -30,12 +30,20 @@ def run_moe(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Tensor:
         gate = ops.unary_op(apply_linear(ops, flat, layer.linears["shared"]), "sigmoid", keeps="result")
         shared = ops.mul(gate, shared)
         out = ops.add(out, shared)
-    return ops.view(out, x.shape)
+    out = ops.view(out, x.shape)
+    if s.shared_inner and not s.shared_gate:
+        out = ops.add(out, model.run_gated_mlp(x, *(layer.linears[f"shared_{n}"] for n in ("gate", "up", "down"))))
+    del logits  # the block holds them to its end
+    return out
 
 
-def _route_tokens(model: DecoderModel, layer: LayerWeights, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weights and the experts of every token."""
+def _route_tokens(model: DecoderModel, layer: LayerWeights, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the weights and the experts of every token, and the logits that the block holds."""
     ops, s = model.ops, model.shape
+    if s.router != "softmax":
+        from gpuready.fit.tape.routers import route_tokens
+
+        return route_tokens(model, layer, x)
     logits = ops.linear(x, _adapted_router_weight(ops, layer))
     from gpuready.fit.tape.attention import softmax
 
@@ -45,7 +53,7 @@ def _route_tokens(model: DecoderModel, layer: LayerWeights, x: Tensor) -> tuple[
         weights = ops.mul(weights, ops.unary_op(ops.mean(weights), "sum", keeps=""))
     if s.family != "mixtral":
         weights = ops.to_width(weights, logits.width)
-    return weights, picks
+    return weights, picks, None
 
 
 def _adapted_router_weight(ops: TorchOps, layer: LayerWeights) -> Tensor:

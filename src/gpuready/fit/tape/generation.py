@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuready.fit.job.model_shape import parse_model_config
 from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.autograd import Tape, Tensor
-from gpuready.fit.tape.decoder import DecoderModel
 from gpuready.fit.tape.linear_layers import WeightMaker
+from gpuready.fit.tape.model_choice import new_model
 from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.training import tensor_parallel_shape
 
@@ -87,7 +87,7 @@ class GenerationRun:
         self.ops.grad_enabled = False
         self.ops.double_quant = job.double_quant
         shape = tensor_parallel_shape(parse_model_config(job.model), job.tensor_parallel)
-        self.model = DecoderModel(self.ops, shape, job, card, WeightMaker(self.ops, job, trained=False))
+        self.model = new_model(self.ops, shape, job, card, WeightMaker(self.ops, job, trained=False))
         self.tape.mark_phase("build")
 
     def record_tape(self) -> Tape:

@@ -39,19 +39,11 @@ def new_norm_weights(model: DecoderModel, size: int) -> tuple[Tensor, Tensor | N
 
 def new_layer_weights(model: DecoderModel, index: int) -> LayerWeights:
     """Create the weights of a layer in module order."""
-    s, layer, make = model.shape, LayerWeights(index), model.maker.new_linear
+    s, layer = model.shape, LayerWeights(index)
     q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
     for name in LEADING_NORMS.get(s.packed, ()):
         layer.norms[name] = new_norm_weights(model, s.hidden)
-    if s.packed:
-        name = {"conv": "c_attn", "phi3": "qkv_proj"}.get(s.packed, "query_key_value")
-        layer.linears["qkv"] = make(name, s.hidden, q + 2 * kv, s.bias_qkv)
-    else:
-        for name, size in (("q", q), ("k", kv), ("v", kv)):
-            layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
-    dense = s.parallel in ("phi", "falcon") and s.norm == "layer"
-    out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if dense else "o_proj")
-    layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
+    model.add_attention_weights(layer)
     if s.packed == "conv":
         layer.norms["mid"] = new_norm_weights(model, s.hidden)
     if s.qk_norm:
@@ -70,6 +62,21 @@ def new_layer_weights(model: DecoderModel, index: int) -> LayerWeights:
     elif s.post_norms:
         layer.norms["pre"], layer.norms["post"] = (new_norm_weights(model, s.hidden), new_norm_weights(model, s.hidden))
     return layer
+
+
+def add_attention_weights(model: DecoderModel, layer: LayerWeights) -> None:
+    """Create the projections of queries, keys, values and the result."""
+    s, make = model.shape, model.maker.new_linear
+    q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
+    if s.packed:
+        name = {"conv": "c_attn", "phi3": "qkv_proj"}.get(s.packed, "query_key_value")
+        layer.linears["qkv"] = make(name, s.hidden, q + 2 * kv, s.bias_qkv)
+    else:
+        for name, size in (("q", q), ("k", kv), ("v", kv)):
+            layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
+    dense = s.parallel in ("phi", "falcon") and s.norm == "layer"
+    out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if dense else "o_proj")
+    layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
 
 
 def _add_mlp_weights(model: DecoderModel, layer: LayerWeights, inner: int, prefix: str = "") -> None:
@@ -98,6 +105,13 @@ def _add_expert_weights(model: DecoderModel, layer: LayerWeights) -> None:
             pair = model.maker.new_expert_adapter(layer.moe[name].shape, ranks * model.job.lora_r)
             if pair is not None:
                 layer.adapters[name] = pair
+    if s.expert_bias:
+        layer.moe["router_bias"] = table((s.experts,))
+        layer.moe["gate_up_bias"], layer.moe["down_bias"] = (
+            table((s.experts, 2 * s.expert_inner)),
+            table((s.experts, s.hidden)),
+        )
     if s.shared_inner:
         _add_mlp_weights(model, layer, s.shared_inner, prefix="shared_")
+    if s.shared_inner and s.shared_gate:
         layer.linears["shared"] = model.maker.new_linear("shared_expert_gate", s.hidden, 1, False)

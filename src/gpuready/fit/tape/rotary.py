@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 def rotary_tables(model: DecoderModel, seq: int, width: int) -> RotaryPair | None:
     """Return the cosines and sines of every position."""
-    ops, size = model.ops, int(model.shape.head_size * model.shape.rotary)
+    ops, size = model.ops, model.rotary_size()
     if not size:
         return None
     ops.tape.op = "rotary"
     places = ops.new_empty((seq,), 4)
     freqs = ops.new_empty((seq, size // 2), 4)
     ops.ensure_workspace()
+    if model.shape.rotary_kind == "complex":
+        return _complex_table(ops, seq, size)
     both = ops.new_empty((seq, size), 4)
     cos = ops.empty_like(both)
     cos = ops.empty_like(both)
@@ -31,6 +33,16 @@ def rotary_tables(model: DecoderModel, seq: int, width: int) -> RotaryPair | Non
         return ops.empty_like(cos, width), ops.empty_like(sin, width)
     del places, freqs, both
     return cos, sin
+
+
+def _complex_table(ops: TorchOps, seq: int, size: int) -> RotaryPair:
+    """Return the rotation of every position as complex numbers, twice: there is only one table."""
+    ones = ops.new_empty((seq, size // 2), 4)
+    polar = ops.new_empty((seq, size), 4)
+    del ones
+    table = ops.empty_like(polar)
+    del polar
+    return table, table
 
 
 def apply_rotary(model: DecoderModel, q: Tensor, k: Tensor, rotary: RotaryPair, kept_alive: list[object]) -> RotaryPair:
@@ -48,16 +60,16 @@ def apply_rotary(model: DecoderModel, q: Tensor, k: Tensor, rotary: RotaryPair, 
     if kind == "pairs":  # the tables are interleaved anew in every layer
         rotary = ops.empty_like(rotary[0]), ops.empty_like(rotary[1])
     elif rotated_size == size and not joins_each:
-        return _rotate_tensor(ops, q, rotary), _rotate_tensor(ops, k, rotary)
+        return rotate_tensor(ops, q, rotary), rotate_tensor(ops, k, rotary)
     parts = []
     for x in (q, k):  # a full slice is the tensor itself; the gradient of an empty one is a full tensor of zeros
         first = ops.slice(x, (*x.shape[:-1], rotated_size)) if rotated_size != size else x
         parts.append((first, ops.slice(x, (*x.shape[:-1], size - rotated_size))))
     shapes = q.shape, k.shape
     if joins_each:
-        q = ops.cat((_rotate_tensor(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
-        return q, ops.cat((_rotate_tensor(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
-    rotated_parts = [_rotate_tensor(ops, rot, rotary) for rot, _ in parts]
+        q = ops.cat((rotate_tensor(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
+        return q, ops.cat((rotate_tensor(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
+    rotated_parts = [rotate_tensor(ops, rot, rotary) for rot, _ in parts]
     if model.shape.parallel == "phi":
         kept_alive += [*rotated_parts, *parts]
     q = ops.cat((rotated_parts.pop(0), parts[0][1]), shapes[0])
@@ -69,11 +81,11 @@ def _rotate_in_fp32(ops: TorchOps, q: Tensor, k: Tensor, rotary: RotaryPair, cas
     width = q.width
     if casts_first:
         q, k = ops.to_width(q, 4), ops.to_width(k, 4)
-    q_out, k_out = _rotate_tensor(ops, q, rotary), _rotate_tensor(ops, k, rotary)
+    q_out, k_out = rotate_tensor(ops, q, rotary), rotate_tensor(ops, k, rotary)
     return ops.to_width(q_out, width), ops.to_width(k_out, width)
 
 
-def _rotate_tensor(ops: TorchOps, x: Tensor, rotary: RotaryPair) -> Tensor:
+def rotate_tensor(ops: TorchOps, x: Tensor, rotary: RotaryPair) -> Tensor:
     cos, sin = rotary
     return ops.add(ops.mul(x, cos), ops.mul(_rotate_half(ops, x), sin))
 
