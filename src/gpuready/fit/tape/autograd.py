@@ -35,9 +35,27 @@ class Tape:
         self.kind = "activations"
         self.op = ""
         self.muted = False
+        self.kernels: list[
+            tuple[int | str, ...]
+        ] = []  # kind and sizes of every kernel, for its time; phases as in events
 
     def mark_phase(self, phase: str) -> None:
         self.events.append(phase)
+        self.kernels.append(("phase", phase))
+
+    def launch_kernel(self, kind: str, *sizes: int | str) -> None:
+        """Record a kernel: ``move`` bytes, ``spread`` elements and bytes, and those of fit.time.kernel_time."""
+        if not self.muted:
+            self.kernels.append((kind, *sizes))
+
+    def launch_matmul(self, m: int, n: int, k: int, width: int, batch: int, *strides: int) -> None:
+        """Record a product; ``strides`` are the row lengths of its operands, which decide the kernel's alignment."""
+        if not self.muted:
+            row = 16
+            for stride in strides:
+                while stride * width % row:
+                    row //= 2
+            self.kernels.append(("matmul", m, n, k, width, batch, row))
 
     def switch_stream(self, stream: int) -> int:
         """Make another stream current; return the previous one."""
@@ -259,7 +277,13 @@ class AutogradGraph:
         """Cast a gradient to the width of its tensor."""
         made = self.new_empty(grad.shape, width)
         made.order = grad.order
+        self.launch_cast(grad.numel, grad.width, width)
         return made
+
+    def launch_cast(self, elements: int, old: int, new: int) -> None:
+        """Record a cast: torch's kernel for a wider result moves one value at a time."""
+        moved = elements * (old + new)
+        self.tape.launch_kernel("spread", elements, moved) if new > old else self.tape.launch_kernel("move", moved)
 
     def _deliver_gradient(self, node: GraphNode, slot: int, grad: Tensor) -> None:
         """Store a gradient for a node; a second one is added, in place where torch may."""
@@ -269,6 +293,7 @@ class AutogradGraph:
         if old is None:
             node.buffer[slot] = view_gradient(grad, grad.shape, grad.view)  # one more reference to its memory
             return
+        self.tape.launch_kernel("move", grad.numel * (2 * old.width + grad.width))
         # torch adds in place only into a tensor without other references that is no view.
         if not old.view and (old.memory is None or getrefcount(old.memory) <= 2):
             return
@@ -292,6 +317,7 @@ class _AccumulateGrad:
         if graph.on_leaf_gradient is not None and graph.on_leaf_gradient(mine, grad):
             return ()
         if mine.grad is not None:
+            graph.tape.launch_kernel("move", mine.numel * (2 * mine.grad.width + grad.width))
             return ()
         graph.tape.op = "accumulate gradient"
         mine.grad = Tensor(grad.memory, mine.shape, grad.width)

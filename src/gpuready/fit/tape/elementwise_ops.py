@@ -33,9 +33,10 @@ class ElementwiseOps(AutogradGraph):
             return x
         self.tape.op = "to"
         out = self.empty_like(x, width)
+        self.launch_cast(x.numel, x.width, width)
         if self.any_requires_grad(x):
             old = x.width
-            self.add_node(out, "to", (x,), lambda g: (self.empty_like(g[0], old),))
+            self.add_node(out, "to", (x,), lambda g: (self.cast_gradient(g[0], old),))
         return out
 
     def unary_op(
@@ -48,10 +49,12 @@ class ElementwiseOps(AutogradGraph):
         """
         self.tape.op = op
         if not self.any_requires_grad(x):
+            self.tape.launch_kernel("move", 2 * x.numel * x.width)
             return self.empty_like(x, width)
         if keeps == "input":
             self.count_saved()
         out = self.empty_like(x, width)
+        self.tape.launch_kernel("move", 2 * x.numel * x.width)
         if keeps == "result":
             self.count_saved()
         kept = {"input": x, "result": self.detach(out)}.get(keeps)
@@ -63,6 +66,10 @@ class ElementwiseOps(AutogradGraph):
             live_buffers = [self.empty_like(grad) for _ in range(temporaries)]
             made = self.empty_like(grad)
             del live_buffers
+            size = grad.numel * grad.width
+            for _ in range(temporaries):
+                self.tape.launch_kernel("move", 2 * size)
+            self.tape.launch_kernel("move", (3 if keeps else 2) * size)
             return (made,)
 
         self.add_node(out, op, (x,), backward)
@@ -87,10 +94,12 @@ class ElementwiseOps(AutogradGraph):
         big = a if (len(a.shape), a.numel) >= (len(b.shape), b.numel) else b
         width = max(a.width, b.width)
         if not self.any_requires_grad(a, b):
+            self._launch_product(a, b)
             return self.empty_like(big, width)
         if a.requires_grad or b.requires_grad:
             self.count_saved()
         out = self.empty_like(big, width)
+        self._launch_product(a, b)
         keep_a = self.detach(a) if b.requires_grad else None
         keep_b = self.detach(b) if a.requires_grad else None
         a_shape, b_shape, needs_a, needs_b = a.shape, b.shape, a.requires_grad, b.requires_grad
@@ -98,16 +107,34 @@ class ElementwiseOps(AutogradGraph):
         def backward(g: Grads, kept: object = (keep_a, keep_b)) -> tuple[Tensor | None, ...]:
             grad = g[0]
             to_b = self.empty_like(grad, width) if needs_b else None
+            if needs_b:
+                self._launch_product(grad, Tensor(None, a_shape, width))
             to_a = self.empty_like(grad, width) if needs_a else None
+            if needs_a:
+                self._launch_product(grad, Tensor(None, b_shape, width))
             return self.sum_to_shape_later(to_a, a_shape), self.sum_to_shape_later(to_b, b_shape)
 
         self.add_node(out, "mul", (a, b), backward)
         return out
 
+    def _launch_product(self, a: Tensor, b: Tensor) -> None:
+        """Record a kernel of two operands: one that is broadcast, in another order or of another type is read value by
+        value.
+        """
+        whole, moved = max(a.numel, b.numel), a.numel * a.width + b.numel * b.width
+        moved += whole * max(a.width, b.width)
+        if a.width != b.width:
+            self.tape.launch_kernel("mixed", whole, moved)
+        elif a.numel == b.numel and a.order == b.order:
+            self.tape.launch_kernel("move", moved)
+        else:
+            self.tape.launch_kernel("spread", whole, moved)
+
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         self.tape.op = "add"
         big = a if (len(a.shape), a.numel) >= (len(b.shape), b.numel) else b
         out = self.empty_like(big, max(a.width, b.width))
+        self._launch_product(a, b)
         if self.any_requires_grad(a, b):
             a_shape, b_shape, needs_a, needs_b = a.shape, b.shape, a.requires_grad, b.requires_grad
 
@@ -125,6 +152,7 @@ class ElementwiseOps(AutogradGraph):
             return grad
         self.tape.op = "sum"
         made = self.new_empty(shape, grad.width)
+        self.tape.launch_kernel("columns" if shape[-1] == grad.shape[-1] else "rows", grad.numel * grad.width)
         if shape[-1] == grad.shape[-1]:
             buffers = sum_scratch_sizes(grad.numel // made.numel, made.numel, grad.width, self.processors)
             live_buffers = [self.new_scratch(n) for n in buffers]
@@ -142,7 +170,13 @@ class ElementwiseOps(AutogradGraph):
         """Mean over the last dimension, which is kept."""
         self.tape.op = "mean"
         out = self.new_empty((*x.shape[:-1], 1), x.width)
+        self.tape.launch_kernel("rows", x.numel * x.width)
         if self.any_requires_grad(x):
             old = x.shape
-            self.add_node(out, "mean", (x,), lambda g: (self.new_empty(old, g[0].width),))
+
+            def backward(g: Grads) -> tuple[Tensor | None, ...]:
+                self.tape.launch_kernel("spread", prod(old), prod(old) * g[0].width)
+                return (self.new_empty(old, g[0].width),)
+
+            self.add_node(out, "mean", (x,), backward)
         return out

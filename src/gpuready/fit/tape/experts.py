@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from gpuready.fit.tape.layer_weights import LayerWeights
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
+SORT_KERNELS = 22  # small kernels that sort the tokens by expert and count them
+
 
 def run_moe(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Tensor:
     """Run the router, the selected experts, and the shared expert if there is one."""
@@ -44,11 +46,11 @@ def _route_tokens(model: DecoderModel, layer: LayerWeights, x: Tensor) -> tuple[
         from gpuready.fit.tape.routers import route_tokens
 
         return route_tokens(model, layer, x)
-    logits = ops.linear(x, _adapted_router_weight(ops, layer))
+    logits = ops.linear(x, adapted_router_weight(ops, layer))
     from gpuready.fit.tape.attention import softmax
 
     probabilities = softmax(ops, ops.to_width(logits, 4), 4)
-    weights, picks = _top_k_values(ops, probabilities, s.experts_per_token)
+    weights, picks = top_k_values(ops, probabilities, s.experts_per_token)
     if s.normed_router or s.family == "mixtral":
         weights = ops.mul(weights, ops.unary_op(ops.mean(weights), "sum", keeps=""))
     if s.family != "mixtral":
@@ -56,7 +58,7 @@ def _route_tokens(model: DecoderModel, layer: LayerWeights, x: Tensor) -> tuple[
     return weights, picks, None
 
 
-def _adapted_router_weight(ops: TorchOps, layer: LayerWeights) -> Tensor:
+def adapted_router_weight(ops: TorchOps, layer: LayerWeights) -> Tensor:
     """Return the router's weight; peft adds the product of its adapter."""
     weight = layer.moe["router"]
     if "router" not in layer.adapters:
@@ -125,33 +127,38 @@ def _fold_adapter(ops: TorchOps, weight: Tensor, left: Tensor, right: Tensor) ->
     return out
 
 
-def _top_k_values(ops: TorchOps, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def top_k_values(ops: TorchOps, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """torch.topk; the indices are kept, and the gradient is a full tensor of zeros with these values."""
     ops.tape.op = "topk"
     out = ops.new_empty((x.shape[0], k), x.width)
+    ops.tape.launch_kernel("topk", x.numel, x.width)
     places = ops.new_scratch(8 * x.shape[0] * k)
     if ops.any_requires_grad(x):
         ops.count_saved()
         old, before = x.shape, x.width
 
         def backward(g: Grads, kept: Tensor = places) -> tuple[Tensor | None, ...]:
-            return (ops.new_empty(old, before),)
+            made = ops.new_empty(old, before)
+            ops.tape.launch_kernel("spread", made.numel, 2 * made.numel * before)
+            return (made,)
 
         ops.add_node(out, "topk", (x,), backward)
     return out, places
 
 
-def _gather_rows(ops: TorchOps, x: Tensor, rows: int, index: Tensor) -> Tensor:
+def gather_rows(ops: TorchOps, x: Tensor, rows: int, index: Tensor) -> Tensor:
     """Select rows by index; the backward sorts the indices and sums the rows."""
     ops.tape.op = "index"
     if ops.any_requires_grad(x):
         ops.count_saved()
     out = ops.new_empty((rows, *x.shape[1:]), x.width)
+    ops.tape.launch_kernel("spread", out.numel, 2 * out.numel * out.width)
     if ops.any_requires_grad(x):
         old, width = x.shape, x.width
 
         def backward(g: Grads, kept: Tensor = index) -> tuple[Tensor | None, ...]:
             made = ops.new_empty(old, width)
+            ops.tape.launch_kernel("index backward", g[0].shape[0], g[0].numel, width)
             live_buffers = [ops.new_scratch(8 * rows) for _ in range(4)]
             del live_buffers
             return (made,)
@@ -169,19 +176,25 @@ def grouped_matmul(ops: TorchOps, x: Tensor, weight: Tensor, out_size: int) -> T
     if tracked:
         ops.count_saved()
     out = ops.new_empty((rows, out_size), x.width)
+    count, inner = weight.shape[0], x.shape[1]
+    ops.tape.launch_matmul(rows // count or 1, out_size, inner, x.width, count, out_size, inner)
     if tracked:
         kept = (ops.detach(x) if weight.requires_grad else None, ops.detach(weight) if x.requires_grad else None)
         needs, shapes, width = (x.requires_grad, weight.requires_grad), (x.shape, weight.shape), weight.width
 
         def backward(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
             to_weight = ops.new_empty(shapes[1], width) if needs[1] else None
+            if needs[1]:
+                ops.tape.launch_matmul(out_size, inner, rows // count or 1, width, count, out_size, inner)
+            if needs[0]:
+                ops.tape.launch_matmul(rows // count or 1, inner, out_size, width, count, out_size, inner)
             return ops.new_empty(shapes[0], g[0].width) if needs[0] else None, to_weight
 
         ops.add_node(out, "grouped_mm", (x, weight), backward)
     return out
 
 
-def _mask_rows(ops: TorchOps, x: Tensor, mask: Tensor, in_place: bool = False) -> Tensor:
+def mask_rows(ops: TorchOps, x: Tensor, mask: Tensor, in_place: bool = False) -> Tensor:
     """Zero the rows of experts on other ranks, in a copy or in place; the gradient always in a copy.
 
     This is transformers 5.17, with which the measurements were made; 5.22 omits it when all experts are local.
@@ -190,9 +203,11 @@ def _mask_rows(ops: TorchOps, x: Tensor, mask: Tensor, in_place: bool = False) -
     if ops.any_requires_grad(x):
         ops.count_saved()
     out = ops.detach(x) if in_place else ops.empty_like(x)
+    ops.tape.launch_kernel("spread", x.numel, 2 * x.numel * x.width)
     if ops.any_requires_grad(x):
 
         def backward(g: Grads, kept: Tensor = mask) -> tuple[Tensor | None, ...]:
+            ops.tape.launch_kernel("spread", g[0].numel, 2 * g[0].numel * g[0].width)
             return (ops.empty_like(g[0]),)
 
         ops.add_node(out, "masked_fill", (x,), backward)
@@ -206,20 +221,22 @@ def _run_grouped(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: T
     count = rows * k
     stacks = FoldedExperts(ops, layer)
     ids, order, index = ops.new_scratch(8 * count), ops.new_scratch(8 * count), ops.new_scratch(8 * count)
-    selected = _gather_rows(ops, x, count, index)
+    for _ in range(SORT_KERNELS):
+        ops.tape.launch_kernel("move", 16 * count)
+    selected = gather_rows(ops, x, count, index)
     flat = ops.view(weights, (count, 1))
-    chosen = _gather_rows(ops, flat, count, order)
+    chosen = gather_rows(ops, flat, count, order)
     mask = ops.new_empty((count, 1), 1)
-    selected = _mask_rows(ops, selected, mask, in_place=True)
+    selected = mask_rows(ops, selected, mask, in_place=True)
     projected = grouped_matmul(ops, selected, stacks["gate_up"], 2 * s.expert_inner)
-    projected = _mask_rows(ops, projected, mask)
+    projected = mask_rows(ops, projected, mask)
     projected = _apply_expert_gate(model, projected)
     projected = grouped_matmul(ops, projected, stacks["down"], s.hidden)
-    projected = _mask_rows(ops, projected, mask)
+    projected = mask_rows(ops, projected, mask)
     weighted = ops.mul(projected, chosen)
     inverse = ops.new_scratch(8 * count)
-    weighted = _gather_rows(ops, weighted, count, inverse)
-    summed = _sum_expert_outputs(ops, weighted, rows, k)
+    weighted = gather_rows(ops, weighted, count, inverse)
+    summed = sum_expert_outputs(ops, weighted, rows, k)
     del ids
     return ops.to_width(summed, x.width)
 
@@ -238,7 +255,7 @@ def _run_batched(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: T
     selected = ops.new_empty((count, s.hidden, s.expert_inner), width)
     projected = ops.new_empty((count, s.hidden), x.width)
     weighted = ops.mul(projected, ops.view(weights, (count, 1)))
-    summed = _sum_expert_outputs(ops, weighted, x.shape[0], s.experts_per_token)
+    summed = sum_expert_outputs(ops, weighted, x.shape[0], s.experts_per_token)
     del state, selected
     return ops.to_width(summed, x.width)
 
@@ -250,13 +267,19 @@ def _apply_expert_gate(model: DecoderModel, both: Tensor) -> Tensor:
     return ops.mul(model.apply_activation(gate), up)
 
 
-def _sum_expert_outputs(ops: TorchOps, x: Tensor, rows: int, k: int) -> Tensor:
+def sum_expert_outputs(ops: TorchOps, x: Tensor, rows: int, k: int) -> Tensor:
     """Sum the outputs of a token's experts."""
     ops.tape.op = "sum"
     out = ops.new_empty((rows, x.shape[1]), x.width)
+    ops.tape.launch_kernel("spread", x.numel, x.numel * x.width)
     if ops.any_requires_grad(x):
-        old = x.shape
-        ops.add_node(out, "sum", (x,), lambda g: (ops.new_empty(old, g[0].width),))
+        old, size = x.shape, x.numel * x.width
+
+        def backward(g: Grads) -> tuple[Tensor | None, ...]:
+            ops.tape.launch_kernel("move", size)
+            return (ops.new_empty(old, g[0].width),)
+
+        ops.add_node(out, "sum", (x,), backward)
     return out
 
 
@@ -271,11 +294,11 @@ def _run_one_by_one(model: DecoderModel, layer: LayerWeights, x: Tensor, weights
         count = rows * k * (expert + 1) // s.experts - rows * k * expert // s.experts
         if count:
             index = ops.new_scratch(16 * count)  # token, and rank of the expert
-            state = _gather_rows(ops, x, count, index)
+            state = gather_rows(ops, x, count, index)
             both = ops.linear(state, ops.slice(stacks["gate_up"], (2 * s.expert_inner, s.hidden)))
             hidden = _apply_expert_gate(model, both)
             hidden = ops.linear(hidden, ops.slice(stacks["down"], (s.hidden, s.expert_inner)))
-            hidden = ops.mul(hidden, _gather_rows(ops, ops.view(weights, (rows * k, 1)), count, index))
+            hidden = ops.mul(hidden, gather_rows(ops, ops.view(weights, (rows * k, 1)), count, index))
             final = _index_add(ops, final, ops.to_width(hidden, final.width), index)
     del one_hot
     return final

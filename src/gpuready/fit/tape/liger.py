@@ -18,11 +18,13 @@ def liger_norm(ops: TorchOps, x: Tensor, w: Tensor, in_place: bool) -> Tensor:
         ops.count_saved()
     rows = x.numel // x.shape[-1]
     out, deviation = ops.empty_like(x), ops.new_empty((rows,), 4)
+    ops.tape.launch_kernel("move", 2 * x.numel * x.width)
     if tracked:
         trained, size, width = w.requires_grad, x.shape[-1], w.width
 
         def backward(g: Grads, kept: object = (ops.detach(x), deviation)) -> tuple[Tensor | None, ...]:
             partial = ops.new_empty((ops.processors, size), 4)
+            ops.tape.launch_kernel("move", 3 * g[0].numel * g[0].width)
             made = g[0] if in_place else ops.empty_like(g[0])
             whole = ops.new_empty((size,), 4)
             to_weight = ops.new_empty((size,), width) if width != 4 else whole
@@ -43,12 +45,15 @@ def liger_gate(ops: TorchOps, a: Tensor, b: Tensor, parts: bool = False) -> Tens
         ops.count_saved()
     if parts:
         a, b = ops.empty_like(a), ops.empty_like(b)
+        ops.tape.launch_kernel("spread", 2 * a.numel, 4 * a.numel * a.width)
     out = ops.empty_like(a)
+    ops.tape.launch_kernel("move", 3 * a.numel * a.width)
     if ops.any_requires_grad(*inputs):
 
         def backward(
             g: Grads, kept: tuple[Tensor, Tensor] = (ops.detach(a), ops.detach(b))
         ) -> tuple[Tensor | None, ...]:
+            ops.tape.launch_kernel("move", 5 * g[0].numel * g[0].width)
             return tuple(view_gradient(x, x.shape) for x in kept)
 
         ops.add_node(out, "liger gate", inputs, backward)
@@ -59,9 +64,11 @@ def liger_rotary(ops: TorchOps, x: Tensor, cos: Tensor, part: bool = False) -> T
     """In place, forward and backward, if memory is in token order and ``x`` is no part of another tensor."""
     inside = ops.copy_contiguous(x, x.shape) if x.order else x
     out = ops.empty_like(inside) if part else ops.detach(inside)
+    ops.tape.launch_kernel("move", 2 * x.numel * x.width)
     if ops.any_requires_grad(inside):
 
         def backward(g: Grads, kept: Tensor = cos) -> tuple[Tensor | None, ...]:
+            ops.tape.launch_kernel("move", 2 * g[0].numel * g[0].width)
             return (view_gradient(g[0], g[0].shape),)
 
         ops.add_node(out, "liger rotary", (inside,), backward)
@@ -88,6 +95,10 @@ def liger_fused_loss(model: DecoderModel, hidden: Tensor) -> Tensor:
     to_weight = ops.new_empty(weight.shape, weight.width) if weight.requires_grad else None
     losses = ops.new_empty((rows,), 4)
     ops.ensure_workspace()
+    for start in range(0, rows, chunk):
+        _launch_chunk(
+            ops, min(chunk, rows - start), size, vocabulary, ops.autocast or weight.width, to_weight is not None
+        )
     if hidden.width == weight.width and not ops.autocast:
         logits = ops.new_empty((chunk, vocabulary), hidden.width)
         del logits
@@ -105,6 +116,15 @@ def liger_fused_loss(model: DecoderModel, hidden: Tensor) -> Tensor:
 
     ops.add_node(result, "fused loss", (hidden, weight), backward)
     return result
+
+
+def _launch_chunk(ops: TorchOps, rows: int, size: int, vocabulary: int, width: int, trains_head: bool) -> None:
+    """Record the kernels of a chunk: its logits, the loss with its gradient in place, and the products with it."""
+    ops.tape.launch_matmul(rows, vocabulary, size, width, 1, vocabulary, size)
+    ops.tape.launch_kernel("move", 4 * rows * vocabulary * width)
+    ops.tape.launch_matmul(rows, size, vocabulary, width, 1, vocabulary, size)
+    if trains_head:
+        ops.tape.launch_matmul(vocabulary, size, rows, width, 1, vocabulary, size)
 
 
 def _cast_chunk(ops: TorchOps, shape: tuple[int, int], width: int, weight: Tensor) -> None:

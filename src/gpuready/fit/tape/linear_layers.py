@@ -267,6 +267,7 @@ def dequantise_weight(ops: TorchOps, linear: LinearLayer, width: int) -> Tensor:
     """Dequantise the weight for one product, after the scales of double quantisation."""
     scales = _dequantise_scales(ops, linear)
     made = ops.new_empty(linear.shape, width)
+    ops.tape.launch_kernel("dequantise", made.numel, width)
     del scales
     return made
 
@@ -282,7 +283,10 @@ def _four_bit_linear(ops: TorchOps, x: Tensor, linear: LinearLayer) -> Tensor:
     ops.tape.op = "4-bit linear"
     scales = [_dequantise_scales(ops, linear) for _ in range(2)]  # the scales, and the scales with their mean added
     weight = ops.new_empty(linear.shape, ops.compute_width)
+    ops.tape.launch_kernel("dequantise", weight.numel, ops.compute_width)
     out = ops.new_empty((*x.shape[:-1], linear.shape[0]), ops.compute_width)
+    rows = x.numel // x.shape[-1]
+    ops.tape.launch_matmul(rows, *linear.shape, ops.compute_width, 1, *linear.shape)
     ops.ensure_workspace() if linear.bias is None else ops.ensure_bias_workspace()
     del weight, scales
     if ops.any_requires_grad(inside):
@@ -291,6 +295,7 @@ def _four_bit_linear(ops: TorchOps, x: Tensor, linear: LinearLayer) -> Tensor:
         def backward(g: Grads) -> tuple[Tensor | None, ...]:
             weight = dequantise_weight(ops, linear, g[0].width)
             made = ops.new_empty(shape, g[0].width)
+            ops.tape.launch_matmul(rows, linear.shape[1], linear.shape[0], g[0].width, 1, *linear.shape)
             ops.ensure_workspace()
             del weight
             made.view = True
@@ -319,6 +324,10 @@ def _int8_linear(ops: TorchOps, x: Tensor, linear: LinearLayer) -> Tensor:
         part = ops.new_empty((linear.shape[0], columns), x.width)
         del few, wide
     sums = ops.new_empty(shape, 4)
+    for _ in range(3):  # the scale of every row, the codes, the outliers
+        ops.tape.launch_kernel("move", 3 * x.numel * x.width)
+    ops.tape.launch_matmul(rows, *linear.shape, 1, 1, *linear.shape)
+    ops.tape.launch_kernel("move", sums.numel * (4 + x.width))
     product = ops.new_empty(shape, 2)
     out = product if ops.half_is_fp16 else ops.new_empty(shape, x.width)
     del sums, product
@@ -332,7 +341,9 @@ def _int8_linear(ops: TorchOps, x: Tensor, linear: LinearLayer) -> Tensor:
 
         def backward(g: Grads, kept: object = (ops.detach(x), beside)) -> tuple[Tensor | None, ...]:
             weight = ops.new_empty(linear.shape, width)
+            ops.tape.launch_kernel("dequantise", weight.numel, width)
             made = ops.new_empty(inner, width)
+            ops.tape.launch_matmul(rows, linear.shape[1], linear.shape[0], width, 1, *linear.shape)
             ops.ensure_workspace()
             del weight
             made.view = True

@@ -39,11 +39,13 @@ def cross_entropy(ops: TorchOps, logits: Tensor, labels: Tensor) -> Tensor:
     """log_softmax, whose result is kept, and the negative log-likelihood."""
     ops.tape.op = "cross_entropy"
     scores = ops.empty_like(logits)
+    ops.tape.launch_kernel("softmax", logits.numel, logits.shape[-1], 8)
     if ops.any_requires_grad(logits):
         ops.count_saved()
         result = ops.detach(scores)
 
         def backward_scores(g: Grads, kept: Tensor = result) -> tuple[Tensor | None, ...]:
+            ops.tape.launch_kernel("softmax backward", g[0].numel, g[0].shape[-1], 4)
             return (ops.empty_like(g[0]),)
 
         ops.add_node(scores, "cross_entropy", (logits,), backward_scores)
@@ -54,7 +56,9 @@ def cross_entropy(ops: TorchOps, logits: Tensor, labels: Tensor) -> Tensor:
         shape = scores.shape
 
         def backward(g: Grads, kept: object = (labels, weight)) -> tuple[Tensor | None, ...]:
-            return (ops.new_empty(shape, 4),)
+            made = ops.new_empty(shape, 4)
+            ops.tape.launch_kernel("move", made.numel * 4)  # zeros, and one value a row
+            return (made,)
 
         ops.add_node(loss, "cross_entropy", (scores,), backward)
     return loss

@@ -22,4 +22,12 @@ def _template_class(shape: ModelShape) -> type[DecoderModel]:
         from gpuready.fit.tape.latent_attention import LatentModel
 
         return LatentModel
+    if shape.sinks:
+        from gpuready.fit.tape.gpt_oss import GptOssModel
+
+        return GptOssModel
+    if shape.family == "llama4_text":
+        from gpuready.fit.tape.llama4 import Llama4Model
+
+        return Llama4Model
     return DecoderModel

@@ -58,3 +58,14 @@ def centred_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
     )
     wide = ops.mul(ops.to_width(w, 4), wide)
     return ops.to_width(wide, x.width)
+
+
+def unit_norm(ops: TorchOps, x: Tensor) -> Tensor:
+    """Llama 4's norm of queries and keys: no weight."""
+    return ops.to_width(inner_norm(ops, ops.to_width(x, 4)), x.width)
+
+
+def late_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
+    """Llama 4's: normed in fp32, cast back, then scaled."""
+    out = unit_norm(ops, x)
+    return ops.mul(out, w)

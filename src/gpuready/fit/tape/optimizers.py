@@ -33,6 +33,10 @@ class JobOptimizer:
         kind, ops.tape.kind = ops.tape.kind, "optimizer"
         ops.tape.op = f"{self.name} step"
         _STEP_FUNCTIONS[self.name](self)
+        for width in (2, 4):
+            sizes = [p.numel for p in self.parameters if p.width == width]
+            if sizes:
+                ops.tape.launch_kernel("optimizer", self.name, sum(sizes), width, len(sizes))
         ops.tape.kind = kind
 
     def add_state(self, shape: tuple[int, ...], width: int) -> None:
@@ -55,6 +59,7 @@ class JobOptimizer:
             grads = [p.grad for p in self.parameters if p.grad is not None and p.grad.width == width]
             if grads:
                 chunks = max(-(-g.numel // MULTI_TENSOR_CHUNK) for g in grads)
+                ops.tape.launch_kernel("optimizer", "clip", sum(g.numel for g in grads), width, len(grads))
                 partial = ops.new_empty((len(grads), chunks), 4)
                 norms = [ops.new_empty((), width) for _ in grads]
                 del partial

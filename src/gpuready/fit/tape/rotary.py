@@ -24,7 +24,7 @@ def rotary_tables(model: DecoderModel, seq: int, width: int) -> RotaryPair | Non
     ops.ensure_workspace()
     if model.shape.rotary_kind == "complex":
         return _complex_table(ops, seq, size)
-    both = ops.new_empty((seq, size), 4)
+    both = freqs if model.shape.rotary_kind == "split" else ops.new_empty((seq, size), 4)
     cos = ops.empty_like(both)
     cos = ops.empty_like(both)
     sin = ops.empty_like(both)

@@ -78,14 +78,17 @@ class TorchOps(ElementwiseOps):
                 b = self.cast_weight(b)
         self.tape.op = "linear"
         shape = (*x.shape[:-1], w.shape[0])
+        rows, inner, outer = x.numel // x.shape[-1], x.shape[-1], w.shape[0]
         if not self.any_requires_grad(x, w, b):
             out = self.new_empty(shape, x.width)
+            self.tape.launch_matmul(rows, outer, inner, x.width, 1, outer, inner)
             self.ensure_workspace() if b is None else self.ensure_bias_workspace()
             return out
         self.count_saved()
         if w.requires_grad and x.requires_grad:
             self.count_saved()
         out = self.new_empty(shape, x.width)
+        self.tape.launch_matmul(rows, outer, inner, x.width, 1, outer, inner)
         self.ensure_workspace() if b is None else self.ensure_bias_workspace()
         kept = (self.detach(x) if w.requires_grad else None, self.detach(w) if x.requires_grad else None)
         needs = (x.requires_grad, w.requires_grad, b is not None and b.requires_grad)
@@ -100,6 +103,8 @@ class TorchOps(ElementwiseOps):
             for which in order:
                 if needs[which]:
                     made[which] = one = self.new_empty((x_shape, w_shape)[which], grad.width)
+                    sizes = (outer, inner, rows) if which else (rows, inner, outer)
+                    self.tape.launch_matmul(*sizes, grad.width, 1, outer, inner)
                     one.view = True
                     self.ensure_workspace()
             late = (lambda: self.sum_to_shape(grad, b_shape)) if needs[2] else None
@@ -119,6 +124,9 @@ class TorchOps(ElementwiseOps):
             self.count_saved()
         out = self.new_empty(out_shape, a.width)
         out.order = "heads"
+        m, n, k = out_shape[-2], out_shape[-1], a.shape[-1]
+        batch = out.numel // (m * n)
+        self.tape.launch_matmul(m, n, k, a.width, batch, n, k)
         self.ensure_workspace()
         if not tracked:
             return out
@@ -128,6 +136,7 @@ class TorchOps(ElementwiseOps):
 
         def backward(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
             if apart and g[0].order != "heads":  # gradient in token order
+                self.tape.launch_kernel("spread", g[0].numel, 2 * g[0].numel * g[0].width)
                 g[0] = self.new_empty(out_shape, g[0].width)
             grad = g[0]
             made: list[Tensor | None] = [None, None]
@@ -135,6 +144,7 @@ class TorchOps(ElementwiseOps):
                 if needs[which]:
                     made[which] = one = self.new_empty(shapes[which], grad.width)
                     one.order, one.view = "columns" if columns and which else "heads", True
+                    self.tape.launch_matmul(*((k, n, m) if which else (m, k, n)), grad.width, batch, n, k)
                     self.ensure_workspace()
             return tuple(made)
 
@@ -146,6 +156,7 @@ class TorchOps(ElementwiseOps):
         """Copy densely into another shape or order."""
         self.tape.op = op
         out = self.new_empty(shape, x.width)
+        self.tape.launch_kernel("spread", x.numel, 2 * x.numel * x.width)
         if self.any_requires_grad(x):
             old, order = x.shape, x.order
 
@@ -176,6 +187,7 @@ class TorchOps(ElementwiseOps):
                 grad = g[0]
                 if grad.order == "heads" and heads > 1 and seq > 1:
                     self.tape.op = "contiguous"
+                    self.tape.launch_kernel("spread", grad.numel, 2 * grad.numel * grad.width)
                     return (self.new_empty(old, grad.width),)
                 made = view_gradient(grad, old)
                 made.order = ""
@@ -228,6 +240,8 @@ class TorchOps(ElementwiseOps):
             def backward(g: Grads) -> tuple[Tensor | None, ...]:
                 made = self.new_empty(old, width)
                 made.order = "heads" if len(old) == 4 else ""
+                self.tape.launch_kernel("move", made.numel * width)  # zeros
+                self.tape.launch_kernel("spread", g[0].numel, 2 * g[0].numel * width)
                 return (made,)
 
             self.add_node(out, "slice", (x,), backward)
@@ -237,6 +251,7 @@ class TorchOps(ElementwiseOps):
         """Concatenate into new memory; each part gets a view of the gradient."""
         self.tape.op = "cat"
         out = self.new_empty(shape, max(p.width for p in parts))
+        self.tape.launch_kernel("spread", out.numel, 2 * out.numel * out.width)
         out.order = "heads" if len(shape) == 4 else ""
         if self.any_requires_grad(*parts):
             shapes = tuple(p.shape for p in parts)
@@ -255,6 +270,7 @@ class TorchOps(ElementwiseOps):
                     if one is None:  # a part without a gradient counts as zeros
                         g[index] = self.new(shapes[index], width)
                 whole = self.new_empty(old, width)
+                self.tape.launch_kernel("spread", whole.numel, 2 * whole.numel * width)
                 whole.order = "heads" if len(old) == 4 else ""
                 return (whole,)
 
@@ -273,10 +289,12 @@ class TorchOps(ElementwiseOps):
     def _embed_tokens(self, ids: int, w: Tensor, shape: tuple[int, ...]) -> Tensor:
         self.tape.op = "embedding"
         out = self.new_empty(shape, w.width)
+        self.tape.launch_kernel("move", 2 * out.numel * out.width)
         if self.any_requires_grad(w):
             table, width = w.shape, w.width
 
             def backward(g: Grads) -> tuple[Tensor | None, ...]:
+                self.tape.launch_kernel("embedding", ids, table[1], table[0] * table[1] * width, width)
                 if ids <= SORT_THRESHOLD or not self.processors:
                     return (self.new_empty(table, width),)
                 live_buffers = [
@@ -303,6 +321,7 @@ class TorchOps(ElementwiseOps):
             self.count_saved()
         out = self.empty_like(x)
         moments = (self.new_empty((rows,), 4), self.new_empty((rows,), 4))
+        self.tape.launch_kernel("spread", x.numel, 2 * x.numel * x.width)
         if tracked:
             self.count_saved()
             needs = (x.requires_grad, w.requires_grad, b is not None and b.requires_grad)
@@ -310,6 +329,8 @@ class TorchOps(ElementwiseOps):
             shapes = (w.shape, w.width, w.shape if b is None else b.shape)
 
             def backward(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
+                self.tape.launch_kernel("move", 6 * g[0].numel * g[0].width)  # of the input; then of weight and bias
+                self.tape.launch_kernel("columns", 2 * g[0].numel * g[0].width)
                 made = [self.empty_like(g[0]) if needs[0] else None]
                 made += [self.new_empty(shapes[0], shapes[1]) if need else None for need in needs[1:]]
                 return tuple(made)
@@ -326,13 +347,16 @@ class TorchOps(ElementwiseOps):
             mask = self.new_empty(x.shape, 1)  # allocated first by the kernel
             out = self.empty_like(x)
             self.count_saved()
+            self.tape.launch_kernel("spread", x.numel, x.numel * (2 * x.width + 1))
 
             def backward(g: Grads, kept: Tensor = mask) -> tuple[Tensor | None, ...]:
+                self.tape.launch_kernel("spread", g[0].numel, g[0].numel * (2 * g[0].width + 1))
                 return (self.empty_like(g[0]),)
 
             self.add_node(out, "dropout", (x,), backward)
             return out
         mask = self.new_empty(x.shape, 1)
         out = self.empty_like(x)
+        self.tape.launch_kernel("spread", x.numel, x.numel * (2 * x.width + 1))
         del mask
         return out

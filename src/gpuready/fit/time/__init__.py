@@ -1,0 +1,1 @@
+"""Predict the time of a job from the kernels on its tape."""

@@ -1,0 +1,189 @@
+"""The time of one kernel: from its kind and sizes, and what the GPU reaches.
+
+Every constant is a property of torch's kernels, measured by kernel and size on an H200
+(benchmarks/results/kernels-h200.jsonl), and scaled to another GPU by its rates.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuready.fit.time.device_speed import DeviceSpeed
+
+    Kernel = tuple[int | str, ...]
+
+SHORTEST = 1.7e-6  # seconds of a kernel that does nothing, the next one queued behind it
+MATMUL_START = 2.2e-6
+TILE_START = 0.97e-6  # filling and emptying the pipeline of one tile
+TILES = ((128, 128, 0.97), (64, 128, 0.93))  # rows, columns, share of the rate that the tile reaches
+ROUNDING = 0.5  # share of a last wave that is not full which is lost; persistent kernels regain the rest
+LEAST_DEPTH = 256  # a split of the inner dimension keeps at least so many values
+MIXED_SHARE = 0.6  # of the rate of a kernel that handles one value at a time, where its operands have two types
+THIN = 128  # an operand with fewer rows or columns than this does not fill a tile
+MISALIGNED = {8: 0.31, 4: 0.31, 2: 0.14}  # share of the rate by the bytes to which rows of a 16-bit operand are aligned
+CACHE_GAIN = 1.35  # how much faster a tensor is moved that is still in the L2 cache
+# Bytes per value and dtype width that a step of the optimizer moves, as a multiple of the width: the sum over its kernels.
+OPTIMIZER_SIZES = {
+    "adamw": (28.0, 23.3), "adamw_fused": (11.2, 8.5), "adamw_forloop": (22.5, 21.7), "sgd": (3.85, 3.4),
+    "sgd_momentum": (7.0, 6.5), "adafactor": (46.0, 24.0), "adafactor_torch": (20.0, 18.0),
+    "adamw_8bit": (5.5, 3.2), "paged_adamw_8bit": (5.5, 3.2), "paged_adamw": (12.0, 7.0), "clip": (4.6, 3.6),
+}  # fmt: skip
+# Attention by kernel: FLOP/s as a share of the matrix rate for heads of 128, forward and backward, and the length at
+# which half of it is lost to short rows.
+ATTENTION_RATES = {
+    "cudnn": (0.80, 0.75, 750, 1300),
+    "flash": (0.42, 0.40, 700, 1300),
+    "efficient": (0.205, 0.16, 250, 250),
+}
+HEAD_SHARES = {64: (0.76, 0.87), 128: (1.0, 1.0), 192: (0.85, 0.75), 256: (0.82, 0.68)}
+MASKED_SHARES = {"cudnn": (0.53, 0.52), "efficient": (0.95, 0.95)}
+FP32_ATTENTION = (0.78, 0.63)  # share of the fp32 rate that the efficient kernel reaches
+ATTENTION_START = (11e-6, 33e-6)
+
+
+def kernel_seconds(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """Return the time that one kernel runs."""
+    return _KINDS[str(kernel[0])](kernel, speed)
+
+
+def _move(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """A kernel that is bound by memory: vectorised loads and stores of contiguous tensors."""
+    return SHORTEST + move_seconds(int(kernel[1]), speed)
+
+
+def move_seconds(moved: int, speed: DeviceSpeed) -> float:
+    """Return the time to read and write so many bytes; what was just written is partly still in the cache."""
+    cached = max(0.0, min(1.0, 1.6 - 1.6 * moved / speed.cache)) if speed.cache else 0.0
+    return moved / (speed.memory * (1 + (CACHE_GAIN - 1) * cached))
+
+
+def _spread(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """A kernel that moves one value at a time: broadcast or strided operands, and casts to a wider type."""
+    return SHORTEST + max(int(kernel[1]) / speed.elements, move_seconds(int(kernel[2]), speed))
+
+
+def _mixed(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """Operands of two types: each value is cast as it is loaded."""
+    return SHORTEST + int(kernel[1]) / (MIXED_SHARE * speed.elements)
+
+
+def _rows(kernel: Kernel, speed: DeviceSpeed) -> float:
+    return 2 * SHORTEST + move_seconds(int(kernel[1]), speed)
+
+
+def _columns(kernel: Kernel, speed: DeviceSpeed) -> float:
+    return 5 * SHORTEST + move_seconds(int(kernel[1]), speed)
+
+
+def _softmax(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """Long rows are read three times: for the maximum, the sum and the result."""
+    elements, row, widths = int(kernel[1]), int(kernel[2]), int(kernel[3])
+    again = 0.5 if row <= 1024 else 1.0 if row * 4 <= 48 << 10 else 1.6 if row * 4 <= 200 << 10 else 2.05
+    return 2 * SHORTEST + max(elements / speed.elements * 0.85, elements * widths * again / speed.memory)
+
+
+def _softmax_backward(kernel: Kernel, speed: DeviceSpeed) -> float:
+    elements, row, width = int(kernel[1]), int(kernel[2]), int(kernel[3])
+    return 2 * SHORTEST + elements * width * (3.0 if row * width <= 48 << 10 else 4.25) / speed.memory
+
+
+def matmul_seconds(m: int, n: int, k: int, width: int, batch: int, aligned: int, speed: DeviceSpeed) -> float:
+    """Return the time of a matrix product: full waves of tiles over the multiprocessors, or its bytes."""
+    rate = speed.matmul_rate(width)
+    if width == 2:
+        rate *= MISALIGNED.get(aligned, 1.0)
+    moved = width * batch * (m * n + n * k + m * k)
+    if min(m, n, k) <= THIN and width == 4:  # too narrow for the tiles: bound by what it reads and writes
+        return 2 * MATMUL_START + max(2 * batch * m * n * k / (0.8 * rate), moved / (0.45 * speed.memory))
+    best = 1e9
+    for rows, columns, share in TILES:
+        tiles = batch * -(-m // rows) * -(-n // columns)
+        for split in (1, 2, 4, 8, 16):
+            if split > 1 and (k // split < LEAST_DEPTH or tiles * split > 2 * speed.processors):
+                break
+            waves = tiles * split / speed.processors
+            waves = max(1.0, (1 - ROUNDING) * waves + ROUNDING * -(-tiles * split // speed.processors))
+            spent = waves * (2 * rows * columns * (k / split) / (rate / speed.processors * share) + TILE_START)
+            if split > 1:  # partial sums in fp32, written and added by one more kernel
+                spent += SHORTEST + 2 * 4 * batch * m * n * split / (speed.memory * CACHE_GAIN)
+            best = min(best, spent)
+    return MATMUL_START + max(best, moved / (speed.memory * (0.75 if min(m, n, k) <= THIN else 1.0)))
+
+
+def _matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
+    m, n, k, width, batch, aligned = (int(size) for size in kernel[1:])
+    return matmul_seconds(m, n, k, width, batch, aligned, speed)
+
+
+def _attention(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """A fused kernel, forward or backward. Causal rows do half of the work, a mask all of it."""
+    name = str(kernel[1])
+    batch, heads, queries, keys, size, width, masked, key_bytes = (int(one) for one in kernel[2:])
+    back = kernel[0] != "attention"
+    operations = 4.0 * batch * heads * queries * keys * size * (2.5 if back else 1.0)
+    if not masked and queries == keys:
+        operations /= 2
+    read = 2 * key_bytes + (2 + back) * batch * heads * queries * size * width
+    if queries == 1:
+        return 4 * SHORTEST + move_seconds(read, speed)
+    if width == 4:
+        return ATTENTION_START[back] + operations / (
+            speed.matmul_rate(4) * FP32_ATTENTION[back] * (0.5 if masked else 1)
+        )
+    kernel_name = name if name in ATTENTION_RATES else "flash"
+    padded = next((one for one in HEAD_SHARES if size <= one), 256)
+    share = ATTENTION_RATES[kernel_name][back] * HEAD_SHARES[padded][back] * size / padded
+    share *= keys / (keys + ATTENTION_RATES[kernel_name][2 + back])
+    if masked:
+        share *= MASKED_SHARES.get(kernel_name, (0.9, 0.9))[back] * 2 if kernel_name == "cudnn" else 1
+        share = min(share, ATTENTION_RATES[kernel_name][back])
+    return ATTENTION_START[back] + max(operations / (speed.matmul_rate(2) * share), move_seconds(read, speed))
+
+
+def _embedding(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """The gradient of a table: zeros, then the rows of the tokens; many tokens are sorted first."""
+    rows, size, table, width = (int(one) for one in kernel[1:])
+    if rows <= 3072:
+        return 8 * SHORTEST + table / speed.memory + rows * size / speed.elements * 0.5
+    return 150e-6 + table / speed.memory + rows * size * (width + 8) / speed.memory + rows * 6e-9
+
+
+def _index_backward(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """Indices are sorted, then the rows are added."""
+    rows, elements, width = (int(one) for one in kernel[1:])
+    return 60e-6 + rows * 2e-9 + max(elements / speed.elements, 3 * elements * width / speed.memory)
+
+
+def _dequantise(kernel: Kernel, speed: DeviceSpeed) -> float:
+    elements, width = int(kernel[1]), int(kernel[2])
+    return 2 * SHORTEST + max(elements / speed.elements * 0.5, elements * (0.52 + width) / speed.memory)
+
+
+def _topk(kernel: Kernel, speed: DeviceSpeed) -> float:
+    return 15e-6 + 4 * int(kernel[1]) * int(kernel[2]) / speed.memory
+
+
+def _optimizer(kernel: Kernel, speed: DeviceSpeed) -> float:
+    name, elements, width = str(kernel[1]), int(kernel[2]), int(kernel[3])
+    return 10 * SHORTEST + elements * width * OPTIMIZER_SIZES[name][width == 4] / speed.memory
+
+
+_KINDS: dict[str, Callable[[Kernel, DeviceSpeed], float]] = {
+    "move": _move,
+    "spread": _spread,
+    "mixed": _mixed,
+    "rows": _rows,
+    "columns": _columns,
+    "softmax": _softmax,
+    "softmax backward": _softmax_backward,
+    "matmul": _matmul,
+    "attention": _attention,
+    "attention backward": _attention,
+    "embedding": _embedding,
+    "index backward": _index_backward,
+    "dequantise": _dequantise,
+    "topk": _topk,
+    "optimizer": _optimizer,
+}

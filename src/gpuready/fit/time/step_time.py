@@ -1,0 +1,105 @@
+"""The time of a step: kernels that wait for the host or for each other, at the clock that the power limit allows."""
+
+from __future__ import annotations
+
+from gpuready.fit.time.kernel_time import kernel_seconds
+from gpuready.model.record import Record, field
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuready.fit.job.records import FitJob
+    from gpuready.fit.tape.autograd import Tape
+    from gpuready.fit.time.device_speed import DeviceSpeed
+    from gpuready.fit.time.kernel_time import Kernel
+
+# Time of the host per kernel as a multiple of a bare launch: Python modules and the dispatcher forward, the autograd
+# engine's thread backward, per parameter in the optimizer.
+HOST_LAUNCHES = {"fwd": 3.6, "ref": 3.2, "bwd": 2.5, "prefill": 3.2, "decode": 3.2}
+HOST_PER_TENSOR = {"adamw": 2.0, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
+GAP = 1.3e-6  # seconds between two kernels of one stream
+POWER_SHARE = 0.5  # up to this share of products in the step the clock stays at its highest
+PART_NAMES = {
+    "matmul": "matmul", "attention": "attention", "attention backward": "attention", "optimizer": "optimizer",
+    "softmax": "loss and softmax", "softmax backward": "loss and softmax",
+}  # fmt: skip
+
+
+class PhaseTime(Record):
+    """One phase: when the host and the GPU are done with it, and what the kernels took."""
+
+    seconds: float
+    kernels: float  # seconds in which kernels ran
+    host: float  # seconds that the host needs to launch them
+    parts: Mapping[str, float] = field(default_factory=dict)  # kernel seconds by name
+
+
+def split_phases(tape: Tape) -> dict[str, list[Kernel]]:
+    """Return the kernels of every phase by its mark."""
+    phases: dict[str, list[Kernel]] = {}
+    current: list[Kernel] = []
+    for kernel in tape.kernels:
+        if kernel[0] == "phase":
+            phases.setdefault(str(kernel[1]), []).extend(current)
+            current = []
+        else:
+            current.append(kernel)
+    return phases
+
+
+def time_phases(phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed) -> list[PhaseTime]:
+    """Run phases one after the other through two queues: the host launches, the GPU computes."""
+    phases = list(phases)
+    slowdown = _power_slowdown([kernel for _, kernels in phases for kernel in kernels], speed)
+    known: dict[Kernel, float] = {}
+    host = device = 0.0
+    timed: list[PhaseTime] = []
+    for name, kernels in phases:
+        begun, launched, ran, parts = max(host, device), host, 0.0, {}  # type: ignore[var-annotated]
+        pace = HOST_LAUNCHES.get(name, 3.2) * speed.launch
+        for kernel in kernels:
+            spent = known.get(kernel)
+            if spent is None:
+                spent = known[kernel] = kernel_seconds(kernel, speed) * (slowdown if _is_hot(kernel) else 1.0)
+            host += pace if kernel[0] != "optimizer" else _optimizer_host(kernel, speed)
+            device = max(device, host if kernel[0] != "optimizer" else launched) + spent + GAP
+            if kernel[0] == "optimizer":
+                device = max(device, host)
+            ran += spent
+            part = PART_NAMES.get(str(kernel[0]), "elementwise")
+            parts[part] = parts.get(part, 0.0) + spent
+        timed.append(PhaseTime(max(host, device) - begun, ran, host - launched, parts))
+    return timed
+
+
+def _is_hot(kernel: Kernel) -> bool:
+    """Whether the kernel drives the tensor cores, which draw the most power."""
+    return (kernel[0] == "matmul" and kernel[4] != 4) or str(kernel[0]).startswith("attention")
+
+
+def _optimizer_host(kernel: Kernel, speed: DeviceSpeed) -> float:
+    return HOST_PER_TENSOR.get(str(kernel[1]), 2.0) * int(kernel[4]) * speed.launch
+
+
+def _power_slowdown(kernels: list[Kernel], speed: DeviceSpeed) -> float:
+    """Return how much longer products take: where they fill the step, the GPU lowers its clock to hold its power."""
+    hot = total = 0.0
+    seen: dict[Kernel, float] = {}
+    for kernel in kernels:
+        spent = seen.get(kernel)
+        if spent is None:
+            spent = seen[kernel] = kernel_seconds(kernel, speed)
+        total += spent
+        hot += spent * _is_hot(kernel)
+    share = max(0.0, (hot / total - POWER_SHARE) / (1 - POWER_SHARE)) if total else 0.0
+    return 1 + share * (speed.matmul_16bit / speed.held_16bit - 1)
+
+
+def training_phases(tape: Tape, job: FitJob) -> list[tuple[str, list[Kernel]]]:
+    """Return the phases of one optimizer step; micro-steps after the first are like the second."""
+    recorded = split_phases(tape)
+    micro = ["0"] if job.accumulation == 1 else ["0.0", *["0.1"] * (job.accumulation - 1)]
+    order = [(name, f"{name}{tag}") for tag in micro for name in ("ref", "fwd", "bwd")]
+    order += [("clip", "clip1"), ("opt", "opt1")]
+    return [(name, recorded[mark]) for name, mark in order if recorded.get(mark)]
