@@ -93,6 +93,25 @@ class ServingFit(Record):
         return "fits" if need <= self.pool[0] else "does not fit" if need > self.pool[1] else "undecided"
 
 
+class PhaseMemory(Record):
+    """What one GPU holds in a phase of an iteration: at least, at most."""
+
+    phase: str
+    roles: Mapping[str, tuple[int, int]]
+    working: tuple[str, ...]  # roles that work in it; the others wait
+    total: tuple[int, int]
+
+
+class GpuTimeline(Record):
+    """The phases of an iteration on GPUs that have the same roles."""
+
+    gpus: tuple[int, ...]
+    phases: tuple[PhaseMemory, ...]
+    peak: str  # the phase with the most memory
+    needs: tuple[int, int]
+    verdict: str
+
+
 class FitResult(Record):
     """A job's peak, where it fits, and what to change where it does not. ``why`` says why nothing can be decided."""
 
@@ -120,6 +139,7 @@ class FitResult(Record):
     smallest_gpu: GpuCandidate | None = None  # of the catalogue, where the GPUs at hand are too small
     unknown_keys: tuple[str, ...] = ()  # keys of the job's file that its framework does not declare
     serving: ServingFit | None = None  # where the question is serving
+    timeline: tuple[GpuTimeline, ...] = ()  # where several roles share GPUs
 
     @property
     def verdict(self) -> str:
@@ -128,9 +148,16 @@ class FitResult(Record):
             return "undecided"
         if self.largest is not None:
             return self.largest.verdict
+        if self.timeline:
+            return self._timeline_verdict()
         if self.gpus and not self.places:
             return _best_verdict(place.verdict for place in self.gpus)
         return _worst_verdict([place.verdict for place in self._used_gpus()])
+
+    def _timeline_verdict(self) -> str:
+        worst = _worst_verdict([one.verdict for one in self.timeline])
+        gap = self.unmodelled if worst == "fits" else self.lessened if worst == "does not fit" else ()
+        return "undecided" if gap else worst
 
     def _used_gpus(self) -> list[GpuCandidate]:
         ranked = sorted((index, place) for place in self.places for index in place.indexes) if self.places else []

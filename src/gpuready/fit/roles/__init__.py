@@ -1,0 +1,1 @@
+"""Several roles on shared GPUs, as reinforcement learning runs them."""

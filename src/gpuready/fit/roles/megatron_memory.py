@@ -1,0 +1,132 @@
+"""A rank of Megatron: weights, the gradient buffer and the optimizer's share by their sizes, activations from a tape.
+
+The sizes follow megatron/core/distributed/param_and_grad_buffer.py and optimizer/distrib_optimizer.py: 16-bit weights,
+one buffer for all gradients, and 12 bytes of state for each value, shared among the replicas by the distributed optimizer.
+"""
+
+from __future__ import annotations
+
+from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.job.records import FitJob
+from gpuready.fit.search.prediction import phase_stacks
+from gpuready.model.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuready.fit.job.model_shape import ModelShape
+    from gpuready.fit.job.records import GpuCard
+    from gpuready.fit.roles.records import MegatronSplit
+
+STATE_BYTES = 12  # an fp32 copy and two moments for each value
+LASTING_KINDS = ("parameters", "gradients", "optimizer", "adapters")
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers")
+
+
+class RankMemory(Record):
+    """Bytes of one rank, on the stage that has the most."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    working: int  # activations, logits and workspaces of one micro-batch
+    in_flight: int  # activations of the micro-batches that a pipeline keeps beside it
+
+    def training_peak(self, late_optimizer: bool) -> int:
+        """Return the peak of a step; a late optimizer is not there while activations are."""
+        step = self.weights + self.gradients + self.optimizer
+        passes = self.weights + self.gradients + self.working + self.in_flight
+        return max(step, passes) if late_optimizer else passes + self.optimizer
+
+
+def count_rank_parameters(config: Mapping[str, Any], split: MegatronSplit) -> tuple[int, int]:
+    """Return a rank's parameters outside of experts and in experts, on the largest stage."""
+    shape = parse_model_config(config)
+    layers = stage_layers(shape, split)
+    experts = _count_expert_parameters(shape)
+    tables = shape.vocabulary * (1 if shape.tied else 2) + shape.positions
+    dense = shape.count_parameters() - experts - tables * shape.hidden
+    held = -(-shape.vocabulary // split.tensor) * (1 if shape.tied or split.pipeline > 1 else 2)
+    share = layers / shape.layers
+    return (
+        int(dense * share / split.tensor) + held * shape.hidden,
+        int(experts * share / (split.expert * split.expert_tensor)),
+    )
+
+
+def stage_layers(shape: ModelShape, split: MegatronSplit) -> int:
+    """Return the layers of the largest stage. ValueError where there are more stages than layers."""
+    if split.pipeline > shape.layers:
+        raise ValueError(f"{split.pipeline} pipeline stages are more than the model's {shape.layers} layers")
+    return -(-shape.layers // split.pipeline)
+
+
+def _count_expert_parameters(shape: ModelShape) -> int:
+    sparse = sum(shape.is_sparse_layer(layer) for layer in range(shape.layers))
+    return sparse * shape.experts * (3 if shape.gated else 2) * shape.hidden * shape.expert_inner
+
+
+def measure_rank(job: FitJob, split: MegatronSplit, card: GpuCard) -> RankMemory:
+    """Return the memory of a rank that trains, or scores where the job's task says so."""
+    dense, experts = count_rank_parameters(job.model, split)
+    weights = 2 * (dense + experts)
+    working, saved = _measure_activations(job, split, card)
+    if job.task != "train":
+        return RankMemory(weights, 0, 0, working, 0)
+    if job.method != "full":
+        dense, experts = count_adapter_parameters(job, split), 0
+        weights += 2 * dense
+    replicas = max(1, split.world // (split.tensor * split.pipeline)) if split.distributed_optimizer else 1
+    others = (
+        max(1, split.world // (split.expert * split.expert_tensor * split.pipeline)) if split.distributed_optimizer else 1
+    )
+    return RankMemory(
+        weights,
+        (4 if split.fp32_gradients else 2) * (dense + experts),
+        int(STATE_BYTES * (dense / replicas + experts / others)),
+        working,
+        (min(split.pipeline, split.accumulation) - 1) * saved,
+    )
+
+
+def count_adapter_parameters(job: FitJob, split: MegatronSplit) -> int:
+    """Return the values of a rank's adapters on all linear layers."""
+    shape = parse_model_config(job.model)
+    queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    sizes = 2 * (shape.hidden + queries) + 2 * (shape.hidden + keys)
+    inner = shape.experts * shape.expert_inner // split.expert if shape.experts else shape.inner
+    sizes += (3 if shape.gated else 2) * (shape.hidden + inner)
+    return job.lora_r * sizes * stage_layers(shape, split) // split.tensor
+
+
+def _measure_activations(job: FitJob, split: MegatronSplit, card: GpuCard) -> tuple[int, int]:
+    """Return what a micro-batch takes beside weights and state, and what it keeps for its backward."""
+    shape = parse_model_config(job.model)
+    layers = stage_layers(shape, split)
+    played = FitJob(
+        _shrink_config(job.model, shape, layers, split.tensor), micro_batch=job.micro_batch,
+        seq=max(1, -(-job.seq // split.context)), precision="bf16", optimizer="sgd", clip=False, steps=1,
+        checkpointing="nonreentrant" if split.recompute == "full" else "none", attention=job.attention, task=job.task,
+        world=split.tensor, tensor_parallel=split.tensor,
+    )  # fmt: skip
+    working = saved = 0
+    for phase, kinds in phase_stacks(played, card).items():
+        live = sum(size for kind, size in kinds.items() if kind not in LASTING_KINDS)
+        working = max(working, live)
+        if phase == "forward":
+            saved = kinds.get("activations", 0)
+    if split.recompute == "full":
+        saved = layers * played.seq * played.micro_batch * shape.hidden * 2
+    return working, saved
+
+
+def _shrink_config(config: Mapping[str, Any], shape: ModelShape, layers: int, tensor: int) -> dict[str, Any]:
+    """Return the config of one stage, with this rank's share of the vocabulary."""
+    cut = {
+        key: value[:layers] if isinstance(value, list) and len(value) == shape.layers else value
+        for key, value in config.items()
+    }
+    cut |= {key: layers for key in LAYER_KEYS if key in cut}
+    return cut | {"vocab_size": -(-shape.vocabulary // tensor)}

@@ -1,0 +1,58 @@
+"""Records of the roles of a job: what each runs, on which GPUs, and when it is on them."""
+
+from __future__ import annotations
+
+from gpuready.model.record import Record, field
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+UPDATE, GENERATE, REFERENCE, SCORE, TRAIN = (
+    "weight update", "generation", "reference scores", "scores", "training",
+)  # fmt: skip
+PHASES = (UPDATE, GENERATE, REFERENCE, SCORE, TRAIN)
+"""Phases of an iteration, in their order."""
+
+
+class MegatronSplit(Record):
+    """How Megatron splits a model, and what its buffers hold."""
+
+    world: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    expert_tensor: int = 1
+    context: int = 1
+    distributed_optimizer: bool = False
+    fp32_gradients: bool = True
+    recompute: str = ""  # full, selective, or nothing
+    accumulation: int = 1
+    late_optimizer: bool = False  # the optimizer's state is on the GPU only for its step
+
+
+class RoleSettings(Record):
+    """One role of a job's file."""
+
+    name: str
+    kind: str  # train, score or serve
+    gpus: tuple[int, ...]
+    model: str | Mapping[str, Any] = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)  # of FitJob, where it trains
+    score: Mapping[str, Any] = field(default_factory=dict)  # micro_batch and seq, where it scores
+    serving: Mapping[str, Any] = field(default_factory=dict)  # of ServingJob
+    split: MegatronSplit | None = None
+    leaves: str = "all"  # what leaves the GPU between its phases: all, weights (the optimizer stays), none
+    phases: tuple[tuple[str, str], ...] = ()  # phase -> what it does there: train, score, serve, update
+    shares_process: bool = False  # with the role before it: one CUDA context
+    keys: Mapping[str, str] = field(default_factory=dict)  # field -> its key in the file
+
+
+class RoleUse(Record):
+    """The memory of one role on each of its GPUs, in bytes: at least, at most."""
+
+    role: str
+    gpus: tuple[int, ...]
+    active: Mapping[str, tuple[int, int]]  # phase -> while the role works
+    idle: tuple[int, int]

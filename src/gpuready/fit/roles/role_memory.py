@@ -1,0 +1,110 @@
+"""The memory of one role in each of its phases, from the engine's predictions or from an inference engine's pool."""
+
+from __future__ import annotations
+
+from gpuready.fit.job.gpu_candidates import to_gpu_card
+from gpuready.fit.job.records import FitJob
+from gpuready.fit.roles.megatron_memory import measure_rank
+from gpuready.fit.roles.records import RoleUse
+from gpuready.fit.search.prediction import context_overhead
+from gpuready.fit.serving.memory_pool import ServingJob, asleep_bytes, serve_model
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from gpuready.fit.job.records import FitPrediction
+    from gpuready.fit.roles.records import RoleSettings
+    from gpuready.model.fit import GpuCandidate, ServingFit
+
+Range = tuple[int, int]
+MEGATRON_SLACK = 1.06
+"""What Megatron's allocator may lose beside the sum of its tensors."""
+UPDATE_BUFFER = 2 << 30
+"""The most that gathered weights take on their way to the inference engine, in buckets."""
+
+
+def measure_role(
+    role: RoleSettings, config: Mapping[str, Any], place: GpuCandidate, predict: Callable[[FitJob], FitPrediction]
+) -> tuple[RoleUse, ServingFit | None]:
+    """Return a role's memory. ValueError and FitUndecided say why there is none."""
+    if role.kind == "serve":
+        return _measure_serving(role, config, place)
+    sizes, idle = _measure_megatron(role, config, place) if role.split else _measure_torch(role, config, place, predict)
+    active = {phase: sizes[what] for phase, what in role.phases if what in sizes}
+    return RoleUse(role.name, role.gpus, active, idle), None
+
+
+def _measure_serving(
+    role: RoleSettings, config: Mapping[str, Any], place: GpuCandidate
+) -> tuple[RoleUse, ServingFit]:
+    served = serve_model(ServingJob(dict(config), **role.serving), place)
+    context = _context_range(role, place, FitJob({}, task="generate", world=served.tensor_parallel))
+    low, high = served.budget[0] + context[0], served.budget[1] + context[1] + served.graphs[1]
+    if served.engine == "sglang":
+        low, high = low + served.graphs[0], high + served.activations[1]
+    asleep = asleep_bytes(served.engine)
+    idle = asleep if role.leaves == "all" else (low, high)
+    woken = asleep[0] + served.weights, asleep[1] + served.weights
+    sizes = {"serve": (low, high), "update": woken if role.leaves == "all" else (low, high)}
+    return RoleUse(role.name, role.gpus, {phase: sizes[what] for phase, what in role.phases}, idle), served
+
+
+def _measure_torch(
+    role: RoleSettings, config: Mapping[str, Any], place: GpuCandidate, predict: Callable[[FitJob], FitPrediction]
+) -> tuple[dict[str, Range], Range]:
+    """Return what a role of transformers' layers needs: sharded by FSDP or ZeRO, or whole."""
+    job = FitJob(dict(config), **role.fields).validate_fields()
+    context = _context_range(role, place, job)
+    sizes: dict[str, Range] = {}
+    weights = optimizer = 0
+    if role.kind == "train":
+        fit = predict(job)
+        lasting = fit.stacks.get("zeroing of gradients", {})
+        weights = lasting.get("parameters", 0) + lasting.get("adapters", 0)
+        optimizer = sum(lasting.values()) - weights
+        sizes["train"] = _add(context, fit.minimum)
+    stays = 0 if role.leaves == "all" else optimizer
+    scored = predict(_scoring_job(job, role))
+    own = scored.parts.get("parameters", 0)
+    sizes["score"] = _add(context, scored.minimum + max(weights - own, 0) + stays)
+    loaded = max(weights, own)
+    sizes["update"] = (context[0] + loaded + stays, context[1] + loaded + stays + UPDATE_BUFFER)
+    return sizes, _add(context, stays + (loaded if role.leaves == "none" else 0))
+
+
+def _scoring_job(job: FitJob, role: RoleSettings) -> FitJob:
+    plain = job.replace(task="score", method="full", checkpointing="none", zero=0, dpo=False, offload="", accumulation=1)
+    if job.zero == 3 and job.world > 1:  # gathers by layer too
+        plain = plain.replace(fsdp=True)
+    return plain.replace(**role.score).validate_fields()
+
+
+def _measure_megatron(
+    role: RoleSettings, config: Mapping[str, Any], place: GpuCandidate
+) -> tuple[dict[str, Range], Range]:
+    assert role.split is not None
+    card = to_gpu_card(place)
+    fields = {name: value for name, value in role.fields.items() if name in ("method", "micro_batch", "seq", "lora_r", "attention")}
+    job = FitJob(dict(config), **fields)
+    context = _context_range(role, place, job.replace(world=max(len(role.gpus), 1)))
+    sizes: dict[str, Range] = {}
+    scored = measure_rank(job.replace(task="score", method="full", **role.score), role.split, card)
+    sizes["score"] = _add(context, scored.weights + scored.working, MEGATRON_SLACK)
+    sizes["update"] = (context[0] + scored.weights, context[1] + scored.weights + UPDATE_BUFFER)
+    stays = 0
+    if role.kind == "train":
+        rank = measure_rank(job, role.split, card)
+        sizes["train"] = _add(context, rank.training_peak(role.split.late_optimizer), MEGATRON_SLACK)
+        stays = 0 if role.leaves == "all" else rank.optimizer + (rank.weights if role.leaves == "none" else 0)
+    return sizes, _add(context, stays)
+
+
+def _context_range(role: RoleSettings, place: GpuCandidate, job: FitJob) -> Range:
+    """Return the CUDA context of the role's process; nothing where another role has one there already."""
+    return (0, 0) if role.shares_process else context_overhead(job, to_gpu_card(place))
+
+
+def _add(context: Range, size: int, slack: float = 1.0) -> Range:
+    return context[0] + size, context[1] + int(size * slack)
