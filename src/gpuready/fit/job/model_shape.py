@@ -88,6 +88,9 @@ class ModelShape(Record):
     router_groups: int = 0
     shared_gate: bool = True  # whether a gate scales the shared expert
     expert_bias: bool = False
+    sinks: bool = False  # a learned logit per head that only takes part in the softmax
+    unit_qk_norm: bool = False  # queries and keys are normed without a weight
+    tempered: bool = False  # queries of layers that do not rotate are scaled by position
     latent: tuple[
         int, ...
     ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
@@ -117,7 +120,7 @@ class ModelShape(Record):
             return self._count_latent_attention()
         bias = self.bias_qkv * (queries + 2 * keys) + self.bias_out * self.hidden
         norms = 2 * self.head_size if self.qk_norm_span == "head" else queries + keys
-        return 2 * self.hidden * (queries + keys) + bias + self.qk_norm * norms
+        return 2 * self.hidden * (queries + keys) + bias + self.qk_norm * norms + self.sinks * self.heads
 
     def _count_latent_attention(self) -> int:
         """Count DeepSeek's projections through low ranks."""
@@ -156,7 +159,7 @@ GATED_FAMILIES = (
     "qwen3_moe",
 )
 MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
-FAMILY_ALIASES = {"gemma3": "gemma3_text", "ministral": "mistral", "codellama": "llama"}
+FAMILY_ALIASES = {"gemma3": "gemma3_text", "llama4": "llama4_text", "ministral": "mistral", "codellama": "llama"}
 
 
 def parse_model_config(config: Mapping[str, Any]) -> ModelShape:

@@ -59,8 +59,8 @@ def run_attention(
     """Run attention on (batch, heads, seq, size) tensors; ``mask`` is boolean."""
     if ops.autocast and kernel != "eager":
         v, k, q = (ops.to_width(x, ops.autocast) for x in (v, k, q))
-    if kernel == "math":
-        return _math_attention(ops, q, k, v, mask, dropout)
+    if kernel in ("math", "broadcast"):
+        return _math_attention(ops, q, k, v, mask, dropout, kernel == "broadcast")
     return _fused_attention(ops, kernel, q, k, v, mask, dropout)
 
 
@@ -169,8 +169,13 @@ def backward_scratch(
     return [4 * batch * heads * (-(-seq // 32) * 32)]
 
 
-def _math_attention(ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Torch's fallback: materializes all scores, in fp32 since torch 2.5."""
+def _math_attention(
+    ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, broadcast: bool = False
+) -> Tensor:
+    """Torch's fallback: materializes all scores, in fp32 since torch 2.5.
+
+    Keys are repeated for all heads before they are scaled; where the product broadcasts them, after it.
+    """
     narrow = q.width
     batch, heads, seq, _ = q.shape
     keys = k.shape[2]
@@ -185,14 +190,19 @@ def _math_attention(ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor
         del lower
     elif mask is not None:
         bias = ops.new_empty(mask.shape, q.width)
-    k_all, v_all = repeat_kv_heads(ops, k, heads, always=True), repeat_kv_heads(ops, v, heads, always=True)
-    k_scaled = ops.scalar_op(k_all)
+    if broadcast:
+        k_all, v_all = k, v
+        k_scaled = repeat_kv_heads(ops, ops.scalar_op(k), heads, always=True)
+    else:
+        k_all, v_all = repeat_kv_heads(ops, k, heads, always=True), repeat_kv_heads(ops, v, heads, always=True)
+        k_scaled = ops.scalar_op(k_all)
     dense = make_heads_contiguous(ops, q_scaled)
     scores = ops.matmul(dense, k_scaled, (batch, heads, seq, keys))
     del dense
     weights = _safe_softmax(ops, scores)
     del scores
     weights = ops.dropout(weights, dropout)
+    v_all = repeat_kv_heads(ops, v_all, heads, always=True)
     out = ops.matmul(weights, v_all, (*q.shape[:3], v.shape[3]))
     del bias
     return ops.to_width(out, narrow)

@@ -39,6 +39,8 @@ NORMS = {"rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm, "cohere": 
 class DecoderModel:
     """A decoder with its weights and its forward pass."""
 
+    widens_softmax = True  # whether eager attention computes its softmax in fp32
+
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
         self.ops, self.shape, self.job = ops, shape, job
         major, _, minor = card.capability.partition(".")
@@ -69,6 +71,10 @@ class DecoderModel:
     def add_attention_weights(self, layer: LayerWeights) -> None:
         """Create the weights of a layer's attention; models with another attention override it."""
         add_attention_weights(self, layer)
+
+    def broadcasts_keys(self, q: Tensor, k: Tensor) -> bool:
+        """Whether the attention gets fewer key heads than query heads without telling torch."""
+        return False
 
     def rotary_size(self) -> int:
         """Return how many values of a head are rotated."""
@@ -258,12 +264,20 @@ class DecoderModel:
         grouped = s.kv_heads != s.heads
         job, masked = self.job, mask is not None
         bf16 = "fp16" not in (job.precision.removeprefix("amp-"), job.autocast)
+        broadcast = self.broadcasts_keys(q, k)
         kernel = pick_attention_kernel(
-            AttentionQuery(job.attention, self.capability, width, bf16, masked, grouped, s.head_size)
-        )
+            AttentionQuery(
+                job.attention, self.capability, width, bf16, masked, grouped, q.shape[3], v.shape[3], dropout,
+                fusable=not broadcast,
+            )
+        )  # fmt: skip
         if kernel == "eager":
-            upcast = s.family != "gpt2" and bf16  # fp16 enters an fp32 softmax without a copy
-            return eager_attention(ops, q, k, v, mask, dropout, s.softcap_attention, upcast, widens=s.family != "gpt2")
+            widens = self.widens_softmax and s.family != "gpt2"
+            upcast = widens and bf16  # fp16 enters an fp32 softmax without a copy
+            return eager_attention(ops, q, k, v, mask, dropout, s.softcap_attention, upcast, widens)
+        if broadcast:
+            out = run_attention(ops, "broadcast" if kernel == "math" else kernel, q, k, v, mask, dropout)
+            return ops.merge_heads(out), None
         if masked and grouped:
             k, v = repeat_kv_heads(ops, k, s.heads), repeat_kv_heads(ops, v, s.heads)
         elif q.shape[2] > 1 and k.shape[2] > q.shape[2]:  # a static cache that is not full yet

@@ -97,10 +97,13 @@ def _add_mlp_weights(model: DecoderModel, layer: LayerWeights, inner: int, prefi
 
 def _add_expert_weights(model: DecoderModel, layer: LayerWeights) -> None:
     s, table = model.shape, model.maker.new_expert
-    layer.moe["router"] = table((s.experts, s.hidden))
+    if s.router == "dense":
+        layer.linears["router"] = model.maker.new_linear("router", s.hidden, s.experts, False)
+    else:
+        layer.moe["router"] = table((s.experts, s.hidden))
     layer.moe["gate_up"] = table((s.experts, 2 * s.expert_inner, s.hidden))
     layer.moe["down"] = table((s.experts, s.hidden, s.expert_inner))
-    if s.family != "qwen2_moe":  # peft does not adapt its experts
+    if s.family not in ("qwen2_moe", "llama4_text"):  # peft does not adapt its experts
         for name, ranks in (("router", 1), ("gate_up", 2), ("down", 1)):
             pair = model.maker.new_expert_adapter(layer.moe[name].shape, ranks * model.job.lora_r)
             if pair is not None:

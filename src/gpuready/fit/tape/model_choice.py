@@ -26,6 +26,10 @@ def _template_class(shape: ModelShape) -> type[DecoderModel]:
         from gpuready.fit.tape.gpt_oss import GptOssModel
 
         return GptOssModel
+    if shape.family == "falcon":
+        from gpuready.fit.tape.falcon import FalconModel
+
+        return FalconModel
     if shape.family == "llama4_text":
         from gpuready.fit.tape.llama4 import Llama4Model
 
