@@ -12,8 +12,9 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import PLAIN_NAMES, REMOTE_CODE, USER, calling_frames
+from gpuready.diagnose.origin import PLAIN_NAMES, REMOTE_CODE, USER, calling_frames, package_of_frame
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.tracebacks import StackFrame
 from gpuready.model.record import Record
 from gpuready.model.versions import compare_versions
 
@@ -48,12 +49,14 @@ _BUILT_IN = ("nonetype", "str", "dict", "list", "tuple", "int", "float", "bool",
 _CONTAINERS, MIN_SPECIAL = ("list", "tuple", "dict"), 9
 """What older releases pass where newer ones have a class, and the length of a name that only such a class has."""
 _OF_TRANSFORMERS = LazyRegex(
-    r"(?i)\w{1,70}(?:Config|Tokenizer|TokenizerFast|Cache|Processor|ForCausalLM|ForConditionalGeneration|Trainer|TrainingArguments|PreTrainedModel)$"
+    r"(?i)\w{1,70}(?:Config|Tokenizer|TokenizerFast|Cache|Processor|ForCausalLM|ForConditionalGeneration|ForSequenceClassification|ForTokenClassification|ForMaskedLM|Trainer|TrainingArguments|PreTrainedModel|Model)$"
 )
 _INTERNAL_OF_TRANSFORMERS = LazyRegex(
     r"(?:Llama|Qwen|Mi[sx]tral|Gemma|Phi|Falcon|GPT|Bert|T5|Whisper|CLIP|Siglip|Deepseek|Cohere|Olmo|Glm)\w{0,30}(?:RotaryEmbedding|Attention|DecoderLayer|RMSNorm|MLP)$"
 )
 """Classes that packages make, and no user's script."""
+_PASSED_BY_MODELS = ("position_ids", "cache_position", "position_embeddings", "num_items_in_batch", "logits_to_keep", "num_logits_to_keep",
+                     "past_key_value", "past_key_values", "use_cache", "padding_mask", "output_router_logits")  # fmt: skip
 _CALLED_WITH_DATA = ("forward", "__call__", "generate")
 """Methods that get what the user's data or options have."""
 _CALLS_BACK = LazyRegex(r"(?i)trainer|arrow_dataset|collat|callback|dataloader|fetch\.py|reward|/ray/|worker|train\.py")
@@ -167,7 +170,7 @@ def _function_name(said: str, failure: LoggedException) -> str:
 
 def _is_local_file(path: str) -> bool:
     """Whether the module that lacks a name is a file of the user's, and not of an installed package."""
-    return bool(path) and path not in ("unknown location",) and "-packages" not in path and path.endswith(".py")
+    return path.endswith(".py") and package_of_frame(StackFrame(path, 0)) == USER
 
 
 def _may_be_shadowed(text: str, module: str) -> bool:
@@ -204,9 +207,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return (
             VersionConflict(package, caller or USER, complaint.symbol) if is_installed and package != caller else None
         )
-    if not failure.frames and (
-        _INTERNAL_OF_TRANSFORMERS.match(complaint.owner) or _OF_TRANSFORMERS.match(complaint.owner)
-    ):
+    if not failure.frames and _is_of_transformers(complaint):
         return VersionConflict("transformers", USER, complaint.symbol)
     if caller in ("", USER, package):
         return None
@@ -229,6 +230,14 @@ def _conflict_of_foreign_name(
     if len(spans) != 1 or not spans[0]["came"]:
         return None
     return VersionConflict(spans[0]["package"], caller or USER, complaint.name, "old", spans[0]["came"])
+
+
+def _is_of_transformers(complaint: Complaint) -> bool:
+    """Whether a class is one that transformers makes, or an argument one that only its own code passes to a model."""
+    owner = complaint.owner.partition(".")[0]
+    if _INTERNAL_OF_TRANSFORMERS.match(owner) or _OF_TRANSFORMERS.match(owner):
+        return True
+    return complaint.kind == "parameter" and owner == "forward" and complaint.name in _PASSED_BY_MODELS
 
 
 def _is_call_between_packages(complaint: Complaint, failure: LoggedException) -> bool:

@@ -72,7 +72,8 @@ def _names_cause(row: str | Mapping[str, Any]) -> bool:
     """Whether the words of a pattern alone name its cause: no condition is needed beside them."""
     if isinstance(row, str):
         return True
-    return row.get("as", "root") in ("root", "symptom") and row.get("in") != "derived" and not row.get("with")
+    is_conditional = any(row.get(key) for key in ("with", "also", "when"))
+    return row.get("as", "root") in ("root", "symptom") and row.get("in") != "derived" and not is_conditional
 
 
 def _words_of(text: str) -> frozenset[str]:
