@@ -52,7 +52,7 @@ def list_probes(
         (
             "python",
             lambda d: _run_target_probes(d, python, frameworks),
-            ProbeKeys(("packages", "torch", "hub"), fact_keys.TARGET),
+            ProbeKeys(("packages", "torch", "hub"), (*fact_keys.TARGET, *fact_keys.IMPORTS)),
             8.0,
         ),
     ]
@@ -71,7 +71,7 @@ def _run_gpu_probes(host: HostAccess) -> list[Fact]:
 
 
 def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> Iterator[list[Fact]]:
-    from gpuready.probe import hub, optional_probes, packages, torch
+    from gpuready.probe import hub, imports, optional_probes, packages, torch
 
     try:
         target = choose_environment(host, python)
@@ -82,6 +82,7 @@ def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterabl
         host, target, [*packages.probe_packages(host, target, frameworks), *torch.probe_torch(host, target)]
     )
     yield hub.probe_hub(host)
+    yield imports.probe_imports(host, target, tuple(frameworks))
 
 
 def _run_machine_probes(host: HostAccess, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
@@ -134,6 +135,22 @@ def _freeze_lists(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _freeze_lists(item) for name, item in value.items()}
     return tuple(_freeze_lists(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def trace_imports(host: HostAccess, python: str | None, frameworks: Iterable[str], deep: bool = False) -> list[Fact]:
+    """Run the second look at what imports need: slower, for an environment in which something differs."""
+    from gpuready import system
+    from gpuready.probe import imports
+
+    def run(probed: HostAccess) -> list[Fact]:
+        return imports.trace_imports(probed, choose_environment(probed, python), tuple(frameworks), deep)
+
+    keys = (*fact_keys.IMPORTS, "import.outcome")
+    facts = system.run_probes(host, [("imports", run, keys, DEEP_SECONDS if deep else TRACE_SECONDS)])
+    return [fact.replace(value=_freeze_lists(fact.value)) for fact in facts]
+
+
+TRACE_SECONDS, DEEP_SECONDS = 60.0, 900.0
 
 
 def probe(host: HostAccess, python: str | None = None, frameworks: Iterable[str] = ()) -> Facts:

@@ -14,6 +14,7 @@ ACCELERATORS = (
 )
 LIBRARIES = ("libcudnn.path", "libnccl.path", "library.shadowed")
 LINKAGE = ("extension.linked",)
+IMPORTS = ("import.damage", "import.hidden", "import.looked")
 EXTENSIONS = (
     "apex", "auto-gptq", "bitsandbytes", "causal-conv1d", "colossalai", "deepspeed", "fbgemm-gpu",
     "fbgemm-gpu-genai", "flash-attn", "flash-attn-3", "mamba-ssm", "sgl-kernel", "torchao", "torchaudio",

@@ -37,7 +37,8 @@ class TargetEnvironment(Record):
     """One Python environment. ``gap`` says why its version is unknown, or why there is no environment.
 
     ``source`` is where it was found; ``chosen_by`` says the same in words for people. ``made_for`` is what the installer
-    noted in pyvenv.cfg.
+    noted in pyvenv.cfg. ``site`` begins with ``python_path``, the folders of PYTHONPATH. ``base`` is the prefix of the Python
+    that a virtual environment was made from.
     """
 
     prefix: str
@@ -50,6 +51,8 @@ class TargetEnvironment(Record):
     gap: str = ""
     chosen_by: str = "--python"
     made_for: str = ""
+    python_path: tuple[str, ...] = ()
+    base: str = ""
 
 
 def find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
@@ -162,9 +165,43 @@ def describe_environment(
     known_version, where, gap = (
         (version, source, "") if version else _find_python_version(host, prefix, path, settings, conda or (), may_run)
     )
-    site = _find_site_folders(host, prefix, known_version, kind, settings)
+    python_path = _list_python_path(host)
+    folders = _find_site_folders(host, prefix, known_version, kind, settings)
+    site = _existing_folders(host, [*python_path, *folders, *_list_pth_folders(host, folders)])
     made_for = settings.get(MADE_FOR_KEY, "")
-    return TargetEnvironment(prefix, path, kind, known_version, site, source, where, gap, made_for=made_for)
+    base = settings.get("home", "").rpartition("/")[0] or prefix
+    return TargetEnvironment(
+        prefix,
+        path,
+        kind,
+        known_version,
+        site,
+        source,
+        where,
+        gap,
+        made_for=made_for,
+        python_path=python_path,
+        base=base,
+    )
+
+
+def _list_python_path(host: HostAccess) -> tuple[str, ...]:
+    """Folders of PYTHONPATH, which Python searches before its own."""
+    words = (read_if_present(host.get_env_var, "PYTHONPATH") or "").split(":")
+    return _existing_folders(host, [word.rstrip("/") for word in words if word.startswith("/")]) if any(words) else ()
+
+
+def _list_pth_folders(host: HostAccess, folders: Iterable[str]) -> list[str]:
+    """Folders that plain lines of .pth files add; a line that begins with ``import`` is code, and is not run."""
+    found = []
+    for folder in folders:
+        for name in read_if_present(host.list_directory, folder) or ():
+            if name.endswith(".pth") and not name.startswith("."):
+                text = read_if_present(host.read_text, f"{folder}/{name}") or ""
+                lines = [line.strip() for line in text.splitlines()]
+                found += [line for line in lines if line and not line.startswith(("#", "import ", "import\t"))]
+                found = [line if line.startswith("/") else f"{folder}/{line.removeprefix('./')}" for line in found]
+    return [line.rstrip("/") for line in found]
 
 
 def parse_pyvenv_config(text: str) -> dict[str, str]:

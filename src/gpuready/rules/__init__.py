@@ -92,6 +92,9 @@ RULE_MODULES = {
     "PKG023": "pkg.vllm_does_not_fit",
     "PKG024": "pkg.contract_contradicts_itself",
     "PKG041": "pkg.no_versions_fit",
+    "PKG042": "pkg.import_fails",
+    "PKG043": "pkg.files_differ_from_record",
+    "PKG044": "pkg.requirement_not_met",
     "SYS001": "sys.shm_too_small",
     "SYS002": "sys.disk_too_small",
     "SYS003": "sys.os_unsupported",
@@ -210,8 +213,11 @@ REQUIRED_FACTS: dict[str, tuple[str, ...]] = {
     "PKG013": ("package.xformers",),
     "PKG014": ("package.bitsandbytes", "job.wants"),
     "PKG017": ("library.shadowed",),
-    "PKG020": ("python.shadowed",),
+    "PKG020": ("python.shadowed", "import.hidden"),
     "PKG023": ("package.vllm",),
+    "PKG042": ("import.damage", "import.hidden", "import.result"),
+    "PKG043": ("import.damage",),
+    "PKG044": ("import.damage",),
     "PKG041": ("contract.conflict",),
     "SYS007": ("net.ib",),
     "SYS010": ("hub.offline",),
@@ -268,8 +274,8 @@ REQUIRED_FACTS: dict[str, tuple[str, ...]] = {
 """The facts that a rule, or a family of rules, requires. If all of them are known to be absent, zero or empty,
 the rule is not even imported."""
 
-_SUPPLIED_FAMILIES = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.")
-"""Families of facts that are not probed on a machine: if they were not supplied, they are absent."""
+_SUPPLIED_FAMILIES = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.", "import.")
+"""Families of facts that are not probed, or only where there is an environment: if not supplied, they are absent."""
 
 
 def load_rule(code: str) -> Rule:

@@ -192,3 +192,73 @@ def _collect_strings(data: bytes, piece: bytes, base: int, found: dict[int, byte
         if stop - begin > len(known) and not seen_whole:
             found[base + begin] = data[begin:stop]
         at = data.find(piece, stop)
+
+
+# -- what the loader asks of a file -------------------------------------------------------------------
+
+_STRSZ, _VERDEF, _VERNEED = 10, 0x6FFFFFFC, 0x6FFFFFFE
+_WEAK = 2
+_MAX_NAMES_BYTES, _MAX_VERSION_BYTES = 1 << 18, 1 << 14
+
+
+def read_load_needs(path: str) -> dict[str, Any] | None:
+    """machine, needed, runpath and rpath, and the symbol versions it needs of each library; None where there is no such file.
+
+    AccessError for a file that the loader refuses: another format, or shorter than its segments.
+    """
+    return _read_elf(path, _collect_load_needs)
+
+
+def read_defined_versions(path: str) -> frozenset[str]:
+    """The symbol versions that a library defines: GLIBC_2.34, GLIBCXX_3.4.30."""
+    return _read_elf(path, lambda elf: frozenset(_iterate_versions(elf, _VERDEF))) or frozenset()
+
+
+def _collect_load_needs(elf: _ElfFile) -> dict[str, Any]:
+    segments = elf._read_segments()
+    size, end = os.fstat(elf.fd).st_size, max((at + length for _, at, _, length in segments), default=0)
+    if not segments or end > size:
+        raise AccessError(f"it is cut off: {size} bytes of at least {end}")
+    found = elf.read_headers()
+    versions: dict[str, list[str]] = {}
+    for pair in _iterate_versions(elf, _VERNEED, segments):
+        library, _, version = pair.partition("\0")
+        versions.setdefault(library, []).append(version)
+    return found | {"versions": versions}
+
+
+def _iterate_versions(
+    elf: _ElfFile, table: int, segments: list[tuple[int, int, int, int]] | None = None
+) -> Iterator[str]:
+    """Yield the versions of a table: of what is defined the names, of what is needed ``libc.so.6\\0GLIBC_2.34``."""
+    parts = segments or elf._read_segments()
+    tags = dict(elf._dynamic_entries(parts))
+    if table not in tags or _STRTAB not in tags:
+        return
+    start = elf._address_to_offset(parts, tags[table])
+    data = os.pread(elf.fd, _MAX_VERSION_BYTES, start)
+    names = os.pread(
+        elf.fd, min(tags.get(_STRSZ, 0), _MAX_NAMES_BYTES), place := elf._address_to_offset(parts, tags[_STRTAB])
+    )
+    at = 0
+    while at + 20 <= len(data):
+        if table == _VERDEF:
+            _, flags, _, _, _, aux, following = elf._unpack_at("HHHHIII", data, at)
+            yield _name_at(elf, names, place, elf._unpack_at("I", data, at + aux)[0])
+        else:
+            _, count, file, aux, following = elf._unpack_at("HHIII", data, at)
+            library, entry = _name_at(elf, names, place, file), at + aux
+            for _ in range(count):
+                _, flags, _, name, step = elf._unpack_at("IHHII", data, entry)
+                if not flags & _WEAK:
+                    yield f"{library}\0{_name_at(elf, names, place, name)}"
+                entry += step
+        if not following:
+            return
+        at += following
+
+
+def _name_at(elf: _ElfFile, names: bytes, place: int, offset: int) -> str:
+    if offset < len(names) and (end := names.find(b"\0", offset)) >= 0:
+        return names[offset:end].decode("utf-8", "backslashreplace")
+    return elf._read_string(place + offset)

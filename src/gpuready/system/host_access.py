@@ -137,6 +137,10 @@ class HostAccess:
         """The C strings of one section that contain any of the pieces."""
         return self._expect_texts(self.answer_query("elf_text", path, section, list(pieces))) or ()
 
+    def survey_imports(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What differs in the files of a Python environment: see ``imports.damage.Survey``."""
+        return self._expect_dict(self.answer_query("imports", request)) or {}
+
     # ---- the machine
 
     def query_nvml(self, deadline: float = 20.0) -> dict[str, Any]:

@@ -144,6 +144,11 @@ class LiveHost(HostAccess):
 
         return elf.find_section_strings(self._map_path(path), section, pieces)
 
+    def _answer_imports(self, request: dict[str, Any]) -> dict[str, Any]:
+        from gpuready.system.imports import damage
+
+        return damage.survey_below_root(self.root, request)
+
     def _answer_nvml(self, deadline: float = 20.0) -> dict[str, Any]:
         from gpuready.system import nvml
         from gpuready.system.process.isolation import is_single_threaded

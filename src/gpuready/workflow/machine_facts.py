@@ -52,9 +52,18 @@ def start_probing(
         facts = call_or_refuse(looking.assemble_host_facts, host, started.collect_facts(), python)
         if seconds is not None:
             seconds.update(started.seconds)
-        return _apply_what_if(facts, what_if)
+        return _apply_what_if(_trace_imports(facts, host, python, distributions), what_if)
 
     return collect_probed_facts, started.all_ready, started.stop_probes
+
+
+def _trace_imports(facts: Facts, host: system.LiveHost, python: str | None, distributions: Sequence[str]) -> Facts:
+    """Add whether imports meet what differs in the environment's files; free where nothing does."""
+    if not any(facts.value_if_known(key) for key in ("import.damage", "import.hidden")):
+        return facts
+    from gpuready import probe as looking
+
+    return facts.with_facts(*looking.trace_imports(host, python, distributions))
 
 
 def choose_probed_host(run_python: bool = False) -> system.LiveHost:

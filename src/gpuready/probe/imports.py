@@ -1,0 +1,79 @@
+"""Would torch and the frameworks of the target environment import? From files alone, in two looks.
+
+The first is part of every check: it compares files, libraries and requirements. The second follows import statements, and is
+only taken where something differs, or is asked for.
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Fact
+from gpuready.probe.fact_helpers import absent_facts, gap_facts, read_if_present
+from gpuready.probe.fact_keys import EXTENSIONS
+from gpuready.probe.fact_keys import IMPORTS as KEYS
+from gpuready.probe.packages import FRAMEWORKS
+from gpuready.system import AccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from gpuready.probe.target_environment import TargetEnvironment
+    from gpuready.system import HostAccess
+
+__all__ = ["KEYS", "probe_imports", "trace_imports"]
+
+
+def probe_imports(host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str] = ()) -> list[Fact]:
+    """Return what differs in the files of torch, the frameworks, and all that these require."""
+    source = ", ".join(target.site) or target.prefix
+    if not target.site or not target.version:
+        return absent_facts(KEYS, source)
+    try:
+        answer = host.survey_imports(_survey_request(host, target, frameworks))
+    except AccessError as error:
+        # A recording that was made before this look has nothing to say of it.
+        return gap_facts(KEYS, str(error), source) if host.is_live else []
+    return _survey_facts(answer, source) if answer.get("roots") else absent_facts(KEYS, source)
+
+
+def trace_imports(
+    host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str] = (), deep: bool = False
+) -> list[Fact]:
+    """Return the same, and what following the import statements says; with ``deep``, by the contents of every file."""
+    source = ", ".join(target.site)
+    request = _survey_request(host, target, frameworks) | {"simulate": True, "deep": deep}
+    try:
+        answer = host.survey_imports(request)
+    except AccessError as error:
+        return gap_facts((*KEYS, "import.outcome"), str(error), source)
+    if not answer.get("roots"):
+        return []
+    return [*_survey_facts(answer, source, deep), Fact("import.outcome", answer.get("outcome") or {}, source)]
+
+
+def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str]) -> dict[str, Any]:
+    uname = read_if_present(host.get_uname, default={})
+    minor = ".".join((target.version or "").split(".")[:2])
+    return {
+        "python": target.version,
+        "machine": uname.get("machine", ""),
+        "release": uname.get("release", ""),
+        "interpreter": target.path,
+        "first": list(target.python_path),
+        "sites": [folder for folder in target.site if folder not in target.python_path],
+        "cwd": read_if_present(host.get_cwd) or "",
+        "library_path": read_if_present(host.get_env_var, "LD_LIBRARY_PATH") or "",
+        "stdlib": f"{target.base or target.prefix}/lib/python{minor}",
+        "roots": list(dict.fromkeys(["torch", *(frameworks or FRAMEWORKS)])),
+        "beside": list(EXTENSIONS),
+    }
+
+
+def _survey_facts(answer: dict[str, Any], source: str, deep: bool = False) -> list[Fact]:
+    looked = {name: answer.get(name) for name in ("distributions", "files", "skipped", "extensions", "unchecked")}
+    return [
+        Fact("import.damage", tuple(answer.get("rows") or ()), source),
+        Fact("import.hidden", tuple(answer.get("hidden") or ()), source),
+        Fact("import.looked", looked | {"deep": deep}, source),
+    ]

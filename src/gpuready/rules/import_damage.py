@@ -1,0 +1,65 @@
+"""What differs in the files of an environment, as far as it concerns one framework."""
+
+from __future__ import annotations
+
+from gpuready.model import Contract, Facts, FixStep
+from gpuready.rules import fix_steps, visible_gpus
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+READS = ("import.damage", "import.hidden", *fix_steps.READS)
+FILE_KINDS = ("missing", "resized", "short", "changed", "library", "python", "source")
+NEED_KINDS = ("absent", "version")
+REINSTALLED_KINDS = ("missing", "resized", "short", "changed", "python", "library")
+
+
+def roots_of_contract(contract: Contract) -> tuple[str, ...]:
+    """The distributions whose import counts: torch, and the framework's own."""
+    return tuple(dict.fromkeys(name for name in ("torch", contract.distribution) if name))
+
+
+def damage_rows(facts: Facts, contract: Contract, kinds: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the rows of these kinds that the import of torch or of the framework depends on."""
+    if "import.damage" not in facts:
+        return []
+    roots = roots_of_contract(contract)
+    rows = facts.value("import.damage") or ()
+    return [row for row in rows if row["kind"] in kinds and any(root in row["roots"] for root in roots)]
+
+
+def find_failed_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
+    """Return what is known of the first root whose import fails, a real import before one on paper."""
+    for key in ("import.result", "import.outcome"):
+        known = facts.value(key) if key in facts else {}
+        for root in roots_of_contract(contract):
+            if (known or {}).get(root, {}).get("error"):
+                return {"root": root, **known[root]}
+    return None
+
+
+def reinstall_steps(facts: Facts, contract: Contract, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:
+    """Return one step that reinstalls what is damaged, and nothing else."""
+    names = list(dict.fromkeys(str(row["distribution"]) for row in rows if row["kind"] in REINSTALLED_KINDS))
+    if not names:
+        return ()
+    words = [_pinned(facts, name) for name in names]
+    does = f"reinstall {visible_gpus.join_names(names)}, and nothing else"
+    return (fix_steps.install_step(facts, does, "--reinstall", "--no-deps", *words),)
+
+
+def _pinned(facts: Facts, name: str) -> str:
+    version = facts.value_if_known(f"package.{name}")
+    return f"{name}=={version}" if version else name
+
+
+def install_needs_step(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:
+    """Return one step that installs what is required and absent, or of another version."""
+    wants: dict[str, list[str]] = {}
+    for row in rows:
+        if row["kind"] in NEED_KINDS:
+            wants.setdefault(str(row["distribution"]), []).append(str(row.get("want") or ""))
+    words = [f"{name}{','.join(dict.fromkeys(want for want in found if want))}" for name, found in wants.items()]
+    return (fix_steps.install_step(facts, f"install {' '.join(words)}", *words),) if words else ()

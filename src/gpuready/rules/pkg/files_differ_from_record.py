@@ -1,0 +1,59 @@
+"""Installed files differ from what was installed.
+
+## What it checks
+The Python files and libraries of torch, of the framework and of all that these require against their RECORD: whether
+they are there and have the recorded size; with ``--deep`` also their contents. It is a warning: where an import
+would fail, PKG042 says so.
+
+## Why it matters
+A file that no import needs today may be needed later, by a model or a feature that loads it on demand. A file that was
+edited in place is lost with the next install.
+
+## How to fix
+Reinstall the packages named. If the change was made on purpose, ignore the finding with its reason.
+
+## References
+- PyPA specification, recording installed projects
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.rules import import_damage, visible_gpus
+
+CODE = "PKG043"
+SEVERITY = "warning"
+READS = (*import_damage.READS, "import.outcome", "import.result")
+CONTRACT = {"distribution": "demo"}
+ROW = {
+    "distribution": "numpy",
+    "kind": "resized",
+    "path": "/venv/lib/python3.12/site-packages/numpy/lib/scimath.py",
+    "detail": "10 bytes instead of 4000",
+    "roots": ("demo",),
+}
+BROKEN = {
+    "import.damage": (ROW,),
+    "import.hidden": (),
+    "import.outcome": {"demo": {"module": "demo", "error": "", "cause": "", "chain": ()}},
+    "package.numpy": "2.2.6",
+    "python.path": "/venv/bin/python",
+}
+HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    rows = import_damage.damage_rows(facts, contract, import_damage.FILE_KINDS)
+    if not rows or import_damage.find_failed_root(facts.without_tracking(), contract):
+        return None
+    names = list(dict.fromkeys(str(row["distribution"]) for row in rows))
+    files = f"{len(rows)} file{'s differ' if len(rows) > 1 else ' differs'}"
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"{files} from what was installed: {visible_gpus.join_names(names)}",
+        found=(facts.fact("import.damage"),),
+        needs=tuple(Requirement("import.damage", "none", cite=f"{row['path']}: {row['detail']}") for row in rows[:5]),
+        so="what loads them on demand may fail; importing the framework does not",
+        fix=import_damage.reinstall_steps(facts, contract, rows),
+    )

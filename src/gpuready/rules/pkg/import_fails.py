@@ -1,0 +1,127 @@
+"""Importing torch or the framework fails.
+
+## What it checks
+Without running anything: the files of torch, of the framework and of all that these require are compared with
+their RECORD, the libraries of their extension modules are searched as the dynamic loader does, their
+requirements are looked up, and files that hide a module are found. Where something differs, import statements
+are followed on paper to see whether an import meets it. With ``--import`` the modules are really imported, in
+a process of their own.
+
+## Why it matters
+Nothing runs. An interrupted install, a full disk, a copy from another machine, a removed package or a file of
+the wrong name in the current folder are the usual reasons, and installers call such an environment satisfied.
+
+## How to fix
+Reinstall the package at fault, install what is missing, or rename the file that hides a module. If several
+packages are damaged, a new environment is faster and safer.
+
+## References
+- PyPA specification, recording installed projects
+- Python documentation, the import system
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.rules import import_damage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CODE = "PKG042"
+SEVERITY = "error"
+READS = (*import_damage.READS, "import.outcome", "import.result")
+ROW = {
+    "distribution": "tokenizers",
+    "kind": "missing",
+    "path": "/venv/lib/python3.12/site-packages/tokenizers/tokenizers.abi3.so",
+    "detail": "recorded when it was installed, and not there",
+    "roots": ("demo",),
+}
+CONTRACT = {"distribution": "demo"}
+BROKEN = {
+    "import.damage": (ROW,),
+    "import.hidden": (),
+    "import.outcome": {
+        "demo": {
+            "module": "demo",
+            "error": "ModuleNotFoundError: No module named 'tokenizers.tokenizers'",
+            "cause": ROW["path"],
+            "chain": ("demo", "tokenizers"),
+        }
+    },
+    "package.tokenizers": "0.22.1",
+    "python.path": "/venv/bin/python",
+}
+HEALTHY = BROKEN | {"import.outcome": {"demo": {"module": "demo", "error": "", "cause": "", "chain": ()}}}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    rows = import_damage.damage_rows(facts, contract, (*import_damage.FILE_KINDS, *import_damage.NEED_KINDS))
+    hidden = (facts.value("import.hidden") if "import.hidden" in facts else ()) or ()
+    if not (rows or hidden or "import.result" in facts):
+        return None
+    failed = import_damage.find_failed_root(facts, contract)
+    if failed is None:
+        _require_outcome(facts, contract, bool(rows or hidden))
+        return None
+    at_fault = [row for row in rows if _is_cause(row, failed)] or rows
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"import {failed['module']} fails: {_short_error(str(failed['error']))}",
+        found=tuple(facts.fact(key) for key in ("import.result", "import.outcome", "import.damage") if key in facts),
+        needs=tuple(_row_requirement(row) for row in at_fault[:5]),
+        so=f"nothing of {contract.framework} runs in this environment",
+        fix=_fix_steps(facts, contract, at_fault, hidden, failed),
+    )
+
+
+def _require_outcome(facts: Facts, contract: Contract, differs: bool) -> None:
+    """Leave the rule undecided where something differs and nobody could follow the imports."""
+    known = (facts.value("import.outcome") if differs and "import.result" not in facts else {}) or {}
+    gap = next(
+        (known[root]["gap"] for root in import_damage.roots_of_contract(contract) if known.get(root, {}).get("gap")), ""
+    )
+    if gap:
+        raise UnknownFactError(facts.fact("import.outcome").replace(value=None, gap=str(gap)))
+
+
+def _is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
+    cause, error = str(failed.get("cause") or ""), str(failed["error"])
+    if row["kind"] in import_damage.NEED_KINDS:
+        name = str(row["distribution"])
+        return cause.partition(".")[0].replace("_", "-").lower() == name or f"'{name.replace('-', '_')}" in error
+    return bool(row["path"]) and (row["path"] == cause or str(row["path"]) in error)
+
+
+def _short_error(error: str) -> str:
+    """``No module named 'yaml'`` of ``ModuleNotFoundError: No module named 'yaml'``."""
+    kind, _, text = error.partition(": ")
+    return (text or kind)[:160]
+
+
+def _row_requirement(row: dict[str, Any]) -> Requirement:
+    if row["kind"] in import_damage.NEED_KINDS:
+        want = row.get("want") or "*"
+        return Requirement(f"package.{row['distribution']}", str(want), cite=f"METADATA of {row['by']}")
+    return Requirement("import.damage", "none", cite=f"{row['path']}: {row['detail']}")
+
+
+def _fix_steps(
+    facts: Facts, contract: Contract, rows: list[dict[str, Any]], hidden: Any, failed: dict[str, Any]
+) -> tuple[FixStep, ...]:
+    cause = str(failed.get("cause") or "")
+    shadow = next((str(row["path"]) for row in hidden if row["path"] == cause), "")
+    steps = (
+        *([FixStep(f"rename {shadow.removesuffix('/__init__.py')}, or run from another folder")] if shadow else ()),
+        *import_damage.reinstall_steps(facts, contract, rows),
+        *import_damage.install_needs_step(facts, rows),
+        *(
+            FixStep(f"restore {row['path']}, or install {row['distribution']} again")
+            for row in rows
+            if row["kind"] == "source"
+        ),
+    )
+    return steps or (FixStep("if several packages are affected, create a new environment"),)

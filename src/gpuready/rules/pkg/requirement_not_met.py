@@ -1,0 +1,63 @@
+"""A package that others require is missing, or has another version than they ask for.
+
+## What it checks
+What torch, the framework and all that these require state in their metadata (``Requires-Dist``, with its markers and
+extras) against what is installed. What the framework's contract names is PKG002 and PKG003. It is a warning:
+where an import would fail, PKG042 says so.
+
+## Why it matters
+The package that states the requirement was not tested without it. Parts that are loaded on demand fail later.
+
+## How to fix
+Install the versions named in the fix.
+
+## References
+- PyPA specification, core metadata, Requires-Dist
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.rules import import_damage, visible_gpus
+
+CODE = "PKG044"
+SEVERITY = "warning"
+READS = (*import_damage.READS, "import.outcome", "import.result")
+CONTRACT = {"distribution": "demo"}
+ROW = {
+    "distribution": "jinja2",
+    "kind": "absent",
+    "path": "",
+    "detail": "not installed",
+    "by": "torch",
+    "want": "",
+    "roots": ("torch", "demo"),
+}
+BROKEN = {
+    "import.damage": (ROW,),
+    "import.hidden": (),
+    "import.outcome": {"demo": {"module": "demo", "error": "", "cause": "", "chain": ()}},
+    "python.path": "/venv/bin/python",
+}
+HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    stated = {need.key.removeprefix("package.") for need in contract.requirements_for("package.*")}
+    rows = import_damage.damage_rows(facts, contract, import_damage.NEED_KINDS)
+    rows = [row for row in rows if row["distribution"] not in stated]
+    if not rows or import_damage.find_failed_root(facts.without_tracking(), contract):
+        return None
+    names = list(dict.fromkeys(f"{row['distribution']} ({row['detail']})" for row in rows))
+    return Finding(
+        CODE,
+        SEVERITY,
+        f"required by installed packages: {visible_gpus.join_names(names)}",
+        found=(facts.fact("import.damage"),),
+        needs=tuple(
+            Requirement(f"package.{row['distribution']}", str(row["want"] or "*"), cite=f"METADATA of {row['by']}")
+            for row in rows
+        ),
+        so="parts that need them fail when they are used",
+        fix=import_damage.install_needs_step(facts, rows),
+    )

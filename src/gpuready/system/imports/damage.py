@@ -1,0 +1,319 @@
+"""What is wrong with the files of an environment: of torch, of its frameworks, and of all that these require.
+
+One request, one answer, both plain JSON: the answer has what differs, not what was read. Nothing is judged here; whether
+an import would notice is asked of ``simulation`` where anything differs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.system.imports import distributions as listing
+from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.libraries import Loader
+from gpuready.system.imports.requirements import is_satisfied, marker_applies, parse_requirement
+from gpuready.system.imports.search_path import SearchPath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from gpuready.system.imports.distributions import Distribution
+
+MAX_FILES = 12000
+"""How many recorded files are compared without --deep."""
+MAX_ROWS = 200
+TORCH_LIBRARIES = ("lib/libtorch_global_deps.so", "lib/libtorch_python.so", "lib/libtorch_cuda.so")
+"""What ``import torch`` loads first; what it loads serves every extension that is built against it."""
+
+
+class Survey:
+    """The look at one environment.
+
+    The request has: python (its version), machine, release, interpreter, stdlib, first (PYTHONPATH), sites, cwd, library_path, roots
+    (distributions to import), beside (others to look at), deep, simulate.
+    """
+
+    def __init__(self, request: dict[str, Any]):
+        self.request = request
+        self.minor = ".".join(str(request["python"]).split(".")[:2])
+        self.path = SearchPath(request.get("first") or (), request["sites"])
+        self.loader = Loader(
+            self.path, request.get("machine") or "", request.get("library_path") or "", request.get("interpreter") or ""
+        )
+        self.copies = listing.find_distributions(self.path)
+        self.rows: list[dict[str, Any]] = []
+        self.hidden: list[dict[str, str]] = []
+        self.unchecked: dict[str, str] = {}
+        self.files = self.skipped = self.extensions = 0
+        self.closure: dict[str, list[str]] = {}
+        self._needs: dict[tuple[str, str], list[tuple[str, tuple[str, ...]]]] = {}
+        self.environment = _marker_environment(request)
+
+    def run(self) -> dict[str, Any]:
+        roots = [name for name in self.request["roots"] if name in self.copies]
+        beside = [name for name in self.request.get("beside") or () if roots and name in self.copies]
+        for root in (*roots, *beside):
+            self.closure[root] = self._follow_requirements(root)
+        names = list(dict.fromkeys(name for found in self.closure.values() for name in found))
+        self._load_torch(names)
+        for name in names:
+            self._look_at(name)
+        self.hidden = self._find_hidden(names)
+        answer: dict[str, Any] = {
+            "roots": roots,
+            "distributions": len(names),
+            "rows": [row | {"roots": self._roots_of(row)} for row in self.rows[:MAX_ROWS]],
+            "hidden": self.hidden,
+            "files": self.files,
+            "skipped": self.skipped,
+            "extensions": self.extensions,
+            "unchecked": self.unchecked,
+        }
+        if self.request.get("simulate"):
+            from gpuready.system.imports import simulation
+
+            answer["outcome"] = simulation.simulate_roots(self, roots)
+        return answer
+
+    def _roots_of(self, row: dict[str, Any]) -> list[str]:
+        """The roots that need what a row is about."""
+        name = row.get("by") or row["distribution"]
+        return [root for root, found in self.closure.items() if name in found]
+
+    def choose_module(self, root: str) -> str:
+        """The module that a distribution is imported by: the one of its own name, else its first."""
+        tops = self.copies[root][0].list_top_modules()
+        own = [*(top for top in tops if top.lower().replace("_", "") == root.replace("-", "")), *self.path.modules]
+        guess = root.replace("-", "_")
+        return next(iter(own), "") if own[:1] and own[0] in tops else guess if guess in tops or not tops else tops[0]
+
+    def _report(self, name: str, kind: str, path: str, detail: str) -> None:
+        self.rows.append({"distribution": name, "kind": kind, "path": path, "detail": detail})
+
+    # -- requirements
+
+    def _follow_requirements(self, root: str) -> list[str]:
+        """Return the names that a distribution requires, itself included; what is not met becomes a row."""
+        seen = {(root, "")}
+        queue = [(root, "")]
+        while queue:
+            name, extra = queue.pop(0)
+            if (name, extra) not in self._needs:
+                self._needs[name, extra] = list(self._list_needs(name, extra))
+            for wanted, extras in self._needs[name, extra]:
+                new = {(wanted, one) for one in ("", *extras)} - seen
+                seen |= new
+                queue += sorted(new)
+        return list(dict.fromkeys([root, *sorted(name for name, _ in seen)]))
+
+    def _list_needs(self, name: str, extra: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield what one distribution needs and is installed."""
+        for text in self.copies[name][0].list_requirements():
+            wanted, extras, specifier, marker = parse_requirement(text)
+            if not marker_applies(marker, self.environment, frozenset([extra])):
+                continue
+            if wanted not in self.copies:
+                self._report_need(name, "absent", wanted, specifier, "not installed")
+                continue
+            version = self.copies[wanted][0].get_version()
+            if version and is_satisfied(version, specifier) is False:
+                self._report_need(name, "version", wanted, specifier, f"{version} is installed")
+            yield wanted, extras
+
+    def _report_need(self, name: str, kind: str, wanted: str, specifier: str, detail: str) -> None:
+        row = {"distribution": wanted, "kind": kind, "path": "", "detail": detail, "by": name, "want": specifier}
+        if row not in self.rows:
+            self.rows.append(row)
+
+    # -- files
+
+    def _look_at(self, name: str) -> None:
+        """Compare the copy that matches its RECORD best: of two, one may be the metadata of a removed version."""
+        looks = [self._compare_copy(copy) for copy in self.copies[name] if copy.site == self.copies[name][0].site]
+        rows, copy = min(looks, key=lambda look: len(look[0]))
+        for kind, path, detail in rows:
+            self._report(name, kind, path, detail)
+        source = copy.find_editable_source()
+        if source and not os.path.isdir(source):
+            self._report(name, "source", source, "the folder it was installed from is gone")
+        elif source:
+            self.unchecked[name] = f"an editable install of {source}: its files are not recorded"
+        elif not copy.rows:
+            self._look_at_modules(copy)
+        self._look_at_extensions(copy)
+
+    def _compare_copy(self, copy: Distribution) -> tuple[list[tuple[str, str, str]], Distribution]:
+        deep = bool(self.request.get("deep"))
+        chosen = copy.rows if deep else listing.select_rows(copy.rows, max(MAX_FILES - self.files, 50))
+        self.files += len(chosen)
+        self.skipped += len(copy.rows) - len(chosen)
+        rows = list(listing.compare_rows(copy.site, chosen))
+        if deep:
+            rows += listing.compare_hashes(copy.site, copy.rows)
+        return [_describe_cut(row) for row in rows if self._counts(row)], copy
+
+    def _counts(self, row: tuple[str, str, str]) -> bool:
+        """Whether another size matters: a library may have been stripped, and is read for itself."""
+        return row[0] != "resized" or row[1].endswith(".py")
+
+    def _look_at_modules(self, copy: Distribution) -> None:
+        """A distribution without RECORD: only its top-level modules can be looked for."""
+        tops = copy.list_top_modules() or [copy.name.replace("-", "_")]
+        gone = [top for top in tops if not self._is_module(copy.site, top)]
+        known = bool(copy.list_top_modules())
+        if gone and (known or copy.name == "torch"):
+            for top in gone:
+                self._report(copy.name, "missing", f"{copy.site}/{top}", "a top-level module, and not there")
+        elif not os.path.exists(f"{copy.info}/RECORD"):  # one without a module has nothing to record
+            self.unchecked[copy.name] = "no RECORD of its files"
+
+    def _is_module(self, site: str, top: str) -> bool:
+        names = self.path.list_folder(site)
+        return top in names or top in self.path.modules or any(name.startswith(f"{top}.") for name in names)
+
+    # -- libraries
+
+    def _load_torch(self, names: list[str]) -> None:
+        if "torch" not in names:
+            return
+        folder = f"{self.copies['torch'][0].site}/torch"
+        for name in TORCH_LIBRARIES:
+            if os.path.exists(f"{folder}/{name}") and (fault := self.loader.find_fault(f"{folder}/{name}")):
+                self._report("torch", "library", f"{folder}/{name}", fault)
+
+    def _look_at_extensions(self, copy: Distribution) -> None:
+        files = [f"{copy.site}/{name}" for name, _, _ in copy.rows if name.endswith(".so") or ".so." in name]
+        others = []
+        for path in files:
+            kind = extension_kind(path, self.minor)
+            if kind == "other":
+                others.append(path)
+            if kind != "own" or not os.path.exists(path) or "/tests/" in path:
+                continue
+            self.extensions += 1
+            if fault := self.loader.find_fault(path, files):
+                self._report(copy.name, "library", path, fault)
+        for path in others:
+            if not self._has_variant(path):
+                self._report(copy.name, "python", path, f"an extension module for another Python than {self.minor}")
+
+    def _has_variant(self, path: str) -> bool:
+        """Whether a module has a file for this Python beside one for another."""
+        folder, _, file = path.rpartition("/")
+        stem = file.partition(".")[0]
+        beside = [name for name in self.path.list_folder(folder) if name.startswith(f"{stem}.")]
+        return any(name == f"{stem}.py" or extension_kind(name, self.minor) == "own" for name in beside)
+
+    # -- modules that hide others
+
+    def _find_hidden(self, names: list[str]) -> list[dict[str, str]]:
+        """Files of the current folder, and of folders before the right one, with the name of a module that is imported."""
+        owners = {top: copy for name in names for copy in [self.copies[name][0]] for top in copy.list_top_modules()}
+        rows = self._find_hidden_stdlib()
+        for folder in dict.fromkeys([self.request.get("cwd") or "", *self.path.folders]):
+            if not folder:
+                continue
+            for top, copy in owners.items():
+                at = self._find_module_file(folder, top)
+                if at and not self._belongs(copy, folder, top):
+                    rows.append({"module": top, "path": at, "distribution": copy.name})
+        return rows
+
+    def _find_hidden_stdlib(self) -> list[dict[str, str]]:
+        import sys
+
+        folders = [self.request.get("cwd") or "", *(self.request.get("first") or ())]
+        names = {
+            (folder, name.partition(".")[0]) for folder in folders if folder for name in self.path.list_folder(folder)
+        }
+        rows = []
+        for folder, name in sorted(names):
+            at = self._find_module_file(folder, name) if name in sys.stdlib_module_names else None
+            if at and folder != self.request.get("stdlib"):
+                rows.append({"module": name, "path": at, "distribution": "python"})
+        return rows
+
+    def _belongs(self, copy: Distribution, folder: str, top: str) -> bool:
+        """Whether a folder is where a distribution has this module, or comes after it and so hides nothing."""
+        source = self.path.modules.get(top)
+        if source:
+            return os.path.dirname(source.removesuffix("/__init__.py")) == folder
+        if os.path.realpath(folder) == os.path.realpath(copy.site):
+            return True
+        if folder == self.request.get("cwd") and folder not in self.path.folders:
+            return False
+        home = self.path.folders.index(copy.site)
+        editable = copy.find_editable_source()
+        if editable and (folder == editable or folder.startswith(f"{editable}/")):
+            return True
+        return self.path.folders.index(folder) > home or self._find_module_file(copy.site, top) is None
+
+    def _find_module_file(self, folder: str, top: str) -> str | None:
+        """The file that an import of a top-level name takes from a folder; a folder without __init__ hides nothing."""
+        names = self.path.list_folder(folder)
+        if top in names and "__init__.py" in self.path.list_folder(f"{folder}/{top}"):
+            return f"{folder}/{top}/__init__.py"
+        for name in names:
+            if name == f"{top}.py" or (name.startswith(f"{top}.") and extension_kind(name, self.minor) == "own"):
+                return f"{folder}/{name}"
+        return None
+
+
+def _describe_cut(row: tuple[str, str, str]) -> tuple[str, str, str]:
+    """Call a source short that lost more than half, or whose last line does not end; an edited one is neither."""
+    kind, path, detail = row
+    if kind != "resized":
+        return row
+    found, _, rest = detail.partition(" bytes instead of ")
+    if int(found) >= int(rest):
+        return row
+    is_cut = int(found) * 2 < int(rest)
+    if not is_cut:
+        try:
+            with open(path, "rb") as file:
+                is_cut = file.read()[-1:] != b"\n"
+        except OSError:
+            return row
+    return ("short", path, detail) if is_cut else row
+
+
+def _marker_environment(request: dict[str, Any]) -> dict[str, str]:
+    """The values of markers on Linux; CPython is assumed."""
+    version = str(request["python"])
+    return {
+        "python_version": ".".join(version.split(".")[:2]),
+        "python_full_version": version,
+        "implementation_version": version,
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": str(request.get("machine") or ""),
+        "platform_release": str(request.get("release") or ""),
+        "platform_version": "",
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+    }
+
+
+def survey_below_root(root: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Survey an environment whose paths are below a root; the answer has them without it."""
+    if not root:
+        return Survey(request).run()
+    moved = {
+        name: _move_paths(request.get(name), "", root) for name in ("interpreter", "first", "sites", "cwd", "stdlib")
+    }
+    answer: dict[str, Any] = _move_paths(Survey(request | moved).run(), root, "")
+    return answer
+
+
+def _move_paths(value: Any, old: str, new: str) -> Any:
+    """Replace the start of every path in a request or an answer."""
+    if isinstance(value, dict):
+        return {_move_paths(name, old, new): _move_paths(item, old, new) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_move_paths(item, old, new) for item in value]
+    if isinstance(value, str) and old:
+        return value.replace(old, new)
+    return f"{new}{value}" if isinstance(value, str) and value.startswith("/") else value

@@ -1,0 +1,197 @@
+"""Installed distributions: their metadata, their recorded files, and which of those files differ."""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.system.imports.requirements import canonical_name
+from gpuready.system.imports.search_path import read_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuready.system.imports.search_path import SearchPath
+
+    RecordRow = tuple[str, str, int | None]
+
+METADATA_SUFFIXES = (".dist-info", ".egg-info")
+MAX_METADATA_BYTES, MAX_RECORD_BYTES = 1 << 18, 1 << 26
+UNUSED_FOLDERS = ("/tests/", "/test/", "/__pycache__/")
+"""Folders whose files no import needs; images are often made without them."""
+
+
+class Distribution:
+    """One installed distribution. ``info`` is its dist-info folder, its egg-info, or the EGG-INFO of an egg."""
+
+    def __init__(self, name: str, version: str, site: str, info: str):
+        self.name, self.version, self.site, self.info = name, version, site, info
+        self._headers: list[tuple[str, str]] | None = None
+        self._rows: list[RecordRow] | None = None
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The headers of its metadata: ``("requires-dist", "numpy>=1.17")``."""
+        if self._headers is None:
+            self._headers = read_headers(self.info)
+        return self._headers
+
+    def list_requirements(self) -> list[str]:
+        texts = [value for name, value in self.headers if name == "requires-dist"]
+        return texts or _egg_requirements(self.info)
+
+    def get_version(self) -> str:
+        return self.version or next((value for name, value in self.headers if name == "version"), "")
+
+    @property
+    def rows(self) -> list[RecordRow]:
+        """Path below the site folder, hash and size of each recorded Python file and library."""
+        if self._rows is None:
+            self._rows = list(read_record(f"{self.info}/RECORD")) or _egg_files(self.info)
+        return self._rows
+
+    def list_top_modules(self) -> list[str]:
+        """Top-level modules: of its RECORD, else of top_level.txt, else none are known."""
+        tops = dict.fromkeys(_top_module(path) for path, _, _ in self.rows)
+        return [top for top in tops if top] or [line for line in read_lines(f"{self.info}/top_level.txt") if line]
+
+    def find_editable_source(self) -> str | None:
+        """The folder that an editable install was made from (PEP 610); None for any other."""
+        text = "".join(read_lines(f"{self.info}/direct_url.json")).replace(" ", "")
+        if '"editable":true' not in text or '"url":"file://' not in text:
+            return None
+        from urllib.parse import unquote
+
+        return unquote(text.partition('"url":"file://')[2].partition('"')[0]) or None
+
+
+def find_distributions(path: SearchPath) -> dict[str, list[Distribution]]:
+    """Return the copies of every distribution by canonical name; the copy that Python sees first comes first."""
+    found: dict[str, list[Distribution]] = {}
+    for folder in path.folders:
+        for entry in sorted(path.list_folder(folder)):
+            if entry.endswith(METADATA_SUFFIXES):
+                name, version = split_metadata_name(entry)
+                found.setdefault(name, []).append(Distribution(name, version, folder, f"{folder}/{entry}"))
+        if folder.endswith(".egg") and "EGG-INFO" in path.list_folder(folder):
+            name, version = split_metadata_name(os.path.basename(folder).removesuffix(".egg") + ".egg-info")
+            found.setdefault(name, []).append(Distribution(name, version, folder, f"{folder}/EGG-INFO"))
+    return found
+
+
+def split_metadata_name(entry: str) -> tuple[str, str]:
+    """``flash_attn-2.8.3.dist-info`` -> ``("flash-attn", "2.8.3")``; the version may be empty."""
+    stem, _, kind = entry.rpartition(".")
+    parts = stem.split("-")
+    if kind == "egg-info":
+        return canonical_name(parts[0]), parts[1] if len(parts) > 1 else ""
+    return (canonical_name("-".join(parts[:-1])), parts[-1]) if len(parts) > 1 else (canonical_name(stem), "")
+
+
+def read_headers(info: str) -> list[tuple[str, str]]:
+    for path in (f"{info}/METADATA", f"{info}/PKG-INFO", info):
+        try:
+            with open(path, "rb") as file:
+                text = file.read(MAX_METADATA_BYTES)
+        except OSError:
+            continue
+        head = text.replace(b"\r\n", b"\n").partition(b"\n\n")[0].decode("utf-8", "replace")
+        pairs = (line.partition(":") for line in head.split("\n") if line[:1].strip())
+        return [(name.strip().lower(), value.strip()) for name, colon, value in pairs if colon]
+    return []
+
+
+def _egg_requirements(info: str) -> list[str]:
+    """Requirements of an egg: lines of requires.txt before the first ``[extra]``; conditions are in its brackets."""
+    texts, marker = [], ""
+    for line in read_lines(f"{info}/requires.txt"):
+        if line.startswith("["):
+            extra, _, condition = line.strip("[]").partition(":")
+            marker = " and ".join([*([f"extra == '{extra}'"] if extra else []), *([condition] if condition else [])])
+        elif line.strip():
+            texts.append(f"{line.strip()} ; {marker}" if marker else line.strip())
+    return texts
+
+
+def read_record(path: str) -> Iterator[RecordRow]:
+    """Yield the Python files and libraries of a RECORD: ``torch/__init__.py,sha256=abc,1234``."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(MAX_RECORD_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        if ".py," not in line and ".so" not in line and '.py"' not in line:
+            continue
+        name, digest, size = line.rsplit(",", 2) if line.count(",") > 1 else (line, "", "")
+        name = name.strip('"')
+        is_code = name.endswith((".py", ".so")) or ".so." in name
+        if is_code and not name.startswith(("../", "/")) and ".dist-info/" not in name:
+            yield name, digest, int(size) if size.isdigit() else None
+
+
+def _egg_files(info: str) -> list[RecordRow]:
+    """The files that an egg-info lists: installed-files.txt is relative to it, and has no sizes."""
+    if not info.endswith(".egg-info"):
+        return []
+    names = [line[3:] for line in read_lines(f"{info}/installed-files.txt") if line.startswith("../")]
+    return [(name, "", None) for name in names if name.endswith((".py", ".so")) and not name.startswith("../")]
+
+
+def _top_module(path: str) -> str:
+    """``numpy/linalg/x.py`` -> numpy; ``six.py`` -> six; ``numpy.libs/libopenblas.so`` -> nothing."""
+    top, slash, _ = path.partition("/")
+    if not slash:
+        top = top.partition(".")[0]
+    return top if top.isidentifier() else ""
+
+
+# -- comparison ---------------------------------------------------------------------------------------
+
+
+def select_rows(rows: Iterable[RecordRow], limit: int) -> list[RecordRow]:
+    """Return the rows to compare: all of them, or those of the upper folders and some of each deeper one."""
+    used = [row for row in rows if not any(folder in f"/{row[0]}" for folder in UNUSED_FOLDERS)]
+    if len(used) <= limit:
+        return used
+    upper = [row for row in used if row[0].count("/") <= 2 or not row[0].endswith(".py")][:limit]
+    deeper = [row for row in used if row[0].count("/") > 2 and row[0].endswith(".py")]
+    step = max(len(deeper) // max(limit - len(upper), 1), 1)
+    return upper + deeper[::step][: limit - len(upper)]
+
+
+def compare_rows(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, path and detail of each file that is missing or has another size."""
+    stat = os.stat
+    for name, _, size in rows:
+        path = f"{site}/{name}"
+        try:
+            found = stat(path).st_size
+        except OSError:
+            if not (name.endswith(".py") and os.path.exists(f"{path}c")):  # byte-code without its source
+                yield "missing", path, "recorded when it was installed, and not there"
+            continue
+        if size is not None and found != size:
+            yield "resized", path, f"{found} bytes instead of {size}"
+
+
+def compare_hashes(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:
+    """Yield each file whose contents are not those of its RECORD (``sha256=``, base64 without padding)."""
+    import base64
+    import hashlib
+
+    for name, digest, _ in rows:
+        kind, _, wanted = digest.partition("=")
+        if not wanted or kind not in hashlib.algorithms_guaranteed:
+            continue
+        try:
+            with open(f"{site}/{name}", "rb") as file:
+                found = (
+                    hashlib.file_digest(file, kind)
+                    if hasattr(hashlib, "file_digest")
+                    else hashlib.new(kind, file.read())
+                )
+        except OSError:
+            continue  # a missing file is reported as such
+        if base64.urlsafe_b64encode(found.digest()).rstrip(b"=").decode() != wanted:
+            yield "changed", f"{site}/{name}", "its contents are not those of its RECORD"

@@ -1,0 +1,164 @@
+"""Would the dynamic loader load a library? Its machine, its size and the libraries it needs, found as the loader does.
+
+An RPATH is searched before LD_LIBRARY_PATH and applies to what a library loads in turn; a RUNPATH is searched after it
+and is for the library's own needs. The RPATH of the interpreter is searched for all.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gpuready.system import dynamic_loader, elf
+from gpuready.system.host_access import AccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from gpuready.system.imports.search_path import SearchPath
+
+DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so", "libhsa-runtime64.so", "libze_loader.so")
+"""Libraries that come with a driver: whether there is one is another question."""
+
+
+class Library:
+    """One file as the loader sees it. ``fault`` says why it is refused."""
+
+    def __init__(self, path: str, header: dict[str, Any], parent: Library | None = None):
+        here = os.path.dirname(path)
+        words = str(header.get("runpath") or "").replace("${ORIGIN}", here).replace("$ORIGIN", here)
+        self.path, self.parent = path, parent
+        self.needed: tuple[str, ...] = tuple(header.get("needed") or ())
+        self.folders = [os.path.normpath(folder) for folder in words.split(":") if folder.startswith("/")]
+        self.has_rpath = bool(header.get("rpath"))
+        self.versions: dict[str, list[str]] = header.get("versions") or {}
+
+    def search_before_variable(self) -> Iterator[str]:
+        if self.folders and not self.has_rpath:
+            return
+        at: Library | None = self
+        while at is not None:
+            if at.has_rpath:
+                yield from at.folders
+            at = at.parent
+
+
+class Loader:
+    """Follows the needs of libraries; what was once loaded serves everybody who needs its name."""
+
+    def __init__(self, path: SearchPath, machine: str, library_path: str, interpreter: str):
+        self.path, self.machine = path, machine
+        self.variable = [folder for folder in library_path.replace(";", ":").split(":") if folder.startswith("/")]
+        self.headers: dict[str, dict[str, Any] | str] = {}
+        self.loaded: dict[str, str] = {}
+        self.missing: dict[str, tuple[str, str]] = {}
+        self._system: dict[str, str | None] = {}
+        self._versions: dict[str, frozenset[str]] = {}
+        self._cache: dict[str, str] | None = None
+        self.interpreter = self._open_interpreter(interpreter)
+
+    def _open_interpreter(self, interpreter: str) -> Library | None:
+        header = self.read_header(os.path.realpath(interpreter))
+        library = None if isinstance(header, str) else Library(os.path.realpath(interpreter), header)
+        for name in library.needed if library else ():
+            self.loaded[name] = ""
+        return library
+
+    def read_header(self, path: str) -> dict[str, Any] | str:
+        """The needs of a file, or why the loader refuses it."""
+        found = self.headers.get(path)
+        if found is None:
+            try:
+                found = elf.read_load_needs(path) or "there is no such file"
+            except AccessError as error:
+                found = str(error)
+            if isinstance(found, dict) and self.machine and found["machine"] != self.machine:
+                found = f"it is for {found['machine']}, and this machine is {self.machine}"
+            self.headers[path] = found
+        return found
+
+    def find_fault(self, path: str, siblings: Iterable[str] = ()) -> str:
+        """Why loading a file fails; empty where it would load. ``siblings`` are files that its package may load first."""
+        header = self.read_header(path)
+        if isinstance(header, str):
+            return header
+        beside = {os.path.basename(name): name for name in siblings}
+        queue = [Library(path, header, self.interpreter)]
+        while queue:
+            library = queue.pop(0)
+            for name in library.needed:
+                if name in self.loaded or name.startswith(DRIVER_LIBRARIES):
+                    continue
+                found = self._find(name, library) or beside.get(name)
+                if found is None:
+                    return f"it needs {name}{_by(library, path)}, which is not found"
+                fault = self.read_header(found)
+                if isinstance(fault, str):
+                    return f"it needs {name}{_by(library, path)}, and {found} cannot be loaded: {fault}"
+                self.loaded[name] = found
+                queue.append(Library(found, fault, library))
+            if lacking := self._find_lacking_version(library):
+                return f"it needs {lacking}{_by(library, path)}"
+        return ""
+
+    def _find_lacking_version(self, library: Library) -> str:
+        """``GLIBCXX_3.4.32, which /usr/lib/libstdc++.so.6 does not have``; empty where every version is there."""
+        for name, versions in library.versions.items():
+            at = self.loaded.get(name) or self._find_in_system(name) or ""
+            defined = self._read_versions(at) if at else frozenset()
+            lacking = next((version for version in versions if defined and version not in defined), "")
+            if lacking:
+                return f"{lacking}, which {at} does not have"
+        return ""
+
+    def _read_versions(self, path: str) -> frozenset[str]:
+        if path not in self._versions:
+            try:
+                self._versions[path] = elf.read_defined_versions(path)
+            except AccessError:
+                self._versions[path] = frozenset()
+        return self._versions[path]
+
+    def _find(self, name: str, by: Library) -> str | None:
+        own = by.folders if not by.has_rpath else ()
+        for folder in (*by.search_before_variable(), *self.variable, *own):
+            if name in self.path.list_folder(folder) and not isinstance(
+                self.read_header(f"{folder}/{name}"), str
+            ):  # the loader skips a file of another machine
+                return f"{folder}/{name}"
+        for folder in (*by.search_before_variable(), *self.variable, *own):
+            if name in self.path.list_folder(folder):
+                return f"{folder}/{name}"
+        return self._find_in_system(name) or self._find_beside_torch(name)
+
+    def _find_in_system(self, name: str) -> str | None:
+        if name not in self._system:
+            tries = (f"{folder}/{name}" for folder in (*dynamic_loader.default_folders(self.machine), "/usr/local/lib"))
+            self._system[name] = next((path for path in tries if os.path.exists(path)), None) or self._find_in_cache(
+                name
+            )
+        return self._system[name]
+
+    def _find_in_cache(self, name: str) -> str | None:
+        if self._cache is None:
+            try:
+                with open(dynamic_loader.CACHE_PATH, "rb") as file:
+                    self._cache = dynamic_loader.parse_loader_cache(file.read(16 << 20), self.machine)
+            except OSError:
+                self._cache = {}
+        return self._cache.get(name)
+
+    def _find_beside_torch(self, name: str) -> str | None:
+        """NVIDIA's wheels below any folder of sys.path: torch loads them by path where its RPATH does not lead there."""
+        for site in self.path.folders:
+            if "nvidia" not in self.path.list_folder(site):
+                continue
+            for part in self.path.list_folder(f"{site}/nvidia"):
+                if name in self.path.list_folder(f"{site}/nvidia/{part}/lib"):
+                    return f"{site}/nvidia/{part}/lib/{name}"
+        return None
+
+
+def _by(library: Library, path: str) -> str:
+    return "" if library.path == path else f" (for {os.path.basename(library.path)})"

@@ -1,0 +1,201 @@
+"""Which file an import takes: the folders of sys.path in order, as the import system searches them."""
+
+from __future__ import annotations
+
+import sys
+
+from gpuready.system.imports.extension_names import extension_kind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.system.imports.damage import Survey
+
+STARTED_WITH = frozenset(
+    [
+        "abc",
+        "builtins",
+        "codecs",
+        "encodings",
+        "genericpath",
+        "importlib",
+        "io",
+        "marshal",
+        "os",
+        "posix",
+        "posixpath",
+        "runpy",
+        "site",
+        "stat",
+        "sys",
+        "time",
+        "zipimport",
+        "_collections_abc",
+        "_sitebuiltins",
+    ]
+)
+"""Modules that Python has imported, or has frozen, before the current folder counts."""
+
+MAX_SCANNED_BYTES = 64 << 20
+
+
+class FoundModule:
+    """Where a module is. ``fault`` says why importing it raises ``error``; only a ``source`` can be followed."""
+
+    def __init__(self, path: str, folders: Sequence[str] = (), source: bool = False, fault: str = "", error: str = ""):
+        self.path, self.folders, self.source = path, folders, source
+        self.fault, self.error = fault, error or "ImportError"
+
+
+class ModuleFinder:
+    """Finds modules in the environment of a survey, and knows which of its files differ."""
+
+    def __init__(self, survey: Survey):
+        self.survey, self.path, self.minor = survey, survey.path, survey.minor
+        rows = survey.rows
+        self.missing = {row["path"] for row in rows if row["kind"] == "missing"}
+        self.changed = {row["path"] for row in rows if row["kind"] in ("resized", "changed", "short")}
+        self.short = {row["path"]: row["detail"] for row in rows if row["kind"] == "short"}
+        self.other = {row["path"] for row in rows if row["kind"] == "python"}
+        self.absent = {row["distribution"] for row in rows if row["kind"] in ("absent", "source")}
+        odd = {row["distribution"] for row in rows if row["kind"] == "version"}
+        self.odd_tops = {
+            top for name in odd for top in survey.copies[name][0].list_top_modules() if name in survey.copies
+        }
+        self.hidden = {row["path"] for row in survey.hidden}
+        self.stdlib = survey.request.get("stdlib") or ""
+        here = survey.request.get("cwd") or ""
+        self.before = [folder for folder in (here, *(survey.request.get("first") or ())) if folder]
+        self.follows_stdlib = any(row["distribution"] == "python" for row in survey.hidden)
+
+    def find(self, name: str, folders: Sequence[str] | None) -> FoundModule | None:
+        """Return where a module is; ``folders`` are those of its package, None for a top-level module."""
+        tail = name.rpartition(".")[2]
+        if folders is not None:
+            return self._find_in(folders, tail)
+        if tail in STARTED_WITH or tail in sys.builtin_module_names:
+            return FoundModule("")
+        if tail not in sys.stdlib_module_names:
+            return self._find_top(tail)
+        shadow = self._find_in(self.before, tail) if self.follows_stdlib else None
+        if shadow and not shadow.path:
+            shadow = None
+        return shadow or (self.follows_stdlib and self._find_in([self.stdlib], tail)) or FoundModule("")
+
+    def _find_top(self, name: str) -> FoundModule | None:
+        source = self.path.modules.get(name)
+        before = self._find_in(self.before, name)
+        if before and before.path:
+            return before
+        found = self._find_in(self.path.folders, name)
+        if source and (found is None or not found.path):
+            folder, _, file = source.removesuffix("/__init__.py").removesuffix(".py").rpartition("/")
+            return self._find_in([folder], file)
+        return found
+
+    def _find_in(self, folders: Sequence[str], name: str) -> FoundModule | None:
+        portions = []
+        for folder in folders:
+            names = self.path.list_folder(folder)
+            if name in names and (inside := self.path.list_folder(f"{folder}/{name}")):
+                found = self._find_package(f"{folder}/{name}", inside)
+                if found:
+                    return found
+                portions.append(f"{folder}/{name}")
+            found = self._find_file(folder, names, name)
+            if found:
+                return found
+        return FoundModule("", portions) if portions else None
+
+    def _find_package(self, folder: str, inside: frozenset[str]) -> FoundModule | None:
+        start = f"{folder}/__init__.py"
+        if start in self.missing:
+            return FoundModule(
+                start, [folder], fault=f"{start} is missing, so the package is empty", error="AttributeError"
+            )
+        if "__init__.py" in inside:
+            return self._source(start, [folder])
+        compiled = self._find_file(folder, inside, "__init__")
+        return FoundModule(compiled.path, [folder], fault=compiled.fault) if compiled else None
+
+    def _find_file(self, folder: str, names: frozenset[str], name: str) -> FoundModule | None:
+        prefix = f"{name}."
+        files = [file for file in names if file.startswith(prefix)] if f"{name}.py" not in names else [f"{name}.py"]
+        for file in sorted(files, key=lambda file: not file.endswith(".so")):
+            if extension_kind(file, self.minor) == "own":
+                path = f"{folder}/{file}"
+                return FoundModule(path, fault=self._library_fault(path))
+        if f"{name}.py" in names:
+            beside = [f for f in names if f.startswith(prefix) and extension_kind(f, self.minor) == "own"]
+            if beside:
+                return FoundModule(f"{folder}/{beside[0]}", fault=self._library_fault(f"{folder}/{beside[0]}"))
+            return self._source(f"{folder}/{name}.py", ())
+        return FoundModule(f"{folder}/{name}.pyc") if f"{name}.pyc" in names else None
+
+    def _source(self, path: str, folders: Sequence[str]) -> FoundModule:
+        if path in self.short:
+            return FoundModule(path, folders, fault=f"{path} is cut off: {self.short[path]}", error="AttributeError")
+        return FoundModule(path, folders, source=True)
+
+    def _library_fault(self, path: str) -> str:
+        row = next((row for row in self.survey.rows if row["path"] == path and row["kind"] == "library"), None)
+        return f"{path}: {row['detail']}" if row else ""
+
+    # -- what differs
+
+    def is_suspect(self, cause: str) -> bool:
+        """Whether a file or a name is one that differs from what was installed."""
+        if cause in self.changed or cause in self.missing or cause in self.hidden or cause in self.other:
+            return True
+        if any(row["path"] == cause for row in self.survey.rows if row["kind"] == "library"):
+            return True
+        top = self._top_of(cause)
+        return top in self.odd_tops
+
+    def _top_of(self, path: str) -> str:
+        for folder in self.path.folders:
+            if path.startswith(f"{folder}/"):
+                return path[len(folder) + 1 :].partition("/")[0].removesuffix(".py")
+        return ""
+
+    def is_damaged_module(self, name: str, folders: Sequence[str]) -> bool:
+        """Whether a file that would be this submodule is recorded and missing, or is for another Python."""
+        tail = name.rpartition(".")[2]
+        starts = [f"{folder}/{tail}" for folder in folders]
+        return any(
+            path.startswith((f"{start}.", f"{start}/__init__."))
+            for start in starts
+            for path in (*self.missing, *self.other)
+        )
+
+    def list_damaged_names_in(self, path: str) -> list[str]:
+        """Return the damaged modules that a compiled module names, and so may import."""
+        names = [name for name in map(self._dotted_name, sorted((*self.missing, *self.changed, *self.other))) if name]
+        if not names or not path.endswith(".so"):
+            return []
+        try:
+            with open(path, "rb") as file:
+                data = file.read(MAX_SCANNED_BYTES)
+        except OSError:
+            return []
+        return [name for name in names if name.encode() in data]
+
+    def _dotted_name(self, path: str) -> str:
+        """``/site/numpy/dtypes.py`` -> ``numpy.dtypes``; empty for a module at the top."""
+        folder = next((folder for folder in self.path.folders if path.startswith(f"{folder}/")), "")
+        head, slash, file = path[len(folder) + 1 :].rpartition("/")
+        stem = file.partition(".")[0]
+        return f"{head.replace('/', '.')}{'' if stem == '__init__' else f'.{stem}'}" if folder and slash else ""
+
+    def explain_absence(self, name: str, folders: Sequence[str] | None, certain: bool) -> str:
+        """Return the path or name at fault for a module that is not found; empty where nothing speaks for damage."""
+        tail = name.rpartition(".")[2]
+        if folders is None:
+            return name if certain or name in self.absent else ""
+        for path in sorted((*self.missing, *self.other)):
+            if any(path.startswith((f"{folder}/{tail}.", f"{folder}/{tail}/")) for folder in folders):
+                return path
+        top = name.partition(".")[0]
+        hidden = next((row["path"] for row in self.survey.hidden if row["module"] == top), "")
+        return hidden or (name if top in self.odd_tops and certain else "")
