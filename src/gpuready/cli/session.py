@@ -78,11 +78,8 @@ class TerminalRunReporter:
 
         self._tell_lost_logs(self.book.write_lines(f"rank-{rank}", texts))
         self._clear_status()
-        colour = self.screen.colour and not self.json and self.job.world > 1
-        lines = [shown.format_rank_line(rank, text, colour) for text in texts]
-        if self.job.world == 1 and not self.json:
-            lines = [line.partition(" ")[2] for line in lines]
-        self._write_output("".join(lines))
+        colour, tagged = self.screen.colour and not self.json, self.job.world > 1 or self.json
+        self._write_output(shown.format_rank_lines(rank, texts, colour, tagged))
 
     def _write_output(self, text: str) -> None:
         """Write what ranks wrote, which is redacted already. Nothing that fails here may end the run."""

@@ -16,11 +16,12 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 
 if __name__ == "__main__":  # started by path: import only our own package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gpuready.launcher import node_preflight, process_status, rank_main, rank_process, shared_memory
+from gpuready.launcher import fork_safety, node_preflight, process_status, rank_main, rank_process, shared_memory
 from gpuready.launcher.memory_stacks import StackReader
 from gpuready.launcher.rank_watch import RankWatch
 
@@ -28,7 +29,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-TICK_SECONDS, MAX_BUFFER = 1.0, 1 << 20
+TICK_SECONDS, AGREE_SECONDS, MAX_BUFFER = 1.0, 30.0, 64 << 20
+"""Seconds between looks, and for the nodes to agree; bytes of output that wait here before a rank that writes must wait."""
 _OMPI, _PMI = "OMPI_COMM_WORLD_", "PMI_"
 _RANK_VARIABLES = {
     "slurm": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "", "SLURM_NODEID", "SLURM_NNODES"),
@@ -55,11 +57,13 @@ class RankAgent:
     def __init__(self, settings: dict[str, Any], command: list[str]):
         self.settings, self.command = settings, command
         self.ranks: dict[int, rank_process.RankProcess] = {}
-        self.outgoing, self.incoming, self.connection = b"", b"", self._connect_to_supervisor()
+        self.outgoing: deque[bytes] = deque()
+        self.outgoing_bytes, self.incoming, self.connection = 0, b"", self._connect_to_supervisor()
         self.env: dict[str, str] | None = None
         self.kill_deadline: float | None = None
         self.leaving = self.is_forked = False
         self.stack_reader: StackReader | None = None
+        self.ended_at = 0.0
         self.shared_memory_before, self.oom_kills_before = (
             shared_memory.list_shared_memory(),
             process_status.count_oom_kills(),
@@ -87,13 +91,19 @@ class RankAgent:
         raise SystemExit(f"gpuready: {socket.gethostname()} cannot reach gpuready run on {hosts} port {port}: {last}")
 
     def send_message(self, **message: Any) -> None:
-        self.outgoing += json.dumps(message).encode() + b"\n"
+        line = json.dumps(message).encode() + b"\n"
+        self.outgoing.append(line)
+        self.outgoing_bytes += len(line)
         self._flush_outgoing()
 
     def _flush_outgoing(self) -> None:
         try:
             while self.outgoing:
-                self.outgoing = self.outgoing[self.connection.send(self.outgoing) :]
+                sent = self.connection.send(self.outgoing[0])
+                self.outgoing_bytes -= sent
+                line = self.outgoing.popleft()
+                if sent < len(line):
+                    self.outgoing.appendleft(line[sent:])
         except BlockingIOError:
             return
         except OSError:
@@ -115,7 +125,8 @@ class RankAgent:
 
     def _handle_lost_supervisor(self) -> None:
         """The supervisor is gone: kill all ranks at once."""
-        self.outgoing, self.leaving = b"", True
+        self.outgoing.clear()
+        self.leaving = True
         self._signal_rank_groups(signal.SIGKILL)
 
     def _handle_order(self, order: dict[str, Any]) -> None:
@@ -123,7 +134,7 @@ class RankAgent:
         if kind == "go":
             self.env = order["env"]
         elif kind == "stop":
-            self.leaving = self.leaving or not self.ranks
+            self.leaving = self.leaving or all(rank.code is not None for rank in self.ranks.values())
             self._stop_ranks(order["signal"], order["grace"])
         elif kind == "stacks":
             self._send_stacks()
@@ -185,7 +196,7 @@ class RankAgent:
         """Fork the ranks. In a rank, return how it starts and its pipes; in the agent, None."""
         kind, me = self.settings["kind"], os.getpid()
         if self.settings["preload"] and len(self.rank_variables()) > 1:
-            why = _why_fork_is_unsafe()
+            why = fork_safety.why_fork_is_unsafe()
             if why:
                 self.send_message(t="note", d=f"torch is imported in each rank: {why}")
                 self.command = ["-m", *self.command] if kind == "module" else self.command
@@ -238,17 +249,24 @@ class RankAgent:
         return self._clean_up()
 
     def _is_finished(self) -> bool:
-        ended = all(rank.code is not None for rank in self.ranks.values())
-        return ended and (
-            self.leaving or (len(self.ranks) == 1 and self.settings["engine"] != "local" and not self.outgoing)
-        )
+        if not all(rank.code is not None for rank in self.ranks.values()):
+            return False
+        self.ended_at = self.ended_at or time.monotonic()
+        if self.leaving:
+            return True
+        if self.settings["engine"] == "local" or len(self.ranks) > 1 or self.outgoing:
+            return False
+        # torchrun ends its store with the first failure: the nodes first agree who failed.
+        agree = self.settings["engine"] == "torchrun" and self.settings["nnodes"] > 1
+        failed = any(rank.code for rank in self.ranks.values())
+        return not (agree and failed) or time.monotonic() - self.ended_at > AGREE_SECONDS
 
     def _poll_once(self) -> None:
         poll = select.poll()
         poll.register(self.connection, select.POLLIN | (select.POLLOUT if self.outgoing else 0))
         poll.register(self.wake, select.POLLIN)
         readable = {fd: rank for rank in self.ranks.values() for fd in rank.handlers}
-        if len(self.outgoing) < MAX_BUFFER:
+        if self.outgoing_bytes < MAX_BUFFER:
             for fd in readable:
                 poll.register(fd, select.POLLIN)
         if self.leaving:
@@ -293,8 +311,15 @@ class RankAgent:
             rank_process.send_signal(-rank.pid, signal.SIGKILL)
         self._forward_messages(rank)
         killed = number == signal.SIGKILL and self.kill_deadline is None
+        surroundings = self._describe_surroundings() if rank.code and self.kill_deadline is None else {}
         self.send_message(t="end", r=rank.number, code=rank.code, signal=number, done=rank.done,
-                 oom=self._killed_for_memory(rank.pid) if killed else False)  # fmt: skip
+                 oom=self._killed_for_memory(rank.pid) if killed else False, **surroundings)  # fmt: skip
+
+    def _describe_surroundings(self) -> dict[str, Any]:
+        """What only now can be known of why a rank failed: whether the kernel killed for memory, and the room in /dev/shm."""
+        before, now = self.oom_kills_before, process_status.count_oom_kills()
+        kills = None if before is None or now is None else now > before
+        return {"memory_kills": kills, "shm_free": shared_memory.free_share()}
 
     def _killed_for_memory(self, pid: int) -> bool | None:
         """Whether the kernel killed it because memory ran out; None if unknown."""
@@ -343,33 +368,6 @@ def _own_addresses(link: socket.socket) -> list[str]:
     return [str(link.getsockname()[0])]
 
 
-def preload_torch() -> None:
-    """Import torch once for all ranks. If that fails, each rank fails by itself and reports it."""
-    import faulthandler
-
-    faulthandler.enable()
-    try:
-        __import__("torch")
-    except Exception:
-        return
-
-
-def _why_fork_is_unsafe() -> str:
-    """Return why this process must not be forked into ranks; empty if it may."""
-    if len(os.listdir("/proc/self/task")) > 1:
-        return "importing it starts threads here"
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return "importing it touches the GPU here"
-    open_files = [
-        os.readlink(f"/proc/self/fd/{fd}")
-        for fd in os.listdir("/proc/self/fd")
-        if os.path.islink(f"/proc/self/fd/{fd}")
-    ]
-    devices = [path for path in open_files if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/davinci"))]
-    return f"importing it opens {devices[0]}" if devices else ""
-
-
 def main() -> tuple[str, list[str], int, int, int] | None:
     """In a rank: return what it is to run. In the agent: never returns."""
     settings = json.loads(os.environ["GPUREADY_ATTEND"])
@@ -379,7 +377,7 @@ def main() -> tuple[str, list[str], int, int, int] | None:
     agent = RankAgent(settings, command)
     agent.send_hello()
     if settings["preload"]:
-        preload_torch()
+        fork_safety.preload_torch()
     if not agent.wait_for_go():
         os._exit(0)
     rank_start = agent.fork_ranks()

@@ -129,20 +129,23 @@ class RankLedger:
         if len(state.partial) > LONGEST_LINE:
             lines.append(state.partial)
             state.partial = ""
-        lines = [state.line_filter(line) for line in lines if not (_OWN_PATH in line and line.startswith("  File "))]
-        for line in lines:
-            self._record_line(state, line, now)
+        if _OWN_PATH in text:
+            lines = [line for line in lines if not (_OWN_PATH in line and line.startswith("  File "))]
+        lines = state.line_filter.redact_block(lines)
+        self._record_lines(state, lines, now)
         return lines
 
-    def _record_line(self, state: RankState, line: str, now: float) -> None:
-        state.tail.append(line[:MAX_LINE])
-        if any(words in line[:120] for words in _TRACEBACK_STARTS):
+    def _record_lines(self, state: RankState, lines: list[str], now: float) -> None:
+        state.tail.extend(line[:MAX_LINE] for line in lines[-TAIL_LINES:])
+        block = "\n".join(lines)
+        if any(words in block for words in _TRACEBACK_STARTS) and any(
+            words in line[:120] for line in lines for words in _TRACEBACK_STARTS
+        ):
             state.traceback_began = (self.order, now)
 
     def _record_end(self, state: RankState, message: dict[str, Any], now: float) -> list[str]:
         rest = [state.line_filter(state.partial)] if state.partial else []
-        for line in rest:
-            self._record_line(state, line, now)
+        self._record_lines(state, rest, now)
         state.partial = ""
         self.ended_at[state.rank] = now
         state.end = RankEnd(
@@ -154,6 +157,8 @@ class RankLedger:
             order=self.order,
             seconds=round(now - self.started, 3),
             oom=message.get("oom"),
+            memory_kills=message.get("memory_kills"),
+            shm_free=message.get("shm_free"),
             done=bool(message.get("done")),
             lost=bool(message.get("lost")),
             stopped=self.stopping or self._ended_by_engine(state, message),
@@ -184,7 +189,7 @@ class RankLedger:
         """
         failed = self.list_failed_ends()
         own = [end for end in failed if not end.stopped or self._had_failed(end)] or failed
-        causes = [end for end in own if not self._lost_its_peer(end)]
+        causes = [end for end in own if not self.lost_its_peer(end)]
         if own and not causes:
             return self._find_lost_peer(own) or self._first_of(own)
         return self._first_of(causes)
@@ -219,10 +224,10 @@ class RankLedger:
         ends = self.list_ends()
         failed = [end for end in ends if end.failed]
         left = any(state.script_ended is not None and state.script_failed is None for state in self.ranks.values())
-        return bool(failed) and len(failed) == len(ends) and not left and all(map(self._lost_its_peer, failed))
+        return bool(failed) and len(failed) == len(ends) and not left and all(map(self.lost_its_peer, failed))
 
     @staticmethod
-    def _lost_its_peer(end: RankEnd) -> bool:
+    def lost_its_peer(end: RankEnd) -> bool:
         """Whether the rank's last lines say that it lost a peer."""
         return any(words in line for line in end.last[-20:] for words in LOST_PEER_PHRASES)
 

@@ -70,3 +70,12 @@ def _remove_file(name: str) -> bool:
         return True
     except OSError:
         return False
+
+
+def free_share() -> float | None:
+    """Return the share of /dev/shm that is free; None if there is none."""
+    try:
+        disk = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return round(disk.f_bavail / disk.f_blocks, 3) if disk.f_blocks else None

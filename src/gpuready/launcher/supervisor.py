@@ -10,6 +10,7 @@ import time
 from gpuready.launcher import engines, rank_process, stack_places
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.hang_watch import HangWatch
+from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.model.run import EXIT_INTERRUPTED, EXIT_TERMINATED, LaunchAttempt, RunNote
 from gpuready.system import redact_text
@@ -62,6 +63,7 @@ class Supervisor:
         self.looked_at = self.started
         self.stacks: dict[int, list[str]] = {}
         self.hangs = HangWatch(self)
+        self.peers = PeerNodes(job, number) if job.engine == "torchrun" and job.nnodes > 1 else None
         self.kill_at: float | None = None  # when ranks that were asked to stop are killed
 
     # -- start and end ----------------------------------------------------------------------------------
@@ -120,6 +122,8 @@ class Supervisor:
             self._read_engine_output()
             process.stdout.close()
         self.hub.close()
+        if self.peers is not None:
+            self.peers.close()
 
     # -- the loop ---------------------------------------------------------------------------------------
 
@@ -171,6 +175,8 @@ class Supervisor:
         all_came = len(self.hello_of_rank) == len(self.ledger.ranks)
         if all_came and self.started_ranks_at is None and self._nodes_are_fit():
             self.started_ranks_at = time.monotonic()
+            if self.peers is not None:
+                self.peers.announce(str(message["host"]))
             self.hub.broadcast_order(t="go", env=self._rendezvous_variables())
 
     def _nodes_are_fit(self) -> bool:
@@ -257,9 +263,10 @@ class Supervisor:
             self.failed_at = now
             self.hub.broadcast_order(t="stacks")
         elif now - self.failed_at >= (CLEAN_UP_SECONDS if leaving or self._find_suspects() else FAIL_TOGETHER_SECONDS):
-            self._keep_stacks()
             self.ledger.suspects = self._find_suspects()
-            self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
+            if self.peers is None or self.peers.is_settled(self.ledger, now):
+                self._keep_stacks()
+                self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
 
     def _find_suspects(self) -> list[int]:
         """Return the ranks that may have closed their connections and still clean up, if all others only lost a peer."""
@@ -323,8 +330,12 @@ class Supervisor:
         if first:
             ends = [self.ledger.ranks[first[0]].end, *self.ledger.list_failed_ends()]
             code = next((end.code for end in ends if end is not None and end.code), FAILURE)
+        ends = self.ledger.list_ends()
+        elsewhere = self.peers.find_first() if self.peers is not None and first else None
+        if elsewhere is not None:
+            first, ends, code = (elsewhere.rank,), (*ends, elsewhere), elsewhere.code or code
         return LaunchAttempt(
-            ends=self.ledger.list_ends(),
+            ends=ends,
             first=first,
             notes=tuple(self.notes),
             code=code,

@@ -73,6 +73,8 @@ class RankEnd(Record):
     order: int = 0  # of receipt, over all messages
     seconds: float = 0.0  # after the start
     oom: bool | None = False  # the kernel killed it for memory; None: unknown
+    memory_kills: bool | None = None  # whether the kernel killed anything of the run for memory; None: unknown
+    shm_free: float | None = None  # the share of /dev/shm that was free when it failed
     done: bool = False  # its script had already ended successfully
     lost: bool = False  # its node or its side process is gone: nobody saw its end
     stopped: bool = False  # by gpuready or the engine, after another one failed

@@ -29,12 +29,25 @@ def signal_name(number: int) -> str:
 # -- live output ------------------------------------------------------------------------------------------
 
 
-def format_rank_line(rank: int, text: str, colour: bool) -> str:
-    """One output line of a rank with its tag, which torch may have added already."""
+def format_rank_lines(rank: int, texts: Sequence[str], colour: bool, tagged: bool = True) -> str:
+    """Output lines of a rank, each with its tag; plain ones all at once."""
+    block = "".join(texts)
+    if not block.isprintable() or "[rank" in block:
+        return "".join(_format_rank_line(rank, text, colour, tagged) for text in texts)
+    tag = _rank_tag(rank, colour) if tagged else ""
+    return tag + f"\n{tag}".join(texts) + "\n" if texts else ""
+
+
+def _rank_tag(rank: int, colour: bool) -> str:
     tag = f"[rank{rank}]:"
+    return f"\x1b[{RANK_COLOURS[rank % len(RANK_COLOURS)]}m{tag}\x1b[0m " if colour else f"{tag} "
+
+
+def _format_rank_line(rank: int, text: str, colour: bool, tagged: bool) -> str:
+    """One output line of a rank with its tag, which torch may have added already."""
     shown = text.rsplit("\r", 1)[-1] if "\r" in text.rstrip("\r") else text.rstrip("\r")
     shown = escape_unprintable(_strip_rank_tag(shown, rank).replace("\t", "    "))
-    return f"\x1b[{RANK_COLOURS[rank % len(RANK_COLOURS)]}m{tag}\x1b[0m {shown}\n" if colour else f"{tag} {shown}\n"
+    return f"{_rank_tag(rank, colour) if tagged else ''}{shown}\n"
 
 
 def _strip_rank_tag(text: str, rank: int) -> str:

@@ -196,25 +196,42 @@ def _temporary_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(environ.get("TMPDIR") or "/tmp", f"gpuready-{environ.get('USER') or 'runs'}")
 
 
-OUT_OF_MEMORY = "MEM003"
+OUT_OF_MEMORY, SHARED_MEMORY = "MEM003", "SYS001"
+ROOM_SHARE = 0.1
+"""With more of /dev/shm free than this, it was not full."""
 
 
 def _diagnose_failure(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Diagnosis | None:
-    """Diagnose a failed attempt. An error in the diagnosis must not hide the failure itself."""
-    diagnosis = _diagnose_attempt(folder, job, attempt)
-    first = attempt.end(attempt.first[0]) if attempt.first else None
-    if diagnosis is not None and first is not None and first.signal == 9 and first.oom is False:
-        return None if diagnosis.code == OUT_OF_MEMORY else diagnosis  # the kernel reports no OOM kill
-    return diagnosis
+    """Diagnose a failed attempt: the logs of all ranks, and that of the first one alone where they would blame another."""
+    first = attempt.first
+    _log_rank_exits(folder, attempt)
+    left = bool(attempt.first_ends) and attempt.first_ends[0].left_early
+    diagnosis = None if left else _diagnose_logs([folder], job)
+    if first and (left or (diagnosis is not None and diagnosis.rank is not None and diagnosis.rank not in first)):
+        own = [path for rank in first if os.path.exists(path := os.path.join(folder, f"rank-{rank}.log"))]
+        diagnosis = _diagnose_logs(own, job) if own else None
+        diagnosis = diagnosis.replace(rank=first[0]) if diagnosis is not None and diagnosis.verdict == "cause" else None
+    return None if diagnosis is not None and _is_refuted(diagnosis.code, attempt) else diagnosis
 
 
-def _diagnose_attempt(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Diagnosis | None:
+def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
+    """Whether what was seen of the machine refutes a cause that only the end of a process suggests."""
+    if code == OUT_OF_MEMORY:
+        seen = [kills for end in attempt.ends for kills in (end.oom or None, end.memory_kills) if kills is not None]
+        return bool(seen) and not any(seen)
+    if code == SHARED_MEMORY:
+        room = [end.shm_free for end in attempt.first_ends if end.shm_free is not None]
+        return bool(room) and min(room) > ROOM_SHARE
+    return False
+
+
+def _diagnose_logs(paths: list[str], job: LaunchJob) -> Diagnosis | None:
+    """An error in the diagnosis must not hide the failure itself."""
     from gpuready.workflow.diagnose import diagnose_logs
 
     try:
-        _log_rank_exits(folder, attempt)
         return diagnose_logs(
-            [folder], framework=(job.framework or None) and job.framework.partition("=")[0].partition(":")[0]
+            paths, framework=(job.framework or None) and job.framework.partition("=")[0].partition(":")[0]
         )
     except Exception:
         return None
@@ -229,7 +246,10 @@ def _log_rank_exits(folder: str, attempt: LaunchAttempt) -> None:
         if end.failed and not end.stopped:
             code = -end.signal if end.signal else end.code
             lines.append(f"failed (exitcode: {code}) rank: {end.rank} (pid: {end.pid}) of {end.host}")
-    book = RankLogs(folder)
+    try:
+        book = RankLogs(folder)
+    except OSError:
+        return
     book.write_lines("gpuready", lines)
     book.close()
 

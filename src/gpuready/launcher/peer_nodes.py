@@ -1,0 +1,104 @@
+"""Agree with the gpuready of the other nodes on who failed first: under torchrun each node has one of its own.
+
+What each node saw is a key of torchrun's store, and the order in which the keys came is the store's.
+"""
+
+from __future__ import annotations
+
+import json
+
+from gpuready.launcher.store_client import StoreClient
+from gpuready.model.run import RankEnd
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.launcher.rank_ledger import RankLedger
+    from gpuready.model.run import LaunchJob
+
+ANSWER_SECONDS, SETTLE_SECONDS, READ_SECONDS = 2.0, 5.0, 1.0
+"""Seconds: for the store to answer; for the other nodes to report; for them to read, before the store's node stops."""
+LAST_LINES = 30
+
+
+class PeerNodes:
+    """The other nodes of one attempt."""
+
+    def __init__(self, job: LaunchJob, number: int):
+        self.job, self.prefix = job, f"gpuready/{job.run_id}/{number}"
+        self.client: StoreClient | None = None
+        self.reports: dict[int, dict[str, Any]] = {}
+        self.published_at: float | None = None
+        self.all_known_at: float | None = None
+        self.store_lost = False
+
+    def announce(self, host: str) -> None:
+        """Say on which host this node is."""
+        self._call(lambda store: store.set_value(f"{self.prefix}/host/{self.job.node_rank}", host.encode()))
+
+    def is_settled(self, ledger: RankLedger, now: float) -> bool:
+        """Publish what failed here, read what failed elsewhere; whether all nodes have reported, or had the time to."""
+        if self.published_at is None:
+            self.published_at = now
+            self._publish(ledger)
+        for node in range(self.job.nnodes):
+            if node not in self.reports:
+                text = self._call(lambda store, node=node: store.get_value(f"{self.prefix}/first/{node}"))
+                if text:
+                    self.reports[node] = json.loads(text)
+        if len(self.reports) == self.job.nnodes and self.all_known_at is None:
+            self.all_known_at = now
+        if self.all_known_at is not None:
+            return bool(self.job.node_rank) or now - self.all_known_at >= READ_SECONDS
+        return self.store_lost or now - self.published_at >= SETTLE_SECONDS
+
+    def _publish(self, ledger: RankLedger) -> None:
+        first = [end for rank in ledger.first_failed_ranks() if (end := ledger.ranks[rank].end) is not None]
+        if not first:
+            leaving = [state for state in ledger.ranks.values() if state.script_failed is not None]
+            first = [RankEnd(state.rank, state.host, state.pid, 1, last=tuple(state.tail)) for state in leaving]
+        report: dict[str, Any] = {"node": self.job.node_rank, "end": None, "victim": True}
+        if first:
+            end = first[0].replace(last=first[0].last[-LAST_LINES:])
+            report |= {"end": end.to_json(), "victim": ledger.lost_its_peer(end)}
+        report["order"] = self._call(lambda store: store.add_one(f"{self.prefix}/order")) or 0
+        text = json.dumps(report).encode()
+        self._call(lambda store: store.set_value(f"{self.prefix}/first/{self.job.node_rank}", text))
+        self.reports[self.job.node_rank] = report
+
+    def find_first(self) -> RankEnd | None:
+        """Return the end that all nodes call the first, if it is one of another node; a node that is gone has none."""
+        reports = [report for report in self.reports.values() if report["end"] is not None]
+        missing = [node for node in range(self.job.nnodes) if node not in self.reports]
+        causes = [report for report in reports if not report["victim"]]
+        if not causes and missing and self.published_at is not None:
+            return self._lost_end(0 if self.store_lost else missing[0])
+        chosen = min(causes or reports, key=lambda report: report["order"], default=None)
+        if chosen is None or chosen["node"] == self.job.node_rank:
+            return None
+        return RankEnd.from_json(chosen["end"])
+
+    def _lost_end(self, node: int) -> RankEnd:
+        host = self._call(lambda store: store.get_value(f"{self.prefix}/host/{node}"))
+        return RankEnd(
+            node * self.job.nproc, host.decode("utf-8", "replace") if host else f"node {node}", 0, 1, lost=True
+        )
+
+    def _call(self, request: Any) -> Any:
+        """Ask the store; None if it does not answer."""
+        if self.store_lost:
+            return None
+        try:
+            if self.client is None:
+                self.client = StoreClient(self.job.master, self.job.port, ANSWER_SECONDS)
+            return request(self.client)
+        except (OSError, ValueError):
+            self.store_lost = True
+            self.close()
+            return None
+
+    def close(self) -> None:
+        if self.client is not None:
+            self.client.close()
+            self.client = None
