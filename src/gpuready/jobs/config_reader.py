@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuready.fit.roles.records import RoleSettings
 from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
 
 UNSTATED_VALUES = (None, "", "auto", "none", "None", "null", "~")
 """Values that state nothing: the framework decides."""
+
+STEP_KEYS = ("max_steps", "max_train_steps", "trainer.total_training_steps")
+EPOCH_KEYS = ("num_train_epochs", "num_epochs", "trainer.total_epochs", "epochs")
 
 TRUE_WORDS, FALSE_WORDS = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -29,6 +33,9 @@ class JobSettings(Record):
     notes: tuple[str, ...] = ()
     supposed: tuple[str, ...] = ()  # fields set to the framework's default: another file may set them
     unknown_keys: tuple[str, ...] = ()  # keys that the framework's schema does not have, and that are near none
+    run_steps: int | None = None  # of the whole run
+    epochs: float | None = None
+    roles: tuple[RoleSettings, ...] = ()  # where several roles share the GPUs
 
 
 class ConfigReader:
@@ -43,6 +50,7 @@ class ConfigReader:
         self.lessened: list[str] = []
         self.notes: list[str] = []
         self.supposed: list[str] = []
+        self.roles: tuple[RoleSettings, ...] = ()
         self.model: str | Mapping[str, Any] = ""
 
     def get_dotted(self, key: str) -> Any:
@@ -125,7 +133,21 @@ class ConfigReader:
 
     def to_job_settings(self) -> JobSettings:
         lists: list[Any] = [self.nested_files, self.unmodelled, self.lessened, self.notes, self.supposed]
-        return JobSettings(self.kind, self.path, self.model, self.fields, self.sources, *map(tuple, lists))
+        return JobSettings(
+            self.kind, self.path, self.model, self.fields, self.sources, *map(tuple, lists), roles=self.roles,
+            run_steps=next(filter(None, map(self._read_length, STEP_KEYS)), None),
+            epochs=next(filter(None, map(self._read_length, EPOCH_KEYS)), None),
+        )  # fmt: skip
+
+    def _read_length(self, key: str) -> Any:
+        """Return a positive number that states the length of the run; a trainer takes others as not set."""
+        value = self.get_dotted(key)
+        if isinstance(value, str) and value.strip().replace(".", "", 1).isdigit():
+            value = float(value)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 < value < 1 << 40:
+            return None
+        return int(value) if key in STEP_KEYS else value
 
 
 def short_repr(value: object) -> str:

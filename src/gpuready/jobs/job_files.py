@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
+    from gpuready.fit.roles.records import RoleSettings
+
 MAX_FILE_BYTES = 1 << 20
 """The largest file that is read."""
 MAX_VALUES = 1_000_000
@@ -227,6 +229,7 @@ def merge_settings(several: Iterable[JobSettings]) -> JobSettings:
     """Merge settings; later ones win, but defaults never replace stated values. The kind is that of the first
     framework file.
     """
+    merged = list(several)
     fields: dict[str, Any] = {}
     sources: dict[str, str] = {}
     model: str | Mapping[str, Any] = ""
@@ -234,8 +237,9 @@ def merge_settings(several: Iterable[JobSettings]) -> JobSettings:
     lessened: list[str] = []
     notes: list[str] = []
     unknown_keys: list[str] = []
+    roles: tuple[RoleSettings, ...] = ()
     kind = path = ""
-    for settings in several:
+    for settings in merged:
         already_stated = {field for field in settings.supposed if field in fields}
         fields |= {field: value for field, value in settings.fields.items() if field not in already_stated}
         sources |= {field: key for field, key in settings.said.items() if field not in already_stated}
@@ -244,7 +248,12 @@ def merge_settings(several: Iterable[JobSettings]) -> JobSettings:
         lessened += settings.lessened
         notes += settings.notes
         unknown_keys += settings.unknown_keys
+        roles = settings.roles or roles
         if not kind and settings.kind not in ("model", "flags"):
             kind, path = settings.kind, settings.path
     lists = (tuple(unmodelled), tuple(lessened), tuple(notes), (), tuple(unknown_keys))
-    return JobSettings(kind or "flags", path, model, fields, sources, (), *lists)
+    run_steps = next((one.run_steps for one in reversed(merged) if one.run_steps), None)
+    epochs = next((one.epochs for one in reversed(merged) if one.epochs), None)
+    return JobSettings(
+        kind or "flags", path, model, fields, sources, (), *lists, roles=roles, run_steps=run_steps, epochs=epochs
+    )

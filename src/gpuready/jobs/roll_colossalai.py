@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_positive_int, parse_zero_stage, short_repr
 from gpuready.jobs.huggingface import DTYPE_NAMES, read_attention, read_lora_adapter, read_lora_targets, read_optimizer
+from gpuready.jobs.interpolation import resolve_references
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,13 +22,27 @@ MAX_DEVICES = 1 << 16
 
 
 def read_roll(path: str, config: Mapping[str, Any]) -> JobSettings:
+    """Read the role that trains as the job, and all roles with GPUs for the timeline."""
+    from gpuready.jobs.roll_roles import read_roll_roles
+
     role = next((name for name in ROLL_TRAINING_ROLES if isinstance(config.get(name), dict)), "")
-    if not role:
+    reader = ConfigReader("roll", path, resolve_references(config))
+    _read_roll_lengths(reader, role)
+    if role:
+        gpu_indexes = _read_roll_role(reader, role)
+        _note_shared_roles(reader, role, gpu_indexes)
+    reader.roles = read_roll_roles(reader, reader.fields.get("seq", 2048), lambda where: _role_fields(reader, where))
+    if not role and not reader.roles:
         raise ValueError(f"{path}: no role that trains is in it: one of {', '.join(ROLL_TRAINING_ROLES[:4])} must be")
-    reader = ConfigReader("roll", path, _resolve_references(config))
+    if not role:
+        reader.model, reader.sources["model"] = reader.roles[0].model, f"{path}: {reader.roles[0].name}"
+    return reader.to_job_settings()
+
+
+def _read_roll_role(reader: ConfigReader, role: str) -> set[int]:
+    """Read the job of one role; return its GPUs."""
     reader.read_model_name(f"{role}.model_args.model_name_or_path", "pretrain", "base_model", "student_pretrain")
     reader.set_field("loop", "plain", "ROLL's own loop")
-    _read_roll_lengths(reader, role)
     _read_roll_model(reader, f"{role}.model_args.")
     reader.take_counts(
         micro_batch=f"{role}.training_args.per_device_train_batch_size",
@@ -37,26 +52,16 @@ def read_roll(path: str, config: Mapping[str, Any]) -> JobSettings:
     gpu_indexes = parse_device_mapping(reader.get_dotted(f"{role}.device_mapping"))
     if gpu_indexes:
         reader.set_field("world", len(gpu_indexes), f"{role}.device_mapping")
-    _read_roll_strategy(reader, f"{role}.strategy_args.", config)
-    _note_shared_roles(reader, role, gpu_indexes)
-    return reader.to_job_settings()
+    _read_roll_strategy(reader, f"{role}.strategy_args.", reader.config)
+    return gpu_indexes
 
 
-def _resolve_references(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace ``${name}`` at the top level by the value it names, if the file has it."""
-    out = dict(config)
-    for key, value in config.items():
-        if isinstance(value, str) and value.startswith("${") and value.endswith("}"):
-            out[key] = config.get(value[2:-1], value)
-    for key, value in out.items():
-        if isinstance(value, dict) and isinstance(value.get("model_args"), dict):
-            args = {k: out.get(v[2:-1], v) if _is_reference(v) else v for k, v in value["model_args"].items()}
-            out[key] = value | {"model_args": args}
-    return out
-
-
-def _is_reference(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("${") and value.endswith("}")
+def _role_fields(reader: ConfigReader, role: str) -> dict[str, Any]:
+    """Return the FitJob fields of any role."""
+    inner = ConfigReader(reader.kind, reader.path, reader.config)
+    inner.fields |= {name: reader.fields[name] for name in ("seq",) if name in reader.fields}
+    _read_roll_role(inner, role)
+    return inner.fields
 
 
 def _read_roll_lengths(reader: ConfigReader, role: str) -> None:
@@ -106,8 +111,6 @@ def _read_roll_deepspeed(reader: ConfigReader, inner: Any, at: str, config: Mapp
     from gpuready.jobs.deepspeed_accelerate import read_deepspeed
 
     key = f"{at}strategy_config"
-    if _is_reference(inner) and isinstance(config.get(inner[2:-1]), dict):
-        inner = config[inner[2:-1]]
     if isinstance(inner, dict) and "zero_optimization" in inner:
         inside = read_deepspeed(f"{reader.path}: {key}", inner)
         reader.fields |= inside.fields

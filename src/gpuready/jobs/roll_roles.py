@@ -1,0 +1,134 @@
+"""The roles of a ROLL file: which run on which GPUs, and what each keeps there between its phases."""
+
+from __future__ import annotations
+
+from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, UPDATE, MegatronSplit, RoleSettings
+from gpuready.jobs.config_reader import ConfigReader, parse_positive_int
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+TRAINED_FOR_ROLLOUT = ("actor_train", "student", "student_train")
+LEARNED_BASES = {"critic": "reward_pretrain", "reward": "reward_pretrain", "teacher": "teacher_pretrain",
+                 "student": "student_pretrain", "student_train": "student_pretrain"}  # fmt: skip
+DEFAULT_SCORE_BATCH = 16
+"""ROLL's default of ``infer_batch_size``."""
+MEGATRON_KEYS = {
+    "tensor": "tensor_model_parallel_size", "pipeline": "pipeline_model_parallel_size",
+    "expert": "expert_model_parallel_size", "expert_tensor": "expert_tensor_parallel_size",
+    "context": "context_parallel_size",
+}  # fmt: skip
+
+
+def read_roll_roles(reader: ConfigReader, seq: int, read_fields: Any) -> tuple[RoleSettings, ...]:
+    """Return the roles that have GPUs; ``read_fields(path)`` returns the FitJob fields of one that trains or scores."""
+    found = [(name, path) for name, path in _list_roles(reader) if not _is_unused(reader, name)]
+    waits = not reader.get_dotted("async_generation_ratio")
+    rollout = any(name == "actor_infer" for name, _ in found)
+    return tuple(_read_role(reader, name, path, seq, read_fields, waits, rollout) for name, path in found)
+
+
+def _list_roles(reader: ConfigReader) -> Iterator[tuple[str, str]]:
+    """Yield name and path of every role with a strategy and GPUs; those of ``rewards`` lie one level deeper."""
+    from gpuready.jobs.roll_colossalai import parse_device_mapping
+
+    paths = [(str(name), str(name)) for name, value in reader.config.items() if isinstance(value, dict)]
+    for outer in ("rewards", "teachers", "references"):
+        inner = reader.get_dotted(outer)
+        paths += [(str(name), f"{outer}.{name}") for name in inner] if isinstance(inner, dict) else []
+    for name, path in paths:
+        if reader.get_dotted(f"{path}.strategy_args.strategy_name") and parse_device_mapping(
+            reader.get_dotted(f"{path}.device_mapping")
+        ):
+            yield name, path
+
+
+def _is_unused(reader: ConfigReader, name: str) -> bool:
+    """Whether ROLL makes no such role: a critic only for GAE, no reference beside an adapter."""
+    if name == "critic":
+        return reader.get_dotted("adv_estimator") not in (None, "gae")
+    if name == "reference":
+        adapter = reader.get_dotted("actor_train.model_args.lora_rank")
+        return bool(adapter) or reader.get_dotted("enable_reference") is False
+    return False
+
+
+def _read_role(
+    reader: ConfigReader, name: str, path: str, seq: int, read_fields: Any, waits: bool, rollout: bool
+) -> RoleSettings:
+    from gpuready.jobs.roll_colossalai import parse_device_mapping
+
+    gpus = tuple(sorted(parse_device_mapping(reader.get_dotted(f"{path}.device_mapping"))))
+    strategy = str(reader.get_dotted(f"{path}.strategy_args.strategy_name"))
+    inside = f"{path}.strategy_args.strategy_config."
+    role = RoleSettings(name, "train", gpus, _role_model(reader, name, path))
+    if strategy in ("vllm", "sglang"):
+        phases = ((UPDATE, "update"), (GENERATE, "serve")) if name == "actor_infer" else ((GENERATE, "serve"),)
+        leaves = "all" if waits else "none"
+        keys = {"fraction": inside + ("gpu_memory_utilization" if strategy == "vllm" else "mem_fraction_static")}
+        return role.replace(
+            kind="serve", serving=_read_serving(reader, inside, path, strategy), phases=phases, leaves=leaves, keys=keys
+        )
+    scores = reader.parse_value(f"{path}.infer_batch_size", parse_positive_int) or DEFAULT_SCORE_BATCH
+    role = role.replace(
+        kind="train" if strategy.endswith("train") else "score",
+        fields=read_fields(path),
+        score={"micro_batch": scores, "seq": seq},
+        split=_read_megatron_split(reader, path, len(gpus)) if strategy.startswith("megatron") else None,
+        keys={
+            "micro_batch": f"{path}.training_args.per_device_train_batch_size",
+            "score": f"{path}.infer_batch_size",
+            "offload": f"{inside}offload_policy",
+        },
+    )
+    if strategy.startswith("fsdp") and not reader.get_dotted(f"{inside}offload_policy"):
+        role = role.replace(leaves="weights" if role.kind == "train" else "all")
+    return role.replace(phases=_role_phases(name, role.kind, rollout))
+
+
+def _role_phases(name: str, kind: str, rollout: bool) -> tuple[tuple[str, str], ...]:
+    if kind == "score":
+        return ((GENERATE, "score"),) if "reward" in name or "judge" in name else ((REFERENCE, "score"),)
+    if name in TRAINED_FOR_ROLLOUT and rollout:
+        return ((UPDATE, "update"), (SCORE, "score"), (TRAIN, "train"))
+    return ((SCORE, "score"), (TRAIN, "train")) if name == "critic" else ((TRAIN, "train"),)
+
+
+def _role_model(reader: ConfigReader, name: str, path: str) -> str:
+    base = LEARNED_BASES.get(name, "pretrain")
+    for key in (f"{path}.model_args.model_name_or_path", base, "pretrain"):
+        value = reader.get_dotted(key)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return ""
+
+
+def _read_serving(reader: ConfigReader, inside: str, path: str, engine: str) -> dict[str, Any]:
+    from gpuready.jobs.serving_keys import read_serving_keys
+
+    served = read_serving_keys(reader, inside, engine)
+    word = reader.get_dotted(f"{path}.model_args.dtype")
+    return served | {"engine": engine, "precision": "fp32" if word == "fp32" else "bf16"}
+
+
+def _read_megatron_split(reader: ConfigReader, path: str, world: int) -> MegatronSplit:
+    inside = f"{path}.strategy_args.strategy_config."
+    sizes = {field: reader.read_count(inside + key) or 1 for field, key in MEGATRON_KEYS.items()}
+    ranks = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
+    if world % ranks:
+        raise ValueError(
+            f"{reader.path}: {path} has {world} GPUs, and its tensor, pipeline and context parallel sizes take {ranks}"
+        )
+    lean = reader.get_dotted(f"{inside}recompute_granularity")
+    fp32 = reader.get_dotted(f"{inside}accumulate_allreduce_grads_in_fp32")
+    return MegatronSplit(
+        world,
+        **sizes,
+        distributed_optimizer=reader.is_enabled(f"{inside}use_distributed_optimizer"),
+        fp32_gradients=fp32 is not False,
+        recompute=lean if lean in ("full", "selective") else "",
+        accumulation=reader.read_count(f"{path}.training_args.gradient_accumulation_steps") or 1,
+        late_optimizer=True,
+    )
