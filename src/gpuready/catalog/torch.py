@@ -49,16 +49,21 @@ def newest_torch() -> str:
 def find_torch_release(version: str) -> dict[str, Any] | None:
     """Return the row of a release: its Pythons, default build and pins. The local version part is ignored."""
     public = version.partition("+")[0]
-    for known, row in _torch_rows().items():
-        if known == public or versions.compare_versions(known, public) == 0:
-            return row
-    return None
+    rows = _torch_rows()
+    if public in rows:
+        return rows[public]
+    return next((row for known, row in rows.items() if versions.compare_versions(known, public) == 0), None)
 
 
 def list_torch_builds(version: str, machine: str = "x86_64") -> list[TorchBuild]:
     """Return the CUDA builds of a release for a machine, oldest CUDA first; empty if none is known."""
-    row = find_torch_release(version)
-    return [_make_torch_build(row, one, machine) for one in row["build"] if _is_built_for(one, machine)] if row else []
+    return list(_torch_builds(version, machine))
+
+
+@cache
+def _torch_builds(version: str, machine: str) -> tuple[TorchBuild, ...]:
+    row = find_torch_release(version) or {"build": ()}
+    return tuple(_make_torch_build(row, one, machine) for one in row["build"] if _is_built_for(one, machine))
 
 
 def _is_built_for(build: dict[str, Any], machine: str) -> bool:

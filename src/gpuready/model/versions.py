@@ -7,6 +7,8 @@ Importing ``packaging.specifiers`` costs three times the start of Python itself,
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -53,6 +55,7 @@ def compare_versions(a: str, b: str) -> int:
     return int(x > y) - int(x < y)
 
 
+@lru_cache(8192)
 def satisfies_specifier(version: str, specifier: str) -> bool:
     """Whether a version satisfies a specifier such as ``>=2.2.0,<=2.5.1``; pre-releases count.
 

@@ -20,9 +20,13 @@ PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 def unstated_fact_options(facts: Facts, contract: Contract) -> Callable[[str], Iterable[Facts]]:
     """Return a function from an unstated fact to copies of the facts, one for each possible value."""
 
+    @cache
+    def facts_with_torch() -> list[Facts]:
+        return [facts.with_facts(*build) for build in _allowed_torch_builds(facts, contract)]
+
     def facts_with_each_value(key: str) -> Iterator[Facts]:
         if key.startswith("torch.") or key in ("package.torch", "nccl.version", "cudnn.version"):
-            yield from (facts.with_facts(*build) for build in _allowed_torch_builds(facts, contract))
+            yield from facts_with_torch()
         elif key == "driver.version":
             yield from (facts.with_facts(Fact(key, d, "catalogue", "stated")) for d in cuda.list_release_drivers())
         elif key == "python.version":
@@ -36,7 +40,7 @@ def _allowed_torch_builds(facts: Facts, contract: Contract) -> Iterator[list[Fac
     torch_needs = [*contract.requirements_for("package.torch"), *contract.requirements_for("torch.cuda")]
     for version in reversed(torch.list_torch_releases()):
         for build in torch.list_torch_builds(version, machine):
-            build_facts_list = make_torch_facts(version, build.cuda, machine)
+            build_facts_list = make_build_facts(build)
             on = facts.with_facts(*build_facts_list)
             fits = python is None or ".".join(python.split(".")[:2]) in build.python
             if fits and all(_need_allows_build(need, on) for need in torch_needs if need.level == "required"):

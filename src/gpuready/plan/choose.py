@@ -126,27 +126,24 @@ def _choose_from_space(
     for _ in range(MAX_JUDGED_CHOICES):
         if not choices:
             break
-        plan = _make_plan(space, choices, rejected)
-        objections = judge(plan, space.contract) if judge else ()
+        choice = best_choice(space, choices)
+        objections = judge(_make_bare_plan(space, choice), space.contract) if judge else ()
         if not objections:
-            return plan
+            return _make_plan(space, choice, rejected)
         first = first or conflict.describe_objections(objections)
-        choices = _without_objected(choices, plan, objections)
+        choices = _without_objected(choices, choice, objections)
     return first or space.smallest_conflict()
 
 
-def _without_objected(choices: Sequence[Choice], plan: Plan, objections: Sequence[Finding]) -> list[Choice]:
-    """Drop the choices against which the first objection also speaks, by the facts that it was found in."""
-    keys = {fact.key for fact in objections[0].found}
-    by_torch = any(key.startswith(TORCH_FACTS) for key in keys)
-    by_python = "python.version" in keys
-
-    def is_like(choice: Choice) -> bool:
-        build, python = choice
-        same_torch = f"{build.version}+{build.variant}" == plan.torch
-        return (same_torch or not by_torch) and (python == plan.python or not by_python)
-
-    return [choice for choice in choices if not is_like(choice)]
+def _without_objected(choices: Sequence[Choice], taken: Choice, objections: Sequence[Finding]) -> list[Choice]:
+    """Drop the choices against which an objection also speaks, by the facts that it was found in."""
+    left = list(choices)
+    for keys in ({fact.key for fact in one.found} for one in objections):
+        by_torch, by_python = any(key.startswith(TORCH_FACTS) for key in keys), "python.version" in keys
+        left = [
+            choice for choice in left if (by_torch and choice[0] != taken[0]) or (by_python and choice[1] != taken[1])
+        ]
+    return left
 
 
 def _make_impossible_plan(
@@ -177,11 +174,10 @@ def plan_options(request: PlanRequest) -> dict[str, Any]:
 # -- the ranking ----------------------------------------------------------------------------------------
 
 
-def _make_plan(space: SearchSpace, choices: Sequence[Choice], rejected: Sequence[RejectedChoice]) -> Plan:
-    build, python = best_choice(space, choices)
-    kernels = kernels_for_choice(space, build, python)
-    contract, cpu = space.contract, space.platform.cpu
-    plan = Plan(
+def _make_bare_plan(space: SearchSpace, choice: Choice) -> Plan:
+    """Make a plan of the versions alone."""
+    (build, python), contract = choice, space.contract
+    return Plan(
         framework=contract.framework,
         version=contract.version,
         variant=contract.variant,
@@ -190,10 +186,17 @@ def _make_plan(space: SearchSpace, choices: Sequence[Choice], rejected: Sequence
         python=python,
         torch=f"{build.version}+{build.variant}",
         cuda=build.cuda,
+        packages=reasons.list_decided_versions(space.platform, contract, build, python),
+    )
+
+
+def _make_plan(space: SearchSpace, choice: Choice, rejected: Sequence[RejectedChoice]) -> Plan:
+    build, python = choice
+    contract, cpu = space.contract, space.platform.cpu
+    plan = _make_bare_plan(space, choice).replace(
         index="pypi" if build.pypi else build.variant,
         platform=_resolver_platform(space, build),
-        packages=reasons.list_decided_versions(space.platform, contract, build, python),
-        kernels=kernels,
+        kernels=kernels_for_choice(space, build, python),
         because=reasons.list_reasons(space, build, python, rejected),
         fell=(*rejected, *_list_rejected_builds(space, build, python)),
         resolved=reasons.why_unresolvable(contract),

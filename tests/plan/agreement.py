@@ -1,0 +1,99 @@
+"""Seeded draws of machines and environments: check, plan, fix and a Dockerfile must not contradict each other.
+
+Each draw is a contract on a machine (GPU, count, driver, system, kernel, processor, Python, torch, wants) or an
+environment with installed versions. ``contradictions`` returns what disagrees, in words; nothing is the goal.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpuready import contracts, workflow
+from gpuready.catalog import gpus, load_catalog, torch
+from gpuready.model import Fact, Facts
+from gpuready.model.plan import Plan
+from gpuready.plan.choose import choose_plan
+from gpuready.plan.end_state import end_state_facts
+from gpuready.plan.platform import PlanRequest
+from gpuready.workflow.judge import is_about_versions, judge_contract, make_plan_judge
+from gpuready.workflow.refusal import Refused
+
+DRIVERS = (
+    None, None, None, None, None, "580.95.05", "595.45.04", "610.43.02", "418.40.04", "450.80.02", "470.82.01", "515.65.01", "525.60.13", "535.183.01", "550.54.15",
+    "560.35.03", "570.86.15", "575.51.03", "580.65.06", "590.44.01", "595.45.04",
+)  # fmt: skip
+SYSTEMS = (None, None, None, None, "ubuntu22.04", "ubuntu22.04", "ubuntu24.04", "ubuntu20.04", "ubuntu18.04", "centos7", "rocky8", "debian12",
+           "wsl", "windows11", "macos14")  # fmt: skip
+PYTHONS = (None, None, None, "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+KERNELS = (None, None, None, "6.8.0", "5.15.0", "5.4.0", "4.18.0")
+WANTS = (None, None, None, "bf16", "fp8", "flash-attn", "torch-compile", "bnb-4bit", "deepspeed", "cpu")
+SPECS = [
+    f"{r['framework']}=={r['version']}" + (f":{r['variant']}" if r.get("variant") else "")
+    for r in contracts.list_contract_rows()
+    if not r.get("page")
+]
+CARDS = [row["name"] for row in load_catalog("gpus")["gpu"] if gpus.find_gpu(row["name"]) is row]
+
+
+class Draw:
+    """One machine, by the words of a command line."""
+
+    def __init__(self, dice: random.Random):
+        self.spec = dice.choice(SPECS)
+        self.card, count = dice.choice(CARDS), dice.choice((1, 1, 1, 2, 8))
+        self.on = self.card if count == 1 else f"{self.card} x{count}"
+        flags = {
+            "driver": dice.choice(DRIVERS), "os": dice.choice(SYSTEMS), "kernel": dice.choice(KERNELS),
+            "python-version": dice.choice(PYTHONS), "arch": dice.choice((None, None, None, None, "aarch64", "x86_64")),
+        }  # fmt: skip
+        if dice.random() < 0.25:
+            release = dice.choice(torch.list_torch_releases()[-12:])
+            builds = [b.variant for b in torch.list_torch_builds(release)]
+            flags["torch"] = f"{release}+{dice.choice([*builds, 'cpu'])}"
+        self.flags = {name: value for name, value in flags.items() if value}
+        self.wants = dice.choice(WANTS)
+        self.seed = dice.random()
+
+    def __str__(self) -> str:
+        words = [word for name, value in self.flags.items() for word in (f"--{name}", value)]
+        return " ".join([self.spec, "--on", repr(self.on), *words, *(["--wants", self.wants] if self.wants else [])])
+
+
+def draws(count: int, seed: int) -> Iterator[Draw]:
+    dice = random.Random(seed)
+    for _ in range(count):
+        yield Draw(dice)
+
+
+def contradictions(draw: Draw) -> tuple[str, list[str]]:
+    """The verdict of the plan (or ``refused``), and every disagreement."""
+    try:
+        report = workflow.check_machine([draw.spec], on=draw.on, what_if=draw.flags, wants=draw.wants)[0]
+        plan = choose_plan(report.facts, [report.contract], _request(draw), make_plan_judge(report.facts))
+    except Refused as refusal:
+        return "refused", ([] if _is_sentence(str(refusal)) else [f"refused with {refusal}"])
+    errors = [f for f in report.findings if f.severity == "error" and is_about_versions(f)]
+    found = []
+    if plan.verdict == "impossible" and not errors:
+        found.append(f"plan: {plan.conflicts[0].says}; check: {report.verdict}")
+    if plan.verdict == "plan" and errors and report.contract.version == plan.version:
+        found.append(f"plan: {plan.torch} {plan.python}; check: {[(f.code, f.says) for f in errors]}")
+    if plan.verdict == "plan":
+        found += [f"end state of {plan.torch} {plan.python}: {text}" for text in _end_state_errors(report, plan)]
+    return plan.verdict, found
+
+
+def _request(draw: Draw) -> PlanRequest:
+    return PlanRequest(torch=draw.flags.get("torch", ""), python=draw.flags.get("python-version", ""))
+
+
+def _is_sentence(text: str) -> bool:
+    return bool(text) and "\n" not in text and "Traceback" not in text
+
+
+def _end_state_errors(report: Any, plan: Plan) -> list[str]:
+    end = end_state_facts(report.facts, plan)
+    again = judge_contract(end, report.contract, {}, False)
+    return [f"{f.code} {f.says}" for f in again.findings if f.severity == "error" and is_about_versions(f)]
