@@ -81,6 +81,7 @@ def _read_role(
             "micro_batch": f"{path}.training_args.per_device_train_batch_size",
             "score": f"{path}.infer_batch_size",
             "offload": f"{inside}offload_policy",
+            "split": inside,
         },
     )
     if strategy.startswith("fsdp") and not reader.get_dotted(f"{inside}offload_policy"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.fit_sizes import FIT_VERDICT_MARKS, GIB, format_gib, format_gib_range
+from gpuready.render.fit_time import describe_proposal_time, format_gpu_times, format_time
 from gpuready.render.layout import Screen, join_sections, pad_text
 
 TYPE_CHECKING = False
@@ -46,6 +47,10 @@ def format_fit_line(result: FitResult) -> str:
         from gpuready.render.fit_serving import format_serving_line
 
         return format_serving_line(result)
+    if result.timeline:
+        from gpuready.render.fit_timeline import format_timeline_line
+
+        return format_timeline_line(result)
     return escape_unprintable(f"{result.model}: {_describe_fit_outcome(result)}") + "\n"
 
 
@@ -71,12 +76,17 @@ def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) 
         from gpuready.render.fit_serving import render_serving_screen
 
         return render_serving_screen(result, screen, verbose)
+    if result.timeline:
+        from gpuready.render.fit_timeline import render_timeline_screen
+
+        return render_timeline_screen(result, screen, verbose)
     sections = [[*_format_fit_header(result, screen), *_format_job_setup(result, screen, verbose)]]
     sections.append(_format_fit_places(result, screen))
     if result.minimum is not None:
         sections += [_format_memory_bars(result, screen), _format_phase_table(result, screen) if verbose else []]
+    sections.append(format_time(result.time, screen, verbose))
     sections += [_format_smallest_gpu(result, screen), _format_proposals(result.proposals, screen, verbose)]
-    sections += [_format_catalogue_gpus(result, screen, verbose)]
+    sections += [_format_catalogue_gpus(result, screen, verbose), format_gpu_times(result.gpus, screen, verbose)]
     return join_sections([*sections, _format_fit_notes(result, screen, verbose)])
 
 
@@ -258,7 +268,7 @@ def _format_proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bo
         needs = format_gib(one.minimum + one.peak_device - one.peak_reserved)
         first, *rest = screen.align_ends(one.says, needs, 5)
         lines += [f"  {number}  {first}", *("     " + text for text in rest)]
-        lines += screen.format_paragraph(f"costs: {one.costs}", 5, 7)
+        lines += screen.format_paragraph(f"costs: {one.costs}{describe_proposal_time(one)}", 5, 7)
         if number == 1 or verbose:
             lines += ["     " + screen.truncate_text(text, screen.width - 5) for text in one.settings]
             lines += screen.format_command(one.run, 5)

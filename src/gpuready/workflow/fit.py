@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuready.jobs.job_files import JobFile
     from gpuready.model import Facts
     from gpuready.model.diagnosis import Diagnosis
+    from gpuready.workflow.fit_time import RunClock
 
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 MAX_FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
@@ -43,6 +44,7 @@ def fit_job(
     trace: bool = False,
     python: str | None = None,
     show_progress: Callable[..., None] = lambda *_: None,
+    clock: RunClock | None = None,
 ) -> FitResult:
     """Predict the memory of a model and files that describe a job; ``flags`` are fields of a Job and come last.
 
@@ -59,7 +61,16 @@ def fit_job(
         if largest is not None:
             return _find_largest(result, job, MAX_FIELDS[largest], machine, predictor)
         command = (*arguments, *(("--on", on) if on else ()))
-        return _complete_answer(result, job, machine, predictor, every, search, command, job_flags, show_progress)
+        if len(spec.roles) > 1 and machine and not trace:
+            from gpuready.workflow.fit_roles import fit_roles
+
+            return fit_roles(result, spec, machine, predictor)
+        result = _complete_answer(result, job, machine, predictor, every, search, command, job_flags, show_progress)
+        if clock is None or trace:
+            return result
+        from gpuready.workflow.fit_time import add_times
+
+        return add_times(result, job, clock.with_length_of(spec))
     except FitUndecided as undecided:
         return result.replace(places=tuple(machine), why=str(undecided))
     except ValueError as error:

@@ -6,6 +6,7 @@ from gpuready.fit import FitJob
 from gpuready.fit.job import known_models
 from gpuready.jobs import job_files, model_config
 from gpuready.jobs.config_reader import JobSettings, short_repr
+from gpuready.jobs.trainer_settings import apply_trainer
 from gpuready.workflow import machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 JOB_SUFFIXES = (".json", ".yml", ".yaml", ".py")
 ALL_GPU_LAUNCHERS = ("axolotl", "llama-factory", "trainer", "accelerate", "colossalai")
 """Kinds of files whose launchers use every GPU of the machine."""
-ADAPTER_FIELDS = ("lora_r", "lora_targets", "lora_dtype")
+ADAPTER_FIELDS = ("lora_r", "lora_targets", "lora_dtype", "lora_dropout", "dora")
 GENERATION_FIELDS = ("new_tokens", "cache")
 TRAINING_FIELDS = ("optimizer", "checkpointing", "accumulation", "loss", "keep_outputs", "dpo")
 
@@ -46,7 +47,7 @@ def merge_job(files: Sequence[JobFile], words: Sequence[str], job_flags: Mapping
     if not merged.model:
         first_path = next((one.path for one in parts), "")
         raise ValueError(f"{first_path} names no model: write it too, as in gpuready fit llama-3.1-8b {first_path}")
-    label, model_spec = _load_model_config(merged.model, merged.path, merged.said.get("model", ""))
+    label, model_spec = load_model_config(merged.model, merged.path, merged.said.get("model", ""))
     if "quant" in merged.fields:  # a requested quantization overrides the checkpoint's
         model_spec = model_spec.replace(fields={})
     assert not isinstance(model_spec.model, str)
@@ -56,6 +57,9 @@ def merge_job(files: Sequence[JobFile], words: Sequence[str], job_flags: Mapping
     fields = dict(merged.fields)
     if job_flags.get("fsdp") or job_flags.get("zero"):  # a flag replaces the file's choice of either
         fields |= {"zero": job_flags.get("zero", 0), "fsdp": job_flags.get("fsdp", False)}
+    said = dict(merged.said)
+    apply_trainer(fields, said, merged.kind)
+    merged = merged.replace(said=said)
     notes = list(merged.notes) + model_config.resolve_precision(fields, merged.said, model_spec.model)
     if "seq" not in fields and merged.kind not in ("flags", "model"):
         notes.append("how long a sequence is nobody states: counted as 2048 tokens (--seq N)")
@@ -66,7 +70,7 @@ def is_job_file(word: str) -> bool:
     return word.endswith(JOB_SUFFIXES)
 
 
-def _load_model_config(model: str | Mapping[str, Any], beside: str, origin: str) -> tuple[str, JobSettings]:
+def load_model_config(model: str | Mapping[str, Any], beside: str, origin: str) -> tuple[str, JobSettings]:
     """Return the model's label and its config.json: inline, in a folder, or of a known name."""
     if not isinstance(model, str):
         return origin.rpartition("/")[2] if origin else "config.json", model_config.read_model_settings(model, origin)
