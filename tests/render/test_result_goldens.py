@@ -47,7 +47,7 @@ FITS = FitResult(
 )  # fmt: skip
 TOO_LARGE = FITS.replace(
     kind="flags", places=(H100.replace(name="NVIDIA GeForce RTX 4090", memory=(23 * GIB, 24 * GIB), verdict="does not fit"),),
-    proposals=(Proposal("gradient checkpointing", "about a third more time for each step", 1.0, {}, ("--gradient-checkpointing",),
+    proposals=(Proposal("gradient checkpointing", "each layer is computed twice", 1.0, {}, ("--gradient-checkpointing",),
                         ("gpuready", "fit", "llama-3.1-8b", "--on", "rtx4090", "--gradient-checkpointing"), "fits", minimum=21 * GIB),),
 )  # fmt: skip
 FLEET = FleetReport(

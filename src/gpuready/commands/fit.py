@@ -11,7 +11,7 @@ from gpuready.commands.declaration import (
     collect_parameters,
     reject_together,
 )
-from gpuready.commands.job_fields import CHECKPOINTING, job_fields, job_parameter
+from gpuready.commands.job_fields import AUTOCAST, CHECKPOINTING, KBIT, job_fields, job_parameter
 from gpuready.commands.parameters import COMMON, ON_DETAILS, quiet_and_verbose
 from gpuready.commands.result import Result
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from gpuready.commands.parameters import PathArgument
     from gpuready.model.fit import FitResult
+    from gpuready.workflow.fit_time import RunClock
 
 _JOB = (
     ("method", "what is trained", "METHOD"),
@@ -35,7 +36,13 @@ _JOB = (
     ("lora_r", "the rank of the adapter", "N"),
     ("lora_targets", "all, qv, or names separated by commas", "all|qv|LIST"),
     ("lora_dtype", "the dtype of the adapter", "DTYPE"),
+    ("lora_dropout", "the dropout before the adapter", "P"),
+    ("dora", "weight-decomposed adapters (DoRA)", ""),
     ("quant", "quantize the base model to 4 or 8 bits", "KIND"),
+    ("double_quant", "quantize the scales of a 4-bit base too", ""),
+    ("kbit", "", ""),
+    ("autocast", "", ""),
+    ("trainer", "whose defaults hold; a job's file decides it", "NAME"),
     ("keep_outputs", "the loop keeps the model's outputs during the backward pass", ""),
     ("padded", "sequences are padded, with an attention mask", ""),
     ("dpo", "preference training with a reference model", ""),
@@ -53,6 +60,8 @@ _JOB = (
 """The fields of FitJob that are flags, in the order of the help; choices, bounds and defaults are those of FitJob."""
 _SPECIAL = {
     "gradient_checkpointing": CHECKPOINTING,
+    "kbit": KBIT,
+    "autocast": AUTOCAST,
     "on": Parameter(
         "a GPU such as rtx4090 or h100x8, or a recorded machine (FILE.json)",
         "NAME",
@@ -76,8 +85,14 @@ _QUESTIONS = {
     "largest": Parameter(
         "find the largest value that fits", "WHAT", ("micro-batch", "seq"), flag="--max", mcp=True, web="any"
     ),
+    "time": Parameter("do not predict the time", flag="--no-time", inverted=True),
+    "bench": Parameter("a record of `gpuready bench` of this GPU, to predict the time by", "FILE", path="job_file"),
+    "price": Parameter("price of a GPU an hour; with --gpus the cheapest that fits comes first", "NAME=USD", kind="list"),
+    "run_steps": Parameter("steps of the whole run", "N", kind="count", most=1 << 40, mcp=True, web="any"),
+    "samples": Parameter("sequences of the dataset, for the time of the whole run", "N", kind="count", most=1 << 40, mcp=True, web="any"),
+    "epochs": Parameter("passes over the dataset", "N", kind="number", most=1 << 20, mcp=True, web="any"),
     **quiet_and_verbose("also every default, and the phases of a step"),
-}
+}  # fmt: skip
 
 
 def run(request: Request) -> Result:
@@ -111,7 +126,22 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
         trace=request.has_switch("trace"),
         search=search,
         show_progress=request.show_progress,
+        clock=_read_clock(request),
     )
+
+
+def _read_clock(request: Request) -> RunClock | None:
+    """Return what the request says about time; None where it is not wanted."""
+    names = ("bench", "price", "run_steps", "samples", "epochs")
+    given = {name: value for name in names if (value := request.get_option(name)) is not None}
+    if request.get_option("time") is False:
+        if given:
+            raise UsageError(f"--{next(iter(given)).replace('_', '-')} does not go with --no-time")
+        return None
+    from gpuready.workflow.fit_time import RunClock
+
+    prices = given.pop("price", ())
+    return RunClock(prices=prices.split(",") if isinstance(prices, str) else tuple(prices), **given)
 
 
 def _predict_serving(request: Request) -> FitResult:

@@ -20,6 +20,7 @@ MAX_VALUES = 1_000_000
 """The most values of a file, with each alias counted as what it stands for."""
 
 KIND_KEYS = {
+    "verl": ("actor_rollout_ref",),
     "roll": ("actor_train", "sft_train", "student_train", "rollout_batch_size", "student_pretrain", "actor_infer"),
     "axolotl": ("base_model",),
     "accelerate": ("distributed_type", "compute_environment"),
@@ -45,7 +46,7 @@ KIND_KEYS = {
 }
 """Keys that identify a kind, in the order in which kinds are tried."""
 
-KNOWN_KINDS = "axolotl, ROLL, ColossalAI, TrainingArguments, LLaMA-Factory, DeepSpeed or accelerate"
+KNOWN_KINDS = "axolotl, ROLL, verl, ColossalAI, TrainingArguments, LLaMA-Factory, DeepSpeed or accelerate"
 
 
 class JobFile(Record):
@@ -95,6 +96,10 @@ def decode_mapping(text: str, path: str, flag: str = "") -> dict[str, Any]:
         from gpuready.jobs.roll_colossalai import find_plugin_in_script
 
         return find_plugin_in_script(text, name)
+    if path.endswith(".sh"):
+        from gpuready.jobs.shell_overrides import read_shell_overrides
+
+        return read_shell_overrides(text, name)
     try:
         is_json = path.endswith(".json") or text.lstrip()[:1] == "{"
         config = decode_json_object(text, name) if is_json else _decode_yaml_mapping(text, name)
@@ -147,7 +152,7 @@ def read_job_settings(file: JobFile) -> JobSettings:
 
 def _read_kind(kind: str, path: str, config: Mapping[str, Any]) -> JobSettings:
     _refuse_endless(path, config)
-    from gpuready.jobs import axolotl, deepspeed_accelerate, huggingface, llama_factory, roll_colossalai
+    from gpuready.jobs import axolotl, deepspeed_accelerate, huggingface, llama_factory, roll_colossalai, verl
 
     readers = {
         "axolotl": axolotl.read_axolotl,
@@ -157,6 +162,7 @@ def _read_kind(kind: str, path: str, config: Mapping[str, Any]) -> JobSettings:
         "accelerate": deepspeed_accelerate.read_accelerate,
         "roll": roll_colossalai.read_roll,
         "colossalai": roll_colossalai.read_colossalai,
+        "verl": verl.read_verl,
     }
     return _note_key_problems(readers[kind](path, config), config)
 

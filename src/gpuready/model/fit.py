@@ -4,6 +4,7 @@ bytes.
 
 from __future__ import annotations
 
+from gpuready.model.fit_time import TimePrediction
 from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
@@ -28,6 +29,9 @@ class GpuCandidate(Record):
     peak: int = 0  # expected in nvidia-smi when memory is not scarce
     verdict: str = "undecided"
     short: str = ""  # a name that --on accepts
+    seconds: float | None = None  # of a step, or of one later token
+    tokens_per_second: float | None = None
+    usd: float | None = None  # of the run at the user's price; of 1,000 steps or tokens where its length is not known
 
     @property
     def available_memory(self) -> tuple[int, int]:
@@ -50,6 +54,8 @@ class Proposal(Record):
     peak_reserved: int = 0
     peak_device: int = 0
     minimum: int = 0
+    step_seconds: float | None = None
+    time_ratio: float | None = None  # how much longer the same tokens take than without the change
 
 
 class LargestFit(Record):
@@ -140,6 +146,7 @@ class FitResult(Record):
     unknown_keys: tuple[str, ...] = ()  # keys of the job's file that its framework does not declare
     serving: ServingFit | None = None  # where the question is serving
     timeline: tuple[GpuTimeline, ...] = ()  # where several roles share GPUs
+    time: TimePrediction | None = None  # on the GPU that decides
 
     @property
     def verdict(self) -> str:

@@ -53,7 +53,7 @@ def predict_job(job: FitJob, card: GpuCard, search: bool = True, most: int = NO_
         job,
         card,
     ):  # a search asks without the minimum first, then with it
-        tape = _cached_job_tape(job, card)
+        tape = cached_job_tape(job, card)
         _LAST_PREDICTION[:] = [(job, card), tape, TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf))]
     return fit_from_tape(job, card, _LAST_PREDICTION[1], search, _LAST_PREDICTION[2], most)
 
@@ -64,7 +64,7 @@ _RECENT_TAPES: list[tuple[FitJob, GpuCard, Tape]] = []
 """The last few tapes: a search asks again with other allocator settings."""
 
 
-def _cached_job_tape(job: FitJob, card: GpuCard) -> Tape:
+def cached_job_tape(job: FitJob, card: GpuCard) -> Tape:
     """Return the tape of a job; allocator settings and micro-steps after the second do not change it."""
     job = job.replace(alloc_conf="", accumulation=min(job.accumulation, 2))
     for other_job, other_card, tape in _RECENT_TAPES:
@@ -162,7 +162,7 @@ def find_phase_peaks(tape: Tape) -> dict[str, int]:
 
 def phase_stacks(job: FitJob, card: GpuCard) -> dict[str, dict[str, int]]:
     """Return what is live at the peak of each phase, by kind."""
-    tape = _cached_job_tape(job.validate_fields(), card)
+    tape = cached_job_tape(job.validate_fields(), card)
     peaks = find_phase_peaks(tape)
     live_sizes = _live_by_kind(tape, sorted(set(peaks.values())))
     return {name: live_sizes[end] for name, end in peaks.items()}

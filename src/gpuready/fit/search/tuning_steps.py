@@ -50,7 +50,7 @@ def is_sensible_job(job: FitJob) -> bool:
 
 def _training_axes(job: FitJob, gpus: int) -> list[list[TuningStep]]:
     fused_loss = job.loss == "plain" and not job.dpo  # DPO needs the probabilities of all tokens
-    slower = "about a third more time for each step"
+    slower = "each layer is computed twice"
     return [
         _allocator_steps(job),
         _step_if(job.keep_outputs, {"keep_outputs": False}, 0.5, "let go of the outputs before the backward", "a line in your loop"),
@@ -144,6 +144,8 @@ def _sharding_steps(job: FitJob, gpus: int) -> list[TuningStep]:
         return []
     world = job.world if job.world > 1 else gpus
     more: dict[str, Any] = {"world": world}
+    if job.trainer != "plain":  # DeepSpeed casts by itself, and peft does not prepare a sharded base
+        more |= {"autocast": "", "kbit": False}
     extra, over = (5.0 if job.world == 1 else 0.0), f" over {world} GPUs"
     steps = [
         TuningStep(more | {"zero": n}, extra + cost, f"ZeRO stage {n}{over}", costs)
@@ -163,7 +165,8 @@ def _precision_steps(job: FitJob) -> list[TuningStep]:
     own = "fp16" if job.precision == "amp-fp16" else "bf16"
     if own == "fp16" and job.task == "train":
         return []
-    return [TuningStep({"precision": own}, 10, f"weights in {own}", "updates are rounded to 16 bits")]
+    more = {"autocast": own} if job.trainer != "plain" and not (job.zero or job.fsdp) else {}
+    return [TuningStep({"precision": own, **more}, 10, f"weights in {own}", "updates are rounded to 16 bits")]
 
 
 def _offload_steps(job: FitJob) -> list[TuningStep]:
@@ -190,9 +193,9 @@ def _method_steps(job: FitJob) -> list[TuningStep]:
     if job.method in ("full", "lora") and not job.quant:
         cost = 26 if job.method == "full" else 11
         title = f"QLoRA of rank {job.lora_r}" if job.method == "full" else "QLoRA: the base in 4 bits"
-        steps.append(
-            TuningStep({"method": "qlora"}, cost, title, "the base is rounded to 4 bits; slower; needs bitsandbytes")
-        )
+        more = {"kbit": True} if job.trainer != "plain" and not (job.zero or job.fsdp) else {}
+        costs = "the base is rounded to 4 bits; slower; needs bitsandbytes"
+        steps.append(TuningStep({"method": "qlora", **more}, cost, title, costs))
     return steps
 
 
@@ -221,9 +224,9 @@ def _sequence_steps(job: FitJob, cost: float) -> list[TuningStep]:
 
 FLAG_FIELDS = (
     "method", "micro_batch", "seq", "precision", "optimizer", "attention", "accumulation", "loss", "lora_r", "lora_targets",
-    "lora_dtype", "alloc_conf", "task", "new_tokens", "cache", "world", "zero", "offload", "quant", "tensor_parallel",
+    "lora_dtype", "lora_dropout", "trainer", "alloc_conf", "task", "new_tokens", "cache", "world", "zero", "offload", "quant", "tensor_parallel",
 )  # fmt: skip
-SWITCH_FIELDS = ("keep_outputs", "padded", "dpo", "fsdp")
+SWITCH_FIELDS = ("keep_outputs", "padded", "dpo", "fsdp", "dora", "double_quant")
 
 
 def format_job_flags(fields: Mapping[str, Any]) -> list[str]:
@@ -234,6 +237,10 @@ def format_job_flags(fields: Mapping[str, Any]) -> list[str]:
         if field == "checkpointing":
             kind = {"nonreentrant": "", "reentrant": "=reentrant", "none": "=off"}[value]
             out.append(f"--gradient-checkpointing{kind}")
+        elif field == "kbit":
+            out += [flag, "on" if value else "off"]
+        elif field == "autocast":
+            out += [flag, value or "off"]
         elif field in SWITCH_FIELDS:
             out += [flag] if value else []
         elif field in FLAG_FIELDS:

@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.job.records import FitJob, GpuCard
 
+LOOP_KERNELS = 20  # the argmax, and what the loop of generate computes about the lengths of every row
 PLAYED_TOKENS = 3  # tokens played at the start and at the end; the others differ only in length
 
 
@@ -73,6 +74,7 @@ class KeyValueCache:
     def _new_cache_tensor(self, like: Tensor, count: int) -> Tensor:
         batch, heads, _, size = like.shape
         made = self.ops.new_empty((batch, heads, count, size), like.width)
+        self.ops.tape.launch_kernel("spread", made.numel, 2 * made.numel * made.width)
         made.order = "heads"
         return made
 
@@ -102,8 +104,10 @@ class GenerationRun:
         more = [ops.new_scratch(8 * job.micro_batch * job.seq) for _ in range(2)]
         self.model.has_row_masks = True
         self.generate_token(job.seq, job.seq, cache)
+        tape.kernels.append(("phase", "first token"))
         for length in self._played_lengths(total):
             self.generate_token(1, length, cache)
+            tape.kernels.append(("phase", f"token {length}"))
         del more, ids, cache
         tape.mark_phase("generate")
         return tape
@@ -124,4 +128,6 @@ class GenerationRun:
         """Generate one token: its logits in fp32, then the argmax."""
         logits, _ = self.last_logits(seq, length, cache)
         wide = self.ops.new_empty(logits.shape, 4)
+        for _ in range(LOOP_KERNELS):
+            self.ops.tape.launch_kernel("move", wide.numel)
         del logits, wide

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Time of the host per kernel as a multiple of a bare launch: Python modules and the dispatcher forward, the autograd
 # engine's thread backward, per parameter in the optimizer.
-HOST_LAUNCHES = {"fwd": 3.6, "ref": 3.2, "bwd": 2.5, "prefill": 3.2, "decode": 3.2}
+HOST_LAUNCHES = {"fwd": 3.6, "ref": 3.2, "bwd": 2.5, "prefill": 3.2, "decode": 2.9}
 HOST_PER_TENSOR = {"adamw": 2.0, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
 GAP = 1.3e-6  # seconds between two kernels of one stream
 POWER_SHARE = 0.5  # up to this share of products in the step the clock stays at its highest

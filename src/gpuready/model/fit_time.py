@@ -1,0 +1,26 @@
+"""Records of predicted time: of a step or a token, and of a whole run."""
+
+from __future__ import annotations
+
+from gpuready.model.record import Record, field
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class TimePrediction(Record):
+    """How long a step takes on one GPU, or the first and every later token; seconds everywhere."""
+
+    step_seconds: float | None = None
+    prefill_seconds: float | None = None
+    decode_seconds: float | None = None  # one token of the whole batch
+    tokens_per_second: float = 0.0  # of all GPUs of the job
+    mfu: float | None = None  # operations of the model a second, as a share of the GPU's peak
+    bound_by: str = ""  # matmul, memory, launches or communication
+    range: tuple[float, float] = (0.0, 0.0)  # of the step, or of a later token
+    parts: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""  # what the rates of the GPU come from
+    notes: tuple[str, ...] = ()
+    steps: int | None = None  # of the whole run, where the job states them
+    run_seconds: float | None = None

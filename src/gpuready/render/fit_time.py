@@ -1,0 +1,102 @@
+"""The time of a job on the screen of ``gpuready fit``: a step, its parts, what bounds it, and the whole run."""
+
+from __future__ import annotations
+
+from gpuready.render.layout import Screen, pad_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.model.fit import GpuCandidate, Proposal
+    from gpuready.model.fit_time import TimePrediction
+
+BOUND_WORDS = {
+    "matmul": "matrix products",
+    "memory": "the GPU's memory bandwidth",
+    "launches": "the host, which launches kernels more slowly than the GPU runs them",
+    "communication": "communication with other GPUs",
+}
+
+
+def format_seconds(seconds: float) -> str:
+    """``41.2 ms``, ``3.4 s``, ``12 min``, ``5 h 10 min``, ``3 days 4 h``"""
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min"
+    return f"{hours // 24} days {hours % 24} h"
+
+
+def describe_time(time: TimePrediction) -> str:
+    """``0.239 s a step (0.191 to 0.311), 8,574 tokens a second``"""
+    low, high = (format_seconds(one) for one in time.range)
+    if time.step_seconds is not None:
+        return f"{format_seconds(time.step_seconds)} a step ({low} to {high}), {time.tokens_per_second:,.0f} tokens a second"
+    first, later = time.prefill_seconds or 0.0, time.decode_seconds or 0.0
+    return (
+        f"{format_seconds(first)} to the first token, {format_seconds(later)} for each later one ({low} to {high}), "
+        f"{time.tokens_per_second:,.0f} tokens a second"
+    )
+
+
+def format_time(time: TimePrediction | None, screen: Screen, verbose: bool) -> list[str]:
+    """The time in one paragraph, and a bar for each part."""
+    if time is None:
+        return []
+    lines = screen.format_paragraph(f"time: {describe_time(time)}")
+    width = max(len(name) for name in time.parts)
+    bar_width = screen.width - width - 20
+    most = max(time.parts.values()) or 1.0
+    for name, seconds in time.parts.items():
+        filled = max(round(bar_width * seconds / most), 1) if bar_width >= 8 else 0
+        bar = screen.apply_style(("#" if screen.ascii else "█") * filled, "info")
+        lines.append(f"  {pad_text(name, width)}  {format_seconds(seconds):>10}  {bar}".rstrip())
+    reached = "" if time.mfu is None else f"; {time.mfu:.0%} of the GPU's peak (MFU)"
+    lines += screen.format_paragraph(f"bound by {BOUND_WORDS.get(time.bound_by, time.bound_by)}{reached}", 2)
+    if time.run_seconds is not None:
+        whole = f"the whole run of {time.steps:,} steps: {format_seconds(time.run_seconds)}"
+        lines += screen.format_paragraph(whole, 2)
+    lines += screen.format_paragraph(f"rates: {time.source}", 2) if verbose else []
+    return lines + (screen.format_paragraphs((f"note: {text}" for text in time.notes), 2, 8) if verbose else [])
+
+
+def describe_proposal_time(one: Proposal) -> str:
+    """``; the same tokens take 1.31 times as long``"""
+    if one.time_ratio is None:
+        return ""
+    if 0.97 <= one.time_ratio <= 1.03:
+        return "; as fast as before"
+    if one.time_ratio < 1:
+        return f"; the same tokens take {one.time_ratio:.2f} of the time"
+    return f"; the same tokens take {one.time_ratio:.2f} times as long"
+
+
+def describe_place_time(place: GpuCandidate) -> str:
+    """``0.31 s, 6,600 tokens/s, $12.40``"""
+    if place.seconds is None:
+        return ""
+    cost = "" if place.usd is None else f", ${place.usd:,.2f}"
+    return f"{format_seconds(place.seconds)}, {place.tokens_per_second or 0.0:,.0f} tokens/s{cost}"
+
+
+def format_gpu_times(places: Sequence[GpuCandidate], screen: Screen, verbose: bool) -> list[str]:
+    """GPUs that fit by time, or by cost where the user gave prices: the best first."""
+    timed = [place for place in places if place.verdict == "fits" and place.seconds is not None]
+    if not timed:
+        return []
+    priced = [place for place in timed if place.usd is not None]
+    rows = sorted(priced or timed, key=lambda one: (one.usd or 0.0, one.seconds))
+    title = "that fit, the cheapest first" if priced else "that fit, the fastest first"
+    shown = rows if verbose else rows[:6]
+    lines = [screen.apply_style(title, "bold")]
+    lines += screen.indent_table([(place.name.removeprefix("NVIDIA "), describe_place_time(place)) for place in shown])
+    return lines + (
+        screen.format_paragraph(f"and {len(rows) - len(shown)} more: -v", 2) if len(rows) > len(shown) else []
+    )

@@ -1,0 +1,167 @@
+"""The time of a job for ``gpuready fit``: on the GPUs at hand, on those of the catalogue, and for each proposal."""
+
+from __future__ import annotations
+
+from gpuready.catalog.gpus import find_gpu
+from gpuready.fit.job import gpu_candidates
+from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
+from gpuready.fit.time.prediction import predict_time
+from gpuready.workflow.refusal import call_or_refuse, read_named_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.fit import FitJob
+    from gpuready.fit.time.device_speed import DeviceSpeed
+    from gpuready.jobs.config_reader import JobSettings
+    from gpuready.model.fit import FitResult, GpuCandidate, Proposal
+    from gpuready.model.fit_time import TimePrediction
+
+
+class RunClock:
+    """What the user says about time: a bench record, prices, and the length of the run."""
+
+    def __init__(
+        self,
+        bench: str | None = None,
+        prices: Sequence[str] = (),
+        run_steps: int | None = None,
+        samples: int | None = None,
+        epochs: float | None = None,
+    ) -> None:
+        self.measures, self.bench_gpu, self.bench = {}, "", bench  # type: dict[str, float], str, str | None
+        if bench is not None:
+            self.measures, self.bench_gpu = call_or_refuse(read_bench_record, bench)
+        self.prices = dict(call_or_refuse(parse_price, price) for price in prices)
+        self.run_steps, self.samples, self.epochs = run_steps, samples, epochs
+
+    def with_length_of(self, spec: JobSettings) -> RunClock:
+        """Take the length of the run from the job's file, where the command line does not state it."""
+        if self.run_steps is None and self.samples is None:
+            self.run_steps = spec.run_steps
+        self.epochs = self.epochs or spec.epochs
+        return self
+
+    def find_speed(self, place: GpuCandidate) -> DeviceSpeed | None:
+        """Return the rates of a GPU: measured where the bench record is of that kind."""
+        row = find_gpu(place.name, place.memory[1])
+        speed = None if row is None else speed_from_row(row)
+        if speed is not None and self.measures and self.bench_gpu in ("", place.name):
+            return calibrate_speed(speed, self.measures)
+        return speed
+
+    def predict(self, job: FitJob, place: GpuCandidate) -> TimePrediction | None:
+        """Return the time of a job on a GPU; None where its rates are not known."""
+        speed = self.find_speed(place)
+        if speed is None or job.task not in ("train", "generate"):
+            return None
+        time = predict_time(job, gpu_candidates.to_gpu_card(place), speed)
+        source = f"bench record {self.bench}" if speed.measured else f"data sheet of {place.name}"
+        notes = () if speed.measured else ("no bench record of this GPU: `gpuready bench -o FILE`, then --bench FILE",)
+        steps = self._steps_of_run(job)
+        seconds = None if steps is None or time.step_seconds is None else steps * time.step_seconds
+        return time.replace(source=source, notes=notes, steps=steps, run_seconds=seconds)
+
+    def _steps_of_run(self, job: FitJob) -> int | None:
+        if self.run_steps is not None:
+            return self.run_steps
+        if self.samples is None or job.task != "train":
+            return None
+        batch = job.micro_batch * job.accumulation * max(1, job.world // job.tensor_parallel)
+        return max(1, -(-round(self.samples * (self.epochs or 1)) // batch))
+
+    def price_of(self, place: GpuCandidate) -> float | None:
+        """Return the price of one GPU an hour, by any name that means it."""
+        for name, price in self.prices.items():
+            row = find_gpu(name)
+            if row is not None and row["name"] == place.name:
+                return price
+        return None
+
+
+def add_times(result: FitResult, job: FitJob, clock: RunClock) -> FitResult:
+    """Add the time to a result: on the GPU that decides, on every GPU listed, and for every proposal."""
+    tightest = min(result.places, key=lambda one: one.available_memory[0] - one.needs[1], default=None)
+    time = None if tightest is None else clock.predict(job, tightest)
+    places = tuple(_add_place_time(place, job, clock) for place in result.places)
+    listed = tuple(_add_place_time(place, job, clock) for place in result.gpus)
+    if clock.prices:
+        listed = tuple(sorted(listed, key=lambda one: (one.verdict != "fits", one.usd is None, one.usd or 0.0)))
+    proposals = tuple(_add_proposal_time(one, job, clock, tightest, time) for one in result.proposals)
+    return result.replace(time=time, places=places, gpus=listed, proposals=proposals)
+
+
+def _add_place_time(place: GpuCandidate, job: FitJob, clock: RunClock) -> GpuCandidate:
+    time = clock.predict(job, place)
+    if time is None:
+        return place
+    spent = time.step_seconds if time.step_seconds is not None else time.decode_seconds
+    price = clock.price_of(place)
+    whole = time.run_seconds if time.run_seconds is not None else 1000 * (spent or 0.0)
+    return place.replace(
+        seconds=spent,
+        tokens_per_second=time.tokens_per_second,
+        usd=None if price is None else price * job.world * whole / 3600,
+    )
+
+
+def _add_proposal_time(
+    one: Proposal, job: FitJob, clock: RunClock, place: GpuCandidate | None, before: TimePrediction | None
+) -> Proposal:
+    """Add what a change costs: tokens a second as they were, divided by what they become."""
+    if place is None or before is None or not before.tokens_per_second:
+        return one
+    try:
+        time = clock.predict(job.replace(**dict(one.changes)), place)
+    except ValueError:
+        return one
+    if time is None:
+        return one
+    return one.replace(
+        step_seconds=time.step_seconds, time_ratio=round(before.tokens_per_second / time.tokens_per_second, 3)
+    )
+
+
+def read_bench_record(path: str) -> tuple[dict[str, float], str]:
+    """Return the measures of a record of ``gpuready bench``, and the GPU's name; ValueError says what is wrong."""
+    import json
+
+    text = read_named_file(path)
+    try:
+        record = json.loads(text)
+    except ValueError:
+        raise ValueError(f"{path} is not JSON: make one with `gpuready bench --json -o FILE`") from None
+    rows = record.get("measures") if isinstance(record, dict) else None
+    if not isinstance(rows, list) or record.get("kind", "bench") != "bench":
+        raise ValueError(f"{path} is no record of `gpuready bench`: make one with `gpuready bench --json -o FILE`")
+    values = {
+        str(row["name"]): float(row["value"])
+        for row in rows
+        if isinstance(row, dict) and isinstance(row.get("value"), (int, float)) and row.get("name") and row["value"] > 0
+    }
+    if not any(name.startswith("matmul") for name in values) or "memory-copy" not in values:
+        raise ValueError(
+            f"{path} has no matrix products and no memory copy of a GPU: run `gpuready bench` without --only"
+        )
+    cited = next(
+        (str(row.get("cite", "")).partition(":")[0] for row in rows if str(row.get("cite", "")).startswith("NVIDIA")),
+        "",
+    )
+    return values, cited
+
+
+def parse_price(text: str) -> tuple[str, float]:
+    """Return the name and the price of ``NAME=USD``, a GPU an hour."""
+    name, _, price = text.partition("=")
+    try:
+        value = float(price.strip().lstrip("$"))
+    except ValueError:
+        value = -1.0
+    if not name.strip() or value < 0 or value != value:
+        raise ValueError(f"--price takes NAME=USD, the price of one GPU an hour, such as h100=2.49; not {text!r}")
+    if find_gpu(name.strip()) is None:
+        raise ValueError(
+            f"--price {text}: no GPU of the catalogue is called {name.strip()}; `gpuready fit MODEL --gpus -v` lists them"
+        )
+    return name.strip(), value
