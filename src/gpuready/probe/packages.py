@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Fact, Record
+from gpuready.model.metadata import parse_metadata
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment
@@ -11,7 +12,7 @@ from gpuready.system import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from typing import Any
 
     from gpuready.system import HostAccess
@@ -150,8 +151,7 @@ def _is_half_installed(host: HostAccess, place: str) -> bool:
 
 
 def _read_metadata_version(host: HostAccess, place: str) -> str:
-    headers = _read_metadata_headers(host, place)
-    return next((value for name, value in headers or () if name == "version"), "")
+    return str(parse_metadata(_read_metadata_text(host, place))["version"] or "")
 
 
 # -- metadata -----------------------------------------------------------------------------------------
@@ -167,34 +167,14 @@ def read_package_metadata(
 
 
 def _read_metadata(host: HostAccess, place: str) -> dict[str, Any] | None:
-    headers = _read_metadata_headers(host, place)
-    if headers is None:
-        return None
-    fields = {field: [value for name, value in headers if name == field] for field in ("version", "requires-python")}
-    return {
-        "requires_dist": tuple(value for name, value in headers if name == "requires-dist"),
-        "requires_python": next(iter(fields["requires-python"]), None),
-        "version": next(iter(fields["version"]), None),
-    }
+    text = _read_metadata_text(host, place)
+    return parse_metadata(text) if text else None
 
 
-def _read_metadata_headers(host: HostAccess, place: str) -> list[tuple[str, str]] | None:
+def _read_metadata_text(host: HostAccess, place: str) -> str:
     files = ("METADATA",) if place.endswith(".dist-info") else ("PKG-INFO", "")
-    for file in files:
-        text = read_if_present(host.read_text, f"{place}/{file}".rstrip("/"), MAX_METADATA_BYTES)
-        if text:
-            return list(_parse_metadata_headers(text))
-    return None
-
-
-def _parse_metadata_headers(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the headers up to the empty line; indented lines continue a multi-line licence."""
-    for line in text.splitlines():
-        if not line:
-            return
-        name, colon, value = line.partition(":")
-        if colon and not line[0].isspace():
-            yield name.strip().lower(), value.strip()
+    texts = (read_if_present(host.read_text, f"{place}/{file}".rstrip("/"), MAX_METADATA_BYTES) for file in files)
+    return next((text for text in texts if text), "")
 
 
 def _framework_metadata(host: HostAccess, installed: SitePackages, extra_names: Iterable[str]) -> dict[str, Any]:

@@ -1,0 +1,29 @@
+"""What a release requires, from its core metadata: METADATA of an installed distribution or a wheel, PKG-INFO of an sdist."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+def parse_metadata(text: str) -> dict[str, Any]:
+    """Return version, requires_dist and requires_python of a METADATA or PKG-INFO file."""
+    headers = list(parse_metadata_headers(text))
+    fields = {field: [value for name, value in headers if name == field] for field in ("version", "requires-python")}
+    return {
+        "requires_dist": tuple(value for name, value in headers if name == "requires-dist"),
+        "requires_python": next(iter(fields["requires-python"]), None),
+        "version": next(iter(fields["version"]), None),
+    }
+
+
+def parse_metadata_headers(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the headers up to the empty line; indented lines continue a multi-line licence."""
+    for line in text.splitlines():
+        if not line:
+            return
+        name, colon, value = line.partition(":")
+        if colon and not line[0].isspace():
+            yield name.strip().lower(), value.strip()

@@ -1,0 +1,124 @@
+"""The metadata in a wheel or an sdist on an index. No code is run, and no wheel is downloaded whole."""
+
+from __future__ import annotations
+
+from gpuready.system.download import _download_error, _open_url
+from gpuready.system.host_access import AccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_SDIST_BYTES = 64 << 20
+MAX_METADATA_BYTES = 4 << 20
+_TAIL_BYTES = 1 << 16
+"""How much of a wheel's end is read at first: the list of its files, and mostly the metadata, which come last."""
+
+
+def fetch_release_metadata(url: str, auth: str = "", cafile: str = "", timeout: float = 30.0) -> str:
+    """Return the text of the metadata in a wheel or an sdist; AccessError where it has none or cannot be read.
+
+    Of a wheel only the few bytes that matter are fetched: the file beside it that many indexes have, or a range.
+    """
+    import tarfile
+    import zipfile
+
+    try:
+        if not url.partition("#")[0].endswith(".whl"):
+            return _read_sdist(url, auth, cafile, timeout)
+        if url.startswith("http"):
+            try:
+                with _open_url(f"{url.partition('#')[0]}.metadata", auth, cafile, timeout) as stream:
+                    return _decode(stream.read(MAX_METADATA_BYTES))
+            except OSError:
+                pass  # an index without such files
+        return _read_wheel(_RangedFile(url.partition("#")[0], auth, cafile, timeout))
+    except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile, LookupError) as error:
+        raise AccessError(_download_error(error) if isinstance(error, OSError) else str(error)[:120]) from None
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _read_wheel(file: Any) -> str:
+    import zipfile
+
+    with zipfile.ZipFile(file) as archive:
+        named = [n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA")]
+        if len(named) != 1:
+            raise ValueError("the wheel has no metadata")
+        with archive.open(named[0]) as stream:
+            return _decode(stream.read(MAX_METADATA_BYTES))
+
+
+def _read_sdist(url: str, auth: str, cafile: str, timeout: float) -> str:
+    """Return PKG-INFO of an sdist: what its requirements were when it was made."""
+    import io
+    import tarfile
+    import zipfile
+
+    with _open_url(url.partition("#")[0], auth, cafile, timeout) as stream:
+        data = stream.read(MAX_SDIST_BYTES + 1)
+    if len(data) > MAX_SDIST_BYTES:
+        raise ValueError("the source archive is larger than 64 MiB")
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            named = next(n for n in archive.namelist() if n.count("/") == 1 and n.endswith("/PKG-INFO"))
+            with archive.open(named) as member:
+                return _decode(member.read(MAX_METADATA_BYTES))
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        for entry in tar:
+            if entry.isfile() and entry.name.removeprefix("./").count("/") == 1 and entry.name.endswith("/PKG-INFO"):
+                found = tar.extractfile(entry)
+                return _decode(found.read(MAX_METADATA_BYTES)) if found else ""
+    raise ValueError("the source archive has no PKG-INFO")
+
+
+class _RangedFile:
+    """A file on a server, read by ranges, as far as ``zipfile`` needs one."""
+
+    def __init__(self, url: str, auth: str, cafile: str, timeout: float):
+        self.url, self.auth, self.cafile, self.timeout = url, auth, cafile, timeout
+        self.at, self.start, self.known = 0, 0, b""
+        tail = self._fetch(f"-{_TAIL_BYTES}")
+        self.start, self.known = self.size - len(tail), tail
+
+    def _fetch(self, wanted: str) -> bytes:
+        import ssl
+        from urllib.request import Request, urlopen
+
+        if not self.url.startswith("http"):
+            with _open_url(self.url, "", "", self.timeout) as stream:
+                whole: bytes = stream.read()
+            self.size = len(whole)
+            return whole
+        headers = {"Range": f"bytes={wanted}", "Accept-Encoding": "identity"}
+        headers |= {"Authorization": self.auth} if self.auth else {}
+        context = ssl.create_default_context(cafile=self.cafile or None) if self.url.startswith("https") else None
+        with urlopen(Request(self.url, headers=headers), timeout=self.timeout, context=context) as stream:
+            if stream.status != 206:
+                raise ValueError("the index cannot send a part of a file")
+            self.size = int(stream.headers["Content-Range"].rpartition("/")[2])
+            return bytes(stream.read(MAX_SDIST_BYTES))
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = max(0, offset + (0, self.at, self.size)[whence])
+        return self.at
+
+    def read(self, count: int = -1) -> bytes:
+        end = self.size if count < 0 else min(self.size, self.at + count)
+        if self.at < self.start:
+            self.known = self._fetch(f"{self.at}-{max(end, self.at + _TAIL_BYTES) - 1}")
+            self.start = self.at
+        piece = self.known[self.at - self.start : end - self.start]
+        if len(piece) < end - self.at:
+            piece = self._fetch(f"{self.at}-{end - 1}")
+        self.at += len(piece)
+        return piece
