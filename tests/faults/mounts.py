@@ -19,6 +19,9 @@ NEW_NAMESPACE, RECURSIVE, PRIVATE, LAZY = 0x20000, 0x4000, 1 << 18, 2
 INIT, WATCH = 26, 60
 """The first question that a kernel asks a FUSE server; how long a frozen disk may stay frozen, in seconds."""
 
+ROOT_NODE, LOOKUP, GETATTR, OPENS = 1, 1, 3, (14, 27)
+"""Further questions, and the number of a mount's own folder."""
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -82,16 +85,17 @@ def frozen(at: Path) -> Iterator[None]:
 
 
 @contextmanager
-def dead(at: Path) -> Iterator[Path]:
+def dead(at: Path, reads_only: bool = False) -> Iterator[Path]:
     """A disk whose server has gone away: whoever looks at it waits for ever, and no kill helps.
 
-    It is a FUSE server that answers the first question of the kernel and no other. Closing it ends every wait.
+    It is a FUSE server that answers the first question of the kernel and no other; with ``reads_only`` every name is a
+    file of 4 KiB that can be opened, and only what reads it waits. Closing it ends every wait.
     """
     at.mkdir(parents=True, exist_ok=True)
     server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={server},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
     _done(libc.mount(b"dead", os.fsencode(at), b"fuse", 0, options))
-    threading.Thread(target=_serve, args=(server,), daemon=True).start()
+    threading.Thread(target=_serve, args=(server, reads_only), daemon=True).start()
     try:
         yield at
     finally:
@@ -99,14 +103,30 @@ def dead(at: Path) -> Iterator[Path]:
         os.close(server)
 
 
-def _serve(server: int) -> None:
-    """Take every question, so that it counts as being worked on, and answer only the first."""
+def _attributes(node: int) -> bytes:
+    mode = 0o40755 if node == ROOT_NODE else 0o100644
+    return struct.pack("=6Q10I", node, 4096, 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+
+
+def _read_only_answers(kind: int, node: int) -> bytes | None:
+    """What a server says of names, and of files that it never reads."""
+    if kind == LOOKUP:
+        return struct.pack("=4Q2I", 2, 0, 60, 60, 0, 0) + _attributes(2)
+    if kind == GETATTR:
+        return struct.pack("=Q2I", 60, 0, 0) + _attributes(node)
+    return struct.pack("=Q2I", 1, 0, 0) if kind in OPENS else None
+
+
+def _serve(server: int, reads_only: bool = False) -> None:
+    """Take every question, so that it counts as being worked on, and answer only the first, and those about names."""
     while True:
         try:
             asked = os.read(server, 1 << 17)
         except OSError:
             return
-        _, kind, number = struct.unpack_from("=IIQ", asked)
+        _, kind, number, node = struct.unpack_from("=IIQQ", asked)
+        body = _read_only_answers(kind, node) if reads_only else None
         if kind == INIT:
             body = struct.pack("=IIIIHHIIHHI7I", 7, 31, 65536, 0, 12, 9, 65536, 1, 0, 0, 0, *[0] * 7)
+        if body is not None:
             os.write(server, struct.pack("=IiQ", 16 + len(body), 0, number) + body)

@@ -112,6 +112,32 @@ def test_d35_a_python_that_is_named_lies_on_a_dead_disk(machine, tmp_path, seen)
     assert ran.seconds < 10 + 0.5 + patience()
 
 
+NAMED = (
+    "check --on {}/machine.json",
+    "check transformers --config={}/job.yaml",
+    "check transformers --contract {}/c.toml",
+    "check --dockerfile {}/Dockerfile",
+    "diagnose {}/log",
+    "fit {}/config.json --on h100",
+    "plan transformers --on h100x8 --find-links {}/wheels",
+    "report --on {}/machine.json",
+    "install --verify -e {}/env",
+    "probe -o {}/machine.json",
+    "run {}/train.py",
+)
+
+
+@pytest.mark.parametrize("reads_only", [False, True], ids=["dead", "reads"])
+@pytest.mark.parametrize("command", NAMED)
+def test_d35_a_file_that_is_named_lies_on_a_dead_disk(machine, tmp_path, seen, command, reads_only):
+    with mounts.dead(tmp_path / "dead", reads_only) as dead:
+        ran = machine.run(*command.format(dead).split(), rooted=False, tidy=False)
+    machine.look_after(*machine.last)
+    seen("D35", "refused in one sentence, within 5.5 s and the start", ran.err.strip(), ran.seconds)
+    assert ran.code == 2 and ran.out == "" and "is its disk there?" in ran.err and ran.err.count("\n") == 1
+    assert ran.seconds < 5 + 0.5 + patience()
+
+
 @pytest.mark.parametrize(
     ("case", "name", "lost"),
     [

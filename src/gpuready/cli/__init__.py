@@ -87,6 +87,7 @@ def _run_command(argv: Sequence[str], started: float) -> int:
     if parsed.help or parsed.command == "version":
         terminal.write_answer(_help_or_version(parsed, screen))
         return 0
+    _require_answering_disks(argv)
     request = make_request(parsed, screen, started)
     apply_settings(request)
     before = _set_signal_handlers(dict.fromkeys(_SIGNAL_NAMES, _raise_terminated))
@@ -106,6 +107,18 @@ def _run_command(argv: Sequence[str], started: float) -> int:
     name = _SIGNAL_NAMES[_Terminated.signal_number]
     terminal.write_sentence(f"gpuready: it was told to end ({name}): the answer has what was learned until then")
     return _Terminated.exit_code()
+
+
+def _require_answering_disks(argv: Sequence[str]) -> None:
+    """UsageError where a named file lies on a disk that does not answer: to wait for it could not be interrupted."""
+    if any("/" in word for word in argv):
+        from gpuready.commands.declaration import UsageError
+        from gpuready.system import AccessError, named_paths
+
+        try:
+            named_paths.require_answering_disks(argv)
+        except AccessError as error:
+            raise UsageError(str(error)) from None
 
 
 def run_parsed_command(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
