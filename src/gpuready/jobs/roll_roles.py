@@ -67,7 +67,8 @@ def _read_role(
     if strategy in ("vllm", "sglang"):
         phases = ((UPDATE, "update"), (GENERATE, "serve")) if name == "actor_infer" else ((GENERATE, "serve"),)
         leaves = "all" if waits else "none"
-        keys = {"fraction": inside + ("gpu_memory_utilization" if strategy == "vllm" else "mem_fraction_static")}
+        share = "gpu_memory_utilization" if strategy == "vllm" else "mem_fraction_static"
+        keys = {"fraction": inside + share, "parallel": f"{inside}tensor_parallel_size"}
         return role.replace(
             kind="serve", serving=_read_serving(reader, inside, path, strategy), phases=phases, leaves=leaves, keys=keys
         )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from gpuready.model.fit import GpuCandidate, GpuTimeline, ServingFit
 
 FRACTION_STEP = 0.05
-Measured = "list[tuple[RoleUse, ServingFit | None]]"
+MAX_CHANGES = 8
+"""The most changes that are proposed together."""
 
 
 class RolesJob:
@@ -129,31 +130,56 @@ def _cache_notes(job: RolesJob, roles: Sequence[RoleSettings]) -> Iterator[str]:
 
 def _propose_changes(job: RolesJob, result: FitResult) -> tuple[Proposal, ...]:
     """Return single changes of one role that fit, the cheapest of each setting, or where none does, two together."""
-    roles = job.roles
-    tried = [(one, _apply_change(roles, one)) for one in _list_changes(job, result)]
-    found = [_make_proposal(job, [one], changed) for one, changed in tried]
-    fitting = [one for one in found if one is not None]
-    if not fitting:
-        pairs = [
-            ([a, b], _apply_change(_apply_change(roles, a), b))
-            for n, (a, _) in enumerate(tried)
-            for b, _ in tried[n + 1 :]
-        ]
-        fitting = [one for changes, changed in pairs[:60] if (one := _make_proposal(job, changes, changed)) is not None]
+    found = [
+        _make_proposal(job, [one], _apply_change(job.roles, one))
+        for one in _list_changes(job, job.roles, result.timeline)
+    ]
+    fitting = [one for one in found if one is not None] or _combine_changes(job, result.timeline)
     cheapest: dict[tuple[str, ...], Proposal] = {}
     for one in sorted(fitting, key=lambda one: one.rank):
         cheapest.setdefault(tuple(setting.rpartition(": ")[0] for setting in one.settings), one)
     return tuple(cheapest.values())[:3]
 
 
-Change = "tuple[str, str, str, float, dict[str, Any], str]"
+def _combine_changes(job: RolesJob, lines: tuple[GpuTimeline, ...]) -> list[Proposal]:
+    """Return several changes that fit together: each time the one that lowers the most what is too much."""
+    roles, made = job.roles, []
+    for _ in range(MAX_CHANGES):
+        short, best = _missing_memory(job, lines), None
+        for one in _list_changes(job, roles, lines):
+            changed = _apply_change(roles, one)
+            missing = _missing_memory(job, job.make_timelines(changed)) if _is_possible(job, changed) else short
+            if missing < short and (best is None or (missing, one[3]) < best[:2]):
+                best = missing, one[3], one, changed
+        if best is None:
+            return []
+        made = [other for other in made if other[5].rpartition(": ")[0] != best[2][5].rpartition(": ")[0]] + [best[2]]
+        roles = best[3]
+        lines = job.make_timelines(roles)
+        if (proposal := _make_proposal(job, made, roles)) is not None:
+            return [proposal]
+    return []
 
 
-def _list_changes(job: RolesJob, result: FitResult) -> list[Any]:
+def _is_possible(job: RolesJob, roles: Sequence[RoleSettings]) -> bool:
+    try:
+        return bool([job.measure(role) for role in roles])
+    except ValueError:
+        return False
+
+
+def _missing_memory(job: RolesJob, lines: tuple[GpuTimeline, ...]) -> int:
+    """Return by how much the phases of all GPUs exceed their memory."""
+    room = job.place.available_memory[0]
+    return sum(max(phase.total[1] - room, 0) for one in lines for phase in one.phases)
+
+
+def _list_changes(job: RolesJob, roles: Sequence[RoleSettings], lines: tuple[GpuTimeline, ...]) -> list[Any]:
     """Return changes as role, words, cost in words, cost, fields of the role, and the setting in the file."""
-    peaks = {one.peak for one in result.timeline if one.verdict != "fits"}
+    room = job.place.available_memory[0]
+    peaks = {phase.phase for one in lines for phase in one.phases if phase.total[1] > room}
     changes: list[Any] = []
-    for role in job.roles:
+    for role in roles:
         if role.kind == "serve":
             changes += _serving_changes(job, role)
             continue
@@ -203,6 +229,10 @@ def _serving_changes(job: RolesJob, role: RoleSettings) -> Iterator[Any]:
             break
         yield (role, f"{role.name} uses {other} of the GPU", "a smaller KV cache: fewer sequences at once", 0.5 + step / 10,
                {"serving": {**role.serving, "fraction": other}}, f"{role.keys['fraction']}: {other}")  # fmt: skip
+    if served.tensor_parallel < 8 and len(role.gpus) % (served.tensor_parallel * 2) == 0 and "parallel" in role.keys:
+        ranks = served.tensor_parallel * 2
+        yield (role, f"{role.name} shares each layer among {ranks} GPUs", "each layer waits for the others", 4 + ranks / 10,
+               {"serving": {**role.serving, "tensor_parallel": ranks}}, f"{role.keys['parallel']}: {ranks}")  # fmt: skip
     if served.verdict != "fits" and share < 0.9:
         yield (role, f"{role.name} uses 0.9 of the GPU", "less room for other roles", 0.5,
                {"serving": {**role.serving, "fraction": 0.9}}, f"{role.keys['fraction']}: 0.9")  # fmt: skip
@@ -229,7 +259,7 @@ def _make_proposal(job: RolesJob, changes: list[Any], roles: Sequence[RoleSettin
     if any(one.verdict != "fits" for one in lines):
         return None
     worst = max(one.needs[1] for one in lines)
-    settings = tuple(f"{job.spec.path}: {one[5]}" for one in changes)
+    settings = tuple(one[5] for one in changes)
     says = " and ".join(one[1] for one in changes)
     costs = "; ".join(dict.fromkeys(one[2] for one in changes))
     return Proposal(

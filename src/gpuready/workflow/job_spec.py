@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuready.jobs.job_files import JobFile
     from gpuready.model.fit import GpuCandidate
 
-JOB_SUFFIXES = (".json", ".yml", ".yaml", ".py")
+JOB_SUFFIXES = (".json", ".yml", ".yaml", ".py", ".sh")
 ALL_GPU_LAUNCHERS = ("axolotl", "llama-factory", "trainer", "accelerate", "colossalai")
 """Kinds of files whose launchers use every GPU of the machine."""
 ADAPTER_FIELDS = ("lora_r", "lora_targets", "lora_dtype", "lora_dropout", "dora")

@@ -80,7 +80,9 @@ def measure_rank(job: FitJob, split: MegatronSplit, card: GpuCard) -> RankMemory
         weights += 2 * dense
     replicas = max(1, split.world // (split.tensor * split.pipeline)) if split.distributed_optimizer else 1
     others = (
-        max(1, split.world // (split.expert * split.expert_tensor * split.pipeline)) if split.distributed_optimizer else 1
+        max(1, split.world // (split.expert * split.expert_tensor * split.pipeline))
+        if split.distributed_optimizer
+        else 1
     )
     return RankMemory(
         weights,

@@ -43,7 +43,7 @@ class RoleSettings(Record):
     score: Mapping[str, Any] = field(default_factory=dict)  # micro_batch and seq, where it scores
     serving: Mapping[str, Any] = field(default_factory=dict)  # of ServingJob
     split: MegatronSplit | None = None
-    leaves: str = "all"  # what leaves the GPU between its phases: all, weights (the optimizer stays), none
+    leaves: str = "all"  # what leaves the GPU between its phases: all, weights or optimizer (the other stays), none
     phases: tuple[tuple[str, str], ...] = ()  # phase -> what it does there: train, score, serve, update
     shares_process: bool = False  # with the role before it: one CUDA context
     keys: Mapping[str, str] = field(default_factory=dict)  # field -> its key in the file

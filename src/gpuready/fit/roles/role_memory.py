@@ -36,9 +36,7 @@ def measure_role(
     return RoleUse(role.name, role.gpus, active, idle), None
 
 
-def _measure_serving(
-    role: RoleSettings, config: Mapping[str, Any], place: GpuCandidate
-) -> tuple[RoleUse, ServingFit]:
+def _measure_serving(role: RoleSettings, config: Mapping[str, Any], place: GpuCandidate) -> tuple[RoleUse, ServingFit]:
     served = serve_model(ServingJob(dict(config), **role.serving), place)
     context = _context_range(role, place, FitJob({}, task="generate", world=served.tensor_parallel))
     low, high = served.budget[0] + context[0], served.budget[1] + context[1] + served.graphs[1]
@@ -65,17 +63,19 @@ def _measure_torch(
         weights = lasting.get("parameters", 0) + lasting.get("adapters", 0)
         optimizer = sum(lasting.values()) - weights
         sizes["train"] = _add(context, fit.minimum)
-    stays = 0 if role.leaves == "all" else optimizer
+    stays = optimizer if role.leaves in ("weights", "none") else 0
     scored = predict(_scoring_job(job, role))
     own = scored.parts.get("parameters", 0)
     sizes["score"] = _add(context, scored.minimum + max(weights - own, 0) + stays)
     loaded = max(weights, own)
     sizes["update"] = (context[0] + loaded + stays, context[1] + loaded + stays + UPDATE_BUFFER)
-    return sizes, _add(context, stays + (loaded if role.leaves == "none" else 0))
+    return sizes, _add(context, stays + (loaded if role.leaves in ("optimizer", "none") else 0))
 
 
 def _scoring_job(job: FitJob, role: RoleSettings) -> FitJob:
-    plain = job.replace(task="score", method="full", checkpointing="none", zero=0, dpo=False, offload="", accumulation=1)
+    plain = job.replace(
+        task="score", method="full", checkpointing="none", zero=0, dpo=False, offload="", accumulation=1
+    )
     if job.zero == 3 and job.world > 1:  # gathers by layer too
         plain = plain.replace(fsdp=True)
     return plain.replace(**role.score).validate_fields()
@@ -86,18 +86,22 @@ def _measure_megatron(
 ) -> tuple[dict[str, Range], Range]:
     assert role.split is not None
     card = to_gpu_card(place)
-    fields = {name: value for name, value in role.fields.items() if name in ("method", "micro_batch", "seq", "lora_r", "attention")}
+    fields = {
+        name: value
+        for name, value in role.fields.items()
+        if name in ("method", "micro_batch", "seq", "lora_r", "attention")
+    }
     job = FitJob(dict(config), **fields)
     context = _context_range(role, place, job.replace(world=max(len(role.gpus), 1)))
     sizes: dict[str, Range] = {}
     scored = measure_rank(job.replace(task="score", method="full", **role.score), role.split, card)
     sizes["score"] = _add(context, scored.weights + scored.working, MEGATRON_SLACK)
     sizes["update"] = (context[0] + scored.weights, context[1] + scored.weights + UPDATE_BUFFER)
-    stays = 0
+    stays = scored.weights if role.leaves in ("optimizer", "none") else 0
     if role.kind == "train":
         rank = measure_rank(job, role.split, card)
         sizes["train"] = _add(context, rank.training_peak(role.split.late_optimizer), MEGATRON_SLACK)
-        stays = 0 if role.leaves == "all" else rank.optimizer + (rank.weights if role.leaves == "none" else 0)
+        stays += rank.optimizer if role.leaves in ("weights", "none") else 0
     return sizes, _add(context, stays)
 
 
