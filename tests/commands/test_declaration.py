@@ -84,7 +84,7 @@ def test_what_is_declared_is_what_the_probe_applies():
 
 def test_the_fields_of_a_job_have_the_choices_bounds_and_defaults_of_fit_job():
     for name, one in load_command("fit").parameters.items():
-        if one.group != "job" or name == "gradient_checkpointing":
+        if one.group != "job" or name in ("gradient_checkpointing", "autocast", "kbit"):
             continue
         assert one.default == FitJob._defaults[name]
         assert one.choices == tuple(str(choice) for choice in FIELD_CHOICES.get(name, ()) if choice != "")

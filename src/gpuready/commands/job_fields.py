@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_WITHOUT_SCHEMA = ("model", "steps", "loop", "clip", "experts", "kbit")
+_WITHOUT_SCHEMA = ("model", "steps", "loop", "clip", "experts")
 """The model is an argument of its own; the others follow from the files of a job."""
 CHECKPOINTING = Parameter(
     "recompute activations instead of storing them",
@@ -20,6 +20,10 @@ CHECKPOINTING = Parameter(
     web="checkpointing",
 )
 """``gradient_checkpointing``, as trainers write the field ``checkpointing``."""
+AUTOCAST = Parameter("autocast over the weights", "DTYPE", ("bf16", "fp16", "off"), group="job", web="any")
+KBIT = Parameter(
+    "peft's k-bit preparation: what is not quantised becomes fp32", "on|off", ("on", "off"), group="job", web="any"
+)
 
 
 def job_parameter(name: str, help: str, metavar: str = "") -> Parameter:
@@ -47,11 +51,27 @@ def job_fields(request: Request) -> dict[str, Any]:
             raise TypeError(f"{request.command.name}() got an unexpected keyword argument {name!r}")
         if isinstance(value, list):
             fields[name] = tuple(value)
+    if fields.get("autocast") == "off":
+        fields["autocast"] = ""
+    if isinstance(fields.get("kbit"), str):
+        fields["kbit"] = fields["kbit"] == "on"
+    if isinstance(fields.get("lora_dropout"), str):
+        fields["lora_dropout"] = _parse_dropout(fields["lora_dropout"])
     if isinstance(fields.get("zero"), str):
         fields["zero"] = int(fields["zero"])
     if isinstance(fields.get("lora_targets"), str):
         fields["lora_targets"] = _parse_lora_targets(fields["lora_targets"])
     return fields
+
+
+def _parse_dropout(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UsageError(f"--lora-dropout takes a number from 0 up and below 1, not {word!r}")
+    return value
 
 
 def _parse_lora_targets(word: str) -> str | tuple[str, ...]:

@@ -31,6 +31,7 @@ FIELD_CHOICES = {
     "zero": (0, 1, 2, 3),
     "offload": ("", "optimizer", "parameters", "activations"),
     "loop": ("plain", "trainer"),
+    "trainer": ("transformers", "trl", "axolotl", "llama-factory", "plain"),
     "fsdp_version": (1, 2),
 }
 FIELD_MAXIMA = {  # largest accepted value
@@ -72,6 +73,7 @@ class FitJob(Record):
     dpo: bool = False
     clip: bool = True
     loop: str = "plain"
+    trainer: str = "plain"  # whose defaults the other fields were set by
     alloc_conf: str = ""
     task: str = "train"
     new_tokens: int = 32
