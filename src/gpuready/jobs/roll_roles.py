@@ -133,4 +133,14 @@ def _read_megatron_split(reader: ConfigReader, path: str, world: int) -> Megatro
         recompute=lean if lean in ("full", "selective") else "",
         accumulation=reader.read_count(f"{path}.training_args.gradient_accumulation_steps") or 1,
         late_optimizer=True,
+        modules=_parse_modules(reader.get_dotted(f"{inside}recompute_modules")),
+        sequence_parallel=sizes["tensor"] > 1
+        and (sizes["expert"] > 1 or reader.is_enabled(f"{inside}sequence_parallel")),
+        virtual=reader.read_count(f"{inside}virtual_pipeline_model_parallel_size") or 1,
     )
+
+
+def _parse_modules(value: object) -> tuple[str, ...]:
+    """Parse ``moe,layernorm`` or a list of such names."""
+    words = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
+    return tuple(str(word).strip() for word in words)

@@ -176,7 +176,11 @@ def _read_split(reader: ConfigReader, at: str, world: int, saved: bool) -> Megat
         )
     lean = reader.get_dotted(f"{at}megatron.override_transformer_config.recompute_granularity")
     recompute = str(lean) if lean in ("full", "selective") else "selective" if saved else ""
-    return MegatronSplit(world, **sizes, distributed_optimizer=True, recompute=recompute)
+    return MegatronSplit(
+        world, **sizes, distributed_optimizer=True, recompute=recompute, sequence_parallel=sizes["tensor"] > 1,
+        virtual=reader.read_count(f"{at}megatron.virtual_pipeline_model_parallel_size") or 1,
+        accumulation=sizes["pipeline"] * 8,
+    )  # fmt: skip
 
 
 def _make_rollout(reader: ConfigReader, gpus: tuple[int, ...], seq: int) -> RoleSettings:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STATE_BYTES = 12  # an fp32 copy and two moments for each value
 LASTING_KINDS = ("parameters", "gradients", "optimizer", "adapters")
+DENSE_LAYER_KEYS = ("first_k_dense_replace", "max_window_layers")
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers")
 
 
@@ -31,13 +32,12 @@ class RankMemory(Record):
     weights: int
     gradients: int
     optimizer: int
-    working: int  # activations, logits and workspaces of one micro-batch
-    in_flight: int  # activations of the micro-batches that a pipeline keeps beside it
+    working: int  # activations, logits and workspaces, with the micro-batches that a pipeline keeps
 
     def training_peak(self, late_optimizer: bool) -> int:
         """Return the peak of a step; a late optimizer is not there while activations are."""
         step = self.weights + self.gradients + self.optimizer
-        passes = self.weights + self.gradients + self.working + self.in_flight
+        passes = self.weights + self.gradients + self.working
         return max(step, passes) if late_optimizer else passes + self.optimizer
 
 
@@ -72,9 +72,9 @@ def measure_rank(job: FitJob, split: MegatronSplit, card: GpuCard) -> RankMemory
     """Return the memory of a rank that trains, or scores where the job's task says so."""
     dense, experts = count_rank_parameters(job.model, split)
     weights = 2 * (dense + experts)
-    working, saved = _measure_activations(job, split, card)
+    working = _measure_activations(job, split, card)
     if job.task != "train":
-        return RankMemory(weights, 0, 0, working, 0)
+        return RankMemory(weights, 0, 0, working)
     if job.method != "full":
         dense, experts = count_adapter_parameters(job, split), 0
         weights += 2 * dense
@@ -89,7 +89,6 @@ def measure_rank(job: FitJob, split: MegatronSplit, card: GpuCard) -> RankMemory
         (4 if split.fp32_gradients else 2) * (dense + experts),
         int(STATE_BYTES * (dense / replicas + experts / others)),
         working,
-        (min(split.pipeline, split.accumulation) - 1) * saved,
     )
 
 
@@ -103,32 +102,62 @@ def count_adapter_parameters(job: FitJob, split: MegatronSplit) -> int:
     return job.lora_r * sizes * stage_layers(shape, split) // split.tensor
 
 
-def _measure_activations(job: FitJob, split: MegatronSplit, card: GpuCard) -> tuple[int, int]:
-    """Return what a micro-batch takes beside weights and state, and what it keeps for its backward."""
+def _measure_activations(job: FitJob, split: MegatronSplit, card: GpuCard) -> int:
+    """Return what a rank needs beside weights and state: on the first stage, which keeps the most micro-batches, or
+    on the last, which has the logits.
+    """
     shape = parse_model_config(job.model)
-    layers = stage_layers(shape, split)
+    tokens = job.micro_batch * max(1, -(-job.seq // split.context))
+    with_logits = _play_layer(job, split, card, -(-shape.vocabulary // split.tensor))
+    if job.task != "train":
+        return with_logits
+    saved = stage_layers(shape, split) * saved_values(shape, split) * tokens * 2
+    if split.pipeline == 1:
+        return saved + with_logits
+    kept = min(split.pipeline * (1 + (split.pipeline - 1) / (split.pipeline * split.virtual)), split.accumulation)
+    if split.virtual == 1:
+        kept = min(split.pipeline, split.accumulation)
+    return max(int(kept * saved) + _play_layer(job, split, card, 64), saved + with_logits)
+
+
+def saved_values(shape: ModelShape, split: MegatronSplit) -> int:
+    """Return the values that one layer keeps of a token for its backward."""
+    part = split.tensor if split.sequence_parallel else 1
+    hidden = -(-shape.hidden // part)
+    if split.recompute == "full":
+        return hidden
+    dropped = split.modules if split.recompute == "selective" else ()
+    queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    attention = 2 * hidden + (3 * queries + 4 * keys) // split.tensor
+    if "moe" in dropped or "mlp" in dropped:
+        return attention + hidden
+    if shape.experts:
+        routed = shape.experts_per_token * (2 * shape.hidden + 3 * shape.expert_inner // split.expert_tensor)
+        return attention + hidden + routed + 3 * shape.shared_inner // split.tensor
+    return attention + hidden + 3 * shape.inner // split.tensor
+
+
+def _play_layer(job: FitJob, split: MegatronSplit, card: GpuCard, vocabulary: int) -> int:
+    """Return the highest moment of one layer that is recomputed, with the loss: without what lasts."""
+    shape = parse_model_config(job.model)
     played = FitJob(
-        _shrink_config(job.model, shape, layers, split.tensor), micro_batch=job.micro_batch,
+        _shrink_config(job.model, shape, vocabulary), micro_batch=job.micro_batch,
         seq=max(1, -(-job.seq // split.context)), precision="bf16", optimizer="sgd", clip=False, steps=1,
-        checkpointing="nonreentrant" if split.recompute == "full" else "none", attention=job.attention, task=job.task,
+        checkpointing="nonreentrant" if job.task == "train" else "none", attention=job.attention, task=job.task,
         world=split.tensor, tensor_parallel=split.tensor,
     )  # fmt: skip
-    working = saved = 0
-    for phase, kinds in phase_stacks(played, card).items():
-        live = sum(size for kind, size in kinds.items() if kind not in LASTING_KINDS)
-        working = max(working, live)
-        if phase == "forward":
-            saved = kinds.get("activations", 0)
-    if split.recompute == "full":
-        saved = layers * played.seq * played.micro_batch * shape.hidden * 2
-    return working, saved
+    return max(
+        sum(size for kind, size in kinds.items() if kind not in LASTING_KINDS)
+        for kinds in phase_stacks(played, card).values()
+    )
 
 
-def _shrink_config(config: Mapping[str, Any], shape: ModelShape, layers: int, tensor: int) -> dict[str, Any]:
-    """Return the config of one stage, with this rank's share of the vocabulary."""
+def _shrink_config(config: Mapping[str, Any], shape: ModelShape, vocabulary: int) -> dict[str, Any]:
+    """Return the config of one of the last layers, which mixtures have their experts in."""
     cut = {
-        key: value[:layers] if isinstance(value, list) and len(value) == shape.layers else value
+        key: value[-1:] if isinstance(value, list) and len(value) == shape.layers else value
         for key, value in config.items()
     }
-    cut |= {key: layers for key in LAYER_KEYS if key in cut}
-    return cut | {"vocab_size": -(-shape.vocabulary // tensor)}
+    cut |= {key: 1 for key in LAYER_KEYS if key in cut}
+    cut |= {key: 0 for key in DENSE_LAYER_KEYS if key in cut}
+    return cut | {"vocab_size": vocabulary}

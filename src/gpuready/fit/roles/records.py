@@ -28,6 +28,9 @@ class MegatronSplit(Record):
     distributed_optimizer: bool = False
     fp32_gradients: bool = True
     recompute: str = ""  # full, selective, or nothing
+    modules: tuple[str, ...] = ()  # what selective recomputation drops beside the attention's scores
+    sequence_parallel: bool = False
+    virtual: int = 1  # pieces of a pipeline stage
     accumulation: int = 1
     late_optimizer: bool = False  # the optimizer's state is on the GPU only for its step
 
