@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+ROLLOUT_ROLES = ("actor_infer", "student_infer")
 TRAINED_FOR_ROLLOUT = ("actor_train", "student", "student_train")
 LEARNED_BASES = {"critic": "reward_pretrain", "reward": "reward_pretrain", "teacher": "teacher_pretrain",
                  "student": "student_pretrain", "student_train": "student_pretrain"}  # fmt: skip
@@ -26,7 +27,7 @@ def read_roll_roles(reader: ConfigReader, seq: int, read_fields: Any) -> tuple[R
     """Return the roles that have GPUs; ``read_fields(path)`` returns the FitJob fields of one that trains or scores."""
     found = [(name, path) for name, path in _list_roles(reader) if not _is_unused(reader, name)]
     waits = not reader.get_dotted("async_generation_ratio")
-    rollout = any(name == "actor_infer" for name, _ in found)
+    rollout = any(name in ROLLOUT_ROLES for name, _ in found)
     return tuple(_read_role(reader, name, path, seq, read_fields, waits, rollout) for name, path in found)
 
 
@@ -65,7 +66,7 @@ def _read_role(
     inside = f"{path}.strategy_args.strategy_config."
     role = RoleSettings(name, "train", gpus, _role_model(reader, name, path))
     if strategy in ("vllm", "sglang"):
-        phases = ((UPDATE, "update"), (GENERATE, "serve")) if name == "actor_infer" else ((GENERATE, "serve"),)
+        phases = ((UPDATE, "update"), (GENERATE, "serve")) if name in ROLLOUT_ROLES else ((GENERATE, "serve"),)
         leaves = "all" if waits else "none"
         share = "gpu_memory_utilization" if strategy == "vllm" else "mem_fraction_static"
         keys = {"fraction": inside + share, "parallel": f"{inside}tensor_parallel_size"}
@@ -75,8 +76,8 @@ def _read_role(
     scores = reader.parse_value(f"{path}.infer_batch_size", parse_positive_int) or DEFAULT_SCORE_BATCH
     role = role.replace(
         kind="train" if strategy.endswith("train") else "score",
-        fields=read_fields(path),
-        score={"micro_batch": scores, "seq": seq},
+        fields=read_fields(path) | _read_packing(reader, path, "train", seq),
+        score={"micro_batch": scores, "seq": seq} | _read_packing(reader, path, "infer", seq),
         split=_read_megatron_split(reader, path, len(gpus)) if strategy.startswith("megatron") else None,
         keys={
             "micro_batch": f"{path}.training_args.per_device_train_batch_size",
@@ -88,6 +89,17 @@ def _read_role(
     if strategy.startswith("fsdp") and not reader.get_dotted(f"{inside}offload_policy"):
         role = role.replace(leaves="weights" if role.kind == "train" else "all")
     return role.replace(phases=_role_phases(name, role.kind, rollout))
+
+
+def _read_packing(reader: ConfigReader, path: str, what: str, seq: int) -> dict[str, int]:
+    """Return one sequence of as many tokens as ROLL packs, or puts in a dynamic batch; empty where it does neither."""
+    tokens = None
+    if reader.is_enabled(f"{path}.use_sequence_packing"):
+        suffix = "train" if what == "train" else "forward"
+        tokens = reader.read_count(f"{path}.sequence_packing_args.max_packed_sequence_length_{suffix}")
+    elif reader.is_enabled(f"{path}.use_dynamic_batching_in_{what}"):
+        tokens = reader.read_count(f"{path}.max_tokens_per_microbatch_in_{what}")
+    return {"micro_batch": 1, "seq": max(tokens, seq)} if tokens else {}
 
 
 def _role_phases(name: str, kind: str, rollout: bool) -> tuple[tuple[str, str], ...]:
@@ -124,16 +136,17 @@ def _read_megatron_split(reader: ConfigReader, path: str, world: int) -> Megatro
             f"{reader.path}: {path} has {world} GPUs, and its tensor, pipeline and context parallel sizes take {ranks}"
         )
     lean = reader.get_dotted(f"{inside}recompute_granularity")
+    moe = reader.is_enabled(f"{inside}moe_layer_recompute")
     fp32 = reader.get_dotted(f"{inside}accumulate_allreduce_grads_in_fp32")
     return MegatronSplit(
         world,
         **sizes,
         distributed_optimizer=reader.is_enabled(f"{inside}use_distributed_optimizer"),
         fp32_gradients=fp32 is not False,
-        recompute=lean if lean in ("full", "selective") else "",
+        recompute=lean if lean in ("full", "selective") else "selective" if moe else "",
         accumulation=reader.read_count(f"{path}.training_args.gradient_accumulation_steps") or 1,
         late_optimizer=True,
-        modules=_parse_modules(reader.get_dotted(f"{inside}recompute_modules")),
+        modules=("moe",) if moe else _parse_modules(reader.get_dotted(f"{inside}recompute_modules")),
         sequence_parallel=sizes["tensor"] > 1
         and (sizes["expert"] > 1 or reader.is_enabled(f"{inside}sequence_parallel")),
         virtual=reader.read_count(f"{inside}virtual_pipeline_model_parallel_size") or 1,
