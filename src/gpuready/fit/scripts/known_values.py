@@ -29,7 +29,7 @@ class KnownValues(TorchDispatchMode):
     """Keeps the values of a meta storage on the host, where they are known; views and in-place writes share them.
 
     Ranks of unknown values (top-k of a router) are spread evenly. ``decisions`` has the places where a condition on
-    unknown values was taken as false.
+    unknown values was taken as it is where nothing is wrong: all of them hold, none of them fails.
     """
 
     def __init__(self):
@@ -58,6 +58,9 @@ class KnownValues(TorchDispatchMode):
         self.forget_written(func, args, kwargs)
         if name in RANKING_OPS and not known:
             self.spread_ranks(name, out, args)
+        if name in ("all", "any") and isinstance(out, torch.Tensor) and not known:
+            self.decisions[find_place()] = True
+            self.keep(out, torch.full(out.shape, name == "all", dtype=out.dtype))
         return out
 
     def is_known(self, func, name, args, kwargs):
@@ -124,7 +127,7 @@ class KnownValues(TorchDispatchMode):
                     self.values.pop(tensor.untyped_storage()._cdata, None)
 
     def decide(self, func, name, args):
-        """A condition on unknown values is false (no overflow was met, nothing is wrong); a number is refused."""
+        """A condition on unknown values is false; a number is refused."""
         if name in ("equal", "is_nonzero") or (name == "_local_scalar_dense" and args[0].dtype == torch.bool):
             self.decisions[find_place()] = True
             return False

@@ -5,6 +5,7 @@ The job is JSON in the first argument; the output is one line of JSON. Differenc
 GPU are handled in emulation.py.
 """
 
+import contextlib
 import json
 import logging
 import sys
@@ -15,6 +16,7 @@ import transformers
 from emulation import Attention, Autocast
 from known_values import KnownValues, NeedsValues
 from model_inputs import ModelInputs, Refusal, choose_class, read_config
+from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -101,12 +103,19 @@ def build_meta_model(job, config, autocast, notes):
     if attention == "sdpa" and not getattr(found, "_supports_sdpa", True):
         attention = "eager"
         notes.append(f"{found.__name__} has no sdpa attention: its eager attention was played")
-    options = {"dtype": HALF_DTYPES.get(job["precision"], torch.float32), "attn_implementation": attention}
+    half = HALF_DTYPES.get(job["precision"])
+    options = {"dtype": half or (torch.bfloat16 if job["quant"] else torch.float32), "attn_implementation": attention}
     with torch.device("meta"):
         model = found._from_config(config, **options)
         model.tie_weights()
+        if job["quant"]:
+            quantise_layers(model, options["dtype"], job["double_quant"])
+        if job["quant"] and job["kbit"]:
+            prepare_kbit_training(model)
         if job["lora"]:
             model = add_lora_adapters(model, job["lora"])
+        if job["quant"]:
+            adapt_quantised_layers(model, autocast)
     if job["task"] == "generate":
         return model.eval()
     model.train()
@@ -126,8 +135,9 @@ def add_lora_adapters(model, lora):
     targets = "all-linear" if lora["targets"] in ("all", "all-linear") else lora["targets"]
     if targets == "qv":
         targets = ["q_proj", "v_proj"]
+    kind = "CAUSAL_LM" if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) else None
     made = LoraConfig(
-        r=lora["r"], lora_alpha=2 * lora["r"], target_modules=targets, lora_dropout=lora["dropout"], task_type="CAUSAL_LM",
+        r=lora["r"], lora_alpha=2 * lora["r"], target_modules=targets, lora_dropout=lora["dropout"], task_type=kind,
         use_dora=lora["dora"],
     )  # fmt: skip
     return get_peft_model(model, made, autocast_adapter_dtype=lora["wide"])
@@ -138,7 +148,39 @@ def native_dropout(x, p=0.5, training=True, inplace=False):
     return torch.native_dropout(x, p, True)[0] if training and p else x
 
 
-def train_steps(job, model, inputs, recorder, autocast):
+def row_log_probabilities(model, batch):
+    """Log-probability of every row, one row after the other, as trl computes it for 16-bit logits."""
+    logits = model(**batch).logits[:, :-1]
+    rows = []
+    for row, label in zip(logits, batch["input_ids"][:, 1:], strict=True):
+        scores = torch.nn.functional.log_softmax(row, dim=-1)
+        rows.append(scores.gather(-1, label.unsqueeze(-1)).squeeze(-1))
+        del scores
+    return torch.stack(rows).sum(-1)
+
+
+def preference_loss(model, reference, batch, recorder, tag):
+    """The DPO loss: the reference's log-probabilities first, without a graph."""
+    batch = {name: value for name, value in batch.items() if name != "labels"}
+    with torch.no_grad(), contextlib.nullcontext() if reference else model.disable_adapter():
+        theirs = row_log_probabilities(reference or model, batch)
+    recorder.mark(f"ref{tag}")
+    mine = row_log_probabilities(model, batch)
+    chosen, rejected = (mine - theirs).chunk(2)
+    return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected)).mean()
+
+
+def compute_loss(job, model, reference, batch, recorder, tag):
+    """Return the loss of one pass, and the outputs where the job keeps them."""
+    if job["dpo"]:
+        return preference_loss(model, reference, batch, recorder, tag), None
+    outputs = model(**batch)
+    if outputs.get("loss") is None:
+        raise Refusal(f"{type(model).__name__} computes no loss of its own")
+    return outputs["loss"], outputs if job["keep_outputs"] else None
+
+
+def train_steps(job, model, inputs, recorder, autocast, reference=None):
     batch = inputs.make()
     for tensor in batch.values():
         recorder.add(tensor)
@@ -153,19 +195,14 @@ def train_steps(job, model, inputs, recorder, autocast):
         for micro in range(min(job["accumulation"], 2)):  # from the second on they are the same
             tag = f"{step}.{micro}" if several else f"{step}"
             autocast.forward = True
-            outputs = model(**batch)
-            loss = outputs.get("loss")
-            if loss is None:
-                raise Refusal(f"{inputs.class_name} computes no loss of its own")
-            if not job["keep_outputs"]:
-                del outputs
+            loss, *kept = compute_loss(job, model, reference, batch, recorder, tag)
             if several:
                 loss = loss / job["accumulation"]
             autocast.forward, autocast.copies = False, {}
             recorder.mark(f"fwd{tag}", "=activations")
             recorder.backward = True
             (loss * 2.0 if job["scaled"] else loss).backward()
-            loss = outputs = None
+            del loss, kept
             recorder.backward = False
             recorder.mark(f"bwd{tag}")
         recorder.mark(f"step{step}")
@@ -244,7 +281,11 @@ def main():
     known = KnownValues()
     with known:
         model = build_meta_model(job, config, autocast, notes)
-        reply = record_job(job, model, config, known, autocast, notes)
+        reference = None
+        if job["reference"]:
+            alone = job | {"lora": None, "quant": "", "checkpointing": "none", "task": "train"}
+            reference = build_meta_model(alone, config, autocast, notes).eval().requires_grad_(False)
+        reply = record_job(job, model, reference, config, known, autocast, notes)
     if "math" in attention.kernels:
         notes.append("no fused attention kernel takes this model's shapes: torch writes all scores out")
     if known.spread:
@@ -253,13 +294,14 @@ def main():
     print("\n" + json.dumps(reply | {"notes": list(dict.fromkeys(notes))[:12]}))
 
 
-def record_job(job, model, config, known, autocast, notes):
+def record_job(job, model, reference, config, known, autocast, notes):
     """Run the job's steps under the recorder, and return what the trace tells."""
     recorder = AllocationRecorder()
     recorder.mark("=parameters")
     trained = [p for p in model.parameters() if p.requires_grad]
     mine = {id(p) for p in trained} if job["lora"] else set()
-    for tensor in (*model.parameters(), *model.buffers()):
+    others = (*reference.parameters(), *reference.buffers()) if reference else ()
+    for tensor in (*model.parameters(), *model.buffers(), *others):
         if id(tensor) not in mine:
             recorder.add(tensor)
     recorder.mark("=adapters")
@@ -282,13 +324,16 @@ def record_job(job, model, config, known, autocast, notes):
     if job["autocast"]:
         autocast.__enter__()
     with recorder:
-        run = generate_tokens if job["task"] == "generate" else train_steps
-        run(job, model, inputs, recorder, autocast)
+        if job["task"] == "generate":
+            generate_tokens(job, model, inputs, recorder, autocast)
+        else:
+            train_steps(job, model, inputs, recorder, autocast, reference)
         events = list(recorder.events)
     notes += inputs.notes
     if job["task"] == "train":
         note_idle_parameters(trained, reached, notes)
         trained = [p for p in trained if id(p) in reached]
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     if job["lora"]:
         versions["peft"] = sys.modules["peft"].__version__
@@ -301,6 +346,7 @@ def record_job(job, model, config, known, autocast, notes):
         "names": list(recorder.names),
         "class": inputs.class_name,
         "count": sum(p.numel() for p in inner.parameters()),
+        "tables": [n for n, p in enumerate(trained) if id(p) in tables],
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.search.prediction import fit_from_tape
 from gpuready.fit.tape.autograd import Tape, TapeMemory, Tensor
+from gpuready.fit.tape.ddp_fsdp import new_ddp_buckets, rebuild_ddp_buckets
 from gpuready.fit.tape.optimizers import JobOptimizer
 from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.training import cublas_workspace_size
@@ -24,12 +25,11 @@ TRACED_STEPS = 2
 MAX_TRACE_EVENTS = 4_000_000  # largest accepted number of events
 MAX_NEW_TOKENS = 256  # largest number of generated tokens: each is a pass through all layers
 TRACE_KINDS = ("parameters", "adapters", "activations", "loss")
-TRACE_PHASES = ("build", "fwd", "bwd", "step", "zero", "prefill", "freed", "generate")
+TRACE_PHASES = ("build", "fwd", "bwd", "step", "zero", "prefill", "freed", "generate", "ref")
 TRACE_NOTE = "traced with {versions} on the meta device: what single CUDA kernels ask for beside their results is not counted, attention's is"
 UNTRACEABLE: dict[str, tuple[Any, str]] = {
-    "loss": ("plain", "a fused loss"), "padded": (False, "padded batches"), "dpo": (False, "DPO"), "quant": ("", "a quantised base"),
-    "zero": (0, "ZeRO"), "fsdp": (False, "FSDP"), "tensor_parallel": (1, "tensor parallel"), "world": (1, "several ranks"),
-    "offload": ("", "offloading"), "loop": ("plain", "the Trainer's own loop"), "cache": ("dynamic", "a static cache"),
+    "loss": ("plain", "a fused loss"), "zero": (0, "ZeRO"), "fsdp": (False, "FSDP"), "tensor_parallel": (1, "tensor parallel"),
+    "offload": ("", "offloading"), "cache": ("dynamic", "a static cache"),
 }  # fmt: skip
 """Fields that a trace cannot represent: the value that it can, and the words for any other."""
 
@@ -41,6 +41,10 @@ def build_trace_request(job: FitJob, card: GpuCard) -> dict[str, Any]:
         wrong.append("the flash-attn package (--attention sdpa has the same kernel)")
     if job.method != "full" and job.task == "generate":
         wrong.append("adapters in generation")
+    if job.quant == "int8":
+        wrong.append("a base in int8")
+    if job.quant and (job.task == "generate" or job.dora):
+        wrong.append("a quantised base in generation or under DoRA")
     if job.method != "full" and job.lora_dtype not in ("fp32", job.precision):
         wrong.append(f"adapters in {job.lora_dtype} over weights in {job.precision}")
     if job.task == "generate" and job.new_tokens > MAX_NEW_TOKENS:
@@ -57,7 +61,9 @@ def build_trace_request(job: FitJob, card: GpuCard) -> dict[str, Any]:
         "attention": job.attention, "checkpointing": job.checkpointing, "keep_outputs": job.keep_outputs, "steps": TRACED_STEPS,
         "capability": [int(major), int(minor or 0)], "accumulation": job.accumulation, "new_tokens": job.new_tokens,
         "autocast": job.precision[4:] if job.precision.startswith("amp-") else job.autocast,
-        "scaled": job.precision == "amp-fp16", "lora": lora if job.method != "full" else None,
+        "scaled": job.precision == "amp-fp16", "lora": lora if job.method != "full" else None, "quant": job.quant,
+        "double_quant": job.double_quant, "kbit": job.kbit, "padded": job.padded, "dpo": job.dpo,
+        "reference": job.dpo and (job.method == "full" or job.loop == "plain"),
     }  # fmt: skip
 
 
@@ -74,14 +80,20 @@ def tape_from_trace(job: FitJob, card: GpuCard, trace: Mapping[str, Any]) -> Tap
     made = Tape()
     ops = TorchOps(made, workspace=cublas_workspace_size(card))
     parameters = [_placeholder_parameter(tuple(shape), width) for shape, width in trace["parameters"]]
-    optimizer = JobOptimizer(ops, job.optimizer, parameters, [])
+    tables = trace.get("tables", ()) if job.loop == "trainer" else ()
+    optimizer = JobOptimizer(ops, job.optimizer, parameters, [parameters[n] for n in tables])
+    buckets: list[Tensor] = []  # of DDP, which holds every gradient once more
     born: dict[int, TapeMemory] = {}
     gradients = set(trace.get("gradients", ()))
     by, names = trace.get("by", ()), trace.get("names", ())
     births = 0
     for event in trace["events"]:
         if isinstance(event, str):
+            if event == "build":
+                buckets = new_ddp_buckets(ops, job, parameters)
             _apply_trace_word(event, ops, optimizer, job)
+            if event == "zero0":
+                rebuild_ddp_buckets(ops, job, parameters, buckets)
         elif event >= 0:
             made.op = names[by[births]] if by else ""
             born[births] = one = TapeMemory(made, event)
@@ -135,6 +147,7 @@ def validate_trace(trace: Any) -> dict[str, Any]:
     if len(trace["events"]) > MAX_TRACE_EVENTS or not births:
         raise ValueError("the trace is empty, or too long")
     _validate_numbers(trace.get("gradients", []), births)
+    _validate_numbers(trace.get("tables", []), len(trace["parameters"]))
     by, names = trace.get("by", []), trace.get("names", [])
     _validate_numbers(by, len(names))
     if (by and len(by) != births) or not all(isinstance(name, str) for name in names):
