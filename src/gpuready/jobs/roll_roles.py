@@ -88,6 +88,8 @@ def _read_role(
     )
     if strategy.startswith("fsdp") and not reader.get_dotted(f"{inside}offload_policy"):
         role = role.replace(leaves="weights" if role.kind == "train" else "all")
+    if rollout and role.kind == "train":
+        role = role.replace(fields={**role.fields, "loss": "logprob"})
     return role.replace(phases=_role_phases(name, role.kind, rollout))
 
 

@@ -59,8 +59,8 @@ def _trainer_fields(reader: ConfigReader, at: str, strategy: str, seq: int, batc
     saved = reader.get_dotted(f"{model}enable_gradient_checkpointing") is not False
     fields: dict[str, Any] = {**tokens, "precision": "bf16", "checkpointing": "nonreentrant" if saved else "none"}
     fields["loop"] = "plain"
-    if reader.get_dotted(f"{model}use_fused_kernels") is True:
-        fields["loss"] = "fused"
+    fused = reader.get_dotted(f"{model}use_fused_kernels") is True
+    fields["loss"] = "fused" if fused else "logprob" if reader.get_dotted(f"{at}entropy_coeff") else "logprob_inplace"
     if rank := reader.parse_value(f"{model}lora_rank", _parse_rank):
         fields |= {"method": "lora", "lora_r": rank}
     fields["world"] = len(_read_gpus(reader, "trainer."))

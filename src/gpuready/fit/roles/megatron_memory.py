@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuready.fit.job.records import GpuCard
     from gpuready.fit.roles.records import MegatronSplit
 
+FP32_LOGITS = 2  # bytes that Megatron's cross entropy, in fp32 and in place, takes of a logit beside the played ones
 STATE_BYTES = 12  # an fp32 copy and two moments for each value
 LASTING_KINDS = ("parameters", "gradients", "optimizer", "adapters")
 DENSE_LAYER_KEYS = ("first_k_dense_replace", "max_window_layers")
@@ -108,7 +109,8 @@ def _measure_activations(job: FitJob, split: MegatronSplit, card: GpuCard) -> in
     """
     shape = parse_model_config(job.model)
     tokens = job.micro_batch * max(1, -(-job.seq // split.context))
-    with_logits = _play_layer(job, split, card, -(-shape.vocabulary // split.tensor))
+    vocabulary = -(-shape.vocabulary // split.tensor)
+    with_logits = _play_layer(job, split, card, vocabulary) + FP32_LOGITS * tokens * vocabulary
     if job.task != "train":
         return with_logits
     saved = stage_layers(shape, split) * saved_values(shape, split) * tokens * 2
@@ -142,7 +144,7 @@ def _play_layer(job: FitJob, split: MegatronSplit, card: GpuCard, vocabulary: in
     shape = parse_model_config(job.model)
     played = FitJob(
         _shrink_config(job.model, shape, vocabulary), micro_batch=job.micro_batch,
-        seq=max(1, -(-job.seq // split.context)), precision="bf16", optimizer="sgd", clip=False, steps=1,
+        seq=max(1, -(-job.seq // split.context)), precision="bf16", optimizer="sgd", clip=False, steps=1, loss="logprob",
         checkpointing="nonreentrant" if job.task == "train" else "none", attention=job.attention, task=job.task,
         world=split.tensor, tensor_parallel=split.tensor,
     )  # fmt: skip

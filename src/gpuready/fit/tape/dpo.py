@@ -23,6 +23,17 @@ def log_probabilities(ops: TorchOps, logits: Tensor) -> Tensor:
     return _stack_rows(ops, picked)
 
 
+def inplace_log_probabilities(ops: TorchOps, logits: Tensor) -> Tensor:
+    """Log-probability of every token by a kernel that writes the gradient over the logits (flash-attn's, in verl)."""
+    rows, seq, _ = logits.shape
+    ops.tape.op = "log-probabilities"
+    out = ops.new_empty((rows, seq), 4)
+    if ops.any_requires_grad(logits):
+        kept = Tensor(logits.memory, logits.shape, logits.width)
+        ops.add_node(out, "log-probabilities", (logits,), lambda g: (kept,))
+    return out
+
+
 def _split_rows(ops: TorchOps, x: Tensor) -> list[Tensor]:
     return ops.split(x, [x.shape[1:]] * x.shape[0])
 

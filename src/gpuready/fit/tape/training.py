@@ -9,7 +9,7 @@ from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.autograd import Tape, Tensor
 from gpuready.fit.tape.checkpointing import Checkpointing
 from gpuready.fit.tape.ddp_fsdp import FsdpShards, gathers_by_layer, new_ddp_buckets, rebuild_ddp_buckets
-from gpuready.fit.tape.dpo import log_probabilities
+from gpuready.fit.tape.dpo import inplace_log_probabilities, log_probabilities
 from gpuready.fit.tape.fsdp1 import FlatShards
 from gpuready.fit.tape.linear_layers import WeightMaker
 from gpuready.fit.tape.model_choice import new_model
@@ -166,15 +166,24 @@ class TrainingRun:
     def forward(self, kept: list[Tensor]) -> Tensor:
         job, model = self.job, self.model
         hidden = model.forward(self.rows, job.seq, self.run_layer)
-        if job.loss != "plain":
+        if job.loss in ("fused", "liger"):
             return liger.liger_fused_loss(model, hidden)
         self.tape.kind = "loss"
+        if job.loss != "plain":
+            return self._policy_loss(hidden)
         logits = losses.compute_logits(model, hidden)
         if job.keep_outputs:
             kept.append(self.ops.detach(logits))
         loss = losses.plain_loss(model, hidden, logits)
         self.tape.kind = "activations"
         return loss
+
+    def _policy_loss(self, hidden: Tensor) -> Tensor:
+        """The loss of a policy: a log-probability for each token, and no cross entropy in fp32."""
+        ops, score = self.ops, inplace_log_probabilities if self.job.loss == "logprob_inplace" else log_probabilities
+        scores = score(ops, losses.compute_logits(self.model, hidden))
+        self.tape.kind = "activations"
+        return losses.mean_loss(ops, scores)
 
     def dpo_loss(self, tag: str) -> Tensor:
         """The DPO loss: the reference's log-probabilities first, without a graph."""
