@@ -66,10 +66,9 @@ MODES: dict[str, dict[str, Any]] = {
     "fsdp1, 16 bit": {"world": 2, "fsdp": True, "fsdp_version": 1, "precision": "bf16"},
     "fsdp1, not resharded": {"world": 2, "fsdp": True, "fsdp_version": 1, "reshard": False},
     "fsdp1, lora": {"world": 2, "fsdp": True, "fsdp_version": 1, "method": "lora"},
-    "fsdp1, qlora": {"world": 2, "fsdp": True, "fsdp_version": 1, "precision": "bf16", **QLORA, "lora_dtype": "bf16"},
+    "fsdp1, qlora": {"world": 2, "fsdp": True, "fsdp_version": 1, "precision": "bf16", **QLORA},
     "fsdp1, qlora, checkpointing": {
         "world": 2, "fsdp": True, "fsdp_version": 1, "precision": "bf16", "checkpointing": "nonreentrant", **QLORA,
-        "lora_dtype": "bf16",
     },
     "tensor parallel": {"world": 2, "tensor_parallel": 2, "optimizer": "adamw_forloop"},
     "tensor parallel, 4 ranks": {"world": 4, "tensor_parallel": 4, "optimizer": "adamw_forloop"},

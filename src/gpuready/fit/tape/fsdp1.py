@@ -32,6 +32,17 @@ class FlatShards(FsdpShards):
         if layer in self.in_flight:
             self.gathered[layer] = [self.in_flight.pop(layer)]
 
+    def on_leaf_gradient(self, parameter: Tensor, grad: Tensor) -> bool:
+        """Take a gradient; an adapter's module is a unit of its own, as peft wraps it, and is reduced at once."""
+        if self.job.method == "full":
+            return super().on_leaf_gradient(parameter, grad)
+        owned = self.owned[id(parameter)]
+        with self._label_allocations("gradients", "reduce-scatter", REDUCE_STREAM):
+            share = self.ops.new_scratch(grad.width * owned.numel)
+        if owned.grad is None:
+            owned.grad = Tensor(None if self.on_host else share.memory, owned.shape, grad.width)
+        return True
+
     def _reduce_scatter(self, layer: int, gradients: list[tuple[Tensor, Tensor]]) -> None:
         """Join the gradients, and reduce them into this rank's shard."""
         ops, world = self.ops, self.job.world
