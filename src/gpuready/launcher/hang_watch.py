@@ -55,7 +55,7 @@ class HangWatch:
         stuck = [state.beats[-1].stuck for state in supervisor.ledger.living_ranks() if state.beats]
         still = max(stuck, default=0.0) if found is not None else 0.0
         quiet = now - supervisor.ledger.last_output_time()
-        if max(still, quiet) <= limit or (found is not None and found.kind in {kind for kind, _ in self.pending}):
+        if max(still, quiet) <= limit:
             return
         if not self.asked:  # first where every rank stands
             self.asked = True

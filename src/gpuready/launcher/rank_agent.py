@@ -188,9 +188,9 @@ class RankAgent:
             {**{n: os.environ[n] for n in _TORCHRUN_NAMES if n in os.environ}, **s} for s in self.rank_variables()
         ]
         preflight = node_preflight.preflight_node(self.settings["looks"], os.environ, rank_rows)
-        self.send_message(t="hello", token=self.settings["token"], host=_agent_hostname(), pid=os.getpid(), ranks=rank_rows,
+        self.send_message(t="hello", token=self.settings["token"], host=rank_process.own_hostname(), pid=os.getpid(), ranks=rank_rows,
                  port=_find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
-                 node=os.environ.get("SLURMD_NODENAME") or _agent_hostname(), seen=preflight)  # fmt: skip
+                 node=os.environ.get("SLURMD_NODENAME") or rank_process.own_hostname(), seen=preflight)  # fmt: skip
 
     def fork_ranks(self) -> tuple[str, int, int, int] | None:
         """Fork the ranks. In a rank, return how it starts and its pipes; in the agent, None."""
@@ -211,7 +211,7 @@ class RankAgent:
             pipes.keep_reading()
             self.ranks[number] = rank_process.RankProcess(number, pid, pipes)
             self.is_forked = kind in ("script", "module")
-            self.send_message(t="born", r=number, pid=pid, host=_agent_hostname())
+            self.send_message(t="born", r=number, pid=pid, host=rank_process.own_hostname())
         return None
 
     def _enter_rank(
@@ -351,10 +351,6 @@ class RankAgent:
         shared_memory.remove_leftovers(self.shared_memory_before, [rank.pid for rank in self.ranks.values()])
         codes = [rank.code or 0 for rank in self.ranks.values()]
         return next((code for code in codes if code), 0)
-
-
-def _agent_hostname() -> str:
-    return os.environ.get("GPUREADY_HOSTNAME") or socket.gethostname()
 
 
 def _find_free_port() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import time
 
 from gpuready.launcher import rank_main
@@ -62,6 +63,10 @@ class RankProcess:
             os.write(self.pipes.ask, b"?")
         except OSError:
             return
+
+
+def own_hostname() -> str:
+    return os.environ.get("GPUREADY_HOSTNAME") or socket.gethostname()
 
 
 def set_own_group(pid: int) -> None:

@@ -40,9 +40,11 @@ class RankWatch:
         awake, transfers = self._read_activity(span, busy)
         if here is None or before is None or here.codes != before.codes or transfers:
             self.roamed = now
-        if here is None or before is None or not here.count or _differs(here, before) or here.count != before.count:
+        if here is None or before is None or not here.count or here.count != before.count:
             self.ran = now
-        if busy or awake or _differs(here, before):
+        if awake or _differs(here, before):
+            self.ran = self.moved = now
+        if busy:
             self.moved = now
         self.position, self.seconds, self.looked = here, seconds, now
         if now - self.moved >= DEEP_SECONDS and state not in "TtZ":

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from gpuready.launcher import engines, rank_process, stack_places
+from gpuready.launcher import engines, process_status, rank_process, stack_places
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
@@ -63,6 +63,7 @@ class Supervisor:
         self.looked_at = self.started
         self.stacks: dict[int, list[str]] = {}
         self.hangs = HangWatch(self)
+        self.memory_kills_before = process_status.count_oom_kills()
         self.peers = PeerNodes(job, number) if job.engine == "torchrun" and job.nnodes > 1 else None
         self.kill_at: float | None = None  # when ranks that were asked to stop are killed
 
@@ -162,7 +163,15 @@ class Supervisor:
         """An agent is gone before its ranks ended: its node died, or somebody killed it."""
         for rank, hello in self.hello_of_rank.items():
             if hello["link"] is link and self.ledger.ranks[rank].end is None:
-                self._record_message({"t": "end", "r": rank, "code": FAILURE, "signal": 0, "lost": True})
+                end = {"t": "end", "r": rank, "code": FAILURE, "signal": 0, "lost": True}
+                self._record_message({**end, "memory_kills": self._kernel_killed(hello["host"])})
+
+    def _kernel_killed(self, host: str) -> bool | None:
+        """Whether the kernel has killed something for memory since the start; None if that is another host's to say."""
+        now, before = process_status.count_oom_kills(), self.memory_kills_before
+        if host != rank_process.own_hostname() or now is None or before is None:
+            return None
+        return now > before
 
     def _handle_hello(self, link: LineConnection, message: dict[str, Any]) -> None:
         for hello in message["ranks"]:

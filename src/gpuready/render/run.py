@@ -189,6 +189,9 @@ def _note_with_code(note: RunNote) -> str:
 
 def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
     ends = last.first_ends
+    if len(ends) > 1 and all(end.lost for end in ends):
+        who = f"{_name_ranks([end.rank for end in ends])} on {', '.join(sorted({end.host for end in ends}))}"
+        return display.lead_paragraph("failed:", f"{who} failed first: {describe_rank_end(ends[0])}", "error")
     if len(ends) > 1:
         who = " and ".join(f"rank {e.rank} on {e.host}" for e in ends[:4]) + (" and more" if len(ends) > 4 else "")
         return display.lead_paragraph("failed:", f"{who} failed at the same time: the first is not known", "error")
