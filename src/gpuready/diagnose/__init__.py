@@ -14,7 +14,7 @@ from gpuready.diagnose.event_order import EventOrder
 from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause, find_final_exception, follow_chain
 from gpuready.diagnose.logged_system import find_logged_versions
 from gpuready.diagnose.origin import USER, calling_frames, find_origin, is_users_own, names_environment
-from gpuready.diagnose.version_conflict import check_direction, find_conflict
+from gpuready.diagnose.version_conflict import check_direction, find_conflict, find_import_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.model.diagnosis import (
     NOT_ENVIRONMENT,
@@ -140,8 +140,10 @@ def _unexplained_suspects(
 ) -> list[CauseSuspect]:
     """The first exception no pattern matches, by its origin; or, where there is no other, the complaint that ends the log."""
     for number in order.unexplained_exceptions():
-        if conflict := _find_conflict(summary, number, symbols):
-            strength, code = "symptom" if conflict.direction else "unknown", _code_of(lookup, VERSION_CONFLICT)
+        conflict = _find_conflict(summary, number, symbols) or find_import_conflict(summary.failures[number])
+        if conflict:
+            is_sure = conflict.direction not in ("", "import")
+            strength, code = "symptom" if is_sure else "unknown", _code_of(lookup, VERSION_CONFLICT)
             return [CauseSuspect(VERSION_CONFLICT, code, strength, failure=number, captures=conflict.captures)]
         if order.may_be_environment(number):
             continue

@@ -12,7 +12,17 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import PLAIN_NAMES, REMOTE_CODE, USER, calling_frames, package_of_frame
+from itertools import pairwise
+
+from gpuready.diagnose.origin import (
+    PLAIN_NAMES,
+    REMOTE_CODE,
+    USER,
+    calling_frames,
+    find_origin,
+    names_environment,
+    package_of_frame,
+)
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.tracebacks import StackFrame
 from gpuready.model.record import Record
@@ -90,7 +100,7 @@ class VersionConflict(Record):
     package: str
     caller: str  # the package that relies on the symbol; ``user`` for the user's own script
     symbol: str
-    direction: str = ""  # new, old, between
+    direction: str = ""  # new, old, between, import
     release: str = ""  # the release in which the symbol came or went
     until: str = ""  # where it came and went: the release in which it went
     added: bool = False  # too new because the symbol came, not because it went
@@ -111,6 +121,9 @@ class VersionConflict(Record):
     def _change_captures(self) -> dict[str, str]:
         """What became of the symbol, in words and for the fixes."""
         package, release = self.package, self.release
+        if self.direction == "import":
+            words = f"cannot be imported: {package} fails" if package != self.symbol else "cannot be imported"
+            return {"change": words, "imported": self.symbol, "imported_dist": self.symbol.replace("_", "-")}
         if self.direction == "between":
             words = f"is in {package} from {release} to before {self.until}"
             return {"change": words, "from": release, "until": self.until}
@@ -214,6 +227,32 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if not package and not _is_call_between_packages(complaint, failure):
         return None
     return VersionConflict(package, caller, complaint.symbol)
+
+
+_IMPORTS = LazyRegex(r"\s*(?:from ([\w.]{1,160}) import |import ([\w.]{1,160}))")
+_NOT_OF_RELEASES = ("filenotfounderror", "permissionerror", "memoryerror", "oserror", "keyboardinterrupt", "systemexit", "timeouterror",
+                    "modulenotfounderror", "importerror", "syntaxerror", "indentationerror")  # fmt: skip
+
+
+def find_import_conflict(failure: LoggedException) -> VersionConflict | None:
+    """A package that fails while it is imported: nobody has used it yet, so that only what is installed can be at fault."""
+    name, kind = failure.short_type.lower(), find_origin(failure).kind
+    if name in _NOT_OF_RELEASES or kind not in ("package", "torch") or names_environment(failure.message):
+        return None
+    frames = [(frame, package_of_frame(frame)) for frame in failure.frames]
+    innermost = next((package for _, package in reversed(frames) if package), "")
+    for (outer, who), (inner, package) in pairwise(frames):
+        found = _IMPORTS.match(outer.code)
+        is_import = bool(found) or (who == USER and not outer.code)
+        is_entered = inner.function == "<module>" or (found and who == USER)
+        if is_import and is_entered and package not in ("", USER, REMOTE_CODE):
+            imported = (
+                (found[1] or found[2]).partition(".")[0]
+                if found and not outer.code.strip().startswith("from .")
+                else package
+            )
+            return VersionConflict(innermost, USER, imported or package, "import")
+    return None
 
 
 def _conflict_of_foreign_name(

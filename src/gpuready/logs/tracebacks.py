@@ -18,6 +18,10 @@ MAX_MESSAGE_LINES = 40
 """Maximum number of lines of a message."""
 
 
+_ARROW = LazyRegex(r"(?:-{2,4}> |❱ |│ ❱ )\s{0,4}\d{1,6} ")
+"""The line of code at fault, among those that IPython and rich show around it."""
+
+
 class StackFrame(Record):
     """One frame of a traceback."""
 
@@ -201,6 +205,8 @@ class TracebackReader:
             if match:
                 block.type = text[match.start(1) : match.end()].rstrip(": ")
                 block.at, block.message = line.number, [text[match.end() :].strip()]
+            elif block.frames and text.strip() and (arrow := _ARROW.match(text)):
+                block.frames[-1] = block.frames[-1].replace(code=text[arrow.end() :].strip())
             elif block.frames and not block.frames[-1].code and text.strip():
                 block.frames[-1] = block.frames[-1].replace(code=line.folded_text)
             elif not text.strip() and self._is_too_far(line, block):
