@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_WORDS = 20_000
+MAX_NESTED = 5
 ROOT_KEYS = ("actor_rollout_ref.", "trainer.", "data.", "algorithm.", "critic.", "reward_model.", "rollout.")
 
 
@@ -59,7 +60,12 @@ def _expand(text: str, values: dict[str, str]) -> str:
         known = values.get(name, "")
         return known if known or default is None else default.lstrip(":-")
 
-    out = re.sub(r"\$\{(\w+)(:?-[^}]*)?\}|\$([A-Za-z_]\w*)", replace_variable, text)
+    out = text
+    for _ in range(MAX_NESTED):  # the innermost first
+        before, out = out, re.sub(r"\$\{(\w+)(:?-[^{}]*)?\}|\$([A-Za-z_]\w*)", replace_variable, out)
+        if out == before:
+            break
+    out = out.replace('"', "") if '"' in out and "=" not in out.partition('"')[2] else out
     return re.sub(r"\$\(\(([^()]{1,200})\)\)", lambda found: _compute(found[1], values), out)
 
 
