@@ -30,7 +30,7 @@ LAYER_FIELDS = re.compile(
 REQUEST: dict[str, Any] = {
     "micro_batch": 2, "seq": 64, "precision": "bf16", "attention": "sdpa", "checkpointing": "none", "keep_outputs": False, "steps": 1,
     "capability": [9, 0], "accumulation": 1, "new_tokens": 2, "autocast": "", "scaled": False, "lora": None, "quant": "",
-    "double_quant": False, "kbit": False, "padded": False, "dpo": False, "reference": False,
+    "double_quant": False, "kbit": False, "padded": False, "dpo": False, "reference": False, "folder": "",
 }  # fmt: skip
 LONG_INPUTS = {"seq": 16000}  # samples of a waveform
 

@@ -55,7 +55,8 @@ def fit_job(
     machine = find_gpus(on, every)
     job, spec = job_spec.make_fit_job(spec, machine)
     result = _start_answer(label, spec, job).replace(notes=(*job_spec.unused_flag_notes(job, job_flags), *spec.notes))
-    predictor = _make_predictor(trace, python)
+    folder = next((word for word in arguments if not job_spec.is_job_file(word)), "")
+    predictor = _make_predictor(trace, python, folder)
     search = search and not trace
     try:
         if largest is not None:
@@ -84,14 +85,14 @@ def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:
     return result.replace(unmodelled=spec.unmodelled, lessened=spec.lessened, unknown_keys=spec.unknown_keys)
 
 
-def _make_predictor(trace: bool = False, python: str | None = None) -> CachedPredictor:
+def _make_predictor(trace: bool = False, python: str | None = None, folder: str = "") -> CachedPredictor:
     from gpuready.fit.search.change_search import CachedPredictor
 
     if not trace:
         return CachedPredictor(predict_memory)
     from gpuready.workflow.fit_trace import Tracer
 
-    return CachedPredictor(Tracer(python))
+    return CachedPredictor(Tracer(python, folder))
 
 
 def _order_flags(flags: Mapping[str, Any]) -> dict[str, Any]:

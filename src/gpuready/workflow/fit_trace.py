@@ -23,17 +23,17 @@ TRACE_ENVIRONMENT = {
 
 
 class Tracer:
-    """``predict`` from traces; every job is traced once."""
+    """``predict`` from traces; every job is traced once. Weights in ``folder`` must be those of the traced class."""
 
-    def __init__(self, python: str | None) -> None:
-        self.python = python
+    def __init__(self, python: str | None, folder: str = "") -> None:
+        self.python, self.folder = python, folder
         self._traces: dict[str, Any] = {}
 
     def __call__(self, job: FitJob, card: GpuCard, search: bool = True) -> FitPrediction:
         import json
 
         job = job.validate_fields()
-        request = json.dumps(traced_prediction.build_trace_request(job, card))
+        request = json.dumps(traced_prediction.build_trace_request(job, card) | {"folder": self.folder})
         if request not in self._traces:
             self._traces[request] = self._run_trace(request)
         return traced_prediction.predict_traced(job, card, self._traces[request], search)

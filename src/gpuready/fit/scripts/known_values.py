@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 aten = torch.ops.aten
 LIMIT = 1 << 24  # values of a tensor that is computed on the host
 UNKNOWN = object()
+NO_PLACE = "the model"
 FACTORIES = {
     "arange", "zeros", "ones", "full", "linspace", "eye", "tril_indices", "triu_indices", "scalar_tensor", "zeros_like", "ones_like",
     "full_like", "new_zeros", "new_ones", "new_full", "lift_fresh", "lift_fresh_copy", "hann_window", "logspace",
@@ -131,6 +132,8 @@ class KnownValues(TorchDispatchMode):
         if name in ("equal", "is_nonzero") or (name == "_local_scalar_dense" and args[0].dtype == torch.bool):
             self.decisions[find_place()] = True
             return False
+        if name == "_to_copy" and find_place() == NO_PLACE:  # the gradient of a number on the host
+            return torch.zeros(args[0].shape, dtype=args[0].dtype)
         raise NeedsValues(f"{find_place()} reads a value that depends on the data")
 
     def list_masked_indices(self, args):
@@ -200,7 +203,7 @@ def find_place():
         if "transformers" in path and "site-packages/torch" not in path:
             return f"{path.rpartition('/')[2]}:{frame.f_lineno}"
         frame = frame.f_back
-    return "the model"
+    return NO_PLACE
 
 
 def first_line(error):

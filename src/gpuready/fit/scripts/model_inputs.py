@@ -31,7 +31,7 @@ def read_config(fields):
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         raise Refusal(f"transformers {transformers.__version__} has no model type {str(kind)[:60]!r}")
     for name, value in walk_numbers(fields):
-        if "layer" in name and value > MAX_LAYERS:
+        if name.endswith(("layers", "n_layer")) and value > MAX_LAYERS:
             raise Refusal(f"its config has {value} layers ({name}): more than {MAX_LAYERS} are not traced")
     fields.pop("quantization_config", None)  # what is loaded is decided by the job
     try:

@@ -13,6 +13,7 @@ import weakref
 
 import torch
 import transformers
+from checkpoint_header import explain_difference
 from emulation import Attention, Autocast
 from known_values import KnownValues, NeedsValues
 from model_inputs import ModelInputs, Refusal, choose_class, read_config
@@ -108,6 +109,8 @@ def build_meta_model(job, config, autocast, notes):
     with torch.device("meta"):
         model = found._from_config(config, **options)
         model.tie_weights()
+        if why := explain_difference(job.get("folder"), model):
+            raise Refusal(why)
         if job["quant"]:
             quantise_layers(model, options["dtype"], job["double_quant"])
         if job["quant"] and job["kbit"]:

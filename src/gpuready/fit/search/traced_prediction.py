@@ -6,6 +6,7 @@ cuBLAS workspaces are added as for every other model.
 
 from __future__ import annotations
 
+from gpuready.fit.job.model_shape import parse_model_config
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.search.prediction import fit_from_tape
 from gpuready.fit.tape.autograd import Tape, TapeMemory, Tensor
@@ -62,17 +63,30 @@ def build_trace_request(job: FitJob, card: GpuCard) -> dict[str, Any]:
         "capability": [int(major), int(minor or 0)], "accumulation": job.accumulation, "new_tokens": job.new_tokens,
         "autocast": job.precision[4:] if job.precision.startswith("amp-") else job.autocast,
         "scaled": job.precision == "amp-fp16", "lora": lora if job.method != "full" else None, "quant": job.quant,
-        "double_quant": job.double_quant, "kbit": job.kbit, "padded": job.padded, "dpo": job.dpo,
+        "double_quant": job.double_quant, "kbit": job.kbit, "padded": job.padded, "dpo": job.dpo, "folder": "",
         "reference": job.dpo and (job.method == "full" or job.loop == "plain"),
     }  # fmt: skip
 
 
 def predict_traced(job: FitJob, card: GpuCard, trace: Mapping[str, Any], search: bool = True) -> FitPrediction:
-    """Predict a traced job."""
+    """Predict a traced job; FitUndecided where the trace has other parameters than the config counts."""
+    _compare_parameters(job, trace)
     fit = fit_from_tape(job, card, tape_from_trace(job, card, trace), search)
     versions = ", ".join(f"{name} {version}" for name, version in sorted(trace["versions"].items()))
     played = (f"played as {trace['class']}",) if trace.get("class") else ()
     return fit.replace(notes=(*fit.notes, *played, *trace.get("notes", ()), TRACE_NOTE.format(versions=versions)))
+
+
+def _compare_parameters(job: FitJob, trace: Mapping[str, Any]) -> None:
+    """Compare the traced parameters with those that the layers known here have by the config."""
+    try:
+        counted = parse_model_config(job.model).count_parameters()
+    except ValueError:  # not known here
+        return
+    traced = trace.get("count", counted)
+    if job.quant or not str(trace.get("class", "")).endswith("ForCausalLM") or abs(traced - counted) <= counted / 1000:
+        return
+    raise FitUndecided(f"{trace['class']} was traced with {traced:,} parameters, and its config counts {counted:,}")
 
 
 def tape_from_trace(job: FitJob, card: GpuCard, trace: Mapping[str, Any]) -> Tape:
