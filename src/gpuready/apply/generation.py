@@ -89,7 +89,17 @@ class EnvironmentHome:
             return "has files that are not gpuready's: name another folder"
         if not os.access(self.path, os.W_OK | os.X_OK):
             return "cannot be written"
-        return ""
+        return self._explain_other_owner()
+
+    def _explain_other_owner(self) -> str:
+        """Return that the generations are another user's; empty if they are ours, or we are root."""
+        try:
+            owner = os.stat(f"{self.path}/{_OWN_FOLDER}").st_uid
+        except OSError:
+            return ""  # there is none yet
+        if os.geteuid() in (0, owner):
+            return ""
+        return f"cannot be written: its generations belong to uid {owner}, who alone changes them; name another folder"
 
     def _explain_parent_refusal(self) -> str:
         folder = self.existing_parent()
