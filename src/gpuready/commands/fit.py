@@ -80,6 +80,7 @@ _SERVING = {
 }  # fmt: skip
 _QUESTIONS = {
     "trace": Parameter("take the layers from a trace of the installed torch: for a model that is not known here"),
+    "download": Parameter("fetch the config.json of a hub id that is not known here; nothing else is fetched"),
     "python": Parameter("the environment whose torch is traced: a Python, a venv or a conda prefix", "PATH"),
     "gpus": Parameter("list the GPUs of the catalogue that fit", mcp=True, web="any"),
     "largest": Parameter(
@@ -124,6 +125,7 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
         **request.pick_options("on", "largest", "python"),
         every=request.has_switch("gpus"),
         trace=request.has_switch("trace"),
+        download=request.has_switch("download"),
         search=search,
         show_progress=request.show_progress,
         clock=_read_clock(request),

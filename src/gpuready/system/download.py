@@ -48,7 +48,19 @@ def download_file(
     return size
 
 
-def _open_url(url: str, auth: str, cafile: str, timeout: float):  # type: ignore[no-untyped-def]
+def fetch_text(url: str, limit: int, auth: str = "", timeout: float = 60.0) -> str:
+    """Return a small text; AccessError if it cannot be had, or is larger than the limit."""
+    try:
+        with _open_url(url, auth, "", timeout, keeps_auth=False) as stream:
+            data: bytes = stream.read(limit + 1)
+        if len(data) > limit:
+            raise AccessError(f"it is larger than {limit} bytes")
+        return data.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise AccessError(_download_error(error)) from None
+
+
+def _open_url(url: str, auth: str, cafile: str, timeout: float, keeps_auth: bool = True):  # type: ignore[no-untyped-def]
     import ssl
     from urllib.request import Request, urlopen
 
@@ -56,7 +68,9 @@ def _open_url(url: str, auth: str, cafile: str, timeout: float):  # type: ignore
         return open(url, "rb")
     if not url.startswith(("https://", "http://", "file://")):
         raise AccessError("not an address that files are fetched from")
-    request = Request(url, headers={"Authorization": auth} if auth else {})
+    request = Request(url, headers={"Authorization": auth} if auth and keeps_auth else {})
+    if auth and not keeps_auth:  # not sent to where a redirect leads
+        request.add_unredirected_header("Authorization", auth)
     context = ssl.create_default_context(cafile=cafile or None) if url.startswith("https") else None
     return urlopen(request, timeout=timeout, context=context)
 

@@ -43,15 +43,17 @@ def fit_job(
     search: bool = True,
     trace: bool = False,
     python: str | None = None,
+    download: bool = False,
     show_progress: Callable[..., None] = lambda *_: None,
     clock: RunClock | None = None,
 ) -> FitResult:
     """Predict the memory of a model and files that describe a job; ``flags`` are fields of a Job and come last.
 
-    With ``trace`` the layers come from the target's own torch, run on its meta device.
+    With ``trace`` the layers come from the target's own torch, run on its meta device. ``download`` fetches the
+    config of a model that is not known, and nothing else.
     """
     job_flags = _order_flags(flags or {})
-    label, spec = call_or_refuse(job_spec.read_job, arguments, job_flags)
+    label, spec = call_or_refuse(job_spec.read_job, arguments, job_flags, download)
     machine = find_gpus(on, every)
     job, spec = job_spec.make_fit_job(spec, machine)
     result = _start_answer(label, spec, job).replace(notes=(*job_spec.unused_flag_notes(job, job_flags), *spec.notes))

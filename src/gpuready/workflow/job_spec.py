@@ -7,7 +7,7 @@ from gpuready.fit.job import known_models
 from gpuready.jobs import job_files, model_config
 from gpuready.jobs.config_reader import JobSettings, short_repr
 from gpuready.jobs.trainer_settings import apply_trainer
-from gpuready.workflow import machine_facts
+from gpuready.workflow import hub_models, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files
 
 TYPE_CHECKING = False
@@ -26,18 +26,20 @@ GENERATION_FIELDS = ("new_tokens", "cache")
 TRAINING_FIELDS = ("optimizer", "checkpointing", "accumulation", "loss", "keep_outputs", "dpo")
 
 
-def read_job(arguments: Sequence[str], job_flags: Mapping[str, Any]) -> tuple[str, JobSettings]:
-    """Merge what the files, the model name and the flags say."""
+def read_job(arguments: Sequence[str], job_flags: Mapping[str, Any], download: bool = False) -> tuple[str, JobSettings]:
+    """Merge what the files, the model name and the flags say; ``download`` fetches the config of an unknown model."""
     words = [word for word in arguments if not is_job_file(word)]
     if not all(word.strip() for word in arguments):
         raise ValueError("a model's name or a file is empty: write it, as in gpuready fit llama-3.1-8b")
     if len(words) > 1:
         raise ValueError(f"one job has one model, and {' and '.join(map(short_repr, words))} are two")
     files = [job_files.load_job_file(word, machine_facts.read_job_text) for word in arguments if is_job_file(word)]
-    return merge_job(files, words, job_flags)
+    return merge_job(files, words, job_flags, download)
 
 
-def merge_job(files: Sequence[JobFile], words: Sequence[str], job_flags: Mapping[str, Any]) -> tuple[str, JobSettings]:
+def merge_job(
+    files: Sequence[JobFile], words: Sequence[str], job_flags: Mapping[str, Any], download: bool = False
+) -> tuple[str, JobSettings]:
     """Merge what loaded files, the model's name and the flags say."""
     parts = [one for file in files for one in job_files.read_settings_with_nested(file, machine_facts.read_job_text)]
     parts += [JobSettings("model", word, word, said={"model": word}) for word in words]  # overrides a file's
@@ -47,7 +49,7 @@ def merge_job(files: Sequence[JobFile], words: Sequence[str], job_flags: Mapping
     if not merged.model:
         first_path = next((one.path for one in parts), "")
         raise ValueError(f"{first_path} names no model: write it too, as in gpuready fit llama-3.1-8b {first_path}")
-    label, model_spec = load_model_config(merged.model, merged.path, merged.said.get("model", ""))
+    label, model_spec = load_model_config(merged.model, merged.path, merged.said.get("model", ""), download)
     if "quant" in merged.fields:  # a requested quantization overrides the checkpoint's
         model_spec = model_spec.replace(fields={})
     assert not isinstance(model_spec.model, str)
@@ -70,8 +72,10 @@ def is_job_file(word: str) -> bool:
     return word.endswith(JOB_SUFFIXES)
 
 
-def load_model_config(model: str | Mapping[str, Any], beside: str, origin: str) -> tuple[str, JobSettings]:
-    """Return the model's label and its config.json: inline, in a folder, or of a known name."""
+def load_model_config(
+    model: str | Mapping[str, Any], beside: str, origin: str, download: bool = False
+) -> tuple[str, JobSettings]:
+    """Return the model's label and its config.json: inline, in a folder, in the hub cache, or of a known name."""
     if not isinstance(model, str):
         return origin.rpartition("/")[2] if origin else "config.json", model_config.read_model_settings(model, origin)
     folder = beside.rpartition("/")[0]
@@ -80,14 +84,21 @@ def load_model_config(model: str | Mapping[str, Any], beside: str, origin: str) 
         config = job_files.read_mapping(where, machine_facts.read_job_text)
         if config is not None:
             return model.rstrip("/").rpartition("/")[2], model_config.read_model_settings(config, where)
+    cached = hub_models.find_cached_config(model)
+    if cached is not None:
+        return model, model_config.read_model_settings(cached[1], cached[0])
     config = known_models.find_model_config(model)
+    if config is None and download:
+        url, config = hub_models.download_config(model)
+        return model, model_config.read_model_settings(config, url)
     if config is None:
         if model.startswith(("/", ".", "~")) or host_for_named_files().stat_path(model) is not None:
             raise ValueError(f"{short_repr(model)} is not a folder with a config.json, nor a job file")
         near = known_models.similar_model_names(model)
         hint = f" (nearest: {', '.join(near)})" if near else ""
         raise ValueError(
-            f"no model is known as {short_repr(model)}{hint}: give its config.json, or the folder that it is in"
+            f"no model is known as {short_repr(model)}{hint}: give its config.json, or the folder that it is in; "
+            "--download fetches the config of a hub id"
         )
     plain = model_config.read_model_settings(config, model)
     return model, (model_config.settings_from_model_name(model, model) or plain).replace(
