@@ -12,11 +12,13 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.apply import wheels
 from tests.faults import mounts
 from tests.faults.bench import Machine, patience, strays
 from tests.running import SRC
@@ -293,3 +295,28 @@ def test_the_budget_with_everything_hanging(nvml, seen):
     assert "NVML: no answer within 20 s; nvidia-smi: deadline" in found.gap("gpu.count")
     for key in (*HOST, "python.version", "torch.version", "disk.free"):
         assert found.value(key)
+
+
+# -- a folder for temporary files that starts no program ------------------------------------------------------
+
+NOEXEC = ["unshare", "-m", "--", "sh", "-c", 'mount -t tmpfs -o noexec,mode=1777 none /tmp && exec "$@"', "sh"]
+
+
+def test_d42_everything_works_where_tmp_is_mounted_noexec():
+    """What is started lies in the environment, the state folder or gpuready itself, never in the folder for temporary files."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        bench = wheels.Bench(Path(folder))
+        script = Path(folder) / "train.py"
+        script.write_text("print('trained')\n")
+        commands = (
+            bench.argv("1.0", "--yes"),
+            ["install", "--verify", "-e", str(bench.home)],
+            ["run", "--nproc", "2", str(script)],
+        )
+        env = bench.env | {"TMPDIR": "/tmp", "PATH": os.environ["PATH"]}
+        for words in commands:
+            ran = subprocess.run(
+                [*NOEXEC, sys.executable, "-m", "gpuready", *words], env=env, capture_output=True, text=True
+            )
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert bench.version() == "1.0" and ran.stdout.count("trained") == 2
