@@ -15,6 +15,7 @@ from gpuready.model.record import field
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
     from gpuready.model import Contract, Requirement
     from gpuready.model.plan import Plan
@@ -51,6 +52,11 @@ class ResolutionRequest(Record):
         lines += ["", "[tool.uv.workspace]"]  # the root of its own, whatever lies above a temporary folder
         return "\n".join(lines) + "\n"
 
+    def specifier_of(self, package: str) -> str:
+        """Return what the request demands of a package; empty if it does not name it."""
+        pairs = [packages.split_requirement(one) for one in self.requires]
+        return next((specifier.rpartition("]")[2] for name, specifier in pairs if name == package), "")
+
     def format_overrides(self) -> str:
         """Exclude packages in a form that every uv accepts: required on no existing Python."""
         return "".join(f"{name}; python_version < '0'\n" for name in self.without)
@@ -65,12 +71,11 @@ class ResolutionRequest(Record):
         return tuple(flags)
 
 
-def format_stated_metadata(names: Iterable[str]) -> str:
+def format_stated_metadata(names: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> str:
     """Format uv's configuration that states what packages require, so that none is built to learn it.
 
-    That is what the catalogue knows, else nothing. No version is named: of none may uv run the code.
+    That is what is known of them, else nothing. No version is named: of none may uv run the code.
     """
-    known = indexes.source_only_packages()
     tables = []
     for name in names:
         requires = ", ".join(_quote_toml(one) for one in known.get(name, {}).get("requires", ()))

@@ -82,6 +82,8 @@ class _PlanResolver:
         self.direct: set[str] = set()
         self.avoid: dict[str, tuple[str, ...]] = {}
         self.extra: dict[str, int] = {}  # package -> number of the pip extra index used for it
+        self.sources_read: set[tuple[str, str]] = set()
+        self.source_rows = dict(indexes.source_only_packages())  # what is known of packages without a wheel
 
     def resolve_in_rounds(self) -> Plan:
         contradiction = find_contradiction(self.make_request(), self.contract)
@@ -144,12 +146,31 @@ class _PlanResolver:
         stated: tuple[str, ...] = ()
         while not self.allow_build and not self.settings.use_project:
             suspects = _source_only_suspects(answer, log)
-            more = {*suspects} & {*indexes.source_only_packages()} - {*stated}
+            self.learn_sources(dict.fromkeys(suspects, ""), request)
+            more = {*suspects} & {*self.source_rows} - {*stated}
             if not more:
                 return self.find_source_only(request, answer, suspects, stated)
             stated = (*stated, *sorted(more))
             answer, log = self.compile_request(request, stated)
         return answer
+
+    def learn_sources(self, versions_: dict[str, str], request: ResolutionRequest) -> bool:
+        """Read from the index what packages without a wheel require; True where something new was learnt."""
+        from gpuready.apply.index_release import find_index_release
+
+        learnt = False
+        for name, version in versions_.items():
+            asked = f"=={version}" if version else request.specifier_of(name)
+            known = self.source_rows.get(name, {}).get("version")
+            is_known = known is not None and (not asked or versions.satisfies_specifier(known, asked))
+            if (name, asked) in self.sources_read or is_known:
+                continue
+            self.sources_read.add((name, asked))
+            release = find_index_release(self.host, name, asked, request.python, self.settings)
+            if release is not None and not release.has_wheel:
+                self.source_rows[name] = {"version": release.version, "requires": release.requires_dist}
+                learnt = True
+        return learnt
 
     def find_source_only(
         self, request: ResolutionRequest, answer: _UvAnswer, suspects: tuple[str, ...], stated: tuple[str, ...]
@@ -159,7 +180,7 @@ class _PlanResolver:
             return answer
         wanted = self.compile_request(request, (*stated, *suspects))[0] if suspects else answer
         rows = {row.name: row.version for row in (wanted if isinstance(wanted, tuple) else answer)}
-        known = {name: row["version"] for name, row in indexes.source_only_packages().items()}
+        known = {name: row["version"] for name, row in self.source_rows.items()}
         unproven = {
             row.name for row in answer if not row.hashes and not row.origin
         }  # uv hashes a local file as it builds it
@@ -167,6 +188,8 @@ class _PlanResolver:
         avoided = [name for name in named if rows[name] != known.get(name) or name in unproven]
         if not avoided:
             return answer
+        if self.learn_sources({name: rows[name] for name in avoided if rows[name] != known.get(name)}, request):
+            return self.ask_uv(request)
         return uv_output.InconclusiveResolution(
             uv_output.describe_source_only([f"{name} {rows[name]}" for name in avoided])
         )
@@ -186,8 +209,8 @@ class _PlanResolver:
             argv += ["--overrides", f"{folder}/overrides.txt"] if request.without else []
             argv += ["--python", self.host.get_interpreter()["executable"]]
             left = max(self.until - self.host.get_monotonic_time(), 1.0)
-            count_line, env = _progress_counter(self.note, self.host), self.uv_environment()
-            config = format_stated_metadata(from_source)
+            count_line, env = uv_output.make_progress_counter(self.note, self.host), self.uv_environment()
+            config = format_stated_metadata(from_source, self.source_rows)
             ran = uv.run_uv(self.host, argv, self.settings, count_line, left, env, config)
         return self.parse_answer(request, ran, left), ran.err
 
@@ -267,7 +290,7 @@ class _PlanResolver:
         )
 
     def name_builds(self, rows: tuple[LockedPackage, ...]) -> list[str]:
-        known = indexes.source_only_packages()
+        known = self.source_rows
         built = [f"{row.name} {row.version}" for row in rows if known.get(row.name, {}).get("version") == row.version]
         if not built:
             return []
@@ -353,22 +376,6 @@ def _exact_pins(request: ResolutionRequest) -> dict[str, str]:
     pins = (one.partition("==") for one in request.requires)
     exact = {packages.canonical_package_name(name.partition("[")[0]): version for name, _, version in pins if version}
     return {name: version for name, version in exact.items() if versions.is_version(version)}
-
-
-def _progress_counter(note: Callable[..., None], host: HostAccess) -> Callable[[str], None]:
-    """Report now and then how many packages uv has selected."""
-    chosen: set[str] = set()
-    last_report = [host.get_monotonic_time(), 0.0]  # time and count of the last report
-
-    def count_line(line: str) -> None:
-        if "Selecting: " not in line:
-            return
-        chosen.add(line.partition("Selecting: ")[2].partition("==")[0])
-        if host.get_monotonic_time() - last_report[0] > 1.0 and len(chosen) > last_report[1]:
-            last_report[:] = [host.get_monotonic_time(), float(len(chosen))]
-            note("resolving packages", len(chosen))
-
-    return count_line
 
 
 def find_folder_wheels(host: HostAccess, plan: Plan, folders: tuple[str, ...]) -> dict[str, str]:

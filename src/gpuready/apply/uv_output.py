@@ -15,7 +15,9 @@ from gpuready.model.plan import LockedPackage, PlanConflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from gpuready.system import HostAccess
 
 _NAME = r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]{0,200}(?:\[[A-Za-z0-9,_-]{0,200}\])?"  # bounded: untrusted text
 _SPEC = r"(?:[<>=!~]=?=?[A-Za-z0-9.*+!]+(?:,[<>=!~]=?[A-Za-z0-9.*+!]+)*)"
@@ -328,3 +330,19 @@ def map_origins(addresses: Mapping[str, str], folders: Sequence[str], configured
     }
     own_names = {address: name_own_index(address) for address in configured}
     return own_names | origin_names | dict.fromkeys(folders, FOLDER_INDEX)
+
+
+def make_progress_counter(note: Callable[..., None], host: HostAccess) -> Callable[[str], None]:
+    """Report now and then how many packages uv has selected."""
+    chosen: set[str] = set()
+    last_report = [host.get_monotonic_time(), 0.0]  # time and count of the last report
+
+    def count_line(line: str) -> None:
+        if "Selecting: " not in line:
+            return
+        chosen.add(line.partition("Selecting: ")[2].partition("==")[0])
+        if host.get_monotonic_time() - last_report[0] > 1.0 and len(chosen) > last_report[1]:
+            last_report[:] = [host.get_monotonic_time(), float(len(chosen))]
+            note("resolving packages", len(chosen))
+
+    return count_line

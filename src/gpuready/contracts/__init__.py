@@ -30,6 +30,8 @@ __all__ = [
     "with_metadata_pins",
 ]
 
+_BORROWED = "no contract for "
+
 
 def list_contract_rows() -> list[dict[str, Any]]:
     """Return a row for each contract: framework, version, variant, page (the state of an environment page), file."""
@@ -107,6 +109,11 @@ def covers_version(line: str, version: str) -> bool:
     return all(x == y for x, y in zip(a, b, strict=False))
 
 
+def is_borrowed(contract: Contract) -> bool:
+    """Return whether a contract is that of another version, for want of one of its own."""
+    return contract.says.startswith(_BORROWED)
+
+
 def with_metadata_pins(
     contract: Contract,
     version: str,
@@ -173,9 +180,7 @@ def _version_note(contract: Contract, wanted: str, covered: bool) -> str:
     if covered:
         return contract.says
     is_older = versions.compare_versions(wanted, contract.version) < 0
-    return (
-        f"no contract for {wanted}: judged by {contract.version}, the {'oldest' if is_older else 'nearest older one'}"
-    )
+    return f"{_BORROWED}{wanted}: judged by {contract.version}, the {'oldest' if is_older else 'nearest older one'}"
 
 
 def _suggest_names(name: str, names: list[str]) -> str:

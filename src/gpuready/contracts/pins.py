@@ -30,6 +30,7 @@ class MetadataPin(Record):
     name: str
     specifier: str
     applies: bool
+    extra: str = ""  # it applies where this extra is asked for
 
 
 def merge_metadata_pins(
@@ -39,20 +40,58 @@ def merge_metadata_pins(
     requires_python: str | None,
     environment: Mapping[str, str] | None = None,
 ) -> Contract:
-    """Return the contract with the metadata's pins; markers are evaluated for ``environment``, else for this Python."""
+    """Return the contract with the metadata's pins; markers are evaluated for ``environment``, else for this Python.
+
+    An extra's pins hold where the job asks for it. Of a borrowed contract nothing is left that metadata can tell,
+    and the rest advises.
+    """
     cite = f"METADATA of {contract.distribution or contract.framework} {version}"
-    metadata_pins = [
-        pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None
-    ]
-    pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in metadata_pins if pin.applies))
+    parsed = [pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None]
+    pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in parsed if pin.applies))
     if requires_python and _is_specifier(requires_python):
         pins.insert(0, Requirement("python.version", _normalize_specifier(requires_python), "", "required", cite))
-    replaced = {pin.key for pin in pins} | (_stale_pins(contract, metadata_pins) if metadata_pins else set())
-    kept = [need for need in contract.needs if need.when or need.key not in replaced or need.level != "required"]
+    replaced = {pin.key for pin in pins if not pin.when} | (_stale_pins(contract, parsed) if parsed else set())
+    kept = [need for need in contract.needs if not _is_told_by_metadata(need, replaced, bool(parsed))]
     says = f"its package pins come from its own metadata ({cite})"
     return contract.replace(
-        version=version, needs=(*pins, *kept), says=f"{contract.says}; {says}" if contract.says else says
+        version=version,
+        needs=(*pins, *(borrow_need(need, contract) for need in kept)),
+        says=f"{contract.says}; {says}" if contract.says else says,
     )
+
+
+def add_metadata_pins(
+    contract: Contract, version: str, requires_dist: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Contract:
+    """Return a version's own contract with the pins of its metadata in place of its unconditional ones."""
+    cite = f"METADATA of {contract.distribution or contract.framework} {version}"
+    parsed = [pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None]
+    pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in parsed if pin.applies and not pin.extra))
+    told = {pin.key for pin in pins}
+    kept = [need for need in contract.needs if need.when or need.level != "required" or need.key not in told]
+    return contract.replace(needs=(*pins, *kept))
+
+
+def _is_told_by_metadata(need: Requirement, replaced: set[str], has_pins: bool) -> bool:
+    """Whether the metadata says what a need of another version's contract says of a package or of Python."""
+    if need.level != "required":
+        return False
+    if not need.when:
+        return need.key in replaced
+    return has_pins and need.key.startswith("package.") and not need.key.startswith("package.torch")
+
+
+def soften_borrowed_needs(contract: Contract) -> Contract:
+    """Return a contract of another version, of which no metadata is known: what it requires only advises."""
+    return contract.replace(needs=tuple(borrow_need(need, contract) for need in contract.needs))
+
+
+def borrow_need(need: Requirement, contract: Contract) -> Requirement:
+    """Return a need of another version as advice that says so."""
+    if need.level != "required":
+        return need
+    line = contract.origin.partition(",")[0]
+    return need.replace(level="recommended", cite=f"{need.cite}; of another version ({line})".lstrip("; "))
 
 
 def pin_exact_version(contract: Contract, version: str, installed: str | None) -> Contract:
@@ -92,8 +131,19 @@ def _parse_requirement(text: str, environment: Mapping[str, str] | None) -> Meta
         requirement = Requirement(text)
     except InvalidRequirement:
         return None
-    applies = requirement.marker is None or requirement.marker.evaluate({**(environment or {}), "extra": ""})
-    return MetadataPin(canonical_package_name(requirement.name), str(requirement.specifier), applies)
+    name, specifier = canonical_package_name(requirement.name), str(requirement.specifier)
+    if requirement.marker is None or requirement.marker.evaluate({**(environment or {}), "extra": ""}):
+        return MetadataPin(name, specifier, True)
+    extra = _named_extra(text)
+    applies = bool(extra) and requirement.marker.evaluate({**(environment or {}), "extra": extra})
+    return MetadataPin(name, specifier, applies, extra)
+
+
+def _named_extra(text: str) -> str:
+    """Return the extra that a marker names: ``extra == "deepspeed"``."""
+    after = text.partition(";")[2].partition("extra ==")[2].strip()
+    name = canonical_package_name(after[1:].partition(after[0])[0]) if after[:1] in ("'", '"') and after else ""
+    return name if name.isascii() and name.replace("-", "").isalnum() else ""
 
 
 def _parse_plain_requirement(text: str) -> MetadataPin | None:
@@ -103,10 +153,9 @@ def _parse_plain_requirement(text: str) -> MetadataPin | None:
     name, rest = left[:at], left[at:].strip()
     if not name.isascii() or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
         return None
-    if marker.startswith("extra ==") and " or " not in marker:
-        return MetadataPin(
-            canonical_package_name(name), rest, False
-        )  # extras are not requested, so the specifier does not matter
+    if marker.startswith("extra ==") and " and " not in marker and " or " not in marker:
+        is_plain = not rest or _is_plain_specifier(rest)
+        return MetadataPin(canonical_package_name(name), rest if is_plain else "", is_plain, _named_extra(text))
     return (
         MetadataPin(canonical_package_name(name), rest, True)
         if not marker and (not rest or _is_plain_specifier(rest))
@@ -141,7 +190,8 @@ def _is_specifier(text: str) -> bool:
 
 
 def _pin_need(pin: MetadataPin, cite: str) -> Requirement:
-    return Requirement(f"package.{pin.name}", _normalize_specifier(pin.specifier), "", "required", cite)
+    when = f"wants={pin.extra}" if pin.extra else ""
+    return Requirement(f"package.{pin.name}", _normalize_specifier(pin.specifier), when, "required", cite)
 
 
 def _normalize_specifier(text: str) -> str:

@@ -27,3 +27,16 @@ def parse_metadata_headers(text: str) -> Iterator[tuple[str, str]]:
         name, colon, value = line.partition(":")
         if colon and not line[0].isspace():
             yield name.strip().lower(), value.strip()
+
+
+def parse_requires_file(text: str) -> list[str]:
+    """Return the requirements of setuptools' requires.txt: ``[deepspeed]`` is an extra, ``[:os_name=="nt"]`` a marker."""
+    found, marker = [], ""
+    for line in (line.strip() for line in text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            extra, _, condition = line[1:-1].partition(":")
+            parts = [f'extra == "{extra}"' if extra else "", f"({condition})" if condition and extra else condition]
+            marker = " and ".join(part for part in parts if part)
+        elif line and not line.startswith("#"):
+            found.append(f"{line}; {marker}" if marker else line)
+    return found

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from gpuready.model.metadata import parse_requires_file
 from gpuready.system.download import _download_error, _open_url
 from gpuready.system.host_access import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 MAX_SDIST_BYTES = 64 << 20
 MAX_METADATA_BYTES = 4 << 20
+_METADATA_FILES = ("/PKG-INFO", ".egg-info/requires.txt")
 _TAIL_BYTES = 1 << 16
 """How much of a wheel's end is read at first: the list of its files, and mostly the metadata, which come last."""
 
@@ -62,17 +65,32 @@ def _read_sdist(url: str, auth: str, cafile: str, timeout: float) -> str:
         data = stream.read(MAX_SDIST_BYTES + 1)
     if len(data) > MAX_SDIST_BYTES:
         raise ValueError("the source archive is larger than 64 MiB")
-    if zipfile.is_zipfile(io.BytesIO(data)):
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            named = next(n for n in archive.namelist() if n.count("/") == 1 and n.endswith("/PKG-INFO"))
-            with archive.open(named) as member:
-                return _decode(member.read(MAX_METADATA_BYTES))
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        for entry in tar:
-            if entry.isfile() and entry.name.removeprefix("./").count("/") == 1 and entry.name.endswith("/PKG-INFO"):
-                found = tar.extractfile(entry)
-                return _decode(found.read(MAX_METADATA_BYTES)) if found else ""
-    raise ValueError("the source archive has no PKG-INFO")
+    is_zip = zipfile.is_zipfile(io.BytesIO(data))
+    files = _zip_texts(io.BytesIO(data)) if is_zip else _tar_texts(tarfile.open(fileobj=io.BytesIO(data)))
+    texts = {name.removeprefix("./"): text for name, text in files}
+    found = next((text for name, text in texts.items() if name.count("/") == 1 and name.endswith("/PKG-INFO")), None)
+    if found is None:
+        raise ValueError("the source archive has no PKG-INFO")
+    if "\nRequires-Dist:" in found:
+        return found
+    listed = next((text for name, text in texts.items() if name.endswith(".egg-info/requires.txt")), "")
+    return "".join(f"Requires-Dist: {one}\n" for one in parse_requires_file(listed)) + found
+
+
+def _zip_texts(file: Any) -> Iterator[tuple[str, str]]:
+    import zipfile
+
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            if name.endswith(_METADATA_FILES):
+                with archive.open(name) as member:
+                    yield name, _decode(member.read(MAX_METADATA_BYTES))
+
+
+def _tar_texts(archive: Any) -> Iterator[tuple[str, str]]:
+    for entry in archive:
+        if entry.isfile() and entry.name.endswith(_METADATA_FILES):
+            yield entry.name, _decode(archive.extractfile(entry).read(MAX_METADATA_BYTES))
 
 
 class _RangedFile:

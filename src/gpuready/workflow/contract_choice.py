@@ -47,13 +47,24 @@ def choose_contract(facts: Facts, framework: str, version: str | None, variant: 
     else:
         chosen = call_or_refuse(contracts.load_contract, framework, version, variant, installed)
         is_meant = installed is not None and (version is None or contracts.covers_version(version, installed))
-        if chosen.says and requires and is_meant:
-            chosen = contracts.with_metadata_pins(chosen, installed, *_pin_metadata(facts, requires))
+        if contracts.is_borrowed(chosen):
+            chosen = _judge_by_metadata(facts, chosen, installed, requires if is_meant else None)
     if version is None:
         return chosen
     from gpuready.contracts.pins import pin_exact_version
 
     return pin_exact_version(chosen, version, installed)
+
+
+def _judge_by_metadata(
+    facts: Facts, borrowed: Contract, installed: str | None, requires: Mapping[str, Any] | None
+) -> Contract:
+    """Return a borrowed contract with the pins of the version's own metadata; what is borrowed only advises."""
+    if requires is not None and installed is not None:
+        return contracts.with_metadata_pins(borrowed, installed, *_pin_metadata(facts, requires))
+    from gpuready.contracts.pins import soften_borrowed_needs
+
+    return soften_borrowed_needs(borrowed)
 
 
 def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:

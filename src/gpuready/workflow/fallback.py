@@ -1,7 +1,9 @@
-"""When the first choice does not resolve: an older Python, a torch from a local folder, a newer glibc."""
+"""When the first choice does not resolve: another patch, Python or torch, a torch from a local folder, a newer glibc."""
 
 from __future__ import annotations
 
+from gpuready import contracts
+from gpuready.catalog.torch import list_torch_releases
 from gpuready.model import versions
 from gpuready.model.plan import RejectedChoice
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 MAX_OLDER_PYTHONS = 3
 """How many older Pythons are tried."""
+
+MAX_OLDER_TORCHES = 3
+"""How many older releases of torch are tried."""
 
 
 NEWER_GLIBCS = ("2.34", "2.35", "2.39")
@@ -34,8 +39,7 @@ def resolve_or_fall_back(
         return resolved
     if resolved.verdict == "impossible":
         why = resolved.conflicts[-1].says if resolved.conflicts else "uv finds no solution"
-        others = _plans_with_older_python(first, choose) if "python" in free else ()
-        return _first_resolved(others, resolve, RejectedChoice(f"Python {first.python}", why)) or resolved
+        return _resolve_neighbour(first, choose, resolve, free, why) or resolved
     if "torch" in free:
         why = resolved.resolved.removeprefix("not resolved here: ")
         return (
@@ -47,6 +51,42 @@ def resolve_or_fall_back(
             or resolved
         )
     return resolved
+
+
+def _resolve_neighbour(
+    first: Plan, choose: ChoosePlan, resolve: ResolvePlan, free: Sequence[str], why: str
+) -> Plan | None:
+    """Return the nearest plan that resolves: another patch of the framework, an older Python, an older torch."""
+    patches = [(first.replace(packages=others), "")] if (others := _without_patch(first)) else []
+    found = _first_resolved(patches, resolve, RejectedChoice("the newest patch", why))
+    if found is None and "python" in free:
+        pythons = _plans_with_older_python(first, choose)
+        found = _first_resolved(pythons, resolve, RejectedChoice(f"Python {first.python}", why))
+    if found is None and "torch" in free:
+        torches = _plans_with_older_torch(first, choose, "" if "python" in free else first.python)
+        found = _first_resolved(torches, resolve, RejectedChoice(f"torch {first.torch}", why))
+    return found
+
+
+def _without_patch(plan: Plan) -> dict[str, str]:
+    """Return the decided versions without the framework's patch, where its version names a line (5.22) only."""
+    patches = {name for name, version in plan.packages.items() if version.startswith(f"{plan.version}.")}
+    named = patches & {plan.framework, contracts.distribution_name(plan.framework)}
+    return {name: version for name, version in plan.packages.items() if name not in named} if named else {}
+
+
+def _plans_with_older_torch(first: Plan, choose: ChoosePlan, python: str) -> Iterator[tuple[Plan, str]]:
+    """Yield plans with older releases of torch, newest first."""
+    release, why = first.torch.partition("+")[0], f"with torch {first.torch} nothing resolves"
+    older = [one for one in list_torch_releases() if versions.compare_versions(one, release) < 0]
+    tried = 0
+    for one in reversed(older):
+        other = choose(one, python, why)
+        if other.verdict == "plan":
+            tried += 1
+            yield other, why
+        if tried == MAX_OLDER_TORCHES:
+            return
 
 
 def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan) -> Plan:

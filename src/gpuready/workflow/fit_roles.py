@@ -143,7 +143,8 @@ def _propose_changes(job: RolesJob, result: FitResult) -> tuple[Proposal, ...]:
 
 def _combine_changes(job: RolesJob, lines: tuple[GpuTimeline, ...]) -> list[Proposal]:
     """Return several changes that fit together: each time the one that lowers the most what is too much."""
-    roles, made = job.roles, []
+    roles: Sequence[RoleSettings] = job.roles
+    made: list[Any] = []
     for _ in range(MAX_CHANGES):
         short, best = _missing_memory(job, lines), None
         for one in _list_changes(job, roles, lines):

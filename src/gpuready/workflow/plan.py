@@ -5,6 +5,12 @@ from __future__ import annotations
 from gpuready import contracts, system, workflow
 from gpuready.model import Record
 from gpuready.workflow import contract_choice, machine_facts
+from gpuready.workflow.index_contract import (
+    add_index_pins,
+    choose_package_contract,
+    judge_by_index,
+    make_release_finder,
+)
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 TYPE_CHECKING = False
@@ -16,6 +22,7 @@ if TYPE_CHECKING:
     from gpuready.model.plan import Plan, PlanConflict
     from gpuready.plan.platform import PlanRequest
     from gpuready.workflow.contract_choice import FrameworkSpec
+    from gpuready.workflow.index_contract import ReleaseFinder
 
     ShowNote = Callable[..., None]
 
@@ -61,13 +68,16 @@ def plan_frameworks(
 ) -> PlanResult:
     """Plan the environment for these frameworks on this or another machine; changes nothing."""
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
-    specs = _parse_specs(frameworks, own_contract, machine_facts.sees_packages(on, python))
+    specs = _parse_specs(frameworks, own_contract, resolve or machine_facts.sees_packages(on, python))
     stated = dict(what_if or {})
     facts = workflow.collect_facts(
         on, python, stated, specs, own_contract, wants=wants, config=config, run_python=run_python
     )
     request = _make_plan_request(facts, on, python, wants, contract, stated)
-    contract_lines = [_contracts_to_try(facts, *spec) if own_contract is None else [own_contract] for spec in specs]
+    find_release = make_release_finder(facts, request, find_links, offline, use_project_config) if resolve else None
+    contract_lines = [
+        _contracts_to_try(facts, *spec, find_release) if own_contract is None else [own_contract] for spec in specs
+    ]
     choices = [_choose_plan(facts, line, request, spec) for line, spec in zip(contract_lines, specs, strict=True)]
     result = _share_environments(facts, choices, request).replace(facts=facts)
     if not resolve:
@@ -75,7 +85,29 @@ def plan_frameworks(
     choose_again = _make_chooser(facts, contract_lines[0], request, specs[0]) if len(specs) == 1 else None
     resolve_options = {"source": source, "find_links": find_links, "offline": offline, "note": note}
     resolve_options |= {"allow_build": allow_build, "use_project_config": use_project_config}
-    return _finish_plans(_resolve_plans(result, facts, choose_again, request, resolve_options), facts, config)
+    resolved = _resolve_plans(result, facts, choose_again, request, resolve_options)
+    if choose_again and find_release and own_contract is None and resolved.verdict == "impossible":
+        resolved = _resolve_by_release(resolved, facts, find_release, request, specs[0], resolve_options)
+    return _finish_plans(resolved, facts, config)
+
+
+def _resolve_by_release(
+    failed: PlanResult,
+    facts: Facts,
+    find_release: ReleaseFinder,
+    request: PlanRequest,
+    spec: FrameworkSpec,
+    resolve_options: Mapping[str, Any],
+) -> PlanResult:
+    """Choose again with the pins of the release itself, where those of the contract resolve to nothing."""
+    contract = add_index_pins(facts, failed.contracts[0], find_release)
+    if contract is None or failed.plans[0].resolved != "resolved":
+        return failed
+    choice = _choose_plan(facts, [contract], request, spec)
+    result = _share_environments(facts, [choice], request).replace(facts=facts)
+    chooser = _make_chooser(facts, [contract], request, spec)
+    again = _resolve_plans(result, facts, chooser, request, resolve_options)
+    return again if again.plans[0].lock else failed
 
 
 def _finish_plans(result: PlanResult, facts: Facts, config: str | None) -> PlanResult:
@@ -130,16 +162,20 @@ def _make_plan_request(
     )
 
 
-def _contracts_to_try(facts: Facts, framework: str, version: str | None, variant: str | None) -> list[Contract]:
+def _contracts_to_try(
+    facts: Facts, framework: str, version: str | None, variant: str | None, find_release: ReleaseFinder | None
+) -> list[Contract]:
     """Return the contracts to try: that of the named version, else every one, newest first."""
     if not contracts.has_contract(framework):
-        return [contract_choice.choose_contract(facts, framework, version, variant)]
+        return [choose_package_contract(facts, framework, version, find_release)]
     if version is None:
         known = list_framework_contracts(framework, variant)
         return known or [call_or_refuse(contracts.load_contract, framework, None, variant)]
     from gpuready.contracts.pins import pin_exact_version
 
-    return [pin_exact_version(call_or_refuse(contracts.load_contract, framework, version, variant), version, None)]
+    contract = call_or_refuse(contracts.load_contract, framework, version, variant)
+    found = judge_by_index(facts, contract, find_release) if contracts.is_borrowed(contract) else [contract]
+    return [pin_exact_version(one, version, None) for one in found]
 
 
 def list_framework_contracts(framework: str, variant: str | None) -> list[Contract]:

@@ -1,0 +1,87 @@
+"""A release on the user's index: which version an index has, and what that version requires. No code is run."""
+
+from __future__ import annotations
+
+from gpuready.apply import resolution_cache, uv
+from gpuready.apply.bundle import _index_authorization, _parse_file_entry
+from gpuready.apply.resolution_request import ResolutionRequest, format_stated_metadata
+from gpuready.model import Record, validation
+from gpuready.model.metadata import parse_metadata
+from gpuready.system import AccessError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.system import HostAccess
+
+DEADLINE = 60.0
+
+
+class IndexRelease(Record):
+    """One release: its version, what its own metadata requires, and whether it has a wheel."""
+
+    name: str
+    version: str
+    requires_dist: tuple[str, ...] = ()
+    requires_python: str = ""
+    has_wheel: bool = True
+
+
+def find_index_release(
+    host: HostAccess, name: str, specifier: str, python: str, settings: uv.UvSettings
+) -> IndexRelease | None:
+    """Return the newest release inside a specifier with its own metadata; None where no index can say."""
+    request = ResolutionRequest((f"{name}{specifier}",), {}, {}, (), python, "")
+    key = resolution_cache.resolution_cache_key(host, ("release", name, specifier, python), settings)
+    cached = resolution_cache.load_cached_answer(host, key)
+    if cached is not None:
+        try:
+            return validation.parse_record(IndexRelease, cached["release"])
+        except (ValueError, KeyError, TypeError):
+            pass
+    try:
+        release = _read_release(host, _locate_release(host, name, request, settings), settings)
+    except (AccessError, ValueError, LookupError):
+        return None
+    resolution_cache.store_answer(host, key, {"release": release.to_json()})
+    return release
+
+
+def _locate_release(host: HostAccess, name: str, request: ResolutionRequest, settings: uv.UvSettings) -> dict[str, Any]:
+    """Ask uv for the files of a release. Its metadata is stated as empty, so that nothing is built to learn it."""
+    from gpuready.apply.uv_config import parse_toml
+    from gpuready.system import save_atomically
+    from gpuready.system.own_folders import TemporaryFolder
+    from gpuready.system.process.runner import unredacted_variables
+
+    with TemporaryFolder(unredacted_variables(host)) as folder:
+        save_atomically(f"{folder}/pyproject.toml", request.format_project())
+        argv = [uv.find_uv(host), "pip", "compile", f"{folder}/pyproject.toml", "--no-deps", "--format", "pylock.toml"]
+        argv += ["--python-version", request.python, "--no-header", "-q", "-o", f"{folder}/pylock.toml"]
+        argv += ["--python", host.get_interpreter()["executable"]]
+        stated = format_stated_metadata([name], {})
+        ran = uv.run_uv(host, argv, settings, deadline=DEADLINE, config=stated)
+        text = host.read_text(f"{folder}/pylock.toml", 4 << 20) if ran.rc == 0 else None
+    if text is None:
+        raise ValueError(f"no index has {name}")
+    packages = parse_toml(text).get("packages", ())
+    return next(row for row in packages if isinstance(row, dict) and isinstance(row.get("version"), str))
+
+
+def _read_release(host: HostAccess, listed: dict[str, Any], settings: uv.UvSettings) -> IndexRelease:
+    from gpuready.system.process.runner import unredacted_variables
+    from gpuready.system.release_metadata import fetch_release_metadata
+
+    wheels = [one for one in listed.get("wheels", ()) if isinstance(one, dict)]
+    entry = wheels[0] if wheels else listed["sdist"]
+    url = _parse_file_entry(entry)[1]
+    cafile = settings.env.get("SSL_CERT_FILE") or unredacted_variables(host).get("SSL_CERT_FILE", "")
+    found = parse_metadata(fetch_release_metadata(url, _index_authorization(url, settings), cafile or ""))
+    return IndexRelease(
+        name=str(listed["name"]),
+        version=str(listed["version"]),
+        requires_dist=found["requires_dist"],
+        requires_python=found["requires_python"] or "",
+        has_wheel=bool(wheels),
+    )

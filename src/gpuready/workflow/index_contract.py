@@ -1,0 +1,88 @@
+"""The contract of a version that has none: from the metadata of its release on the user's index."""
+
+from __future__ import annotations
+
+from gpuready import contracts, system
+from gpuready.contracts.metadata_contract import contract_from_metadata
+from gpuready.contracts.pins import add_metadata_pins, marker_environment, soften_borrowed_needs
+from gpuready.model import Fact
+from gpuready.workflow import contract_choice
+from gpuready.workflow.refusal import Refused, call_or_refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpuready.apply.index_release import IndexRelease
+    from gpuready.model import Contract, Facts
+    from gpuready.plan.platform import PlanRequest
+
+    ReleaseFinder = Callable[[str, str | None], IndexRelease | None]  # distribution, version
+
+USUAL_PYTHON = "3.12"
+"""The Python for which markers are evaluated where none is stated."""
+
+
+def make_release_finder(
+    facts: Facts, request: PlanRequest, find_links: Sequence[str], offline: bool, use_project_config: bool
+) -> ReleaseFinder:
+    """Return a function that reads what a release requires from the user's index."""
+    python = ".".join((request.python or USUAL_PYTHON).split(".")[:2])
+
+    def find_release(name: str, version: str | None) -> IndexRelease | None:
+        from gpuready.apply import uv
+        from gpuready.apply.index_release import find_index_release
+        from gpuready.apply.resolution_request import exact_specifier
+
+        host = system.LiveHost()
+        settings = call_or_refuse(uv.make_uv_settings, host, find_links, offline, use_project_config)
+        return find_index_release(host, name, exact_specifier(version) if version else "", python, settings)
+
+    return find_release
+
+
+def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder | None) -> list[Contract]:
+    """Return a borrowed contract with the pins of the asked version's own metadata; what is borrowed only advises.
+
+    Where no metadata is known, the borrowed pins are tried first, and bind nobody.
+    """
+    name = borrowed.distribution or borrowed.framework
+    release = find_release(name, borrowed.version) if find_release else None
+    if release is None or not release.requires_dist:
+        return [borrowed, soften_borrowed_needs(borrowed)]
+    return [contracts.with_metadata_pins(borrowed, release.version, *_release_pins(facts, release))]
+
+
+def add_index_pins(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Contract | None:
+    """Return a contract with the pins of its release on the index; None where none is known, or nothing changes."""
+    release = find_release(contract.distribution or contract.framework, contract.version)
+    if release is None or not release.requires_dist:
+        return None
+    requires, _, environment = _release_pins(facts, release)
+    pinned = add_metadata_pins(contract, release.version, requires, environment)
+    return pinned if {*pinned.needs} != {*contract.needs} else None
+
+
+def choose_package_contract(
+    facts: Facts, framework: str, version: str | None, find_release: ReleaseFinder | None
+) -> Contract:
+    """Return the contract of a package that has none: by its installed metadata, else by that of the index."""
+    requires = facts.value_if_known("python.requires") or {}
+    if framework in requires or find_release is None:
+        return contract_choice.choose_contract(facts, framework, version, None)
+    release = find_release(framework, version)
+    if release is None:
+        raise Refused(str(contracts.unknown_contract_error(framework)))
+    contract = contract_from_metadata(framework, release.version, *_release_pins(facts, release))
+    if not contract.requirements_for("package.torch"):
+        raise Refused(
+            f"{contracts.unknown_contract_error(framework)}; the {framework} of the index does not need torch"
+        )
+    return contract
+
+
+def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, dict[str, str]]:
+    """Return the pins of a release, its Python, and the environment for their markers."""
+    usual = {"os.system": "linux", "os.arch": "x86_64", "python.version": f"{USUAL_PYTHON}.0"}
+    taken = [Fact(key, value, "usual", "stated") for key, value in usual.items() if not facts.value_if_known(key)]
+    return list(release.requires_dist), release.requires_python, marker_environment(facts.with_facts(*taken))
