@@ -14,6 +14,8 @@ ROLLOUT_ROLES = ("actor_infer", "student_infer")
 TRAINED_FOR_ROLLOUT = ("actor_train", "student", "student_train")
 LEARNED_BASES = {"critic": "reward_pretrain", "reward": "reward_pretrain", "teacher": "teacher_pretrain",
                  "student": "student_pretrain", "student_train": "student_pretrain"}  # fmt: skip
+VALUE_ROLES = ("critic", "reward", "reward_train")
+"""Roles whose model has one value for each token, and no vocabulary at its end."""
 DEFAULT_SCORE_BATCH = 16
 """ROLL's default of ``infer_batch_size``."""
 MEGATRON_KEYS = {
@@ -88,7 +90,9 @@ def _read_role(
     )
     if strategy.startswith("fsdp") and not reader.get_dotted(f"{inside}offload_policy"):
         role = role.replace(leaves="weights" if role.kind == "train" else "all")
-    if rollout and role.kind == "train":
+    if name in VALUE_ROLES:
+        role = role.replace(fields={**role.fields, "loss": "value"})
+    elif rollout and role.kind == "train":
         role = role.replace(fields={**role.fields, "loss": "logprob"})
     return role.replace(phases=_role_phases(name, role.kind, rollout))
 
@@ -131,7 +135,7 @@ def _read_serving(reader: ConfigReader, inside: str, path: str, engine: str) -> 
 
 def _read_megatron_split(reader: ConfigReader, path: str, world: int) -> MegatronSplit:
     inside = f"{path}.strategy_args.strategy_config."
-    sizes = {field: reader.read_count(inside + key) or 1 for field, key in MEGATRON_KEYS.items()}
+    sizes: dict[str, Any] = {field: reader.read_count(inside + key) or 1 for field, key in MEGATRON_KEYS.items()}
     ranks = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
     if world % ranks:
         raise ValueError(

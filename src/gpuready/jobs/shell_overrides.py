@@ -65,7 +65,7 @@ def _expand(text: str, values: dict[str, str]) -> str:
         before, out = out, re.sub(r"\$\{(\w+)(:?-[^{}]*)?\}|\$([A-Za-z_]\w*)", replace_variable, out)
         if out == before:
             break
-    out = out.replace('"', "") if '"' in out and "=" not in out.partition('"')[2] else out
+    out = out.replace('"', "").replace("'", "") if "[" not in out and "{" not in out else out
     return re.sub(r"\$\(\(([^()]{1,200})\)\)", lambda found: _compute(found[1], values), out)
 
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, UPDATE, MegatronSplit, RoleSettings
+from gpuready.fit.roles.records import (
+    CRITIC,
+    GENERATE,
+    REFERENCE,
+    REWARD,
+    SCORE,
+    TRAIN,
+    UPDATE,
+    VALUES,
+    MegatronSplit,
+    RoleSettings,
+)
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
 from gpuready.jobs.interpolation import resolve_references
 from gpuready.jobs.serving_keys import read_serving_keys
@@ -60,7 +71,15 @@ def _trainer_fields(reader: ConfigReader, at: str, strategy: str, seq: int, batc
     fields: dict[str, Any] = {**tokens, "precision": "bf16", "checkpointing": "nonreentrant" if saved else "none"}
     fields["loop"] = "plain"
     fused = reader.get_dotted(f"{model}use_fused_kernels") is True
-    fields["loss"] = "fused" if fused else "logprob" if reader.get_dotted(f"{at}entropy_coeff") else "logprob_inplace"
+    fields["loss"] = (
+        "value"
+        if at == "critic."
+        else "fused"
+        if fused
+        else "logprob"
+        if reader.get_dotted(f"{at}entropy_coeff")
+        else "logprob_inplace"
+    )
     if rank := reader.parse_value(f"{model}lora_rank", _parse_rank):
         fields |= {"method": "lora", "lora_r": rank}
     fields["world"] = len(_read_gpus(reader, "trainer."))
@@ -103,7 +122,7 @@ def _read_roles(reader: ConfigReader, gpus: tuple[int, ...], strategy: str, seq:
         reader, "actor", ACTOR, gpus, strategy, seq, ((UPDATE, "update"), (SCORE, "score"), (TRAIN, "train"))
     )
     score = _micro_batch(reader, ROLLOUT, seq, "log_prob_micro_batch_size_per_gpu")
-    actor = actor.replace(score=score, keys=actor.keys | {"score": f"{ROLLOUT}log_prob_micro_batch_size_per_gpu"})
+    actor = actor.replace(score=score, keys=dict(actor.keys) | {"score": f"{ROLLOUT}log_prob_micro_batch_size_per_gpu"})
     roles = [actor, _make_rollout(reader, gpus, seq)]
     keeps_close = reader.get_dotted(f"{ACTOR}use_kl_loss") or reader.get_dotted("algorithm.use_kl_in_reward")
     if keeps_close and "method" not in actor.fields:
@@ -117,14 +136,21 @@ def _read_roles(reader: ConfigReader, gpus: tuple[int, ...], strategy: str, seq:
         reader.get_dotted("algorithm.adv_estimator") in (None, "gae")
         and reader.get_dotted("critic.enable") is not False
     ):
-        critic = _make_trainer(reader, "critic", "critic.", gpus, strategy, seq, ((SCORE, "score"), (TRAIN, "train")))
+        critic = _make_trainer(reader, "critic", "critic.", gpus, strategy, seq, ((VALUES, "score"), (CRITIC, "train")))
         roles.append(critic)
     if reader.get_dotted("reward_model.enable") is True:
         size = reader.read_count("reward_model.micro_batch_size_per_gpu") or 1
         reward = RoleSettings("reward_model", "score", gpus, _model_path(reader, "reward_model.model.path"))
-        fields = {"world": len(gpus), "fsdp": True, "precision": "bf16", "seq": seq, "micro_batch": size}
+        fields = {
+            "world": len(gpus),
+            "fsdp": True,
+            "precision": "bf16",
+            "seq": seq,
+            "micro_batch": size,
+            "loss": "value",
+        }
         leaves = "all" if reader.is_enabled("reward_model.model.fsdp_config.param_offload") else "none"
-        phases = ((REFERENCE, "score"),)
+        phases = ((REWARD, "score"),)
         roles.append(
             reward.replace(
                 fields=fields,
@@ -165,7 +191,7 @@ def _make_trainer(
 
 
 def _read_split(reader: ConfigReader, at: str, world: int, saved: bool) -> MegatronSplit:
-    sizes = {
+    sizes: dict[str, Any] = {
         field: reader.read_count(f"{at}megatron.{key}") or reader.read_count(f"{ACTOR}megatron.{key}") or 1
         for field, key in MEGATRON_KEYS.items()
     }

@@ -21,7 +21,7 @@ FIELD_CHOICES = {
     "optimizer": OPTIMIZER_CHOICES,
     "checkpointing": ("none", "nonreentrant", "reentrant"),
     "attention": ("sdpa", "eager", "flash"),
-    "loss": ("plain", "fused", "liger", "logprob", "logprob_inplace"),
+    "loss": ("plain", "fused", "liger", "logprob", "logprob_inplace", "value"),
     "lora_dtype": ("fp32", "bf16", "fp16"),
     "autocast": ("", "bf16", "fp16"),
     "quant": ("", "nf4", "fp4", "int8"),

@@ -109,7 +109,7 @@ def _measure_activations(job: FitJob, split: MegatronSplit, card: GpuCard) -> in
     """
     shape = parse_model_config(job.model)
     tokens = job.micro_batch * max(1, -(-job.seq // split.context))
-    vocabulary = -(-shape.vocabulary // split.tensor)
+    vocabulary = 64 if job.loss == "value" else -(-shape.vocabulary // split.tensor)
     with_logits = _play_layer(job, split, card, vocabulary) + FP32_LOGITS * tokens * vocabulary
     if job.task != "train":
         return with_logits
@@ -144,7 +144,7 @@ def _play_layer(job: FitJob, split: MegatronSplit, card: GpuCard, vocabulary: in
     shape = parse_model_config(job.model)
     played = FitJob(
         _shrink_config(job.model, shape, vocabulary), micro_batch=job.micro_batch,
-        seq=max(1, -(-job.seq // split.context)), precision="bf16", optimizer="sgd", clip=False, steps=1, loss="logprob",
+        seq=max(1, -(-job.seq // split.context)), precision="bf16", optimizer="sgd", clip=False, steps=1, loss="value" if job.loss == "value" else "logprob",
         checkpointing="nonreentrant" if job.task == "train" else "none", attention=job.attention, task=job.task,
         world=split.tensor, tensor_parallel=split.tensor,
     )  # fmt: skip

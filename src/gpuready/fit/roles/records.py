@@ -9,10 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-UPDATE, GENERATE, REFERENCE, SCORE, TRAIN = (
-    "weight update", "generation", "reference scores", "scores", "training",
-)  # fmt: skip
-PHASES = (UPDATE, GENERATE, REFERENCE, SCORE, TRAIN)
+UPDATE, GENERATE, REWARD, REFERENCE = "weight update", "generation", "rewards", "reference scores"
+SCORE, VALUES, CRITIC, TRAIN = "scores", "values", "critic training", "training"
+PHASES = (UPDATE, GENERATE, REWARD, REFERENCE, SCORE, VALUES, CRITIC, TRAIN)
 """Phases of an iteration, in their order."""
 
 

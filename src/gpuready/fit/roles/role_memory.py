@@ -53,7 +53,7 @@ def _measure_torch(
     role: RoleSettings, config: Mapping[str, Any], place: GpuCandidate, predict: Callable[[FitJob], FitPrediction]
 ) -> tuple[dict[str, Range], Range]:
     """Return what a role of transformers' layers needs: sharded by FSDP or ZeRO, or whole."""
-    job = FitJob(dict(config), **role.fields).validate_fields()
+    job = FitJob(_without_head(config, role), **role.fields).validate_fields()
     context = _context_range(role, place, job)
     sizes: dict[str, Range] = {}
     weights = optimizer = 0
@@ -70,6 +70,11 @@ def _measure_torch(
     loaded = max(weights, own)
     sizes["update"] = (context[0] + loaded + stays, context[1] + loaded + stays + UPDATE_BUFFER)
     return sizes, _add(context, stays + (loaded if role.leaves in ("optimizer", "none") else 0))
+
+
+def _without_head(config: Mapping[str, Any], role: RoleSettings) -> dict[str, Any]:
+    """Return the model's config; one with a value at its end has no output vocabulary."""
+    return dict(config) | ({"tie_word_embeddings": True} if role.fields.get("loss") == "value" else {})
 
 
 def _scoring_job(job: FitJob, role: RoleSettings) -> FitJob:
@@ -91,7 +96,7 @@ def _measure_megatron(
         for name, value in role.fields.items()
         if name in ("method", "micro_batch", "seq", "lora_r", "attention")
     }
-    job = FitJob(dict(config), **fields)
+    job = FitJob(_without_head(config, role), **fields)
     context = _context_range(role, place, job.replace(world=max(len(role.gpus), 1)))
     sizes: dict[str, Range] = {}
     scored = measure_rank(job.replace(task="score", method="full", **role.score), role.split, card)

@@ -42,9 +42,9 @@ class ScoringRun:
         batch = ops.new_scratch(8 * job.micro_batch * job.seq)
         if self.shards is not None:
             self.shards.gather_group(-1)
-        logits = losses.compute_logits(self.model, self.model.forward(job.micro_batch, job.seq, self.run_layer))
-        scores = log_probabilities(ops, logits)
-        del logits, scores, batch
+        hidden = self.model.forward(job.micro_batch, job.seq, self.run_layer)
+        scores = hidden if job.loss == "value" else log_probabilities(ops, losses.compute_logits(self.model, hidden))
+        del hidden, scores, batch
         if self.shards is not None:
             self.shards.finish_backward()
         self.tape.mark_phase("score")

@@ -179,7 +179,9 @@ class TrainingRun:
         return loss
 
     def _policy_loss(self, hidden: Tensor) -> Tensor:
-        """The loss of a policy: a log-probability for each token, and no cross entropy in fp32."""
+        """The loss of a policy: a log-probability for each token, and no cross entropy in fp32; or one of values."""
+        if self.job.loss == "value":
+            return losses.mean_loss(self.ops, hidden)
         ops, score = self.ops, inplace_log_probabilities if self.job.loss == "logprob_inplace" else log_probabilities
         scores = score(ops, losses.compute_logits(self.model, hidden))
         self.tape.kind = "activations"
