@@ -21,7 +21,9 @@ class AgentHub(LineServer):
 
     def __init__(self, token: str, host: str = "127.0.0.1"):
         self.token = token
-        self.listener = socket.create_server((host, 0), backlog=1024)
+        both = not host and socket.has_dualstack_ipv6()  # a cluster may have IPv6 only
+        family = socket.AF_INET6 if both else socket.AF_INET
+        self.listener = socket.create_server((host, 0), family=family, backlog=1024, dualstack_ipv6=both)
         self.port = int(self.listener.getsockname()[1])
         self._messages: list[tuple[LineConnection, dict[str, Any]]] = []
         super().__init__([self.listener], PATIENCE)

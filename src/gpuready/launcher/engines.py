@@ -137,6 +137,7 @@ def agent_settings_json(
         "preload": job.preload,
         "attempt": attempt,
         "grace": job.grace or ENGINE_GRACE_SECONDS,
+        "window": max(job.window * 0.8, job.window - 5.0),  # the engine speaks before we give up
         "world": job.world,
         "nproc": job.nproc,
         "nnodes": job.nnodes,

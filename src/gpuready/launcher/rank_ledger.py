@@ -48,13 +48,14 @@ class Beat:
     __slots__ = ("at", "in_collective", "late", "ran", "roamed", "seconds", "state", "still")
 
     def __init__(self, at: float, row: list[Any]):
-        self.at, (self.state, self.seconds, self.late) = at, row[:3]
-        self.still, self.ran, self.roamed, self.in_collective = row[3:7] if len(row) >= 7 else (0.0, 0.0, 0.0, 0)
+        self.at, self.state, self.seconds, self.late = at, str(row[0]), float(row[1]), row[2]
+        ages: list[float] = [*row[3:7], 0.0, 0.0, 0.0, 0.0]
+        self.still, self.ran, self.roamed, self.in_collective = ages[:4]
 
     @property
     def stuck(self) -> float:
         """For how long it has stood still, or has spun without running any Python."""
-        return max(float(self.still), float(self.ran))
+        return max(self.still, self.ran)
 
 
 class RankState:

@@ -9,14 +9,32 @@ import json
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 AGENT_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_agent.py")
 
 
-def run_rank_agent(command: list[str], variables: dict[str, str]) -> int:
-    """In a Ray worker: run one rank's agent until it ends."""
+OWN_TO_A_NODE = ("RAY_", "CUDA_VISIBLE_", "HIP_VISIBLE_", "ROCR_VISIBLE_", "ASCEND_RT_VISIBLE_", "HOSTNAME", "TMPDIR")
+"""How variables begin that each node has for itself; all others of the user reach the ranks."""
+
+
+def run_rank_agent(command: list[str], variables: dict[str, str], folder: str) -> int:
+    """In a Ray worker: run one rank's agent until it ends, in the folder of the driver if it is there."""
     import subprocess
 
-    return subprocess.call([sys.executable, *command], env={**os.environ, **variables})
+    where = folder if os.path.isdir(folder) else None
+    return subprocess.call([sys.executable, *command], env={**os.environ, **variables}, cwd=where)
+
+
+def describe_room(ray: Any, nodes: int, bundle: dict[str, int]) -> str:
+    """What was asked for, what is free, and what the cluster has in all."""
+    kinds = sorted({"CPU", *bundle})
+    free, every = ray.available_resources(), ray.cluster_resources()
+    asked = " and ".join(f"{bundle.get(kind, 0):g} {kind}" for kind in kinds)
+    have = ", ".join(f"{free.get(kind, 0):g} of {every.get(kind, 0):g} {kind}" for kind in kinds)
+    return f"Ray has no room for the ranks: asked for {asked} on each of {nodes} nodes; free are {have}"
 
 
 def main() -> int:
@@ -32,7 +50,10 @@ def main() -> int:
     bundle = {"CPU": nproc, **({"GPU": nproc} if gpus else {})}
     group = placement_group([bundle] * nodes, strategy="STRICT_SPREAD" if nodes > 1 else "PACK")
     try:
-        ray.get(group.ready(), timeout=settings.get("window", 60))
+        if not group.wait(min(5.0, settings["window"])):  # said early: the window may be long
+            sys.stderr.write(describe_room(ray, nodes, bundle) + "; waiting\n")
+            sys.stderr.flush()
+        ray.get(group.ready(), timeout=settings["window"])
         task = ray.remote(max_retries=0, num_cpus=1, num_gpus=gpus)(run_rank_agent)
         runs = []
         for rank in range(world):
@@ -41,6 +62,7 @@ def main() -> int:
             rank_variables = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": nproc,
                     "GROUP_RANK": node, "GROUP_WORLD_SIZE": nodes}  # fmt: skip
             variables = {
+                **{name: value for name, value in os.environ.items() if not name.startswith(OWN_TO_A_NODE)},
                 **{k: str(v) for k, v in rank_variables.items()},
                 "GPUREADY_ATTEND": os.environ["GPUREADY_ATTEND"],
             }
@@ -48,13 +70,14 @@ def main() -> int:
             variables |= {"LOCAL_RANK": "0"} if gpus else {}
             variables["GPUREADY_FIRST"] = str(int(local == 0))
             runs.append(
-                task.options(scheduling_strategy=placement).remote([AGENT_SCRIPT, "--", *sys.argv[2:]], variables)
+                task.options(scheduling_strategy=placement).remote(
+                    [AGENT_SCRIPT, "--", *sys.argv[2:]], variables, os.getcwd()
+                )
             )
         codes = ray.get(runs)
         return next((code for code in codes if code), 0)
     except ray.exceptions.GetTimeoutError:
-        requested = f"{nodes} x {bundle}"
-        sys.stderr.write(f"Ray cannot place the ranks: {requested} asked for, {ray.available_resources()} free\n")
+        sys.stderr.write(describe_room(ray, nodes, bundle) + "\n")
         return 1
     finally:
         remove_placement_group(group)

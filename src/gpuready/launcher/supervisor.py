@@ -337,8 +337,8 @@ class Supervisor:
         first = () if stopped else self.ledger.first_failed_ranks()
         code = self.code
         if first:
-            ends = [self.ledger.ranks[first[0]].end, *self.ledger.list_failed_ends()]
-            code = next((end.code for end in ends if end is not None and end.code), FAILURE)
+            decisive = [self.ledger.ranks[first[0]].end, *self.ledger.list_failed_ends()]
+            code = next((end.code for end in decisive if end is not None and end.code), FAILURE)
         ends = self.ledger.list_ends()
         elsewhere = self.peers.find_first() if self.peers is not None and first else None
         if elsewhere is not None:
