@@ -72,6 +72,16 @@ def add_metadata_pins(
     return contract.replace(needs=(*pins, *kept))
 
 
+def without_package_pins(contract: Contract) -> Contract:
+    """Return a contract without its unconditional pins on packages other than torch: each patch states its own."""
+    kept = [n for n in contract.needs if n.when or n.level != "required" or not _is_own_pin(n)]
+    return contract.replace(needs=tuple(kept))
+
+
+def _is_own_pin(need: Requirement) -> bool:
+    return need.key.startswith("package.") and need.key != "package.torch"
+
+
 def _is_told_by_metadata(need: Requirement, replaced: set[str], has_pins: bool) -> bool:
     """Whether the metadata says what a need of another version's contract says of a package or of Python."""
     if need.level != "required":

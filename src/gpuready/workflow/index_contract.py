@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from gpuready import contracts, system
 from gpuready.contracts.metadata_contract import contract_from_metadata
-from gpuready.contracts.pins import add_metadata_pins, marker_environment, soften_borrowed_needs
+from gpuready.contracts.pins import add_metadata_pins, marker_environment, soften_borrowed_needs, without_package_pins
 from gpuready.model import Fact
 from gpuready.workflow import contract_choice
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gpuready.apply.index_release import IndexRelease
     from gpuready.model import Contract, Facts
@@ -53,14 +53,14 @@ def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder
     return [contracts.with_metadata_pins(borrowed, release.version, *_release_pins(facts, release))]
 
 
-def add_index_pins(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Contract | None:
-    """Return a contract with the pins of its release on the index; None where none is known, or nothing changes."""
+def contracts_by_release(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Iterator[Contract]:
+    """Yield a contract with the pins of its release on the index, then without any: each patch has its own."""
     release = find_release(contract.distribution or contract.framework, contract.version)
-    if release is None or not release.requires_dist:
-        return None
-    requires, _, environment = _release_pins(facts, release)
-    pinned = add_metadata_pins(contract, release.version, requires, environment)
-    return pinned if {*pinned.needs} != {*contract.needs} else None
+    if release is not None and release.requires_dist:
+        requires, _, environment = _release_pins(facts, release)
+        yield add_metadata_pins(contract, release.version, requires, environment)
+    if release is not None:
+        yield without_package_pins(contract)
 
 
 def choose_package_contract(

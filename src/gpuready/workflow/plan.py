@@ -6,8 +6,8 @@ from gpuready import contracts, system, workflow
 from gpuready.model import Record
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.index_contract import (
-    add_index_pins,
     choose_package_contract,
+    contracts_by_release,
     judge_by_index,
     make_release_finder,
 )
@@ -100,14 +100,16 @@ def _resolve_by_release(
     resolve_options: Mapping[str, Any],
 ) -> PlanResult:
     """Choose again with the pins of the release itself, where those of the contract resolve to nothing."""
-    contract = add_index_pins(facts, failed.contracts[0], find_release)
-    if contract is None or failed.plans[0].resolved != "resolved":
+    if failed.plans[0].resolved != "resolved":
         return failed
-    choice = _choose_plan(facts, [contract], request, spec)
-    result = _share_environments(facts, [choice], request).replace(facts=facts)
-    chooser = _make_chooser(facts, [contract], request, spec)
-    again = _resolve_plans(result, facts, chooser, request, resolve_options)
-    return again if again.plans[0].lock else failed
+    for contract in contracts_by_release(facts, failed.contracts[0], find_release):
+        choice = _choose_plan(facts, [contract], request, spec)
+        result = _share_environments(facts, [choice], request).replace(facts=facts)
+        chooser = _make_chooser(facts, [contract], request, spec)
+        again = _resolve_plans(result, facts, chooser, request, resolve_options)
+        if again.plans[0].lock:
+            return again
+    return failed
 
 
 def _finish_plans(result: PlanResult, facts: Facts, config: str | None) -> PlanResult:
