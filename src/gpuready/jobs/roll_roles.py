@@ -152,6 +152,7 @@ def _read_megatron_split(reader: ConfigReader, path: str, world: int) -> Megatro
         recompute=lean if lean in ("full", "selective") else "selective" if moe else "",
         accumulation=reader.read_count(f"{path}.training_args.gradient_accumulation_steps") or 1,
         late_optimizer=True,
+        host_optimizer=reader.is_enabled(f"{inside}optimizer_cpu_offload"),
         modules=("moe",) if moe else _parse_modules(reader.get_dotted(f"{inside}recompute_modules")),
         sequence_parallel=sizes["tensor"] > 1
         and (sizes["expert"] > 1 or reader.is_enabled(f"{inside}sequence_parallel")),

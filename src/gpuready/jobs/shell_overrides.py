@@ -66,27 +66,30 @@ def _expand(text: str, values: dict[str, str]) -> str:
         if out == before:
             break
     out = out.replace('"', "").replace("'", "") if "[" not in out and "{" not in out else out
-    return re.sub(r"\$\(\(([^()]{1,200})\)\)", lambda found: _compute(found[1], values), out)
+    return re.sub(r"\$\(\((.{1,200}?)\)\)(?!\))", lambda found: _compute(found[1], values), out)
 
 
 def _compute(text: str, values: dict[str, str]) -> str:
-    """Compute a sum or product of whole numbers and variables; the text itself where it is anything else."""
-    import re
+    """Compute the arithmetic of whole numbers and variables; the text itself where it is anything else."""
+    import ast
+    import operator
 
-    terms = re.findall(r"\w+|[-+*/]", text)
-    total, operator = 0, "+"
-    for n, term in enumerate(terms):
-        if n % 2:
-            operator = term
-            continue
-        word = values.get(term, term)
-        if not word.isdigit() or len(word) > 12:
-            return text
-        number = int(word)
-        if operator == "/" and not number:
-            return text
-        total = {"+": total + number, "-": total - number, "*": total * number, "/": total // max(number, 1)}[operator]
-    return str(total)
+    known = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv}
+
+    def evaluate(node: ast.AST) -> int:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, ast.Name):
+            return int(values.get(node.id, ""))
+        if isinstance(node, ast.BinOp) and type(node.op) in known:
+            return int(known[type(node.op)](evaluate(node.left), evaluate(node.right)))
+        raise ValueError("no plain arithmetic")
+
+    try:
+        total = evaluate(ast.parse(text.strip(), mode="eval").body)
+    except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
+        return text
+    return str(total) if abs(total) < 1 << 62 else text
 
 
 def _parse_scalar(value: str) -> Any:

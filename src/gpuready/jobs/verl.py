@@ -206,6 +206,7 @@ def _read_split(reader: ConfigReader, at: str, world: int, saved: bool) -> Megat
         world, **sizes, distributed_optimizer=True, recompute=recompute, sequence_parallel=sizes["tensor"] > 1,
         virtual=reader.read_count(f"{at}megatron.virtual_pipeline_model_parallel_size") or 1,
         accumulation=sizes["pipeline"] * 8,
+        host_optimizer=reader.is_enabled(f"{at}optim.override_optimizer_config.optimizer_cpu_offload"),
     )  # fmt: skip
 
 

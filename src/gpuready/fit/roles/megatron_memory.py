@@ -35,10 +35,13 @@ class RankMemory(Record):
     optimizer: int
     working: int  # activations, logits and workspaces, with the micro-batches that a pipeline keeps
 
-    def training_peak(self, late_optimizer: bool) -> int:
-        """Return the peak of a step; a late optimizer is not there while activations are."""
+    def training_peak(self, late_optimizer: bool, share: float = 1.0) -> int:
+        """Return the peak of a step; a late optimizer is not there while activations are.
+
+        ``share`` is the part of the activations that is sure to be kept.
+        """
         step = self.weights + self.gradients + self.optimizer
-        passes = self.weights + self.gradients + self.working
+        passes = self.weights + self.gradients + int(self.working * share)
         return max(step, passes) if late_optimizer else passes + self.optimizer
 
 
@@ -88,7 +91,7 @@ def measure_rank(job: FitJob, split: MegatronSplit, card: GpuCard) -> RankMemory
     return RankMemory(
         weights,
         (4 if split.fp32_gradients else 2) * (dense + experts),
-        int(STATE_BYTES * (dense / replicas + experts / others)),
+        0 if split.host_optimizer else int(STATE_BYTES * (dense / replicas + experts / others)),
         working,
     )
 
@@ -135,6 +138,7 @@ def saved_values(shape: ModelShape, split: MegatronSplit) -> int:
         return attention + hidden
     if shape.experts:
         routed = shape.experts_per_token * (2 * shape.hidden + 3 * shape.expert_inner // split.expert_tensor)
+        routed //= max(part // split.expert_tensor, 1)  # each tensor rank sends its own part of the tokens
         return attention + hidden + routed + 3 * shape.shared_inner // split.tensor
     return attention + hidden + 3 * shape.inner // split.tensor
 

@@ -25,6 +25,7 @@ class MegatronSplit(Record):
     expert_tensor: int = 1
     context: int = 1
     distributed_optimizer: bool = False
+    host_optimizer: bool = False  # the optimizer's state never comes to the GPU
     fp32_gradients: bool = True
     recompute: str = ""  # full, selective, or nothing
     modules: tuple[str, ...] = ()  # what selective recomputation drops beside the attention's scores

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Range = tuple[int, int]
 MEGATRON_SLACK = 1.06
 """What Megatron's allocator may lose beside the sum of its tensors."""
+SURE_SHARE = 0.4
+"""The part of a layer's activations that Megatron's fused kernels surely keep where it does not recompute them."""
 UPDATE_BUFFER = 2 << 30
 """The most that gathered weights take on their way to the inference engine, in buckets."""
 
@@ -105,7 +107,9 @@ def _measure_megatron(
     stays = scored.weights if role.leaves in ("optimizer", "none") else 0
     if role.kind == "train":
         rank = measure_rank(job, role.split, card)
-        sizes["train"] = _add(context, rank.training_peak(role.split.late_optimizer), MEGATRON_SLACK)
+        late, sure = role.split.late_optimizer, 1.0 if role.split.recompute == "full" else SURE_SHARE
+        low, high = rank.training_peak(late, sure), int(rank.training_peak(late) * MEGATRON_SLACK)
+        sizes["train"] = (context[0] + low, context[1] + high)
         stays += rank.optimizer if role.leaves in ("weights", "none") else 0
     return sizes, _add(context, stays)
 
