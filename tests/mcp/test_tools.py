@@ -182,3 +182,9 @@ def test_a_log_that_speaks_to_the_agent_is_quoted_data(agent, place):
     quoted = json.dumps(told["evidence"])
     assert EVIL in quoted and EVIL not in told["says"] and EVIL not in json.dumps(told["fix"])
     assert text == command("diagnose", "run.log", "--json", cwd=place).out
+
+
+@pytest.mark.parametrize("name", ["\0", "a\0b", "h100\0.json"])
+def test_a_nul_in_a_name_is_one_sentence(agent, name):
+    wrong, (text,) = agent("check", frameworks=["vllm"], on=name)
+    assert wrong and "NUL" in text and "failed" not in text

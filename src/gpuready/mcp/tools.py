@@ -8,6 +8,7 @@ from gpuready.commands.job_fields import job_json_schema
 from gpuready.mcp import argument_schema
 from gpuready.mcp.answer_summary import summarize_answer
 from gpuready.model.record import Record
+from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -142,7 +143,11 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _check_path(allowed_paths: AllowedPaths, parameter: Parameter, value: Any) -> Any:
-    return getattr(allowed_paths, f"check_{parameter.path}")(value) if parameter.path else value
+    if not parameter.path:
+        return value
+    if "\0" in str(value):
+        raise Refused(f"{parameter.name} has a NUL character, which no name of a file or machine has")
+    return getattr(allowed_paths, f"check_{parameter.path}")(value)
 
 
 def build_tool_table(allow_changes: bool = False) -> dict[str, Tool]:
