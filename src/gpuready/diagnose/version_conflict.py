@@ -56,6 +56,7 @@ _OBJECT = LazyRegex(
 )
 _BUILT_IN = ("nonetype", "str", "dict", "list", "tuple", "int", "float", "bool", "bytes", "set", "function", "method", "type", "module",
              "generator", "tensor", "ndarray", "namespace", "property", "object", "dataframe", "series")  # fmt: skip
+_CLASS = LazyRegex(r"[A-Z][a-z0-9]{1,30}[A-Z]\w{1,60}(?:\.|$)")
 _CONTAINERS, MIN_SPECIAL = ("list", "tuple", "dict"), 9
 """What older releases pass where newer ones have a class, and the length of a name that only such a class has."""
 _OF_TRANSFORMERS = LazyRegex(
@@ -222,6 +223,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         )
     if not failure.frames and _is_of_transformers(complaint):
         return VersionConflict("transformers", USER, complaint.symbol)
+    if not failure.frames and complaint.kind in ("parameter", "required") and _CLASS.match(complaint.owner):
+        return VersionConflict("", USER, complaint.symbol)
     if caller in ("", USER, package):
         return None
     if not package and not _is_call_between_packages(complaint, failure):
