@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.catalog import load_catalog
+from gpuready.fit.job.encoder_shapes import parse_bert, parse_modernbert, parse_vit
 from gpuready.fit.job.model_shape import (
     MODEL_FAMILIES,
     ModelShape,
@@ -239,6 +240,10 @@ def _parse_llama4(config: Mapping[str, Any], family: str) -> ModelShape:
 
 
 FAMILY_PARSERS: dict[str, ShapeParser] = {
+    "bert": parse_bert,
+    "roberta": parse_bert,
+    "modernbert": parse_modernbert,
+    "vit": parse_vit,
     "gpt2": _parse_gpt2,
     "granite": _parse_granite,
     "smollm3": _parse_smollm3,

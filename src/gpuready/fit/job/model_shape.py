@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.fit.job.records import FitUndecided
-from gpuready.model.record import Record
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class ModelShape(Record):
     latent: tuple[
         int, ...
     ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
+    kind: str = "decoder"  # decoder, encoder (masked language model), image (classes of pictures), encoder-decoder
+    sizes: Mapping[str, int] = field(default_factory=dict)  # what only an encoder has
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
 
     def is_rotary_layer(self, layer: int) -> bool:
@@ -104,6 +106,10 @@ class ModelShape(Record):
 
     def count_parameters(self) -> int:
         """Count the parameters of the whole model."""
+        if self.kind != "decoder":
+            from gpuready.fit.job.encoder_shapes import count_encoder_parameters
+
+            return count_encoder_parameters(self)
         norm = self.hidden * (2 if self.norm == "layer" else 1)
         norms_per_layer = 1 if self.parallel == "phi" else 4 if self.post_norms and self.input_norms else 2
         sparse = sum(self.is_sparse_layer(layer) for layer in range(self.layers))

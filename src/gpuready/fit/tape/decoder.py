@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.fit.tape import liger
+from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.attention import (
     AttentionQuery,
     build_mask,
@@ -214,6 +215,12 @@ class DecoderModel:
         out = ops.add(ops.add(attended, mlp), hidden)
         del weights
         return out
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        return losses.compute_logits(self, hidden)
+
+    def compute_loss(self, hidden: Tensor, logits: Tensor) -> Tensor:
+        return losses.plain_loss(self, hidden, logits)
 
     # --------------------------------------------------------------------------------------------- parts
     def apply_norm(self, x: Tensor, weights: tuple[Tensor, Tensor | None]) -> Tensor:

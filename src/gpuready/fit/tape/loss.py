@@ -53,11 +53,11 @@ def cross_entropy(ops: TorchOps, logits: Tensor, labels: Tensor) -> Tensor:
     loss, weight = ops.new_empty((), 4), ops.new_empty((), 4)
     if ops.any_requires_grad(scores):
         ops.count_saved()
-        shape = scores.shape
+        shape, width = scores.shape, scores.width
 
         def backward(g: Grads, kept: object = (labels, weight)) -> tuple[Tensor | None, ...]:
-            made = ops.new_empty(shape, 4)
-            ops.tape.launch_kernel("move", made.numel * 4)  # zeros, and one value a row
+            made = ops.new_empty(shape, width)
+            ops.tape.launch_kernel("move", made.numel * width)  # zeros, and one value a row
             return (made,)
 
         ops.add_node(loss, "cross_entropy", (scores,), backward)

@@ -18,6 +18,10 @@ def new_model(ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, make
 
 
 def _template_class(shape: ModelShape) -> type[DecoderModel]:
+    if shape.kind in ("encoder", "image"):
+        from gpuready.fit.tape import encoders
+
+        return {"vit": encoders.VitModel, "modernbert": encoders.ModernBertModel}.get(shape.family, encoders.BertModel)
     if shape.latent:
         from gpuready.fit.tape.latent_attention import LatentModel
 

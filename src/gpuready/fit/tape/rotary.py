@@ -87,10 +87,10 @@ def _rotate_in_fp32(ops: TorchOps, q: Tensor, k: Tensor, rotary: RotaryPair, cas
 
 def rotate_tensor(ops: TorchOps, x: Tensor, rotary: RotaryPair) -> Tensor:
     cos, sin = rotary
-    return ops.add(ops.mul(x, cos), ops.mul(_rotate_half(ops, x), sin))
+    return ops.add(ops.mul(x, cos), ops.mul(rotate_half(ops, x), sin))
 
 
-def _rotate_half(ops: TorchOps, x: Tensor) -> Tensor:
+def rotate_half(ops: TorchOps, x: Tensor) -> Tensor:
     half = (*x.shape[:-1], x.shape[-1] // 2)
     first, second = ops.slice(x, half), ops.slice(x, half)
     return ops.cat((ops.neg(second), first), x.shape)

@@ -56,6 +56,7 @@ def _route_by_scores(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Rou
     if s.router_groups:
         allowed, groups = _mask_other_groups(ops, scores, s.router_groups)
         scores = _fill_masked(ops, scores, allowed)
+        del groups
     weights, picks = top_k_values(ops, scores, s.experts_per_token)
     return ops.scalar_op(weights), picks, logits
 

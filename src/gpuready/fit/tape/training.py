@@ -171,10 +171,10 @@ class TrainingRun:
         self.tape.kind = "loss"
         if job.loss != "plain":
             return self._policy_loss(hidden)
-        logits = losses.compute_logits(model, hidden)
+        logits = model.compute_logits(hidden)
         if job.keep_outputs:
             kept.append(self.ops.detach(logits))
-        loss = losses.plain_loss(model, hidden, logits)
+        loss = model.compute_loss(hidden, logits)
         self.tape.kind = "activations"
         return loss
 

@@ -1,0 +1,103 @@
+"""Shapes of encoders and of encoder-decoders, and how many parameters they have."""
+
+from __future__ import annotations
+
+from gpuready.fit.job.model_shape import ModelShape, read_activation, read_count, read_fraction
+from gpuready.fit.job.records import FitUndecided
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def require_head(config: Mapping[str, Any], *known: str) -> None:
+    """Refuse a config whose ``architectures`` names a class with another head than those known here."""
+    named = config.get("architectures")
+    if isinstance(named, (list, tuple)) and named and not any(str(one).endswith(known) for one in named):
+        raise FitUndecided(
+            f"the class {str(named[0])[:60]!r} (architectures) has a head that is not known here; --trace plays it"
+        )
+
+
+def parse_bert(config: Mapping[str, Any], family: str) -> ModelShape:
+    require_head(config, "ForMaskedLM")
+    if config.get("is_decoder") or config.get("add_cross_attention"):
+        raise FitUndecided(f"a {family} as a decoder is not known here; --trace plays it")
+    shape = _encoder_shape(config, family)
+    sizes = {"types": read_count(config, "type_vocab_size"), "positions": read_count(config, "max_position_embeddings")}
+    return shape.replace(
+        vocabulary=read_count(config, "vocab_size"), tied=bool(config["tie_word_embeddings"]), sizes=sizes, bias_qkv=True,
+        bias_head=True, dropout_embedding=shape.dropout_hidden,
+    )  # fmt: skip
+
+
+def _encoder_shape(config: Mapping[str, Any], family: str, kind: str = "encoder") -> ModelShape:
+    hidden, heads = read_count(config, "hidden_size"), read_count(config, "num_attention_heads")
+    if hidden % heads:
+        raise ValueError(f"hidden_size ({hidden}) must be a multiple of the heads ({heads})")
+    return ModelShape(
+        family=family, kind=kind, hidden=hidden, layers=read_count(config, "num_hidden_layers"), heads=heads, kv_heads=heads,
+        head_size=hidden // heads, inner=read_count(config, "intermediate_size"), vocabulary=1, tied=True, norm="layer",
+        activation=read_activation(config, ("hidden_activation", "hidden_act"), "gelu"), gated=False, bias_out=True,
+        bias_mlp=True, dropout_hidden=read_fraction(config, "hidden_dropout_prob"), rotary=0.0,
+        dropout_attention=read_fraction(config, "attention_probs_dropout_prob", "attention_dropout"),
+    )  # fmt: skip
+
+
+def parse_modernbert(config: Mapping[str, Any], family: str) -> ModelShape:
+    require_head(config, "ForMaskedLM")
+    shape = _encoder_shape(config, family)
+    if any(config.get(name) for name in ("norm_bias", "attention_bias", "mlp_bias")):
+        raise FitUndecided("a ModernBERT with biases is not known here; --trace plays it")
+    every, half = (
+        read_count(config, "global_attn_every_n_layers", default=3),
+        read_count(config, "local_attention") // 2,
+    )
+    kinds = config.get("layer_types") or [
+        "sliding_attention" if n % every else "full_attention" for n in range(shape.layers)
+    ]
+    if not isinstance(kinds, (list, tuple)) or len(kinds) != shape.layers:
+        raise ValueError(f"the config's layer_types must be a list of {shape.layers} names, one for each layer")
+    return shape.replace(
+        vocabulary=read_count(config, "vocab_size"), tied=bool(config["tie_word_embeddings"]), gated=True, bias_out=False,
+        bias_mlp=False, bias_head=bool(config["decoder_bias"]), rotary=1.0, rotary_kind="fp32 pairs",
+        windows=tuple(half if kind == "sliding_attention" else 0 for kind in kinds),
+        dropout_embedding=read_fraction(config, "embedding_dropout"), dropout_hidden=read_fraction(config, "mlp_dropout"),
+    )  # fmt: skip
+
+
+def parse_vit(config: Mapping[str, Any], family: str) -> ModelShape:
+    require_head(config, "ForImageClassification")
+    shape = _encoder_shape(config, family, "image")
+    picture, patch = read_count(config, "image_size"), read_count(config, "patch_size")
+    labels = config.get("num_labels") or len(config.get("id2label") or ()) or 2
+    if not isinstance(labels, int):
+        raise ValueError(f"the config's num_labels must be a whole number, not {labels!r}")
+    if picture % patch:
+        raise ValueError(f"image_size ({picture}) must be a multiple of patch_size ({patch})")
+    sizes = {
+        "channels": read_count(config, "num_channels"),
+        "picture": picture,
+        "patch": patch,
+        "tokens": (picture // patch) ** 2 + 1,
+        "labels": labels,
+    }
+    return shape.replace(bias_qkv=bool(config["qkv_bias"]), sizes=sizes, dropout_embedding=shape.dropout_hidden)
+
+
+def count_encoder_parameters(s: ModelShape) -> int:
+    """Count the parameters of an encoder with its head: masked language model, or classes of pictures."""
+    norm = 2 * s.hidden if s.family != "modernbert" else s.hidden
+    attention = 4 * s.hidden * s.hidden + s.bias_qkv * 3 * s.hidden + s.bias_out * s.hidden
+    mlp = (3 if s.gated else 2) * s.hidden * s.inner + s.bias_mlp * (s.inner + s.hidden)
+    layers = s.layers * (attention + mlp + 2 * norm)
+    if s.family == "vit":
+        patches = s.sizes["channels"] * s.sizes["patch"] ** 2 * s.hidden + s.hidden
+        return layers + patches + (1 + s.sizes["tokens"]) * s.hidden + norm + (s.hidden + 1) * s.sizes["labels"]
+    tables = s.vocabulary * s.hidden * (1 if s.tied else 2) + s.vocabulary * s.bias_head
+    if s.family == "modernbert":  # the first layer has no norm before its attention; the head's dense has no bias
+        return layers - norm + tables + norm + norm + s.hidden * s.hidden + norm
+    return (
+        layers + tables + (s.sizes["types"] + s.sizes["positions"]) * s.hidden + norm + (s.hidden + 1) * s.hidden + norm
+    )
