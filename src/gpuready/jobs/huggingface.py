@@ -7,6 +7,7 @@ that may need less nothing "does not fit".
 from __future__ import annotations
 
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, is_off, parse_ratio, short_repr
+from gpuready.jobs.trl_roles import is_grpo, read_grpo_roles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -225,6 +226,9 @@ def read_trainer(path: str, config: Mapping[str, Any]) -> JobSettings:
         reader.set_field("padded", True, "packing")
     if "micro_batch" not in reader.fields:
         reader.set_default("micro_batch", 8, "per_device_train_batch_size (its default)")
+    if is_grpo(config):
+        reader.roles = read_grpo_roles(reader)
+        reader.set_default("seq", reader.roles[0].fields["seq"], "max_prompt_length + max_completion_length")
     return reader.to_job_settings()
 
 

@@ -64,7 +64,7 @@ def fit_job(
         if largest is not None:
             return _find_largest(result, job, MAX_FIELDS[largest], machine, predictor)
         command = (*arguments, *(("--on", on) if on else ()))
-        if len(spec.roles) > 1 and machine and not trace:
+        if _has_several_roles(spec) and machine and not trace:
             from gpuready.workflow.fit_roles import fit_roles
 
             return fit_roles(result, spec, machine, predictor)
@@ -78,6 +78,11 @@ def fit_job(
         return result.replace(places=tuple(machine), why=str(undecided))
     except ValueError as error:
         raise Refused(f"{label}: {error}") from None
+
+
+def _has_several_roles(spec: JobSettings) -> bool:
+    """Whether the job has more phases than a training step, or shares its GPUs with other roles."""
+    return len(spec.roles) > 1 or any(len(role.phases) > 1 for role in spec.roles)
 
 
 def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:

@@ -73,6 +73,7 @@ def fit_roles(
 ) -> FitResult:
     """Return the timeline of every GPU, judged for the smallest GPU of the machine."""
     place = min(machine, key=lambda one: one.available_memory[0])
+    spec = spec.replace(roles=tuple(_bind_role(role, spec, int(result.job["world"])) for role in spec.roles))
     job = RolesJob(spec, place, predictor)
     notes = list(result.notes)
     count = sum(len(one.indexes) for one in machine)
@@ -95,6 +96,13 @@ def fit_roles(
     if all(one.verdict == "fits" for one in lines):
         return result
     return result.replace(proposals=_propose_changes(job, result))
+
+
+def _bind_role(role: RoleSettings, spec: JobSettings, world: int) -> RoleSettings:
+    """Return a role with GPUs; one that names none has the job's, and its settings."""
+    if role.gpus:
+        return role
+    return role.replace(gpus=tuple(range(world)), fields={**spec.fields, **role.fields})
 
 
 def _known_roles(job: RolesJob) -> tuple[tuple[RoleSettings, ...], tuple[str, ...]]:
@@ -234,6 +242,15 @@ def _serving_changes(job: RolesJob, role: RoleSettings) -> Iterator[Any]:
         ranks = served.tensor_parallel * 2
         yield (role, f"{role.name} shares each layer among {ranks} GPUs", "each layer waits for the others", 4 + ranks / 10,
                {"serving": {**role.serving, "tensor_parallel": ranks}}, f"{role.keys['parallel']}: {ranks}")  # fmt: skip
+    if role.leaves == "none" and "leaves" in role.keys:
+        yield (
+            role,
+            f"{role.name} sleeps between its phases",
+            "time to wake it",
+            0.4,
+            {"leaves": "all"},
+            role.keys["leaves"],
+        )
     if served.verdict != "fits" and share < 0.9:
         yield (role, f"{role.name} uses 0.9 of the GPU", "less room for other roles", 0.5,
                {"serving": {**role.serving, "fraction": 0.9}}, f"{role.keys['fraction']}: 0.9")  # fmt: skip

@@ -70,6 +70,9 @@ def _measure_torch(
     own = scored.parts.get("parameters", 0)
     sizes["score"] = _add(context, scored.minimum + max(weights - own, 0) + stays)
     loaded = max(weights, own)
+    if any(what == "generate" for _, what in role.phases):
+        written = predict(_scoring_job(job, role).replace(task="generate", **role.serving))
+        sizes["generate"] = _add(context, written.minimum + max(weights - own, 0) + stays)
     sizes["update"] = (context[0] + loaded + stays, context[1] + loaded + stays + UPDATE_BUFFER)
     return sizes, _add(context, stays + (loaded if role.leaves in ("optimizer", "none") else 0))
 
