@@ -86,7 +86,7 @@ def test_code_data_and_options_of_the_user_are_the_programs_own(last, files):
 @pytest.mark.parametrize(
     ("last", "files", "origin"),
     [
-        ("KeyError: 'layers.0.w2_weight'", [f"{SITE}/vllm/cli/main.py", f"{SITE}/vllm/models/loader.py"], "vllm"),
+        ("KeyError: 'w2_weight'", [f"{SITE}/vllm/cli/main.py", f"{SITE}/vllm/models/loader.py"], "vllm"),
         ("AssertionError", [f"{SITE}/vllm/v1/core.py"], "vllm"),
         ("RuntimeError: the frobnicator is upset", [f"{SITE}/deepspeed/engine.py"], "deepspeed"),
         ("RuntimeError: unheard of", [OWN, f"{SITE}/torch/_inductor/codecache.py"], "a compiler (torch)"),
