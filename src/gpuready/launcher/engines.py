@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+from gpuready.launcher import flight_dumps
 from gpuready.model.run import RankVariable
 from gpuready.rollcall.job_secret import TOKEN_VARIABLE, make_token
 
@@ -31,6 +32,10 @@ def common_variables(job: LaunchJob, environ: Mapping[str, str], attempt: int = 
         RankVariable("PYTHONFAULTHANDLER", "1", "a crash shows its Python stack"),
         RankVariable("PYTHONUNBUFFERED", "1", "the last words of a rank reach the log"),
     ]
+    if job.logs:
+        folder = f"{job.logs}/{flight_dumps.FOLDER}/rank_"
+        variables += [RankVariable(name, folder, "where NCCL's flight recorder writes") for name in flight_dumps.PLACES]
+        variables += [RankVariable(name, "2000", "the last collectives of each rank") for name in flight_dumps.SIZES]
     if job.nproc > 1:
         variables.append(RankVariable("OMP_NUM_THREADS", "1", f"{_AS_TORCHRUN}: ranks share the processors"))
     if job.engine == "local":

@@ -21,7 +21,16 @@ from collections import deque
 if __name__ == "__main__":  # started by path: import only our own package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gpuready.launcher import fork_safety, node_preflight, process_status, rank_main, rank_process, shared_memory
+from gpuready.launcher import (
+    flight_dumps,
+    fork_safety,
+    node_preflight,
+    process_status,
+    rank_main,
+    rank_process,
+    rank_variables,
+    shared_memory,
+)
 from gpuready.launcher.memory_stacks import StackReader
 from gpuready.launcher.rank_watch import RankWatch
 
@@ -31,24 +40,6 @@ if TYPE_CHECKING:
 
 TICK_SECONDS, AGREE_SECONDS, MAX_BUFFER = 1.0, 30.0, 64 << 20
 """Seconds between looks, and for the nodes to agree; bytes of output that wait here before a rank that writes must wait."""
-_OMPI, _PMI = "OMPI_COMM_WORLD_", "PMI_"
-_RANK_VARIABLES = {
-    "slurm": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "", "SLURM_NODEID", "SLURM_NNODES"),
-    "mpi": (f"{_OMPI}RANK", f"{_OMPI}LOCAL_RANK", f"{_OMPI}SIZE", f"{_OMPI}LOCAL_SIZE", "", ""),
-    "pmi": ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "", ""),
-}
-_TORCHRUN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
-
-
-def read_own_rank(engine: str, environ: Any) -> dict[str, str]:
-    """Read from the launcher's variables which rank this process is, under torchrun's names."""
-    names = _RANK_VARIABLES.get("pmi" if engine == "mpi" and f"{_OMPI}RANK" not in environ else engine)
-    if names is None:
-        return {}
-    variables = {ours: environ[theirs] for ours, theirs in zip(_TORCHRUN_NAMES, names) if theirs in environ}  # noqa: B905
-    if engine == "slurm" and "LOCAL_WORLD_SIZE" not in variables:
-        variables["LOCAL_WORLD_SIZE"] = environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split("(")[0].split(",")[0]
-    return variables
 
 
 class RankAgent:
@@ -181,11 +172,12 @@ class RankAgent:
     def rank_variables(self) -> list[dict[str, str]]:
         if self.settings["seats"] is not None:
             return list(self.settings["seats"])
-        return [read_own_rank(self.settings["engine"], os.environ)]
+        return [rank_variables.read_own_rank(self.settings["engine"], os.environ)]
 
     def send_hello(self) -> None:
         rank_rows = [
-            {**{n: os.environ[n] for n in _TORCHRUN_NAMES if n in os.environ}, **s} for s in self.rank_variables()
+            {**{n: os.environ[n] for n in rank_variables.TORCHRUN_NAMES if n in os.environ}, **s}
+            for s in self.rank_variables()
         ]
         preflight = node_preflight.preflight_node(self.settings["looks"], os.environ, rank_rows)
         self.send_message(t="hello", token=self.settings["token"], host=rank_process.own_hostname(), pid=os.getpid(), ranks=rank_rows,
@@ -310,6 +302,9 @@ class RankAgent:
         if rank.code:
             rank_process.send_signal(-rank.pid, signal.SIGKILL)
         self._forward_messages(rank)
+        dump = flight_dumps.read_dump(os.environ, rank.number) if rank.code else ""
+        if dump:
+            self.send_message(t="dump", r=rank.number, d=dump)
         killed = number == signal.SIGKILL and self.kill_deadline is None
         surroundings = self._describe_surroundings() if rank.code and self.kill_deadline is None else {}
         self.send_message(t="end", r=rank.number, code=rank.code, signal=number, done=rank.done,
@@ -370,6 +365,7 @@ def main() -> tuple[str, list[str], int, int, int] | None:
     command = sys.argv[sys.argv.index("--") + 1 :]
     os.environ.update(settings["shared"])
     rank_main.adopt_orphans()
+    flight_dumps.make_folder(os.environ)
     agent = RankAgent(settings, command)
     agent.send_hello()
     if settings["preload"]:

@@ -130,8 +130,7 @@ class RankLedger:
         if len(state.partial) > LONGEST_LINE:
             lines.append(state.partial)
             state.partial = ""
-        if _OWN_PATH in text:
-            lines = [line for line in lines if not (_OWN_PATH in line and line.startswith("  File "))]
+        lines = [line for line in lines if not (line.startswith("  File ") and _OWN_PATH in line)]
         lines = state.line_filter.redact_block(lines)
         self._record_lines(state, lines, now)
         return lines

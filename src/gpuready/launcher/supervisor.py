@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from gpuready.launcher import engines, process_status, rank_process, stack_places
+from gpuready.launcher import engines, flight_dumps, process_status, rank_process, stack_places
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
@@ -123,6 +123,7 @@ class Supervisor:
             self._read_engine_output()
             process.stdout.close()
         self.hub.close()
+        flight_dumps.remove_empty_folder(self.job.logs)
         if self.peers is not None:
             self.peers.close()
 
@@ -151,6 +152,8 @@ class Supervisor:
             self.add_note(RunNote("engine", str(message["d"])))
         elif kind == "gone":
             self._handle_lost_agent(link)
+        elif kind == "dump":
+            flight_dumps.keep_dump(self.job.logs, int(message["r"]), str(message["d"]))
         else:
             self._record_message(message)
 
@@ -322,8 +325,10 @@ class Supervisor:
         absent = [rank for rank in self.ledger.ranks if rank not in self.hello_of_rank]
         hosts = sorted({hello["host"] for hello in self.hello_of_rank.values()})
         came = f"{len(self.hello_of_rank)} of {len(self.ledger.ranks)} came, from {', '.join(hosts)}"
+        room = next((line for line in reversed(self.engine_lines) if "no room for the ranks" in line), "")
         message_text = (
             f"missing after {self.job.window:.0f} s: {_format_ranks(absent)}; {came if hosts else 'none came'}"
+            + (f"; {room.removesuffix('; waiting')}" if room else "")
         )
         fix = f"see what {self.job.engine} says below; --window SECONDS waits longer"
         self.stop_with_reason("missing", message_text, fix)

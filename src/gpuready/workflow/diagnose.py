@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from gpuready import catalog, system
 from gpuready.catalog import causes, symbols
 from gpuready.diagnose import judge
@@ -10,6 +12,7 @@ from gpuready.logs.derived_lines import derive_lines
 from gpuready.logs.log_patterns import pattern_text
 from gpuready.logs.log_summary import LogSource, LogSummary, read_logs
 from gpuready.logs.pattern_index import PatternIndex
+from gpuready.workflow import run_record
 from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
@@ -192,7 +195,13 @@ def _classify_stream(
     except (OSError, system.AccessError):
         notes.append(f"{stream.name} cannot be read")
         return
-    if flight_recorder.is_recorder_dump(head):
+    if (
+        in_folder
+        and os.path.basename(stream.name) == run_record.NAME
+        and (told := run_record.describe_file(stream.path))
+    ):
+        notes.append(told)
+    elif flight_recorder.is_recorder_dump(head):
         _read_dump(stream, dumps, notes)
     elif (why := unreadable_reason(head)) or (not in_folder and (why := non_log_reason(head))):
         if not in_folder:

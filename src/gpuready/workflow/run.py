@@ -8,7 +8,7 @@ from gpuready import system
 from gpuready.launcher import engines, preflight, restart, script
 from gpuready.launcher.rank_logs import RankLogs
 from gpuready.model.run import EXIT_USELESS, REMOTE_ENGINES, LaunchJob, PreflightItem, RankVariable, RunNote, RunOutcome
-from gpuready.workflow import launch_job, machine_facts
+from gpuready.workflow import launch_job, machine_facts, run_record
 from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
@@ -129,6 +129,7 @@ def run_job(
 
     job, attempts = ready.job, []  # type: LaunchJob, list[LaunchAttempt]
     started, useless_reason, diagnosis = time.monotonic(), "", None
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     while True:
         folder = job.logs if not attempts else os.path.join(job.logs, f"attempt-{len(attempts)}")
         book, elsewhere = _open_log_book(folder, ready.environ)
@@ -157,7 +158,9 @@ def run_job(
         )
         if useless_reason or len(attempts) > job.restarts or (last.why == "hung" and job.on_hang == "kill"):
             break
-    return _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started), diagnosis
+    outcome = _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started)
+    run_record.write_record(outcome, diagnosis, began)
+    return outcome, diagnosis
 
 
 def _redact_job(job: LaunchJob) -> LaunchJob:

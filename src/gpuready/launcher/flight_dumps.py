@@ -1,0 +1,60 @@
+"""Gather the flight recorders' dumps of all ranks beside their logs, where ``diagnose`` reads them.
+
+Standard library only, Python 3.8 and newer: the first half runs beside the ranks.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER = "flight-recorder"
+PLACES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""torch's names of today and of before. Source: torch 2.13 torch/csrc/distributed/c10d/FlightRecorder.hpp."""
+MAX_DUMP_BYTES = 4 << 20
+
+
+def make_folder(environ: Mapping[str, str]) -> None:
+    """Make the folder that the variables name: torch does not."""
+    for name in PLACES:
+        try:
+            if environ.get(name):
+                os.makedirs(os.path.dirname(environ[name]), exist_ok=True)
+        except OSError:
+            continue
+
+
+def read_dump(environ: Mapping[str, str], rank: int) -> str:
+    """Return what a rank's recorder has written, in base64; empty if nothing, or too much."""
+    for name in PLACES:
+        try:
+            with open(f"{environ[name]}{rank}", "rb") as file:
+                data = file.read(MAX_DUMP_BYTES + 1)
+        except (KeyError, OSError):
+            continue
+        if data and len(data) <= MAX_DUMP_BYTES:
+            return base64.b64encode(data).decode("ascii")
+    return ""
+
+
+def keep_dump(logs: str, rank: int, text: str) -> None:
+    """Write a dump of another node beside the logs; one that is there already stays."""
+    path = os.path.join(logs, FOLDER, f"rank_{rank}")
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "xb") as file:
+            file.write(base64.b64decode(text, validate=True))
+    except (OSError, ValueError):
+        return
+
+
+def remove_empty_folder(logs: str) -> None:
+    try:
+        os.rmdir(os.path.join(logs, FOLDER))
+    except OSError:
+        return

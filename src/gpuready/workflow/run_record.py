@@ -1,0 +1,45 @@
+"""The record of a run, kept beside its logs: what was started, how each rank ended, who failed first."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from gpuready.model.run import RunOutcome
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.model.diagnosis import Diagnosis
+
+NAME, KIND = "run.json", "gpuready run"
+MAX_BYTES = 64 << 20
+
+
+def write_record(outcome: RunOutcome, diagnosis: Diagnosis | None, started: str) -> None:
+    """Write the record; a disk that is full loses it, not the run's answer."""
+    found = {"code": diagnosis.code, "says": diagnosis.says, "rank": diagnosis.rank} if diagnosis is not None else {}
+    fields = {"record": KIND, "started": started, **outcome.to_json(), "diagnosis": found}
+    path = os.path.join(outcome.job.logs, NAME)
+    try:
+        with open(path + ".new", "w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(fields, file)
+        os.replace(path + ".new", path)
+    except OSError:
+        return
+
+
+def describe_file(path: str) -> str:
+    """Say in a sentence what a record says; empty if the file is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            fields = json.loads(file.read(MAX_BYTES))
+        if fields.get("record") != KIND:
+            return ""
+        outcome = RunOutcome.from_json({**fields, "diagnosis": {}})
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        return ""
+    ends = outcome.last.first_ends
+    if not ends:
+        return f"gpuready run recorded: {outcome.verdict}, exit {outcome.code}"
+    how = f"signal {ends[0].signal}" if ends[0].signal else f"exit {ends[0].code}"
+    return f"gpuready run recorded: rank {ends[0].rank} on {ends[0].host} failed first ({how} after {ends[0].seconds:.0f} s)"
