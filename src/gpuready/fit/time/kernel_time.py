@@ -23,7 +23,7 @@ LEAST_DEPTH = 256  # a split of the inner dimension keeps at least so many value
 MIXED_SHARE = 0.6  # of the rate of a kernel that handles one value at a time, where its operands have two types
 THIN = 128  # an operand with fewer rows or columns than this does not fill a tile
 MISALIGNED = {8: 0.31, 4: 0.31, 2: 0.14}  # share of the rate by the bytes to which rows of a 16-bit operand are aligned
-CACHE_GAIN = 1.35  # how much faster a tensor is moved that is still in the L2 cache
+CACHE_GAIN = 1.15  # how much faster a tensor is moved that is still in the L2 cache
 # Bytes per value and dtype width that a step of the optimizer moves, as a multiple of the width: the sum over its kernels.
 OPTIMIZER_SIZES = {
     "adamw": (28.0, 23.3), "adamw_fused": (11.2, 8.5), "adamw_forloop": (22.5, 21.7), "sgd": (3.85, 3.4),

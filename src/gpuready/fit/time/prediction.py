@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuready.fit.time.step_time import PhaseTime
 
 MEASURED_RANGE, SHEET_RANGE = (0.93, 1.10), (0.80, 1.30)
-LAUNCH_RANGE = (0.70, 1.45)  # hosts differ, and so do their neighbours: the range of a step that waits for the host
+LAUNCH_RANGE = (0.60, 1.45)  # hosts differ, and so do their neighbours: the range of a step that waits for the host
 LAUNCH_BOUND, COMMUNICATION_BOUND = 0.25, 0.3  # shares of a step from which these are what bounds it
 PHASE_PARTS = {"fwd": "forward", "bwd": "backward", "clip": "clipping", "opt": "optimizer", "ref": "reference model"}
 
@@ -38,7 +38,7 @@ def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePredic
         spent[name] = spent.get(name, 0.0) + phase.seconds
     weights = sum(size for size, kind in _born_sizes(tape, ("parameters", "adapters", "gathered weights")))
     trained = _gradient_bytes(phases)
-    layers = int(job.model.get("num_hidden_layers") or job.model.get("n_layer") or 1)
+    layers = _count_layers(job)
     waits = exposed_communication(job, weights or trained, trained, layers, spent, speed)
     offload = _offload_seconds(job, trained, speed)
     computed = sum(spent.values())
@@ -66,9 +66,10 @@ def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePredic
 
 def _predict_generation(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePrediction:
     recorded = split_phases(tape)
-    prefill = time_phases([("prefill", recorded.get("first token", recorded["prefill"]))], speed)[0]
+    layers = _count_layers(job)
+    prefill = time_phases([("prefill", recorded.get("first token", recorded["prefill"]))], speed, layers)[0]
     tokens = [kernels for mark, kernels in recorded.items() if mark.startswith("token")]
-    steps = [time_phases([("decode", kernels)], speed)[0] for kernels in tokens] or [prefill]
+    steps = [time_phases([("decode", kernels)], speed, layers)[0] for kernels in tokens] or [prefill]
     decode = (steps[0].seconds + steps[-1].seconds) / 2  # its length grows evenly from the first to the last
     ran = (steps[0].kernels + steps[-1].kernels) / 2
     idle = max(0.0, decode - ran - GAP * len(tokens[0] if tokens else ())) / decode
@@ -80,6 +81,10 @@ def _predict_generation(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePred
         range=_range(decode, idle, 0.0, speed),
         parts={"first token": prefill.seconds, "later tokens": decode * max(0, job.new_tokens - 1)},
     )
+
+
+def _count_layers(job: FitJob) -> int:
+    return int(job.model.get("num_hidden_layers") or job.model.get("n_layer") or 1)
 
 
 def _range(seconds: float, idle: float, waits: float, speed: DeviceSpeed) -> tuple[float, float]:

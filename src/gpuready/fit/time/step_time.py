@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 # Time of the host per kernel as a multiple of a bare launch: Python modules and the dispatcher forward, the autograd
 # engine's thread backward, per parameter in the optimizer.
-HOST_LAUNCHES = {"fwd": 3.6, "ref": 3.2, "bwd": 2.5, "prefill": 3.2, "decode": 2.9}
-HOST_PER_TENSOR = {"adamw": 2.0, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
-GAP = 1.3e-6  # seconds between two kernels of one stream
+HOST_LAUNCHES = {"fwd": 3.8, "ref": 3.2, "bwd": 2.7}
+GENERATE_LAUNCHES, GENERATE_LAYER = 1.1, 70.0  # of a kernel and of a layer: without a graph, Python's part is the larger
+HOST_PER_TENSOR = {"adamw": 3.2, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
+GAP = 2.0e-6  # seconds between two kernels of one stream
 POWER_SHARE = 0.5  # up to this share of products in the step the clock stays at its highest
 PART_NAMES = {
     "matmul": "matmul", "attention": "attention", "attention backward": "attention", "optimizer": "optimizer",
@@ -48,7 +49,9 @@ def split_phases(tape: Tape) -> dict[str, list[Kernel]]:
     return phases
 
 
-def time_phases(phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed) -> list[PhaseTime]:
+def time_phases(
+    phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed, generated_layers: int = 0
+) -> list[PhaseTime]:
     """Run phases one after the other through two queues: the host launches, the GPU computes."""
     phases = list(phases)
     slowdown = _power_slowdown([kernel for _, kernels in phases for kernel in kernels], speed)
@@ -58,6 +61,8 @@ def time_phases(phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed) 
     for name, kernels in phases:
         begun, launched, ran, parts = max(host, device), host, 0.0, {}  # type: ignore[var-annotated]
         pace = HOST_LAUNCHES.get(name, 3.2) * speed.launch
+        if generated_layers:
+            pace = (GENERATE_LAUNCHES + GENERATE_LAYER * generated_layers / len(kernels)) * speed.launch
         for kernel in kernels:
             spent = known.get(kernel)
             if spent is None:

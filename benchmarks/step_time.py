@@ -1,0 +1,123 @@
+"""Predicted time of a step against measurements, and beside the rule of thumb 6 x parameters x tokens at 40 %.
+
+    python benchmarks/step_time.py benchmarks/results/step-time-h200.json [--frozen PREDICTIONS] [-o TABLE.md]
+
+MEASURED is a JSON document with ``cases`` and ``bench``, or lines of JSON beside a bench record (--bench FILE). With --frozen the
+predictions that were committed before the measurement are scored too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from gpuready.catalog.gpus import find_gpu
+from gpuready.fit import H200, FitJob
+from gpuready.fit.time.device_speed import DeviceSpeed, calibrate_speed, speed_from_row
+from gpuready.fit.time.prediction import predict_time
+from gpuready.model.fit_time import TimePrediction
+
+PRECISIONS = {"bf16": "bf16", "amp": "amp-bf16", "fp32": "fp32"}
+OPTIMIZERS = {"adamw": "adamw", "fused": "adamw_fused", "sgd": "sgd"}
+PEAK, EFFICIENCY = 989.4e12, 0.4
+
+
+def make_job(case: dict) -> FitJob:
+    kind, config = case["config"]
+    model = {"model_type": kind, **config}
+    common = {"model": model, "micro_batch": case["mb"], "seq": case["seq"], "precision": PRECISIONS[case["prec"]]}
+    if case["kind"] == "generate":
+        return FitJob(**common, task="generate", new_tokens=case["new"])
+    return FitJob(
+        **common,
+        optimizer=OPTIMIZERS[case["opt"]],
+        method="lora" if case.get("lora") else "full",
+        lora_r=case.get("lora") or 16,
+        checkpointing="nonreentrant" if case.get("gc") else "none",
+        accumulation=case.get("accum", 1),
+        clip=False,
+    )
+
+
+def read_measured(path: str, bench: str | None) -> tuple[list[dict], dict[str, float]]:
+    text = Path(path).read_text()
+    if path.endswith(".jsonl"):
+        cases = [json.loads(line) for line in text.splitlines()]
+        rows = json.loads(Path(bench).read_text())["measures"] if bench else []
+        measures = {row["name"]: row["value"] for row in rows if row.get("value")}
+    else:
+        whole = json.loads(text)
+        cases, measures = whole["cases"], whole["bench"]
+    return [case for case in cases if case.get("status") == "ok"], measures
+
+
+def thumb_seconds(case: dict) -> float:
+    """6 x parameters x tokens at 40 % of the peak, as calculators do it."""
+    return 6 * case["params"] * case["mb"] * case["seq"] * case.get("accum", 1) / (PEAK * EFFICIENCY)
+
+
+def seconds_of(prediction: TimePrediction | dict) -> float:
+    plain = prediction if isinstance(prediction, dict) else prediction.to_json()
+    return plain["step_seconds"] or plain["decode_seconds"]
+
+
+def describe_errors(errors: list[float]) -> str:
+    sizes = sorted(map(abs, errors))
+    return f"median {statistics.median(sizes):.1%}, worst {sizes[-1]:.1%}" if sizes else "none"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("measured")
+    parser.add_argument("--bench")
+    parser.add_argument("--frozen")
+    parser.add_argument("-o", "--output")
+    given = parser.parse_args()
+    cases, measures = read_measured(given.measured, given.bench)
+    frozen = (
+        {one["id"]: one["predicted"] for one in json.loads(Path(given.frozen).read_text())["cases"]}
+        if given.frozen
+        else {}
+    )
+    row = find_gpu("h200")
+    assert row is not None
+    sheet = speed_from_row(row)
+    assert sheet is not None
+    speed: DeviceSpeed = calibrate_speed(sheet, measures) if measures else sheet
+    lines = [
+        "| case | model | what | measured | predicted | error | before | 6ND at 40 % | bound by | in range |",
+        "|---" * 10 + "|",
+    ]
+    errors: dict[str, list[float]] = {"step": [], "decoding": [], "frozen step": [], "frozen decoding": [], "thumb": []}
+    for case in cases:
+        measured = case.get("step_s") or case["decode_s"]
+        found = predict_time(make_job(case), H200, speed)
+        error = seconds_of(found) / measured - 1
+        kind = "decoding" if case["kind"] == "generate" else "step"
+        errors[kind].append(error)
+        before = thumb = ""
+        if case["id"] in frozen:
+            errors[f"frozen {kind}"].append(seconds_of(frozen[case["id"]]) / measured - 1)
+            before = f"{errors[f'frozen {kind}'][-1]:+.1%}"
+        if kind == "step":
+            errors["thumb"].append(thumb_seconds(case) / measured - 1)
+            thumb = f"{errors['thumb'][-1]:+.0%}"
+        words = [case["prec"], case.get("opt", ""), f"{case['mb']} x {case['seq']}"]
+        words += [f"lora {case['lora']}"] if case.get("lora") else []
+        words += ["checkpointing"] * bool(case.get("gc"))
+        inside = "yes" if found.range[0] <= measured <= found.range[1] else "no"
+        lines.append(
+            f"| {case['id']} | {case['model']} | {' '.join(words)} | {measured * 1e3:.1f} ms | {seconds_of(found) * 1e3:.1f} ms "
+            f"| {error:+.1%} | {before} | {thumb} | {found.bound_by} | {inside} |"
+        )
+    lines += ["", *(f"- {name}: {describe_errors(ones)}" for name, ones in errors.items() if ones)]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if given.output:
+        Path(given.output).write_text(f"# Time of a step\n\n`{given.measured}`\n\n{text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The time of a step and of a token: against an H200, and by its own laws."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.step_time import make_job, read_measured, seconds_of
+
+from gpuready.catalog.gpus import find_gpu
+from gpuready.commands.fit import FIT, fit
+from gpuready.fit import H200, FitJob
+from gpuready.fit.job.known_models import find_model_config
+from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
+from gpuready.fit.time.prediction import predict_time
+from gpuready.render.fit_time import format_seconds
+
+MEASURED = Path(__file__).parents[2] / "benchmarks/results/step-time-h200.json"
+CASES, MEASURES = read_measured(str(MEASURED), None)
+SHEET = speed_from_row(find_gpu("h200"))
+SPEED = calibrate_speed(SHEET, MEASURES)
+LLAMA = find_model_config("llama-3.2-1b")
+
+
+def step(**fields):
+    return predict_time(FitJob(model=LLAMA, **fields), H200, SPEED)
+
+
+@pytest.mark.parametrize("name", ["N01", "N05", "N10", "N12", "N19", "N21", "N24", "N27", "N29", "N30"])
+def test_steps_of_an_h200(name):
+    case = next(one for one in CASES if one["id"] == name)
+    found = predict_time(make_job(case), H200, SPEED)
+    assert abs(seconds_of(found) / case["step_s"] - 1) <= 0.15
+    assert found.range[0] <= found.step_seconds <= found.range[1]
+
+
+def test_the_parts_make_up_the_step_and_no_share_exceeds_the_peak():
+    found = step(micro_batch=4)
+    assert sum(found.parts.values()) == pytest.approx(found.step_seconds)
+    assert 0.2 < found.mfu < 1 and found.tokens_per_second == pytest.approx(4 * 2048 / found.step_seconds)
+
+
+def test_more_work_takes_longer_and_a_large_batch_is_more_efficient():
+    small, large = step(micro_batch=1), step(micro_batch=8)
+    assert small.step_seconds < large.step_seconds < 8 * small.step_seconds
+    assert step(checkpointing="nonreentrant", micro_batch=8).step_seconds > 1.2 * large.step_seconds
+    assert step(optimizer="adamw_fused").parts["optimizer"] < step().parts["optimizer"]
+    assert step(accumulation=4).step_seconds == pytest.approx(4 * step().step_seconds, rel=0.25)
+
+
+def test_a_tiny_step_waits_for_the_host_and_a_slow_host_makes_it_longer():
+    tiny = {"micro_batch": 1, "seq": 32}
+    assert step(**tiny).bound_by == "launches"
+    slow = predict_time(FitJob(model=LLAMA, **tiny), H200, SPEED.replace(launch=2 * SPEED.launch))
+    assert slow.step_seconds == pytest.approx(2 * step(**tiny).step_seconds, rel=0.2)
+    assert step(micro_batch=8).bound_by == "matmul"
+
+
+def test_an_odd_vocabulary_costs_the_aligned_kernels():
+    odd = predict_time(FitJob(model={**LLAMA, "vocab_size": LLAMA["vocab_size"] + 1}, micro_batch=4), H200, SPEED)
+    assert odd.step_seconds > 1.2 * step(micro_batch=4).step_seconds
+
+
+def test_ranks_that_wait_for_a_slow_link():
+    near = predict_time(FitJob(model=LLAMA, world=8), H200, SPEED)
+    far = predict_time(FitJob(model=LLAMA, world=8), H200, SPEED.replace(link=5e9))
+    assert "communication" in near.parts and far.bound_by == "communication"
+    assert far.step_seconds > 2 * near.step_seconds
+    sharded = predict_time(FitJob(model=LLAMA, world=8, fsdp=True), H200, SPEED)
+    assert sharded.tokens_per_second > 4 * step().tokens_per_second
+
+
+def test_generation_has_a_first_and_later_tokens():
+    found = predict_time(FitJob(model=LLAMA, task="generate", new_tokens=64, micro_batch=4), H200, SPEED)
+    assert found.step_seconds is None and 0 < found.decode_seconds < 1 and found.prefill_seconds > 0
+    assert found.tokens_per_second == pytest.approx(4 / found.decode_seconds)
+
+
+def test_without_a_record_the_range_is_wider():
+    measured, sheet = step(micro_batch=4), predict_time(FitJob(model=LLAMA, micro_batch=4), H200, SHEET)
+    assert sheet.range[1] - sheet.range[0] > measured.range[1] - measured.range[0]
+
+
+def test_the_command_answers_time_by_default_and_not_with_no_time():
+    data = json.loads(fit("llama-3.2-1b", on="h200", run_steps=100).json())
+    time = data["time"]
+    assert set(time) >= {
+        "step_seconds",
+        "prefill_seconds",
+        "decode_seconds",
+        "tokens_per_second",
+        "mfu",
+        "bound_by",
+        "range",
+        "parts",
+    }
+    assert time["run_seconds"] == pytest.approx(100 * time["step_seconds"])
+    assert json.loads(fit("llama-3.2-1b", on="h200", time=False).json())["time"] is None
+    assert FIT.parameters["time"].flag == "--no-time"
+
+
+def test_prices_order_the_gpus(tmp_path):
+    data = json.loads(fit("llama-3.2-1b", gpus=True, price=["h100=2.5", "l40s=0.2"]).json())
+    priced = [place for place in data["gpus"] if place["usd"] is not None]
+    assert [place["usd"] for place in priced] == sorted(place["usd"] for place in priced) and len(priced) >= 2
+    assert data["gpus"][0]["name"] == "NVIDIA L40S"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"price": ["h100"]}, "--price takes NAME=USD"),
+        ({"price": ["pocket=1"]}, "no GPU of the catalogue is called pocket"),
+        ({"bench": "{tmp}/text"}, "is not JSON"),
+        ({"bench": "{tmp}/other.json"}, "is no record of `gpuready bench`"),
+        ({"bench": "{tmp}/empty.json"}, "has no matrix products"),
+        ({"bench": "{tmp}/missing"}, "does not exist"),
+        ({"time": False, "samples": 3}, "does not go with --no-time"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path, given, words):
+    (tmp_path / "text").write_text("no")
+    (tmp_path / "other.json").write_text("[1]")
+    (tmp_path / "empty.json").write_text('{"kind": "bench", "measures": [{"name": "disk", "value": 1}]}')
+    given = {
+        key: value.replace("{tmp}", str(tmp_path)) if isinstance(value, str) else value for key, value in given.items()
+    }
+    with pytest.raises(Exception, match=words):
+        fit("llama-3.2-1b", on="h200", **given)
+
+
+def test_a_job_file_states_the_length_of_the_run(tmp_path):
+    path = tmp_path / "axolotl.yml"
+    path.write_text(
+        "base_model: llama-3.2-1b\nsequence_len: 1024\nmicro_batch_size: 2\nmax_steps: 50\nadapter: lora\nlora_r: 8\n"
+    )
+    data = json.loads(fit(str(path), on="h200").json())
+    assert data["time"]["steps"] == 50
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0412, "41.2 ms"), (3.4, "3.4 s"), (720, "12 min"), (18600, "5 h 10 min"), (274000, "3 days 4 h")],
+)
+def test_seconds_in_words(seconds, text):
+    assert format_seconds(seconds) == text
