@@ -273,7 +273,7 @@ def on_a_cpu() -> None:
     fused = attention._fused_attention
     attention._fused_attention = lambda ops, kernel, *rest: fused(ops, "cudnn" if kernel == "cpu" else kernel, *rest)
     spelled = decoder.eager_attention
-    decoder.eager_attention = lambda *given, widens: spelled(*given[:-1], widens, widens=widens)
+    decoder.eager_attention = lambda *given: spelled(*given[:-2], given[-1], given[-1])  # upcast, widens
     attention.backward_scratch = lambda kernel, *rest: []
     tensors.getrefcount = lambda memory: 3
     training.cublas_workspace_size = lambda card: 0
