@@ -26,7 +26,7 @@ PEFT = [
 
 
 def pins(contract):
-    return {need.key: need.want for need in contract.needs}
+    return {need.key: need.want for need in contract.needs if not need.when}
 
 
 # -- derived ----------------------------------------------------------------------------------------------
@@ -43,7 +43,8 @@ def test_the_pins_are_those_of_the_metadata():
         "package.huggingface-hub": ">=0.25.0,<3.0.0",
     }
     assert {n.cite for n in one.needs} == {"METADATA of peft 0.19.1"}
-    assert all(n.level == "required" and not n.when for n in one.needs)
+    assert all(n.level == "required" for n in one.needs)
+    assert [(n.key, n.when) for n in one.needs if n.when] == [("package.black", "wants=quality")]
 
 
 def test_it_says_what_it_stands_on():

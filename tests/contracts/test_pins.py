@@ -61,18 +61,32 @@ def test_markers_are_read_for_the_patient_and_not_for_gpuready(contract):
     assert wants(windows, "package.winch") == [(">=1", "")]
 
 
-def test_extras_are_not_asked_for_but_keep_the_contracts_gate(contract):
-    pinned = with_metadata_pins(
-        contract, "1.9", ["torch>=2.4; extra == 'torch'", "reel==3; extra == 'reel'", "tqdm"], None
-    )
-    assert wants(pinned, "package.torch") == [(">=2.2", "")]
-    assert wants(pinned, "package.reel") == [("==1.0", ""), (">=1.1", "wants=long")]
-    assert wants(pinned, "package.tqdm") == [("*", "")]
+def test_an_extra_holds_where_it_is_asked_for_and_where_the_contract_always_needs_its_package(contract):
+    lines = ["torch>=2.4; extra == 'torch'", "reel==3; extra == 'reel'", "tqdm", "oar>1; extra == 'row'"]
+    pinned = with_metadata_pins(contract, "1.9", lines, None)
+    assert wants(pinned, "package.torch") == [(">=2.4", "wants=torch"), (">=2.4", "")]
+    assert wants(pinned, "package.reel") == [("==3", "wants=reel"), ("==3", ""), (">=1.1", "wants=long")]
+    assert wants(pinned, "package.tqdm") == [("*", "")] and wants(pinned, "package.oar") == [(">1", "wants=row")]
+
+
+def test_an_extra_of_this_version_replaces_that_of_the_borrowed_contract(contract):
+    pinned = with_metadata_pins(contract, "1.9", ["torch", "reel>=4; extra == 'long'"], None)
+    assert wants(pinned, "package.reel") == [(">=4", "wants=long"), (">=4", "")]
+
+
+def test_what_is_borrowed_only_advises_and_says_so(contract):
+    pinned = with_metadata_pins(contract, "1.9", ["torch>=2.13"], None)
+    borrowed = [n for n in pinned.needs if n.key == "gpu.capability"]
+    assert [n.level for n in borrowed] == ["recommended"] and "of another version" in borrowed[0].cite
+    assert {n.level for n in pinned.needs if n.key == "package.torch"} == {"required"}
 
 
 def test_a_distribution_without_dependencies_changes_no_package(contract):
     pinned = with_metadata_pins(contract, "1.9", [], ">=3.10")
-    assert [n for n in pinned.needs if n.key.startswith("package.")] == list(contract.requirements_for("package.*"))
+    assert [n.want for n in pinned.requirements_for("package.*")] == [
+        n.want for n in contract.requirements_for("package.*")
+    ]
+    assert {n.level for n in pinned.requirements_for("package.*")} == {"recommended"}
     assert wants(pinned, "python.version") == [(">=3.10", ""), (">=3.11", "")]
 
 

@@ -26,7 +26,7 @@ def contract_from_metadata(
     """Return the contract of a distribution; markers are evaluated as in ``pins.merge_metadata_pins``."""
     bare = Contract(name, version, distribution=name, title=name, origin=f"METADATA of {name} {version}")
     pinned = merge_metadata_pins(bare, version, requires_dist, requires_python, environment)
-    if not pinned.requirements_for("package.torch"):
+    if not any(not need.when for need in pinned.requirements_for("package.torch")):
         return pinned.replace(says=METADATA_ONLY_NOTE, platforms=("cpu",))
     # A package that requires torch is ready once torch works on the GPU.
     works = Capability("cuda", "required", cite=f"{bare.origin} requires torch")

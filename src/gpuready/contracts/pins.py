@@ -7,6 +7,7 @@ A version without a contract of its own has exact dependencies in its metadata. 
 from __future__ import annotations
 
 from gpuready.catalog.packages import canonical_package_name
+from gpuready.contracts.when import wanted_words
 from gpuready.model import Record, Requirement
 from gpuready.model.versions import parse_plain_release, satisfies_specifier, split_clause
 
@@ -50,8 +51,10 @@ def merge_metadata_pins(
     pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in parsed if pin.applies))
     if requires_python and _is_specifier(requires_python):
         pins.insert(0, Requirement("python.version", _normalize_specifier(requires_python), "", "required", cite))
+    pins += _pins_behind_extras(contract, pins)
     replaced = {pin.key for pin in pins if not pin.when} | (_stale_pins(contract, parsed) if parsed else set())
-    kept = [need for need in contract.needs if not _is_told_by_metadata(need, replaced, bool(parsed))]
+    extras = {pin.extra for pin in parsed}
+    kept = [need for need in contract.needs if not _is_told_by_metadata(need, replaced, extras if parsed else None)]
     says = f"its package pins come from its own metadata ({cite})"
     return contract.replace(
         version=version,
@@ -82,13 +85,24 @@ def _is_own_pin(need: Requirement) -> bool:
     return need.key.startswith("package.") and need.key != "package.torch"
 
 
-def _is_told_by_metadata(need: Requirement, replaced: set[str], has_pins: bool) -> bool:
-    """Whether the metadata says what a need of another version's contract says of a package or of Python."""
-    if need.level != "required":
+def _pins_behind_extras(contract: Contract, pins: Sequence[Requirement]) -> list[Requirement]:
+    """Return pins behind an extra as unconditional ones, for packages that the contract always requires (torch)."""
+    always = {n.key for n in contract.needs if n.level == "required" and not n.when}
+    plain = {pin.key for pin in pins if not pin.when}
+    behind = [pin.replace(when="") for pin in pins if pin.when and pin.want != "*" and pin.key in always - plain]
+    return list(dict.fromkeys(behind))
+
+
+def _is_told_by_metadata(need: Requirement, replaced: set[str], extras: set[str] | None) -> bool:
+    """Whether the metadata says what a need of another version's contract says of a package or of Python.
+
+    ``extras``: those of the metadata; None where it states no package.
+    """
+    if need.level != "required" or (not need.when and need.key not in replaced):
         return False
     if not need.when:
-        return need.key in replaced
-    return has_pins and need.key.startswith("package.") and not need.key.startswith("package.torch")
+        return True
+    return extras is not None and need.key.startswith("package.") and set(wanted_words(need.when)) <= extras
 
 
 def soften_borrowed_needs(contract: Contract) -> Contract:
@@ -161,11 +175,13 @@ def _parse_plain_requirement(text: str) -> MetadataPin | None:
     left, _, marker = (part.strip() for part in text.partition(";"))
     at = min((i for i, letter in enumerate(left) if letter in "<>=!~[(@ "), default=len(left))
     name, rest = left[:at], left[at:].strip()
+    if rest.startswith("["):
+        rest = rest.partition("]")[2].strip()
     if not name.isascii() or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
         return None
     if marker.startswith("extra ==") and " and " not in marker and " or " not in marker:
-        is_plain = not rest or _is_plain_specifier(rest)
-        return MetadataPin(canonical_package_name(name), rest if is_plain else "", is_plain, _named_extra(text))
+        plain_pin = MetadataPin(canonical_package_name(name), rest, True, _named_extra(text))
+        return plain_pin if plain_pin.extra and (not rest or _is_plain_specifier(rest)) else None
     return (
         MetadataPin(canonical_package_name(name), rest, True)
         if not marker and (not rest or _is_plain_specifier(rest))

@@ -58,7 +58,6 @@ def _read_wheel(file: Any) -> str:
 def _read_sdist(url: str, auth: str, cafile: str, timeout: float) -> str:
     """Return PKG-INFO of an sdist: what its requirements were when it was made."""
     import io
-    import tarfile
     import zipfile
 
     with _open_url(url.partition("#")[0], auth, cafile, timeout) as stream:
@@ -66,7 +65,7 @@ def _read_sdist(url: str, auth: str, cafile: str, timeout: float) -> str:
     if len(data) > MAX_SDIST_BYTES:
         raise ValueError("the source archive is larger than 64 MiB")
     is_zip = zipfile.is_zipfile(io.BytesIO(data))
-    files = _zip_texts(io.BytesIO(data)) if is_zip else _tar_texts(tarfile.open(fileobj=io.BytesIO(data)))
+    files = _zip_texts(io.BytesIO(data)) if is_zip else _tar_texts(io.BytesIO(data))
     texts = {name.removeprefix("./"): text for name, text in files}
     found = next((text for name, text in texts.items() if name.count("/") == 1 and name.endswith("/PKG-INFO")), None)
     if found is None:
@@ -87,10 +86,14 @@ def _zip_texts(file: Any) -> Iterator[tuple[str, str]]:
                     yield name, _decode(member.read(MAX_METADATA_BYTES))
 
 
-def _tar_texts(archive: Any) -> Iterator[tuple[str, str]]:
-    for entry in archive:
-        if entry.isfile() and entry.name.endswith(_METADATA_FILES):
-            yield entry.name, _decode(archive.extractfile(entry).read(MAX_METADATA_BYTES))
+def _tar_texts(file: Any) -> Iterator[tuple[str, str]]:
+    import tarfile
+
+    with tarfile.open(fileobj=file) as archive:
+        for entry in archive:
+            member = archive.extractfile(entry) if entry.name.endswith(_METADATA_FILES) and entry.isfile() else None
+            if member is not None:
+                yield entry.name, _decode(member.read(MAX_METADATA_BYTES))
 
 
 class _RangedFile:
@@ -115,10 +118,11 @@ class _RangedFile:
         headers |= {"Authorization": self.auth} if self.auth else {}
         context = ssl.create_default_context(cafile=self.cafile or None) if self.url.startswith("https") else None
         with urlopen(Request(self.url, headers=headers), timeout=self.timeout, context=context) as stream:
-            if stream.status != 206:
+            data = bytes(stream.read(MAX_SDIST_BYTES + 1))
+            if len(data) > MAX_SDIST_BYTES:
                 raise ValueError("the index cannot send a part of a file")
-            self.size = int(stream.headers["Content-Range"].rpartition("/")[2])
-            return bytes(stream.read(MAX_SDIST_BYTES))
+            self.size = int((stream.headers["Content-Range"] or str(len(data))).rpartition("/")[2])
+            return data
 
     def seekable(self) -> bool:
         return True

@@ -97,8 +97,8 @@ def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan) -> Plan:
     resolved = resolve(plan)
     machine, _, assumed = plan.platform.partition("-manylinux_")
     for glibc in NEWER_GLIBCS:
-        why = resolved.conflicts[-1].says if resolved.verdict == "impossible" and resolved.conflicts else ""
-        if "platform tag" not in why or versions.compare_versions(glibc, assumed.replace("_", ".")) <= 0:
+        why = _why_no_wheel(resolved)
+        if not why or versions.compare_versions(glibc, assumed.replace("_", ".")) <= 0:
             continue
         other = resolve(plan.replace(platform=f"{machine}-manylinux_{glibc.replace('.', '_')}"))
         if other.lock:
@@ -106,6 +106,15 @@ def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan) -> Plan:
             note_text = f"operating system not given: planned for Linux with glibc {glibc} or newer: {why}"
             return other.replace(notes=(*kept, note_text))
     return resolved
+
+
+def _why_no_wheel(resolved: Plan) -> str:
+    """Return the reason where a package has no wheel for this platform, or none at all; empty otherwise."""
+    if resolved.verdict == "impossible":
+        says = resolved.conflicts[-1].says if resolved.conflicts else ""
+        return says if "platform tag" in says else ""
+    says = resolved.resolved.removeprefix("not resolved here: ")
+    return says.partition(", and to learn")[0] if ": no wheel" in says else ""
 
 
 def _first_resolved(others: Iterable[tuple[Plan, str]], resolve: ResolvePlan, rejected: RejectedChoice) -> Plan | None:

@@ -28,6 +28,9 @@ NODE_SECONDS = {"check": 60.0, "prove": 900.0, "bench": 1200.0, "drift": 60.0, "
 """Seconds that a node may take, unless --timeout is set."""
 
 
+RETRY_PAUSES, RETRY_THINNING = (2.0, 5.0, 10.0), 4
+"""Seconds before nodes that failed for now are asked again, and how many times fewer of them at once each time."""
+
 FLUSH_EACH_LIMIT = 256
 """Up to this many nodes, every answer is written to disk at once."""
 
@@ -62,6 +65,7 @@ class FleetRun:
         self.token = str(getattr(self.transport, "token", token))
         self.nodes: list[FleetNode] = []
         self.notes: list[str] = []
+        self.failed_for_now: set[str] = set()
         self.python = reach.python
         self.has_named_nodes = bool(reach.nodes or reach.hosts)
 
@@ -82,8 +86,25 @@ class FleetRun:
             self.notes.append(
                 f"{len(self.nodes) - len(unanswered)} nodes had answered before: only {len(unanswered)} were asked"
             )
-        self.ask_nodes(unanswered, self.make_request(REQUEST_KINDS[self.task.do]))
+        request = self.make_request(REQUEST_KINDS[self.task.do])
+        self.ask_nodes(unanswered, request)
+        self._ask_again(request)
         return self.gather
+
+    def _ask_again(self, request: dict[str, Any]) -> None:
+        """Ask nodes again that failed for now: after a pause that grows, and fewer at once."""
+        parallel = getattr(self.transport, "parallel", 0)
+        for pause in RETRY_PAUSES:
+            again = [node for node in self.gather.list_unanswered() if node.name in self.failed_for_now]
+            if not again:
+                break
+            self.show_progress(f"asking {len(again)} nodes again in {pause:g} s", 0, 0)
+            time.sleep(pause)
+            if parallel:
+                self.transport.parallel = max(1, self.transport.parallel // RETRY_THINNING)  # type: ignore[attr-defined]
+            self.ask_nodes(again, request)
+        if parallel:
+            self.transport.parallel = parallel  # type: ignore[attr-defined]
 
     def _should_ask(self, node: FleetNode) -> bool:
         """Skip nodes that the scheduler reports as down or drained, unless they were named."""
@@ -103,6 +124,9 @@ class FleetRun:
         def record_answer(answer: NodeAnswer) -> None:
             nonlocal done
             done += 1
+            self.failed_for_now.discard(answer.node)
+            if answer.for_now:
+                self.failed_for_now.add(answer.node)
             self.gather.add_answer(answer)
             if len(nodes) <= FLUSH_EACH_LIMIT:
                 self.journal.flush_to_disk()

@@ -74,7 +74,7 @@ def choose_package_contract(
     if release is None:
         raise Refused(str(contracts.unknown_contract_error(framework)))
     contract = contract_from_metadata(framework, release.version, *_release_pins(facts, release))
-    if not contract.requirements_for("package.torch"):
+    if "cuda" not in contract.platforms:
         raise Refused(
             f"{contracts.unknown_contract_error(framework)}; the {framework} of the index does not need torch"
         )

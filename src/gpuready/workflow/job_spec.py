@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.fit import FitJob
 from gpuready.fit.job import known_models
+from gpuready.fit.job.encoder_shapes import count_positions
 from gpuready.jobs import job_files, model_config
 from gpuready.jobs.config_reader import JobSettings, short_repr
 from gpuready.jobs.trainer_settings import apply_trainer
@@ -62,6 +63,9 @@ def merge_job(
     said = dict(merged.said)
     apply_trainer(fields, said, merged.kind)
     merged = merged.replace(said=said)
+    positions = count_positions(model_spec.model)
+    if "seq" not in fields and 0 < positions < FitJob._defaults["seq"]:
+        fields["seq"], said["seq"] = positions, "the model's positions"
     notes = list(merged.notes) + model_config.resolve_precision(fields, merged.said, model_spec.model)
     if "seq" not in fields and merged.kind not in ("flags", "model"):
         notes.append("how long a sequence is nobody states: counted as 2048 tokens (--seq N)")
@@ -129,8 +133,8 @@ def make_fit_job(spec: JobSettings, machine: Sequence[GpuCandidate]) -> tuple[Fi
 
 def _check_positions(job: FitJob) -> None:
     """Refuse a sequence longer than the table of learned positions."""
-    most = job.model.get("n_positions")
-    if isinstance(most, int) and job.seq > most > 0:
+    most = call_or_refuse(count_positions, job.model)
+    if job.seq > most > 0:
         raise Refused(f"the model has {most} positions: --seq {job.seq} is beyond them")
 
 
