@@ -86,8 +86,60 @@ def parse_vit(config: Mapping[str, Any], family: str) -> ModelShape:
     return shape.replace(bias_qkv=bool(config["qkv_bias"]), sizes=sizes, dropout_embedding=shape.dropout_hidden)
 
 
+def parse_seq2seq(config: Mapping[str, Any], family: str) -> ModelShape:
+    require_head(config, "ForConditionalGeneration")
+    hidden, heads = read_count(config, "d_model"), read_count(config, "decoder_attention_heads")
+    if heads != read_count(config, "encoder_attention_heads") or hidden % heads:
+        raise FitUndecided("an encoder and a decoder with different heads are not known here; --trace plays them")
+    if any(read_fraction(config, name) for name in ("encoder_layerdrop", "decoder_layerdrop")):
+        raise FitUndecided("layers that are dropped at random (layerdrop) are not known here")
+    whisper = family == "whisper"
+    encoder, decoder = read_count(config, "encoder_layers"), read_count(config, "decoder_layers")
+    places = 0 if whisper else read_count(config, "max_position_embeddings") + 2  # BART's positions start at 2
+    sizes = {
+        "encoder_layers": encoder, "encoder_inner": read_count(config, "encoder_ffn_dim"),
+        "bins": read_count(config, "num_mel_bins", default=1), "source": places or read_count(config, "max_source_positions"),
+        "target": places or read_count(config, "max_target_positions"),
+    }  # fmt: skip
+    return ModelShape(
+        family=family, kind="encoder-decoder", hidden=hidden, layers=encoder + decoder, heads=heads, kv_heads=heads,
+        head_size=hidden // heads, inner=read_count(config, "decoder_ffn_dim"), vocabulary=read_count(config, "vocab_size"),
+        tied=bool(config["tie_word_embeddings"]), norm="layer", activation=read_activation(config, ("activation_function",), "gelu"),
+        gated=False, sizes=sizes, rotary=0.0, dropout_hidden=read_fraction(config, "dropout"),
+        dropout_attention=read_fraction(config, "attention_dropout"), dropout_embedding=read_fraction(config, "activation_dropout"),
+    )  # fmt: skip
+
+
+def count_positions(config: Mapping[str, Any]) -> int:
+    """Return how many tokens a model with learned positions takes; 0 for one without, or an unknown one."""
+    keys = {"bert": "max_position_embeddings", "roberta": "max_position_embeddings", "whisper": "max_target_positions",
+            "bart": "max_position_embeddings", "gpt2": "n_positions"}  # fmt: skip
+    family = str(config.get("model_type") or "")
+    if family not in keys:
+        return 0
+    default = {"gpt2": 1024, "whisper": 448, "bart": 1024}.get(family, 512)
+    count = read_count(config, keys[family], default=default)
+    return count - 2 if family == "roberta" else count  # its positions start behind the padding
+
+
+def _count_seq2seq_parameters(s: ModelShape) -> int:
+    whisper, norm, encoder = s.family == "whisper", 2 * s.hidden, s.sizes["encoder_layers"]
+    attention = 4 * s.hidden * s.hidden + (3 if whisper else 4) * s.hidden
+
+    def mlp(inner: int) -> int:
+        return 2 * s.hidden * inner + inner + s.hidden
+
+    layers = encoder * (attention + mlp(s.sizes["encoder_inner"]) + 2 * norm)
+    layers += (s.layers - encoder) * (2 * attention + mlp(s.inner) + 3 * norm)
+    tables = (s.vocabulary * (1 if s.tied else 2) + s.sizes["source"] + s.sizes["target"]) * s.hidden
+    convolutions = whisper * (3 * s.hidden * (s.sizes["bins"] + s.hidden) + 2 * s.hidden)
+    return layers + tables + convolutions + 2 * norm
+
+
 def count_encoder_parameters(s: ModelShape) -> int:
     """Count the parameters of an encoder with its head: masked language model, or classes of pictures."""
+    if s.kind == "encoder-decoder":
+        return _count_seq2seq_parameters(s)
     norm = 2 * s.hidden if s.family != "modernbert" else s.hidden
     attention = 4 * s.hidden * s.hidden + s.bias_qkv * 3 * s.hidden + s.bias_out * s.hidden
     mlp = (3 if s.gated else 2) * s.hidden * s.inner + s.bias_mlp * (s.inner + s.hidden)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.catalog import load_catalog
-from gpuready.fit.job.encoder_shapes import parse_bert, parse_modernbert, parse_vit
+from gpuready.fit.job.encoder_shapes import parse_bert, parse_modernbert, parse_seq2seq, parse_vit
 from gpuready.fit.job.model_shape import (
     MODEL_FAMILIES,
     ModelShape,
@@ -244,6 +244,8 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "roberta": parse_bert,
     "modernbert": parse_modernbert,
     "vit": parse_vit,
+    "whisper": parse_seq2seq,
+    "bart": parse_seq2seq,
     "gpt2": _parse_gpt2,
     "granite": _parse_granite,
     "smollm3": _parse_smollm3,

@@ -217,7 +217,7 @@ class VitModel(EncoderModel):
         if self.pixels is None:
             pixels = (batch, s.sizes["channels"], s.sizes["picture"], s.sizes["picture"])
             self.pixels = ops.new_empty(pixels, self.width)
-        patches = _convolve(
+        patches = convolve(
             ops, self.pixels, self.patch_weight, self.patch_bias, (batch, s.sizes["tokens"] - 1, s.hidden)
         )
         whole = (batch, s.sizes["tokens"], s.hidden)
@@ -248,18 +248,21 @@ class VitModel(EncoderModel):
         return apply_linear(self.ops, first, self.head)
 
 
-def _convolve(ops: TorchOps, x: Tensor, w: Tensor, b: Tensor, shape: tuple[int, ...]) -> Tensor:
+def convolve(ops: TorchOps, x: Tensor, w: Tensor, b: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A convolution whose stride is its kernel; keeps its input."""
     ops.tape.op = "convolution"
     out = ops.new_empty(shape, x.width)
-    if ops.any_requires_grad(w, b):
+    if ops.any_requires_grad(x, w, b):
         ops.count_saved()
+        w_shape, b_shape, width, needs = w.shape, b.shape, w.width, x.requires_grad
+        saved = ops.detach(x)
 
-        def backward(g: Grads, kept: object = ops.detach(x)) -> tuple[Tensor | None, ...]:
-            return ops.new_empty(w_shape, width), ops.new_empty(b_shape, width)
+        def backward(g: Grads, kept: Tensor = saved) -> tuple[Tensor | None, ...]:
+            to_input = ops.empty_like(kept) if needs else None
+            return to_input, ops.new_empty(w_shape, width), ops.new_empty(b_shape, width)
 
-        w_shape, b_shape, width = w.shape, b.shape, w.width
-        ops.add_node(out, "convolution", (w, b), backward)
+        del saved
+        ops.add_node(out, "convolution", (x, w, b), backward)
     return out
 
 

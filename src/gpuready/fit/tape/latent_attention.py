@@ -39,7 +39,7 @@ class LatentModel(DecoderModel):
         self, layer: LayerWeights, x: Tensor, rotary: RotaryTables, mask: Tensor | None
     ) -> AttentionOutput:
         ops, s = self.ops, self.shape
-        _, rank, rotated, plain, value = s.latent
+        _, rank, rotated, plain, _ = s.latent
         batch, seq = x.shape[0], x.shape[1]
         assert rotary is not None
         q = self._project_queries(layer, x)

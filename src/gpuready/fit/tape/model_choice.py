@@ -22,6 +22,10 @@ def _template_class(shape: ModelShape) -> type[DecoderModel]:
         from gpuready.fit.tape import encoders
 
         return {"vit": encoders.VitModel, "modernbert": encoders.ModernBertModel}.get(shape.family, encoders.BertModel)
+    if shape.kind == "encoder-decoder":
+        from gpuready.fit.tape.encoder_decoder import EncoderDecoderModel
+
+        return EncoderDecoderModel
     if shape.latent:
         from gpuready.fit.tape.latent_attention import LatentModel
 
