@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
 MAX_WORDS = 20_000
 MAX_NESTED = 5
+ARITHMETIC = r"\$\(\((.{1,200}?)\)\)(?!\))"
 ROOT_KEYS = ("actor_rollout_ref.", "trainer.", "data.", "algorithm.", "critic.", "reward_model.", "rollout.")
 
 
@@ -32,6 +33,7 @@ def _split_script(text: str, name: str) -> tuple[list[str], dict[str, str]]:
     import shlex
 
     joined = re.sub(r"\\\r?\n", " ", text)
+    joined = re.sub(ARITHMETIC, lambda found: "".join(found[0].split()), joined)  # one word each
     values: dict[str, str] = {}
     words: list[str] = []
     for line in joined.splitlines():
@@ -66,7 +68,7 @@ def _expand(text: str, values: dict[str, str]) -> str:
         if out == before:
             break
     out = out.replace('"', "").replace("'", "") if "[" not in out and "{" not in out else out
-    return re.sub(r"\$\(\((.{1,200}?)\)\)(?!\))", lambda found: _compute(found[1], values), out)
+    return re.sub(ARITHMETIC, lambda found: _compute(found[1], values), out)
 
 
 def _compute(text: str, values: dict[str, str]) -> str:

@@ -177,7 +177,7 @@ def propose_serving_changes(
             )
         )
     if not job.quant:
-        options.append(("weights in 8 bits", "weights are rounded", 9, {"quant": "fp8"}, "--quantization fp8"))
+        options.append(("weights in 8 bits", "weights are rounded", 9, {"quant": "int8"}, "--quantization fp8"))
     return [one for option in options if (one := _try_change(job, place, command, option)) is not None]
 
 
