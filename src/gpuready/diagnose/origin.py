@@ -219,7 +219,7 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
     if _CONSTRAINT_WORDS.search(failure.message[:600]):
         return True
     message = failure.message if not _is_missing_file(failure) else failure.message.partition("] ")[2]
-    if names_environment(message):
+    if names_environment(message) or "::" in failure.message[:80]:  # ``_Map_base::at``: thrown by C++
         return False
     on_stack = not failure.frames or any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
     return _blames_input(failure, on_stack)

@@ -215,7 +215,9 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return _conflict_of_override(complaint, caller, spans)
     package = _provider(complaint)
     if complaint.kind in ("name", "module"):
-        is_named = not failure.frames and package.lower() not in PLAIN_NAMES
+        is_named = package.lower() not in PLAIN_NAMES and (
+            not failure.frames or _is_part_of_installed(complaint, failure)
+        )
         is_installed = caller not in ("", USER) or "-packages" in failure.message or find_spans("package", package)
         is_installed = is_installed or is_named
         return (
@@ -246,9 +248,8 @@ def find_import_conflict(failure: LoggedException) -> VersionConflict | None:
     innermost = next((package for _, package in reversed(frames) if package), "")
     for (outer, who), (inner, package) in pairwise(frames):
         found = _IMPORTS.match(outer.code)
-        is_import = bool(found) or (who == USER and not outer.code)
-        is_entered = inner.function == "<module>" or (found and who == USER)
-        if is_import and is_entered and package not in ("", USER, REMOTE_CODE):
+        is_entered = bool(found) or (who == USER and not outer.code and inner.function == "<module>")
+        if is_entered and package not in ("", USER, REMOTE_CODE):
             imported = (
                 (found[1] or found[2]).partition(".")[0]
                 if found and not outer.code.strip().startswith("from .")
@@ -272,6 +273,13 @@ def _conflict_of_foreign_name(
     if len(spans) != 1 or not spans[0]["came"]:
         return None
     return VersionConflict(spans[0]["package"], caller or USER, complaint.name, "old", spans[0]["came"])
+
+
+def _is_part_of_installed(complaint: Complaint, failure: LoggedException) -> bool:
+    """Whether a part of a package is missing that was found itself, and is not the user's own: no folder on the stack is."""
+    package = complaint.owner.partition(".")[0]
+    folders = {part for frame in failure.frames for part in frame.file.replace("\\", "/").split("/")[:-1]}
+    return complaint.kind == "module" and package not in folders
 
 
 def _is_of_transformers(complaint: Complaint) -> bool:
