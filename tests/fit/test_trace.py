@@ -127,3 +127,13 @@ def test_what_is_missing_in_the_target_environment_is_said():
     """This Python has no torch, or no transformers: the last words of the script are the reason."""
     with pytest.raises(FitUndecided, match=r"could not trace the model: ModuleNotFoundError: No module named"):
         Tracer(sys.executable)(FitJob(LLAMA), H200, False)
+
+
+def test_real_steps_of_a_job_are_timed(python):
+    """``bench --job`` runs this script on a GPU; here on the CPU, with a LoRA adapter under checkpointing."""
+    from gpuready.workflow.bench_job import run_real_steps
+
+    job = FitJob(LLAMA, method="lora", lora_r=4, micro_batch=1, seq=16, precision="fp32", checkpointing="nonreentrant")
+    report = run_real_steps(job, python, "cpu", steps=1, warm=0)
+    parts = report["seconds"]
+    assert set(parts) >= {"step", "forward", "backward", "optimizer"} and parts["step"] >= parts["forward"] > 0

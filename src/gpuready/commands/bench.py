@@ -1,6 +1,14 @@
 """``gpuready bench``: is this machine as fast as it should be?"""
 
-from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
+from gpuready.commands.declaration import (
+    Command,
+    Parameter,
+    Request,
+    UsageError,
+    call_command,
+    collect_parameters,
+    reject_together,
+)
 from gpuready.commands.parameters import COMMON, Annotated, PathArgument, TypedDict, WordList, quiet_and_verbose
 from gpuready.commands.result import Result
 
@@ -22,6 +30,11 @@ class BenchOptions(TypedDict, total=False):
     repeat: Annotated[int, Parameter("number of passes of each (2)", "N", kind="count", most=20, default=2)]
     gpu: Annotated[int, Parameter("this GPU only, by its index", "INDEX", kind="count", least=0, most=1023)]
     folder: Annotated[PathArgument, Parameter("the folder whose disk is measured (the current one)", "DIR")]
+    job: Annotated[
+        PathArgument,
+        Parameter("run a few real steps of this job with random weights, beside the predicted time", "FILE"),
+    ]
+    bench: Annotated[PathArgument, Parameter("with --job: a record of this GPU, to predict by", "FILE")]
 
 
 _SHOWN = {
@@ -39,6 +52,10 @@ def run(request: Request) -> Result:
     if request.has_switch("list"):
         rows = bench.list_measures()
         return Result(rows, json_results.render_measures_json, render.render_measure_list)
+    if request.get_option("job") is not None:
+        return _run_job(request)
+    if request.get_option("bench") is not None:
+        raise UsageError("--bench goes with --job")
     result = bench.measure_machine(
         **request.pick_options("python", "only", "gpu", "folder"),
         quick=request.has_switch("quick"),
@@ -51,12 +68,30 @@ def run(request: Request) -> Result:
     return Result(result, json_results.render_bench_json, render.render_bench_screen, line=render.format_bench_line)
 
 
+def _run_job(request: Request) -> Result:
+    for other in ("quick", "only", "gpu", "folder"):
+        reject_together(request, "job", other, why="--job runs its own steps")
+    from gpuready.render import bench_job as render
+    from gpuready.render import json_results
+    from gpuready.workflow import save_text_file
+    from gpuready.workflow.bench_job import bench_job
+
+    result = bench_job(
+        request.get_option("job"), **request.pick_options("python", "bench"), show_progress=request.show_progress
+    )
+    if (path := request.get_option("output")) is not None:
+        save_text_file(path, json_results.render_job_bench_json(result))
+    return Result(
+        result, json_results.render_job_bench_json, render.render_job_bench, line=render.format_job_bench_line
+    )
+
+
 BENCH = Command(
     "bench",
     "is this machine as fast as it should be?",
     run,
     collect_parameters(BenchOptions, _SHOWN, COMMON),
-    examples=("--quick", "--only matmul,disk -o bench.json", "--gpu 0 --repeat 5 -v"),
+    examples=("--quick", "--only matmul,disk -o bench.json", "--gpu 0 --repeat 5 -v", "--job axolotl.yml"),
 )
 COMMANDS = (BENCH,)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gpuready.model import Contract, Facts, Report
     from gpuready.model.bench import BenchResult
+    from gpuready.model.bench_job import JobBench
     from gpuready.model.diagnosis import Diagnosis
     from gpuready.model.fit import FitResult
     from gpuready.model.fix import FixOutcome
@@ -103,6 +104,13 @@ def render_bench_json(result: BenchResult) -> str:
     from gpuready.render import bench
 
     return format_json_document(bench.bench_json_fields(result))
+
+
+def render_job_bench_json(result: JobBench) -> str:
+    """Real steps of a job beside their prediction."""
+    from gpuready.render import bench_job
+
+    return format_json_document(bench_job.job_bench_fields(result))
 
 
 def render_measures_json(rows: ResultRows) -> str:
