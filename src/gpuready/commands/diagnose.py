@@ -71,6 +71,11 @@ def run(request: Request) -> Result:
         from gpuready.workflow.fit import add_memory_fix
 
         diagnosis = add_memory_fix(diagnosis, config, machine)
+        if request.arguments:
+            from gpuready.workflow.fit import find_gpus
+            from gpuready.workflow.step_pace import add_pace
+
+            diagnosis = add_pace(diagnosis, request.arguments, config, find_gpus(machine, False))
     return _make_result(diagnosis)
 
 

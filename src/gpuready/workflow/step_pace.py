@@ -1,0 +1,108 @@
+"""Is a run as fast as it should be? The step times that its log shows, beside what fit predicts for its file."""
+
+from __future__ import annotations
+
+import re
+import statistics
+
+from gpuready.workflow import job_spec
+from gpuready.workflow.fit_time import RunClock
+from gpuready.workflow.refusal import call_or_refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpuready.model.diagnosis import Diagnosis
+    from gpuready.model.fit import GpuCandidate
+
+MAX_LOG_BYTES = 64 << 20
+SKIPPED_STEPS = 3  # the first ones compile, allocate and fill caches
+SLOW = 1.3  # a step that takes this many times the upper end of its prediction's range is slow
+PROGRESS = re.compile(rb"(\d+)/\d+ \[[^\]<]{1,40}<[^\],]{1,40}, *([0-9.]{1,12}) ?(s/it|it/s)")
+STATED = re.compile(rb"['\"]?train_steps_per_second['\"]?\s*[:=]\s*['\"]?([0-9.]{1,12})")
+SIGNS = (
+    (re.compile(rb"(?i)attn_implementation[=: ]+.?eager|using eager attention|eager attention implementation"), "eager attention, which writes every score to memory: use sdpa or flash attention"),
+    (re.compile(rb"(?i)falling back to (?:the )?(?:torch|slow|naive|sequential)|is not available\. falling back|fast path is not available"), "a fused kernel is missing, and the model falls back to a slow one"),
+    (re.compile(rb"(?i)HW Slowdown|SW Thermal|thermal slowdown|power brake"), "the GPU was throttled"),
+    (re.compile(rb"NET/Socket : Using|via NET/Socket"), "NCCL uses TCP sockets between GPUs, not InfiniBand or NVLink"),
+    (re.compile(rb"(?i)this DataLoader will create \d+ worker|data(?:loader)? (?:is|was) (?:the )?bottleneck|num_workers=0"), "the loading of data"),
+)  # fmt: skip
+"""Lines that tell why steps are slow, with the reason."""
+
+
+def read_step_times(lines: Iterable[bytes]) -> tuple[list[float], list[str]]:
+    """Return the seconds of steps that a log shows, and the reasons for slow steps that it tells."""
+    times: list[float] = []
+    reasons: dict[str, None] = {}
+    for line in lines:
+        for piece in line.split(b"\r"):
+            for shown in PROGRESS.finditer(piece):
+                _add_rate(times, shown[2], int(shown[1][:9]), shown[3] == b"it/s")
+            if (stated := STATED.search(piece)) is not None:
+                _add_rate(times, stated[1], 1 << 30, True)
+        for sign, reason in SIGNS:
+            if sign.search(line[:4096]):
+                reasons[reason] = None
+    return times, list(reasons)
+
+
+def _add_rate(times: list[float], text: bytes, step: int, per_second: bool) -> None:
+    try:
+        value = float(text)
+    except ValueError:
+        return
+    if value > 0 and step > SKIPPED_STEPS:
+        times.append(1 / value if per_second else value)
+
+
+def add_pace(diagnosis: Diagnosis, logs: Sequence[str], config: str, machine: Sequence[GpuCandidate]) -> Diagnosis:
+    """Add to a diagnosis whether the steps of its log take as long as they should."""
+    times, reasons = read_step_times(line for path in logs for line in _read_lines(path))
+    if not times or not machine:
+        return diagnosis
+    _, spec = call_or_refuse(job_spec.read_job, [config], {})
+    try:
+        job, _ = job_spec.make_fit_job(spec, list(machine))
+        time = RunClock().predict(job, machine[0])
+    except ValueError:
+        return diagnosis
+    if time is None or time.step_seconds is None:
+        return diagnosis
+    return diagnosis.replace(
+        notes=(
+            *diagnosis.notes,
+            describe_pace(statistics.median(times), time.step_seconds, time.range, time.bound_by, reasons),
+        )
+    )
+
+
+def describe_pace(
+    measured: float, predicted: float, limits: tuple[float, float], bound: str, reasons: Sequence[str]
+) -> str:
+    """Say in one sentence whether steps are as fast as they should be, and why not where the log tells."""
+    from gpuready.render.fit_time import format_seconds
+
+    shown = f"a step took {format_seconds(measured)}; by gpuready fit it should take {format_seconds(limits[0])} to {format_seconds(limits[1])}"
+    if measured <= SLOW * limits[1]:
+        return f"{shown}: as fast as it should be"
+    likely = "; ".join(reasons)
+    if not likely:
+        likely = (
+            "the log tells no reason: look at the loading of data, at other processes on the GPU, and at `gpuready bench`"
+            if bound != "launches"
+            else "the job is bound by the host: small batches, and other work on its cores, make it slower"
+        )
+    return f"{shown}: {measured / predicted:.1f} times as long as predicted. Likely: {likely}"
+
+
+def _read_lines(path: str) -> list[bytes]:
+    """Return the last lines of a log; none where it cannot be read."""
+    import os
+
+    try:
+        with open(path, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - MAX_LOG_BYTES))
+            return log.read(MAX_LOG_BYTES).split(b"\n")
+    except OSError:
+        return []

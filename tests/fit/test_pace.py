@@ -1,0 +1,47 @@
+"""The step times of a log beside the prediction for its file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpuready.commands.diagnose import diagnose
+from gpuready.workflow.step_pace import describe_pace, read_step_times
+
+CONFIG = "base_model: llama-3.2-1b\nmicro_batch_size: 1\nsequence_len: 2048\nadapter: lora\nlora_r: 8\nbf16: true\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        (b" 12%|##   | 12/100 [00:10<01:20,  1.25it/s]", 0.8),
+        (b" 12%|##   | 12/100 [00:24<02:56,  2.00s/it]", 2.0),
+        (b"{'train_runtime': 10.0, 'train_steps_per_second': 0.5}", 2.0),
+        (b"a\r 50%| 50/100 [00:10<00:10, 4.00it/s]\r", 0.25),
+    ],
+)
+def test_rates_of_a_log(line, seconds):
+    assert read_step_times([line])[0] == [pytest.approx(seconds)]
+
+
+def test_the_first_steps_and_broken_rates_do_not_count():
+    assert (
+        read_step_times([b"2/100 [00:10<01:20, 9.0s/it]", b"9/100 [00:10<01:20, 0.0.1s/it]", b"9/100 [?<?, 0it/s]"])[0]
+        == []
+    )
+
+
+def test_reasons_come_from_the_log():
+    slow = describe_pace(3.0, 1.0, (0.9, 1.2), "matmul", read_step_times([b"NCCL INFO NET/Socket : Using [0]eth0"])[1])
+    assert "3.0 times as long as predicted. Likely: NCCL uses TCP sockets" in slow
+    assert "as fast as it should be" in describe_pace(1.3, 1.0, (0.9, 1.2), "matmul", [])
+    assert "the log tells no reason" in describe_pace(3.0, 1.0, (0.9, 1.2), "matmul", [])
+
+
+def test_diagnose_with_the_file_of_the_job(tmp_path):
+    log, config = tmp_path / "train.log", tmp_path / "axolotl.yml"
+    config.write_text(CONFIG)
+    log.write_text("\n".join(f" {n}%|#| {n}/100 [00:{n:02d}<01:20, 4.00s/it]" for n in range(10, 60)) + "\n")
+    found = json.loads(diagnose(str(log), config=str(config), on="h200", look=False).json())
+    assert any("times as long as predicted" in note for note in found["notes"]), found["notes"]
