@@ -54,7 +54,7 @@ class RankAgent:
         self.kill_deadline: float | None = None
         self.leaving = self.is_forked = False
         self.stack_reader: StackReader | None = None
-        self.ended_at = 0.0
+        self.ended_at, self.interface = 0.0, {}  # type: float, dict[str, str]
         self.shared_memory_before, self.oom_kills_before = (
             shared_memory.list_shared_memory(),
             process_status.count_oom_kills(),
@@ -193,6 +193,11 @@ class RankAgent:
                 self.send_message(t="note", d=f"torch is imported in each rank: {why}")
                 self.command = ["-m", *self.command] if kind == "module" else self.command
                 kind = "program" if kind == "program" else "fresh"
+        self.interface, note = rank_variables.choose_interface(
+            self.settings["nnodes"], {**os.environ, **(self.env or {})}
+        )
+        if note:
+            self.send_message(t="note", d=note)
         for variables_of_rank in self.rank_variables():
             number = int(variables_of_rank.get("RANK", os.environ.get("RANK", "0")))
             pipes = rank_main.RankPipes()
@@ -216,7 +221,8 @@ class RankAgent:
                 os.close(fd)
         variables = {} if self.env is None else self.env
         os.environ.pop("GPUREADY_ATTEND", None)
-        rank_main.prepare_rank({**variables, **rank_variables}, f"rank {number}", parent)
+        variables = {**variables, **rank_variables, **self.interface}
+        rank_main.prepare_rank(variables, f"rank {number}", parent)
         return (kind, *pipes.keep_writing())
 
     # -- the loop ---------------------------------------------------------------------------------------

@@ -24,3 +24,16 @@ def read_own_rank(engine: str, environ: Any) -> dict[str, str]:
     if engine == "slurm" and "LOCAL_WORLD_SIZE" not in variables:
         variables["LOCAL_WORLD_SIZE"] = environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split("(")[0].split(",")[0]
     return variables
+
+
+def choose_interface(nnodes: int, environ: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Between hosts gloo needs an interface where the host's name leads to a loopback: its variable, and a note."""
+    if nnodes < 2 or "MASTER_ADDR" not in environ:
+        return {}, ""
+    try:
+        from gpuready.rollcall.interface_check import choose_gloo_interface
+
+        note = choose_gloo_interface(environ, environ["MASTER_ADDR"])
+    except Exception:  # an older Python: the rank goes as it is
+        return {}, ""
+    return ({"GLOO_SOCKET_IFNAME": environ["GLOO_SOCKET_IFNAME"]} if note else {}), note

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.rank_register import RollcallFault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, MutableMapping
+    from typing import Any
 
     Interfaces = Mapping[str, tuple[bool, tuple[str, ...]]]
 
@@ -58,6 +61,54 @@ def find_data_address(environ: Mapping[str, str], backend: str) -> str:
                 if interfaces[one][0] and interfaces[one][1]:
                     return interfaces[one][1][0]
     return ""
+
+
+def choose_gloo_interface(environ: MutableMapping[str, str], master: str, host: str = "") -> str:
+    """Set GLOO_SOCKET_IFNAME where the host's name leads to a loopback, at which no other host could reach it; return a note.
+
+    gloo listens at the address of the host's own name, and at 127.0.0.1 where it has none.
+    """
+    name = host or socket.gethostname()
+    if environ.get("GLOO_SOCKET_IFNAME"):
+        return ""
+    addresses = _resolve(name)
+    if any(not endpoint.is_loopback_address(one) for one in addresses):
+        return ""
+    interface, address = _interface_towards(master)
+    if not interface:
+        return ""
+    environ["GLOO_SOCKET_IFNAME"] = interface
+    where = f"is {addresses[0]}, a loopback" if addresses else "does not resolve"
+    return f"the name of this host, {endpoint.escape_text(name)}, {where}: GLOO_SOCKET_IFNAME={interface} ({address}) is set for gloo"
+
+
+def _resolve(name: str) -> list[str]:
+    try:
+        return [str(row[4][0]) for row in socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM)]
+    except OSError:
+        return []
+
+
+def _interface_towards(master: str) -> tuple[str, str]:
+    """Return the interface, and its address, by which this host reaches rank 0's; nothing is sent."""
+    for family, kind, _, _, where in _addresses_of(master):
+        try:
+            with socket.socket(family, kind) as probe:
+                probe.connect(where)
+                address = str(probe.getsockname()[0])
+        except OSError:
+            continue
+        for name, (up, addresses) in endpoint.list_interfaces().items():
+            if up and address in addresses and not endpoint.is_loopback_address(address):
+                return name, address
+    return "", ""
+
+
+def _addresses_of(master: str) -> list[Any]:
+    try:
+        return list(socket.getaddrinfo(master, 9, 0, socket.SOCK_DGRAM))
+    except OSError:
+        return []
 
 
 def _is_used_by_backend(name: str, backend: str) -> bool:

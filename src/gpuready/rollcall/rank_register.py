@@ -18,7 +18,9 @@ EQUAL_VERSIONS = ("torch", "cuda", "nccl", "python")
 MAX_SKEW_SECONDS = 5.0
 MAX_FAULTS = 8  # faults reported one by one; the rest are counted
 SKEW_CODE = "RUN020"
-OWN_WORDS = ("set of packages",)
+OWN_WORDS = ("set of packages", "imported modules")
+NOTED_CODE = (("code", "arguments"), ("code", "imported modules"))
+"""What ranks may differ in for a reason: worth a note, no refusal."""
 """Names with a blank that ranks compare."""
 ALLOW_SKEW_HINT = "or allow it: allow_skew=True, GPUREADY_ALLOW_SKEW=1"
 
@@ -249,7 +251,7 @@ def _compared_values(hello: Hello) -> list[tuple[tuple[str, str], str]]:
 
 def _is_decisive(key: tuple[str, str]) -> bool:
     """Whether a difference rules out a start if skew is not allowed."""
-    return key[0] != "version" or key[1] in EQUAL_VERSIONS
+    return key[1] in EQUAL_VERSIONS if key[0] == "version" else key not in NOTED_CODE
 
 
 def _describe_subject(kind: str, name: str) -> str:

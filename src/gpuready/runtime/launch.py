@@ -283,7 +283,18 @@ def code_fingerprints() -> dict[str, str]:
             digests["script"] = hashlib.sha256(file.read(1 << 22)).hexdigest()[:12]
     names = sorted(name for path in sys.path if path.endswith("-packages") for name in _list_distributions(path))
     digests["set of packages"] = hashlib.sha256("\n".join(names).encode("utf-8", "replace")).hexdigest()[:12]
+    digests["arguments"] = hashlib.sha256("\n".join(_shared_arguments()).encode("utf-8", "replace")).hexdigest()[:12]
+    modules = sorted({name.partition(".")[0] for name in sys.modules})
+    digests["imported modules"] = hashlib.sha256("\n".join(modules).encode("utf-8", "replace")).hexdigest()[:12]
     return digests
+
+
+def _shared_arguments() -> list[str]:
+    """The script's arguments but for those that tell its rank, in one word or two."""
+    words = [word for word in sys.argv[1:] if not ("rank" in word.partition("=")[0] and "=" in word)]
+    return [
+        word for before, word in zip(["", *words], words, strict=False) if "rank" not in before and "rank" not in word
+    ]
 
 
 def _list_distributions(path: str) -> list[str]:
@@ -323,6 +334,11 @@ def _join_group(start: LaunchState, job_group: group.JobGroup, attendance: Atten
         if accelerator.device_type not in ("cpu", "mps")
         else accelerator.device_type
     )
+    if len(attendance.host_names) > 1 and "gloo" in start.backend:
+        from gpuready.rollcall.interface_check import choose_gloo_interface
+
+        chosen = choose_gloo_interface(start.environ, rendezvous.address)
+        start.notes += [chosen] if chosen else []
     try:
         job_group.open_group(attendance, start.backend, name)
         seed = job_group.share_seed(start.seed)
