@@ -32,6 +32,20 @@ class _Judged(shared.TypedDict, total=False):
     ]
 
 
+class _Looked(shared.TypedDict, total=False):
+    """Never for MCP or the web: one takes long, the other runs the environment's code."""
+
+    deep: shared.Annotated[
+        bool, Parameter("compare the contents of every installed file with its RECORD: seconds to minutes")
+    ]
+    run_import: shared.Annotated[
+        bool,
+        Parameter(
+            "really import torch and the framework, in a child process: runs code of the environment", flag="--import"
+        ),
+    ]
+
+
 class _Ignored(shared.TypedDict, total=False):
     ignore: shared.Annotated[
         "Mapping[str, str]",
@@ -53,6 +67,7 @@ class CheckOptions(
     shared.Machine,
     shared.Environment,
     shared.RunPython,
+    _Looked,
     shared.Wants,
     shared.Job,
     _Judged,
@@ -90,6 +105,8 @@ def run(request: Request) -> Result:
         partial=request.session.is_command_line,
         settings=request.settings,
         run_python=request.has_switch("run_python"),
+        deep=request.has_switch("deep"),
+        run_import=request.has_switch("run_import"),
     )
     verdict = worst_verdict(report.verdict for report in reports)
 
@@ -187,6 +204,7 @@ CHECK = Command(
         shared.Machine,
         shared.Environment,
         shared.RunPython,
+        _Looked,
         shared.Wants,
         shared.Job,
         _Judged,

@@ -10,7 +10,7 @@ from gpuready.probe.target_environment import TargetEnvironment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from gpuready.system import HostAccess
@@ -148,6 +148,14 @@ def trace_imports(host: HostAccess, python: str | None, frameworks: Iterable[str
     keys = (*fact_keys.IMPORTS, "import.outcome")
     facts = system.run_probes(host, [("imports", run, keys, DEEP_SECONDS if deep else TRACE_SECONDS)])
     return [fact.replace(value=_freeze_lists(fact.value)) for fact in facts]
+
+
+def run_imports(host: HostAccess, python: str | None, modules: Mapping[str, str]) -> Fact:
+    """Import modules in the target environment: its code runs."""
+    from gpuready.probe import imports
+
+    fact = imports.run_imports(host, choose_environment(host, python), modules)
+    return fact.replace(value=_freeze_lists(fact.value))
 
 
 TRACE_SECONDS, DEEP_SECONDS = 60.0, 900.0

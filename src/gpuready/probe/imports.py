@@ -15,13 +15,16 @@ from gpuready.system import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from gpuready.probe.target_environment import TargetEnvironment
     from gpuready.system import HostAccess
 
-__all__ = ["KEYS", "probe_imports", "trace_imports"]
+__all__ = ["KEYS", "probe_imports", "run_imports", "trace_imports"]
+
+IMPORT_SCRIPT = "import importlib, sys; importlib.import_module(sys.argv[1])"
+IMPORT_SECONDS = 600.0
 
 
 def probe_imports(host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str] = ()) -> list[Fact]:
@@ -50,6 +53,24 @@ def trace_imports(
     if not answer.get("roots"):
         return []
     return [*_survey_facts(answer, source, deep), Fact("import.outcome", answer.get("outcome") or {}, source)]
+
+
+def run_imports(host: HostAccess, target: TargetEnvironment, modules: Mapping[str, str]) -> Fact:
+    """Import modules for real, each in a process of its own, as a program in the current folder would."""
+    results = {name: _import_module(host, target.path, module) for name, module in modules.items()}
+    return Fact("import.result", results, target.path, "run")
+
+
+def _import_module(host: HostAccess, interpreter: str, module: str) -> dict[str, Any]:
+    ran = host.run([interpreter, "-c", IMPORT_SCRIPT, module], IMPORT_SECONDS)
+    lines = [line.strip() for line in ran.err.splitlines() if line.strip()]
+    said = lines[-1] if lines else ""
+    error = (
+        ""
+        if ran.rc == 0
+        else (f"{ran.end}: {said}" if ran.end and said else ran.end or said or f"exit status {ran.rc}")
+    )
+    return {"module": module, "error": error[:400], "seconds": round(ran.seconds, 2)}
 
 
 def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str]) -> dict[str, Any]:

@@ -62,6 +62,8 @@ def _parse_gpu_name(name: str) -> tuple[dict[str, Any], int]:
 def what_if_facts(what_if: Mapping[str, str], arch: str) -> list[Fact]:
     """Return the facts that the what-if flags state."""
     facts: list[Fact] = []
+    if "kernel" in what_if and "os" not in what_if:
+        facts.append(Fact("os.system", "linux", "--kernel", "stated"))
     for flag, text in what_if.items():
         facts += _FLAG_STATERS[flag](f"--{flag}", text.strip(), arch)
     return facts

@@ -252,7 +252,7 @@ def _find_site_folders(
     """Return the import folders in order; an unknown version is taken from their names."""
     minors = [".".join(version.split(".")[:2])] if version else list_python_minors(host, prefix)
     folders = [f"{prefix}/{lib}/python{minor}/site-packages" for minor in minors for lib in ("lib", "lib64")]
-    shared = settings.get("include-system-site-packages", "").lower() == "true"
+    shared = settings.get("include-system-site-packages", "true").lower() == "true"  # as Python takes it
     if kind == "system":
         folders = [*_user_site_folders(host, minors), *_debian_site_folders(prefix, minors), *folders]
     elif kind == "conda":

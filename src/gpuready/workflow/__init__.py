@@ -41,21 +41,33 @@ def check_machine(
     partial: bool = False,
     settings: Settings | None = None,
     run_python: bool = False,
+    deep: bool = False,
+    run_import: bool = False,
 ) -> list[Report]:
     """Check a machine (this one, a recorded or a named one, or a container file) for these frameworks.
 
     With ``partial``, a termination signal during probing is answered with the facts collected so far. Without
-    ``run_python`` no program of the environment is started.
+    ``run_python`` no program of the environment is started, but for ``run_import``, which imports torch and the frameworks.
+    ``deep`` compares the contents of installed files.
     """
     with_reasons = _check_ignored_codes(ignore or {})
     sees_packages = dockerfile is None and machine_facts.sees_packages(on, python)
     specs = [contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks]
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
+    if dockerfile is not None and (deep or run_import):
+        raise Refused("--deep and --import look at an environment of this machine, and --dockerfile describes another")
     if dockerfile is not None:
         collect, ready, stop = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
     else:
         collect, ready, stop = machine_facts.start_probing(
-            on, python, what_if or {}, seconds, *machine_facts.metadata_to_read(specs, own_contract), run_python
+            on,
+            python,
+            what_if or {},
+            seconds,
+            *machine_facts.metadata_to_read(specs, own_contract),
+            run_python,
+            deep,
+            run_import,
         )
     try:
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run

@@ -27,11 +27,16 @@ def start_probing(
     distributions: Sequence[str] = (),
     variables: Sequence[str] = (),
     run_python: bool = False,
+    deep: bool = False,
+    run_import: bool = False,
 ) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
     """Start probing. Return functions to collect the facts, to tell whether they are ready, and to stop.
 
-    ``run_python``: programs of the environment may be started, where its files do not tell.
+    ``run_python``: programs of the environment may be started, where its files do not tell. ``deep``: the contents of every
+    installed file are compared with its RECORD. ``run_import``: torch and the frameworks are really imported.
     """
+    if on is not None and (deep or run_import):
+        raise Refused("--deep and --import look at an environment of this machine, and --on names another machine")
     if on is not None and not is_machine_file(on):
         return (
             lambda: _named_machine_facts(on, python, what_if, distributions, run_python),
@@ -52,18 +57,29 @@ def start_probing(
         facts = call_or_refuse(looking.assemble_host_facts, host, started.collect_facts(), python)
         if seconds is not None:
             seconds.update(started.seconds)
-        return _apply_what_if(_trace_imports(facts, host, python, distributions), what_if)
+        facts = _trace_imports(facts, host, python, distributions, deep, run_import)
+        return _apply_what_if(facts, what_if)
 
     return collect_probed_facts, started.all_ready, started.stop_probes
 
 
-def _trace_imports(facts: Facts, host: system.LiveHost, python: str | None, distributions: Sequence[str]) -> Facts:
+def _trace_imports(
+    facts: Facts, host: system.LiveHost, python: str | None, distributions: Sequence[str], deep: bool, run_import: bool
+) -> Facts:
     """Add whether imports meet what differs in the environment's files; free where nothing does."""
-    if not any(facts.value_if_known(key) for key in ("import.damage", "import.hidden")):
+    is_asked = deep or run_import
+    if not is_asked and not any(facts.value_if_known(key) for key in ("import.damage", "import.hidden")):
         return facts
     from gpuready import probe as looking
 
-    return facts.with_facts(*looking.trace_imports(host, python, distributions))
+    facts = facts.with_facts(*looking.trace_imports(host, python, distributions, deep))
+    if not run_import:
+        return facts
+    outcome = facts.value_if_known("import.outcome") or {}
+    if not outcome:
+        raise Refused("--import: the environment has neither torch nor a framework that gpuready knows")
+    modules = {root: str(row["module"]) for root, row in outcome.items() if row["module"]}
+    return facts.with_facts(looking.run_imports(system.LiveHost(), python, modules))
 
 
 def choose_probed_host(run_python: bool = False) -> system.LiveHost:
@@ -108,6 +124,8 @@ def metadata_to_read(
 ) -> tuple[list[str], list[str]]:
     """Return what is probed on demand: the metadata of named frameworks, and the variables of a user's contract."""
     distributions = [contracts.distribution_name(framework) for framework, _, _ in specs]
+    if own_contract and own_contract.distribution:
+        distributions.append(own_contract.distribution)
     return distributions, [variable.name for variable in own_contract.variables] if own_contract else []
 
 

@@ -1,10 +1,10 @@
 """A file of the current folder hides an installed module.
 
 ## What it checks
-Whether the current folder has a file or folder with the name of a module, such as torch.py, random.py or
-numpy/. A file that hides torch, numpy or a required package is an error. A folder (it may be the checkout of
-an installed package), a recommended package, or a standard module that torch needs is a warning. The
-framework's own checkout is not reported.
+Whether the current folder, or a folder of PYTHONPATH, has a file or folder with the name of a module, such as
+torch.py, random.py or numpy/. A file that hides torch, numpy, the framework or a required package is an error.
+A folder (it may be the checkout of an installed package), another module that the framework imports, or a
+standard module that torch needs is a warning; where an import would fail for it, PKG042 says so.
 
 ## Why it matters
 Python searches the script's folder first, and with ``python -m`` the current folder. It imports that file
@@ -24,9 +24,9 @@ from gpuready.rules import visible_gpus
 
 CODE = "PKG020"
 SEVERITY = "error"
-READS = ("python.shadowed",)
-BROKEN = {"python.shadowed": ("/home/u/train/torch.py",)}
-HEALTHY = {"python.shadowed": ("/home/u/train/left_pad.py",)}
+READS = ("python.shadowed", "import.hidden")
+BROKEN = {"python.shadowed": ("/home/u/train/torch.py",), "import.hidden": ()}
+HEALTHY = {"python.shadowed": ("/home/u/train/left_pad.py",), "import.hidden": ()}
 ALWAYS_IMPORTED = ("torch", "numpy")
 STANDARD_MODULES = (
     "abc", "ast", "bisect", "calendar", "collections", "copy", "dataclasses", "datetime", "email", "enum",
@@ -41,22 +41,23 @@ STANDARD_MODULES = (
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     required, named = (_contract_modules(contract, "required"), _contract_modules(contract, "recommended", "optional"))
+    own = {name.replace("-", "_") for name in (contract.distribution, contract.framework) if name}
     severities: dict[str, str] = {}
-    for path in map(str, facts.value("python.shadowed") or ()):
+    for path, is_imported in _hiding_paths(facts).items():
         name = path.rpartition("/")[2]
-        module = name.removesuffix(".py")
-        if module in ALWAYS_IMPORTED or (module in required and name.endswith(".py")):
+        module = name.partition(".")[0]
+        if module in ALWAYS_IMPORTED or (module in required | own and module != name):
             severities[path] = "error"
-        elif module in required or module in named or module in STANDARD_MODULES:
+        elif module in required | own | named or module in STANDARD_MODULES or is_imported:
             severities[path] = "warning"
     if not severities:
         return None
-    modules = [path.rpartition("/")[2].removesuffix(".py") for path in severities]
+    modules = [path.rpartition("/")[2].partition(".")[0] for path in severities]
     return Finding(
         CODE,
         "error" if "error" in severities.values() else "warning",
-        f"hidden by a file in the current folder: {visible_gpus.join_names(modules)}",
-        found=(facts.fact("python.shadowed"),),
+        f"hidden by a file that Python finds first: {visible_gpus.join_names(modules)}",
+        found=tuple(facts.fact(key) for key in READS if key in facts),
         needs=tuple(
             Requirement("python.shadowed", "none", cite=f"sys.path: {path} comes first") for path in severities
         ),
@@ -65,7 +66,16 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     )
 
 
+def _hiding_paths(facts: Facts) -> dict[str, bool]:
+    """Return the files and folders that hide a module, and whether it is one of a package that is imported."""
+    paths = {str(path): False for path in facts.value("python.shadowed") or ()}
+    rows = (facts.value("import.hidden") if "import.hidden" in facts else ()) or ()
+    return paths | {
+        str(row["path"]).removesuffix("/__init__.py"): True for row in rows if row["distribution"] != "python"
+    }
+
+
 def _contract_modules(contract: Contract, *levels: str) -> set[str]:
-    """Return the modules of packages the contract names, except its own, whose checkout is meant to be imported."""
+    """Return the modules of packages the contract names, except its own."""
     names = {n.key.removeprefix("package.") for n in contract.requirements_for("package.*") if n.level in levels}
     return {name.replace("-", "_") for name in names - {contract.distribution, contract.framework}}

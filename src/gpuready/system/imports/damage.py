@@ -140,9 +140,18 @@ class Survey:
             self._report(name, "source", source, "the folder it was installed from is gone")
         elif source:
             self.unchecked[name] = f"an editable install of {source}: its files are not recorded"
+            self._look_for_root(copy, source)
         elif not copy.rows:
             self._look_at_modules(copy)
         self._look_at_extensions(copy)
+
+    def _look_for_root(self, copy: Distribution, source: str) -> None:
+        """Report a framework whose editable source has no module of its name."""
+        top = self.choose_module(copy.name)
+        if copy.name not in self.request["roots"] or top in self.path.modules:
+            return
+        if not any(self._find_module_file(folder, top) for folder in self.path.folders):
+            self._report(copy.name, "source", source, f"it has no module {top}")
 
     def _compare_copy(self, copy: Distribution) -> tuple[list[tuple[str, str, str]], Distribution]:
         deep = bool(self.request.get("deep"))
@@ -248,7 +257,9 @@ class Survey:
         editable = copy.find_editable_source()
         if editable and (folder == editable or folder.startswith(f"{editable}/")):
             return True
-        return self.path.folders.index(folder) > home or self._find_module_file(copy.site, top) is None
+        if self._find_module_file(copy.site, top) is None:  # a namespace package, which a plain one hides from anywhere
+            return folder not in self.path.folders or top not in self.path.list_folder(copy.site)
+        return self.path.folders.index(folder) > home
 
     def _find_module_file(self, folder: str, top: str) -> str | None:
         """The file that an import of a top-level name takes from a folder; a folder without __init__ hides nothing."""

@@ -73,7 +73,9 @@ class ModuleFinder:
         """Return where a module is; ``folders`` are those of its package, None for a top-level module."""
         tail = name.rpartition(".")[2]
         if folders is not None:
-            return self._find_in(folders, tail)
+            found = self._find_in(folders, tail)
+            is_stand_in = found is not None and not found.path and self.is_damaged_module(name, folders)
+            return None if is_stand_in else found  # a plain folder takes the place of a module that is gone
         if tail in STARTED_WITH or tail in sys.builtin_module_names:
             return FoundModule("")
         if tail not in sys.stdlib_module_names:
@@ -121,6 +123,8 @@ class ModuleFinder:
 
     def _find_file(self, folder: str, names: frozenset[str], name: str) -> FoundModule | None:
         prefix = f"{name}."
+        if f"{folder}/{name}.py" in self.missing:  # a link that leads nowhere has a name too
+            names = names - {f"{name}.py"}
         files = [file for file in names if file.startswith(prefix)] if f"{name}.py" not in names else [f"{name}.py"]
         for file in sorted(files, key=lambda file: not file.endswith(".so")):
             if extension_kind(file, self.minor) == "own":
@@ -195,7 +199,7 @@ class ModuleFinder:
             return name if certain or name in self.absent else ""
         for path in sorted((*self.missing, *self.other)):
             if any(path.startswith((f"{folder}/{tail}.", f"{folder}/{tail}/")) for folder in folders):
-                return path
+                return str(path)
         top = name.partition(".")[0]
         hidden = next((row["path"] for row in self.survey.hidden if row["module"] == top), "")
         return hidden or (name if top in self.odd_tops and certain else "")

@@ -90,7 +90,8 @@ def parse_editable_hook(text: str) -> dict[str, str]:
         if line.startswith("MAPPING"):
             found.update(_literal_mapping(line.partition("=")[2]))
         elif ".map_module(" in line:
-            found.update([pair for pair in [_quoted_words(line)] if len(pair) == 2])
+            words = _quoted_words(line)
+            found.update([(words[0], words[1])] if len(words) == 2 else ())
     return {name: path for name, path in found.items() if "." not in name}
 
 

@@ -10,7 +10,18 @@ if TYPE_CHECKING:
 
 IMPORT_ERRORS = {"ImportError": ("ModuleNotFoundError", "ImportError"), "ModuleNotFoundError": ("ModuleNotFoundError",)}
 ALL_ERRORS = ("Exception", "BaseException")
-DYNAMIC_SIGNS = ("globals()", "sys.modules[", "def __getattr__", "import *", "locals()", "exec(", "setattr(", "vars(")
+DYNAMIC_SIGNS = (
+    "extend_path",
+    "declare_namespace",
+    "globals()",
+    "sys.modules[",
+    "def __getattr__",
+    "import *",
+    "locals()",
+    "exec(",
+    "setattr(",
+    "vars(",
+)
 
 
 def is_dynamic(text: str) -> bool:
@@ -18,12 +29,14 @@ def is_dynamic(text: str) -> bool:
     return any(sign in text for sign in DYNAMIC_SIGNS)
 
 
-def collect_names(tree: ast.Module) -> set[str]:
-    """Return every name that the statements of a module may bind, in whatever branch."""
+def collect_names(tree: ast.Module, own_name: str) -> set[str]:
+    """Return every name that the statements of a module may bind, in whatever branch; its submodules are none of them."""
     names = {"__name__", "__doc__", "__file__", "__path__", "__spec__", "__loader__", "__package__", "__dict__"}
     for node in _walk_statements(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
+        elif isinstance(node, ast.ImportFrom) and (node.module == own_name or (node.level and not node.module)):
+            continue
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -35,9 +48,42 @@ def collect_names(tree: ast.Module) -> set[str]:
     return names
 
 
+def drop_function_bodies(text: str) -> str:
+    """Replace the bodies of functions by ``pass``, but of those that the module itself calls."""
+    kept: list[str] = []
+    skipped = -1
+    signature: list[str] = []
+    for line in text.split("\n"):
+        words = line.lstrip()
+        indent = len(line) - len(words)
+        if skipped >= 0:
+            if not words or indent > skipped or words[0] == "#":
+                continue
+            skipped = -1
+        if signature or words.startswith(("def ", "async def ")):
+            signature.append(line)
+            whole = "".join(signature)
+            if whole.count("(") == whole.count(")"):
+                first, signature = signature[0], []
+                start = len(first) - len(first.lstrip())
+                if line.partition(" #")[0].rstrip().endswith(":") and not _is_called(text, first):
+                    line, skipped = f"{line.partition(' #')[0]} pass", start
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _is_called(text: str, definition: str) -> bool:
+    name = definition.partition("def ")[2].partition("(")[0]
+    return f"\n{name}(" in text or f"= {name}(" in text
+
+
 def find_lazy_attributes(tree: ast.Module) -> dict[str, str]:
     """Return the submodule of each attribute that a package imports on demand: ``{"hf_api": ["HfApi", "login"]}``."""
     found: dict[str, str] = {}
+    if not any(
+        (isinstance(node, ast.FunctionDef) and node.name == "__getattr__") or _names_lazy(node) for node in tree.body
+    ):
+        return found
     for node in tree.body:
         value = getattr(node, "value", None)
         if not isinstance(value, ast.Dict):
@@ -48,6 +94,12 @@ def find_lazy_attributes(tree: ast.Module) -> dict[str, str]:
                     {name: key.value for one in item.elts if isinstance(name := getattr(one, "value", None), str)}
                 )
     return {name: module for name, module in found.items() if module.replace(".", "_").isidentifier()}
+
+
+def _names_lazy(node: ast.stmt) -> bool:
+    """Whether a statement is about a module that loads on demand: ``sys.modules[__name__] = _LazyModule(...)``."""
+    names = [*getattr(node, "targets", ()), *([node] if isinstance(node, ast.If) else ())]
+    return bool(names) and any("azy" in (getattr(one, "id", "") or getattr(one, "attr", "")) for one in ast.walk(node))
 
 
 def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
@@ -95,6 +147,7 @@ def _compare(left: str, operator: ast.cmpop, right: ast.expr, minor: str) -> boo
     if left == "__name__":
         return False
     known: object = {"sys.platform": "linux", "os.name": "posix", "platform.system()": "Linux"}.get(left)
+    left = left.lstrip("_")
     if left.startswith("sys.version_info"):
         known = tuple(int(part) for part in minor.split("."))
         value = value[:2] if isinstance(value, tuple) else value
@@ -108,18 +161,13 @@ def _compare(left: str, operator: ast.cmpop, right: ast.expr, minor: str) -> boo
 
 
 def _apply(operator: ast.cmpop, left: object, right: object) -> bool | None:
-    answers = {
-        ast.Eq: lambda: left == right,
-        ast.NotEq: lambda: left != right,
-        ast.Lt: lambda: left < right,  # type: ignore[operator]
-        ast.LtE: lambda: left <= right,  # type: ignore[operator]
-        ast.Gt: lambda: left > right,  # type: ignore[operator]
-        ast.GtE: lambda: left >= right,  # type: ignore[operator]
-        ast.In: lambda: left in right,  # type: ignore[operator]
-        ast.NotIn: lambda: left not in right,  # type: ignore[operator]
-    }
-    answer = answers.get(type(operator))
-    return None if answer is None else bool(answer())
+    import operator as comparisons
+
+    names = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+    name = names.get(type(operator))
+    if isinstance(operator, (ast.In, ast.NotIn)):
+        return comparisons.contains(right, left) == isinstance(operator, ast.In)  # type: ignore[arg-type]
+    return None if name is None else bool(getattr(comparisons, name)(left, right))
 
 
 def catches(handler: ast.expr | None, kind: str) -> bool:

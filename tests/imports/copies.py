@@ -1,0 +1,149 @@
+"""Environments to break: copies of real wheels, made of hard links, with a small framework that imports them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuready import probe
+from gpuready.check.evaluate import judge
+from gpuready.model import Contract, Fact, Facts
+from gpuready.probe.environment_choice import choose_environment
+from gpuready.probe.imports import probe_imports, trace_imports
+from gpuready.probe.packages import probe_packages
+from gpuready.rules import applicable_rules
+from gpuready.system import LiveHost
+
+WHEELS: tuple[str, ...] = ("numpy", "tokenizers", "safetensors", "pyyaml", "pydantic", "pydantic-core")
+WHEELS += ("typing-extensions", "annotated-types", "typing-inspection")
+MINOR = f"3.{sys.version_info.minor}"
+CODES = ("PKG006", "PKG020", "PKG042", "PKG043", "PKG044")
+DEMO = {
+    "__init__.py": "from demo import plain, guarded\nfrom numpy import array, linalg\nimport yaml\nimport pydantic\n",
+    "plain.py": "import random\nimport tokenizers\nimport safetensors.numpy\nfrom yaml import safe_load\n\ndef late():\n    import left_pad\n",
+    "guarded.py": "try:\n    import left_pad\nexcept ImportError:\n    left_pad = None\n",
+    "extra.py": "from demo.plain import late\nVALUE = 1\n",
+}
+REQUIRES = ("numpy", "tokenizers", "safetensors", "PyYAML", "pydantic>=2")
+CONTRACT = Contract("demo", "1.0", distribution="demo", platforms=())
+
+
+class EnvironmentCopy:
+    """One environment below a folder; ``here`` is the current folder of what runs in it."""
+
+    def __init__(self, root: Path):
+        self.root, self.here = root, root / "here"
+        self.site = root / "lib" / f"python{MINOR}" / "site-packages"
+        self.python = root / "bin" / "python"
+        self.variables: dict[str, str] = {}
+
+    def make(self) -> EnvironmentCopy:
+        self.site.mkdir(parents=True)
+        self.here.mkdir()
+        self.python.parent.mkdir()
+        self.python.symlink_to(os.path.realpath(sys.executable))
+        base = os.path.dirname(os.path.realpath(sys.executable))
+        (self.root / "pyvenv.cfg").write_text(
+            f"home = {base}\ninclude-system-site-packages = false\nversion = {sys.version.split()[0]}\n"
+        )
+        for name in WHEELS:
+            self._link_wheel(importlib.metadata.distribution(name))
+        self.install("huggingface_hub", "2.0", {"huggingface_hub/__init__.py": "x = 1\n"})  # tokenizers requires it
+        self.install("demo", "1.0", {f"demo/{name}": text for name, text in DEMO.items()}, REQUIRES)
+        return self
+
+    def _link_wheel(self, wheel: importlib.metadata.Distribution) -> None:
+        for file in wheel.files or ():
+            if ".." in file.parts or "__pycache__" in file.parts or "tests" in file.parts:
+                continue
+            target = self.site / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link(os.path.realpath(str(wheel.locate_file(file))), target)
+
+    def clone(self, root: Path) -> EnvironmentCopy:
+        subprocess.run(["cp", "-al", str(self.root), str(root)], check=True)
+        return EnvironmentCopy(root)
+
+    def install(
+        self, name: str, version: str, files: dict[str, str], requires: tuple[str, ...] = (), at: Path | None = None
+    ) -> None:
+        site = at or self.site
+        for path, text in files.items():
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            (site / path).write_text(text)
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        needs = "".join(f"Requires-Dist: {text}\n" for text in requires)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+        (info / "RECORD").write_text("".join(f"{path},,{len(text)}\n" for path, text in files.items()))
+
+    # -- ways to break a file; a hard link is replaced, never written to
+
+    def path(self, pattern: str) -> Path:
+        (found,) = sorted(self.site.glob(pattern))
+        return found
+
+    def delete(self, pattern: str) -> None:
+        import shutil
+
+        for path in sorted(self.site.glob(pattern)):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def rewrite(self, pattern: str, change: Callable[[bytes], bytes]) -> None:
+        path = self.path(pattern)
+        data = change(path.read_bytes())
+        path.unlink()
+        path.write_bytes(data)
+
+    # -- the truth, and the answer
+
+    def really_imports(self, module: str = "demo") -> bool:
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.here),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **self.variables,
+        }
+        ran = subprocess.run(
+            [self.python, "-c", f"import {module}"], cwd=self.here, env=environment, capture_output=True, check=False
+        )
+        return ran.returncode == 0
+
+    def judge(self, contract: Contract = CONTRACT, deep: bool = False) -> dict[str, str]:
+        """Return the severity of each finding about imports."""
+        host = LiveHost(environ={"HOME": str(self.here), **self.variables})
+        before = Path.cwd()
+        os.chdir(self.here)
+        try:
+            facts = self._collect(host, contract, deep)
+        finally:
+            os.chdir(before)
+        rules = [rule for rule in applicable_rules(facts) if rule.CODE in CODES]
+        report = judge(rules, facts, contract)
+        self.facts = facts
+        undecided = {row.code: "undecided" for row in report.undecided}
+        return undecided | {finding.code: finding.severity for finding in report.findings}
+
+    def _collect(self, host: LiveHost, contract: Contract, deep: bool) -> Facts:
+        target = choose_environment(host, str(self.root))
+        names = (contract.distribution,)
+        whole_torch = Fact("torch.broken", None, "the test")
+        facts = [whole_torch, *probe_packages(host, target), *probe_imports(host, target, names)]
+        known = {fact.key: fact.value for fact in facts}
+        if deep or known.get("import.damage") or known.get("import.hidden"):
+            facts += trace_imports(host, target, names, deep)
+        collected: Facts = probe.assemble_host_facts(host, facts)
+        return collected
+
+
+def _link(source: str, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        import shutil
+
+        shutil.copy2(source, target)

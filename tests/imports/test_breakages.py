@@ -1,0 +1,28 @@
+"""Every way to break an environment: gpuready's answer, from files alone, against what a real import does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.imports.breakages import WAYS
+from tests.imports.copies import EnvironmentCopy
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> EnvironmentCopy:
+    return EnvironmentCopy(tmp_path_factory.mktemp("imports") / "whole").make()
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_broken_environment_is_judged_as_python_judges_it(whole: EnvironmentCopy, tmp_path: Path, name: str) -> None:
+    copy = whole.clone(tmp_path / "copy")
+    WAYS[name](copy)
+    found = copy.judge()
+    assert "undecided" not in found.values(), found
+    assert ("error" in found.values()) is not copy.really_imports(), found
+
+
+def test_there_are_more_than_forty_ways() -> None:
+    assert len(WAYS) >= 60
