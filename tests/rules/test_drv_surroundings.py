@@ -100,8 +100,29 @@ def test_blackwell_begins_with_branch_570(capability):
     assert judged("DRV008", card("a Blackwell", capability, "570.26")) is None
 
 
-def test_old_gpus_have_no_first_branch_here():
-    assert judged("DRV008", card("NVIDIA H100", "9.0", "470.256.02")) is None
+@pytest.mark.parametrize(
+    ("name", "capability", "old", "new"),
+    [
+        ("Tesla V100-SXM2-16GB", "7.0", "375.51", "384.81"),
+        ("Tesla T4", "7.5", "396.26", "410.72"),
+        ("NVIDIA A100-SXM4-40GB", "8.0", "440.33.01", "450.80.02"),
+        ("NVIDIA GeForce RTX 3090", "8.6", "450.80.02", "455.23.04"),
+        ("NVIDIA GeForce RTX 4090", "8.9", "515.65.01", "520.61.05"),
+        ("NVIDIA H100", "9.0", "470.256.02", "520.61.05"),
+        ("NVIDIA B200", "10.0", "565.57.01", "570.86.15"),
+    ],
+)
+def test_each_generation_has_a_first_branch(name, capability, old, new):
+    assert judged("DRV008", card(name, capability, old)) is not None
+    assert judged("DRV008", card(name, capability, new)) is None
+
+
+def test_the_branches_of_windows_have_other_numbers():
+    windows = card("NVIDIA GeForce RTX 4090", "8.9", "521.33") | {"os.system": "windows"}
+    assert judged("DRV008", windows) is not None and judged("DRV008", windows | {"os.system": "linux"}) is None
+    world = H100 | {"os.system": "windows", "torch.cuda": "12.8", "driver.compat": None}
+    assert judged("DRV001", world | {"driver.version": "527.41"}) is not None
+    assert judged("DRV001", world | {"driver.version": "528.33"}) is None
 
 
 @pytest.mark.parametrize(("code", "gpu", "driver"), [("DRV007", V100, "590.48.01"), ("DRV008", RTX5090, "550.144.03")])

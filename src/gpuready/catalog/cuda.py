@@ -1,6 +1,6 @@
 """Which driver runs which CUDA, which GPUs nvcc can target, and which compilers it accepts.
 
-Drivers are Linux drivers. A bare branch (``580``) stands for the newest driver of that branch.
+Drivers are Linux drivers, where no system is named. A bare branch (``580``) stands for the newest driver of that branch.
 """
 
 from __future__ import annotations
@@ -42,10 +42,15 @@ def needs_open_modules(capability: str, name: str) -> bool:
     return "GH200" in name or versions.major_minor(capability) >= versions.major_minor(floor)
 
 
-def minimum_driver(cuda: str) -> tuple[str | None, str]:
-    """Return the oldest driver that starts programs of this CUDA, and the source; None if unknown."""
+def minimum_driver(cuda: str, system: object = "linux") -> tuple[str | None, str]:
+    """Return the oldest driver that starts programs of this CUDA on a system, and the source; None if unknown."""
     row = find_cuda_release(cuda) or _newest_of_major(versions.major_version(cuda))
-    return (row["driver_floor"], row["source"]["driver"]) if row else (None, "")
+    if row is None:
+        return None, ""
+    floor = row["driver_floor"]
+    if system == "windows":  # no floor of its own: that of the branch, whose numbers differ by system
+        floor = row.get("windows_floor") or str(versions.major_version(floor))
+    return floor, row["source"]["driver"]
 
 
 def _newest_of_major(major: int) -> dict[str, Any] | None:
@@ -75,12 +80,14 @@ def list_release_drivers() -> list[str]:
     return [_row_driver(row) for row in _cuda_rows().values()]
 
 
-def driver_runs_cuda(driver: str, cuda: str, compat: bool = False, datacentre: bool = True) -> bool | None:
+def driver_runs_cuda(
+    driver: str, cuda: str, compat: bool = False, datacentre: bool = True, system: object = "linux"
+) -> bool | None:
     """Return whether programs built with this CUDA start on this driver; None if unknown.
 
     ``compat``: the cuda-compat libcuda of this CUDA is in use, which helps only on data-centre GPUs.
     """
-    floor, _ = minimum_driver(cuda)
+    floor, _ = minimum_driver(cuda, system)
     if floor is None:
         return None
     if _driver_reaches(driver, floor):
@@ -117,9 +124,9 @@ def last_driver_branch(capability: str) -> tuple[int | None, str]:
     return _find_driver_branch(capability, "last")
 
 
-def first_driver_branch(capability: str) -> tuple[int | None, str]:
-    """Return the first driver branch for GPUs of this capability, if known, and the source."""
-    return _find_driver_branch(capability, "first")
+def first_driver_branch(capability: str, system: object = "linux") -> tuple[int | None, str]:
+    """Return the first driver branch for GPUs of this capability on a system, if known, and the source."""
+    return _find_driver_branch(capability, "first_windows" if system == "windows" else "first")
 
 
 def _find_driver_branch(capability: str, end: str) -> tuple[int | None, str]:

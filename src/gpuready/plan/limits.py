@@ -246,11 +246,13 @@ def _driver_limits(facts: Facts) -> Iterator[Limit]:
     if driver is None or not facts.value_if_known("gpu.count"):
         return
     fact, compat = facts.fact("driver.version"), bool(facts.value_if_known("driver.compat"))
+    system = facts.value_if_known("os.system")
 
     def fails(build: TorchBuild, python: str) -> str:
-        if toolkits.driver_runs_cuda(str(driver), build.cuda, compat=compat) is not False:
+        if toolkits.driver_runs_cuda(str(driver), build.cuda, compat=compat, system=system) is not False:
             return ""
-        return f"CUDA {build.cuda} needs driver {build.driver_floor}, and {driver} is here"
+        floor = toolkits.minimum_driver(build.cuda, system)[0]
+        return f"CUDA {build.cuda} needs driver {floor}, and {driver} is here"
 
     cuda = toolkits.newest_cuda_for_driver(str(driver)) or "none that the catalogue knows"
     floor = next(
@@ -278,7 +280,7 @@ def _driver_branch_limits(facts: Facts, driver: str) -> Iterator[Limit]:
         return  # memory was read, so the driver supports these GPUs
     fact = (facts.fact("driver.version"), facts.fact("gpu.capability"))
     for capability in dict.fromkeys(map(str, visible_gpu_values(facts, "gpu.capability"))):
-        first, says_first = toolkits.first_driver_branch(capability)
+        first, says_first = toolkits.first_driver_branch(capability, facts.value_if_known("os.system"))
         last, says_last = toolkits.last_driver_branch(capability)
         branch = versions.major_version(driver)
         if first is not None and branch < first:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuready.model.plan import Plan, PlanConflict
     from gpuready.plan.choose import PlanJudge
 
-VERSION_FAMILIES = ("GPU", "DRV", "PKG", "SYS", "MEM", "CAP")
+VERSION_FAMILIES = ("GPU", "DRV", "PKG", "SYS", "MEM", "CAP", "BLD018")
 STEP_CODES = ("PKG002", "CAP009")
 """What is not installed yet: the plan's own steps bring it."""
 

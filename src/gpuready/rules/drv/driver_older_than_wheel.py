@@ -21,17 +21,17 @@ from __future__ import annotations
 
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
-from gpuready.rules import fix_steps
+from gpuready.rules import fix_steps, job_request
 
 CODE = "DRV001"
 SEVERITY = "error"
-READS = ("torch.cuda", "driver.version", "driver.compat", "gpu.count", *fix_steps.READS)
+READS = ("torch.cuda", "driver.version", "driver.compat", "gpu.count", "os.system", "job.wants", *fix_steps.READS)
 BROKEN = {"torch.cuda": "13.0", "driver.version": "550.144.03", "driver.compat": None, "gpu.count": 1}
 HEALTHY = {"torch.cuda": "13.0", "driver.version": "580.95.05", "driver.compat": None, "gpu.count": 1}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms or not facts.value("gpu.count"):
+    if "cuda" not in contract.platforms or not facts.value("gpu.count") or job_request.job_asks_for(facts, "cpu"):
         return None
     built_for = facts.value("torch.cuda")
     if built_for is None:
@@ -39,7 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     driver = facts.value("driver.version")
     if driver is None or _wheel_runs_on_driver(facts, driver, built_for):
         return None
-    floor, cite = catalogue.minimum_driver(built_for)
+    floor, cite = catalogue.minimum_driver(built_for, facts.value_if_known("os.system"))
     torch = fix_steps.replace_torch_step(facts, contract)
     return Finding(
         CODE,
@@ -57,7 +57,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def _wheel_runs_on_driver(facts: Facts, driver: str, built_for: str) -> bool:
     compat = bool(facts.value_if_known("driver.compat"))
-    answer = catalogue.driver_runs_cuda(driver, built_for, compat=compat)
+    answer = catalogue.driver_runs_cuda(driver, built_for, compat=compat, system=facts.value_if_known("os.system"))
     if answer is None or (compat and not answer and catalogue.compat_branches(built_for) is None):
         gap = f"it is not known whether CUDA {built_for} runs on driver {driver}"
         raise UnknownFactError(facts.fact("torch.cuda").replace(value=None, gap=gap))

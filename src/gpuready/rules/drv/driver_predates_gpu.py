@@ -1,9 +1,10 @@
 """The driver is older than a GPU of this machine.
 
 ## What it checks
-Whether the driver branch is new enough for each GPU. Blackwell (compute capability 10.0 to 12.1: B200, B300,
-RTX 50, RTX PRO 6000) needs branch 570. It is an error if the job needs that GPU, else a warning. A GPU whose
-memory the driver reports is supported.
+Whether the driver branch is new enough for each GPU: 384 for Volta, 410 for Turing, 450 for A100, 455 for the
+rest of Ampere, 520 for Ada and Hopper, 570 for Blackwell (compute capability 10.0 to 12.1). The branches of
+Windows have other numbers. It is an error if the job needs that GPU, else a warning. A GPU whose memory the
+driver reports is supported.
 
 ## Why it matters
 The driver loads and ignores the card; nvidia-smi finds no device. It happens after a new card is added to an
@@ -14,7 +15,7 @@ Install a driver of that branch or newer. Blackwell also needs the open kernel m
 
 ## References
 - NVIDIA driver README, Supported NVIDIA GPU Products (supportedchips.html)
-- CUDA 12.8 release notes (R570, first release with Blackwell)
+- docs.nvidia.com, CUDA Toolkit, Driver, and Architecture Matrix
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versi
 from gpuready.rules import gpu_health, visible_gpus
 from gpuready.rules.drv.driver_dropped_gpu import branch_bound_source, driver_branch_bounds
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.rules.drv.driver_dropped_gpu import BranchLookup
+
 CODE = "DRV008"
 SEVERITY = "error"
-READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.version")
+READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.version", "os.system")
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
@@ -36,11 +41,14 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"driver.version": "570.124.06"}
 
+OPEN_MODULES_BRANCH = 570
+"""GPUs that came with this branch work with the open kernel modules only."""
+
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms:
         return None
-    first = driver_branch_bounds(facts, catalogue.first_driver_branch)
+    first = driver_branch_bounds(facts, _first_branch_here(facts))
     if not first:
         return None
     driver = facts.value("driver.version")
@@ -48,7 +56,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not unknown:
         return None
     branch = max(unknown.values())
-    cite = branch_bound_source(facts, unknown, catalogue.first_driver_branch)
+    cite = branch_bound_source(facts, unknown, _first_branch_here(facts))
+    modules = " with open kernel modules" if branch >= OPEN_MODULES_BRANCH else ""
     return Finding(
         CODE,
         SEVERITY if gpu_health.leaves_too_few_gpus(facts, unknown) else "warning",
@@ -57,7 +66,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("driver.version", f">={branch}", cite=cite),),
         so="the driver ignores the card: neither nvidia-smi nor CUDA lists it",
         fix=(
-            FixStep(f"install driver {branch} or newer with open kernel modules, and reboot", note="needs root"),
+            FixStep(f"install driver {branch} or newer{modules}, and reboot", note="needs root"),
             *gpu_health.hide_gpus_steps(facts, unknown),
         ),
     )
+
+
+def _first_branch_here(facts: Facts) -> BranchLookup:
+    """Return the lookup of the first branch for a capability on this system."""
+    system = facts.value_if_known("os.system")
+    return lambda capability: catalogue.first_driver_branch(capability, system)
