@@ -124,6 +124,7 @@ def _refuse_what_encoders_lack(shape: ModelShape, job: FitJob) -> None:
         (job.dpo, "preference training"),
         (job.loss != "plain", f"the loss {job.loss!r}"),
         (job.zero == 3, "ZeRO stage 3"),
+        (shape.family == "bart" and job.checkpointing != "none", "checkpointing"),
         (job.tensor_parallel > 1, "tensor parallelism"),
     ):
         if applies:
