@@ -307,3 +307,12 @@ def test_the_limit_of_later_collectives(ranks):
 def test_progress_goes_to_stderr_and_only_when_it_is_asked_for(ranks):
     found = ranks.run(*world(2), code=LAUNCH.format(arguments="verbose=True"))
     assert re.search(r"gpuready: 2 ranks on 1 host, gloo on cpu, seed 1024, \d", found[0].err) and not found[1].err
+
+
+def test_arguments_that_differ_between_ranks_are_noted_but_for_their_rank(ranks):
+    code = "import os, sys\nsys.argv = ['train.py', '--local_rank=' + os.environ['RANK'], '--lr', {value}]\n"
+    launch = LAUNCH.format(arguments="verbose=True")
+    found = ranks.run(*world(2), code=code.format(value="os.environ['RANK']") + launch)
+    assert [one.code for one in found] == [0, 0] and "the arguments differs" in found[0].err, found
+    found = ranks.run(*world(2), code=code.format(value="'1e-4'") + launch)
+    assert [one.code for one in found] == [0, 0] and "differs" not in found[0].err, found

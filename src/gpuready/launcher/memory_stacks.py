@@ -330,7 +330,7 @@ class ProcessMemory:
         short = self._read(address + sys.getsizeof("") - 1, length)
         if all(32 <= byte < 127 for byte in short):
             return short.decode("ascii")
-        wide = self._read(address + sys.getsizeof("é") - 2, 4 * length + 4)
+        wide = self._read(address + sys.getsizeof("".join(("\xe9", "\xe8"))) - 3, 4 * length + 4)  # of a new text
         for size, name in ((1, "latin-1"), (2, "utf-16"), (4, "utf-32")):
             if not any(wide[length * size : length * size + size]):
                 return wide[: length * size].decode(name, "replace")

@@ -33,6 +33,9 @@ DEFAULT_SEED = 1024
 WINDOW_VARIABLE = "GPUREADY_START_WINDOW"
 LONGEST_WINDOW_S = 86400.0
 OUT_OF_TURN_CODE, OWN_FAULT_CODE = "RUN021", "RUN019"
+PATCHING_MODULES = ("accelerate", "apex", "bitsandbytes", "colossalai", "deepspeed", "flash_attn", "horovod", "liger_kernel",
+                    "lightning", "megatron", "peft", "transformer_engine", "transformers", "unsloth", "vllm", "xformers")  # fmt: skip
+"""Modules that change what torch does: ranks should all have imported them, or none."""
 EXPORTED_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -284,8 +287,7 @@ def code_fingerprints() -> dict[str, str]:
     names = sorted(name for path in sys.path if path.endswith("-packages") for name in _list_distributions(path))
     digests["set of packages"] = hashlib.sha256("\n".join(names).encode("utf-8", "replace")).hexdigest()[:12]
     digests["arguments"] = hashlib.sha256("\n".join(_shared_arguments()).encode("utf-8", "replace")).hexdigest()[:12]
-    modules = sorted({name.partition(".")[0] for name in sys.modules})
-    digests["imported modules"] = hashlib.sha256("\n".join(modules).encode("utf-8", "replace")).hexdigest()[:12]
+    digests["imported modules"] = " ".join(name for name in PATCHING_MODULES if name in sys.modules)
     return digests
 
 
