@@ -166,7 +166,8 @@ def test_ranks_of_accelerate():
     sizes = {f"{at}dp_shard_size": 2, f"{at}dp_replicate_size": 2, f"{at}tp_size": 2, f"{at}cp_size": 1}
     found = read({"distributed_type": "FSDP", "num_processes": 8, "parallelism_config": sizes})
     assert (found.fields["world"], found.fields["tensor_parallel"], found.lessened) == (4, 2, ())
-    assert read({"distributed_type": "FSDP", "parallelism_config": {f"{at}cp_size": 4}}).lessened
+    found = read({"distributed_type": "FSDP", "parallelism_config": {f"{at}cp_size": 4}})
+    assert found.fields["context_parallel"] == 4 and found.fields["fsdp_version"] == 1
 
 
 def test_a_student_of_roll_trains():

@@ -55,6 +55,7 @@ _JOB = (
     ("zero", "the stage of ZeRO", "STAGE"),
     ("fsdp", "shard everything, as FSDP2 does", ""),
     ("tensor_parallel", "GPUs that share each layer", "N"),
+    ("context_parallel", "GPUs that share each sequence", "N"),
     ("offload", "what is offloaded to host memory", "WHAT"),
 )
 """The fields of FitJob that are flags, in the order of the help; choices, bounds and defaults are those of FitJob."""

@@ -6,6 +6,7 @@ from gpuready.jobs.config_reader import ConfigReader, JobSettings, is_off, short
 from gpuready.jobs.huggingface import (
     add_deepspeed_file,
     add_uncounted_keys,
+    parse_fsdp_version,
     read_attention,
     read_checkpointing,
     read_fsdp_words,
@@ -188,11 +189,11 @@ def _read_axolotl_checkpointing(reader: ConfigReader) -> None:
 
 
 def _read_axolotl_parallelism(reader: ConfigReader) -> None:
-    if (reader.read_count("context_parallel_size") or reader.read_count("sequence_parallel_degree") or 1) > 1:
-        reader.lessened.append("the sequence is shared among GPUs: that is not counted")
+    reader.take_counts(context_parallel=("context_parallel_size", "sequence_parallel_degree"))
     add_deepspeed_file(reader)
     if reader.get_dotted("fsdp") or reader.get_dotted("fsdp_config"):
         read_fsdp_words(reader, "fsdp_config")
+        reader.take_first("fsdp_version", parse_fsdp_version, "fsdp_version")
     share = reader.read_count("dp_shard_size")
     if share:
         split = reader.fields.get("tensor_parallel", 1)

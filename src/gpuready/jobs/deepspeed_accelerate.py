@@ -26,7 +26,7 @@ def read_deepspeed(path: str, config: Mapping[str, Any]) -> JobSettings:
     reader = ConfigReader("deepspeed", path, config)
     reader.take_counts(micro_batch="train_micro_batch_size_per_gpu", accumulation="gradient_accumulation_steps")
     _read_deepspeed_stage(reader)
-    reader.take_counts(tensor_parallel="tensor_parallel.autotp_size")
+    reader.take_counts(tensor_parallel="tensor_parallel.autotp_size", context_parallel="sequence_parallel_size")
     whole = reader.read_count("train_batch_size")
     if whole and {"micro_batch", "accumulation"} <= set(reader.fields):
         each = reader.fields["micro_batch"] * reader.fields["accumulation"]
@@ -70,7 +70,6 @@ DEEPSPEED_UNCOUNTED: tuple[UncountedKey, ...] = (
     ("zero_optimization.mics_shard_size", "more", "shares among fewer GPUs than there are"),
     ("compression_training", "both", "changes the weights"),
     ("hybrid_engine.enabled", "more", "keeps an engine beside the step"),
-    ("sequence_parallel_size", "less", "shares the sequence among GPUs"),
     ("torch_autocast.enabled", "both", "runs under autocast"),
 )  # fmt: skip
 ACCELERATE_UNCOUNTED: tuple[UncountedKey, ...] = (
@@ -161,15 +160,12 @@ def _read_accelerate_parallelism(reader: ConfigReader) -> None:
         name: reader.parse_value(f"{at}{name}_size", _parse_nonnegative_int) or 1
         for name in ("cp", "sp", "tp", "dp_shard")
     }
-    for name in ("cp", "sp"):
-        if sizes[name] > 1:
-            reader.add_uncounted(
-                f"{name}_size {sizes[name]} shares the sequence among GPUs: that is not counted", "less"
-            )
+    if sizes["cp"] * sizes["sp"] > 1:
+        reader.set_field("context_parallel", sizes["cp"] * sizes["sp"], f"{at}cp_size and sp_size")
     if sizes["tp"] > 1:
         reader.set_field("tensor_parallel", sizes["tp"], f"{at}tp_size")
     if sizes["dp_shard"] > 1:
-        reader.set_field("world", sizes["dp_shard"] * sizes["tp"], f"{at}dp_shard_size")
+        reader.set_field("world", sizes["dp_shard"] * sizes["tp"] * sizes["cp"] * sizes["sp"], f"{at}dp_shard_size")
 
 
 def _parse_nonnegative_int(value: object) -> int:

@@ -127,12 +127,23 @@ def read_fsdp(reader: ConfigReader, sharding: str, prefix: str) -> None:
     if "NO_SHARD" in kind or kind in ("4",):
         return
     reader.set_field("fsdp", True, sharding)
+    if (
+        reader.take_first("fsdp_version", parse_fsdp_version, f"{prefix}version", "fsdp_version") is None
+        and reader.kind == "accelerate"
+    ):
+        reader.set_default("fsdp_version", 1, f"{prefix}version (accelerate's default)")
     if "GRAD_OP" in kind or kind in ("2",) or reader.get_dotted(f"{prefix}reshard_after_forward") is False:
         reader.set_field("reshard", False, sharding)
     if reader.is_enabled(f"{prefix}offload_params") or reader.is_enabled(f"{prefix}cpu_offload"):
         reader.set_field("offload", "parameters", f"{prefix}offload_params")
     if reader.is_enabled(f"{prefix}activation_checkpointing"):
         reader.set_field("checkpointing", "nonreentrant", f"{prefix}activation_checkpointing")
+
+
+def parse_fsdp_version(value: object) -> int:
+    if str(value) not in ("1", "2"):
+        raise ValueError("1 or 2")
+    return int(str(value))
 
 
 def read_fsdp_words(reader: ConfigReader, section: str) -> None:

@@ -77,8 +77,7 @@ def _read_factory_quantisation(reader: ConfigReader) -> None:
 
 
 def _read_factory_parallelism(reader: ConfigReader) -> None:
-    if (reader.read_count("cp_size") or 1) > 1:
-        reader.add_uncounted("cp_size shares the sequence among GPUs: that is not counted", "less")
+    reader.take_counts(context_parallel="cp_size")
     reader.take_counts(world="mp_shard_size")
     kind = str(reader.get_dotted("dist_config.name") or "")
     if kind == "deepspeed":

@@ -79,6 +79,7 @@ def _read_roll_model(reader: ConfigReader, at: str) -> None:
     if word and word in DTYPE_NAMES:
         reader.set_field("precision", DTYPE_NAMES[word], f"{at}dtype")
     read_attention(reader, f"{at}attn_implementation", f"{at}flash_attn")
+    reader.take_counts(context_parallel=f"{at}ulysses_size")
     if not reader.is_enabled(f"{at}disable_gradient_checkpointing"):
         reader.set_field("checkpointing", "nonreentrant", f"{at}disable_gradient_checkpointing")
     if reader.read_count(f"{at}lora_rank"):

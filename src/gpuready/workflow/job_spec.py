@@ -113,7 +113,8 @@ def load_model_config(
 def make_fit_job(spec: JobSettings, machine: Sequence[GpuCandidate]) -> tuple[FitJob, JobSettings]:
     """Return the stated job; where the world size is unstated, a sharded job uses the machine's GPUs."""
     fields, origins = dict(spec.fields), dict(spec.said)
-    sharded = fields.get("zero") or fields.get("fsdp") or fields.get("tensor_parallel", 1) > 1
+    split = fields.get("tensor_parallel", 1) * fields.get("context_parallel", 1)
+    sharded = fields.get("zero") or fields.get("fsdp") or split > 1
     count = sum(len(place.indexes) for place in machine)
     notes = list(spec.notes)
     if "world" not in fields and (sharded or (spec.kind in ALL_GPU_LAUNCHERS and count > 1)):
@@ -121,7 +122,6 @@ def make_fit_job(spec: JobSettings, machine: Sequence[GpuCandidate]) -> tuple[Fi
         origins["world"] = "the GPUs of the machine"
         if count < 2:
             notes.append("how many GPUs share the job is not stated: counted as one, so nothing is shared (--world N)")
-    split = fields.get("tensor_parallel", 1)
     if split > fields.get("world", 1):
         if origins.get("world", "the GPUs of the machine") != "the GPUs of the machine":
             raise Refused(f"{split} GPUs cannot share each layer where {fields['world']} share the job (--world)")

@@ -36,7 +36,7 @@ FIELD_CHOICES = {
 }
 FIELD_MAXIMA = {  # largest accepted value
     "micro_batch": 1 << 16, "seq": 1 << 26, "accumulation": 1 << 24, "lora_r": 1 << 16, "new_tokens": 1 << 26,
-    "world": 1 << 20, "tensor_parallel": 1 << 10, "steps": 16,
+    "world": 1 << 20, "tensor_parallel": 1 << 10, "context_parallel": 1 << 10, "steps": 16,
 }  # fmt: skip
 AUTO_BUCKET = -1
 BUCKET_FIELDS = ("reduce_bucket", "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "sub_group")
@@ -94,6 +94,7 @@ class FitJob(Record):
     reshard: bool = True  # FSDP frees gathered weights after the forward; if False, only after the backward
     fp32_shards: bool = False  # FSDP under accelerate's mixed precision: fp32 shards of weights that compute in 16 bit
     tensor_parallel: int = 1
+    context_parallel: int = 1  # ranks that share each sequence, by rings or by heads
     offload: str = ""
     steps: int = 2  # played steps: the first creates the optimizer state, the second is like all others
 
@@ -113,6 +114,8 @@ class FitJob(Record):
                 raise ValueError(f"{name} must be a whole number of values, not {value!r}")
         if self.world > 1 and self.world % self.tensor_parallel:
             raise ValueError(f"world ({self.world}) must be a multiple of tensor_parallel ({self.tensor_parallel})")
+        if self.world % self.context_parallel:
+            raise ValueError(f"world ({self.world}) must be a multiple of context_parallel ({self.context_parallel})")
         if self.zero and self.fsdp:
             raise ValueError("ZeRO and FSDP share the same things among the GPUs: choose one")
         casts_weights = self.zero and self.precision in ("bf16", "fp16")  # DeepSpeed casts every weight

@@ -38,6 +38,7 @@ def record_job_tape(job: FitJob, card: GpuCard) -> Tape:
 
 
 def _make_run(job: FitJob, card: GpuCard) -> TrainingRun | GenerationRun | ScoringRun:
+    job = job.replace(seq=-(-job.seq // job.context_parallel))  # a rank has its part of every sequence
     if job.task == "train":
         return TrainingRun(job, card)
     return {"generate": GenerationRun, "score": ScoringRun}[job.task](job, card, cublas_workspace_size(card))
@@ -251,6 +252,8 @@ def prediction_notes(job: FitJob, card: GpuCard) -> list[str]:
         sentences.append(
             "NCCL's buffers were not measured: an estimated range; inside it the answer is too close to call"
         )
+    if job.context_parallel > 1:
+        sentences.append("the exchange of keys and values between the ranks of a sequence is not counted")
     if job.optimizer.startswith("paged"):
         sentences.append("a paged optimizer keeps its state in managed memory, which can move out: it is not counted")
     if job.quant == "int8":
