@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from gpuready.diagnose.event_order import EventOrder
 from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause, find_final_exception, follow_chain
+from gpuready.diagnose.import_conflict import find_import_conflict
 from gpuready.diagnose.logged_system import find_logged_versions
 from gpuready.diagnose.origin import USER, calling_frames, find_origin, is_users_own, names_environment
-from gpuready.diagnose.version_conflict import check_direction, find_conflict, find_import_conflict
+from gpuready.diagnose.version_conflict import check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.model.diagnosis import (
     NOT_ENVIRONMENT,

@@ -12,17 +12,7 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-from gpuready.diagnose.origin import (
-    PLAIN_NAMES,
-    REMOTE_CODE,
-    USER,
-    calling_frames,
-    find_origin,
-    names_environment,
-    package_of_frame,
-)
+from gpuready.diagnose.origin import PLAIN_NAMES, REMOTE_CODE, USER, calling_frames, package_of_frame
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.tracebacks import StackFrame
 from gpuready.model.record import Record
@@ -215,18 +205,9 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return _conflict_of_override(complaint, caller, spans)
     package = _provider(complaint)
     if complaint.kind in ("name", "module"):
-        is_named = package.lower() not in PLAIN_NAMES and (
-            not failure.frames or _is_part_of_installed(complaint, failure)
-        )
-        is_installed = caller not in ("", USER) or "-packages" in failure.message or find_spans("package", package)
-        is_installed = is_installed or is_named
-        return (
-            VersionConflict(package, caller or USER, complaint.symbol) if is_installed and package != caller else None
-        )
-    if not failure.frames and _is_of_transformers(complaint):
-        return VersionConflict("transformers", USER, complaint.symbol)
-    if not failure.frames and complaint.kind in ("parameter", "required") and _CLASS.match(complaint.owner):
-        return VersionConflict("", USER, complaint.symbol)
+        return _conflict_of_missing(complaint, failure, caller, find_spans)
+    if not failure.frames:
+        return _conflict_by_words(complaint)
     if caller in ("", USER, package):
         return None
     if not package and not _is_call_between_packages(complaint, failure):
@@ -234,29 +215,26 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     return VersionConflict(package, caller, complaint.symbol)
 
 
-_IMPORTS = LazyRegex(r"\s*(?:from ([\w.]{1,160}) import |import ([\w.]{1,160}))")
-_NOT_OF_RELEASES = ("filenotfounderror", "permissionerror", "memoryerror", "oserror", "keyboardinterrupt", "systemexit", "timeouterror",
-                    "modulenotfounderror", "importerror", "syntaxerror", "indentationerror")  # fmt: skip
+def _conflict_of_missing(
+    complaint: Complaint, failure: LoggedException, caller: str, find_spans: SymbolTable
+) -> VersionConflict | None:
+    """A module without a name or a part that somebody imports: a conflict where it is an installed package's."""
+    package = _provider(complaint)
+    is_installed = (
+        caller not in ("", USER)
+        or "-packages" in failure.message
+        or bool(find_spans("package", package))
+        or (package.lower() not in PLAIN_NAMES and (not failure.frames or _is_part_of_installed(complaint, failure)))
+    )
+    return VersionConflict(package, caller or USER, complaint.symbol) if is_installed and package != caller else None
 
 
-def find_import_conflict(failure: LoggedException) -> VersionConflict | None:
-    """A package that fails while it is imported: nobody has used it yet, so that only what is installed can be at fault."""
-    name, kind = failure.short_type.lower(), find_origin(failure).kind
-    if name in _NOT_OF_RELEASES or kind not in ("package", "torch") or names_environment(failure.message):
-        return None
-    frames = [(frame, package_of_frame(frame)) for frame in failure.frames]
-    innermost = next((package for _, package in reversed(frames) if package), "")
-    for (outer, who), (inner, package) in pairwise(frames):
-        found = _IMPORTS.match(outer.code)
-        is_entered = bool(found) or (who == USER and not outer.code and inner.function == "<module>")
-        if is_entered and package not in ("", USER, REMOTE_CODE):
-            imported = (
-                (found[1] or found[2]).partition(".")[0]
-                if found and not outer.code.strip().startswith("from .")
-                else package
-            )
-            return VersionConflict(innermost, USER, imported or package, "import")
-    return None
+def _conflict_by_words(complaint: Complaint) -> VersionConflict | None:
+    """What the words of an error without a stack tell: a class that no user's script makes."""
+    if _is_of_transformers(complaint):
+        return VersionConflict("transformers", USER, complaint.symbol)
+    is_call = complaint.kind in ("parameter", "required") and _CLASS.match(complaint.owner)
+    return VersionConflict("", USER, complaint.symbol) if is_call else None
 
 
 def _conflict_of_foreign_name(
