@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.faults import mounts
+from tests.launcher import engines
 from tests.launcher.stage import Stage
 
 pytestmark = pytest.mark.faults
@@ -63,3 +67,71 @@ def _until_gone(stage: Stage, seconds: float = 20.0) -> None:
     while stage.left() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not stage.left()
+
+
+PIDS = "import os, time\nprint('pid', os.getpid(), 'parent', os.getppid(), flush=True)\n"
+CAUGHT = (
+    "import signal\ngot = []\nsignal.signal(signal.SIGUSR1, lambda *a: got.append(1))\n"
+    + PIDS
+    + "while not got: time.sleep(0.05)\nprint('requeued', flush=True)\n"
+)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    engines.program("srun")
+    with engines.Slurm(tmp_path_factory.mktemp("slurm"), 2) as made:
+        yield made
+
+
+def _parent(stage: Stage, rank: int) -> int:
+    found = re.search(r"parent (\d+)", stage.log(rank))
+    assert found
+    return int(found[1])
+
+
+def test_a_slurm_node_that_dies_is_named(slurm, tmp_path, seen):
+    """Its agent and its slurmstepd are gone at once: nobody reports the end of its rank."""
+    stage = Stage(tmp_path)
+    stage.script(PIDS + "time.sleep(1000)\n")
+    process = stage.start("--engine", "slurm", "--nnodes", "2", "--nproc", "1", "--", "train.py", **slurm.environ)
+    for rank in (0, 1):
+        stage.until("parent", rank, 60)
+    agent = _parent(stage, 1)
+    step = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
+    began = time.monotonic()
+    for pid in (step, agent):
+        os.kill(pid, signal.SIGKILL)
+    done = stage.ended(process, 60)
+    assert done.code not in (0, 2) and "rank 1 on" in done.words and "no longer heard of" in done.words, done.words
+    seen("H02", "rank 1 and its node named", "named", time.monotonic() - began)
+
+
+def test_sigusr1_reaches_the_ranks_as_under_srun(slurm, tmp_path, seen):
+    stage = Stage(tmp_path)
+    stage.script(CAUGHT)
+    process = stage.start("--engine", "slurm", "--nnodes", "2", "--nproc", "1", "--", "train.py", **slurm.environ)
+    for rank in (0, 1):
+        stage.until("parent", rank, 60)
+    env = {**os.environ, **slurm.environ}
+    jobs = subprocess.run(["squeue", "-h", "-o", "%i"], env=env, capture_output=True, text=True).stdout.split()
+    began = time.monotonic()
+    subprocess.run(["scancel", "-s", "USR1", *jobs], env=env, check=True)
+    done = stage.ended(process, 60)
+    assert done.code == 0 and done.out.count("requeued") == 2, done.words
+    seen("H03", "both ranks got SIGUSR1", "got it", time.monotonic() - began)
+
+
+def test_an_agent_of_mpirun_that_is_killed(tmp_path, seen):
+    engines.program("mpirun")
+    stage = Stage(tmp_path)
+    stage.script(PIDS + "time.sleep(1000)\n")
+    process = stage.start("--engine", "mpi", "--nproc", "2", "--no-preflight", "--", "train.py")
+    for rank in (0, 1):
+        stage.until("parent", rank, 60)
+    began = time.monotonic()
+    os.kill(_parent(stage, 1), signal.SIGKILL)
+    done = stage.ended(process, 60)
+    assert done.code not in (0, 2) and "rank 1 on" in done.words and "no longer heard of" in done.words
+    assert "MEM003" not in done.words
+    seen("H04", "rank 1 named, no lack of memory", "named", time.monotonic() - began)
