@@ -1,7 +1,7 @@
 """Trace every model type of the installed transformers: its own default config with two layers, a training step, and
 a few generated tokens where it has them.
 
-    python benchmarks/architecture_sweep.py [--out FOLDER] [--only RE] [--known causal|other] [--seconds 60]
+    python benchmarks/architecture_sweep.py [--out FOLDER] [--only RE] [--known causal|other] [--workers 2] [--resume]
 
 It runs in the interpreter whose torch and transformers are swept. Every trace is a forked process with a deadline: a type is
 answered, or refused with a reason; a crash is a failure of the sweep. Written are ``architecture-sweep.json`` and
@@ -17,7 +17,6 @@ import os
 import re
 import signal
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ REQUEST: dict[str, Any] = {
     "capability": [9, 0], "accumulation": 1, "new_tokens": 2, "autocast": "", "scaled": False, "lora": None, "quant": "",
     "double_quant": False, "kbit": False, "padded": False, "dpo": False, "reference": False, "folder": "",
 }  # fmt: skip
-LONG_INPUTS = {"seq": 16000}  # samples of a waveform
 
 
 def shrink_config(fields: dict[str, Any], layers: int = 2) -> dict[str, Any]:
@@ -79,20 +77,20 @@ def run_trace(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def play_type(kind: str, task: str) -> dict[str, Any]:
-    """Trace a type; the first config that is answered counts, else the first reason."""
+    """Trace a type; the first config that is answered counts, else the reason of the default one."""
     import known_values
     import model_inputs
 
-    first: dict[str, Any] = {}
+    last: dict[str, Any] = {}
     for config in candidate_configs(kind):
         try:
             return run_trace(REQUEST | {"config": config, "task": task})
         except (model_inputs.Refusal, known_values.NeedsValues) as wrong:
-            first = first or {"result": "refused", "why": str(wrong)[:300]}
+            last = {"result": "refused", "why": str(wrong)[:300]}
         except Exception as wrong:
             why = f"{type(wrong).__name__}: {str(wrong).strip().partition(chr(10))[0][:240]}"
-            first = first or {"result": "refused", "why": why, "at": find_frames(wrong)}
-    return first
+            last = {"result": "refused", "why": why, "at": find_frames(wrong)}
+    return last
 
 
 def find_frames(error: BaseException) -> str:
@@ -106,40 +104,40 @@ def find_frames(error: BaseException) -> str:
     return " < ".join(rows[::-1][:4])
 
 
-def fork_trace(kind: str, task: str, seconds: int) -> dict[str, Any]:
-    """Trace a type in a process of its own."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        signal.alarm(seconds)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        found = play_type(kind, task)
-        with os.fdopen(writer, "w") as file:
-            file.write(json.dumps(found))
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        text = file.read()
-    _, status = os.waitpid(child, 0)
-    if text:
-        return dict(json.loads(text))
-    ended = os.waitstatus_to_exitcode(status)
-    if ended == -signal.SIGALRM:
-        return {"result": "refused", "why": f"not traced within {seconds} s"}
-    return {"result": "crashed", "why": f"the process ended with {ended}"}
+class TraceProcess:
+    """A type traced in a forked process with a deadline."""
+
+    def __init__(self, kind: str, task: str, seconds: int) -> None:
+        self.kind, self.task, self.seconds = kind, task, seconds
+        self.reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.reader)
+            signal.alarm(seconds)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            os.write(writer, json.dumps(play_type(kind, task)).encode())
+            os._exit(0)
+        os.close(writer)
+
+    def read_result(self, status: int) -> dict[str, Any]:
+        """Return what it found, after its end."""
+        with os.fdopen(self.reader) as file:
+            text = file.read()
+        if text:
+            return dict(json.loads(text))
+        ended = os.waitstatus_to_exitcode(status)
+        if ended == -signal.SIGALRM:
+            return {"result": "refused", "why": f"not traced within {self.seconds} s"}
+        return {"result": "crashed", "why": f"the process ended with {ended}"}
 
 
-def sweep(told: argparse.Namespace) -> dict[str, Any]:
-    """Trace all types, and return the table."""
+def load_libraries() -> Any:
+    """Import once what every trace needs, and return the trace script as a module."""
     sys.path.insert(0, str(SCRIPTS))
     warnings.filterwarnings("ignore")
     import importlib.util
 
-    import torch
-    import transformers
     from transformers import cache_utils, generation, masking_utils, modeling_utils  # noqa: F401
-    from transformers.models.auto import modeling_auto
     from transformers.models.bert import modeling_bert  # noqa: F401
     from transformers.models.llama import modeling_llama  # noqa: F401
 
@@ -147,35 +145,88 @@ def sweep(told: argparse.Namespace) -> dict[str, Any]:
     assert spec and spec.loader
     sys.modules["trace_script"] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    causal = set(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    rows = []
-    for kind in sorted(transformers.CONFIG_MAPPING.keys()):
-        group = "causal" if kind in causal else "other"
-        if not re.search(told.only, kind) or told.known not in ("", group):
-            continue
-        if not any(
-            kind in getattr(modeling_auto, name)
-            for name in dir(modeling_auto)
-            if name.endswith("_MAPPING_NAMES") and name != "CONFIG_MAPPING_NAMES"
-        ):
-            continue  # a part of other models, with no class of its own
-        begun = time.monotonic()
-        row = {"type": kind, "group": group, "train": fork_trace(kind, "train", told.seconds)}
-        row["generate"] = fork_trace(kind, "generate", told.seconds) if told.generate else {}
-        row["seconds"] = round(time.monotonic() - begun, 1)
-        rows.append(row)
-        print(
-            kind,
-            row["train"]["result"],
-            row["train"].get("why", ""),
-            row["train"].get("at", ""),
-            "|",
-            row["generate"].get("result", ""),
-            row["generate"].get("why", ""),
-            row["generate"].get("at", ""),
-            flush=True,
-        )
-    return {"torch": torch.__version__, "transformers": transformers.__version__, "rows": rows}
+    return module
+
+
+def list_types() -> dict[str, str]:
+    """Return every type that has a class of its own, with its group."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    tables = [n for n in dir(modeling_auto) if n.endswith("_MAPPING_NAMES") and n != "CONFIG_MAPPING_NAMES"]
+    owned = {kind for name in tables for kind in getattr(modeling_auto, name)}
+    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return {k: "causal" if k in causal else "other" for k in sorted(transformers.CONFIG_MAPPING.keys()) if k in owned}
+
+
+def generates(kind: str) -> bool:
+    """Whether a type has a class that generates."""
+    import model_inputs
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.for_model(kind)
+        model_inputs.choose_class(config, "generate")
+    except Exception:
+        return False
+    return True
+
+
+def sweep(told: argparse.Namespace, rows: dict[str, Any], save: Any) -> None:
+    """Trace all types that are not in the rows yet, several at once."""
+    load_libraries()
+    wanted = []
+    for kind, group in list_types().items():
+        if re.search(told.only, kind) and told.known in ("", group) and kind not in rows:
+            wanted.append((kind, "train", group))
+            if told.generate and generates(kind):
+                wanted.append((kind, "generate", group))
+    running: dict[int, tuple[TraceProcess, str]] = {}
+    while wanted or running:
+        while wanted and len(running) < told.workers:
+            kind, task, group = wanted.pop(0)
+            process = TraceProcess(kind, task, told.seconds)
+            running[process.pid] = process, group
+        pid, status = os.wait()
+        process, group = running.pop(pid)
+        found = process.read_result(status)
+        rows.setdefault(process.kind, {"group": group})[process.task] = found
+        print(process.kind, process.task, found["result"], found.get("why", ""), found.get("at", ""), flush=True)
+        save()
+
+
+def count_answered(rows: dict[str, Any], group: str, task: str) -> tuple[int, int]:
+    """Return how many of a group were answered, and how many were asked."""
+    results = [row[task]["result"] for row in rows.values() if row["group"] == group and task in row]
+    return results.count("answered"), len(results)
+
+
+def format_table(found: dict[str, Any]) -> str:
+    """Return the table as Markdown."""
+    rows = found["types"]
+    lines = [
+        "# Every model type of transformers, traced", "",
+        f"Made by `benchmarks/architecture_sweep.py` with torch {found['torch']} and transformers {found['transformers']}: the default",
+        "config of each type with two layers, two rows of 64 tokens, on the meta device.", "",
+        "| group | task | answered | asked |", "|---|---|---|---|",
+    ]  # fmt: skip
+    for group in ("causal", "other"):
+        for task in ("train", "generate"):
+            answered, asked = count_answered(rows, group, task)
+            share = f"{100 * answered / asked:.1f} %" if asked else ""
+            lines.append(f"| {group} | {task} | {answered} ({share}) | {asked} |")
+    lines += ["", "| type | class | train | generate |", "|---|---|---|---|"]
+    for kind, row in sorted(rows.items()):
+        cells = [describe_result(row.get(task)) for task in ("train", "generate")]
+        lines.append(f"| {kind} | {row.get('train', {}).get('class', '')} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines) + "\n"
+
+
+def describe_result(found: dict[str, Any] | None) -> str:
+    if not found:
+        return ""
+    why = found.get("why", "").replace("|", "/").replace("\n", " ")
+    return found["result"] if found["result"] == "answered" else f"{found['result']}: {why[:160]}"
 
 
 def main() -> int:
@@ -184,11 +235,21 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--known", default="", choices=("", "causal", "other"))
     parser.add_argument("--seconds", type=int, default=90)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--generate", action=argparse.BooleanOptionalAction, default=True)
     told = parser.parse_args()
-    found = sweep(told)
-    Path(told.out, "architecture-sweep.json").write_text(json.dumps(found, indent=1) + "\n")
-    return int(any(row[task].get("result") == "crashed" for row in found["rows"] for task in ("train", "generate")))
+    import torch
+    import transformers
+
+    data = Path(told.out, "architecture-sweep.json")
+    rows: dict[str, Any] = json.loads(data.read_text())["types"] if told.resume and data.exists() else {}
+    found = {"torch": torch.__version__, "transformers": transformers.__version__, "types": rows}
+    sweep(told, rows, lambda: data.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n"))
+    Path(told.out, "architecture-sweep.md").write_text(format_table(found))
+    return int(
+        any(row[task]["result"] == "crashed" for row in rows.values() for task in ("train", "generate") if task in row)
+    )
 
 
 if __name__ == "__main__":

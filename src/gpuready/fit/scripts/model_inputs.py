@@ -12,10 +12,11 @@ CLASS_TABLES = (
     "SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "MASKED_LM", "CAUSAL_LM", "CTC", "IMAGE_CLASSIFICATION",
     "AUDIO_CLASSIFICATION", "VIDEO_CLASSIFICATION", "SEMANTIC_SEGMENTATION", "MASKED_IMAGE_MODELING", "PRETRAINING",
     "SEQUENCE_CLASSIFICATION", "TOKEN_CLASSIFICATION", "OBJECT_DETECTION", "DEPTH_ESTIMATION", "MULTIMODAL_LM", "TIME_SERIES_PREDICTION",
-    "UNIVERSAL_SEGMENTATION", "ZERO_SHOT_IMAGE_CLASSIFICATION", "TEXT_TO_SPECTROGRAM",
+    "UNIVERSAL_SEGMENTATION", "ZERO_SHOT_IMAGE_CLASSIFICATION", "TEXT_TO_SPECTROGRAM", "RETRIEVAL",
 )  # fmt: skip
 """transformers' tables of classes with a loss, in the order in which they are asked."""
 MAX_LAYERS = 2000
+SHORTEST_SOUND, SECOND = 4000, 16000  # samples
 
 
 class Refusal(Exception):
@@ -77,7 +78,11 @@ def choose_class(config, task):
             found = getattr(transformers, name, None)
             if found is not None and can_play(found, task):
                 return found
-    what = "generates text" if task == "generate" else "computes a loss"
+    name = modeling_auto.MODEL_MAPPING_NAMES.get(config.model_type)
+    found = getattr(transformers, name, None) if isinstance(name, str) else None
+    if task == "train" and found is not None:
+        return found
+    what = "generates text" if task == "generate" else "can be trained"
     raise Refusal(f"transformers {transformers.__version__} has no class of the type {config.model_type} that {what}")
 
 
@@ -103,33 +108,45 @@ LOSS_INPUTS = (
 
 
 class ModelInputs:
-    """The tensors that one step of a class takes."""
+    """The tensors that one step of a class takes. ``variant`` is main, everything, or turned: time before bins."""
 
-    def __init__(self, model, config, job, known):
-        self.model, self.config, self.job, self.known = model, config, job, known
+    def __init__(self, model, config, job, known, variant="main"):
+        self.model, self.config, self.job, self.known, self.variant = model, config, job, known, variant
         self.text = config.get_text_config() if hasattr(config, "get_text_config") else config
         self.parameters = inspect.signature(model.forward).parameters
         self.class_name = type(model).__name__
         self.rows, self.seq = job["micro_batch"] * (2 if job.get("dpo") else 1), job["seq"]
         self.notes = []
+        for one in {id(config): config, id(self.text): self.text}.values():
+            for name in ("decoder_start_token_id", "pad_token_id", "bos_token_id"):
+                if getattr(one, name, 0) is None:  # a user's tokenizer sets it
+                    setattr(one, name, 0)
 
     def make(self):
-        """Return the inputs by name, without the labels."""
+        """Return the inputs by name, without the labels: those of the main input, or of every known kind."""
+        makers = {
+            "input_ids": self.tokens, "pixel_values": self.pictures, "input_features": self.features, "input_values": self.samples,
+            "pixel_values_videos": self.videos, "pixel_values_images": self.pictures, "bool_masked_pos": self.masked_patches,
+            "bbox": self.boxes,
+        }  # fmt: skip
         main = self.model.main_input_name
-        makers = {"pixel_values": self.pictures, "input_features": self.features, "input_values": self.samples}
-        made = {}
-        if main in makers:
-            made[main] = makers[main]()
-        elif main == "pixel_values_videos":
-            made[main] = self.videos()
-        elif main == "input_ids" or "input_ids" in self.parameters:
-            made["input_ids"] = self.tokens()
-            if self.job.get("padded"):
-                made["attention_mask"] = self.padding_mask()
-            if "pixel_values" in self.parameters:
-                made |= self.beside_text()
-        else:
+        main = (
+            main
+            if main in self.parameters or main in makers
+            else next((n for n in makers if n in self.parameters), main)
+        )
+        if main not in makers:
             raise Refusal(f"{self.class_name} takes {main}, and no such input is made here")
+        made = {main: makers[main]()}
+        everything = self.variant == "everything" or "return_loss" in self.parameters
+        for name, maker in makers.items():
+            if everything and name in self.parameters and name not in made:
+                made[name] = maker()
+        if "input_ids" in made and self.job.get("padded"):
+            made["attention_mask"] = self.padding_mask()
+        if main == "input_ids" and len(made) == 1:
+            others = [name for name in ("pixel_values", "input_features", "input_values") if name in self.parameters]
+            self.notes += ["text alone was played: pictures or sound in a batch need more"] * bool(others)
         return made
 
     def tokens(self, rows=None, seq=None):
@@ -147,7 +164,20 @@ class ModelInputs:
         mask[0, self.seq - self.seq // 8 :] = 0
         return self.known.send(mask)
 
+    def boxes(self):
+        return self.known.send(torch.zeros((self.rows, self.seq, 4), dtype=torch.long))
+
+    def masked_patches(self):
+        """Half of a picture's patches are masked."""
+        height, width = self.picture_size()
+        patch = find_field(self.config, "patch_size") or 16
+        patch = patch[-1] if isinstance(patch, (list, tuple)) else patch
+        count = (height // patch) * (width // patch)
+        return self.known.send(torch.arange(self.rows * count).view(self.rows, count) % 2 == 0)
+
     def pictures(self):
+        if find_field(self.config, "num_frames") and "Video" in self.class_name:
+            return self.videos()
         height, width = self.picture_size()
         channels = find_field(self.config, "num_channels", "in_channels", "in_chans") or 3
         return self.floats((self.rows, channels, height, width))
@@ -170,9 +200,10 @@ class ModelInputs:
             or 80
         )
         places = find_field(self.config, "max_source_positions")
-        if places and "Whisper" in self.class_name:
-            return self.floats((self.rows, bins, 2 * places))
-        return self.floats((self.rows, min(self.seq, places or self.seq), bins))
+        if places and self.variant == "main" and not find_field(self.config, "input_feat_per_channel"):
+            return self.floats((self.rows, bins, 2 * places))  # two frames for each position
+        size = min(self.seq, places or self.seq)
+        return self.floats((self.rows, bins, size) if self.variant == "turned" else (self.rows, size, bins))
 
     def samples(self):
         """A waveform of ``seq`` samples."""
@@ -180,13 +211,12 @@ class ModelInputs:
             return self.floats(
                 (self.rows, find_field(self.config, "max_length"), find_field(self.config, "num_mel_bins"))
             )
-        self.notes.append(f"the sound is {self.seq} samples long (--seq N)")
-        return self.floats((self.rows, self.seq))
-
-    def beside_text(self):
-        """Pictures of a class that takes text and pictures: text alone, unless it needs them."""
-        self.notes.append("text alone was played: a batch with pictures needs more")
-        return {}
+        size = self.seq if self.seq >= SHORTEST_SOUND else SECOND
+        self.notes.append(f"the sound is {size:,} samples long (--seq N, from {SHORTEST_SOUND:,} on)")
+        channels = find_field(self.config, "audio_channels")
+        if channels or self.variant == "turned":
+            return self.floats((self.rows, channels or 1, size))
+        return self.floats((self.rows, size))
 
     def floats(self, shape):
         return torch.empty(shape, dtype=torch.float32, device="meta").to(self.model.dtype)
@@ -196,37 +226,52 @@ class ModelInputs:
 
     def labels(self, inputs):
         """Return what the loss takes."""
-        name = self.class_name
-        classes = max(getattr(self.config, "num_labels", 2) or 2, 1)
-        one_each = self.known.send(torch.zeros(self.rows, dtype=torch.long))
-        if "start_positions" in self.parameters and "labels" not in self.parameters:
-            return {
-                "start_positions": one_each,
-                "end_positions": self.known.send(torch.zeros(self.rows, dtype=torch.long)),
-            }
+        name, zeros = self.class_name, lambda *shape: self.known.send(torch.zeros(shape, dtype=torch.long))
         if "labels" not in self.parameters:
-            return self.other_labels(inputs)
-        if name.endswith(
-            ("ForSequenceClassification", "ForImageClassification", "ForAudioClassification", "ForVideoClassification")
-        ):
-            return {"labels": one_each} if classes > 1 else {"labels": self.floats((self.rows,))}
-        if name.endswith("ForSemanticSegmentation"):
-            return {"labels": self.known.send(torch.zeros((self.rows, *self.picture_size()), dtype=torch.long))}
-        if name.endswith(("ForMultipleChoice", "ForNextSentencePrediction")):
-            return {"labels": one_each}
-        if name.endswith("ForTokenClassification"):
-            return {"labels": self.known.send(torch.zeros((self.rows, self.seq), dtype=torch.long))}
-        if name.endswith("ForCTC"):
-            return {"labels": self.tokens(seq=max(1, self.seq // 640))}
-        made = {"labels": inputs["input_ids"] if "input_ids" in inputs else self.tokens()}
+            return self.other_labels(zeros)
+        classes = max(getattr(self.config, "num_labels", 2) or 2, 1)
+        made = {}
+        if name.endswith(CLASS_OF_ROW):
+            made["labels"] = zeros(self.rows) if classes > 1 else self.floats((self.rows,))
+        elif name.endswith("ForSemanticSegmentation"):
+            made["labels"] = zeros(self.rows, *self.picture_size())
+        elif name.endswith(("ForDepthEstimation", "ForNormalEstimation")):
+            made["labels"] = self.floats((self.rows, *self.picture_size()))
+        elif name.endswith(("ForObjectDetection", "ForSegmentation")):
+            boxes = [{"class_labels": zeros(1), "boxes": self.floats((1, 4)) + 0.5} for _ in range(self.rows)]
+            made["labels"] = boxes
+        elif name.endswith("ForTokenClassification"):
+            made["labels"] = zeros(self.rows, self.seq)
+        elif name.endswith("ForCTC"):
+            made["labels"] = self.tokens(seq=max(1, self.seq // 640))
+        elif "input_ids" in inputs:
+            made["labels"] = inputs["input_ids"]
+        else:
+            made["labels"] = self.tokens() if self.decodes_text() else zeros(self.rows)
         if "next_sentence_label" in self.parameters:
-            made["next_sentence_label"] = one_each
+            made["next_sentence_label"] = zeros(self.rows)
         return made
 
-    def other_labels(self, inputs):
+    def decodes_text(self):
+        return self.takes_decoder_text() or self.class_name.endswith(
+            ("ForConditionalGeneration", "ForCausalLM", "DecoderModel")
+        )
+
+    def other_labels(self, zeros):
+        if "start_positions" in self.parameters:
+            return {"start_positions": zeros(self.rows), "end_positions": zeros(self.rows)}
         if "return_loss" in self.parameters:
             return {"return_loss": True}
-        raise Refusal(f"{self.class_name} takes none of the labels that are made here")
+        if "mask_labels" in self.parameters:
+            masks = [self.known.send(torch.zeros((1, *self.picture_size()))) for _ in range(self.rows)]
+            return {"mask_labels": masks, "class_labels": [zeros(1) for _ in range(self.rows)]}
+        return {}
+
+
+CLASS_OF_ROW = (
+    "ForSequenceClassification", "ForImageClassification", "ForAudioClassification", "ForVideoClassification", "ForMultipleChoice",
+    "ForNextSentencePrediction", "ForXVector",
+)  # fmt: skip
 
 
 def is_token_id(name, value):

@@ -9,93 +9,20 @@ import contextlib
 import json
 import logging
 import sys
-import weakref
 
 import torch
 import transformers
+from allocation_recorder import AllocationRecorder
 from checkpoint_header import explain_difference
 from emulation import Attention, Autocast
 from known_values import KnownValues, NeedsValues
-from model_inputs import ModelInputs, Refusal, choose_class, read_config
+from model_inputs import LOSS_INPUTS, ModelInputs, Refusal, choose_class, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-ADD_TENSOR_OP = torch.ops.aten.add.Tensor
-PRODUCT_MARKS = {
-    "mm": "!product",
-    "bmm": "!product",
-    "addmm": "!biased",
-    "baddbmm": "!product",
-    "_grouped_mm": "!product",
-}
-
 CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems")
 FALLBACK_WORDS = ("fall", "fast path", "fast implementation", "kernel", "not installed", "slow")
-
-
-class AllocationRecorder(TorchDispatchMode):
-    """Records events: a number is an allocation, its complement frees the n-th one.
-
-    Text ends a phase; ``=kind`` sets the kind of what follows, ``!`` marks a matrix product.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.events, self.numbers, self.by, self.names = [], {}, [], {}
-        self.sum = None  # the last sum, and the position of its allocation
-        self.backward, self.products = False, set()
-
-    def add(self, tensor, name=""):
-        storage = tensor.untyped_storage()
-        key, size = storage._cdata, storage.nbytes()
-        if key in self.numbers or not size:
-            return False
-        self.sum = None
-        self.numbers[key] = len(self.by)
-        self.by.append(self.names.setdefault(name, len(self.names)))
-        self.events.append(size)
-        weakref.finalize(storage, self.drop, key)
-        return True
-
-    def drop(self, key):
-        number = self.numbers.pop(key)
-        if self.sum is None or self.sum[0] != key:
-            self.events.append(~number)
-            return
-        # The summand is freed at once: on a GPU, without this recorder, torch would have added in place.
-        _, new, at = self.sum
-        self.sum = None
-        del self.events[at], self.by[-1]
-        self.numbers[new] = number
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        name = func._schema.name.partition("::")[2]
-        for leaf in tree_leaves(out):
-            if not isinstance(leaf, torch.Tensor) or leaf.device.type != "meta":
-                continue
-            if self.add(leaf, name) and func is ADD_TENSOR_OP:
-                self.added(args[0], leaf)
-        if name == "_softmax_backward_data":  # the CUDA kernel first multiplies gradient and result
-            beside = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
-            self.add(beside, name)
-            del beside
-        if name in PRODUCT_MARKS and (name, self.backward) not in self.products:
-            self.products.add((name, self.backward))
-            self.events.append(PRODUCT_MARKS[name])
-        return out
-
-    def added(self, old, new):
-        if self.backward and not torch.is_grad_enabled() and isinstance(old, torch.Tensor) and old._base is None:
-            keys = [one.untyped_storage() for one in (old, new)]
-            if keys[0].nbytes() == keys[1].nbytes():
-                self.sum = keys[0]._cdata, keys[1]._cdata, len(self.events) - 1
-
-    def mark(self, *several):
-        self.sum = None
-        self.events.extend(several)
 
 
 def build_meta_model(job, config, autocast, notes):
@@ -105,9 +32,15 @@ def build_meta_model(job, config, autocast, notes):
         attention = "eager"
         notes.append(f"{found.__name__} has no sdpa attention: its eager attention was played")
     half = HALF_DTYPES.get(job["precision"])
-    options = {"dtype": half or (torch.bfloat16 if job["quant"] else torch.float32), "attn_implementation": attention}
+    options = {"dtype": half or (torch.bfloat16 if job["quant"] else torch.float32)}
     with torch.device("meta"):
-        model = found._from_config(config, **options)
+        try:
+            model = found._from_config(config, **options, attn_implementation=attention)
+        except ValueError as error:  # a part of the model
+            if "attention implementation" not in str(error):
+                raise
+            model = found._from_config(config, **options, attn_implementation="eager")
+            notes.append(f"a part of {found.__name__} has no sdpa attention: its eager attention was played")
         model.tie_weights()
         if why := explain_difference(job.get("folder"), model):
             raise Refusal(why)
@@ -178,23 +111,31 @@ def compute_loss(job, model, reference, batch, recorder, tag):
     if job["dpo"]:
         return preference_loss(model, reference, batch, recorder, tag), None
     outputs = model(**batch)
-    if outputs.get("loss") is None:
-        raise Refusal(f"{type(model).__name__} computes no loss of its own")
-    return outputs["loss"], outputs if job["keep_outputs"] else None
+    loss = outputs.get("loss")
+    return find_output(outputs) if loss is None else loss, outputs if job["keep_outputs"] else None
+
+
+def find_output(outputs):
+    """Return the mean of the first output with a graph: the loss of a class that has none."""
+    for leaf in tree_leaves(list(outputs.values())):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            return leaf.float().mean()
+    raise Refusal("the model computes no loss, and nothing that has a gradient")
 
 
 def train_steps(job, model, inputs, recorder, autocast, reference=None):
     batch = inputs.make()
-    for tensor in batch.values():
-        recorder.add(tensor)
     batch |= inputs.labels(batch)
-    for tensor in batch.values():
+    for tensor in tree_leaves(batch):
         if isinstance(tensor, torch.Tensor):
             recorder.add(tensor)
     if "use_cache" in inputs.parameters:
         batch["use_cache"] = False
     several = job["accumulation"] > 1
+    start, births, live = len(recorder.events), len(recorder.by), len(recorder.numbers)
     for step in range(job["steps"]):
+        if step and len(recorder.numbers) == live:  # nothing of the first step is left: the second is the same
+            return recorder.repeat_step(start, births, step)
         for micro in range(min(job["accumulation"], 2)):  # from the second on they are the same
             tag = f"{step}.{micro}" if several else f"{step}"
             autocast.forward = True
@@ -211,9 +152,10 @@ def train_steps(job, model, inputs, recorder, autocast, reference=None):
         recorder.mark(f"step{step}")
         model.zero_grad(set_to_none=True)
         recorder.mark(f"zero{step}")
+    return 0
 
 
-def generate_tokens(job, model, inputs, recorder, autocast):
+def generate_tokens(job, model, inputs, recorder):
     """Run a prefill alone, then generate token by token over a growing cache."""
     batch = inputs.make()
     for tensor in batch.values():
@@ -288,7 +230,7 @@ def main():
         if job["reference"]:
             alone = job | {"lora": None, "quant": "", "checkpointing": "none", "task": "train"}
             reference = build_meta_model(alone, config, autocast, notes).eval().requires_grad_(False)
-        reply = record_job(job, model, reference, config, known, autocast, notes)
+        reply = record_any(job, model, reference, config, known, autocast, notes)
     if "math" in attention.kernels:
         notes.append("no fused attention kernel takes this model's shapes: torch writes all scores out")
     if known.spread:
@@ -297,7 +239,18 @@ def main():
     print("\n" + json.dumps(reply | {"notes": list(dict.fromkeys(notes))[:12]}))
 
 
-def record_job(job, model, reference, config, known, autocast, notes):
+def record_any(*told):
+    """Record the job with the main input; where the model refuses that, with the other ways to call it."""
+    first = None
+    for variant in ("main", "everything", "turned"):
+        try:
+            return record_job(*told, variant)
+        except Exception as error:
+            first = first or error
+    raise first
+
+
+def record_job(job, model, reference, config, known, autocast, notes, variant):
     """Run the job's steps under the recorder, and return what the trace tells."""
     recorder = AllocationRecorder()
     recorder.mark("=parameters")
@@ -323,16 +276,18 @@ def record_job(job, model, reference, config, known, autocast, notes):
     if head is not None:
         head.register_forward_pre_hook(lambda *args: recorder.mark("=loss") if autocast.forward else None)
     inner = model.get_base_model() if job["lora"] else model
-    inputs = ModelInputs(inner, config, job, known)
-    if job["autocast"]:
-        autocast.__enter__()
-    with recorder:
+    inputs = ModelInputs(inner, config, job, known, variant)
+    autocast.forward, autocast.off = False, 0
+    with autocast if job["autocast"] else contextlib.nullcontext(), recorder:
         if job["task"] == "generate":
-            generate_tokens(job, model, inputs, recorder, autocast)
+            generate_tokens(job, model, inputs, recorder)
         else:
-            train_steps(job, model, inputs, recorder, autocast, reference)
+            again = train_steps(job, model, inputs, recorder, autocast, reference)
+            gradients += [number + again for number in gradients if number >= 0 and again]
         events = list(recorder.events)
     notes += inputs.notes
+    if job["task"] == "train" and not any(name in inputs.parameters for name in LOSS_INPUTS):
+        notes.append(f"{inputs.class_name} has no loss of its own: the mean of its output was played")
     if job["task"] == "train":
         note_idle_parameters(trained, reached, notes)
         trained = [p for p in trained if id(p) in reached]
@@ -348,7 +303,7 @@ def record_job(job, model, reference, config, known, autocast, notes):
         "by": recorder.by,
         "names": list(recorder.names),
         "class": inputs.class_name,
-        "count": sum(p.numel() for p in inner.parameters()),
+        "count": sum(p.numel() for p in inner.parameters() if id(p) not in mine),
         "tables": [n for n, p in enumerate(trained) if id(p) in tables],
     }
 

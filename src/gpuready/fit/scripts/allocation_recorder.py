@@ -1,0 +1,93 @@
+"""Records every allocation and free on torch's meta device. Runs in the target environment."""
+
+import re
+import weakref
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+ADD_TENSOR_OP = torch.ops.aten.add.Tensor
+PRODUCT_MARKS = {
+    "mm": "!product",
+    "bmm": "!product",
+    "addmm": "!biased",
+    "baddbmm": "!product",
+    "_grouped_mm": "!product",
+}
+
+STEP_WORD = re.compile(r"^(fwd|bwd|ref|step|zero)0")
+
+
+class AllocationRecorder(TorchDispatchMode):
+    """Records events: a number is an allocation, its complement frees the n-th one.
+
+    Text ends a phase; ``=kind`` sets the kind of what follows, ``!`` marks a matrix product.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.events, self.numbers, self.by, self.names = [], {}, [], {}
+        self.sum = None  # the last sum, and the position of its allocation
+        self.backward, self.products = False, set()
+
+    def add(self, tensor, name=""):
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.numbers or not size:
+            return False
+        self.sum = None
+        self.numbers[key] = len(self.by)
+        self.by.append(self.names.setdefault(name, len(self.names)))
+        self.events.append(size)
+        weakref.finalize(storage, self.drop, key)
+        return True
+
+    def drop(self, key):
+        number = self.numbers.pop(key)
+        if self.sum is None or self.sum[0] != key:
+            self.events.append(~number)
+            return
+        # The summand is freed at once: on a GPU, without this recorder, torch would have added in place.
+        _, new, at = self.sum
+        self.sum = None
+        del self.events[at], self.by[-1]
+        self.numbers[new] = number
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        for leaf in tree_leaves(out):
+            if not isinstance(leaf, torch.Tensor) or leaf.device.type != "meta":
+                continue
+            if self.add(leaf, name) and func is ADD_TENSOR_OP:
+                self.added(args[0], leaf)
+        if name == "_softmax_backward_data":  # the CUDA kernel first multiplies gradient and result
+            beside = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
+            self.add(beside, name)
+            del beside
+        if name in PRODUCT_MARKS and (name, self.backward) not in self.products:
+            self.products.add((name, self.backward))
+            self.events.append(PRODUCT_MARKS[name])
+        return out
+
+    def added(self, old, new):
+        if self.backward and not torch.is_grad_enabled() and isinstance(old, torch.Tensor) and old._base is None:
+            keys = [one.untyped_storage() for one in (old, new)]
+            if keys[0].nbytes() == keys[1].nbytes():
+                self.sum = keys[0]._cdata, keys[1]._cdata, len(self.events) - 1
+
+    def mark(self, *several):
+        self.sum = None
+        self.events.extend(several)
+
+    def repeat_step(self, start, births, step):
+        """Append the events since a place once more, as another step, with other numbers."""
+        count = len(self.by) - births
+        for event in self.events[start:]:
+            if isinstance(event, str):
+                self.events.append(STEP_WORD.sub(rf"\g<1>{step}", event))
+            else:
+                self.events.append(event if event >= 0 or ~event < births else event - count)
+        self.by += self.by[births:]
+        return count
