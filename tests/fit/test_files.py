@@ -193,12 +193,12 @@ def test_deepspeed():
 
 def test_accelerate():
     assert fields(ACCELERATE) == {
-        "world": 8, "precision": "amp-bf16", "fsdp": True, "checkpointing": "nonreentrant",
+        "world": 8, "precision": "amp-bf16", "fsdp": True, "fsdp_version": 2, "checkpointing": "nonreentrant",
     }  # fmt: skip
     deep = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2, offload_optimizer_device: cpu}"
     assert fields(deep) == {"zero": 2, "offload": "optimizer"}
     kept = "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP, fsdp_activation_checkpointing: true}"
-    assert fields(kept) == {"fsdp": True, "reshard": False, "checkpointing": "nonreentrant"}
+    assert fields(kept) == {"fsdp": True, "fsdp_version": 1, "reshard": False, "checkpointing": "nonreentrant"}
 
 
 def test_colossalai_from_a_script_that_is_never_run(tmp_path):

@@ -252,6 +252,11 @@ def prediction_notes(job: FitJob, card: GpuCard) -> list[str]:
         sentences.append(
             "NCCL's buffers were not measured: an estimated range; inside it the answer is too close to call"
         )
+    if job.quant in ("nf4", "fp4") and job.world > 1 and (job.fsdp or job.zero == 3):
+        sentences.append(
+            "the 4-bit weights are shared too, which needs a floating bnb_4bit_quant_storage, such as bfloat16: "
+            "with uint8 every GPU has all of them"
+        )
     if job.context_parallel > 1:
         sentences.append("the exchange of keys and values between the ranks of a sequence is not counted")
     if job.optimizer.startswith("paged"):
