@@ -35,3 +35,35 @@ def test_the_parameters_of_the_catalogue_are_what_their_configs_amount_to():
     for row in load_catalog("models")["model"]:
         count = count_model_parameters(row["config"])
         assert count == row["parameters"], row["name"]
+
+
+def test_models_beyond_the_first_families_are_known_by_their_hub_id():
+    for name in (
+        "openai/gpt-oss-20b", "deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-R1", "zai-org/GLM-4.5-Air",
+        "meta-llama/Llama-4-Scout-17B-16E-Instruct", "allenai/OLMo-2-1124-7B-Instruct", "bigcode/starcoder2-7b",
+        "tiiuae/falcon-7b-instruct", "HuggingFaceTB/SmolLM3-3B", "google-bert/bert-base-uncased", "openai/whisper-small",
+        "FacebookAI/roberta-base", "answerdotai/ModernBERT-base", "google/vit-base-patch16-224", "ibm-granite/granite-3.3-8b-instruct",
+        "CohereForAI/c4ai-command-r-v01",
+    ):  # fmt: skip
+        assert known_models.find_model_config(name), name
+
+
+ADAPTED = {  # family: trainable values of peft 0.21.2 with rank 8 on all linear layers, transformers 5.17, of family_traces.json
+    "olmo2": 53760, "granitemoe": 21504, "cohere": 53760, "starcoder2": 43008, "falcon": 44544, "glm4": 50688,
+    "glm4_moe": 113792, "gpt_oss": 21504, "deepseek_v3": 123776, "llama4_text": 75904, "bert": 48128, "modernbert": 49664,
+    "vit": 47120, "whisper": 116736,
+}  # fmt: skip
+
+
+def test_adapters_of_all_linear_layers_are_those_of_peft():
+    import json
+    from pathlib import Path
+
+    from gpuready.fit.job.records import H200, FitJob
+    from gpuready.fit.tape.training import TrainingRun
+
+    rows = json.loads(Path(__file__).with_name("family_traces.json").read_text(encoding="utf-8"))
+    configs = {row["config"]["model_type"]: row["config"] for row in rows}
+    for family, count in ADAPTED.items():
+        run = TrainingRun(FitJob(model=configs[family], method="lora", lora_r=8, seq=48), H200)
+        assert sum(one.numel for one in run.maker.trained) == count, family

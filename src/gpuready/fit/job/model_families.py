@@ -178,7 +178,7 @@ def _parse_deepseek(config: Mapping[str, Any], family: str) -> ModelShape:
     sizes = [
         read_count(config, name) for name in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
     ]
-    query_rank = read_count(config, "q_lora_rank") if config.get("q_lora_rank") is not None else 0
+    query_rank = read_count(config, "q_lora_rank") if config.get("q_lora_rank") else 0
     shape = parse_common_shape({**config, "head_dim": sizes[1] + sizes[2]}, family)
     bias = bool(config["attention_bias"])
     v2 = family == "deepseek_v2"

@@ -50,6 +50,8 @@ class DecoderModel:
         self.maker = maker
         ops.bias_first = shape.packed == "conv"
         width = maker.width
+        if shape.router in ("sigmoid", "scores"):  # these names become the experts'
+            maker.unadapted = ("gate_proj", "up_proj", "down_proj")
         self.token_table = maker.new_table((shape.vocabulary, shape.hidden))
         self.position_table = maker.new_table((shape.positions, shape.hidden)) if shape.positions else None
         self.layers = [new_layer_weights(self, n) for n in range(shape.layers)]
@@ -102,11 +104,7 @@ class DecoderModel:
         embeds = ops.embedding(batch * seq, self.token_table, (batch, seq, s.hidden))
         if s.scaled_embedding:
             embeds = ops.scalar_op(embeds)
-        if self.maker.inputs_need_grad and not embeds.requires_grad and ops.grad_enabled:
-            # checkpointing needs an input with a gradient: a leaf, which the graph holds to its end
-            leaf = ops.detach(embeds)
-            embeds.fn = GraphNode(ops.seq, "inputs", (), lambda g, kept=leaf: (), 1)  # type: ignore[misc]
-            del leaf
+        self.require_input_grad(embeds)
         tokens = places = None
         if self.position_table is not None:
             rows = batch if self.has_row_masks else 1
@@ -142,6 +140,14 @@ class DecoderModel:
         del positions, tokens, places, local, tables
         self.cache = None
         return out
+
+    def require_input_grad(self, embeds: Tensor) -> None:
+        """Checkpointing needs an input with a gradient: a leaf, which the graph holds to its end."""
+        ops = self.ops
+        if self.maker.inputs_need_grad and not embeds.requires_grad and ops.grad_enabled:
+            leaf = ops.detach(embeds)
+            embeds.fn = GraphNode(ops.seq, "inputs", (), lambda g, kept=leaf: (), 1)  # type: ignore[misc]
+            del leaf
 
     def build_masks(self, batch: int, seq: int, width: int) -> dict[int, Tensor | None]:
         """Build the masks of a pass as transformers does, per window; None if transformers omits the mask."""

@@ -125,6 +125,10 @@ def _refuse_what_encoders_lack(shape: ModelShape, job: FitJob) -> None:
         (job.loss != "plain", f"the loss {job.loss!r}"),
         (job.zero == 3, "ZeRO stage 3"),
         (shape.family == "bart" and job.checkpointing != "none", "checkpointing"),
+        (
+            shape.family in ("vit", "whisper") and job.method != "full" and job.checkpointing != "none",
+            "checkpointing under an adapter",
+        ),
         (job.tensor_parallel > 1, "tensor parallelism"),
     ):
         if applies:
@@ -145,9 +149,9 @@ class BertModel(EncoderModel):
         self.buffers = self.ops.new_scratch(16 * s.sizes["positions"])  # numbers of positions and of types
 
     def create_head(self) -> None:
-        s, make = self.shape, self.maker.new_head
+        s = self.shape
         bias = self.new_outer(s.vocabulary)
-        dense = make(s.hidden, s.hidden, True)
+        dense = self.maker.new_linear("dense", s.hidden, s.hidden, True)
         self.transform, self.head_norm = dense, self.new_outer_norm()
         self.head = LinearLayer(self.token_table if s.tied else self.new_outer(s.vocabulary, s.hidden), bias)
         self.others += dense.list_tensors()
@@ -159,6 +163,7 @@ class BertModel(EncoderModel):
         whole = (batch, seq, s.hidden)
         rows = batch if s.family == "roberta" else 1  # its positions skip the padding of each row
         tokens = ops.embedding(batch * seq, self.token_table, whole)
+        self.require_input_grad(tokens)
         types = ops.embedding(batch * seq, self.types, whole)
         first = ops.add(tokens, types)
         places = ops.embedding(rows * seq, self.positions, (rows, seq, s.hidden))
@@ -208,7 +213,7 @@ class VitModel(EncoderModel):
 
     def create_head(self) -> None:
         self.norm = self.new_outer_norm()
-        self.head = self.maker.new_head(self.shape.hidden, self.shape.sizes["labels"], True)
+        self.head = self.maker.new_linear("classifier", self.shape.hidden, self.shape.sizes["labels"], True)
         self.others += self.head.list_tensors()
 
     def forward(
@@ -292,7 +297,7 @@ class ModernBertModel(EncoderModel):
     def create_head(self) -> None:
         s = self.shape
         self.norm = self.new_outer(s.hidden), None
-        self.transform = self.maker.new_head(s.hidden, s.hidden, False)
+        self.transform = self.maker.new_linear("dense", s.hidden, s.hidden, False)
         self.head_norm = self.new_outer(s.hidden), None
         bias = self.new_outer(s.vocabulary) if s.bias_head else None
         self.head = LinearLayer(self.token_table if s.tied else self.new_outer(s.vocabulary, s.hidden), bias)
@@ -313,7 +318,9 @@ class ModernBertModel(EncoderModel):
         self, batch: int, seq: int, run: LayerRunner, cache: KeyValueCache | None = None, length: int = 0
     ) -> Tensor:
         ops, s = self.ops, self.shape
-        x = self.apply_norm(ops.embedding(batch * seq, self.token_table, (batch, seq, s.hidden)), self.first_norm)
+        x = ops.embedding(batch * seq, self.token_table, (batch, seq, s.hidden))
+        self.require_input_grad(x)
+        x = self.apply_norm(x, self.first_norm)
         x = ops.dropout(x, s.dropout_embedding if self.training else 0.0)
         tables = {window: rotary_tables(self, seq, x.width) for window in sorted({*s.windows})}
         return self.apply_norm(self.run_layers(x, run, tables), self.norm)

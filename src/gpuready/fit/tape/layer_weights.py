@@ -7,6 +7,7 @@ from gpuready.fit.tape.linear_layers import LinearLayer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from gpuready.fit.job.model_shape import ModelShape
     from gpuready.fit.tape.decoder import DecoderModel
 
 LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before a layer's attention
@@ -30,6 +31,11 @@ class LayerWeights:
         tensors += [t for pair in self.norms.values() for t in pair if t is not None]
         tensors += [t for pair in self.adapters.values() for t in pair]
         return [*tensors, *self.moe.values()]
+
+
+def adapts_experts(shape: ModelShape) -> bool:
+    """Whether peft adapts router and experts where all linear layers are: it knows the names of some families."""
+    return bool(shape.experts) and shape.family not in ("qwen2_moe", "llama4_text", "granitemoe", "gpt_oss")
 
 
 def new_norm_weights(model: DecoderModel, size: int) -> tuple[Tensor, Tensor | None]:
@@ -103,7 +109,7 @@ def _add_expert_weights(model: DecoderModel, layer: LayerWeights) -> None:
         layer.moe["router"] = table((s.experts, s.hidden))
     layer.moe["gate_up"] = table((s.experts, 2 * s.expert_inner, s.hidden))
     layer.moe["down"] = table((s.experts, s.hidden, s.expert_inner))
-    if s.family not in ("qwen2_moe", "llama4_text"):  # peft does not adapt its experts
+    if adapts_experts(s):
         for name, ranks in (("router", 1), ("gate_up", 2), ("down", 1)):
             pair = model.maker.new_expert_adapter(layer.moe[name].shape, ranks * model.job.lora_r)
             if pair is not None:

@@ -54,6 +54,7 @@ class WeightMaker:
         self.sharded = splits_weights(job)
         self.shares: list[Tensor] = []  # shards of frozen weights
         self.trained: list[Tensor] = []
+        self.unadapted: tuple[str, ...] = ()  # modules that peft leaves out where all linear layers are adapted
         self.embeddings: list[Tensor] = []
         self.inputs_need_grad = self.trains_adapters and (job.checkpointing != "none" or self.kbit)
 
@@ -117,7 +118,7 @@ class WeightMaker:
     def _is_lora_target(self, name: str) -> bool:
         targets = self.job.lora_targets
         if targets in ("all", "all-linear"):
-            return name not in UNADAPTED_MODULES
+            return name not in UNADAPTED_MODULES and name not in self.unadapted
         return name in (QV_MODULE_NAMES if targets == "qv" else targets)
 
     def _add_lora(self, made: LinearLayer, size: int, out: int) -> None:

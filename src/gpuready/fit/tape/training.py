@@ -11,6 +11,7 @@ from gpuready.fit.tape.checkpointing import Checkpointing
 from gpuready.fit.tape.ddp_fsdp import FsdpShards, gathers_by_layer, new_ddp_buckets, rebuild_ddp_buckets
 from gpuready.fit.tape.dpo import inplace_log_probabilities, log_probabilities
 from gpuready.fit.tape.fsdp1 import FlatShards
+from gpuready.fit.tape.layer_weights import adapts_experts
 from gpuready.fit.tape.linear_layers import WeightMaker
 from gpuready.fit.tape.model_choice import new_model
 from gpuready.fit.tape.optimizers import JobOptimizer
@@ -39,7 +40,7 @@ class TrainingRun:
         ops.half_is_fp16 = job.precision == "fp16"
         shape = tensor_parallel_shape(parse_model_config(job.model), job.tensor_parallel)
         whole = shape.experts and job.method != "full" and job.lora_targets in ("all", "all-linear")
-        if whole and shape.family != "qwen2_moe" and (job.dora or job.lora_dropout):
+        if whole and adapts_experts(shape) and (job.dora or job.lora_dropout):
             raise FitUndecided(
                 "peft adapts the experts of this model as a whole, and refuses to with DoRA or dropout: "
                 "name the layers, as in --lora-targets q_proj,k_proj,v_proj,o_proj"
