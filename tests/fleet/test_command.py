@@ -65,7 +65,19 @@ def test_drift_names_the_odd_node_and_the_silent_ones(desk, tmp_path):
     )
     desk.bin.put("ssh", odd)
     page = tmp_path / "fleet.html"
-    words = ("drift", "--hosts", "good[1-5],off", "--python", sys.executable, "--timeout", "30", "-o", str(page))
+    words = (
+        "drift",
+        "--hosts",
+        "good[1-5],off",
+        "--python",
+        sys.executable,
+        "--timeout",
+        "30",
+        "--retries",
+        "0",
+        "-o",
+        str(page),
+    )
     found = desk.json(*words)
     keys = {(d["key"], g["value"], g["nodes"]) for d in found["drift"] for g in d["groups"]}
     assert ("env.NCCL_DEBUG", "INFO", "good3") in keys, found["drift"]
@@ -125,7 +137,7 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
         (["drift", "--hosts", "a", "--reference", "/nowhere.json"], "does not exist"),
         (["check", "--engine", "elastic"], "none of its variables is set"),
         (["check", "-q", "-v", "--hosts", "a"], "-q and -v cannot be combined"),
-        (["bisect", "--hosts", "off1,off2"], "bisect needs two nodes that answer, and has 0"),
+        (["bisect", "--hosts", "off1,off2", "--retries", "0", "-q"], "bisect needs two nodes that answer, and has 0"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence(desk, words, sentence):

@@ -22,6 +22,9 @@ _REACH = {
     "python": Parameter("the Python on the nodes, and the environment to examine", "PATH"),
     "timeout": Parameter("how long a node may take", "SECONDS", kind="number", most=1_000_000),
     "parallel": Parameter("how many nodes are asked at once (default 64)", "N", kind="whole", most=1_000_000),
+    "retries": Parameter(
+        "how often nodes that fail for now are asked again (default 3)", "N", kind="count", least=0, most=6
+    ),
     "resume": Parameter("resume an interrupted run: its folder", "DIR"),
     "exclude": Parameter("print only the nodes to keep away from, as Slurm and Ray take them"),
 }
@@ -43,10 +46,8 @@ def run(request: Request) -> Result:
     served = fleet.serve_torchrun_rank(reach)
     if served is not None:
         return Result.from_text("", served)
-    report, folder = fleet.run_fleet(_make_fleet_task(request), reach, request.show_progress)
-    if not request.has_switch("quiet"):
-        request.session.write_sentence(f"kept in {folder}; --resume takes it up again")
-    return _make_result(request, report)
+    tell = (lambda text: None) if request.has_switch("quiet") else request.session.write_sentence
+    return _make_result(request, fleet.run_fleet(_make_fleet_task(request), reach, request.show_progress, tell))
 
 
 def _parse_reach(request: Request) -> Any:
@@ -59,7 +60,7 @@ def _parse_reach(request: Request) -> Any:
 
 
 def _make_fleet_task(request: Request) -> Any:
-    from gpuready.workflow.fleet import FleetTask
+    from gpuready.workflow.fleet import RETRIES, FleetTask
 
     return FleetTask(
         request.command.name.partition(" ")[2],
@@ -69,6 +70,7 @@ def _make_fleet_task(request: Request) -> Any:
         request.get_option("resume", ""),
         request.has_switch("strict"),
         {name: request.options[name] for name in ("wants", "only") if name in request.options},
+        request.get_option("retries", RETRIES),
     )
 
 

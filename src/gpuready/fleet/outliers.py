@@ -35,7 +35,11 @@ LASTING_FALSE_RATE, FEW_EQUALS_FACTOR = 0.005, 1.0
 """False accusations per run from permanent differences, and how much further a value must lie if the equals
 are few, because their noise is known less well."""
 MIN_EQUALS = 4
-"""With fewer equals no value counts as usual."""
+"""With fewer equals no value counts as usual: then only a loss of FEW_LOSS against the best counts."""
+FEW_LOSS, FEW_TRIES = 0.25, 4
+SHARED_PREFIX, DISK_FIGURES = "shared-", ("disk-write", "disk-read")
+"""Figures of a network file system say nothing of a node; nor do those of disks that MANY_SLOW nodes have slow at once."""
+MANY_SLOW, MANY_SHARE = 3, 0.15
 LOWER_IS_BETTER = ("_seconds", "_latency")
 """Suffixes of figures for which less is better."""
 MAD_TO_SIGMA = 1.4826
@@ -49,12 +53,15 @@ class OutlierResult:
         self.outliers: list[Outlier] = []
         self.measure_again: set[str] = set()
         self.unclear: list[Outlier] = []
+        self.shared: dict[str, set[str]] = {}  # figure of a disk -> nodes on which it is slow: one disk that they share
 
 
 def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str], max_tries: int = MAX_TRIES) -> OutlierResult:
     """Judge every figure of every stratum. The result does not depend on the order of the values."""
     result = OutlierResult()
     for figure in sorted(tries):
+        if figure.startswith(SHARED_PREFIX):
+            continue
         strata: dict[str, dict[MeasuredEntity, list[float]]] = {}
         for entity, values in tries[figure].items():
             if entity[0] in stratum_of and values:
@@ -62,6 +69,7 @@ def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str], max_tries
                 strata.setdefault(stratum_of[entity[0]], {})[entity] = row
         for stratum, rows in sorted(strata.items()):
             _judge_stratum(result, figure, stratum, rows, len(tries), max_tries)
+    _set_shared_disks_apart(result, {figure: {node for node, _ in table} for figure, table in tries.items()})
     result.outliers.sort(key=lambda one: (one.share, one.node))
     return result
 
@@ -75,7 +83,7 @@ def _judge_stratum(
     max_tries: int,
 ) -> None:
     if len({node for node, _ in rows}) < MIN_EQUALS:
-        return
+        return _judge_few(result, figure, stratum, rows)
     usual = median([row[0] for row in rows.values()])
     if usual <= 0:
         return
@@ -99,6 +107,38 @@ def _judge_stratum(
             entity, figure, rows[entity], usual, mean * sign, mean / noise * len(row) ** 0.5, stratum, certain
         )
         (result.outliers if certain else result.unclear).append(one)
+
+
+def _judge_few(
+    result: OutlierResult, figure: str, stratum: str, rows: Mapping[MeasuredEntity, Sequence[float]]
+) -> None:
+    """Compare two or three nodes with the best of them: none is far below it in every measurement by chance."""
+    sign = -1.0 if figure.endswith(LOWER_IS_BETTER) else 1.0
+    middles = {entity: median(row) for entity, row in rows.items()}
+    best = max(middles, key=lambda entity: (sign * middles[entity], entity[0]))
+    if middles[best] <= 0:
+        return
+    for entity, row in sorted(rows.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
+        shares = [sign * (value / middles[best] - 1) for value in row]
+        if entity[0] == best[0] or median(shares) > -FEW_LOSS:
+            continue
+        if len(row) < FEW_TRIES:
+            result.measure_again |= {entity[0], best[0]}
+            continue
+        certain = max(shares) < -FEW_LOSS
+        mean = sum(shares) / len(shares)
+        one = _make_outlier(entity, figure, row, middles[best], mean * sign, mean / MIN_NOISE, stratum, certain)
+        (result.outliers if certain else result.unclear).append(one)
+
+
+def _set_shared_disks_apart(result: OutlierResult, measured: Mapping[str, set[str]]) -> None:
+    """Take back what is said of nodes where many have a slow disk at once: they share it."""
+    for figure in DISK_FIGURES:
+        slow = {one.node for one in (*result.outliers, *result.unclear) if one.figure == figure}
+        if len(slow) >= max(MANY_SLOW, MANY_SHARE * len(measured.get(figure, ()))):
+            result.shared[figure] = slow
+            result.outliers = [one for one in result.outliers if one.figure != figure]
+            result.unclear = [one for one in result.unclear if one.figure != figure]
 
 
 def _log_likelihood_ratio(row: Sequence[float], noise: float) -> float:

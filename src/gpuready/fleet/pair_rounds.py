@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from gpuready.cluster.address import derive_job_port
-from gpuready.model.fleet import ANSWERED, DEAD, FAILED, PASSED, REFUSED, SLOW, NodePair
+from gpuready.model.fleet import ANSWERED, BUSY, DEAD, FAILED, PASSED, REFUSED, SLOW, NodePair
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from gpuready.fleet.transport import Transport
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PAIR_SECONDS = 30.0
 """Time limit of one pair, from the start of its Pythons to its last number."""
-OUT_OF_REACH = (DEAD, REFUSED)
+OUT_OF_REACH = (DEAD, REFUSED, BUSY)
 MAX_GPUS = 64
 """GPUs of one node."""
 MAX_PORT_TRIES = 3
@@ -44,6 +44,7 @@ class PairRounds:
         self.transport, self.token, self.backend, self.seconds = transport, token, backend, seconds
         self.nodes = {node.name: node for node in nodes}
         self.python = python
+        self.on_answer: Callable[[], None] = lambda: None  # called for each node that has answered
         self.without_torch: dict[str, str] = {}  # node without torch -> why
         self.unreachable: dict[str, str] = {}  # node that could not be asked -> why: its pairs say nothing
 
@@ -76,6 +77,7 @@ class PairRounds:
 
         def store_answer(answer: NodeAnswer) -> None:
             answers[answer.node] = answer
+            self.on_answer()
 
         self.transport.ask_nodes(nodes, request, self.seconds + 5.0, store_answer)
         return answers

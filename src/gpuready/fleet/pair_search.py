@@ -57,6 +57,12 @@ class PairSearch:
             self._known.add(key)
             self.pairs.append(pair)
 
+    def set_outcomes(self, pairs: Iterable[NodePair]) -> None:
+        """Replace all outcomes: what is slow is known better with every round."""
+        self.pairs, self._known, self._belief = [], set(), None
+        for pair in pairs:
+            self.add_outcome(pair)
+
     def drop_node(self, name: str) -> None:
         """Exclude an unreachable node from further rounds."""
         self.unreachable.add(name)
@@ -200,12 +206,15 @@ def _ordered_pair(a: str, b: str) -> NodeNames:
 
 
 def mark_slow_pairs(pairs: Iterable[NodePair], share: float = 0.6) -> list[NodePair]:
-    """Mark pairs as slow that passed below this share of the usual rate."""
+    """Mark pairs as slow that passed below this share of the usual rate.
+
+    The usual rate is that of the upper quartile: in a small fleet half of all pairs and more have the slow node.
+    """
     all_pairs = list(pairs)
     rates = sorted(pair.rate for pair in all_pairs if pair.outcome == PASSED and pair.rate > 0)
-    if len(rates) < 4:
+    if len(rates) < 3:
         return all_pairs
-    usual = rates[len(rates) // 2]
+    usual = rates[3 * len(rates) // 4]
     return [
         pair.replace(
             outcome=SLOW,

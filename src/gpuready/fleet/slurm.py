@@ -19,7 +19,7 @@ from gpuready.fleet.transport import (
     validate_host_name,
 )
 from gpuready.model import node_names
-from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
+from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import ProgramTask, run_programs
@@ -40,6 +40,11 @@ The second applies after a step that a dead node made fail: Slurm returns the ot
 that node up.
 """
 
+_BUSY_PHRASES = (
+    "Unable to allocate", "Requested nodes are busy", "Immediate", "Unable to create step", "temporarily unavailable",
+    "Socket timed out", "Zero Bytes were transmitted", "Unable to contact slurm controller",
+)  # fmt: skip
+"""What srun says where a node is taken, or its controller overloaded."""
 _SINFO_FORMAT = "%N|%T|%P|%o|%G|%E"
 _STATES = {
     "idle": "up", "allocated": "up", "mixed": "up", "completing": "up", "alloc": "up", "planned": "up", "maint": "reserved",
@@ -206,24 +211,25 @@ class _SrunStep:
             return True
         for name in left:
             kind, why = classify_srun_failure(result, tracker.has_begun(name))
-            if name in named and kind != SLOW:
+            if name in named and kind not in (SLOW, BUSY):
                 kind, why = DEAD, named[name]
-            tracker.report_answer(name, kind, why=why, now=time.monotonic())
+            tracker.report_answer(name, kind, why=why, now=time.monotonic(), for_now=kind == BUSY)
         return False
 
 
 def classify_srun_failure(ended: ProgramEnd, has_begun: bool) -> tuple[str, str]:
     """Return kind and reason for a node whose step brought no answer."""
     if ended.end == "deadline":
-        stuck = "gpuready began there and did not end" if has_begun else "Slurm did not start its task"
-        return SLOW, f"{stuck} within {ended.seconds:.0f} s"
+        if not has_begun:
+            return BUSY, f"Slurm did not start its task within {ended.seconds:.0f} s"
+        return SLOW, f"gpuready began there and did not end within {ended.seconds:.0f} s"
     if ended.end == "a line too long":
         return GARBLED, "it wrote without end"
     if ended.end == "not found":
         return DEAD, "there is no srun here: this machine does not belong to a Slurm cluster"
     last_error = last_output_line(ended.err)
-    if "Unable to allocate" in ended.err or "Requested nodes are busy" in ended.err or "Immediate" in ended.err:
-        return REFUSED, f"Slurm would not give it: {last_error}"
+    if any(phrase in ended.err for phrase in _BUSY_PHRASES):
+        return BUSY, f"Slurm would not give it now: {last_error}"
     if "execve" in ended.err or "No such file" in ended.err:
         return REFUSED, f"no such Python there: {last_error}; name one with --python PATH"
     return DEAD if not has_begun else REFUSED, f"srun: {last_error or ended.end or f'exit {ended.rc}'}"

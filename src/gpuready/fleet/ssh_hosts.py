@@ -8,7 +8,7 @@ from collections import deque
 from gpuready.fleet import node_payload
 from gpuready.fleet.transport import GRACE_SECONDS, PARALLEL, AnswerTracker, last_output_line, validate_host_name
 from gpuready.model import node_names
-from gpuready.model.fleet import DEAD, GARBLED, REFUSED, SLOW, FleetNode
+from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import ProgramTask, run_programs
@@ -37,6 +37,7 @@ _SSH_ERRORS = (
     ("Too many authentication failures", REFUSED, "it turned down every key that was offered"),
     ("Could not resolve hostname", DEAD, "its name leads to no address"),
     ("Name or service not known", DEAD, "its name leads to no address"),
+    ("Temporary failure in name resolution", DEAD, "its name could not be looked up now"),
     ("Connection timed out", DEAD, f"no answer to a connection within {CONNECT} s"),
     ("Operation timed out", DEAD, f"no answer to a connection within {CONNECT} s"),
     ("Connection refused", DEAD, "nothing listens at its SSH port"),
@@ -44,10 +45,16 @@ _SSH_ERRORS = (
     ("Network is unreachable", DEAD, "no route leads there"),
     ("not responding", DEAD, "the connection went silent"),
     ("Broken pipe", DEAD, "the connection broke"),
-    ("Connection reset", REFUSED, "its SSH server hung up"),
-    ("Connection closed", REFUSED, "its SSH server hung up"),
+    ("Connection reset", BUSY, "its SSH server hung up"),
+    ("Connection closed", BUSY, "its SSH server hung up"),
+    ("Exceeded MaxStartups", BUSY, "its SSH server takes no more connections"),
+    ("Resource temporarily unavailable", BUSY, "it could start no process"),
+    ("Cannot allocate memory", BUSY, "it could start no process"),
     ("banner exchange", DEAD, "what listens at its SSH port does not answer"),
 )  # fmt: skip
+
+_LASTING = ("its name leads to no address", "there is no ssh on this machine: install OpenSSH's client")
+"""Reasons that asking again does not change."""
 
 
 def parse_host_list(text: str, where: str = "--hosts") -> list[FleetNode]:
@@ -171,8 +178,10 @@ class SshTransport:
                 self.send_package = True  # later hosts get gpuready at once
             queue.ask_again(by_name[name])
             return
-        kind, why = classify_ssh_failure(ended, tracker.has_begun(name), self.python)
-        tracker.report_answer(name, kind, why=why, now=time.monotonic())
+        has_begun = tracker.has_begun(name)
+        kind, why = classify_ssh_failure(ended, has_begun, self.python)
+        for_now = not has_begun and kind in (DEAD, BUSY, SLOW) and why not in _LASTING
+        tracker.report_answer(name, kind, why=why, now=time.monotonic(), for_now=for_now)
 
 
 def remote_command(python: str, name: str) -> str:

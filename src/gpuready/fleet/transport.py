@@ -89,11 +89,13 @@ class AnswerTracker:
         else:
             self.report_answer(node, ANSWERED, body, now=now)
 
-    def report_answer(self, node: str, kind: str, body: str = "", why: str = "", now: float = 0.0) -> None:
+    def report_answer(
+        self, node: str, kind: str, body: str = "", why: str = "", now: float = 0.0, for_now: bool = False
+    ) -> None:
         """Deliver one node's answer, once."""
         if node in self.unanswered:
             del self.unanswered[node]
-            self.on_answer(NodeAnswer(node, kind, body, why, round(max(now - self.started, 0.0), 3)))
+            self.on_answer(NodeAnswer(node, kind, body, why, round(max(now - self.started, 0.0), 3), for_now))
 
     def has_begun(self, node: str) -> bool:
         return self.unanswered.get(node, False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import median
 
-from gpuready.fleet.outliers import OutlierResult
+from gpuready.fleet.outliers import SHARED_PREFIX, OutlierResult
 from gpuready.model import Fact, Facts, worst_verdict
-from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, FleetReport
+from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, NOT_LET_IN, FleetReport
 from gpuready.model.node_names import expand_node_set, fold_node_names
 
 TYPE_CHECKING = False
@@ -155,7 +155,10 @@ def _unreachable_rows(collector: AnswerCollector) -> tuple[FactRow, ...]:
         (kind, why, names) for (kind, why), names in _unanswered_by_reason(collector).items() if kind in ANSWER_KINDS
     ]
     rows.sort(key=lambda row: (ANSWER_KINDS.index(row[0]), -len(row[2]), row[1]))
-    return tuple({"kind": k, "why": why, "nodes": fold_node_names(n), "count": len(n)} for k, why, n in rows)
+    return tuple(
+        {"kind": k, "why": why, "nodes": fold_node_names(n), "count": len(n), "known": k not in NOT_LET_IN}
+        for k, why, n in rows
+    )
 
 
 def _missing_gpu_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
@@ -298,6 +301,13 @@ def _median_figures(collector: AnswerCollector) -> dict[str, dict[str, tuple[flo
 
 def _fleet_notes(evidence: FleetEvidence) -> list[str]:
     collector, notes = evidence.collector, []
+    for figure, slow in evidence.outlier_result.shared.items():
+        notes.append(
+            f"{figure} is slow on {len(slow):,} nodes at once: a disk that they share, not {len(slow):,} slow nodes: {fold_node_names(slow)[:120]}"
+        )
+    shared = [figure for figure in collector.measured_tries if figure.startswith(SHARED_PREFIX)]
+    if shared:
+        notes.append(f"no node is judged by {' and '.join(shared)}: all measured a network file system at once")
     if collector.newer_nodes:
         notes.append(
             f"{len(collector.newer_nodes):,} nodes have a newer gpuready than this one; what it knows of them was read"
@@ -321,7 +331,7 @@ def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -
         name for one in evidence.suspects if one.confirmed and one.kind in ("node", "gpu") for name in one.names
     ]
     candidates: dict[str, Iterable[str]] = {
-        "FLT001": _nodes_of_fact(facts, "fleet.unreachable"),
+        "FLT001": _nodes_of_rows(row for row in facts.value("fleet.unreachable") if row["known"]),
         "FLT002": _nodes_of_rows(group for row in odd if row["facet"] == "driver" for group in row["groups"]),
         "FLT003": _nodes_of_rows(
             group for row in odd if row["facet"] in ("torch", "cuda", "kernels") for group in row["groups"]

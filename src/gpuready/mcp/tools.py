@@ -146,7 +146,7 @@ def _check_path(allowed_paths: AllowedPaths, parameter: Parameter, value: Any) -
     if not parameter.path:
         return value
     if "\0" in str(value):
-        raise Refused(f"{parameter.name} has a NUL character, which no name of a file or machine has")
+        raise Refused(f"{parameter.name} is not a path: it has a NUL character")
     return getattr(allowed_paths, f"check_{parameter.path}")(value)
 
 

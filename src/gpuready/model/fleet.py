@@ -13,8 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ANSWERED, DEAD, SLOW, REFUSED, GARBLED = "answered", "dead", "slow", "refused", "garbled"
-ANSWER_KINDS = (ANSWERED, DEAD, SLOW, REFUSED, GARBLED)
+ANSWERED, DEAD, SLOW, REFUSED, BUSY, GARBLED = "answered", "dead", "slow", "refused", "busy", "garbled"
+ANSWER_KINDS = (ANSWERED, DEAD, SLOW, REFUSED, BUSY, GARBLED)
+NOT_LET_IN = (REFUSED, BUSY)
+"""Kinds that say nothing against a node: nobody was let in, or not now."""
 PASSED, FAILED = "passed", "failed"  # and SLOW: the outcomes of a pair
 
 
@@ -37,6 +39,7 @@ class NodeAnswer(Record):
     body: str = ""  # the node's line of JSON, limited in size
     why: str = ""
     seconds: float = 0.0
+    for_now: bool = False  # it may answer when it is asked again
 
 
 class NodeGroup(Record):
@@ -112,7 +115,7 @@ class FleetReport(Record):
     verdicts: dict[str, str] = field(default_factory=dict)  # believed verdict of the nodes themselves -> node set
     states: dict[str, str] = field(
         default_factory=dict
-    )  # answered, dead, slow, refused, garbled; drained, reserved ... -> node set
+    )  # answered, dead, slow, refused, busy, garbled; drained, reserved ... -> node set
     reasons: dict[str, str] = field(default_factory=dict)  # "kind: why" -> node set
     codes: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> node set
     meanings: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> title of its rule
@@ -126,6 +129,7 @@ class FleetReport(Record):
     figures: dict[str, dict[str, tuple[float, ...]]] = field(
         default_factory=dict
     )  # figure -> node -> one value, or one for each GPU
+    units: dict[str, str] = field(default_factory=dict)  # figure -> FLOP/s, B/s, s
     pairs: tuple[NodePair, ...] = ()
     rounds: int = 0
     seconds: float = 0.0
@@ -135,9 +139,14 @@ class FleetReport(Record):
 
     @property
     def verdict(self) -> str:
-        """The worst of the fleet's findings and of its nodes' own verdicts."""
+        """The worst of the fleet's findings and of its nodes' own verdicts; undecided where a node let nobody in."""
         own = Report(Contract("fleet", ""), Facts(()), self.findings, self.undecided, strict=self.strict)
-        return worst_verdict([own.verdict, *(self.verdicts or ("undecided",))])
+        unknown = ["undecided"] if any(kind in self.states for kind in NOT_LET_IN) or self._has_unclear_outlier else []
+        return worst_verdict([own.verdict, *(self.verdicts or ("undecided",)), *unknown])
+
+    @property
+    def _has_unclear_outlier(self) -> bool:
+        return any(not one.confirmed for one in self.outliers)
 
     @property
     def exit(self) -> int:

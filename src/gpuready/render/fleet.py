@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.model.fleet import ANSWER_KINDS
 from gpuready.model.node_names import expand_node_set, fold_node_names
 from gpuready.model.verdict_words import verdict_words
+from gpuready.render.bench import format_amount
 from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.finding import lowercase_opener
@@ -40,7 +41,7 @@ def render_fleet_screen(report: FleetReport, screen: Screen, verbose: bool = Fal
         _format_fleet_findings(report, screen, verbose),
         _format_node_table(report, screen, verbose),
         _format_drift(report, screen, verbose),
-        screen.format_paragraphs(map(_describe_outlier, report.outliers), 2, 2),
+        screen.format_paragraphs((_describe_outlier(one, report) for one in report.outliers), 2, 2),
         screen.format_paragraphs(_describe_figures(report), 2, 2),
         _format_suspects(report.suspects, screen),
     ]
@@ -142,7 +143,9 @@ def _format_node_table(report: FleetReport, screen: Screen, verbose: bool) -> li
     groups = group_nodes(report)
     if not any(codes for _, codes, _ in groups):
         return []
-    shown = groups if verbose else groups[:MAX_NODE_ROWS]
+    missing = [group for group in groups if group[0] in (NO_ANSWER, NOT_ASKED)]
+    known = [group for group in groups if group not in missing]
+    shown = groups if verbose else [group for group in groups if group in missing or group in known[:MAX_NODE_ROWS]]
     rows = [
         (_shorten_node_set(names), verdict_words(verdict), _describe_codes(codes, report))
         for verdict, codes, names in shown
@@ -201,11 +204,16 @@ def _format_drift_groups(one: Drift, screen: Screen) -> Iterator[str]:
         yield from _format_nodes_sentence(sentence, group.nodes, screen)
 
 
-def _describe_outlier(one: Outlier) -> str:
+def _describe_outlier(one: Outlier, report: FleetReport) -> str:
     where = one.node + (f" GPU {one.gpu}" if one.gpu is not None else "")
     sure = "" if one.confirmed else ", not confirmed"
-    value = f"{one.figure} {one.value:,.4g}, {one.share:+.0%} against the median {one.usual:,.4g}"
-    return f"{where}: {value} ({one.tries} tries{sure})"
+    own, usual = (_format_figure(value, one.figure, report, one.usual) for value in (one.value, one.usual))
+    return f"{where}: {one.figure} {own}, {one.share:+.0%} against the usual {usual} ({one.tries} tries{sure})"
+
+
+def _format_figure(value: float, figure: str, report: FleetReport, scale_of: float | None = None) -> str:
+    unit = report.units.get(figure, "")
+    return format_amount(value, unit, scale_of) if unit else f"{value:,.4g}"
 
 
 def _describe_figures(report: FleetReport) -> Iterator[str]:
@@ -213,8 +221,9 @@ def _describe_figures(report: FleetReport) -> Iterator[str]:
     for figure, table in report.figures.items():
         values = sorted(value for row in table.values() for value in row)
         if values:
-            middle, spread = f"{values[len(values) // 2]:,.4g}", f"{values[0]:,.4g} to {values[-1]:,.4g}"
-            yield f"{figure}: median {middle}, {spread}, {len(table):,} nodes"
+            usual = values[len(values) // 2]
+            middle, low, high = (_format_figure(one, figure, report, usual) for one in (usual, values[0], values[-1]))
+            yield f"{figure}: median {middle}, {low} to {high}, {len(table):,} nodes"
 
 
 def _format_suspects(suspects: Sequence[FleetSuspect], screen: Screen) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from gpuready.model.fleet import FleetNode, FleetReport, NodeAnswer
+    from gpuready.model.fleet import FleetNode, FleetReport, NodeAnswer, NodePair
     from gpuready.workflow.fleet_transport import ReachOptions
 
     ShowProgress = Callable[[str, int, int], None]
@@ -28,7 +28,7 @@ NODE_SECONDS = {"check": 60.0, "prove": 900.0, "bench": 1200.0, "drift": 60.0, "
 """Seconds that a node may take, unless --timeout is set."""
 
 
-RETRY_PAUSES, RETRY_THINNING = (2.0, 5.0, 10.0), 4
+RETRY_PAUSES, RETRY_THINNING, RETRIES = (2.0, 5.0, 10.0, 20.0, 30.0, 60.0), 4, 3
 """Seconds before nodes that failed for now are asked again, and how many times fewer of them at once each time."""
 
 FLUSH_EACH_LIMIT = 256
@@ -48,6 +48,7 @@ class FleetTask(Record):
     resume: str = ""
     strict: bool = False
     options: dict[str, Any] = field(default_factory=dict)
+    retries: int = RETRIES
 
     @property
     def node_seconds(self) -> float:
@@ -69,8 +70,8 @@ class FleetRun:
         self.python = reach.python
         self.has_named_nodes = bool(reach.nodes or reach.hosts)
 
-    def query_nodes(self) -> AnswerCollector:
-        """List the nodes, and ask all that have not answered yet."""
+    def list_nodes(self) -> None:
+        """Find the nodes, and open the journal of their answers."""
         self.show_progress("looking for nodes", 0, 0)
         try:
             self.nodes = call_or_refuse(self.transport.list_nodes)
@@ -81,6 +82,9 @@ class FleetRun:
         _save_run_file(self.folder, self.task, self.token, self.transport.name)
         self.journal = AnswerJournal(self.folder)
         self.gather = AnswerCollector(self.nodes, self.token, self.journal)
+
+    def query_nodes(self) -> AnswerCollector:
+        """Ask all nodes that have not answered yet; those that fail for now several times."""
         unanswered = [node for node in self.gather.list_unanswered() if self._should_ask(node)]
         if self.task.resume and len(unanswered) < len(self.nodes):
             self.notes.append(
@@ -94,7 +98,7 @@ class FleetRun:
     def _ask_again(self, request: dict[str, Any]) -> None:
         """Ask nodes again that failed for now: after a pause that grows, and fewer at once."""
         parallel = getattr(self.transport, "parallel", 0)
-        for pause in RETRY_PAUSES:
+        for pause in RETRY_PAUSES[: self.task.retries]:
             again = [node for node in self.gather.list_unanswered() if node.name in self.failed_for_now]
             if not again:
                 break
@@ -112,7 +116,7 @@ class FleetRun:
 
     def make_request(self, do: str, **more: Any) -> dict[str, Any]:
         options = {**self.task.options, **({"strict": True} if self.task.strict else {})}
-        if self.python and self.transport.name != "ray":
+        if self.python:
             options["python"] = self.python
         words = {"schema": 1, "do": do, "framework": list(self.task.frameworks), "token": self.token}
         return {**words, "options": options, **more}
@@ -144,12 +148,19 @@ class FleetRun:
 
 
 def run_fleet(
-    task: FleetTask, reach: ReachOptions, show_progress: ShowProgress = lambda *_: None
-) -> tuple[FleetReport, str]:
-    """Run on every node, compare, and judge. Return the report, and the folder that the run is kept in."""
+    task: FleetTask,
+    reach: ReachOptions,
+    show_progress: ShowProgress = lambda *_: None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> FleetReport:
+    """Run on every node, compare, and judge. ``tell`` gets the folder to resume from, before any node is asked."""
     reference = _load_reference(task.reference) if task.reference else None
     run = FleetRun(task, reach, show_progress)
     try:
+        run.list_nodes()
+        tell(
+            f"answers are kept in {run.folder}; if this is interrupted, --resume {run.folder} asks only the other nodes"
+        )
         run.query_nodes()
         if task.do == "bench":
             _remeasure_outliers(run)
@@ -164,7 +175,7 @@ def run_fleet(
         raise
     finally:
         run.close()
-    return report, run.folder
+    return report
 
 
 def serve_torchrun_rank(reach: ReachOptions) -> int | None:
@@ -222,20 +233,33 @@ def _bisect_nodes(run: FleetRun) -> Any:
     rounds = PairRounds(run.transport, answering, run.token, backend=backend, seconds=limit, python=run.python or None)
     search = PairSearch(counts, {node.name: node.labels.get("switch", "") for node in answering})
     # gloo runs on the CPU, which has other work: only a large loss is one of the link.
-    share = 0.6 if backend == "nccl" else 0.2
+    share = 0.6 if backend == "nccl" else 0.35
+    measured: list[NodePair] = []
     while pairs := search.next_round():
-        run.show_progress(f"round {search.round_number}", 0, len(pairs))
-        for pair in mark_slow_pairs(rounds(search.round_number, pairs), share):
-            search.add_outcome(pair)
+        rounds.on_answer = _make_round_progress(run, search.round_number, 2 * len(pairs))
+        measured += rounds(search.round_number, pairs)
+        search.set_outcomes(mark_slow_pairs(measured, share))
         for name in rounds.unreachable:
             search.drop_node(name)
         if len(rounds.without_torch) == len(answering):
             why = next(iter(rounds.without_torch.values()))
             raise Refused(f"bisect needs torch on the nodes: {why}; name the Python that has it with --python")
-        run.show_progress(f"round {search.round_number}", len(pairs), len(pairs))
     run.notes.append(f"{search.round_number} rounds of pairs over {backend}")
     run.notes += [f"{name} was lost: {why}" for name, why in rounds.unreachable.items()]
     return search
+
+
+def _make_round_progress(run: FleetRun, number: int, nodes: int) -> Callable[[], None]:
+    """Return what shows that one more node of a round has answered."""
+    done = 0
+
+    def count_answer() -> None:
+        nonlocal done
+        done += 1
+        run.show_progress(f"round {number} of pairs, nodes", min(done, nodes), nodes)
+
+    run.show_progress(f"round {number} of pairs, nodes", 0, nodes)
+    return count_answer
 
 
 # -- the run folder -------------------------------------------------------------------------------------------

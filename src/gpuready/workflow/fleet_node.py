@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 PAIR_RESERVE_SECONDS = 3.0
 """Seconds of a pair's deadline reserved for starting Python and writing the answer."""
 FAILED_VERDICTS = ("failed", "crashed", "hung")
+NETWORK_FILE_SYSTEMS = (
+    "nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "panfs", "wekafs", "fuse.glusterfs", "fuse.ceph-fuse", "cifs", "9p",
+    "virtiofs", "fuse.juicefs", "fuse.s3fs", "fuse.gcsfuse", "smb3", "afs", "pvfs2", "orangefs",
+)  # fmt: skip
 REDUCE_BYTES = {"gloo": 4 << 20, "nccl": 64 << 20}
 """Bytes that a pair reduces to measure its link."""
 
@@ -128,24 +132,27 @@ def bench_node(request: NodeRequest, name: str) -> str:
         _add_fleet_facts(result.report.facts),
         verdict,
         verdict_codes([result.report], verdict),
-        figures=bench_figures(result),
+        figures=bench_figures(result, str(result.report.facts.value_if_known("disk.kind") or "")),
     )
 
 
-def bench_figures(result: BenchResult) -> dict[str, list[float]]:
+def bench_figures(result: BenchResult, disk_kind: str = "") -> dict[str, list[float]]:
     """Return the measured values, four digits each, GPU by GPU; the suffix ``_latency`` marks those where less is better.
 
     A GPU that failed where another did not counts as 0, so that each value stays at the index of its GPU.
     """
     from gpuready.catalog import bands
+    from gpuready.fleet.outliers import DISK_FIGURES, SHARED_PREFIX
 
     rows: dict[str, list[float]] = {}
+    shared = SHARED_PREFIX if disk_kind in NETWORK_FILE_SYSTEMS else ""
     for one in result.measures:
         kind = bands.find_measure(one.name)
         less = kind is not None and kind.better == "less"
         value = one.value if one.value is not None else 0.0 if one.verdict in FAILED_VERDICTS and not less else None
         if kind is not None and value is not None:
-            rows.setdefault(f"{one.name}_latency" if less else one.name, []).append(float(f"{value:.4g}"))
+            name = f"{shared}{one.name}" if one.name in DISK_FIGURES else one.name
+            rows.setdefault(f"{name}_latency" if less else name, []).append(float(f"{value:.4g}"))
     return {name: row for name, row in rows.items() if any(row)}
 
 

@@ -43,7 +43,20 @@ def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: Pa
         rounds=search.round_number if search else 0,
         notes=(f"{run.transport.name}: {run.transport_reason}", *run.notes),
     )
-    return report.replace(meanings={code: rule_meaning(code) for code in report.codes})
+    units = {figure: figure_unit(figure) for figure in report.figures}
+    return report.replace(meanings={code: rule_meaning(code) for code in report.codes}, units=units)
+
+
+def figure_unit(figure: str) -> str:
+    """The unit of a figure of bench; empty for one that this version does not know."""
+    from gpuready.catalog import bands
+    from gpuready.fleet.outliers import LOWER_IS_BETTER, SHARED_PREFIX
+
+    name = figure.removeprefix(SHARED_PREFIX)
+    for suffix in LOWER_IS_BETTER:
+        name = name.removesuffix(suffix)
+    spec = bands.find_measure(name)
+    return spec.unit if spec is not None else ""
 
 
 def rule_meaning(code: str) -> str:

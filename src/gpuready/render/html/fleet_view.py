@@ -25,7 +25,7 @@ NODE_KINDS = {
     "held": ("held back by the scheduler", "m0 3h10v4h-10z"),
 }
 """The meaning of a symbol, and its shape in a square of ten: each kind differs in shape, not only in colour."""
-SILENT_STATES = ("dead", "slow", "refused", "garbled")
+SILENT_STATES = ("dead", "slow", "refused", "busy", "garbled")
 NODE_PITCH = 14
 MAX_NODE_ROWS = 64
 """Rows of the table of single nodes; the JSON has all."""

@@ -2,8 +2,10 @@
 
 ## What it checks
 Whether every node answered in time. Groups: *dead* (not reachable), *slow* (reached, no answer in time),
-*refused* (a password, a host key, a missing program) and *garbled* (too long, not JSON, or another node's
-name). Nodes that the scheduler lists as drained, down or reserved do not count.
+*refused* (a password, a host key, a missing program), *busy* (taken by jobs, or too many connections) and *garbled* (too
+long, not JSON, or another node's name). Nodes that fail for now are asked again, with pauses. *Refused* and *busy* say nothing
+against a node: where there are no others, this is a warning, and the nodes are not excluded. Nodes that the scheduler lists as
+drained, down or reserved do not count.
 
 ## Why it matters
 Nothing is known about these nodes, and a job over the fleet waits for every node.
@@ -45,7 +47,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     silent, of = fleet_findings.total_nodes(rows), facts.value_if_known("fleet.nodes") or 0
     return Finding(
         CODE,
-        SEVERITY,
+        SEVERITY if any(row.get("known", True) for row in rows) else "warning",
         f"{silent:,} of {of:,} nodes did not answer ({how}): {fleet_findings.shorten_node_set(first['nodes'])}",
         found=(facts.fact("fleet.unreachable"),),
         needs=(Requirement("fleet.unreachable", "none", cite=fleet_findings.CITE),),
