@@ -202,6 +202,13 @@ def rank_target_tags(python: str, platform: str) -> dict[str, int]:
 def list_target_platforms(platform: str) -> Iterator[str]:
     """Expand ``x86_64-manylinux_2_28`` to manylinux_2_28_x86_64 and all older, then linux_x86_64."""
     machine, _, kind = platform.partition("-")
+    if kind == "pc-windows-msvc":
+        yield "win_amd64" if machine == "x86_64" else "win_arm64"
+        return
+    if kind == "apple-darwin":
+        names = ("arm64", "universal2") if machine == "aarch64" else ("x86_64", "universal2")
+        yield from (f"macosx_{major}_0_{name}" for major in range(15, 10, -1) for name in names)
+        return
     newest = int(kind.rpartition("_")[2]) if kind.startswith("manylinux_2_") else 17
     for minor in range(newest, 4, -1):
         yield f"manylinux_2_{minor}_{machine}"

@@ -289,9 +289,9 @@ def _facts_from_plan(plan: Plan) -> Facts:
     machine = plan.platform.partition("-")[0] or "x86_64"
     wants = plan.options.get("wants") or ()
     stated = {
-        "os.system": "linux",
+        "os.system": plan_system(plan),
         "os.arch": machine,
-        "platform.name": "cuda" if plan.cuda else "cpu",
+        "platform.name": "cuda" if plan.cuda else "rocm" if "+rocm" in plan.torch else "cpu",
         "python.version": plan.python,
         "package.torch": plan.torch or None,
         "torch.version": plan.torch or None,
@@ -303,16 +303,24 @@ def _facts_from_plan(plan: Plan) -> Facts:
     return Facts([*facts, Fact("gpu.capability", capability, "plan", "stated")] if capability else facts)
 
 
+def plan_system(plan: Plan) -> str:
+    """Return the operating system of a plan's platform, such as ``x86_64-pc-windows-msvc``."""
+    return "windows" if "windows" in plan.platform else "darwin" if "darwin" in plan.platform else "linux"
+
+
 def _marker_environment(plan: Plan) -> dict[str, str]:
+    from gpuready.contracts.pins import MARKER_SYSTEMS
+
     python = python_minor_version(plan.python)
     machine = plan.platform.partition("-")[0] or "x86_64"
+    sys_platform, platform_system, os_name = MARKER_SYSTEMS[plan_system(plan)]
     return {
         "python_version": python,
         "python_full_version": f"{python}.0",
         "platform_machine": machine,
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "os_name": "posix",
+        "sys_platform": sys_platform,
+        "platform_system": platform_system,
+        "os_name": os_name,
         "implementation_name": "cpython",
         "platform_python_implementation": "CPython",
         "extra": "",

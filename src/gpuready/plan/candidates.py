@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from functools import cache
 
-from gpuready.catalog import cuda, torch
+from gpuready.catalog import cuda, indexes, torch
 from gpuready.contracts import want, when
-from gpuready.model import Fact, UnknownFactError
+from gpuready.model import Fact, UnknownFactError, versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gpuready.model import Contract, Facts, Requirement
+
+LAST_INTEL_MAC = "2.2.2"
+"""The last torch with wheels for Macs with an Intel processor (wheel tags of torch on PyPI)."""
 
 PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 
@@ -57,8 +60,12 @@ def _need_allows_build(need: Requirement, facts: Facts) -> bool:
 
 def make_torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_64") -> list[Fact]:
     """Return the facts of one torch build of the catalogue; ValueError if there is none."""
-    is_cpu = cuda_or_variant == "cpu"
-    build = _make_cpu_build(version, machine) if is_cpu else torch.find_torch_build(version, cuda_or_variant, machine)
+    plain = cuda_or_variant if cuda_or_variant and cuda_or_variant.startswith(("cpu", "rocm")) else ""
+    build = (
+        _make_plain_build(version, machine, plain)
+        if plain
+        else torch.find_torch_build(version, cuda_or_variant, machine)
+    )
     if build is None:
         raise ValueError(f"the catalogue knows no torch {version} built for {cuda_or_variant} on {machine}")
     return make_build_facts(build)
@@ -70,32 +77,55 @@ def make_build_facts(build: torch.TorchBuild) -> list[Fact]:
     stated = {
         "torch.version": f"{build.version}+{build.variant}",
         "torch.cuda": build.cuda or None,
-        "torch.build": "cuda" if build.cuda else "cpu",
+        "torch.build": "cuda" if build.cuda else "rocm" if build.variant.startswith("rocm") else "cpu",
         "torch.arch": tuple(build.arch),
         "package.torch": f"{build.version}+{build.variant}",
     }
+    if build.variant.startswith("rocm"):
+        stated["torch.hip"] = build.variant.removeprefix("rocm")
     return [Fact(key, value, source, "stated") for key, value in stated.items()]
 
 
 @cache
-def list_selectable_builds(machine: str, cpu: bool) -> list[torch.TorchBuild]:
-    """List every build that could be chosen on a kind of machine, newest release first."""
+def list_selectable_builds(machine: str, device: str, system: str = "linux") -> list[torch.TorchBuild]:
+    """List every build that could be chosen on a kind of machine, newest release first.
+
+    ``device``: cuda, rocm, or cpu and mps, which share a build. On Windows the default index has builds without CUDA.
+    """
     found: list[torch.TorchBuild] = []
     for version in reversed(torch.list_torch_releases()):
-        found += [_make_cpu_build(version, machine)] if cpu else reversed(torch.list_torch_builds(version, machine))
+        if device == "cuda":
+            builds = reversed(torch.list_torch_builds(version, machine)) if system != "darwin" else ()
+            found += [b.replace(pypi=b.pypi and system == "linux") for b in builds]
+        elif device == "rocm":
+            found += _rocm_builds(version, machine) if system == "linux" else []
+        elif _has_plain_build(version, machine, system):
+            found.append(_make_plain_build(version, machine, "cpu", system))
     return found
 
 
-def _make_cpu_build(version: str, machine: str) -> torch.TorchBuild:
-    """The build without CUDA: every release has one on the index ``cpu``, older ones on PyPI for aarch64."""
+def _has_plain_build(version: str, machine: str, system: str) -> bool:
+    """Whether a release has a build without CUDA: those for Macs with an Intel processor ended."""
+    return system != "darwin" or machine != "x86_64" or versions.compare_versions(version, LAST_INTEL_MAC) <= 0
+
+
+def _rocm_builds(version: str, machine: str) -> list[torch.TorchBuild]:
+    row = torch.find_torch_release(version) or {}
+    known = [f"rocm{one}" for one in reversed(row.get("rocm", ()))] if machine == "x86_64" else []
+    return [_make_plain_build(version, machine, variant) for variant in known if variant in indexes.list_indexes()]
+
+
+def _make_plain_build(version: str, machine: str, variant: str, system: str = "linux") -> torch.TorchBuild:
+    """A build without CUDA: every release has one on the index ``cpu``, and on PyPI for other systems than Linux."""
     row = torch.find_torch_release(version) or {}
     intel = machine == "x86_64"
+    on_pypi = system != "linux" or (not intel and row["pypi_aarch64"] == "cpu")
     return torch.TorchBuild(
         version=version,
         cuda="",
-        variant="cpu",
+        variant=variant,
         machine=machine,
-        pypi=not intel and row["pypi_aarch64"] == "cpu",
+        pypi=variant == "cpu" and on_pypi,
         arch=(),
         aarch64=(),
         python=tuple(row["python" if intel else "python_aarch64"]),

@@ -13,8 +13,8 @@ from gpuready.model import versions
 from gpuready.model.plan import Plan, RejectedChoice
 from gpuready.plan import conflict, reasons, steps, torch_packages
 from gpuready.plan.candidates import PYTHONS, list_selectable_builds
-from gpuready.plan.limits import list_limits
-from gpuready.plan.platform import PlanPlatform, PlanRequest, machine_facts_only, visible_gpu_values, wants_cpu_only
+from gpuready.plan.limits import list_limits, no_build_limit
+from gpuready.plan.platform import PlanPlatform, PlanRequest, machine_facts_only, plan_device, visible_gpu_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ SETTLED_RELEASES = 10
 MAX_JUDGED_CHOICES = 24
 """Number of choices that are judged by a check before a contract is rejected."""
 
+OTHER_PLATFORMS = {"windows": "pc-windows-msvc", "darwin": "apple-darwin"}
+"""Systems besides Linux that torch has wheels for, as the resolver calls them."""
+
 TORCH_FACTS = ("torch.", "package.", "cudnn.", "nccl.", "extension.")
 
 
@@ -42,13 +45,16 @@ class SearchSpace:
     """All choices of one contract on one machine, and the limits that each one fails."""
 
     def __init__(self, facts: Facts, contract: Contract, request: PlanRequest):
-        here = facts.value_if_known("platform.name")
-        cpu = wants_cpu_only(facts) or (here == "cpu" and "cpu" in contract.platforms)
+        device, system = plan_device(facts, contract), str(facts.value_if_known("os.system") or "linux")
         self.contract, self.request = contract, request
-        self.platform = PlanPlatform(facts, cpu)
-        self.builds = list_selectable_builds(str(facts.value_if_known("os.arch") or "x86_64"), cpu)
+        self.platform = PlanPlatform(facts, device)
+        machine = str(facts.value_if_known("os.arch") or "x86_64")
+        self.builds = list_selectable_builds(machine, device, system)
         self.pythons = [_full_python_version(python, request) for python in reversed(PYTHONS)]
         self.limits = list_limits(self.platform, contract, request)
+        if not self.builds:
+            self.builds = list_selectable_builds("x86_64", device)[:1]  # something for the limits to fail on
+            self.limits.append(no_build_limit(facts, f"torch has no build for {device} on {system}, {machine}"))
         self.masks = self._failure_masks()
         self.kernels: dict[tuple[str, str, str], tuple[KernelPlan, ...]] = {}
 
@@ -192,7 +198,7 @@ def _make_bare_plan(space: SearchSpace, choice: Choice) -> Plan:
 
 def _make_plan(space: SearchSpace, choice: Choice, rejected: Sequence[RejectedChoice]) -> Plan:
     build, python = choice
-    contract, cpu = space.contract, space.platform.cpu
+    contract, cpu = space.contract, space.platform.device == "cpu"
     plan = _make_bare_plan(space, choice).replace(
         index="pypi" if build.pypi else build.variant,
         platform=_resolver_platform(space, build),
@@ -282,6 +288,9 @@ def _resolver_platform(space: SearchSpace, build: TorchBuild) -> str:
     """Return the platform for the resolver."""
     from gpuready.plan.limits import WHEEL_GLIBC
 
+    system = space.platform.facts.value_if_known("os.system")
+    if system in OTHER_PLATFORMS:
+        return f"{'x86_64' if build.machine == 'x86_64' else 'aarch64'}-{OTHER_PLATFORMS[system]}"
     glibc = space.platform.facts.value_if_known("os.glibc") or WHEEL_GLIBC
     major, minor = versions.major_minor(str(glibc))
     return f"{build.machine}-manylinux_{major}_{minor}"

@@ -31,7 +31,9 @@ def end_state_facts(facts: Facts, plan: Plan) -> Facts:
     stated: dict[str, Any] = {"python.version": plan.python, **libraries}
     stated |= {f"package.{name}": version for name, version in installed.items()}
     stated |= {"extension.linked": dict(_linked_extensions(plan, installed))}
-    if not plan.cuda:  # an environment that is made for the CPU is checked for it
+    if (
+        variant == "cpu" and machine.value_if_known("platform.name") != "mps"
+    ):  # an environment that is made for the CPU is checked for it
         stated["job.wants"] = tuple(dict.fromkeys([*(machine.value_if_known("job.wants") or ()), "cpu"]))
     environment = [Fact(key, value, SOURCE, "stated") for key, value in stated.items() if value]
     return machine.with_facts(*make_torch_facts(version, variant, arch), *environment)

@@ -15,6 +15,7 @@ from gpuready.contracts.pin_conflicts import contradicting_needs
 from gpuready.model import Requirement, versions
 from gpuready.plan import torch_packages
 from gpuready.plan.platform import CHOSEN_FACTS, Limit, PlanPlatform, limit_axes, visible_gpu_values
+from gpuready.plan.torch_packages import has_cuda_wheel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ NOT_CHOSEN = ("toolkit.", "compiler.", "disk.", "system.", "env.", "can.", "log.
 
 WHEEL_GLIBC, WHEEL_GLIBC_SINCE = "2.28", "2.7"
 WHEEL_GLIBC_CITE = "torch 2.7.0 on PyPI: wheels for manylinux_2_28, none for musl"
-LINUX_ONLY = "the catalogue lists the wheels of torch for Linux alone"
+NO_WHEELS = "torch has wheels for Linux, Windows and macOS alone"
 
 
 def list_limits(platform: PlanPlatform, contract: Contract, request: PlanRequest) -> list[Limit]:
@@ -155,20 +156,26 @@ def _contradicting_pin_limits(platform: PlanPlatform, contract: Contract) -> Ite
 def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
     """Yield limits where the catalogue has no torch for this system or device."""
     facts, named = platform.facts, " and ".join(contract.platforms)
-    system = facts.value_if_known("os.system")
-    if system not in (None, "linux"):
-        why = f"this machine runs {system}, and {LINUX_ONLY}"
-        yield Limit("system", why, _always_fails(why), (facts.fact("os.system"),), (_linux_need(),))
-    here = facts.value_if_known("platform.name")
+    system, here = facts.value_if_known("os.system"), facts.value_if_known("platform.name")
+    if system not in (None, "linux", "windows", "darwin"):
+        why = f"this machine runs {system}, and {NO_WHEELS}"
+        yield Limit("system", why, _always_fails(why), (facts.fact("os.system"),), (_system_need(),))
     why = ""
-    if platform.cpu and set(contract.platforms) == {"cuda"}:
+    if platform.device == "cpu" and set(contract.platforms) == {"cuda"}:
         why = f"{contract.name} is for NVIDIA GPUs, not for a CPU alone"
-    elif not platform.cpu and "cuda" not in contract.platforms:
+    elif platform.device == "rocm" and has_cuda_wheel(contract):
+        name = contract.distribution or contract.framework
+        why = (
+            f"the wheel of {name} on the default index is for CUDA: for ROCm its project has an image, and its sources"
+        )
+    elif platform.device == "cuda" and system == "darwin":
+        why = "macOS has no driver for NVIDIA GPUs"
+    elif platform.device == "cuda" and "cuda" not in contract.platforms:
         why = f"{contract.name} is for {named}, and the catalogue has no torch for that to choose from"
-    elif not platform.cpu and here == "cpu":
+    elif platform.device == "cuda" and here == "cpu":
         why = f"{contract.name} is for {named}, and this machine has only a CPU"
-    elif not platform.cpu and here not in (None, "cuda"):
-        why = f"this machine computes on {here}, and the catalogue has no torch for that to choose from"
+    elif platform.device == "cuda" and here not in (None, "cuda"):
+        why = f"this machine computes on {here}, and {_why_no_torch(contract, str(here))}"
     if why:
         cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
         need = Requirement("platform.name", "|".join(contract.platforms), cite=cite)
@@ -179,8 +186,20 @@ def _always_fails(why: str) -> LimitCheck:
     return lambda build, python: why
 
 
-def _linux_need() -> Requirement:
-    return Requirement("os.system", "linux", cite=LINUX_ONLY)
+def no_build_limit(facts: Facts, why: str) -> Limit:
+    """Return the limit of a machine that torch has no build for."""
+    found = tuple(facts.fact(key) for key in ("os.system", "os.arch", "platform.name") if key in facts)
+    return Limit("builds", why, _always_fails(why), found, (_system_need(),))
+
+
+def _system_need() -> Requirement:
+    return Requirement("os.system", "linux|windows|darwin", cite=NO_WHEELS)
+
+
+def _why_no_torch(contract: Contract, device: str) -> str:
+    if device not in contract.platforms:
+        return f"{contract.name} is for {' and '.join(contract.platforms)}"
+    return "the catalogue has no torch for that to choose from"
 
 
 def _python_tag_limits() -> Iterator[Limit]:

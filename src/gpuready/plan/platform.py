@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Requirement
+    from gpuready.model import Contract, Requirement
 
     LimitCheck = Callable[[TorchBuild, str], str]
 
@@ -74,6 +74,14 @@ def wants_cpu_only(facts: Facts) -> bool:
     return "cpu" in {str(word).casefold() for word in facts.value_if_known("job.wants") or ()}
 
 
+def plan_device(facts: Facts, contract: Contract) -> str:
+    """Return what the environment is for: cuda, rocm, mps or cpu."""
+    here = str(facts.value_if_known("platform.name") or "cuda")
+    if wants_cpu_only(facts):
+        return "cpu"
+    return here if here in ("cpu", "rocm", "mps") and here in contract.platforms else "cuda"
+
+
 class Limit:
     """One condition on a choice: ``fails`` returns why it is not met, or an empty string."""
 
@@ -107,8 +115,8 @@ class PlanPlatform:
 
     NOT_KNOWN = object()  # the value of an unknown fact: it rules out nothing
 
-    def __init__(self, facts: Facts, cpu: bool):
-        self.facts, self.cpu = facts, cpu
+    def __init__(self, facts: Facts, device: str):
+        self.facts, self.device, self.cpu = facts, device, device != "cuda"
         self.unseen: dict[str, str] = {}
         self._build_facts: dict[tuple[str, str], Facts] = {}
         self._condition_cache: dict[tuple[str, str, str, str], bool] = {}

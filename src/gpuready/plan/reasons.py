@@ -64,7 +64,8 @@ def _torch_reason(space: SearchSpace, build: TorchBuild) -> PlanReason:
 
 def _index_reasons(space: SearchSpace, build: TorchBuild, python: str) -> list[PlanReason]:
     if build.variant == "cpu":
-        return [PlanReason("index", "cpu: there is no GPU to use", space.platform.facts.fact("gpu.count").source)]
+        why = "PyPI's: it has MPS in it" if space.platform.device == "mps" else "cpu: there is no GPU to use"
+        return [PlanReason("index", why, space.platform.facts.fact("gpu.count").source)]
     rivals = [i for i, b in enumerate(space.builds) if b.version == build.version and b.pypi and b != build]
     if build.pypi or not rivals:
         word = "what PyPI serves" if build.pypi else f"from the PyTorch index {build.variant}"
@@ -179,9 +180,14 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
                 f"{space.contract.framework} recommends {name} {describe_want(what)}, which is not available here"
             )
     plan_notes += _memory_notes(space)
-    if space.platform.cpu:
+    if space.platform.device == "cpu":
         plan_notes.append("planned for the CPU alone: there is no GPU that it could use")
-    if space.platform.facts.value_if_known("os.glibc") is None and "os.glibc" not in space.platform.facts:
+    system = space.platform.facts.value_if_known("os.system")
+    if (
+        system in (None, "linux")
+        and space.platform.facts.value_if_known("os.glibc") is None
+        and "os.glibc" not in space.platform.facts
+    ):
         plan_notes.append("operating system not given: planned for Linux with glibc 2.28 or newer (--os names another)")
     return (*plan_notes, *list_unseen_facts(space.platform))
 

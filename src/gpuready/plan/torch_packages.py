@@ -177,6 +177,13 @@ def _separate_index_limits(contract: Contract) -> Iterator[Limit]:
         yield Limit(f"cuda of {package}", says, fails, (), (need,))
 
 
+def has_cuda_wheel(contract: Contract) -> bool:
+    """Whether the framework's own wheels are compiled for CUDA."""
+    rows = _framework_releases(contract)
+    kind = (catalogue.find_package(contract.distribution or contract.framework) or {}).get("kind")
+    return kind == "cuda-extension" and any(catalogue.linked_cuda_major(row) is not None for row in rows)
+
+
 def _framework_releases(contract: Contract) -> list[dict[str, Any]]:
     rows = (catalogue.find_package(contract.distribution or contract.framework) or {}).get("version", ())
     return [row for row in rows if contracts.covers_version(contract.version, row["version"])]

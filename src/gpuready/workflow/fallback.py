@@ -96,7 +96,7 @@ def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan) -> Plan:
     """
     resolved = resolve(plan)
     machine, _, assumed = plan.platform.partition("-manylinux_")
-    for glibc in NEWER_GLIBCS:
+    for glibc in NEWER_GLIBCS if assumed else ():
         why = _why_no_wheel(resolved)
         if not why or versions.compare_versions(glibc, assumed.replace("_", ".")) <= 0:
             continue
