@@ -13,13 +13,9 @@ if TYPE_CHECKING:
 MAX_CONFIG_NUMBER = 1 << 31
 MAX_LAYERS = 1024
 CONFIG_SWITCHES = (
-    "tie_word_embeddings",
-    "attention_bias",
-    "mlp_bias",
-    "use_sliding_window",
-    "use_parallel_residual",
-    "norm_topk_prob",
-)
+    "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "use_parallel_residual", "norm_topk_prob",
+    "use_qk_norm", "use_bias", "bias", "new_decoder_architecture", "multi_query", "parallel_attn", "alibi", "qkv_bias",
+)  # fmt: skip
 ATTENTION_BIAS_FAMILIES = (
     "llama",
     "qwen3",
@@ -27,7 +23,7 @@ ATTENTION_BIAS_FAMILIES = (
     "gemma",
     "gemma2",
     "gemma3_text",
-)  # the others ignore attention_bias
+)  # others ignore attention_bias
 
 
 SINGLE_KERNEL_ACTIVATIONS = (
@@ -165,7 +161,10 @@ GATED_FAMILIES = (
     "qwen3_moe",
 )
 MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
-FAMILY_ALIASES = {"gemma3": "gemma3_text", "llama4": "llama4_text", "ministral": "mistral", "codellama": "llama"}
+FAMILY_ALIASES = {
+    "gemma3": "gemma3_text", "llama4": "llama4_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
+}  # fmt: skip
 
 
 def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
