@@ -94,6 +94,8 @@ class EventOrder:
         mild = (line.level in ("W", "I", "D") or "Warning: " in line.text[:400]) and not line.place
         if "CUDA initialization: " in line.text[:600]:  # the process may go on without a GPU: only progress counts
             return mild and self.survived.progresses_after(match)
+        if not line.level and not line.place:
+            return self.survived.works_on_after(match)
         return mild and self.survived.works_after(match)
 
     def _consequence_exceptions(self) -> set[int]:

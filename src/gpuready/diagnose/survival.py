@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     Speaker = tuple[int, int | None]
 
+MIN_WORK = 3
+"""Lines of progress or success after a message without a level that show it harmless."""
+
 MAX_AFTER_PROOF = 60
 """Lines without progress after which what was seen before is not the end of the log any more."""
 
@@ -112,7 +115,13 @@ class SurvivalAnalysis:
 
     def works_after(self, match: PatternMatch) -> bool:
         """Whether the process of a match, or any where none is named, is seen at work after it."""
-        return self._counts_after(match.index, match.line.rank, match.line.source) != (0, 0)
+        source, rank = match.line.source, match.line.rank
+        is_labelled = any(where == source and who is not None for where, who in (*self._steps, *self._successes))
+        return self._counts_after(match.index, rank if is_labelled else None, source) != (0, 0)
+
+    def works_on_after(self, match: PatternMatch) -> bool:
+        """Whether so much work follows that even what nobody called a warning ended nothing."""
+        return sum(self._counts_after(match.index, match.line.rank, match.line.source)) >= MIN_WORK
 
     def writes_after(self, match: PatternMatch) -> bool:
         """Whether the process of a match logs anything calmly after it."""
