@@ -72,3 +72,11 @@ def test_scoring_takes_weights_and_logits_and_no_gradients():
     assert sum(kinds.values()) > kinds["parameters"] + 4 * 1024 * 32000 * 2
     shared = phase_stacks(job.replace(fsdp=True, world=4), H200)["scoring"]
     assert shared["parameters"] == pytest.approx(kinds["parameters"] / 4, rel=0.01)
+
+
+def test_ranks_that_share_layers_do_not_share_state_again():
+    """Eight ranks in pairs that share each layer: four shards of half a model, as of eight shards of a whole."""
+    job = FitJob(SMALL, zero=1, world=8, seq=256)
+    state = {n: phase_stacks(job.replace(tensor_parallel=n), H200)["optimizer step"]["optimizer"] for n in (1, 2)}
+    assert job.replace(tensor_parallel=2).shard_ranks == 4
+    assert state[2] > 0.9 * state[1]

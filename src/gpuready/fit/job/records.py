@@ -98,6 +98,11 @@ class FitJob(Record):
     offload: str = ""
     steps: int = 2  # played steps: the first creates the optimizer state, the second is like all others
 
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks that share weights and state: all but those that share each layer."""
+        return max(1, self.world // self.tensor_parallel)
+
     def validate_fields(self) -> FitJob:
         """Return the job with implied fields set; ValueError if a field is invalid."""
         for name, allowed in FIELD_CHOICES.items():

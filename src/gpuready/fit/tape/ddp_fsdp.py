@@ -23,12 +23,12 @@ FIRST_BUCKET, NEXT_BUCKET = 1 << 20, 25 << 20  # sizes in bytes at which a DDP b
 
 def splits_weights(job: FitJob) -> bool:
     """Whether a rank holds only its shard of the weights."""
-    return gathers_by_layer(job) or (job.zero == 3 and (job.world > 1 or job.task == "train"))
+    return gathers_by_layer(job) or (job.zero == 3 and (job.shard_ranks > 1 or job.task == "train"))
 
 
 def gathers_by_layer(job: FitJob) -> bool:
     """Whether weights are gathered layer by layer, by FSDP2."""
-    return job.world > 1 and job.fsdp
+    return job.shard_ranks > 1 and job.fsdp
 
 
 class FsdpShards(LabelledAllocator):
@@ -70,7 +70,7 @@ class FsdpShards(LabelledAllocator):
         if layer in self.gathered or layer in self.in_flight or layer not in self.sizes:
             return
         with self._label_allocations("gathered weights", "all-gather", GATHER_STREAM):
-            world, wider = self.job.world, 2 if self.job.fp32_shards else 1
+            world, wider = self.job.shard_ranks, 2 if self.job.fp32_shards else 1
             host_shards = [
                 self.ops.new_scratch(-(-size * wider // world) if self.on_host else 0) for size in self.sizes[layer]
             ]
@@ -166,7 +166,7 @@ def shards_on_host(job: FitJob) -> bool:
 
 def new_shard(ops: TorchOps, tensor: Tensor, job: FitJob, width: int = 0) -> Tensor:
     """Allocate this rank's shard of a weight."""
-    shape, width = (-(-tensor.numel // job.world),), width or tensor.width
+    shape, width = (-(-tensor.numel // job.shard_ranks),), width or tensor.width
     if shards_on_host(job):
         return Tensor(None, shape, width)
     kind, ops.tape.kind = ops.tape.kind, "parameters"

@@ -10,6 +10,12 @@ from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.ddp_fsdp import FsdpShards
 from gpuready.fit.tape.zero12 import GATHER_STREAM, REDUCE_STREAM
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.fit.job.records import FitJob
+    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.torch_ops import TorchOps
+
 
 class FlatShards(FsdpShards):
     """The weights of a model on one rank of FSDP1.
@@ -18,10 +24,22 @@ class FlatShards(FsdpShards):
     one when the last has come, which is padded where the ranks do not divide it.
     """
 
+    def __init__(self, ops: TorchOps, model: DecoderModel, job: FitJob, trained: list[Tensor]) -> None:
+        self.adapters = {id(t) for t in trained} if job.method != "full" else set()
+        super().__init__(ops, model, job, trained)
+
+    def _register_tensor(self, layer: int, tensor: Tensor) -> None:
+        """Register a weight; an adapter is gathered for its own product alone, and does not count."""
+        if id(tensor) in self.adapters:
+            self.layer_of[id(tensor)] = layer
+            self.sizes.setdefault(layer, [])
+        else:
+            super()._register_tensor(layer, tensor)
+
     def start_gather(self, layer: int) -> None:
         if layer in self.gathered or layer in self.in_flight or layer not in self.sizes:
             return
-        world, size = self.job.world, sum(self.sizes[layer])
+        world, size = self.job.shard_ranks, sum(self.sizes[layer])
         with self._label_allocations("gathered weights", "all-gather", GATHER_STREAM):
             cast_shard = self.ops.new_scratch(-(-size // world) if self.job.fp32_shards or self.on_host else 0)
             self.in_flight[layer] = self.ops.new_scratch(-(-size // world) * world)
@@ -45,7 +63,7 @@ class FlatShards(FsdpShards):
 
     def _reduce_scatter(self, layer: int, gradients: list[tuple[Tensor, Tensor]]) -> None:
         """Join the gradients, and reduce them into this rank's shard."""
-        ops, world = self.ops, self.job.world
+        ops, world = self.ops, self.job.shard_ranks
         width = gradients[0][0].width if self.job.fp32_shards else gradients[0][1].width
         size = sum(grad.numel * grad.width for _, grad in gradients)
         with self._label_allocations("communication", "flat gradient"):

@@ -64,12 +64,12 @@ class ZeroPartitions(LabelledAllocator):
     ) -> None:
         super().__init__(ops)
         self.job = job
-        self.rank = (0 if job.zero == 1 else job.world - 1) if rank is None else rank
+        self.rank = (0 if job.zero == 1 else job.shard_ranks - 1) if rank is None else rank
         self.offloaded = job.offload in ("optimizer", "parameters")
         self.trained = trained
         self.width = trained[0].width if trained else 2
         self.bucket_size = resolve_bucket_size(job, job.reduce_bucket, 1.0)
-        self.shard_size = self._align_count(sum(t.numel for t in trained)) // job.world
+        self.shard_size = self._align_count(sum(t.numel for t in trained)) // job.shard_ranks
         self.bounds = self._flat_bounds()
         self.bucket: list[Tensor] = []
         self.bucket_elements = 0
@@ -83,7 +83,7 @@ class ZeroPartitions(LabelledAllocator):
         self.masters = [self.master]
 
     def _align_count(self, count: int) -> int:
-        step = SHARE_ALIGNMENT * self.job.world
+        step = SHARE_ALIGNMENT * self.job.shard_ranks
         return -(-count // step) * step
 
     def _flat_bounds(self) -> dict[int, tuple[int, int]]:
@@ -96,7 +96,7 @@ class ZeroPartitions(LabelledAllocator):
 
     def _flatten_weights(self, card: GpuCard) -> list[Tensor]:
         """Flatten the weights: beside the old ones if there is room, else through the host."""
-        ops, size = self.ops, self.shard_size * self.job.world * self.width
+        ops, size = self.ops, self.shard_size * self.job.shard_ranks * self.width
         with self._label_allocations("parameters", "flatten"):
             together = 2 * size <= card.memory - card.in_use
             if not together:

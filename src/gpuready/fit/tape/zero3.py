@@ -46,7 +46,7 @@ class Zero3Weights(LabelledAllocator):
 
     def __init__(self, ops: TorchOps, model: DecoderModel, job: FitJob, trained: list[Tensor]) -> None:
         super().__init__(ops)
-        self.job, self.trained, self.world = job, trained, job.world
+        self.job, self.trained, self.world = job, trained, job.shard_ranks
         every = [t for layer in model.layers for t in layer.list_tensors()]
         self.parameter_numbers = {
             id(t): n for n, t in enumerate(dict.fromkeys([*model.list_outer_tensors(), *every], None))
