@@ -119,7 +119,7 @@ class ModelInputs:
         self.notes = []
         for one in {id(config): config, id(self.text): self.text}.values():
             for name in ("decoder_start_token_id", "pad_token_id", "bos_token_id"):
-                if getattr(one, name, 0) is None:  # a user's tokenizer sets it
+                if getattr(one, name, None) is None:  # a user's tokenizer sets it
                     setattr(one, name, 0)
 
     def make(self):
