@@ -125,7 +125,8 @@ def _arch_fact_from_catalog(host: HostAccess, version_values: dict[str, str | No
     build = _find_catalog_build(host, version_values)
     if build is None or not build.arch:
         return Fact("torch.arch", None, "libtorch_python.so", gap=why)
-    return Fact("torch.arch", tuple(build.arch), f"catalogue: torch {build.version} {build.variant} ({why})")
+    source = f"catalogue: torch {build.version} {build.variant} ({why})"
+    return Fact("torch.arch", tuple(build.arch), source, "stated")
 
 
 def _find_catalog_build(host: HostAccess, version_values: dict[str, str | None]) -> Any:
@@ -153,7 +154,7 @@ def _torch_abi_fact(host: HostAccess, folder: str) -> Fact:
 def _torch_library_fact(
     host: HostAccess, key: str, site: str, names: tuple[str, ...], version_values: dict[str, str | None]
 ) -> Fact:
-    """The version beside torch, else the one the loader finds, else the pin of the wheel."""
+    """The version beside torch, else the one the loader finds; what torch was built with is not what is there."""
     word, files = LIBRARY_FILES[key]
     if not version_values.get("cuda"):
         return Fact(key, None, f"{site}/torch/version.py")
@@ -167,8 +168,4 @@ def _torch_library_fact(
         version = leading_version((real or "").rpartition(".so.")[2])
         if version and "." in version:
             return Fact(key, version, str(real))
-    build = _find_catalog_build(host, version_values)
-    pinned = getattr(build, word, None)
-    if pinned:
-        return Fact(key, pinned, f"catalogue: torch {build.version} {build.variant}")
     return Fact(key, None, site, gap=f"no {word} was found beside torch or by the loader")

@@ -48,7 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         module = name.partition(".")[0]
         if module in ALWAYS_IMPORTED or (module in required | own and module != name):
             severities[path] = "error"
-        elif module in required | own | named or module in STANDARD_MODULES or is_imported:
+        elif module in required | named or module in STANDARD_MODULES or is_imported:
             severities[path] = "warning"
     if not severities:
         return None

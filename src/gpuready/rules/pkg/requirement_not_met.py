@@ -2,7 +2,7 @@
 
 ## What it checks
 What torch, the framework and all that these require state in their metadata (``Requires-Dist``, with its markers and
-extras) against what is installed. What the framework's contract names is PKG002 and PKG003. It is a warning:
+extras) against what is installed. What the framework's contract requires is PKG002 and PKG003. It is a warning:
 where an import would fail, PKG042 says so.
 
 ## Why it matters
@@ -43,7 +43,8 @@ HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    stated = {need.key.removeprefix("package.") for need in contract.requirements_for("package.*")}
+    needs = [need for need in contract.requirements_for("package.*") if need.level == "required"]
+    stated = {need.key.removeprefix("package.") for need in needs}
     rows = import_damage.damage_rows(facts, contract, import_damage.NEED_KINDS)
     rows = [row for row in rows if row["distribution"] not in stated]
     if not rows or import_damage.find_failed_root(facts.without_tracking(), contract):

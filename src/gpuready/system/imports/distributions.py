@@ -121,11 +121,11 @@ def read_record(path: str) -> Iterator[RecordRow]:
     except OSError:
         return
     for line in text.splitlines():
-        if ".py," not in line and ".so" not in line and '.py"' not in line:
+        if ".py," not in line and ".so" not in line and '.py"' not in line and "shm_manager" not in line:
             continue
         name, digest, size = line.rsplit(",", 2) if line.count(",") > 1 else (line, "", "")
         name = name.strip('"')
-        is_code = name.endswith((".py", ".so")) or ".so." in name
+        is_code = name.endswith((".py", ".so", "/torch_shm_manager")) or ".so." in name
         if is_code and not name.startswith(("../", "/")) and ".dist-info/" not in name:
             yield name, digest, int(size) if size.isdigit() else None
 

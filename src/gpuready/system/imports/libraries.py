@@ -52,7 +52,6 @@ class Loader:
         self.variable = [folder for folder in library_path.replace(";", ":").split(":") if folder.startswith("/")]
         self.headers: dict[str, dict[str, Any] | str] = {}
         self.loaded: dict[str, str] = {}
-        self.missing: dict[str, tuple[str, str]] = {}
         self._system: dict[str, str | None] = {}
         self._versions: dict[str, frozenset[str]] = {}
         self._cache: dict[str, str] | None = None
@@ -85,10 +84,11 @@ class Loader:
             return header
         beside = {os.path.basename(name): name for name in siblings}
         queue = [Library(path, header, self.interpreter)]
+        loaded: dict[str, str] = {}  # a load that fails leaves nothing behind
         while queue:
             library = queue.pop(0)
             for name in library.needed:
-                if name in self.loaded or name.startswith(DRIVER_LIBRARIES):
+                if name in self.loaded or name in loaded or name.startswith(DRIVER_LIBRARIES):
                     continue
                 found = self._find(name, library) or beside.get(name)
                 if found is None:
@@ -96,16 +96,17 @@ class Loader:
                 fault = self.read_header(found)
                 if isinstance(fault, str):
                     return f"it needs {name}{_by(library, path)}, and {found} cannot be loaded: {fault}"
-                self.loaded[name] = found
+                loaded[name] = found
                 queue.append(Library(found, fault, library))
-            if lacking := self._find_lacking_version(library):
+            if lacking := self._find_lacking_version(library, self.loaded | loaded):
                 return f"it needs {lacking}{_by(library, path)}"
+        self.loaded |= loaded
         return ""
 
-    def _find_lacking_version(self, library: Library) -> str:
+    def _find_lacking_version(self, library: Library, loaded: dict[str, str]) -> str:
         """``GLIBCXX_3.4.32, which /usr/lib/libstdc++.so.6 does not have``; empty where every version is there."""
         for name, versions in library.versions.items():
-            at = self.loaded.get(name) or self._find_in_system(name) or ""
+            at = loaded.get(name) or self._find_in_system(name) or ""
             defined = self._read_versions(at) if at else frozenset()
             lacking = next((version for version in versions if defined and version not in defined), "")
             if lacking:

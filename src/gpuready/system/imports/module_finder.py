@@ -37,6 +37,8 @@ STARTED_WITH = frozenset(
 )
 """Modules that Python has imported, or has frozen, before the current folder counts."""
 
+STARTUP_FILES = {"torch": ("lib/libtorch_global_deps.so", "bin/torch_shm_manager")}
+"""Files that a package opens by their path when it is imported; no import statement names them."""
 MAX_SCANNED_BYTES = 64 << 20
 
 
@@ -117,9 +119,19 @@ class ModuleFinder:
                 start, [folder], fault=f"{start} is missing, so the package is empty", error="AttributeError"
             )
         if "__init__.py" in inside:
-            return self._source(start, [folder])
+            return self._find_start_fault(folder) or self._source(start, [folder])
         compiled = self._find_file(folder, inside, "__init__")
         return FoundModule(compiled.path, [folder], fault=compiled.fault) if compiled else None
+
+    def _find_start_fault(self, folder: str) -> FoundModule | None:
+        """Return the fault of a file that a package opens by its path when it is imported."""
+        for name in STARTUP_FILES.get(folder.rpartition("/")[2], ()):
+            path = f"{folder}/{name}"
+            if path in self.missing or (fault := self._library_fault(path)):
+                return FoundModule(
+                    path, [folder], fault=fault if path not in self.missing else f"{path} is missing", error="OSError"
+                )
+        return None
 
     def _find_file(self, folder: str, names: frozenset[str], name: str) -> FoundModule | None:
         prefix = f"{name}."
