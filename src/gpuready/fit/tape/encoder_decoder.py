@@ -163,7 +163,8 @@ class EncoderDecoderModel(EncoderModel):
 
     # -------------------------------------------------------------------------------------------- blocks
     def _run_block(self, layer: LayerWeights, x: Tensor, mask: Tensor | None, states: Tensor | None) -> Tensor:
-        ops, held = self.ops, []
+        ops = self.ops
+        held: list[Tensor | None] = []
         x = self._add_attention(layer, x, SELF_NAMES, "in", mask, None, held)
         if states is not None:
             x = self._add_attention(layer, x, CROSS_NAMES, "cross", None, states, held)
