@@ -32,10 +32,12 @@ def common_variables(job: LaunchJob, environ: Mapping[str, str], attempt: int = 
         RankVariable("PYTHONFAULTHANDLER", "1", "a crash shows its Python stack"),
         RankVariable("PYTHONUNBUFFERED", "1", "the last words of a rank reach the log"),
     ]
-    if job.logs:
+    if job.logs and not any(name in environ for name in flight_dumps.PLACES):
         folder = f"{job.logs}/{flight_dumps.FOLDER}/rank_"
-        variables += [RankVariable(name, folder, "where NCCL's flight recorder writes") for name in flight_dumps.PLACES]
-        variables += [RankVariable(name, "2000", "the last collectives of each rank") for name in flight_dumps.SIZES]
+        variables += [
+            RankVariable(flight_dumps.PLACES[0], folder, "where the flight recorder of a rank writes"),
+            RankVariable(flight_dumps.SIZE, "2000", "the last collectives of each rank"),
+        ]
     if job.nproc > 1:
         variables.append(RankVariable("OMP_NUM_THREADS", "1", f"{_AS_TORCHRUN}: ranks share the processors"))
     if job.engine == "local":

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 FOLDER = "flight-recorder"
 PLACES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""torch's names of today and of before. Source: torch 2.13 torch/csrc/distributed/c10d/FlightRecorder.hpp."""
+"""torch's name of today, and of before, which it warns of: read where the user has set it, never set."""
+SIZE = "TORCH_FR_BUFFER_SIZE"
 MAX_DUMP_BYTES = 4 << 20
 
 

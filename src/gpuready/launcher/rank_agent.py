@@ -136,8 +136,8 @@ class RankAgent:
 
     def _send_stacks(self) -> None:
         for rank in self.ranks.values():
-            if rank.code is None and rank.watch is not None:
-                place = rank.watch.describe()
+            if rank.code is None:
+                place = self._watch_of(rank, time.monotonic()).describe()
                 self.send_message(t="stack", r=rank.number, **place)
                 if not place["d"]:
                     rank.ask_for_stacks()
@@ -329,16 +329,19 @@ class RankAgent:
             return in_kernel_log
         return now > self.oom_kills_before or bool(in_kernel_log)
 
+    def _watch_of(self, rank: rank_process.RankProcess, now: float) -> RankWatch:
+        if rank.watch is None:
+            self.stack_reader = self.stack_reader or StackReader()
+            rank.watch = RankWatch(rank.pid, self.is_forked, self.stack_reader, now)
+        return rank.watch
+
     def _send_heartbeats(self, now: float) -> None:
         beats = []
         for rank in self.ranks.values():
             if rank.code is not None:
                 continue
-            if rank.watch is None:
-                self.stack_reader = self.stack_reader or StackReader()
-                rank.watch = RankWatch(rank.pid, self.is_forked, self.stack_reader, now)
             late = round(now - rank.last_beat, 1) if rank.last_beat else None
-            state, seconds, *more = rank.watch.look(now)
+            state, seconds, *more = self._watch_of(rank, now).look(now)
             beats.append([rank.number, state, seconds, late, *more])
         if beats and not self.leaving:
             self.send_message(t="beat", d=beats)

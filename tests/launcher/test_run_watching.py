@@ -1,0 +1,142 @@
+"""`gpuready run` harms nobody: signals, lost logs, long lines, grace, and what --hang-timeout and --on-hang do."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from gpuready.workflow.launch_job import _choose_hang_action
+from gpuready.workflow.refusal import Refused
+from tests.launcher.test_run_failures import failing
+
+READY = "import os, signal, sys, time\n{}\nprint('pid', os.getpid(), flush=True)\nend = time.monotonic() + 30\n"
+
+
+def started(stage, *flags: str, ranks: int = 2):
+    process = stage.start("--nproc", str(ranks), *flags, "--", "train.py")
+    for rank in range(ranks):
+        stage.until("pid", rank)
+    return process
+
+
+def test_sigusr1_reaches_the_ranks_and_one_that_ignores_none_dies_by_it(stage):
+    stage.script(
+        READY.format("got = []; signal.signal(signal.SIGUSR1, lambda *a: got.append(1))")
+        + "while not got and time.monotonic() < end: time.sleep(0.02)\nprint('requeued', len(got))\n"
+    )
+    process = started(stage)
+    process.send_signal(signal.SIGUSR1)
+    done = stage.ended(process, 30)
+    assert done.code == 0 and done.out.count("requeued 1") == 2
+
+
+def test_sigterm_waits_for_a_rank_that_saves(stage):
+    stage.script(
+        READY.format("signal.signal(signal.SIGTERM, lambda *a: (time.sleep(1.5), open(f\"saved-{os.environ['RANK']}\", 'w'), os._exit(0)))")
+        + "while True: time.sleep(0.05)\n"
+    )  # fmt: skip
+    process = started(stage, "--grace", "10")
+    process.terminate()
+    assert (
+        stage.ended(process, 30).code == 143
+        and (stage.folder / "saved-0").exists()
+        and (stage.folder / "saved-1").exists()
+    )
+
+
+def test_grace_ends_who_goes_on(stage):
+    stage.script(READY.format("signal.signal(signal.SIGTERM, signal.SIG_IGN)") + "while True: time.sleep(0.05)\n")
+    process = started(stage, "--grace", "0.5")
+    process.terminate()
+    done = stage.ended(process, 20)
+    assert done.code == 143 and done.seconds < 10
+
+
+def test_logs_that_have_no_folder_go_elsewhere(stage):
+    stage.script("print('trained')\n")
+    done = stage.run("--nproc", "2", "--log-dir", "/dev/null/logs", "--", "train.py")
+    assert done.code == 0 and done.out.count("trained") == 2
+    assert "the logs cannot be kept in /dev/null/logs (Not a directory): they are in" in done.words
+
+
+def test_logs_that_cannot_be_written_are_lost_and_told_once(tmp_path):
+    from gpuready.launcher.rank_logs import RankLogs
+
+    book = RankLogs(str(tmp_path))
+    (tmp_path / "rank-0.log").symlink_to("/dev/full")
+    assert "incomplete from here on: No space left on device" in book.write_lines("rank-0", ["a"])
+    assert book.write_lines("rank-0", ["b"]) == "" and book.write_lines("rank-1", ["c"]) == ""
+    book.close()
+    assert (tmp_path / "rank-1.log").read_text() == "c\n"
+
+
+def test_a_rank_that_leaves_with_0_is_told_with_its_last_lines(stage):
+    lost = "raise RuntimeError('Connection closed by peer')"
+    stage.script(
+        f"import os, time\nif os.environ['RANK'] == '1':\n    print('early stop')\nelse:\n    time.sleep(1.5); {lost}\n"
+    )
+    done = stage.run("--nproc", "3", "--", "train.py")
+    assert done.code == 1 and "failed: rank 1 on here" in done.words and "left first: exit 0" in done.words
+    assert "early stop" in done.out.partition("failed: ")[2]
+
+
+def test_a_rank_that_still_cleans_up_is_waited_for(stage):
+    stage.script(
+        "import os, sys, time\nif os.environ['RANK'] == '1':\n    time.sleep(0.5)\n    try:\n        raise KeyError('lost column')\n"
+        "    except KeyError:\n        open('closed', 'w'); time.sleep(3); raise\n"
+        "while not os.path.exists('closed'): time.sleep(0.02)\nraise RuntimeError('Connection reset by peer')\n"
+    )
+    done = stage.run("--nproc", "2", "--", "train.py")
+    assert "failed: rank 1 on here" in done.words and "KeyError: 'lost column'" in done.out
+
+
+def test_the_end_of_an_agent_is_told_as_that(stage):
+    stage.script("import os, time\nprint('pid', os.getppid(), flush=True)\ntime.sleep(60)\n")
+    process = stage.start("--nproc", "2", "--", "train.py")
+    for rank in (0, 1):
+        stage.until("pid", rank)
+    import os
+
+    os.kill(stage.pid(0), signal.SIGKILL)
+    done = stage.ended(process, 30)
+    assert done.code == 1 and "no longer heard of" in done.words
+
+
+def test_on_hang_report_says_it_and_lets_it_go_on(stage):
+    stage.script("import time\ndef load():\n    time.sleep(5)\nload()\nprint('went on')\n")
+    done = stage.run("--nproc", "1", "--hang-timeout", "2", "--on-hang", "report", "--", "train.py")
+    assert done.code == 0 and "went on" in done.out and "nothing has moved" in done.words and "(load)" in done.words
+
+
+def test_hang_timeout_holds_though_somebody_writes(stage):
+    stage.script(
+        "import os, threading, time\ndef chatter():\n    while True: print('alive', flush=True); time.sleep(0.3)\n"
+        "threading.Thread(target=chatter, daemon=True).start()\ndef stuck():\n    time.sleep(100)\nstuck()\n"
+    )
+    began = time.monotonic()
+    done = stage.run("--nproc", "2", "--hang-timeout", "3", "-q", "--", "train.py")
+    assert done.code == 124 and "(stuck)" in done.words, (done.words[-400:], time.monotonic() - began)
+
+
+@pytest.mark.parametrize(
+    ("flags", "action"),
+    [
+        ({}, "report"), ({"hang-timeout": "9"}, "kill"), ({"hang-timeout": "0"}, "off"), ({"on-hang": "kill"}, "kill"),
+        ({"hang-timeout": "9", "restarts": "2"}, "restart"), ({"hang-timeout": "9", "on-hang": "report"}, "report"),
+    ],
+)  # fmt: skip
+def test_what_a_standstill_gets(flags, action):
+    assert _choose_hang_action(flags) == action
+
+
+def test_a_restart_needs_restarts():
+    with pytest.raises(Refused, match="--restarts N"):
+        _choose_hang_action({"on-hang": "restart"})
+
+
+def test_a_failure_of_several_kinds_is_one_answer(stage):
+    stage.script(failing("print('x' * 200_000, flush=True); sys.exit(3)"))
+    done = stage.run("--nproc", "2", "--", "train.py")
+    assert done.code == 3 and "x" * 200_000 in stage.log(1)
