@@ -7,7 +7,7 @@ environment with installed versions. ``contradictions`` returns what disagrees, 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gpuready import contracts, workflow
@@ -16,6 +16,7 @@ from gpuready.model import Fact, Facts
 from gpuready.model.plan import Plan
 from gpuready.plan.choose import choose_plan
 from gpuready.plan.end_state import end_state_facts
+from gpuready.plan.fix import plan_fix
 from gpuready.plan.platform import PlanRequest
 from gpuready.workflow.judge import is_about_versions, judge_contract, make_plan_judge
 from gpuready.workflow.refusal import Refused
@@ -68,21 +69,93 @@ def draws(count: int, seed: int) -> Iterator[Draw]:
 
 
 def contradictions(draw: Draw) -> tuple[str, list[str]]:
-    """The verdict of the plan (or ``refused``), and every disagreement."""
+    """The verdict (``refused`` where the words are), and every disagreement."""
     try:
         report = workflow.check_machine([draw.spec], on=draw.on, what_if=draw.flags, wants=draw.wants)[0]
-        plan = choose_plan(report.facts, [report.contract], _request(draw), make_plan_judge(report.facts))
     except Refused as refusal:
         return "refused", ([] if _is_sentence(str(refusal)) else [f"refused with {refusal}"])
     errors = [f for f in report.findings if f.severity == "error" and is_about_versions(f)]
+    if not errors and draw.seed > 0.25:
+        return "plan", []  # check itself has made the plan, and judged its environment: see judge_with_plan
+    plan = choose_plan(report.facts, [report.contract], _request(draw), make_plan_judge(report.facts))
     found = []
     if plan.verdict == "impossible" and not errors:
         found.append(f"plan: {plan.conflicts[0].says}; check: {report.verdict}")
-    if plan.verdict == "plan" and errors and report.contract.version == plan.version:
+    if plan.verdict == "plan" and errors:
         found.append(f"plan: {plan.torch} {plan.python}; check: {[(f.code, f.says) for f in errors]}")
     if plan.verdict == "plan":
         found += [f"end state of {plan.torch} {plan.python}: {text}" for text in _end_state_errors(report, plan)]
+        found += _dockerfile_errors(draw, report, plan) if draw.seed < 0.05 else []
     return plan.verdict, found
+
+
+def fix_contradictions(dice: random.Random) -> tuple[str, list[str]]:
+    """Break an environment that fits its contract, fix it, and return what a check holds against the result."""
+    contract = dice.choice(list(COMPLETE))
+    values = dict(COMPLETE[contract])
+    for key, value in dice.sample(_breakages(dice, values), dice.choice((1, 1, 2))):
+        values[key] = value
+    known = Facts([Fact(key, value, "the test", "read") for key, value in values.items()], "machine")
+    report = judge_contract(known, contract, {}, False)
+    result = plan_fix(report, lambda facts: judge_contract(facts, contract, {}, False))
+    trusted = {code for change in result.changes for code in change.trusts}
+    left = [f for f in result.report.findings if f.severity == "error" and f.code not in trusted]
+    found = [f"{contract.name}: fixed, and check has {[f.code for f in left]}"] if _says_fixed(result, left) else []
+    for change in result.changes:
+        if change.acts and all(_is_installed(known, act) for act in change.acts):
+            found.append(f"{contract.name}: {change.step.does}, which is installed already")
+    return result.plan.verdict, found
+
+
+def _is_installed(known: Facts, act: tuple[Any, ...]) -> bool:
+    return act[0] == "package" and bool(act[2]) and known.value_if_known(f"package.{act[1]}") == act[2]
+
+
+def _says_fixed(result: Any, left: list[Any]) -> bool:
+    whole = any("*packages" in change.trusts for change in result.changes)
+    return result.plan.verdict == "plan" and bool(left) and not whole
+
+
+def _breakages(dice: random.Random, values: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Single facts that may be wrong: a driver, a Python, a package of another version or none."""
+    names = sorted(key for key in values if key.startswith("package.") and values[key])
+    chosen = [dice.choice(names) for _ in range(4)]
+    broken: list[tuple[str, Any]] = [(key, dice.choice((None, "0.0.1", "99.0"))) for key in chosen]
+    broken += [
+        ("driver.version", dice.choice(("525.60.13", "550.54.15"))),
+        ("python.version", dice.choice(("3.8.10", "3.14.0"))),
+    ]
+    return [*broken, ("system.shm", 64 << 20), ("disk.free", 10**9), ("os.kernel", "4.18.0")]
+
+
+def _complete_environments() -> dict[Any, dict[str, Any]]:
+    from tests.rules.test_shipped import CONTRADICTORY, SHIPPED, _torch, complete
+
+    fitting = [c for c in SHIPPED if c.name not in CONTRADICTORY and "cuda" in c.platforms]
+    return {c: (found := complete(c)) | {"python.version": "3.12.3"} | _torch(found) for c in fitting}
+
+
+COMPLETE = _complete_environments()
+
+
+def _dockerfile_errors(draw: Draw, report: Any, plan: Plan) -> list[str]:
+    """What check says of the Dockerfile of a plan, on the same host."""
+    from tempfile import TemporaryDirectory
+
+    from gpuready.plan.images import add_container_image
+    from gpuready.render.files import dockerfile
+
+    with_image = add_container_image(plan, report.facts)
+    if not with_image.image or draw.flags.get("os") in ("windows11", "macos14"):
+        return []
+    host = {name: value for name, value in draw.flags.items() if name in ("driver", "kernel", "arch")}
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/Dockerfile"
+        with open(path, "w") as file:
+            file.write(dockerfile.render(with_image))
+        again = workflow.check_machine([draw.spec], on=draw.on, what_if=host, wants=draw.wants, dockerfile=path)[0]
+    errors = [f for f in again.findings if f.severity == "error" and is_about_versions(f)]
+    return [f"Dockerfile of {plan.torch} {plan.python} on {with_image.image}: {f.code} {f.says}" for f in errors]
 
 
 def _request(draw: Draw) -> PlanRequest:

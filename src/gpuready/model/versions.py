@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _OPERATORS = (">=", "<=", "==", "!=", "~=", ">", "<")
 
 
+@lru_cache(8192)
 def parse_plain_release(text: str) -> tuple[int, ...] | None:
     """The release of a plain version (``580.95.05``, ``2.8.0+cu128``), or None for any other text."""
     public, plus, local = text.strip().partition("+")

@@ -1,0 +1,41 @@
+"""Check, plan, fix and a Dockerfile agree: 500 seeded draws. ``benchmarks/agreement_draws.py`` makes 20,000."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gpuready import workflow
+from tests.plan import agreement
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_check_and_plan_agree_on_machines(seed):
+    verdicts = set()
+    for draw in agreement.draws(35, seed):
+        verdict, found = agreement.contradictions(draw)
+        verdicts.add(verdict)
+        assert found == [], f"gpuready check {draw}"
+    assert {"plan", "impossible"} <= verdicts
+
+
+def test_a_fix_leaves_nothing_and_names_nothing_that_is_installed():
+    dice = random.Random(1)
+    for _ in range(360):
+        assert agreement.fix_contradictions(dice)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "on", "what_if", "says"),
+    [
+        ("vllm", "h100", {"driver": "550.54.15"}, "loads the runtime of CUDA 13"),
+        ("transformers", "h100", {"torch": "2.13.0+cu126", "python-version": "3.9"}, "Python"),
+    ],
+)
+def test_a_described_machine_that_nothing_fits_is_not_clear(spec, on, what_if, says):
+    """Each value is fine alone; together no versions fit, and check says what plan says."""
+    report = workflow.check_machine([spec], on=on, what_if=what_if)[0]
+    texts = [f.says for f in report.findings if f.severity == "error"]
+    assert report.verdict == "not-ready" and any(says in text for text in texts), texts
+    assert not [f for f in workflow.check_machine([spec], on=on)[0].findings if f.code == "PKG041"]
