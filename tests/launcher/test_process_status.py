@@ -47,3 +47,49 @@ def test_a24_the_log_of_the_kernel(tmp_path):
     for at in range(8192 - 40, 8192 + 1):  # wherever the line is cut by the size of a read
         log.write_text("x" * at + line)
         assert process_status.killed_for_memory(4711, str(log)) is True
+
+
+def test_memory_that_runs_out_is_told_once_with_who_grew(monkeypatch):
+    from gpuready.launcher.memory_watch import MemoryWatch
+
+    sizes, room = {11: 1 << 30, 12: 1 << 30}, [8 << 30, 10 << 30]
+    monkeypatch.setattr(process_status, "read_resident_bytes", sizes.__getitem__)
+    monkeypatch.setattr(process_status, "read_memory_room", lambda: tuple(room))
+    watch, ranks = MemoryWatch(), {0: 11, 1: 12}
+    assert watch.look(ranks, 1.0) is None
+    room[0] = 1 << 29
+    assert watch.look(ranks, 30.0) is None, "nobody of ours has grown"
+    sizes[12] = 8 << 30
+    assert watch.look(ranks, 61.0) == (
+        1,
+        "memory runs out: 0.5 of 10.0 GiB are left, and rank 1 has grown from 1.0 to 8.0 GiB in 60 s",
+    )
+    assert watch.look(ranks, 62.0) is None
+
+
+def test_the_tighter_of_host_and_control_group_counts(tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 1000 kB\nMemAvailable: 900 kB\n")
+    assert process_status.read_memory_room(str(tmp_path)) == (900 << 10, 1000 << 10)
+    (tmp_path / "proc/self/cgroup").write_text("0::/job\n")
+    group = tmp_path / "sys/fs/cgroup/job"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("500000\n")
+    (group / "memory.current").write_text("480000\n")
+    (group / "memory.stat").write_text("anon 1\ninactive_file 5000\n")
+    assert process_status.read_memory_room(str(tmp_path)) == (25000, 500000)
+    (group / "memory.max").write_text("max\n")
+    assert process_status.read_memory_room(str(tmp_path))[1] == 1000 << 10
+
+
+def test_a_frozen_group_and_one_that_is_not(tmp_path):
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/cgroup").write_text("3:freezer:/a\n0::/b\n")
+    for folder in ("freezer/a", "b"):
+        (tmp_path / "sys/fs/cgroup" / folder).mkdir(parents=True)
+    assert not process_status.is_frozen(7, str(tmp_path))
+    (tmp_path / "sys/fs/cgroup/b/cgroup.events").write_text("populated 1\nfrozen 1\n")
+    assert process_status.is_frozen(7, str(tmp_path))
+    (tmp_path / "sys/fs/cgroup/b/cgroup.events").write_text("populated 1\nfrozen 0\n")
+    (tmp_path / "sys/fs/cgroup/freezer/a/freezer.state").write_text("FROZEN\n")
+    assert process_status.is_frozen(7, str(tmp_path))

@@ -152,3 +152,42 @@ def killed_for_memory(pid: int, log: str = "/dev/kmsg") -> bool | None:
     finally:
         os.close(fd)
     return False
+
+
+def read_resident_bytes(pid: int) -> int:
+    """Return the memory of a process that is in RAM and its own: shared pages count for nobody."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            fields = file.read().split()
+        return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def read_memory_room(root: str = "") -> tuple[int, int]:
+    """Return the bytes that are left, and those there are, in the control group or on the host, whichever is tighter; 0, 0 if unknown."""
+    rows = dict(line.split(":", 1) for line in _read_text(f"{root}/proc/meminfo").splitlines() if ":" in line)
+    room = [(_kibibytes(rows.get("MemAvailable", "")), _kibibytes(rows.get("MemTotal", "")))]
+    for line in _read_text(f"{root}/proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        kinds, _, path = rest.partition(":")
+        if kinds == "" or "memory" in kinds.split(","):
+            room += _group_room(f"{root}/sys/fs/cgroup" + ("/memory" if kinds else ""), path)
+    known = [pair for pair in room if pair[1] > 0]
+    return min(known, key=lambda pair: pair[0]) if known else (0, 0)
+
+
+def _group_room(mounted: str, path: str) -> list[tuple[int, int]]:
+    for folder in (f"{mounted}{path}", mounted):
+        for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            total, now = _read_text(f"{folder}/{limit}").strip(), _read_text(f"{folder}/{used}").strip()
+            if total.isdigit() and now.isdigit() and int(total) < 1 << 60:
+                stat = dict(row.split(" ", 1) for row in _read_text(f"{folder}/memory.stat").splitlines() if " " in row)
+                files = stat.get("inactive_file", stat.get("total_inactive_file", "0"))  # the kernel frees these first
+                return [(int(total) - int(now) + int(files), int(total))]
+    return []
+
+
+def _kibibytes(text: str) -> int:
+    words = text.split()
+    return int(words[0]) << 10 if words and words[0].isdigit() else 0

@@ -32,6 +32,7 @@ from gpuready.launcher import (
     shared_memory,
 )
 from gpuready.launcher.memory_stacks import StackReader
+from gpuready.launcher.memory_watch import MemoryWatch
 from gpuready.launcher.rank_watch import RankWatch
 
 TYPE_CHECKING = False
@@ -54,6 +55,7 @@ class RankAgent:
         self.kill_deadline: float | None = None
         self.leaving = self.is_forked = False
         self.stack_reader: StackReader | None = None
+        self.memory = MemoryWatch()
         self.ended_at, self.interface = 0.0, {}  # type: float, dict[str, str]
         self.shared_memory_before, self.oom_kills_before = (
             shared_memory.list_shared_memory(),
@@ -181,7 +183,7 @@ class RankAgent:
         ]
         preflight = node_preflight.preflight_node(self.settings["looks"], os.environ, rank_rows)
         self.send_message(t="hello", token=self.settings["token"], host=rank_process.own_hostname(), pid=os.getpid(), ranks=rank_rows,
-                 port=_find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
+                 port=rank_process.find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
                  node=os.environ.get("SLURMD_NODENAME") or rank_process.own_hostname(), seen=preflight)  # fmt: skip
 
     def fork_ranks(self) -> tuple[str, int, int, int] | None:
@@ -345,6 +347,9 @@ class RankAgent:
             beats.append([rank.number, state, seconds, late, *more])
         if beats and not self.leaving:
             self.send_message(t="beat", d=beats)
+        grown = self.memory.look({r.number: r.pid for r in self.ranks.values() if r.code is None}, now)
+        if grown is not None:
+            self.send_message(t="memory", r=grown[0], d=grown[1])
 
     def _clean_up(self) -> int:
         """Kill what is left of the ranks' process groups, remove leftovers, return the ranks' exit code."""
@@ -355,12 +360,6 @@ class RankAgent:
         shared_memory.remove_leftovers(self.shared_memory_before, [rank.pid for rank in self.ranks.values()])
         codes = [rank.code or 0 for rank in self.ranks.values()]
         return next((code for code in codes if code), 0)
-
-
-def _find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def _own_addresses(link: socket.socket) -> list[str]:

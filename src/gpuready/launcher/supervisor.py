@@ -152,6 +152,9 @@ class Supervisor:
             self.add_note(RunNote("engine", str(message["d"])))
         elif kind == "gone":
             self._handle_lost_agent(link)
+        elif kind == "memory":
+            fix = "give the job more memory, or find what this rank keeps: a list of losses, a cache, a loader"
+            self.add_note(RunNote("memory", str(message["d"]), fix, int(message["r"]), code="MEM003", sure=False))
         elif kind == "dump":
             flight_dumps.keep_dump(self.job.logs, int(message["r"]), str(message["d"]))
         else:
