@@ -23,11 +23,18 @@ class HangWatch:
         self.asked = False
 
     def check(self, now: float) -> None:
-        job, ledger = self.supervisor.job, self.supervisor.ledger
+        supervisor = self.supervisor
+        job, ledger = supervisor.job, supervisor.ledger
         least = min(job.hang or standstill.STILL_SECONDS, standstill.STILL_SECONDS)
         notes = liveness.find_liveness_notes(ledger, now, least)
         if job.on_hang == "off":
             notes = [note for note in notes if note.kind not in ("still", "slow")]
+        if supervisor.peers is not None and any(note.kind == "still" for note in notes):
+            silent = supervisor.peers.describe_silent_nodes(now)
+            notes = [
+                note.replace(says=f"{silent}; {note.says}") if silent and note.kind == "still" else note
+                for note in notes
+            ]
         self._report_notes(notes, now)
         if job.on_hang in ("kill", "restart") and not ledger.missing_ranks():
             self._end_hung_run(notes, now)

@@ -6,7 +6,7 @@ Pure: beats in, notes out. Nothing here ends a rank; an uncertain note is only a
 from __future__ import annotations
 
 from gpuready.launcher import standstill
-from gpuready.launcher.stack_places import describe_place, locate_stack
+from gpuready.launcher.stack_places import describe_place, list_ranks, locate_stack
 from gpuready.model.run import RunNote
 
 TYPE_CHECKING = False
@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 STOPPED_SECONDS, GIL_SECONDS, KERNEL_SECONDS, SLOW_SECONDS = 3.0, 10.0, 20.0, 20.0
 """Seconds after which each is reported."""
+SILENT_SECONDS, FRESH_SECONDS = 12.0, 4.0
+"""A host is silent after the first, if another was heard of within the second."""
 IDLE_SHARE = 0.05
 """Share of one processor below which a process is idle."""
 RARE_SHARE, OFTEN_SHARE = 0.34, 0.66
 """A rank that is found in a collective so rarely, while all others are there so often, is slower than they are."""
 
 CODES = {
+    "silent": "NET014",
     "stopped": "RUN024",
     "frozen": "RUN024",
     "gil": "RUN024",
@@ -33,11 +36,32 @@ CODES = {
 def find_liveness_notes(ledger: RankLedger, now: float, least: float = standstill.STILL_SECONDS) -> list[RunNote]:
     """Return the current notes on each rank and on all together."""
     alive = ledger.living_ranks()
-    notes = [note for rank_state in alive for note in [_note_for_rank(rank_state, now)] if note]
+    notes = _silent_host_notes(alive, now)
+    notes = notes or [note for rank_state in alive for note in [_note_for_rank(rank_state, now)] if note]
     if not notes:
         still = standstill.find_standstill(ledger, least)
         notes = [still] if still is not None else _slow_rank_notes(alive, ledger)
     return [note.replace(seconds=round(now - ledger.started, 1), code=CODES[note.kind]) for note in notes]
+
+
+def _silent_host_notes(alive: list[RankState], now: float) -> list[RunNote]:
+    """Note hosts whose agents say nothing while others do: a pulled cable, a host that hangs."""
+    ages: dict[str, float] = {}
+    for state in alive:
+        if state.beats:
+            ages[state.host] = min(ages.get(state.host, now), now - state.beats[-1].at)
+    if not ages or min(ages.values()) > FRESH_SECONDS:
+        return []
+    silent = {host: age for host, age in ages.items() if age >= SILENT_SECONDS}
+    notes = []
+    for host, age in silent.items():
+        ranks = [state.rank for state in alive if state.host == host]
+        message = (
+            f"nothing has been heard from {host} ({list_ranks(ranks)}) for {age:.0f} s: its network or the host itself"
+        )
+        fix = f"look at {host}: ping, its cable and its interface; the other ranks wait for it"
+        notes.append(RunNote("silent", message, fix, ranks[0], host))
+    return notes
 
 
 def _note_for_rank(rank_state: RankState, now: float) -> RunNote | None:

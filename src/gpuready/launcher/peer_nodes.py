@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS, SETTLE_SECONDS, READ_SECONDS = 2.0, 5.0, 1.0
 """Seconds: for the store to answer; for the other nodes to report; for them to read, before the store's node stops."""
+BEAT_SECONDS, SILENT_SECONDS = 5.0, 16.0
+"""Seconds between the beats of a node, and after which one is not heard of."""
 LAST_LINES = 30
 
 
@@ -32,6 +34,35 @@ class PeerNodes:
         self.published_at: float | None = None
         self.all_known_at: float | None = None
         self.store_lost = False
+        self.beat_at, self.beats = 0.0, 0
+        self.heard: dict[int, tuple[bytes, float]] = {}  # the last beat of each node, and when it was new here
+
+    def exchange_beats(self, now: float) -> None:
+        """Say that this node lives, and hear who else does; again after a while where the store did not answer."""
+        if now - self.beat_at < BEAT_SECONDS:
+            return
+        self.beat_at, self.beats, self.store_lost = now, self.beats + 1, False
+        own = str(self.beats).encode()
+        self._call(lambda store: store.set_value(f"{self.prefix}/beat/{self.job.node_rank}", own))
+        for node in range(self.job.nnodes):
+            beat = self._call(lambda store, node=node: store.get_value(f"{self.prefix}/beat/{node}"))
+            if node == 0 and not self.store_lost:
+                beat = own  # its store has answered
+            if beat is not None and self.heard.get(node, (b"", 0.0))[0] != beat:
+                self.heard[node] = (beat, now)
+
+    def describe_silent_nodes(self, now: float) -> str:
+        """Name the nodes that were heard of and no longer are."""
+        silent = [
+            f"node {node} ({self._host_of(node)}) has not been heard of for {now - at:.0f} s"
+            for node, (_, at) in sorted(self.heard.items())
+            if node != self.job.node_rank and now - at >= SILENT_SECONDS
+        ]
+        return "; ".join(silent[:8])
+
+    def _host_of(self, node: int) -> str:
+        host = self._call(lambda store: store.get_value(f"{self.prefix}/host/{node}"))
+        return str(host.decode("utf-8", "replace")) if host else self.job.master if not node else "unknown host"
 
     def announce(self, host: str) -> None:
         """Say on which host this node is."""
@@ -40,7 +71,7 @@ class PeerNodes:
     def is_settled(self, ledger: RankLedger, now: float) -> bool:
         """Publish what failed here, read what failed elsewhere; whether all nodes have reported, or had the time to."""
         if self.published_at is None:
-            self.published_at = now
+            self.published_at, self.store_lost = now, False
             self._publish(ledger)
         for node in range(self.job.nnodes):
             if node not in self.reports:
@@ -80,10 +111,7 @@ class PeerNodes:
         return RankEnd.from_json(chosen["end"])
 
     def _lost_end(self, node: int) -> RankEnd:
-        host = self._call(lambda store: store.get_value(f"{self.prefix}/host/{node}"))
-        return RankEnd(
-            node * self.job.nproc, host.decode("utf-8", "replace") if host else f"node {node}", 0, 1, lost=True
-        )
+        return RankEnd(node * self.job.nproc, self._host_of(node), 0, 1, lost=True)
 
     def _call(self, request: Any) -> Any:
         """Ask the store; None if it does not answer."""

@@ -316,6 +316,8 @@ class Supervisor:
         if self.started_ranks_at is None and now - self.started > self.job.window:
             self._stop_for_missing()
         if self.stopped_at is None and self.failed_at is None:
+            if self.peers is not None and self.started_ranks_at is not None:
+                self.peers.exchange_beats(now)
             self.hangs.check(now)
 
     def _stop_for_missing(self) -> None:

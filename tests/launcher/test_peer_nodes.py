@@ -1,0 +1,108 @@
+"""Nodes under torchrun agree on who failed first, and know which node is gone."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from gpuready.launcher import peer_nodes
+from gpuready.launcher.peer_nodes import PeerNodes
+from gpuready.model.run import LaunchJob
+from tests.launcher.test_rank_ledger import LOST, beat, end, ledger, out, row
+
+JOB = LaunchJob("torchrun", "/v/bin/python", "script", ("t.py",), 1, nnodes=2, master="gpu-0", port=29500, run_id="r")
+
+
+class Store:
+    """torchrun's store, for every node of a test; None: it does not answer."""
+
+    values: ClassVar[dict[str, bytes] | None] = None
+
+    def __init__(self, *where: object):
+        self._reach()
+
+    def _reach(self) -> dict[str, bytes]:
+        if Store.values is None:
+            raise OSError("no answer")
+        return Store.values
+
+    def set_value(self, key: str, value: bytes) -> None:
+        self._reach()[key] = value
+
+    def get_value(self, key: str) -> bytes | None:
+        return self._reach().get(key)
+
+    def add_one(self, key: str) -> int:
+        values = self._reach()
+        values[key] = str(int(values.get(key, b"0")) + 1).encode()
+        return int(values[key])
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def nodes(monkeypatch):
+    Store.values = {}
+    monkeypatch.setattr(peer_nodes, "StoreClient", Store)
+    both = [PeerNodes(JOB.replace(node_rank=node), 0) for node in (0, 1)]
+    for node in both:
+        node.announce(f"gpu-{node.job.node_rank}")
+    return both
+
+
+def failed(rank: int, text: str):
+    made = ledger(2)
+    out(made, rank, text, 1.0)
+    end(made, rank, 1.1, 1)
+    return made
+
+
+def test_both_name_the_one_that_did_not_only_lose_its_peer(nodes):
+    victim, cause = failed(0, LOST), failed(1, "Traceback (most recent call last):\nValueError: bad\n")
+    assert not nodes[0].is_settled(victim, 1.0) and nodes[1].is_settled(cause, 1.2)
+    assert not nodes[0].is_settled(victim, 1.4) and nodes[0].is_settled(victim, 2.5), "the others read first"
+    first = nodes[0].find_first()
+    assert first is not None and first.rank == 1 and "ValueError: bad" in first.last and nodes[1].find_first() is None
+
+
+def test_a_node_that_says_nothing_is_gone(nodes):
+    victim = failed(0, LOST)
+    assert not nodes[0].is_settled(victim, 1.0) and nodes[0].is_settled(victim, 7.0)
+    first = nodes[0].find_first()
+    assert first is not None and first.lost and first.rank == 1 and first.host == "gpu-1"
+
+
+def test_a_store_that_is_gone_is_node_0(nodes):
+    Store.values = None
+    victim = failed(1, LOST)
+    assert nodes[1].is_settled(victim, 1.0)
+    first = nodes[1].find_first()
+    assert first is not None and first.lost and first.rank == 0 and first.host == "gpu-0"
+
+
+def test_a_cable_that_is_pulled_is_named_on_both_sides(nodes):
+    for at in (10.0, 15.0, 20.0):
+        for node in nodes:
+            node.exchange_beats(at)
+    for at in (25.0, 30.0, 35.0, 40.0, 45.0):
+        nodes[0].exchange_beats(at)
+    assert nodes[0].describe_silent_nodes(45.0) == "node 1 (gpu-1) has not been heard of for 20 s"
+    Store.values = None
+    for at in (50.0, 55.0, 60.0):
+        nodes[1].exchange_beats(at)
+    assert nodes[1].describe_silent_nodes(60.0).startswith("node 0 (gpu-0) has not been heard of for")
+
+
+def test_a_host_whose_agent_is_silent_is_named():
+    from gpuready.launcher import liveness
+
+    made = ledger(2)
+    made.ranks[1].host = "gpu-2"
+    for second in range(5):
+        beat(made, 1.0 + second, r0=row(), r1=row())
+    for second in range(5, 20):
+        beat(made, 1.0 + second, r0=row(still=1.0))
+    (note,) = liveness.find_liveness_notes(made, 20.0)
+    assert note.kind == "silent" and note.rank == 1 and "gpu-2 (rank 1) for 15 s" in note.says and note.code == "NET014"
+    assert not liveness.find_liveness_notes(made, 60.0), "nobody is heard of: it is us"
