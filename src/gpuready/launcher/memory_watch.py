@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LEAST_SHARE, LEAST_GROWTH = 0.1, 64 << 20
-"""With less of the memory left, and a rank that has grown by at least so much, it is told."""
+"""With less of the memory left, and a rank that has grown by at least so much, it is reported."""
 
 
 class MemoryWatch:
@@ -17,7 +17,7 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self.first: dict[int, tuple[float, int]] = {}
-        self.told = False
+        self.reported = False
 
     def look(self, pids: Mapping[int, int], now: float) -> tuple[int, str] | None:
         """Return the rank that has grown most, and a sentence, when memory runs out; only once."""
@@ -25,13 +25,13 @@ class MemoryWatch:
         for rank, size in sizes.items():
             self.first.setdefault(rank, (now, size))
         left, total = process_status.read_memory_room()
-        if self.told or not sizes or not total or left > LEAST_SHARE * total:
+        if self.reported or not sizes or not total or left > LEAST_SHARE * total:
             return None
         rank = max(sizes, key=lambda one: sizes[one] - self.first[one][1])
         since, size = self.first[rank]
         if sizes[rank] - size < LEAST_GROWTH:
             return None
-        self.told = True
+        self.reported = True
         grown = f"rank {rank} has grown from {_gib(size)} to {_gib(sizes[rank])} GiB in {now - since:.0f} s"
         return rank, f"memory runs out: {_gib(left)} of {_gib(total)} GiB are left, and {grown}"
 

@@ -198,9 +198,9 @@ def _classify_stream(
     if (
         in_folder
         and os.path.basename(stream.name) == run_record.NAME
-        and (told := run_record.describe_file(stream.path))
+        and (record := run_record.describe_file(stream.path))
     ):
-        notes.append(told)
+        notes.append(record)
     elif flight_recorder.is_recorder_dump(head):
         _read_dump(stream, dumps, notes)
     elif (why := unreadable_reason(head)) or (not in_folder and (why := non_log_reason(head))):
