@@ -80,3 +80,22 @@ def test_flags_of_the_command_line():
     }  # fmt: skip
     with pytest.raises(UsageError, match="lora-dropout"):
         read(lora_dropout="much")
+
+
+def test_trl_arguments_that_quantise_are_prepared(tmp_path):
+    path = tmp_path / "sft.yaml"
+    path.write_text(
+        "model_name_or_path: llama-3.2-1b\nuse_peft: true\nload_in_4bit: true\nbf16: true\nlearning_rate: 1.0e-4\n"
+        "per_device_train_batch_size: 1\nmax_length: 512\n",
+        encoding="utf-8",
+    )
+    job = ask(str(path))
+    assert (job["trainer"], job["kbit"], job["loop"]) == ("transformers", True, "trainer")
+
+
+def test_rotary_parameters_of_glm_are_read_where_they_stand():
+    from gpuready.fit.job.model_shape import parse_model_config
+
+    config = {"model_type": "glm4", "rope_parameters": {"partial_rotary_factor": 1.0}}
+    assert parse_model_config({"model_type": "glm4"}).rotary == 0.5
+    assert parse_model_config(config).rotary == 1.0

@@ -22,7 +22,13 @@ def apply_trainer(fields: dict[str, Any], sources: dict[str, str], kind: str) ->
     trainer = stated or ("transformers" if alone else FILE_TRAINERS.get(kind, "plain"))
     if stated is None:
         fields["trainer"] = trainer
-    if fields.get("task", "train") != "train" or trainer == "plain" or not (alone or stated):
+    if fields.get("task", "train") != "train" or trainer == "plain":
+        return
+    if kind == "trainer" and not stated:  # TRL's scripts prepare what their arguments quantise
+        found = _trainer_fields("trl", fields)
+        if "kbit" in found and "kbit" not in fields and not fields.get("zero"):
+            fields["kbit"], sources["kbit"] = True, "what trl does"
+    if not (alone or stated):
         return
     for name, value in _trainer_fields(trainer, fields).items():
         if name not in fields:

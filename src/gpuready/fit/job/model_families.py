@@ -112,8 +112,15 @@ def _parse_starcoder2(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
+def _with_half_rotary(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config that rotates half of a head unless it says otherwise, beside its rotary parameters or in them."""
+    inner = config.get("rope_parameters")
+    stated = isinstance(inner, dict) and inner.get("partial_rotary_factor") is not None
+    return {**config} if stated else {"partial_rotary_factor": 0.5, **config}
+
+
 def _parse_glm(config: Mapping[str, Any], family: str) -> ModelShape:
-    shape = parse_common_shape({"partial_rotary_factor": 0.5, **config}, family)
+    shape = parse_common_shape(_with_half_rotary(config), family)
     return shape.replace(
         bias_qkv=bool(config["attention_bias"]), fused_gate=True, post_norms=family == "glm4", rotary_kind="pairs"
     )
@@ -168,7 +175,7 @@ def _parse_granitemoe(config: Mapping[str, Any], family: str) -> ModelShape:
 
 
 def _parse_glm4_moe(config: Mapping[str, Any], family: str) -> ModelShape:
-    shape = parse_common_shape({"partial_rotary_factor": 0.5, **config}, family)
+    shape = parse_common_shape(_with_half_rotary(config), family)
     return _with_grouped_experts(shape, config).replace(
         bias_qkv=bool(config["attention_bias"]), qk_norm=bool(config["use_qk_norm"]), router="sigmoid"
     )
