@@ -103,6 +103,8 @@ def test_of_many_clashes_the_first_are_shown_and_the_rest_counted():
 def test_a_contract_that_no_environment_can_hold():
     agreed = contracts.load_contract("roll", None, "torch260-vllm")
     found = judged("PKG024", H100, agreed)
+    assert found.severity == "warning", "its project installs it as an image, for x86_64"
+    found = judged("PKG024", H100 | {"os.arch": "aarch64"}, agreed)
     assert found.severity == "error" and "opentelemetry-sdk >=1.30 and <1.27" in found.says
     assert [n.want for n in found.needs] == [">=1.30", "<1.27"]
     assert "ray" in found.needs[0].cite and "vllm" in found.needs[1].cite

@@ -131,7 +131,7 @@ def test_a_fit_machine_raises_no_alarm(agreed):
     python = next(p for p in ("3.12.3", "3.11.9") if _takes(agreed, p))
     report = judge(rules.load_all_rules(), facts(values | {"python.version": python} | _torch(values)), agreed)
     errors = [f.code for f in report.findings if f.severity == "error"]
-    assert errors == (["PKG003", "PKG024"] if agreed.name in CONTRADICTORY else [])
+    assert errors == (["PKG003"] if agreed.name in CONTRADICTORY else [])
     assert not report.undecided
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuready.catalog import images
 from gpuready.catalog import torch as catalogue
 from gpuready.model import versions
 
@@ -51,6 +52,18 @@ def contradicting_needs(contract: Contract) -> list[list[tuple[Requirement, Requ
         if contradicting:
             found.append(sorted(contradicting, key=lambda pair: len(pair[0].when + pair[1].when)))
     return found
+
+
+def is_installed_by_image_alone(contract: Contract, arch: object = None) -> bool:
+    """Return whether no resolver accepts a contract's pins on any machine, and its project has an image with them.
+
+    ``arch``: that of the machine, where it is known; all of these images are for x86_64.
+    """
+    if arch not in (None, "x86_64"):
+        return False
+    if images.find_framework_image(contract.framework, contract.variant) is None:
+        return False
+    return any(not a.when and not b.when for pairs in contradicting_needs(contract) for a, b in pairs)
 
 
 def can_hold_together(package: str, a: str, b: str) -> bool:

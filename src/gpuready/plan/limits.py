@@ -11,7 +11,7 @@ from functools import cache
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as torches
 from gpuready.contracts import want as wanting
-from gpuready.contracts.pin_conflicts import contradicting_needs
+from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
 from gpuready.model import Requirement, versions
 from gpuready.plan import torch_packages
 from gpuready.plan.platform import CHOSEN_FACTS, Limit, PlanPlatform, limit_axes, visible_gpu_values
@@ -137,6 +137,8 @@ def _machine_value_text(facts: Facts, key: str) -> str:
 
 def _contradicting_pin_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
     """Yield a limit for two pins of one contract that no version satisfies."""
+    if not platform.cpu and is_installed_by_image_alone(contract, platform.facts.value_if_known("os.arch")):
+        return
     for pairs in contradicting_needs(contract):
         for a, b in pairs:
             package = a.key.removeprefix("package.")

@@ -6,6 +6,7 @@ from gpuready import contracts
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import indexes
 from gpuready.catalog import packages as catalogue
+from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
 from gpuready.contracts.want import describe_want, value_meets_want
 from gpuready.model import versions
 from gpuready.model.plan import PlanReason
@@ -156,6 +157,8 @@ def exact_framework_version(contract: Contract) -> str:
 
 def why_unresolvable(contract: Contract) -> str:
     """Return why this contract cannot be resolved from release indexes; empty if it can."""
+    if is_installed_by_image_alone(contract):
+        return f"not resolved here: no resolver accepts the pins of {contract.name}, and its project installs it as an image"
     elsewhere = indexes.packages_with_own_index(contract.framework, contract.variant)
     if not elsewhere:
         return ""

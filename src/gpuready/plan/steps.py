@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from gpuready.catalog import images
 from gpuready.catalog import packages as catalogue
 from gpuready.contracts import want as wanting
 from gpuready.contracts import when as conditions
+from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
 from gpuready.model import FixStep, UnknownFactError
 
 TYPE_CHECKING = False
@@ -22,6 +24,8 @@ BROUGHT_BY_PERSON = ("toolkit.", "compiler.", "disk.", "system.")
 
 def make_plan_steps(plan: Plan, contract: Contract, facts: Facts, folder: str = "") -> tuple[FixStep, ...]:
     """Return all steps from an empty folder to a checked environment; ``folder`` holds torch's wheel, if set."""
+    if is_installed_by_image_alone(contract):
+        return (*_manual_steps(contract, facts), _image_step(contract))
     venv_step = FixStep(
         f"make an environment with Python {plan.python}",
         ("uv", "venv", "--python", plan.python, VENV_FOLDER),
@@ -41,6 +45,13 @@ def make_plan_steps(plan: Plan, contract: Contract, facts: Facts, folder: str = 
         *framework_steps[requirements_at:],
     ]
     return (*install_steps, _variables_step(plan), _check_step(plan))
+
+
+def _image_step(contract: Contract) -> FixStep:
+    """Return the step that starts the project's own image, as its documentation says."""
+    row = images.find_framework_image(contract.framework, contract.variant) or {}
+    run = ("docker", "run", "--rm", "-it", *images.container_flags(contract.framework)["flags"], str(row["image"]))
+    return FixStep(f"start the image of {contract.name}: torch {row['torch']}, {row['has']}", run, "ask")
 
 
 def _kernel_steps(kernel: KernelPlan, contract: Contract) -> list[FixStep]:

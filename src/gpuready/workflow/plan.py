@@ -282,6 +282,7 @@ def _resolve_plans(
 ) -> PlanResult:
     """Resolve each plan by its index; one that no index can resolve stays as chosen."""
     from gpuready.apply.resolve import resolve_plan as resolve
+    from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
     from gpuready.workflow.fallback import resolve_for_newer_glibc, resolve_or_fall_back
 
     host = system.LiveHost()
@@ -289,6 +290,9 @@ def _resolve_plans(
     is_glibc_stated = facts.value_if_known("os.glibc") is not None or "os.glibc" in facts
     for plan, contract in zip(result.plans, result.contracts, strict=True):
         unresolved_reason = plan.resolved
+        if is_installed_by_image_alone(contract):
+            plans.append(plan)
+            continue
 
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
             return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))

@@ -6,7 +6,7 @@ requires a third from some version on, another requires an older one.
 
 ## Why it matters
 An installer refuses the requirements on every machine. In an image that has both, the package that needs the
-other version may fail.
+other version may fail; where the project itself installs the framework as an image, it is a warning.
 
 ## How to fix
 Choose another variant of the framework, or leave out one of the two packages.
@@ -18,7 +18,7 @@ Choose another variant of the framework, or leave out one of the two packages.
 from __future__ import annotations
 
 from gpuready.contracts import when as conditions
-from gpuready.contracts.pin_conflicts import contradicting_needs
+from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
 from gpuready.rules import visible_gpus
 
@@ -44,15 +44,19 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     pairs = list(find_contradictions(facts, contract))
     if not pairs:
         return None
+    has_image = is_installed_by_image_alone(contract, facts.value_if_known("os.arch"))
     descriptions = [f"{a.key.removeprefix('package.')} {a.want} and {b.want}" for a, b in pairs]
     return Finding(
         CODE,
-        SEVERITY,
+        "warning" if has_image else SEVERITY,
         f"no version satisfies the requirements of {contract.name}: {visible_gpus.join_names(descriptions, 3)}",
         found=tuple(_installed_fact(facts, a) for a, _ in pairs),
         needs=tuple(need for pair in pairs for need in pair),
         so="an installer refuses its requirements on every machine",
-        fix=(FixStep("choose another variant of the framework, or leave out one of the packages that ask"),),
+        fix=(
+            *((FixStep("use the image of its project, which has both"),) if has_image else ()),
+            FixStep("choose another variant of the framework, or leave out one of the packages that ask"),
+        ),
     )
 
 
