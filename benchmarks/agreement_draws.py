@@ -30,25 +30,28 @@ def main() -> int:
     counts: dict[str, int] = {}
     against: list[str] = []
     began, dice = time.process_time(), random.Random(told.seed)
-
-    def count(kind: str, verdict: str, found: list[str], words: str) -> None:
+    machines = agreement.draws(told.draws, told.seed)
+    for number in range(1, told.draws + 1):
+        if number % 4:
+            draw = next(machines)
+            kind, (verdict, found), words = "machine", agreement.contradictions(draw), str(draw)
+        else:
+            kind, (verdict, found), words = "environment", agreement.fix_contradictions(dice), f"environment {number}"
         counts[f"{kind}: {verdict}"] = counts.get(f"{kind}: {verdict}", 0) + 1
         against.extend(f"{words}: {one}" for one in found)
+        if told.o and (number % 500 == 0 or number == told.draws):  # whoever stops it early has what was drawn so far
+            Path(told.o).write_text(json.dumps(summary(told, number, counts, against, began), indent=2) + "\n")
+    print(json.dumps(summary(told, told.draws, counts, against, began), indent=2))
+    return 1 if against else 0
 
-    for draw in agreement.draws(told.draws * 3 // 4, told.seed):
-        count("machine", *agreement.contradictions(draw), str(draw))
-    for number in range(told.draws - told.draws * 3 // 4):
-        count("environment", *agreement.fix_contradictions(dice), f"environment {number}")
-    result = {
+
+def summary(told, number: int, counts: dict[str, int], against: list[str], began: float) -> dict[str, object]:
+    return {
         "date": time.strftime("%Y-%m-%d"), "hardware": f"{platform.machine()}, {platform.system()}",
         "command": f"python benchmarks/agreement_draws.py --draws {told.draws} --seed {told.seed}",
-        "draws": told.draws, "verdicts": counts, "disagreements": against,
+        "draws": number, "verdicts": counts, "disagreements": against,
         "cpu_seconds": round(time.process_time() - began, 1),
     }  # fmt: skip
-    print(json.dumps(result, indent=2))
-    if told.o:
-        Path(told.o).write_text(json.dumps(result, indent=2) + "\n")
-    return 1 if against else 0
 
 
 if __name__ == "__main__":
