@@ -22,6 +22,13 @@ MAX_SPANS = 200
 """How many places of one symbol are looked at."""
 
 
+_EARLIER = {
+    ("module", "torch._six"): {"package": "torch", "symbol": "torch._six", "came": "", "gone": "2.0"},
+    ("name", "torch:_six"): {"package": "torch", "symbol": "torch:_six", "came": "", "gone": "2.0"},
+}
+"""What went before the first release that was read, and is still relied on."""
+
+
 @cache
 def _load_lowered() -> tuple[Section, ...]:
     return tuple((name, releases, lines.lower()) for name, releases, lines in _load_sections())
@@ -50,6 +57,8 @@ def find_symbol_spans(kind: str, symbol: str) -> list[Span]:
     """
     if kind == "package":
         return [{"package": name} for name, _, _ in _load_sections() if name == symbol]
+    if (kind, symbol) in _EARLIER:
+        return [_EARLIER[kind, symbol]]
     found = _search_sections(_load_sections(), kind, symbol)
     return found or (_search_sections(_load_lowered(), kind, symbol) if symbol == symbol.lower() else [])
 
