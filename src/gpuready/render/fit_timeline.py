@@ -54,8 +54,8 @@ def _format_timeline(line: GpuTimeline, gpu: str, screen: Screen, verbose: bool)
                 lines.append(f"    {escape_unprintable(role) + state:<24}{format_gib_range(low, high)}")
         waiting = [size for role, size in phase.roles.items() if role not in phase.working]
         if waiting and not verbose:
-            held = format_gib_range(sum(low for low, _ in waiting), sum(high for _, high in waiting))
-            lines.append(f"    {'roles that wait':<24}{held}")
+            waiting_size = format_gib_range(sum(low for low, _ in waiting), sum(high for _, high in waiting))
+            lines.append(f"    {'roles that wait':<24}{waiting_size}")
     return [screen.truncate_text(text, screen.width) for text in lines]
 
 

@@ -31,7 +31,7 @@ class RolesJob:
         self.spec, self.place, self.predictor = spec, place, predictor
         self.models: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {}
         self.measured: dict[RoleSettings, Any] = {}
-        self.roles: tuple[RoleSettings, ...] = ()  # those whose memory can be told
+        self.roles: tuple[RoleSettings, ...] = ()  # those whose memory is known
 
     def find_model(self, role: RoleSettings) -> Mapping[str, Any]:
         """Return the config of a role's model: the job's own, or the one that it names."""
@@ -106,7 +106,7 @@ def _bind_role(role: RoleSettings, spec: JobSettings, world: int) -> RoleSetting
 
 
 def _known_roles(job: RolesJob) -> tuple[tuple[RoleSettings, ...], tuple[str, ...]]:
-    """Return the roles whose memory can be told, and a sentence for each of the others."""
+    """Return the roles whose memory is known, and a sentence for each of the others."""
     known, gaps = [], []
     for role in job.spec.roles:
         try:

@@ -52,10 +52,10 @@ def count_rank_parameters(config: Mapping[str, Any], split: MegatronSplit) -> tu
     experts = _count_expert_parameters(shape)
     tables = shape.vocabulary * (1 if shape.tied else 2) + shape.positions
     dense = shape.count_parameters() - experts - tables * shape.hidden
-    held = -(-shape.vocabulary // split.tensor) * (1 if shape.tied or split.pipeline > 1 else 2)
+    own_tables = -(-shape.vocabulary // split.tensor) * (1 if shape.tied or split.pipeline > 1 else 2)
     share = layers / shape.layers
     return (
-        int(dense * share / split.tensor) + held * shape.hidden,
+        int(dense * share / split.tensor) + own_tables * shape.hidden,
         int(experts * share / (split.expert * split.expert_tensor)),
     )
 

@@ -7,7 +7,7 @@ from gpuready.fit.job.records import FitJob
 from gpuready.fit.roles.megatron_memory import measure_rank
 from gpuready.fit.roles.records import RoleUse
 from gpuready.fit.search.prediction import context_overhead
-from gpuready.fit.serving.memory_pool import ServingJob, asleep_bytes, serve_model
+from gpuready.fit.serving.memory_pool import ServingJob, sleeping_bytes, serve_model
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def _measure_serving(role: RoleSettings, config: Mapping[str, Any], place: GpuCa
     low, high = served.budget[0] + context[0], served.budget[1] + context[1] + served.graphs[1]
     if served.engine == "sglang":
         low, high = low + served.graphs[0], high + served.activations[1]
-    asleep = asleep_bytes(served.engine)
-    idle = asleep if role.leaves == "all" else (low, high)
-    woken = asleep[0] + served.weights, asleep[1] + served.weights
+    sleeping = sleeping_bytes(served.engine)
+    idle = sleeping if role.leaves == "all" else (low, high)
+    woken = sleeping[0] + served.weights, sleeping[1] + served.weights
     sizes = {"serve": (low, high), "update": woken if role.leaves == "all" else (low, high)}
     return RoleUse(role.name, role.gpus, {phase: sizes[what] for phase, what in role.phases}, idle), served
 

@@ -105,8 +105,8 @@ def sequence_bytes(share: RankShare, context: int, batch: int, width: int) -> in
 def _longest_sequence(share: RankShare, size: int, batch: int, width: int) -> int:
     """Return the tokens that a pool holds: of one sequence, or without ``batch`` of all layers alike."""
     if batch and share.windowed and share.cache:
-        held = share.windowed * (share.window + batch) * width
-        longest = (size - held) // (share.cache * width) if size > held else 0
+        windows = share.windowed * (share.window + batch) * width
+        longest = (size - windows) // (share.cache * width) if size > windows else 0
         if longest > share.window + batch:
             return int(longest // BLOCK * BLOCK)
     every = (share.cache + share.windowed) * width
@@ -133,9 +133,9 @@ def sglang_fraction(gpu: GpuCandidate, tokens: int, captured: int, job: ServingJ
     return max(round((total - reserved) / total, 3), 0.0)
 
 
-def asleep_bytes(engine: str) -> tuple[int, int]:
+def sleeping_bytes(engine: str) -> tuple[int, int]:
     """Return what a sleeping engine still has on the GPU."""
-    return _scale_range(_engine_row(engine)["asleep"], MIB)
+    return _scale_range(_engine_row(engine)["sleeping"], MIB)
 
 
 def engine_settings(engine: str) -> dict[str, str]:

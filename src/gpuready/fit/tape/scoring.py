@@ -1,4 +1,4 @@
-"""Record scoring: the log-probabilities of given tokens, without training, as RL computes them between its steps."""
+"""Record scoring: the log-probabilities of tokens that exist, without training, as RL computes them between its steps."""
 
 from __future__ import annotations
 
