@@ -1,4 +1,4 @@
-"""``gpuready fleet``: check, prove, bench, drift and bisect on every node, through Slurm, Ray, torchrun or ssh."""
+"""``gpuready fleet``: check, prove, bench, drift and bisect on every node, through Slurm, Ray, torchrun, kubectl or ssh."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gpuready.model.fleet import FleetReport
 
-_ENGINES = ("ray", "slurm", "ssh", "elastic")
+_ENGINES = ("ray", "slurm", "ssh", "elastic", "kubernetes")
 _REACH = {
     "engine": Parameter("how to reach the nodes (default: detected)", "ENGINE", _ENGINES),
     "hosts": Parameter("hosts over ssh, such as n[01-16],me@gpu7:2222", "LIST"),
@@ -20,13 +20,18 @@ _REACH = {
     "nodes": Parameter("only these nodes of the cluster, such as n[01-16]", "SET"),
     "address": Parameter("Ray's address: host:6379, or http://host:8265 for a Ray job", "ADDRESS"),
     "python": Parameter("the Python on the nodes, and the environment to examine", "PATH"),
+    "image": Parameter(
+        "Kubernetes: the image of the pods, with Python 3.10 or newer (default python:3.12-slim)", "IMAGE"
+    ),
+    "namespace": Parameter("Kubernetes: the namespace of the pods (default: kubectl's own)", "NAME"),
+    "pods": Parameter("Kubernetes: start no pods, ask in running ones with these labels", "SELECTOR"),
     "timeout": Parameter("how long a node may take", "SECONDS", kind="number", most=1_000_000),
     "parallel": Parameter("how many nodes are asked at once (default 64)", "N", kind="whole", most=1_000_000),
     "retries": Parameter(
         "how often nodes that fail for now are asked again (default 3)", "N", kind="count", least=0, most=6
     ),
     "resume": Parameter("resume an interrupted run: its folder", "DIR"),
-    "exclude": Parameter("print only the nodes to keep away from, as Slurm and Ray take them"),
+    "exclude": Parameter("print only the nodes to keep away from, as Slurm, Ray and kubectl take them"),
 }
 _SHOWN = {
     "output": Parameter("also write the report to a file: .html with a heat map, or .json", "FILE", flag="-o"),
@@ -53,7 +58,7 @@ def run(request: Request) -> Result:
 def _parse_reach(request: Request) -> Any:
     from gpuready.workflow.fleet_transport import ReachOptions
 
-    names = ("engine", "hosts", "hostfile", "nodes", "address", "python")
+    names = ("engine", "hosts", "hostfile", "nodes", "address", "python", "image", "namespace", "pods")
     reach = ReachOptions().replace(**{name: request.get_option(name, "") for name in names})
     parallel = request.get_option("parallel")
     return reach.replace(parallel=parallel) if parallel else reach

@@ -140,8 +140,8 @@ class SshTransport:
         by_name = {node.name: node for node in nodes}
         tracker = AnswerTracker(by_name, orders.line_mark, on_answer, time.monotonic())
         with TemporaryFolder(LiveHost().variables if self.variables is None else self.variables) as folder:
-            files = _StdinFiles(folder, orders)
-            queue = _HostQueue(by_name.values(), lambda node: self._ssh_task(node, files, deadline))
+            files = StdinFiles(folder, orders)
+            queue = _HostQueue(by_name.values(), lambda node: self._node_task(node, files, deadline))
             run_programs(
                 queue,
                 self.parallel,
@@ -152,7 +152,7 @@ class SshTransport:
         for name in list(tracker.unanswered):
             tracker.report_answer(name, DEAD, why="it was not asked", now=time.monotonic())
 
-    def _ssh_task(self, node: FleetNode, files: _StdinFiles, deadline: float) -> ProgramTask:
+    def _node_task(self, node: FleetNode, files: StdinFiles, deadline: float) -> ProgramTask:
         words = ["ssh", *(word for option in SSH_OPTIONS for word in ("-o", option))]
         if node.labels.get("port"):
             words += ["-p", node.labels["port"]]
@@ -179,9 +179,12 @@ class SshTransport:
             queue.ask_again(by_name[name])
             return
         has_begun = tracker.has_begun(name)
-        kind, why = classify_ssh_failure(ended, has_begun, self.python)
+        kind, why = self._classify_end(ended, has_begun)
         for_now = not has_begun and kind in (DEAD, BUSY, SLOW) and why not in _LASTING
         tracker.report_answer(name, kind, why=why, now=time.monotonic(), for_now=for_now)
+
+    def _classify_end(self, ended: ProgramEnd, has_begun: bool) -> tuple[str, str]:
+        return classify_ssh_failure(ended, has_begun, self.python)
 
 
 def remote_command(python: str, name: str) -> str:
@@ -215,7 +218,7 @@ def classify_ssh_failure(ended: ProgramEnd, has_begun: bool, python: str) -> tup
     return REFUSED, f"{python} there ended with {ended.rc}" + (f": {last_error}" if last_error else "")
 
 
-class _StdinFiles:
+class StdinFiles:
     """The stdin data without and with gpuready, written when first needed."""
 
     def __init__(self, folder: str, orders: node_payload.NodeOrders):

@@ -55,6 +55,8 @@ def _format_exclude_hint(report: FleetReport, screen: Screen) -> list[str]:
     """How to keep jobs away, for Slurm and Ray, where it fits on one line: a cut list would be taken for the whole."""
     if not report.exclude:
         return []
+    if report.transport == "kubernetes":
+        return ["keep jobs off these nodes", *screen.format_command(_cordon_command(report), 2)]
     hints = [f"Slurm: --exclude={report.exclude}"]
     hints += [f"Ray:   label_selector={{'{key}': '{value}'}}" for key, value in report.selector.items()]
     hints = [escape_unprintable(hint) for hint in hints]
@@ -64,6 +66,10 @@ def _format_exclude_hint(report: FleetReport, screen: Screen) -> list[str]:
     more = " and Ray's label selector" if report.selector else ""
     nodes = f"{count:,} node{'s' if count > 1 else ''}"
     return screen.format_paragraph(f"keep jobs off {nodes}: --exclude prints the list{more}", 0, 2)
+
+
+def _cordon_command(report: FleetReport) -> tuple[str, ...]:
+    return ("kubectl", "cordon", *map(escape_unprintable, expand_reported_nodes(report.exclude)))
 
 
 def _format_nodes_sentence(text: str, nodes: str, screen: Screen, indent: int = 2, max_rows: int = 4) -> list[str]:
@@ -258,6 +264,8 @@ def render_exclude_list(report: FleetReport, as_json: bool = False) -> str:
         }
         return json_document.format_json_document(fields)
     # label_selector={"ray.io/node-id": "!in(...)"} of a task or an actor
+    if report.transport == "kubernetes":
+        return "".join(f"{escape_unprintable(name)}\n" for name in expand_reported_nodes(report.exclude) if name)
     lines = [f"{key}={value}" for key, value in report.selector.items()]
     if not lines and report.exclude:
         lines = [report.exclude]

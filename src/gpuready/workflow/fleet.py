@@ -79,6 +79,7 @@ class FleetRun:
             raise Refused(str(error)) from None
         if not self.nodes:
             raise Refused(f"{self.transport.name} knows no node")
+        self.notes += getattr(self.transport, "notes", ())
         _save_run_file(self.folder, self.task, self.token, self.transport.name)
         self.journal = AnswerJournal(self.folder)
         self.gather = AnswerCollector(self.nodes, self.token, self.journal)
@@ -112,7 +113,11 @@ class FleetRun:
 
     def _should_ask(self, node: FleetNode) -> bool:
         """Skip nodes that the scheduler reports as down or drained, unless they were named."""
-        return node.state in ("up", "unknown") or self.has_named_nodes or self.transport.name not in ("slurm", "ray")
+        return (
+            node.state in ("up", "unknown")
+            or self.has_named_nodes
+            or self.transport.name not in ("slurm", "ray", "kubernetes")
+        )
 
     def make_request(self, do: str, **more: Any) -> dict[str, Any]:
         options = {**self.task.options, **({"strict": True} if self.task.strict else {})}
@@ -228,7 +233,8 @@ def _bisect_nodes(run: FleetRun) -> Any:
         raise Refused(f"bisect needs two nodes that answer, and has {len(answering)}")
     counts = {node.name: run.gather.records[node.name].gpus for node in answering}
     backend = "nccl" if all(counts.values()) else "gloo"
-    answering = [node.replace(gpus=counts[node.name]) for node in answering]
+    places = getattr(run.transport, "addresses", {})  # of pods, which differ from those of their nodes
+    answering = [n.replace(gpus=counts[n.name], address=places.get(n.name) or n.address) for n in answering]
     limit = run.task.timeout or 60.0
     rounds = PairRounds(run.transport, answering, run.token, backend=backend, seconds=limit, python=run.python or None)
     search = PairSearch(counts, {node.name: node.labels.get("switch", "") for node in answering})

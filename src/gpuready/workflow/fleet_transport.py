@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gpuready.fleet.transport import Transport
 
-ENGINES = ("ray", "slurm", "ssh", "elastic")
+ENGINES = ("ray", "slurm", "ssh", "elastic", "kubernetes")
 
 
 class ReachOptions(Record):
@@ -26,6 +26,9 @@ class ReachOptions(Record):
     nodes: str = ""
     address: str = ""
     python: str = ""
+    namespace: str = ""
+    image: str = ""
+    pods: str = ""
     parallel: int = PARALLEL
 
 
@@ -35,6 +38,8 @@ def choose_fleet_engine(reach: ReachOptions, host: system.HostAccess, environ: M
         return reach.engine, "--engine says so"
     if reach.hosts or reach.hostfile:
         return "ssh", "hosts were named"
+    if reach.pods or reach.image or reach.namespace:
+        return "kubernetes", "pods, an image or a namespace were named"
     if reach.address:
         return "ray", "--address names a Ray cluster"
     if "TORCHELASTIC_RUN_ID" in environ and _is_above_one(environ.get("GROUP_WORLD_SIZE", "")):
@@ -47,8 +52,10 @@ def choose_fleet_engine(reach: ReachOptions, host: system.HostAccess, environ: M
         return "slurm", "sinfo and srun are here"
     if host.find_program("ray"):
         return "ray", "the program ray is here"
+    if host.find_program("kubectl"):
+        return "kubernetes", "kubectl is here"
     raise Refused(
-        "no engine is seen here (no Slurm, no Ray, no torchrun): name the hosts with --hosts n[01-16] or --hostfile FILE"
+        "no engine is seen here (no Slurm, no Ray, no torchrun, no kubectl): name the hosts with --hosts n[01-16] or --hostfile FILE"
     )
 
 
@@ -116,4 +123,19 @@ def _elastic_transport(
     return ElasticTransport(where, host.get_hostname(), python)
 
 
-_TRANSPORTS = {"ssh": _ssh_transport, "slurm": _slurm_transport, "ray": _ray_transport, "elastic": _elastic_transport}
+def _kubernetes_transport(
+    reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
+) -> Transport:
+    from gpuready.fleet.kubernetes import KubernetesTransport
+
+    own = {name: getattr(reach, name) for name in ("python", "parallel", "namespace", "image", "pods")}
+    return call_or_refuse(lambda: KubernetesTransport(host, token, node_list=reach.nodes, **own))
+
+
+_TRANSPORTS = {
+    "ssh": _ssh_transport,
+    "slurm": _slurm_transport,
+    "ray": _ray_transport,
+    "elastic": _elastic_transport,
+    "kubernetes": _kubernetes_transport,
+}
