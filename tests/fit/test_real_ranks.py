@@ -17,6 +17,8 @@ RANKS = [(name, number, rows) for name, mode in KEPT["modes"].items() for number
 CLOSE = 0.005
 ON_A_GPU_ALONE = {"zero 3, optimizer offloaded": 0.025}
 """DeepSpeed copies shares back to the GPU for their norm; on a CPU that is no copy, and these moments are lower."""
+GATHERED_EARLY = {"fsdp1, 16 bit": 0.006, "fsdp1, lora": 0.026, "fsdp1, qlora, checkpointing": 0.022}
+"""FSDP1 gathers one unit ahead, and with adapters that is an adapter; the tape gathers the next layer, which is more."""
 NOISE = 0.0005
 """By how much an error may differ from the one that was kept."""
 
@@ -63,7 +65,15 @@ def test_the_record_is_close_and_has_every_kind():
     """The highest moment of every job, on the rank that holds the most, is right to half a percent; no kind is missing."""
     kinds = {(m["job"].get("zero", 0), m["job"].get("fsdp", False)) for m in KEPT["modes"].values()}
     assert {(0, False), (0, True), (1, False), (2, False), (3, False)} <= kinds
+    assert {name.partition(",")[0] for name, m in KEPT["modes"].items() if m["job"].get("quant")} == {
+        "fsdp1",
+        "fsdp2",
+        "zero 2",
+        "zero 3",
+    }
     for name, mode in KEPT["modes"].items():
         highest = max(mode["ranks"], key=lambda rows: max(row["peak"] for row in rows.values()))
         worst = max(highest.values(), key=lambda row: row["peak"])
-        assert abs(worst["errors"][0]) <= ON_A_GPU_ALONE.get(name, CLOSE), name
+        known = ON_A_GPU_ALONE | GATHERED_EARLY
+        assert abs(worst["errors"][0]) <= known.get(name, CLOSE), name
+        assert worst["errors"][0] > -CLOSE, name

@@ -296,8 +296,9 @@ def _four_bit_linear(ops: TorchOps, x: Tensor, linear: LinearLayer) -> Tensor:
     del weight, scales
     if ops.any_requires_grad(inside):
         shape = inside.shape
+        gathered = ops.zero3.find_gathered(linear.packed) if ops.zero3 is not None else None
 
-        def backward(g: Grads) -> tuple[Tensor | None, ...]:
+        def backward(g: Grads, kept: object = gathered) -> tuple[Tensor | None, ...]:  # DeepSpeed cannot free it before
             weight = dequantise_weight(ops, linear, g[0].width)
             made = ops.new_empty(shape, g[0].width)
             ops.tape.launch_matmul(rows, linear.shape[1], linear.shape[0], g[0].width, 1, *linear.shape)

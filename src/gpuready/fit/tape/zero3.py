@@ -192,6 +192,10 @@ class Zero3Weights(LabelledAllocator):
             for tensor in handle.tensors:
                 self.gathered[id(tensor)] = self.ops.new_scratch(tensor.numel * tensor.width)
 
+    def find_gathered(self, tensor: Tensor | None) -> Tensor | None:
+        """Return the buffer that a weight was gathered into: bitsandbytes' graph keeps it after its release."""
+        return self.gathered.get(id(tensor))
+
     def _drop_from_queue(self, tensors: Sequence[Tensor]) -> None:
         """Remove what runs now from the queue."""
         missing = {id(t) for t in tensors if self.last_fetched.get(id(t), -1) < self.step_id}
