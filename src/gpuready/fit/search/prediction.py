@@ -41,7 +41,8 @@ def _make_run(job: FitJob, card: GpuCard) -> TrainingRun | GenerationRun | Scori
     job = job.replace(seq=-(-job.seq // job.context_parallel))  # a rank has its part of every sequence
     if job.task == "train":
         return TrainingRun(job, card)
-    return {"generate": GenerationRun, "score": ScoringRun}[job.task](job, card, cublas_workspace_size(card))
+    workspace = cublas_workspace_size(card)
+    return GenerationRun(job, card, workspace) if job.task == "generate" else ScoringRun(job, card, workspace)
 
 
 def predict_job(job: FitJob, card: GpuCard, search: bool = True, most: int = NO_LIMIT) -> FitPrediction:
