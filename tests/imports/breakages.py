@@ -20,8 +20,23 @@ def way(function: Break) -> Break:
     return function
 
 
-def _add(name: str, function: Break) -> None:
-    WAYS[name] = function
+def _add(name: str, function: Break, pattern: str = "") -> None:
+    """Add a way; one that concerns numpy or pydantic lets the framework import it."""
+    used = next((top for top in USES if pattern.startswith(top)), "")
+
+    def run(env: EnvironmentCopy) -> None:
+        if used:
+            env.use(USES[used])
+        function(env)
+
+    WAYS[name] = run
+
+
+USES = {
+    "numpy": "from numpy import array, linalg",
+    "pydantic": "from pydantic import BaseModel",
+    "typing_ext": "import pydantic",
+}
 
 
 DELETED = {
@@ -49,7 +64,7 @@ DELETED = {
     "unused-subpackage": "numpy/f2py",
 }
 for _name, _pattern in DELETED.items():
-    _add(f"delete-{_name}", partial(EnvironmentCopy.delete, pattern=_pattern))
+    _add(f"delete-{_name}", partial(EnvironmentCopy.delete, pattern=_pattern), _pattern)
 
 
 REWRITTEN: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
@@ -83,7 +98,7 @@ REWRITTEN: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "appended-to-an-extension": ("tokenizers/tokenizers*.so", lambda data: data + b"signature"),
 }
 for _name, (_pattern, _change) in REWRITTEN.items():
-    _add(f"rewrite-{_name}", partial(EnvironmentCopy.rewrite, pattern=_pattern, change=_change))
+    _add(f"rewrite-{_name}", partial(EnvironmentCopy.rewrite, pattern=_pattern, change=_change), _pattern)
 
 
 OTHER_TAG = f"cpython-{MINOR.replace('.', '')}", "cpython-36"
@@ -101,7 +116,7 @@ for _name, _pattern in {
             record.unlink()
             record.write_text(text)
 
-    _add(f"other-python-{_name}", _retag)
+    _add(f"other-python-{_name}", _retag, _pattern)
 
 
 SHADOWS = {
@@ -129,7 +144,7 @@ for _name, (_path, _text) in SHADOWS.items():
         (env.here / path).parent.mkdir(exist_ok=True)
         (env.here / path).write_text(text)
 
-    _add(f"shadow-{_name}", _shadow)
+    _add(f"shadow-{_name}", _shadow, _path)
 
 
 def _require(env: EnvironmentCopy, *needs: str) -> None:
@@ -146,6 +161,7 @@ def missing_requirement(env: EnvironmentCopy) -> None:
 
 @way
 def missing_requirement_of_a_requirement(env: EnvironmentCopy) -> None:
+    env.use(USES["pydantic"])
     env.delete("annotated_types")
     env.delete("annotated_types-*")
 
@@ -177,6 +193,7 @@ def leftover_of_pip(env: EnvironmentCopy) -> None:
 
 @way
 def half_removed(env: EnvironmentCopy) -> None:
+    env.use(USES["pydantic"])
     env.delete("pydantic/*.py")
 
 
@@ -198,6 +215,7 @@ def links_to_a_store(env: EnvironmentCopy) -> None:
 
 @way
 def file_for_a_folder(env: EnvironmentCopy) -> None:
+    env.use(USES["numpy"])
     env.delete("numpy/linalg")
     (env.site / "numpy" / "linalg").write_text("")
 
@@ -391,6 +409,7 @@ def egg_info_without_its_module(env: EnvironmentCopy) -> None:
 def stripped_extension(env: EnvironmentCopy) -> None:
     import subprocess
 
+    env.use(USES["numpy"])
     path = env.path("numpy/_core/_multiarray_umath*.so")
     data = path.read_bytes()
     path.unlink()

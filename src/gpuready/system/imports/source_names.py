@@ -86,14 +86,25 @@ def find_lazy_attributes(tree: ast.Module) -> dict[str, str]:
         return found
     for node in tree.body:
         value = getattr(node, "value", None)
+        value = value.args[0] if isinstance(value, ast.Call) and value.args else value  # MappingProxyType({...})
         if not isinstance(value, ast.Dict):
             continue
         for key, item in zip(value.keys, value.values, strict=True):
-            if isinstance(key, ast.Constant) and isinstance(key.value, str) and isinstance(item, (ast.List, ast.Tuple)):
+            if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+                continue
+            if relative := _relative_module(item):  # {"BaseModel": (__spec__.parent, ".main")}
+                found[key.value] = relative
+            elif isinstance(item, (ast.List, ast.Tuple)):
                 found.update(
                     {name: key.value for one in item.elts if isinstance(name := getattr(one, "value", None), str)}
                 )
     return {name: module for name, module in found.items() if module.replace(".", "_").isidentifier()}
+
+
+def _relative_module(item: ast.expr | None) -> str:
+    parts = item.elts if isinstance(item, ast.Tuple) else [item]
+    texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    return next((text[1:] for text in texts if len(text) > 1 and text[0] == "." and text[1] != "."), "")
 
 
 def _names_lazy(node: ast.stmt) -> bool:
