@@ -14,7 +14,7 @@ from gpuready.fit import H200, FitJob
 from gpuready.fit.job.known_models import find_model_config
 from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
 from gpuready.fit.time.prediction import predict_time
-from gpuready.render.fit_time import format_seconds
+from gpuready.model.fit_time import format_time_span
 
 MEASURED = Path(__file__).parents[2] / "benchmarks/results/step-time-h200.json"
 CASES, MEASURES = read_measured(str(MEASURED), None)
@@ -144,4 +144,4 @@ def test_a_job_file_states_the_length_of_the_run(tmp_path):
     [(0.0412, "41.2 ms"), (3.4, "3.4 s"), (720, "12 min"), (18600, "5 h 10 min"), (274000, "3 days 4 h")],
 )
 def test_seconds_in_words(seconds, text):
-    assert format_seconds(seconds) == text
+    assert format_time_span(seconds) == text

@@ -136,15 +136,15 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
 def _read_clock(request: Request) -> RunClock | None:
     """Return what the request says about time; None where it is not wanted."""
     names = ("bench", "price", "run_steps", "samples", "epochs")
-    given = {name: value for name in names if (value := request.get_option(name)) is not None}
+    options = {name: value for name in names if (value := request.get_option(name)) is not None}
     if request.get_option("time") is False:
-        if given:
-            raise UsageError(f"--{next(iter(given)).replace('_', '-')} does not go with --no-time")
+        if options:
+            raise UsageError(f"--{next(iter(options)).replace('_', '-')} does not go with --no-time")
         return None
     from gpuready.workflow.fit_time import RunClock
 
-    prices = given.pop("price", ())
-    return RunClock(prices=prices.split(",") if isinstance(prices, str) else tuple(prices), **given)
+    prices = options.pop("price", ())
+    return RunClock(prices=prices.split(",") if isinstance(prices, str) else tuple(prices), **options)
 
 
 def _predict_serving(request: Request) -> FitResult:

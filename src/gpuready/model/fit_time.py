@@ -24,3 +24,18 @@ class TimePrediction(Record):
     notes: tuple[str, ...] = ()
     steps: int | None = None  # of the whole run, where the job states them
     run_seconds: float | None = None
+
+
+def format_time_span(seconds: float) -> str:
+    """``41.2 ms``, ``3.4 s``, ``12 min``, ``5 h 10 min``, ``3 days 4 h``"""
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min"
+    return f"{hours // 24} days {hours % 24} h"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpuready.model.fit_time import format_time_span
 from gpuready.render.fit_sizes import format_gib
-from gpuready.render.fit_time import BOUND_WORDS, format_seconds
+from gpuready.render.fit_time import BOUND_WORDS
 from gpuready.render.layout import Screen, join_sections
 
 TYPE_CHECKING = False
@@ -18,13 +19,13 @@ def job_bench_fields(result: JobBench) -> dict[str, Any]:
 
 
 def format_job_bench_line(result: JobBench) -> str:
-    return f"{result.job_name}: {format_seconds(result.measured['step'])} a step; {_judge(result)}\n"
+    return f"{result.job_name}: {format_time_span(result.measured['step'])} a step; {_judge(result)}\n"
 
 
 def _judge(result: JobBench) -> str:
     if result.ratio is None or result.predicted is None or result.predicted.step_seconds is None:
         return "nothing to compare it with: the rates of this GPU are not known"
-    expected = format_seconds(result.predicted.step_seconds)
+    expected = format_time_span(result.predicted.step_seconds)
     if result.exit:
         return f"slower than it should be: {result.ratio:.2f} times the predicted {expected}"
     return f"as fast as predicted ({expected}; {result.ratio - 1:+.0%})"
@@ -33,7 +34,7 @@ def _judge(result: JobBench) -> str:
 def render_job_bench(result: JobBench, screen: Screen, verbose: bool = False) -> str:
     role = "warning" if result.exit else "ok"
     header = screen.format_header(
-        f"{format_seconds(result.measured['step'])} a step: {_judge(result)}", result.job_name, role, ""
+        f"{format_time_span(result.measured['step'])} a step: {_judge(result)}", result.job_name, role, ""
     )
     parts = {} if result.predicted is None else dict(result.predicted.parts)
     rows = [("", "measured", "predicted", "")]
@@ -42,8 +43,8 @@ def render_job_bench(result: JobBench, screen: Screen, verbose: bool = False) ->
         rows.append(
             (
                 name,
-                format_seconds(seconds),
-                format_seconds(wanted) if wanted else "",
+                format_time_span(seconds),
+                format_time_span(wanted) if wanted else "",
                 f"{seconds / wanted - 1:+.0%}" if wanted else "",
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuready.model.fit_time import format_time_span
 from gpuready.render.layout import Screen, pad_text
 
 TYPE_CHECKING = False
@@ -19,29 +20,14 @@ BOUND_WORDS = {
 }
 
 
-def format_seconds(seconds: float) -> str:
-    """``41.2 ms``, ``3.4 s``, ``12 min``, ``5 h 10 min``, ``3 days 4 h``"""
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    minutes = round(seconds / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, rest = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {rest} min"
-    return f"{hours // 24} days {hours % 24} h"
-
-
 def describe_time(time: TimePrediction) -> str:
     """``0.239 s a step (0.191 to 0.311), 8,574 tokens a second``"""
-    low, high = (format_seconds(one) for one in time.range)
+    low, high = (format_time_span(one) for one in time.range)
     if time.step_seconds is not None:
-        return f"{format_seconds(time.step_seconds)} a step ({low} to {high}), {time.tokens_per_second:,.0f} tokens a second"
+        return f"{format_time_span(time.step_seconds)} a step ({low} to {high}), {time.tokens_per_second:,.0f} tokens a second"
     first, later = time.prefill_seconds or 0.0, time.decode_seconds or 0.0
     return (
-        f"{format_seconds(first)} to the first token, {format_seconds(later)} for each later one ({low} to {high}), "
+        f"{format_time_span(first)} to the first token, {format_time_span(later)} for each later one ({low} to {high}), "
         f"{time.tokens_per_second:,.0f} tokens a second"
     )
 
@@ -57,11 +43,11 @@ def format_time(time: TimePrediction | None, screen: Screen, verbose: bool) -> l
     for name, seconds in time.parts.items():
         filled = max(round(bar_width * seconds / most), 1) if bar_width >= 8 else 0
         bar = screen.apply_style(("#" if screen.ascii else "█") * filled, "info")
-        lines.append(f"  {pad_text(name, width)}  {format_seconds(seconds):>10}  {bar}".rstrip())
+        lines.append(f"  {pad_text(name, width)}  {format_time_span(seconds):>10}  {bar}".rstrip())
     reached = "" if time.mfu is None else f"; {time.mfu:.0%} of the GPU's peak (MFU)"
     lines += screen.format_paragraph(f"bound by {BOUND_WORDS.get(time.bound_by, time.bound_by)}{reached}", 2)
     if time.run_seconds is not None:
-        whole = f"the whole run of {time.steps:,} steps: {format_seconds(time.run_seconds)}"
+        whole = f"the whole run of {time.steps:,} steps: {format_time_span(time.run_seconds)}"
         lines += screen.format_paragraph(whole, 2)
     lines += screen.format_paragraph(f"rates: {time.source}", 2) if verbose else []
     return lines + (screen.format_paragraphs((f"note: {text}" for text in time.notes), 2, 8) if verbose else [])
@@ -83,7 +69,7 @@ def describe_place_time(place: GpuCandidate) -> str:
     if place.seconds is None:
         return ""
     cost = "" if place.usd is None else f", ${place.usd:,.2f}"
-    return f"{format_seconds(place.seconds)}, {place.tokens_per_second or 0.0:,.0f} tokens/s{cost}"
+    return f"{format_time_span(place.seconds)}, {place.tokens_per_second or 0.0:,.0f} tokens/s{cost}"
 
 
 def format_gpu_times(places: Sequence[GpuCandidate], screen: Screen, verbose: bool) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 
+from gpuready.model.fit_time import format_time_span
 from gpuready.workflow import job_spec
 from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import call_or_refuse
@@ -81,9 +82,7 @@ def describe_pace(
     measured: float, predicted: float, limits: tuple[float, float], bound: str, reasons: Sequence[str]
 ) -> str:
     """Say in one sentence whether steps are as fast as they should be, and why not where the log tells."""
-    from gpuready.render.fit_time import format_seconds
-
-    shown = f"a step took {format_seconds(measured)}; by gpuready fit it should take {format_seconds(limits[0])} to {format_seconds(limits[1])}"
+    shown = f"a step took {format_time_span(measured)}; by gpuready fit it should take {format_time_span(limits[0])} to {format_time_span(limits[1])}"
     if measured <= SLOW * limits[1]:
         return f"{shown}: as fast as it should be"
     likely = "; ".join(reasons)

@@ -68,8 +68,8 @@ def make_optimizer(torch, job, trained):  # type: ignore[no-untyped-def]
     name = job["optimizer"]
     if name.startswith("sgd"):
         return torch.optim.SGD(trained, lr=1e-5, momentum=0.9 if name == "sgd_momentum" else 0.0)
-    given = {"adamw_fused": {"fused": True}, "adamw_forloop": {"foreach": False}}.get(name, {})
-    return torch.optim.AdamW(trained, lr=1e-5, **given)
+    options = {"adamw_fused": {"fused": True}, "adamw_forloop": {"foreach": False}}.get(name, {})
+    return torch.optim.AdamW(trained, lr=1e-5, **options)
 
 
 def run_step(torch, model, optimizer, tokens, job, device):  # type: ignore[no-untyped-def]
