@@ -13,7 +13,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 TYPES = (
     "bart", "bert", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "falcon", "gemma3", "glm", "glm4", "glm4_moe",
-    "gpt_oss", "granite", "granitemoe", "llama4_text", "modernbert", "olmo2", "olmo3", "qwen2_5_vl_text",
+    "gpt_oss", "granite", "granitemoe", "llama4_text", "modernbert", "olmo2", "olmo3", "opt", "qwen2_5_vl_text",
     "qwen2_5_vl_vision", "qwen3_next", "qwen3_vl_text", "qwen3_vl_vision", "roberta", "siglip_vision_model", "smollm3",
     "starcoder2", "t5", "vit", "whisper",
 )  # fmt: skip

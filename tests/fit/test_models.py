@@ -67,3 +67,29 @@ def test_adapters_of_all_linear_layers_are_those_of_peft():
     for family, count in ADAPTED.items():
         run = TrainingRun(FitJob(model=configs[family], method="lora", lora_r=8, seq=48), H200)
         assert sum(one.numel for one in run.maker.trained) == count, family
+
+
+def test_absurd_sizes_of_every_family_are_refused_in_one_sentence():
+    import json
+    from pathlib import Path
+
+    import pytest
+
+    from gpuready.fit import FitJob, predict_memory
+
+    rows = json.loads(Path(__file__).with_name("family_traces.json").read_text(encoding="utf-8"))
+    configs = {row["config"]["model_type"]: row["config"] for row in rows}
+    for config in configs.values():
+        for key in (
+            "hidden_size",
+            "d_model",
+            "num_attention_heads",
+            "vocab_size",
+            "num_hidden_layers",
+            "encoder_layers",
+        ):
+            for value in ("x", -1, 10**30, [1], {}):
+                if key in config and (key, config["model_type"]) != ("vocab_size", "vit"):
+                    with pytest.raises(ValueError) as refusal:
+                        predict_memory(FitJob(model={**config, key: value}, seq=16), search=False)
+                    assert "\n" not in str(refusal.value)

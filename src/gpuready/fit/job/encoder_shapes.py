@@ -113,11 +113,11 @@ def parse_seq2seq(config: Mapping[str, Any], family: str) -> ModelShape:
 def count_positions(config: Mapping[str, Any]) -> int:
     """Return how many tokens a model with learned positions takes; 0 for one without, or an unknown one."""
     keys = {"bert": "max_position_embeddings", "roberta": "max_position_embeddings", "whisper": "max_target_positions",
-            "bart": "max_position_embeddings", "gpt2": "n_positions"}  # fmt: skip
+            "bart": "max_position_embeddings", "opt": "max_position_embeddings", "gpt2": "n_positions"}  # fmt: skip
     family = str(config.get("model_type") or "")
     if family not in keys:
         return 0
-    default = {"gpt2": 1024, "whisper": 448, "bart": 1024}.get(family, 512)
+    default = {"gpt2": 1024, "whisper": 448, "bart": 1024, "opt": 2048}.get(family, 512)
     count = read_count(config, keys[family], default=default)
     return count - 2 if family == "roberta" else count  # its positions start behind the padding
 

@@ -163,6 +163,22 @@ def _parse_gpt2(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
+def _parse_opt(config: Mapping[str, Any], family: str) -> ModelShape:
+    hidden, heads = read_count(config, "hidden_size"), read_count(config, "num_attention_heads")
+    plain = config["do_layer_norm_before"] and config["enable_bias"] and config["layer_norm_elementwise_affine"]
+    if not plain or config.get("layerdrop") or read_count(config, "word_embed_proj_dim", default=hidden) != hidden:
+        raise FitUndecided(
+            "an OPT with other norms, without biases or with a projected embedding is not known here; --trace plays it"
+        )
+    return ModelShape(
+        family=family, hidden=hidden, layers=read_count(config, "num_hidden_layers"), heads=heads, kv_heads=heads,
+        head_size=max(1, hidden // heads), inner=read_count(config, "ffn_dim"), vocabulary=read_count(config, "vocab_size"),
+        tied=bool(config["tie_word_embeddings"]), norm="layer", gated=False, bias_qkv=True, bias_out=True, bias_mlp=True, rotary=0.0,
+        activation=read_activation(config, ("activation_function",), "relu"), dropout_hidden=read_fraction(config, "dropout"),
+        dropout_attention=read_fraction(config, "attention_dropout"), positions=read_count(config, "max_position_embeddings") + 2,
+    )  # fmt: skip
+
+
 # -- mixtures of experts ------------------------------------------------------------------------------------------
 
 
@@ -264,6 +280,7 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "glm": _parse_glm,
     "glm4": _parse_glm,
     "falcon": _parse_falcon,
+    "opt": _parse_opt,
     "granitemoe": _parse_granitemoe,
     "glm4_moe": _parse_glm4_moe,
     "deepseek_v2": _parse_deepseek,

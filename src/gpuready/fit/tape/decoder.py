@@ -107,7 +107,7 @@ class DecoderModel:
         self.require_input_grad(embeds)
         tokens = places = None
         if self.position_table is not None:
-            rows = batch if self.has_row_masks else 1
+            rows = batch if self.has_row_masks or s.family == "opt" else 1  # opt counts the positions of each row
             places = ops.embedding(rows * seq, self.position_table, (rows, seq, s.hidden))
             tokens, embeds = embeds, ops.add(embeds, places)  # all three live until the end of the pass
         positions = ops.new_scratch(8 * seq)
@@ -326,6 +326,10 @@ class DecoderModel:
                 flat = ops.split_heads_in_place(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(ops.swap_seq_and_heads(self.apply_norm(flat, layer.norms[name])))
                 del flat
+            elif name == "q" and s.family == "opt":  # scaled beforehand
+                made.append(
+                    ops.split_heads(ops.scalar_op(apply_linear(ops, x, layer.linears[name])), heads, s.head_size)
+                )
             else:
                 made.append(ops.split_heads(apply_linear(ops, x, layer.linears[name]), heads, s.head_size))
         return made[0], made[1], made[2]
