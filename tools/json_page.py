@@ -8,10 +8,10 @@ import re
 from types import ModuleType
 
 from gpuready import model
-from gpuready.model import bench, contract, diagnosis, facts, fit, fix, fleet, plan, proof, report, report_document
+from gpuready.model import bench, contract, diagnosis, facts, fit, fit_time, fix, fleet, plan, proof, report, report_document
 from gpuready.model.record import Record
 
-MODULES = (facts, contract, report, plan, fix, fit, diagnosis, proof, bench, fleet, report_document)
+MODULES = (facts, contract, report, plan, fix, fit, fit_time, diagnosis, proof, bench, fleet, report_document)
 """In the order of the index."""
 COMMANDS = """\
 | command | document |
