@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 from gpuready.catalog.gpus import find_gpu
 from gpuready.fit import H200, FitJob
@@ -24,7 +25,7 @@ OPTIMIZERS = {"adamw": "adamw", "fused": "adamw_fused", "sgd": "sgd"}
 PEAK, EFFICIENCY = 989.4e12, 0.4
 
 
-def make_job(case: dict) -> FitJob:
+def make_job(case: dict[str, Any]) -> FitJob:
     kind, config = case["config"]
     model = {"model_type": kind, **config}
     common = {"model": model, "micro_batch": case["mb"], "seq": case["seq"], "precision": PRECISIONS[case["prec"]]}
@@ -41,7 +42,7 @@ def make_job(case: dict) -> FitJob:
     )
 
 
-def read_measured(path: str, bench: str | None) -> tuple[list[dict], dict[str, float]]:
+def read_measured(path: str, bench: str | None) -> tuple[list[dict[str, Any]], dict[str, float]]:
     text = Path(path).read_text()
     if path.endswith(".jsonl"):
         cases = [json.loads(line) for line in text.splitlines()]
@@ -53,14 +54,14 @@ def read_measured(path: str, bench: str | None) -> tuple[list[dict], dict[str, f
     return [case for case in cases if case.get("status") == "ok"], measures
 
 
-def thumb_seconds(case: dict) -> float:
+def thumb_seconds(case: dict[str, Any]) -> float:
     """6 x parameters x tokens at 40 % of the peak, as calculators do it."""
-    return 6 * case["params"] * case["mb"] * case["seq"] * case.get("accum", 1) / (PEAK * EFFICIENCY)
+    return float(6 * case["params"] * case["mb"] * case["seq"] * case.get("accum", 1) / (PEAK * EFFICIENCY))
 
 
-def seconds_of(prediction: TimePrediction | dict) -> float:
+def seconds_of(prediction: TimePrediction | dict[str, Any]) -> float:
     plain = prediction if isinstance(prediction, dict) else prediction.to_json()
-    return plain["step_seconds"] or plain["decode_seconds"]
+    return float(plain["step_seconds"] or plain["decode_seconds"])
 
 
 def describe_errors(errors: list[float]) -> str:
