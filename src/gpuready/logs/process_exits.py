@@ -46,6 +46,8 @@ _MPI_NAME = LazyRegex(r"Process name: \[\[\d{1,9},\d{1,9}\],\s?(\d{1,6})\]")
 _MPI_SIGNAL = LazyRegex(r"process rank (\d{1,6}) with PID (\d{1,9}) on node (\S{1,64}) exited on signal (\d{1,2})")
 _MPI_RANK = LazyRegex(r"= RANK (\d{1,6}) PID (\d{1,9}) RUNNING AT (\S{1,64})")
 _HYDRA_END = LazyRegex(r"KILLED BY SIGNAL: (\d{1,2})\b|EXIT STRING: .{1,60}\(signal (\d{1,2})\)")
+_POD_END = LazyRegex(r"\s{0,20}Exit Code: {1,12}([1-9]\d{0,2})$")
+"""``kubectl describe pod``: how a container ended."""
 _FORCED = LazyRegex(r"process (\d{1,9}) via ")
 _FIELD = LazyRegex(r"\s*(rank|host|exitcode|time)\s*: (.{1,120})")
 _PID = LazyRegex(r"pid: (\d{1,9})")
@@ -148,6 +150,8 @@ def _parse_exit_line(line: LogLine, words: str) -> Iterator[ProcessExit]:
         yield ProcessExit(
             line.number, line.source, int(returned[2] or returned[3]), pid=int(returned[1]) if returned[1] else None
         )
+    elif pod := _POD_END.match(line.text):
+        yield ProcessExit(line.number, line.source, int(pod[1]), line.rank, line.host)
     elif _USAGE.match(words):
         yield ProcessExit(line.number, line.source, 2, line.rank, line.host)
     elif spawned := _SPAWNED.search(words):
