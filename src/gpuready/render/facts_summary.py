@@ -41,6 +41,20 @@ def summarize_environment(facts: Facts) -> str:
     return ": ".join(part for part in (_describe_environment_path(facts), versions) if part)
 
 
+def summarize_looked(facts: Facts) -> str:
+    """What was compared of the environment's files, and what was not; empty where nothing was."""
+    looked = facts.value_if_known("import.looked")
+    if not looked:
+        return ""
+    how = "contents" if looked["deep"] else "size"
+    text = f"{looked['distributions']} packages: {looked['files']} files by {how}, {looked['extensions']} extension modules"
+    left = [] if looked["deep"] else ["contents (--deep)"]
+    left += [] if facts.value_if_known("import.result") else ["a real import (--import)"]
+    left += [f"{looked['skipped']} other files"] if looked["skipped"] else []
+    left += [f"{name} ({reason})" for name, reason in list((looked["unchecked"] or {}).items())[:2]]
+    return f"{text}; not looked at: {', '.join(left)}" if left else text
+
+
 def summarize_settings(facts: Facts) -> str:
     """``gpuready.toml (framework, ignore)``: the settings file that was applied, and what was taken from it."""
     file, applied = facts.value_if_known("settings.file"), _as_tuple(facts.value_if_known("settings.applied") or ())

@@ -107,6 +107,12 @@ def _relative_module(item: ast.expr | None) -> str:
     return next((text[1:] for text in texts if len(text) > 1 and text[0] == "." and text[1] != "."), "")
 
 
+def _binds_getattr(node: ast.stmt) -> bool:
+    """``def __getattr__(name):``, or ``__getattr__, __dir__, __all__ = attach(...)``."""
+    targets = [one for target in getattr(node, "targets", ()) for one in getattr(target, "elts", [target])]
+    return "__getattr__" in [getattr(node, "name", ""), *(getattr(one, "id", "") for one in targets)]
+
+
 def _names_lazy(node: ast.stmt) -> bool:
     """Whether a statement is about a module that loads on demand: ``sys.modules[__name__] = _LazyModule(...)``."""
     names = [*getattr(node, "targets", ()), *([node] if isinstance(node, ast.If) else ())]
