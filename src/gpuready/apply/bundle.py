@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from gpuready.apply import uv
+from gpuready.apply.index_files import index_authorization, parse_file_entry
 from gpuready.apply.install_steps import format_lock_requirements
 from gpuready.apply.resolution_request import FOLDER_INDEX, ResolutionRequest, python_minor_version
 from gpuready.catalog import indexes
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model.plan import LockedPackage
 from gpuready.system import AccessError, save_atomically
-from gpuready.system.download import download_file, ensure_folder, publish_folder, sha256_of_file, unquote_url
+from gpuready.system.download import download_file, ensure_folder, publish_folder, sha256_of_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _fetch_files(
             continue
         cafile = settings.env.get("SSL_CERT_FILE") or ""
         try:
-            download_file(url, path, row.hashes, _index_authorization(url, settings), cafile)
+            download_file(url, path, row.hashes, index_authorization(url, settings), cafile)
         except AccessError as error:
             raise ValueError(f"{file} cannot be fetched: {error}; what is there is kept, so run it again") from None
 
@@ -161,7 +162,7 @@ def _lock_request(
 
 def _choose_file(row: LockedPackage, listed: dict[str, Any], ranks: dict[str, int]) -> tuple[str, str, int]:
     """Return the best wheel for the target with a hash in the lock; the source if there is no wheel."""
-    wheels = [_parse_file_entry(one) for one in listed.get("wheels", ()) if isinstance(one, dict)]
+    wheels = [parse_file_entry(one) for one in listed.get("wheels", ()) if isinstance(one, dict)]
     fitting = [
         (rank, one) for one in wheels if one[3] in row.hashes and (rank := _rank_wheel(one[0], ranks)) is not None
     ]
@@ -170,21 +171,10 @@ def _choose_file(row: LockedPackage, listed: dict[str, Any], ranks: dict[str, in
         return name, url, size
     for kind in ("sdist", "archive"):
         if isinstance(listed.get(kind), dict):
-            name, url, size, digest = _parse_file_entry(listed[kind])
+            name, url, size, digest = parse_file_entry(listed[kind])
             if digest in row.hashes:
                 return name, url, size
     raise ValueError(f"{row.name} {row.version} has no file for this target with a hash of the lock: plan again")
-
-
-def _parse_file_entry(entry: dict[str, Any]) -> tuple[str, str, int, str]:
-    url = str(entry.get("url") or entry.get("path") or "")
-    url = unquote_url(url.removeprefix("file://")) if url.startswith("file://") else url
-    name = str(entry.get("name") or unquote_url(url.partition("#")[0].rpartition("/")[2]))
-    digest = (entry.get("hashes") or {}).get("sha256", "")
-    size = entry.get("size")
-    if "/" in name or name.startswith("."):
-        raise ValueError(f"the index calls a file {name[:60]!r}, which is not a valid file name")
-    return name, url, size if isinstance(size, int) else 0, f"sha256:{digest}"
 
 
 def rank_target_tags(python: str, platform: str) -> dict[str, int]:
@@ -226,18 +216,6 @@ def _rank_wheel(file: str, ranks: dict[str, int]) -> int | None:
     except InvalidWheelFilename:
         return None
     return min((ranks[str(tag)] for tag in tags if str(tag) in ranks), default=None)
-
-
-def _index_authorization(url: str, settings: uv.UvSettings) -> str:
-    """Return the login of the user's own index, for a file on the same host."""
-    from base64 import b64encode
-
-    host = url.partition("://")[2].partition("/")[0]
-    for known in (settings.env.get("UV_DEFAULT_INDEX") or "", *settings.extra):
-        login, at, at_host = known.partition("://")[2].partition("/")[0].rpartition("@")
-        if at and at_host == host:
-            return f"Basic {b64encode(login.encode()).decode()}"
-    return ""
 
 
 def _format_readme(plan: Plan, name: str, notes: list[str]) -> str:

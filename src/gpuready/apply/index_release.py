@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.apply import resolution_cache, uv
-from gpuready.apply.bundle import _index_authorization, _parse_file_entry
+from gpuready.apply.index_files import index_authorization, parse_file_entry
 from gpuready.apply.resolution_request import ResolutionRequest, format_stated_metadata
 from gpuready.model import Record, validation
 from gpuready.model.metadata import parse_metadata
@@ -75,9 +75,9 @@ def _read_release(host: HostAccess, listed: dict[str, Any], settings: uv.UvSetti
 
     wheels = [one for one in listed.get("wheels", ()) if isinstance(one, dict)]
     entry = wheels[0] if wheels else listed["sdist"]
-    url = _parse_file_entry(entry)[1]
+    url = parse_file_entry(entry)[1]
     cafile = settings.env.get("SSL_CERT_FILE") or unredacted_variables(host).get("SSL_CERT_FILE", "")
-    found = parse_metadata(fetch_release_metadata(url, _index_authorization(url, settings), cafile or ""))
+    found = parse_metadata(fetch_release_metadata(url, index_authorization(url, settings), cafile or ""))
     return IndexRelease(
         name=str(listed["name"]),
         version=str(listed["version"]),

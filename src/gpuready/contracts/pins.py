@@ -54,7 +54,7 @@ def merge_metadata_pins(
     pins += _pins_behind_extras(contract, pins)
     replaced = {pin.key for pin in pins if not pin.when} | (_stale_pins(contract, parsed) if parsed else set())
     extras = {pin.extra for pin in parsed}
-    kept = [need for need in contract.needs if not _is_told_by_metadata(need, replaced, extras if parsed else None)]
+    kept = [need for need in contract.needs if not _is_in_metadata(need, replaced, extras if parsed else None)]
     says = f"its package pins come from its own metadata ({cite})"
     return contract.replace(
         version=version,
@@ -70,8 +70,8 @@ def add_metadata_pins(
     cite = f"METADATA of {contract.distribution or contract.framework} {version}"
     parsed = [pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None]
     pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in parsed if pin.applies and not pin.extra))
-    told = {pin.key for pin in pins}
-    kept = [need for need in contract.needs if need.when or need.level != "required" or need.key not in told]
+    pinned = {pin.key for pin in pins}
+    kept = [need for need in contract.needs if need.when or need.level != "required" or need.key not in pinned]
     return contract.replace(needs=(*pins, *kept))
 
 
@@ -93,7 +93,7 @@ def _pins_behind_extras(contract: Contract, pins: Sequence[Requirement]) -> list
     return list(dict.fromkeys(behind))
 
 
-def _is_told_by_metadata(need: Requirement, replaced: set[str], extras: set[str] | None) -> bool:
+def _is_in_metadata(need: Requirement, replaced: set[str], extras: set[str] | None) -> bool:
     """Whether the metadata says what a need of another version's contract says of a package or of Python.
 
     ``extras``: those of the metadata; None where it states no package.
