@@ -80,9 +80,7 @@ def _is_called(text: str, definition: str) -> bool:
 def find_lazy_attributes(tree: ast.Module) -> dict[str, str]:
     """Return the submodule of each attribute that a package imports on demand: ``{"hf_api": ["HfApi", "login"]}``."""
     found: dict[str, str] = {}
-    if not any(
-        (isinstance(node, ast.FunctionDef) and node.name == "__getattr__") or _names_lazy(node) for node in tree.body
-    ):
+    if not any(_binds_getattr(node) or _names_lazy(node) for node in tree.body):
         return found
     for node in tree.body:
         value = getattr(node, "value", None)
