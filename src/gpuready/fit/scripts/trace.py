@@ -16,13 +16,24 @@ from allocation_recorder import AllocationRecorder
 from checkpoint_header import explain_difference
 from emulation import Attention, Autocast
 from known_values import KnownValues, NeedsValues
-from model_inputs import LOSS_INPUTS, ModelInputs, Refusal, choose_class, read_config
+from model_inputs import LOSS_INPUTS, ModelInputs, Refusal, choose_class, last_line, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
 from torch.utils._pytree import tree_leaves
 
 HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems")
 FALLBACK_WORDS = ("fall", "fast path", "fast implementation", "kernel", "not installed", "slow")
+
+
+def build_class(found, config, options, notes):
+    """Return a model of the class; a part of it without sdpa attention gets the eager one."""
+    try:
+        return found._from_config(config, **options)
+    except Exception as error:
+        if "attention implementation" not in str(error):
+            raise Refusal(f"transformers cannot build {found.__name__} from this config: {last_line(error)}") from None
+    notes.append(f"a part of {found.__name__} has no sdpa attention: its eager attention was played")
+    return found._from_config(config, **(options | {"attn_implementation": "eager"}))
 
 
 def build_meta_model(job, config, autocast, notes):
@@ -34,13 +45,7 @@ def build_meta_model(job, config, autocast, notes):
     half = HALF_DTYPES.get(job["precision"])
     options = {"dtype": half or (torch.bfloat16 if job["quant"] else torch.float32)}
     with torch.device("meta"):
-        try:
-            model = found._from_config(config, **options, attn_implementation=attention)
-        except ValueError as error:  # a part of the model
-            if "attention implementation" not in str(error):
-                raise
-            model = found._from_config(config, **options, attn_implementation="eager")
-            notes.append(f"a part of {found.__name__} has no sdpa attention: its eager attention was played")
+        model = build_class(found, config, options | {"attn_implementation": attention}, notes)
         model.tie_weights()
         if why := explain_difference(job.get("folder"), model):
             raise Refusal(why)
