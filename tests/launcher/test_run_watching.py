@@ -140,3 +140,11 @@ def test_a_failure_of_several_kinds_is_one_answer(stage):
     stage.script(failing("print('x' * 200_000, flush=True); sys.exit(3)"))
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 3 and "x" * 200_000 in stage.log(1)
+
+
+def test_a_flood_of_output_is_whole_and_in_order(stage):
+    """Lines are written one by one at first, and in blocks while they flood."""
+    stage.script("import time\nend = time.monotonic() + 2.5\nn = 0\nwhile time.monotonic() < end:\n    for _ in range(1000):\n        print(n, 'x' * 90); n += 1\nprint('last', n)\n")  # fmt: skip
+    assert stage.run("--nproc", "1", "-q", "--", "train.py").code == 0
+    *lines, last = stage.log(0).splitlines()
+    assert last == f"last {len(lines)}" and [line.split()[0] for line in lines] == [str(n) for n in range(len(lines))]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 BEAT, DONE, LEAVING = b".", b"D", b"X"
 """The rank is alive; its script ended successfully; its script failed and Python begins to exit."""
 _SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
+_SET_PIPE_SIZE, PIPE_BYTES = 1031, 1 << 20
+FLOOD_BYTES = 1 << 20
+"""Written within a second: more is a flood, in which a call for each line would cost more than the line."""
 
 
 def call_prctl(option: int, value: int | bytes) -> None:
@@ -44,6 +47,16 @@ def die_with_parent(parent: int) -> None:
         os._exit(137)
 
 
+def _widen_pipe(fd: int) -> None:
+    """A rank that writes much waits less often; as it is where the kernel allows no more."""
+    try:
+        import fcntl
+
+        fcntl.fcntl(fd, _SET_PIPE_SIZE, PIPE_BYTES)
+    except OSError:
+        return
+
+
 class RankPipes:
     """Pipes for a rank's output, beats, stacks, and the request for stacks. The agent has the other ends."""
 
@@ -52,6 +65,7 @@ class RankPipes:
         self.beat, self._beat = os.pipe()
         self.stack, self._stack = os.pipe()
         self._ask, self.ask = os.pipe()
+        _widen_pipe(self._out)
         for fd in (self.out, self.beat, self.stack, self._beat, self.ask):
             os.set_blocking(fd, False)
 
@@ -135,13 +149,44 @@ def _beat_loop(beat: int, stack: int, ask: int, own_pid: int) -> None:
 
     poll = select.poll()
     poll.register(ask, select.POLLIN)
+    buffering = OutputBuffering()
     try:
         while os.getpid() == own_pid:
             _write_beat(beat, BEAT)
+            buffering.adapt()
             if poll.poll(1000) and os.read(ask, 1):
                 faulthandler.dump_traceback(file=stack, all_threads=True)
     except (OSError, ValueError):
         return  # the script has closed our pipes, or the agent is gone
+
+
+class OutputBuffering:
+    """Write each line at once, so that last words reach the log; in a flood, blocks, flushed each second."""
+
+    def __init__(self) -> None:
+        self.stream, self.written, self.in_blocks = sys.stdout, 0, False
+
+    def adapt(self) -> None:
+        before, self.written = self.written, _count_written_bytes()
+        flood = before > 0 and self.written - before > FLOOD_BYTES
+        if self.stream is not sys.stdout:  # the script has put its own there
+            return
+        try:
+            if flood != self.in_blocks:
+                self.in_blocks = flood
+                self.stream.reconfigure(line_buffering=not flood, write_through=not flood)  # type: ignore[union-attr]
+            elif flood:
+                self.stream.flush()
+        except (AttributeError, ValueError, OSError):
+            self.stream = None  # type: ignore[assignment]  # closed by the script
+
+
+def _count_written_bytes() -> int:
+    try:
+        with open("/proc/self/io", encoding="ascii") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("wchar:")), 0)
+    except (OSError, ValueError):
+        return 0
 
 
 def _write_beat(fd: int, beat_byte: bytes) -> None:

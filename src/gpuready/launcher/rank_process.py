@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpuready.launcher.rank_watch import RankWatch
 
-READ_SIZE = 1 << 16
+READ_SIZE = 1 << 18
 PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """Signals that reach the ranks as they are: for a requeue, a checkpoint, the end of a time limit."""
 
