@@ -94,6 +94,8 @@ def _read_role(
         role = role.replace(fields={**role.fields, "loss": "value"})
     elif rollout and role.kind == "train":
         role = role.replace(fields={**role.fields, "loss": "logprob"})
+    if role.split is not None:  # a pipeline that only trains keeps the optimizer on the GPU
+        role = role.replace(split=role.split.replace(late_optimizer=rollout))
     return role.replace(phases=_role_phases(name, role.kind, rollout))
 
 
