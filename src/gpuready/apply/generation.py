@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 
 from gpuready.model import Record
-from gpuready.system import durable_files, file_contents, file_locks
+from gpuready.system import durable_files, file_contents, file_locks, private_files
 from gpuready.system.files import read_link
 from gpuready.system.process import inspection
 
@@ -93,11 +93,8 @@ class EnvironmentHome:
 
     def _explain_other_owner(self) -> str:
         """Return that the generations are another user's; empty if they are ours, or we are root."""
-        try:
-            owner = os.stat(f"{self.path}/{_OWN_FOLDER}").st_uid
-        except OSError:
-            return ""  # there is none yet
-        if os.geteuid() in (0, owner):
+        owner = private_files.find_foreign_owner(f"{self.path}/{_OWN_FOLDER}")
+        if owner is None:
             return ""
         return f"cannot be written: its generations belong to uid {owner}, who alone changes them; name another folder"
 

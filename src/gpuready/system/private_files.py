@@ -71,3 +71,12 @@ def make_private_folder(path: str) -> str:
     if found.st_mode & 0o077:
         raise AccessError(f"open to others; chmod 700 {path}")
     return path
+
+
+def find_foreign_owner(path: str) -> int | None:
+    """Return the uid of a file's owner where that is another user; None if it is ours, missing, or we are root."""
+    try:
+        owner = os.stat(path).st_uid
+    except OSError:
+        return None
+    return None if os.geteuid() in (0, owner) else owner
