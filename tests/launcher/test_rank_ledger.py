@@ -223,6 +223,15 @@ def test_who_holds_the_gil(share, how):
     assert [n.kind for n in notes] == ["gil"] and how in notes[0].says and notes[0].rank == 1 and notes[0].sure
 
 
+def test_a_rank_whose_script_has_ended_beats_no_more():
+    """Python takes torch apart, for seconds on a busy machine: nobody holds the GIL."""
+    made = ledger(1)
+    made.record_message({"t": "leaving", "r": 0, "done": True}, 1.0)
+    for second in range(14):
+        beat(made, 1.0 + second, r0=row("R", 0.9 * second, float(second)))
+    assert not liveness.find_liveness_notes(made, 14.0)
+
+
 def test_who_gets_no_processor_does_not_hold_the_gil():
     assert not beaten({"r0": "R", "r1": "R"}, {"r0": 0.5, "r1": 0.01}, {"r1": 1.0}), "nor is it said to wait"
 

@@ -76,7 +76,7 @@ def _note_for_rank(rank_state: RankState, now: float) -> RunNote | None:
         )
     if _seconds_in_state(rank_state, "D") >= KERNEL_SECONDS - 0.5:
         return _kernel_note(rank_state)
-    late = rank_state.beats[-1].late if rank_state.beats else None
+    late = rank_state.beats[-1].late if rank_state.beats and rank_state.script_ended is None else None
     if late is not None and late >= GIL_SECONDS and now - rank_state.beats[-1].at < 3:
         return _gil_note(rank_state, late)
     return None
