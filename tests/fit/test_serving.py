@@ -124,4 +124,5 @@ def test_a_checkpoint_of_the_hub_in_4_bits_is_served_in_4_bits(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     found, code = document(str(tmp_path), "--serve", "sglang", "--on", "rtx4090")
     assert code == 0 and found["serving"]["context"] == 2048
+    assert found["serving"]["largest_context"] == [2048, 2048]  # what the model has positions for
     assert found["serving"]["weights"] < 2 * 4 * 13e6 + 2 * 2 * 33e6

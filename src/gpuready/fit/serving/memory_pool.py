@@ -54,6 +54,7 @@ def serve_model(job: ServingJob, gpu: GpuCandidate) -> ServingFit:
     tokens = job.batch_tokens or batch["tokens"]
     sequences = job.max_sequences or batch["sequences"]
     context = job.context or model_context(job.model)
+    most = max(model_context(job.model), context) if states_context(job.model) else 1 << 62
     width = 4 if job.precision == "fp32" else 2
     weights = weight_bytes(share, job.model, job.quant, width)
     sampled = batch["captured"] if job.engine == "sglang" else min(sequences, tokens)  # rows of logits at once
@@ -78,7 +79,7 @@ def serve_model(job: ServingJob, gpu: GpuCandidate) -> ServingFit:
         reserve=reserve, pool=pool, token_bytes=(share.cache + share.windowed) * bytes_per_value,
         tokens=_each(pool, lambda size: _longest_sequence(share, size, 0, bytes_per_value)),
         context=context, context_bytes=one,
-        largest_context=_each(pool, lambda size: _longest_sequence(share, size, tokens, bytes_per_value)),
+        largest_context=_each(pool, lambda size: min(_longest_sequence(share, size, tokens, bytes_per_value), most)),
         sequences=_each(pool, lambda size: min(size // one if one else 0, sequences)),
         max_sequences=sequences, tensor_parallel=job.tensor_parallel, pipeline_parallel=job.pipeline_parallel,
         wanted=job.wanted,
