@@ -102,7 +102,9 @@ def _read_or_fit(words: Sequence[str], on: str | None) -> FitResult:
                 words[0], "gpuready fit --json", lambda d: validation.parse_record(FitResult, d)
             )
             return kept
-    return fit.fit_job(list(words), on=on)
+    from gpuready.workflow.fit_time import RunClock
+
+    return fit.fit_job(list(words), on=on, clock=RunClock())
 
 
 # -- proofs and the plan ----------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gpuready.model.fit_time import format_time_span
 from gpuready.render import bench as benching
 from gpuready.render import fit as fitting
+from gpuready.render.fit_time import BOUND_WORDS, describe_place_time, describe_proposal_time, describe_time
 from gpuready.render.html.check_view import finding_view, mark_view
 
 TYPE_CHECKING = False
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
     from gpuready.model.bench import BenchMeasure, BenchResult
     from gpuready.model.fit import FitResult, GpuCandidate, Proposal
+    from gpuready.model.fit_time import TimePrediction
 
 CHART_WIDTH, LABEL_WIDTH, VALUE_WIDTH, ROW_HEIGHT = 1000, 190, 250, 30
 BAR_AREA_WIDTH = CHART_WIDTH - LABEL_WIDTH - VALUE_WIDTH
@@ -100,6 +103,7 @@ def build_memory_chart(result: FitResult) -> dict[str, Any]:
         "verdict": mark_view(fitting.FIT_VERDICT_MARKS[result.verdict]),
         "because": fitting.explain_fit_verdict(result),
         "places": [_place_view(place, result) for place in result.places],
+        "time": None if result.time is None else _time_text(result.time),
         "proposals": [_proposal_view(one) for one in result.proposals],
         "chart": _stacked_chart(result, stacks) if result.minimum is not None and stacks else None,
     }
@@ -114,7 +118,13 @@ def _job_setup_text(result: FitResult) -> str:
 
 def _proposal_view(one: Proposal) -> dict[str, Any]:
     needs = fitting.format_gib(one.minimum + one.peak_device - one.peak_reserved)
-    return {"says": one.says, "costs": one.costs, "needs": needs, "settings": one.settings, "run": one.run}
+    costs = one.costs + describe_proposal_time(one)
+    return {"says": one.says, "costs": costs, "needs": needs, "settings": one.settings, "run": one.run}
+
+
+def _time_text(time: TimePrediction) -> str:
+    whole = f" The whole run: {format_time_span(time.run_seconds)}." if time.run_seconds is not None else ""
+    return f"Time: {describe_time(time)}. Bound by {BOUND_WORDS.get(time.bound_by, time.bound_by)}.{whole}"
 
 
 def _place_view(place: GpuCandidate, result: FitResult) -> dict[str, Any]:
@@ -125,6 +135,7 @@ def _place_view(place: GpuCandidate, result: FitResult) -> dict[str, Any]:
         "name": f"{count}{place.name}",
         "memory": fitting.format_gib_range(*place.memory) if place.memory else "",
         "verdict": f"{verdict}{fitting.describe_spare_memory(place)}",
+        "time": describe_place_time(place),
     }
 
 

@@ -250,7 +250,15 @@
     bar.append(make("text", { x: left ? 0 : x(total), y: 88, class: left ? "quiet" : "end quiet" }, `needs ${band(mem.minimum + low, total)} in the ${mem.peak_at[0]}`));
     const legend = make("ul", { class: "legend" }, ...seen.map(([name, bytes], i) => make("li", {}, make("span", { class: "key s" + Math.min(i, 10) }), name, make("span", { class: "size" }, size(bytes)))));
     const notes = [...mem.unmodelled.map((one) => "not counted: " + one), ...mem.lessened.map((one) => "takes less: " + one), ...mem.notes];
-    section("memory", "Memory of one GPU", mem.why && !mem.places.length ? "no GPU chosen" : mem.verdict, make("div", { class: "card" }, bar, legend), phases(mem), ...notes.map((one) => make("p", { class: "note" }, one)));
+    section("memory", "Memory of one GPU", mem.why && !mem.places.length ? "no GPU chosen" : mem.verdict, make("div", { class: "card" }, bar, legend), pace(mem.time), phases(mem), ...notes.map((one) => make("p", { class: "note" }, one)));
+  };
+  const seconds = (n) => n < 1 ? (n * 1e3).toPrecision(3) + " ms" : n < 120 ? n.toPrecision(3) + " s" : n < 7200 ? Math.round(n / 60) + " min" : (n / 3600).toFixed(1) + " h";
+  const BOUND = { matmul: "matrix products", memory: "the memory's bandwidth", launches: "the host's launches", communication: "communication" };
+  const pace = (time) => {
+    if (!time) return null;
+    const [low, high] = time.range.map(seconds), step = time.step_seconds;
+    const what = step ? `${seconds(step)} a step` : `${seconds(time.prefill_seconds)} to the first token, ${seconds(time.decode_seconds)} for each later one`;
+    return make("p", { class: "note" }, `time: ${what} (${low} to ${high}), ${Math.round(time.tokens_per_second)} tokens a second, bound by ${BOUND[time.bound_by] || time.bound_by}`);
   };
   const phases = (mem) => {
     const rows = Object.entries(mem.stacks || {});
