@@ -145,3 +145,10 @@ def test_a_job_file_states_the_length_of_the_run(tmp_path):
 )
 def test_seconds_in_words(seconds, text):
     assert format_time_span(seconds) == text
+
+
+def test_the_report_shows_memory_and_time_side_by_side(tmp_path):
+    from gpuready.commands.report import report
+
+    page = report("transformers", on="h200", fit=["llama-3.2-1b"]).html()
+    assert "tokens a second. Bound by" in page and "tokens/s" in page
