@@ -250,7 +250,7 @@ def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
     if name in _DATA_ERRORS or _TENSOR_WORDS.search(message[:600]):
         return True
     if not failure.frames:
-        return name not in ("runtimeerror", "exception") and not _FOREIGN_INTERFACE.match(message)
+        return name not in ("runtimeerror", "exception", "systemerror") and not _FOREIGN_INTERFACE.match(message)
     return name not in ("attributeerror", "nameerror", "unboundlocalerror") and _is_called_by_user(failure)
 
 
