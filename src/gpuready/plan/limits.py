@@ -163,8 +163,8 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
         why = f"this machine runs {system}, and {NO_WHEELS}"
         yield Limit("system", why, _always_fails(why), (facts.fact("os.system"),), (_system_need(),))
     why = ""
-    if platform.device == "cpu" and set(contract.platforms) == {"cuda"}:
-        why = f"{contract.name} is for NVIDIA GPUs, not for a CPU alone"
+    if platform.device == "cpu" and {*contract.platforms} <= {"cuda", "rocm"}:
+        why = f"{contract.name} is for GPUs, not for a CPU alone"
     elif platform.device == "rocm" and has_cuda_wheel(contract):
         name = contract.distribution or contract.framework
         why = (

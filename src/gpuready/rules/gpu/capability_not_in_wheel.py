@@ -25,7 +25,7 @@ from __future__ import annotations
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import fix_steps, visible_gpus
+from gpuready.rules import fix_steps, job_request, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CODE = "GPU004"
 SEVERITY = "error"
-READS = (*visible_gpus.READS, "gpu.capability", "torch.cuda", "torch.arch", *fix_steps.READS)
+READS = (*visible_gpus.READS, "gpu.capability", "torch.cuda", "torch.arch", "job.wants", *fix_steps.READS)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),
@@ -48,6 +48,8 @@ HEALTHY = BROKEN | {"gpu.name": ("NVIDIA GeForce RTX 4090",), "gpu.capability": 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or not visible_gpus.list_visible_gpus(facts):
+        return None
+    if job_request.job_asks_for(facts, "cpu"):
         return None
     built_for = facts.value("torch.cuda")
     if built_for is None:
