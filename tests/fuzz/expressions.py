@@ -123,6 +123,8 @@ def _read(path: Path, name: str, call: ast.Call, how: str) -> Expression:
     module = importlib.import_module(".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"))
     space = {**vars(module), "re": re}
     source = eval(compile(ast.Expression(call.args[0]), name, "eval"), space)  # our own code, not data
+    if isinstance(source, bytes):
+        source = source.decode("latin-1")
     if not isinstance(source, str):
         raise TypeError
     flags = 0

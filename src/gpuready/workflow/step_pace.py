@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_LOG_BYTES = 64 << 20
 SKIPPED_STEPS = 3  # the first ones compile, allocate and fill caches
 SLOW = 1.3  # a step that takes this many times the upper end of its prediction's range is slow
-PROGRESS = re.compile(rb"(\d+)/\d+ \[[^\]<]{1,40}<[^\],]{1,40}, *([0-9.]{1,12}) ?(s/it|it/s)")
+PROGRESS = re.compile(rb"(\d{1,9})/\d{1,9} \[[^\]<]{1,40}<[^\],]{1,40}, *([0-9.]{1,12}) ?(s/it|it/s)")
 STATED = re.compile(rb"['\"]?train_steps_per_second['\"]?\s*[:=]\s*['\"]?([0-9.]{1,12})")
 SIGNS = (
     (re.compile(rb"(?i)attn_implementation[=: ]+.?eager|using eager attention|eager attention implementation"), "eager attention, which writes every score to memory: use sdpa or flash attention"),
