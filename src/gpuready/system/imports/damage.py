@@ -83,11 +83,14 @@ class Survey:
         return [root for root, found in self.closure.items() if name in found]
 
     def choose_module(self, root: str) -> str:
-        """The module that a distribution is imported by: the one of its own name, else its first."""
-        tops = self.copies[root][0].list_top_modules()
-        own = [*(top for top in tops if top.lower().replace("_", "") == root.replace("-", "")), *self.path.modules]
-        guess = root.replace("-", "_")
-        return next(iter(own), "") if own[:1] and own[0] in tops else guess if guess in tops or not tops else tops[0]
+        """The module that a distribution is imported by: the one of its own name, else its first; empty where it is not known."""
+        copy, guess = self.copies[root][0], root.replace("-", "_")
+        tops = copy.list_top_modules()
+        own = [top for top in tops if top.lower().replace("_", "") == root.replace("-", "")]
+        if tops:
+            return (own or tops)[0]
+        is_there = any(guess in self.path.list_folder(folder) for folder in self.path.folders)
+        return guess if is_there or guess in self.path.modules or copy.find_editable_source() else ""
 
     def _report(self, name: str, kind: str, path: str, detail: str) -> None:
         self.rows.append({"distribution": name, "kind": kind, "path": path, "detail": detail})
