@@ -58,7 +58,8 @@ class Attention:
         flat = q.dim() == k.dim() == v.dim() == 4
         heads = {x.shape[1] for x in (q, k, v)} if flat else set()
         same = flat and len({x.shape[0] for x in (q, k, v)}) == 1 and (len(heads) == 1 or enable_gqa)
-        strides = same and all(x.stride(-1) == 1 or x.shape[-1] == 1 for x in (q, k, v))
+        read = (q, k, v) if mask is None else (q, k, v, mask)  # a learned bias is often permuted: rows that are no rows
+        strides = same and all(x.stride(-1) == 1 or x.shape[-1] == 1 for x in read)
         grouped = bool(flat and k.shape[1] != q.shape[1])
         return self.rules.AttentionQuery(
             "sdpa", self.capability, q.element_size(), q.dtype == torch.bfloat16, mask is not None, grouped, q.shape[-1],
