@@ -117,7 +117,11 @@ class _ElfFile:
 
     def read_headers(self) -> dict[str, Any]:
         segments = self._read_segments()
-        tags = list(self._dynamic_entries(segments))
+        return self.describe_headers(segments, list(self._dynamic_entries(segments)))
+
+    def describe_headers(
+        self, segments: list[tuple[int, int, int, int]], tags: list[tuple[int, int]]
+    ) -> dict[str, Any]:
         place = next((self._address_to_offset(segments, v) for t, v in tags if t == _STRTAB), 0)
 
         def strings_for(*wanted: int) -> list[str]:
@@ -219,20 +223,24 @@ def _collect_load_needs(elf: _ElfFile) -> dict[str, Any]:
     size, end = os.fstat(elf.fd).st_size, max((at + length for _, at, _, length in segments), default=0)
     if not segments or end > size:
         raise AccessError(f"it is cut off: {size} bytes of at least {end}")
-    found = elf.read_headers()
+    tags = list(elf._dynamic_entries(segments))
+    found = elf.describe_headers(segments, tags)
     versions: dict[str, list[str]] = {}
-    for pair in _iterate_versions(elf, _VERNEED, segments):
+    for pair in _iterate_versions(elf, _VERNEED, segments, dict(tags)):
         library, _, version = pair.partition("\0")
         versions.setdefault(library, []).append(version)
     return found | {"versions": versions}
 
 
 def _iterate_versions(
-    elf: _ElfFile, table: int, segments: list[tuple[int, int, int, int]] | None = None
+    elf: _ElfFile,
+    table: int,
+    segments: list[tuple[int, int, int, int]] | None = None,
+    known: dict[int, int] | None = None,
 ) -> Iterator[str]:
     """Yield the versions of a table: of what is defined the names, of what is needed ``libc.so.6\\0GLIBC_2.34``."""
     parts = segments or elf._read_segments()
-    tags = dict(elf._dynamic_entries(parts))
+    tags = known or dict(elf._dynamic_entries(parts))
     if table not in tags or _STRTAB not in tags:
         return
     start = elf._address_to_offset(parts, tags[table])
