@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
 MAX_METADATA_BYTES, MAX_RECORD_BYTES = 1 << 18, 1 << 26
-UNUSED_FOLDERS = ("/tests/", "/test/", "/__pycache__/")
+UNUSED_FOLDERS = ("/tests/", "/test/")
 """Folders whose files no import needs; images are often made without them."""
 
 
@@ -52,8 +52,11 @@ class Distribution:
 
     def list_top_modules(self) -> list[str]:
         """Top-level modules: of its RECORD, else of top_level.txt, else none are known."""
-        tops = dict.fromkeys(_top_module(path) for path, _, _ in self.rows)
-        return [top for top in tops if top] or [line for line in read_lines(f"{self.info}/top_level.txt") if line]
+        heads = dict.fromkeys([path.partition("/")[0] for path, _, _ in self.rows])
+        tops = [_top_module(head) for head in heads]
+        return [top for top in dict.fromkeys(tops) if top] or [
+            line for line in read_lines(f"{self.info}/top_level.txt") if line
+        ]
 
     def find_editable_source(self) -> str | None:
         """The folder that an editable install was made from (PEP 610); None for any other."""
@@ -138,11 +141,9 @@ def _egg_files(info: str) -> list[RecordRow]:
     return [(name, "", None) for name in names if name.endswith((".py", ".so")) and not name.startswith("../")]
 
 
-def _top_module(path: str) -> str:
-    """``numpy/linalg/x.py`` -> numpy; ``six.py`` -> six; ``numpy.libs/libopenblas.so`` -> nothing."""
-    top, slash, _ = path.partition("/")
-    if not slash:
-        top = top.partition(".")[0]
+def _top_module(head: str) -> str:
+    """The module of a first path part: ``numpy`` -> numpy; ``six.py`` -> six; ``numpy.libs`` -> nothing."""
+    top = head.partition(".")[0] if head.endswith((".py", ".so")) else head
     return top if top.isidentifier() else ""
 
 
@@ -151,7 +152,7 @@ def _top_module(path: str) -> str:
 
 def select_rows(rows: Iterable[RecordRow], limit: int) -> list[RecordRow]:
     """Return the rows to compare: all of them, or those of the upper folders and some of each deeper one."""
-    used = [row for row in rows if not any(folder in f"/{row[0]}" for folder in UNUSED_FOLDERS)]
+    used = [row for row in rows if "test" not in row[0] or not any(folder in f"/{row[0]}" for folder in UNUSED_FOLDERS)]
     if len(used) <= limit:
         return used
     upper = [row for row in used if row[0].count("/") <= 2 or not row[0].endswith(".py")][:limit]
