@@ -37,7 +37,8 @@ class RankWatch:
         state, seconds, _ = process_status.read_process_stat(self.pid)
         here, before, span = self._read_position(), self.position, max(now - self.looked, 0.01)
         busy = seconds - self.seconds > IDLE_SHARE * span
-        awake, transfers = self._read_activity(span, busy)
+        waits = here is not None and any("/torch/distributed/" in file for file in here.files[:12])
+        awake, transfers = self._read_activity(span, busy, waits)
         if here is None or before is None or here.codes != before.codes or transfers:
             self.roamed = now
         if here is None or before is None or not here.count or here.count != before.count:
@@ -49,15 +50,15 @@ class RankWatch:
         self.position, self.seconds, self.looked = here, seconds, now
         if now - self.moved >= DEEP_SECONDS and state not in "TtZ":
             state = self._look_deeper(state)
-        waits = here is not None and any("/torch/distributed/" in file for file in here.files[:12])
         ages = [round(now - since, 1) for since in (self.moved, self.ran, self.roamed)]
         return [state, round(seconds, 2), *ages, int(waits)]
 
-    def _read_activity(self, span: float, busy: bool) -> tuple[bool, bool]:
+    def _read_activity(self, span: float, busy: bool, waits: bool) -> tuple[bool, bool]:
         """Whether it wakes up, or its children compute (a compiler, a loader); and whether it reads or writes."""
         before, children = self.counts, self.counts[0] if busy else self._children_seconds()
         self.counts = (children, *process_status.read_activity(self.pid))
-        limits = (IDLE_SHARE, FEW_SWITCHES, FEW_BYTES)
+        # Who waits in a collective wakes up only when it goes on: to wait there again in the next step.
+        limits = (IDLE_SHARE, 0 if waits else FEW_SWITCHES, FEW_BYTES)
         more = [new - old > limit * span for new, old, limit in zip(self.counts, before, limits)]  # noqa: B905
         return any(more), more[2]
 
