@@ -81,7 +81,11 @@ def add_lora_adapters(model, lora):
         r=lora["r"], lora_alpha=2 * lora["r"], target_modules=targets, lora_dropout=lora["dropout"], task_type=kind,
         use_dora=lora["dora"],
     )  # fmt: skip
-    return get_peft_model(model, made, autocast_adapter_dtype=lora["wide"])
+    adapted = get_peft_model(model, made, autocast_adapter_dtype=lora["wide"])
+    for parameter in adapted.parameters():
+        if parameter.requires_grad and not lora["wide"]:  # peft leaves what lies on the meta device as it is
+            parameter.data = parameter.data.to(model.dtype)
+    return adapted
 
 
 def native_dropout(x, p=0.5, training=True, inplace=False):
