@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
+import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +18,15 @@ from pathlib import Path
 import pytest
 
 from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
+from gpuready.fit.job.model_shape import parse_model_config
 from gpuready.fit.search import traced_prediction
+from gpuready.fit.tape.attention import AttentionQuery, pick_attention_kernel
 from gpuready.workflow.fit_trace import Tracer
 from tests import target_environment
 from tests.running import gpuready
 
 HOME = target_environment.ROOT / ".venv" / "traced"
+SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
 WANTED = ("transformers", "peft", "accelerate")
 LLAMA = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8,
@@ -44,15 +50,47 @@ def test_a_kept_trace_of_a_known_model_is_the_tape():
     assert any("torch 2.13.0" in note and "transformers 5.22.2" in note for note in seen.notes)
 
 
-def test_a_kept_trace_of_an_unknown_model_has_every_part():
-    job, trace = kept("olmo2")
-    with pytest.raises(FitUndecided):
-        predict_memory(job, H200)
+def test_a_kept_trace_has_every_part():
+    job, trace = kept("opt")
     fit = traced_prediction.predict_traced(job, H200, trace)
-    weights = 2 * (2 * (4 * 256 * 256 + 3 * 256 * 512 + 4 * 256) + 2 * 2048 * 256 + 256)
-    assert fit.parts["parameters"] == pytest.approx(weights, rel=0.001)
-    assert fit.parts["optimizer"] == pytest.approx(2 * weights, rel=0.001)
+    assert fit.parts["parameters"] == pytest.approx(2 * trace["count"], rel=0.01)
+    assert fit.parts["optimizer"] == pytest.approx(4 * trace["count"], rel=0.01)
     assert fit.peak_at[0] == "backward" and fit.minimum >= fit.peak_allocated
+    assert "played as OPTForCausalLM" in fit.notes
+
+
+def test_a_trace_with_other_parameters_than_the_config_counts_is_no_answer():
+    job, trace = kept("llama")
+    wrong = trace | {"class": "LlamaForCausalLM", "count": 2 * predict_count(job)}
+    with pytest.raises(FitUndecided, match=r"was traced with [\d,]+ parameters, and its config counts"):
+        traced_prediction.predict_traced(job, H200, wrong)
+
+
+def predict_count(job: FitJob) -> int:
+    return parse_model_config(job.model).count_parameters()
+
+
+@pytest.mark.parametrize(
+    ("fields", "kernel"),
+    [
+        ({}, "cudnn"),
+        ({"dropout": 0.1}, "flash"),  # BERT: cuDNN's dropout is in sixteenths
+        ({"dropout": 0.125}, "cudnn"),
+        ({"fusable": False, "grouped": True}, "math"),  # Falcon: one key head, spread by broadcasting
+        ({"size": 192, "value_size": 128}, "cudnn"),  # DeepSeek V3
+        ({"size": 192, "value_size": 128, "dropout": 0.1}, "efficient"),
+        ({"masked": True, "trains_mask": True}, "math"),  # T5: a learned bias
+        ({"masked": True, "dropout": 0.1}, "efficient"),
+        ({"keys": 1}, "flash"),
+        ({"size": 20}, "flash"),  # padded to whole eights
+        ({"capability": (8, 0), "square": False, "size": 64}, "efficient"),
+    ],
+)
+def test_the_attention_kernel_is_the_one_that_torch_picks(fields, kernel):
+    plain = {
+        "implementation": "sdpa", "capability": (9, 0), "width": 2, "bf16": True, "masked": False, "grouped": False, "size": 64,
+    }  # fmt: skip
+    assert pick_attention_kernel(AttentionQuery(**(plain | fields))) == kernel
 
 
 def has(interpreter: str) -> bool:
@@ -89,51 +127,171 @@ def make(found: str, made: str) -> None:
         pytest.skip(f"NO TRANSFORMERS: no model is traced ({ran.stderr.strip()[-300:]})")
 
 
-@pytest.mark.parametrize(
-    ("fields", "card"),
-    [
-        ({"precision": "amp-bf16", "checkpointing": "nonreentrant", "accumulation": 2}, H200),
-        ({"method": "lora", "lora_dropout": 0.1, "optimizer": "adamw_8bit"}, H200),
-    ],
-    ids=("autocast-checkpointing-accumulation", "lora"),
-)
-def test_a_trace_agrees_with_the_tape(python, fields, card):
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 512,
+}
+MIXTURE = SMALL | {
+    "model_type": "granitemoe", "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,
+}  # fmt: skip
+BART = {
+    "model_type": "bart", "d_model": 64, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "vocab_size": 512,
+}  # fmt: skip
+FALCON = {
+    "model_type": "falcon",
+    "hidden_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 512,
+}
+AGREEING = {
+    "autocast": {"precision": "amp-bf16", "checkpointing": "nonreentrant", "accumulation": 2},
+    "lora": {"method": "lora", "lora_dropout": 0.1, "optimizer": "adamw_8bit"},
+    "qlora": {"method": "qlora", "kbit": True, "autocast": "bf16", "lora_dropout": 0.05},
+    "dpo": {"dpo": True},
+    "padded": {"padded": True},
+    "ranks": {"world": 4},
+    "trainer": {"loop": "trainer", "optimizer": "adamw_8bit"},
+}
+"""Jobs that both the trace and the tape play."""
+PLAYED = {
+    "bert": ({"model_type": "bert"} | SMALL, {}, "BertForMaskedLM", ""),
+    "classifier": (
+        {"model_type": "bert", "architectures": ["BertForSequenceClassification"]} | SMALL, {}, "BertForSequenceClassification", "",
+    ),
+    "falcon": (FALCON, {}, "FalconForCausalLM", "no fused attention kernel"),
+    "bart": (BART, {}, "BartForConditionalGeneration", ""),
+    "bart-answer": (BART, {"task": "generate", "new_tokens": 2}, "BartForConditionalGeneration", ""),
+    "whisper": (
+        {**BART, "model_type": "whisper", "num_mel_bins": 8, "max_source_positions": 32, "max_target_positions": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1},
+        {"seq": 16}, "WhisperForConditionalGeneration", "",
+    ),
+    "vit": ({"model_type": "vit", "image_size": 32} | SMALL, {}, "ViTForImageClassification", ""),
+    "mixture": (MIXTURE, {}, "GraniteMoeForCausalLM", "spread evenly"),
+    "mamba2": (
+        {"model_type": "mamba2", "hidden_size": 64, "num_heads": 4, "head_dim": 32, "num_hidden_layers": 1, "vocab_size": 512, "n_groups": 1},
+        {}, "Mamba2ForCausalLM", "falling back",
+    ),
+    "clip": ({"model_type": "clip"}, {}, "CLIPForImageClassification", ""),
+}  # fmt: skip
+"""Models by what a framework would load: the config, the job, the class, and what the notes must say."""
+REFUSED = {
+    "remote": ({"model_type": "llama", "auto_map": {"AutoConfig": "configuration_own.Own"}}, "brings code of its own"),
+    "inside": (
+        {"model_type": "llava", "text_config": {"auto_map": {"AutoConfig": "own.Own"}}},
+        "brings code of its own",
+    ),
+    "unknown": ({"model_type": "nobody-has-this"}, "has no model type 'nobody-has-this'"),
+    "empty": ({}, "has no model type"),
+    "layers": ({"model_type": "opt", "num_hidden_layers": 10**9}, "1000000000 layers"),
+    "words": ({"model_type": "opt", "hidden_size": "many"}, "is not one of opt|Error"),
+    "class": ({"model_type": "opt", "architectures": ["OPTForNobody"]}, "has no class 'OPTForNobody'"),
+    "foreign": ({"model_type": "opt", "architectures": ["os"]}, "has no class 'os'|OPTForCausalLM"),
+    "negative": ({"model_type": "opt", "hidden_size": -4}, "Error|Refusal"),
+}
+
+
+@pytest.fixture(scope="module")
+def replies(python, tmp_path_factory) -> dict[str, dict]:
+    """Every request of this file, played in one process after one import of torch and transformers."""
+    folder = tmp_path_factory.mktemp("traces")
+    weights = folder / "weights"
+    weights.mkdir()
+    header = json.dumps({"w": {"dtype": "BF16", "shape": [1000, 1000], "data_offsets": [0, 2_000_000]}}).encode()
+    (weights / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    asked = {name: FitJob(LLAMA, micro_batch=4, seq=512, **fields) for name, fields in AGREEING.items()}
+    asked |= {
+        name: FitJob(config, seq=fields.get("seq", 64), **{k: v for k, v in fields.items() if k != "seq"})
+        for name, (config, fields, *_) in PLAYED.items()
+    }
+    asked |= {name: FitJob(config, seq=64) for name, (config, _) in REFUSED.items()}
+    requests = {name: traced_prediction.build_trace_request(job.validate_fields(), H200) for name, job in asked.items()}
+    requests["weights"] = requests["bert"] | {"folder": str(weights)}
+    (folder / "asked").write_text(json.dumps(requests))
+    script = Path(__file__).with_name("play_traces.py")
+    ran = subprocess.run(
+        [python, "-s", str(script), str(SCRIPTS), str(folder / "asked")], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr[-1000:]
+    return {name: json.loads((folder / f"asked.{name}").read_text()) for name in requests}
+
+
+@pytest.mark.parametrize("name", AGREEING)
+def test_a_trace_agrees_with_the_tape(replies, name):
     """Every phase, and what lives at the peak, within a hundredth of a percent: the tape rounds what is small otherwise."""
-    job = FitJob(LLAMA, micro_batch=4, seq=512, **fields)
-    seen, said = Tracer(python)(job, card, False), predict_memory(job, card, False)
-    assert seen.phases == pytest.approx(dict(said.phases), rel=2e-4)
-    assert seen.peak_allocated == pytest.approx(said.peak_allocated, rel=1e-4)
+    assert "ended" not in replies[name], replies[name]
+    job = FitJob(LLAMA, micro_batch=4, seq=512, **AGREEING[name]).validate_fields()
+    seen = traced_prediction.predict_traced(job, H200, traced_prediction.validate_trace(replies[name]), False)
+    said = predict_memory(job, H200, False)
+    assert seen.phases == pytest.approx(dict(said.phases), rel=4e-4)
+    assert seen.peak_allocated == pytest.approx(said.peak_allocated, rel=2e-4)
     assert seen.peak_at[0] == said.peak_at[0]
-    assert seen.parts == pytest.approx(dict(said.parts), rel=1e-3, abs=8192)
+    if seen.parts.keys() == said.parts.keys():  # the trace has no kind of its own for the loss of DPO
+        assert seen.parts == pytest.approx(dict(said.parts), rel=4e-3, abs=65536)
 
 
-def test_a_model_that_is_not_known_here(python, tmp_path):
-    """OLMo 2 is no architecture of the engine: undecided without a trace, a verdict and its proof with one."""
-    config = {**LLAMA, "model_type": "olmo2", "num_key_value_heads": 8, "architectures": ["Olmo2ForCausalLM"]}
+@pytest.mark.parametrize("name", PLAYED)
+def test_the_class_that_a_framework_loads_is_played(replies, name):
+    _, _, wanted, note = PLAYED[name]
+    assert replies[name].get("class") == wanted, replies[name]
+    assert note in " ".join(replies[name]["notes"])
+    traced_prediction.validate_trace(replies[name])
+
+
+def test_the_encoder_of_whisper_is_trained_too(replies):
+    """Played as a decoder alone it was 58 % too low."""
+    told = replies["whisper"]
+    assert sum(math.prod(shape) for shape, _ in told["parameters"]) >= 0.9 * told["count"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_config_that_cannot_be_traced_is_refused_in_one_sentence(replies, name):
+    ended = replies[name].get("ended", replies[name].get("class", ""))
+    assert re.search(REFUSED[name][1], ended), replies[name]
+    assert "\n" not in ended and "Traceback" not in ended
+
+
+def test_weights_of_another_model_are_refused(replies):
+    assert re.search(
+        r"have 1,000,000 parameters, and BertForMaskedLM of its config [\d,]+", replies["weights"]["ended"]
+    )
+
+
+def test_the_command_traces_a_model(python, tmp_path):
+    """An encoder-decoder: a verdict and its proof, by the class that its config names."""
+    config = BART | {"architectures": ["BartForConditionalGeneration"], "max_position_embeddings": 512}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    words = ["fit", str(tmp_path), "--micro-batch", "4", "--seq", "512", "--on", "h200", "--json"]
-    assert gpuready(*words).code == 3
+    words = [
+        "fit",
+        str(tmp_path),
+        "--micro-batch",
+        "4",
+        "--seq",
+        "512",
+        "--precision",
+        "bf16",
+        "--on",
+        "h200",
+        "--json",
+    ]
     ran = gpuready(*words, "--trace", "--python", python)
     told = json.loads(ran.out)
-    layer = 4 * 256 * 256 + 3 * 256 * 512 + 4 * 256  # the norms of queries and keys run over all heads
-    weights = 2 * (3 * layer + 2 * 2048 * 256 + 256)
+    attention, norm = 4 * (64 * 64 + 64), 2 * 64
+    inner = 2 * 64 * 128 + 128 + 64
+    layers = 2 * (attention + inner + 2 * norm) + 2 * attention + inner + 3 * norm
+    weights = 2 * (layers + 512 * 64 + 2 * 514 * 64 + 2 * norm)
     assert (ran.code, told["verdict"]) == (0, "fits")
-    assert told["parts"]["parameters"] == pytest.approx(weights, rel=0.001)
-    assert told["parts"]["optimizer"] == pytest.approx(2 * weights, rel=0.001)
+    assert told["parts"]["parameters"] == pytest.approx(weights, rel=0.05)  # blocks of 512 bytes
+    assert told["parts"]["optimizer"] == pytest.approx(2 * weights, rel=0.05)
     assert any("transformers" in note for note in told["notes"])
+    assert "played as BartForConditionalGeneration" in told["notes"]
 
 
 def test_what_is_missing_in_the_target_environment_is_said():
     """This Python has no torch, or no transformers: the last words of the script are the reason."""
     with pytest.raises(FitUndecided, match=r"could not trace the model: ModuleNotFoundError: No module named"):
         Tracer(sys.executable)(FitJob(LLAMA), H200, False)
-
-
-def test_real_steps_of_a_job_are_timed(python):
-    """``bench --job`` runs this script on a GPU; here on the CPU, with a LoRA adapter under checkpointing."""
-    from gpuready.workflow.bench_job import run_real_steps
-
-    job = FitJob(LLAMA, method="lora", lora_r=4, micro_batch=1, seq=16, precision="fp32", checkpointing="nonreentrant")
-    report = run_real_steps(job, python, "cpu", steps=1, warm=0)
-    parts = report["seconds"]
-    assert set(parts) >= {"step", "forward", "backward", "optimizer"} and parts["step"] >= parts["forward"] > 0
