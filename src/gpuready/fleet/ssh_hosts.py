@@ -180,7 +180,7 @@ class SshTransport:
             return
         has_begun = tracker.has_begun(name)
         kind, why = self._classify_end(ended, has_begun)
-        for_now = not has_begun and kind in (DEAD, BUSY, SLOW) and why not in _LASTING
+        for_now = not has_begun and kind in (DEAD, BUSY) and why not in _LASTING
         tracker.report_answer(name, kind, why=why, now=time.monotonic(), for_now=for_now)
 
     def _classify_end(self, ended: ProgramEnd, has_begun: bool) -> tuple[str, str]:
