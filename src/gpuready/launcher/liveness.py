@@ -140,8 +140,8 @@ def _slow_rank_notes(alive: list[RankState], ledger: RankLedger) -> list[RunNote
     if waiting[rank] > RARE_SHARE or min(others) < OFTEN_SHARE:
         return []
     host = next(state.host for state in alive if state.rank == rank)
-    share = _processor_share(ledger.ranks[rank])
-    does = "computes" if share is not None and share > 0.5 else "reads, writes or sleeps"
+    running = sum(beat.state == "R" for beat in recent[rank]) / len(recent[rank])  # on a processor, or ready for one
+    does = "computes" if max(_processor_share(ledger.ranks[rank]) or 0.0, running) > 0.5 else "reads, writes or sleeps"
     message = f"rank {rank} on {host} {does} while the others mostly wait for it ({1 - waiting[rank]:.0%} of its time outside of collectives, the others {1 - min(others):.0%})"
     fix = f"it is the slowest rank, in {locate_stack(ledger.ranks[rank].stack) or 'an unknown place'}: compare its node and its data with the others'"
     return [RunNote("slow", message, fix, rank, host, sure=False)]
