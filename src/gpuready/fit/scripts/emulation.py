@@ -30,13 +30,14 @@ class Attention:
     def __init__(self, capability, autocast):
         self.capability, self.autocast, self.rules = tuple(capability), autocast, load_attention_rules()
         self.written_out = torch.ops.aten._scaled_dot_product_attention_math
-        self.kernels = set()
+        self.kernels, self.learned_bias = set(), False
 
     def __call__(self, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if self.autocast.active:
             q, k, v = self.autocast.cast((q, k, v), self.autocast.dtype)
         kernel = self.rules.pick_attention_kernel(self.describe(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa))
         self.kernels.add(kernel)
+        self.learned_bias |= attn_mask is not None and attn_mask.requires_grad
         if kernel == "math":
             options = {"scale": scale, "enable_gqa": enable_gqa}
             return self.written_out(q, k, v, attn_mask, dropout_p, is_causal, **options)[0]
