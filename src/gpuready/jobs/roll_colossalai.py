@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_positive_int, parse_zero_stage, short_repr
+from gpuready.jobs.device_mapping import parse_device_mapping
 from gpuready.jobs.huggingface import DTYPE_NAMES, read_attention, read_lora_adapter, read_lora_targets, read_optimizer
 from gpuready.jobs.interpolation import resolve_references
 
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
 
 ROLL_TRAINING_ROLES = ("actor_train", "sft_train", "student_train", "student", "critic", "reward_train")
 """ROLL's training roles, the most demanding first."""
-
-MAX_DEVICES = 1 << 16
-"""The largest number of GPUs accepted from a device mapping."""
 
 
 # -- ROLL -----------------------------------------------------------------------------------------------------
@@ -153,22 +151,6 @@ def _note_shared_roles(reader: ConfigReader, role: str, gpu_indexes: set[int]) -
             continue
         if gpu_indexes & parse_device_mapping(value.get("device_mapping")):
             reader.unmodelled.append(f"{name} shares GPUs with {role}: what it keeps there is not counted")
-
-
-def parse_device_mapping(value: object) -> set[int]:
-    """Parse ``list(range(0,8))``, ``[0, 1]`` or a list into GPU indexes, without evaluating it."""
-    if isinstance(value, list):
-        return {item for item in value if isinstance(item, int) and not isinstance(item, bool)}
-    if not isinstance(value, str) or len(value) > 500:
-        return set()
-    import re
-
-    indexes: set[int] = set()
-    for start, stop in re.findall(r"range\(\s*(?:(\d{1,5})\s*,\s*)?(\d{1,5})\s*(?:,\s*1\s*)?\)", value):
-        indexes |= set(range(int(start or 0), min(int(stop), MAX_DEVICES)))
-    if not indexes and re.fullmatch(r"\[?[\d,\s]+\]?", value.strip()):
-        indexes = {int(number) for number in re.findall(r"\d{1,5}", value)}
-    return indexes
 
 
 # -- ColossalAI -----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, UPDATE, MegatronSplit, RoleSettings
 from gpuready.jobs.config_reader import ConfigReader, parse_positive_int
+from gpuready.jobs.device_mapping import parse_device_mapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ def read_roll_roles(reader: ConfigReader, seq: int, read_fields: Any) -> tuple[R
 
 def _list_roles(reader: ConfigReader) -> Iterator[tuple[str, str]]:
     """Yield name and path of every role with a strategy and GPUs; those of ``rewards`` lie one level deeper."""
-    from gpuready.jobs.roll_colossalai import parse_device_mapping
-
     paths = [(str(name), str(name)) for name, value in reader.config.items() if isinstance(value, dict)]
     for outer in ("rewards", "teachers", "references"):
         inner = reader.get_dotted(outer)
@@ -61,8 +60,6 @@ def _is_unused(reader: ConfigReader, name: str) -> bool:
 def _read_role(
     reader: ConfigReader, name: str, path: str, seq: int, read_fields: Any, waits: bool, rollout: bool
 ) -> RoleSettings:
-    from gpuready.jobs.roll_colossalai import parse_device_mapping
-
     gpus = tuple(sorted(parse_device_mapping(reader.get_dotted(f"{path}.device_mapping"))))
     strategy = str(reader.get_dotted(f"{path}.strategy_args.strategy_name"))
     inside = f"{path}.strategy_args.strategy_config."

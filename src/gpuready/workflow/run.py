@@ -211,7 +211,8 @@ def _diagnose_failure(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Di
     left = bool(attempt.first_ends) and attempt.first_ends[0].left_early
     diagnosis = None if left else _diagnose_logs([folder], job)
     if first and (left or (diagnosis is not None and diagnosis.rank is not None and diagnosis.rank not in first)):
-        own = [path for rank in first if os.path.exists(path := os.path.join(folder, f"rank-{rank}.log"))]
+        paths = [os.path.join(folder, f"rank-{rank}.log") for rank in first]
+        own = [path for path in paths if system.LiveHost().stat_path(path) is not None]
         diagnosis = _diagnose_logs(own, job) if own else None
         diagnosis = diagnosis.replace(rank=first[0]) if diagnosis is not None and diagnosis.verdict == "cause" else None
     return None if diagnosis is not None and _is_refuted(diagnosis.code, attempt) else diagnosis

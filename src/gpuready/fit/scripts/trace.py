@@ -250,12 +250,12 @@ def main():
     print("\n" + json.dumps(reply | {"notes": list(dict.fromkeys(notes))[:12]}))
 
 
-def record_any(*told):
+def record_any(*arguments):
     """Record the job with the main input; where the model refuses that, with the other ways to call it."""
     first = None
     for variant in ("main", "everything", "turned"):
         try:
-            return record_job(*told, variant)
+            return record_job(*arguments, variant)
         except Exception as error:
             first = first or error
     raise first
