@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+from gpuready import system
 from gpuready.model.run import RunOutcome
 
 TYPE_CHECKING = False
@@ -21,22 +22,19 @@ def write_record(outcome: RunOutcome, diagnosis: Diagnosis | None, started: str)
     fields = {"record": KIND, "started": started, **outcome.to_json(), "diagnosis": found}
     path = os.path.join(outcome.job.logs, NAME)
     try:
-        with open(path + ".new", "w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(fields, file)
-        os.replace(path + ".new", path)
-    except OSError:
+        system.save_atomically(path, json.dumps(fields))
+    except system.AccessError:
         return
 
 
 def describe_file(path: str) -> str:
     """Say in a sentence what a record says; empty if the file is none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            fields = json.loads(file.read(MAX_BYTES))
+        fields = json.loads(system.LiveHost().read_text(path, MAX_BYTES) or "")
         if fields.get("record") != KIND:
             return ""
         outcome = RunOutcome.from_json({**fields, "diagnosis": {}})
-    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+    except (system.AccessError, ValueError, TypeError, AttributeError, KeyError):
         return ""
     ends = outcome.last.first_ends
     if not ends:

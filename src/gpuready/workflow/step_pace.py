@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import statistics
 
+from gpuready import system
 from gpuready.model.fit_time import format_time_span
 from gpuready.workflow import job_spec
 from gpuready.workflow.fit_time import RunClock
-from gpuready.workflow.refusal import call_or_refuse
+from gpuready.workflow.refusal import call_or_refuse, host_for_named_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,12 +97,9 @@ def describe_pace(
 
 
 def _read_lines(path: str) -> list[bytes]:
-    """Return the last lines of a log; none where it cannot be read."""
-    import os
-
+    """Return the lines of a log, as far as they are read; none where it cannot be read."""
     try:
-        with open(path, "rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - MAX_LOG_BYTES))
-            return log.read(MAX_LOG_BYTES).split(b"\n")
-    except OSError:
+        text = host_for_named_files().read_text(path, MAX_LOG_BYTES)
+    except system.AccessError:
         return []
+    return (text or "").encode("utf-8", "surrogateescape").split(b"\n")

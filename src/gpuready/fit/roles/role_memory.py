@@ -7,7 +7,7 @@ from gpuready.fit.job.records import FitJob
 from gpuready.fit.roles.megatron_memory import measure_rank
 from gpuready.fit.roles.records import RoleUse
 from gpuready.fit.search.prediction import context_overhead
-from gpuready.fit.serving.memory_pool import ServingJob, sleeping_bytes, serve_model
+from gpuready.fit.serving.memory_pool import ServingJob, serve_model, sleeping_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.routers import adapted_router_weight, route_tokens, top_k_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ def _route_tokens(model: DecoderModel, layer: LayerWeights, x: Tensor) -> tuple[
     """Return the weights and the experts of every token, and the logits that the block holds."""
     ops, s = model.ops, model.shape
     if s.router != "softmax":
-        from gpuready.fit.tape.routers import route_tokens
-
         return route_tokens(model, layer, x)
     logits = ops.linear(x, adapted_router_weight(ops, layer))
     from gpuready.fit.tape.attention import softmax
@@ -56,15 +55,6 @@ def _route_tokens(model: DecoderModel, layer: LayerWeights, x: Tensor) -> tuple[
     if s.family != "mixtral":
         weights = ops.to_width(weights, logits.width)
     return weights, picks, None
-
-
-def adapted_router_weight(ops: TorchOps, layer: LayerWeights) -> Tensor:
-    """Return the router's weight; peft adds the product of its adapter."""
-    weight = layer.moe["router"]
-    if "router" not in layer.adapters:
-        return weight
-    a, b = layer.adapters["router"]
-    return ops.add(weight, ops.to_width(ops.scalar_op(ops.linear(ops.transpose_matrix(a), b)), weight.width))
 
 
 class FoldedExperts:
@@ -125,25 +115,6 @@ def _fold_adapter(ops: TorchOps, weight: Tensor, left: Tensor, right: Tensor) ->
 
         ops.add_node(out, "experts' adapter", (left, right), backward)
     return out
-
-
-def top_k_values(ops: TorchOps, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """torch.topk; the indices are kept, and the gradient is a full tensor of zeros with these values."""
-    ops.tape.op = "topk"
-    out = ops.new_empty((x.shape[0], k), x.width)
-    ops.tape.launch_kernel("topk", x.numel, x.width)
-    places = ops.new_scratch(8 * x.shape[0] * k)
-    if ops.any_requires_grad(x):
-        ops.count_saved()
-        old, before = x.shape, x.width
-
-        def backward(g: Grads, kept: Tensor = places) -> tuple[Tensor | None, ...]:
-            made = ops.new_empty(old, before)
-            ops.tape.launch_kernel("spread", made.numel, 2 * made.numel * before)
-            return (made,)
-
-        ops.add_node(out, "topk", (x,), backward)
-    return out, places
 
 
 def gather_rows(ops: TorchOps, x: Tensor, rows: int, index: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 LAUNCH_SECONDS = 8.6e-6  # of a kernel, on the host of the H200 that was measured
 # Shares of the data sheet that kernels reach without a bench record: measured on an H200, on others an estimate.
-PEAK_SHARE, HELD_SHARE, FP32_SHARE, MEMORY_SHARE = 0.83, 0.72, 0.78, 0.89
+PEAK_SHARE, LASTING_SHARE, FP32_SHARE, MEMORY_SHARE = 0.83, 0.72, 0.78, 0.89
 VALUES_PER_CYCLE = 1.61  # of one multiprocessor, by a kernel that handles one value at a time
 LINK_SHARE, PCIE_SHARE = 0.75, 0.6  # of the link's rate, as collectives reach it
 NODE_LINK = 50e9  # bytes a second and direction of one GPU between nodes, where nothing says otherwise: 400 Gbit/s
@@ -26,7 +26,7 @@ class DeviceSpeed(Record):
     name: str
     processors: int
     matmul_16bit: float  # FLOP/s of a large product in bf16 or fp16, in a short burst
-    held_16bit: float  # the same for seconds, at the GPU's power limit
+    lasting_16bit: float  # the same for seconds, at the GPU's power limit
     matmul_32bit: float  # fp32 without TF32
     memory: float  # bytes
     elements: float  # values of a kernel that handles one value at a time
@@ -54,7 +54,7 @@ def speed_from_row(row: Mapping[str, Any]) -> DeviceSpeed | None:
         name=row["name"],
         processors=max(1, round(cycles / _by_capability(CLOCKS, capability, 1.7e9))),
         matmul_16bit=narrow * 1e12 * PEAK_SHARE,
-        held_16bit=narrow * 1e12 * HELD_SHARE,
+        lasting_16bit=narrow * 1e12 * LASTING_SHARE,
         matmul_32bit=wide * 1e12 * FP32_SHARE,
         memory=moved * 1e9 * MEMORY_SHARE,
         elements=VALUES_PER_CYCLE * cycles,
@@ -71,10 +71,10 @@ def _by_capability(table: Mapping[str, float], capability: str, default: float) 
 def calibrate_speed(speed: DeviceSpeed, measures: Mapping[str, float]) -> DeviceSpeed:
     """Return the rates as a bench record of that GPU measured them."""
     narrow = measures.get("matmul-bf16") or measures.get("matmul-fp16") or speed.matmul_16bit
-    held = measures.get("matmul-bf16-held") or narrow * speed.held_16bit / speed.matmul_16bit
+    lasting = measures.get("matmul-bf16-held") or narrow * speed.lasting_16bit / speed.matmul_16bit
     return speed.replace(
         matmul_16bit=narrow,
-        held_16bit=min(held, narrow),
+        lasting_16bit=min(lasting, narrow),
         matmul_32bit=measures.get("matmul-fp32") or speed.matmul_32bit,
         memory=measures.get("memory-copy") or speed.memory,
         launch=measures.get("kernel-launch") or speed.launch,

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 # Time of the host per kernel as a multiple of a bare launch: Python modules and the dispatcher forward, the autograd
 # engine's thread backward, per parameter in the optimizer.
 HOST_LAUNCHES = {"fwd": 3.8, "ref": 3.2, "bwd": 2.7}
-GENERATE_LAUNCHES, GENERATE_LAYER = 1.1, 70.0  # of a kernel and of a layer: without a graph, Python's part is the larger
+GENERATE_LAUNCHES, GENERATE_LAYER = (
+    1.1,
+    70.0,
+)  # of a kernel and of a layer: without a graph, Python's part is the larger
 HOST_PER_TENSOR = {"adamw": 3.2, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
 GAP = 2.0e-6  # seconds between two kernels of one stream
 POWER_SHARE = 0.5  # up to this share of products in the step the clock stays at its highest
@@ -98,7 +101,7 @@ def _power_slowdown(kernels: list[Kernel], speed: DeviceSpeed) -> float:
         total += spent
         hot += spent * _is_hot(kernel)
     share = max(0.0, (hot / total - POWER_SHARE) / (1 - POWER_SHARE)) if total else 0.0
-    return 1 + share * (speed.matmul_16bit / speed.held_16bit - 1)
+    return 1 + share * (speed.matmul_16bit / speed.lasting_16bit - 1)
 
 
 def training_phases(tape: Tape, job: FitJob) -> list[tuple[str, list[Kernel]]]:
