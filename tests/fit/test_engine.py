@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuready.fit import H200, FitJob, FitUndecided, GpuCard, predict_memory
-from gpuready.fit.job.model_shape import MODEL_FAMILIES, parse_model_config
+from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.model_shape import MODEL_FAMILIES
 from gpuready.fit.search import prediction, traced_prediction
 from gpuready.fit.tape.training import TrainingRun
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.records import H200, FitJob
 from gpuready.fit.tape.training import TrainingRun
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.fit import H200, FitJob, predict_memory
-from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.job.model_parser import parse_model_config
 
 ROWS = json.loads(Path(__file__).with_name("measured_architectures.json").read_text(encoding="utf-8"))
 

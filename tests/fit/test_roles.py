@@ -190,7 +190,7 @@ def test_megatron_splits_weights_gradients_and_state():
 
 
 def test_recomputation_and_pipelines_change_what_is_kept():
-    from gpuready.fit.job.model_shape import parse_model_config
+    from gpuready.fit.job.model_parser import parse_model_config
 
     shape = parse_model_config(find_model_config("qwen3-30b-a3b"))
     full = saved_values(shape, MegatronSplit(recompute="full"))

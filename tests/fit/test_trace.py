@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
-from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.search import traced_prediction
 from gpuready.fit.tape.attention import AttentionQuery, pick_attention_kernel
 from gpuready.workflow.fit_trace import Tracer

@@ -140,14 +140,14 @@ def nodes(data: bytes) -> None:
 
 def model(data: bytes) -> None:
     """A model's config.json, for the check and for the fit."""
-    from gpuready.fit.job import model_shape
+    from gpuready.fit.job import model_parser
     from gpuready.fit.job.records import FitUndecided
     from gpuready.jobs import job_files, model_size
 
     found = job_files.decode_json_object(_text(data), "--model config.json")
     _tried(lambda _: model_size.count_config_parameters(found, "config.json", "--model"), "")
     try:
-        model_shape.parse_model_config(found)
+        model_parser.parse_model_config(found)
     except FitUndecided:
         return
 

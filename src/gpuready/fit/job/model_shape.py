@@ -103,7 +103,7 @@ class ModelShape(Record):
     def count_parameters(self) -> int:
         """Count the parameters of the whole model."""
         if self.kind != "decoder":
-            from gpuready.fit.job.encoder_shapes import count_encoder_parameters
+            from gpuready.fit.job.encoder_counts import count_encoder_parameters
 
             return count_encoder_parameters(self)
         norm = self.hidden * (2 if self.norm == "layer" else 1)
@@ -165,41 +165,6 @@ FAMILY_ALIASES = {
     "gemma3": "gemma3_text", "llama4": "llama4_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
 }  # fmt: skip
-
-
-def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
-    """Return the shape that a config describes; FitUndecided for an unknown family, ValueError for invalid values."""
-    if not hasattr(config, "get"):
-        raise ValueError("a model's config must be an object with fields such as hidden_size")
-    if isinstance(config.get("text_config"), dict) and "hidden_size" not in config:
-        config = config["text_config"]
-    family = str(config.get("model_type") or "")
-    family = FAMILY_ALIASES.get(family, family)
-    if not family:
-        raise FitUndecided(
-            "the model's config has no model_type, so its layers are unknown (--trace takes them from the torch that is installed)"
-        )
-    for name in CONFIG_SWITCHES:
-        if not isinstance(config.get(name), (bool, type(None))):
-            raise ValueError(f"the config's {name} must be true or false, not {config[name]!r}")
-    if family in MODEL_FAMILIES and family != "gpt2":
-        shape = parse_common_shape(config, family)
-    else:
-        from gpuready.fit.job.model_families import parse_family_shape
-
-        shape = parse_family_shape(config, family)
-    for name, maximum in (("layers", MAX_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
-        if getattr(shape, name) > maximum:
-            raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {maximum}")
-    if shape.heads % shape.kv_heads:
-        raise ValueError(
-            f"num_attention_heads ({shape.heads}) must be a multiple of the key/value heads ({shape.kv_heads})"
-        )
-    if shape.hidden % shape.heads and family in ("llama", "gpt_neox", "gpt2"):  # transformers refuses it too
-        raise ValueError(f"hidden_size ({shape.hidden}) must be a multiple of the heads ({shape.heads})")
-    if shape.head_size % 2 and shape.rotary == 1.0:
-        raise ValueError(f"the size of a head ({shape.head_size}) must be even: its halves turn in pairs")
-    return shape
 
 
 def read_count(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:

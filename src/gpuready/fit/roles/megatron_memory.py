@@ -6,7 +6,7 @@ one buffer for all gradients, and 12 bytes of state for each value, shared among
 
 from __future__ import annotations
 
-from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.records import FitJob
 from gpuready.fit.search.prediction import phase_stacks
 from gpuready.model.record import Record

@@ -6,7 +6,7 @@ cuBLAS workspaces are added as for every other model.
 
 from __future__ import annotations
 
-from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.search.prediction import fit_from_tape
 from gpuready.fit.tape.autograd import Tape, TapeMemory, Tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.autograd import Tape, Tensor
 from gpuready.fit.tape.linear_layers import WeightMaker

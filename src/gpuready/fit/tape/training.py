@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.fit.job.model_shape import parse_model_config
+from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses

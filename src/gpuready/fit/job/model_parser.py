@@ -1,0 +1,52 @@
+"""Read a model's config.json: the shape that it describes, whatever its family."""
+
+from __future__ import annotations
+
+from gpuready.fit.job.model_families import parse_family_shape
+from gpuready.fit.job.model_shape import (
+    CONFIG_SWITCHES,
+    FAMILY_ALIASES,
+    MAX_LAYERS,
+    MODEL_FAMILIES,
+    ModelShape,
+    parse_common_shape,
+)
+from gpuready.fit.job.records import FitUndecided
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
+    """Return the shape that a config describes; FitUndecided for an unknown family, ValueError for invalid values."""
+    if not hasattr(config, "get"):
+        raise ValueError("a model's config must be an object with fields such as hidden_size")
+    if isinstance(config.get("text_config"), dict) and "hidden_size" not in config:
+        config = config["text_config"]
+    family = str(config.get("model_type") or "")
+    family = FAMILY_ALIASES.get(family, family)
+    if not family:
+        raise FitUndecided(
+            "the model's config has no model_type, so its layers are unknown (--trace takes them from the torch that is installed)"
+        )
+    for name in CONFIG_SWITCHES:
+        if not isinstance(config.get(name), (bool, type(None))):
+            raise ValueError(f"the config's {name} must be true or false, not {config[name]!r}")
+    if family in MODEL_FAMILIES and family != "gpt2":
+        shape = parse_common_shape(config, family)
+    else:
+        shape = parse_family_shape(config, family)
+    for name, maximum in (("layers", MAX_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
+        if getattr(shape, name) > maximum:
+            raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {maximum}")
+    if shape.heads % shape.kv_heads:
+        raise ValueError(
+            f"num_attention_heads ({shape.heads}) must be a multiple of the key/value heads ({shape.kv_heads})"
+        )
+    if shape.hidden % shape.heads and family in ("llama", "gpt_neox", "gpt2"):  # transformers refuses it too
+        raise ValueError(f"hidden_size ({shape.hidden}) must be a multiple of the heads ({shape.heads})")
+    if shape.head_size % 2 and shape.rotary == 1.0:
+        raise ValueError(f"the size of a head ({shape.head_size}) must be even: its halves turn in pairs")
+    return shape
