@@ -243,9 +243,9 @@ def test_a_trace_that_is_none_is_refused(wrong):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"zero": 2, "world": 8}, "ZeRO or several ranks"),
-        ({"method": "qlora"}, "a quantised base"),
-        ({"padded": True}, "padded batches"),
+        ({"zero": 2, "world": 8}, "ZeRO"),
+        ({"method": "lora", "quant": "int8"}, "a base in int8"),
+        ({"method": "qlora", "dora": True}, "under DoRA"),
         ({"attention": "flash"}, "flash-attn"),
         ({"method": "lora", "task": "generate"}, "adapters in generation"),
         ({"task": "generate", "new_tokens": 4000}, "more than 256 tokens"),
