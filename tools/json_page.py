@@ -8,7 +8,20 @@ import re
 from types import ModuleType
 
 from gpuready import model
-from gpuready.model import bench, contract, diagnosis, facts, fit, fit_time, fix, fleet, plan, proof, report, report_document
+from gpuready.model import (
+    bench,
+    contract,
+    diagnosis,
+    facts,
+    fit,
+    fit_time,
+    fix,
+    fleet,
+    plan,
+    proof,
+    report,
+    report_document,
+)
 from gpuready.model.record import Record
 
 MODULES = (facts, contract, report, plan, fix, fit, fit_time, diagnosis, proof, bench, fleet, report_document)

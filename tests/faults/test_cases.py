@@ -110,9 +110,9 @@ def test_every_test_of_a_case_is_in_the_table():
 
 
 def test_only_what_needs_root_is_kept_for_make_faults():
-    kept = [*HERE.glob("test_root*.py"), *HERE.glob("test_fleet_*.py")]
+    kept = [*HERE.glob("test_root*.py"), *HERE.glob("test_fleet_*.py"), *HERE.glob("test_watched*.py")]
     for path in kept:
-        assert "pytestmark = pytest.mark.faults" in path.read_text()
+        assert "pytest.mark.faults" in path.read_text()
     roots = {path.name for path in kept}
     others = [p.name for p in HERE.glob("test_*.py") if p.name not in roots | {"test_cases.py"}]
     assert len(others) >= 3 and not [name for name in others if "mark.faults" in (HERE / name).read_text()]

@@ -119,7 +119,11 @@ def describe_job_setup(job: dict[str, Any], sources: Any) -> list[str]:
         words += [job["precision"], f"{job['cache']} cache", job["attention"]]
         return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
     if job.get("task") == "score":
-        words = [f"scores {job['micro_batch']} x {job['seq']} tokens", job["precision"], f"{job['attention']} attention"]
+        words = [
+            f"scores {job['micro_batch']} x {job['seq']} tokens",
+            job["precision"],
+            f"{job['attention']} attention",
+        ]
         return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
     rank = f" of rank {job['lora_r']}" if job["method"] != "full" else ""
     words = [
