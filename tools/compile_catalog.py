@@ -28,7 +28,7 @@ DROP = {
     "cuda": {"updates", "added", "dropped", "note", "date"},
     "facts": set(),
     "features": {"detect", "recommended_cc", "software"},
-    "gpus": {"derived", "differs_by", "note", "fp16_acc16_tflops", "fp8_tflops", "tdp_w", "tf32_tflops"},
+    "gpus": {"derived", "differs_by", "note", "fp16_acc16_tflops", "tdp_w"},
     "indexes": {"prerelease", "serves"},
     "kernels": {"note"},
     "packages": {"date", "gates", "note", "python_only", "torch_extras", "wheel_source"},

@@ -10,6 +10,7 @@ from types import ModuleType
 from gpuready import model
 from gpuready.model import (
     bench,
+    bench_job,
     contract,
     diagnosis,
     facts,
@@ -24,7 +25,21 @@ from gpuready.model import (
 )
 from gpuready.model.record import Record
 
-MODULES = (facts, contract, report, plan, fix, fit, fit_time, diagnosis, proof, bench, fleet, report_document)
+MODULES = (
+    facts,
+    contract,
+    report,
+    plan,
+    fix,
+    fit,
+    fit_time,
+    diagnosis,
+    proof,
+    bench,
+    bench_job,
+    fleet,
+    report_document,
+)
 """In the order of the index."""
 COMMANDS = """\
 | command | document |

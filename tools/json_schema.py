@@ -88,6 +88,7 @@ def documents() -> dict[str, Any]:
         "fit": headed(also=ref("sized")),
         "diagnose": headed(also=ref("diagnosed")),
         "bench": headed(also=ref("measured")),
+        "job_bench": headed({"ratio": {}, "exit": NUMBER}, also=ref("JobBench")),
         "measures": headed({"measures": many(rows("name", "says", "unit", "device"))}),
         "fleet": headed(also=ref("fleeted")),
         "exclude": headed(SAID | {"exclude": TEXT, "selector": {"type": "object"}, "blames": {"type": "object"}}),

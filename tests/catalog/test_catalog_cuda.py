@@ -214,7 +214,7 @@ def test_newer_gpus_have_no_last_branch(capability):
 
 
 @pytest.mark.parametrize(
-    ("capability", "branch"), [("10.0", 570), ("10.3", 570), ("12.0", 570), ("9.0", None), ("7.0", None)]
+    ("capability", "branch"), [("10.0", 570), ("10.3", 570), ("12.0", 570), ("9.0", 520), ("7.0", 384)]
 )
 def test_the_first_branch(capability, branch):
     assert cuda.first_driver_branch(capability)[0] == branch

@@ -22,6 +22,8 @@ import gpuready
 from gpuready import workflow
 from gpuready.model import SCHEMA, FixStep
 from gpuready.model.bench import BenchMeasure, BenchResult
+from gpuready.model.bench_job import JobBench
+from gpuready.model.fit_time import TimePrediction
 from gpuready.model.fix import FixItem, FixOutcome
 from gpuready.model.plan import InstallFault, InstallResult
 from gpuready.model.proof import ProofRecord
@@ -156,6 +158,7 @@ ANSWERS = {
     "fit": lambda at: [gpuready.fit("llama-3.2-1b", on="h100").json()],
     "diagnose": lambda at: [gpuready.diagnose(written(at, "a.log", "torch.OutOfMemoryError: CUDA out of memory.\n"), on=H200).json()],
     "bench": lambda at: [json_results.render_bench_json(measured())],
+    "job_bench": lambda at: [json_results.render_job_bench_json(JobBench("a.yml", "NVIDIA H200", {}, TimePrediction(0.2), {"step": 0.21}, 2, 1, "2.11.0"))],
     "measures": lambda at: [json_results.render_measures_json(bench.list_measures())],
     "fleet": lambda at: [json_results.render_fleet_json(fleet())],
     "exclude": lambda at: [fleet_screen.render_exclude_list(fleet(), as_json=True)],
