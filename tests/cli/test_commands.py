@@ -100,6 +100,8 @@ def test_check_passes_on_what_was_said(told, workflow):
         "ignore": {"GPU001": "a login node"},
         "strict": True,
         "what_if": {"driver": "580", "python-version": "3.12"},
+        "deep": False,
+        "run_import": False,
         "run_python": False,
     }
 

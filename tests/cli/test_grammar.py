@@ -29,7 +29,7 @@ WHAT_IF = {
 RESOLVE = {"--wants": "LIST", "--contract": "FILE", "--config": "FILE", "--source": "DIR"}
 RESOLVE |= {"--find-links": "DIR", "--offline": "", "--allow-build": "", "--use-project-config": ""}
 ALWAYS = {"--json": "", "--color": "WHEN"}
-FLEET = {
+FLEET = {"--image": "IMAGE", "--namespace": "NAME", "--pods": "SELECTOR", "--retries": "N"} | {
     "--engine": "ENGINE",
     "--hosts": "LIST",
     "--hostfile": "FILE",
@@ -53,6 +53,7 @@ FROZEN = {
         | {"--contract": "FILE", "--strict": "", "--ignore": "CODE=REASON", "-q": "", "-v": ""}
         | {"--since": "FILE", "--format": "FORMAT", "--dockerfile": "FILE"}
         | WHAT_IF
+        | {"--deep": "", "--import": ""}
         | ALWAYS,
     ),
     "serve": (
@@ -102,6 +103,7 @@ FROZEN = {
         {"--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE", "--contract": "FILE"}
         | {"--find-links": "DIR", "--offline": "", "--only": "CODES", "--dry-run": "", "--undo": "", "--yes": ""}
         | {"-q": "", "-v": ""}
+        | {"--allow-build": "", "--use-project-config": ""}
         | ALWAYS,
     ),
     "fit": (
@@ -121,6 +123,30 @@ FROZEN = {
             "--max": "WHAT",
         }
         | {"-q": "", "-v": ""}
+        | {
+            "--lora-dropout": "P",
+            "--dora": "",
+            "--double-quant": "",
+            "--kbit": "on|off",
+            "--autocast": "DTYPE",
+            "--trainer": "NAME",
+        }
+        | {
+            "--context-parallel": "N",
+            "--serve": "ENGINE",
+            "--memory-fraction": "SHARE",
+            "--max-sequences": "N",
+            "--kv-dtype": "DTYPE",
+        }
+        | {
+            "--download": "",
+            "--no-time": "",
+            "--bench": "FILE",
+            "--price": "NAME=USD",
+            "--run-steps": "N",
+            "--samples": "N",
+            "--epochs": "N",
+        }
         | ALWAYS,
     ),
     "env": (
@@ -144,6 +170,7 @@ FROZEN = {
             "--dry-run": "",
             "-q": "",
         }
+        | {"--on-hang": "WHAT", "--grace": "SECONDS"}
         | ALWAYS,
     ),
     "diagnose": (
@@ -166,6 +193,7 @@ FROZEN = {
         (0, 0),
         {"--python": "PATH", "--quick": "", "--only": "LIST", "--repeat": "N", "--gpu": "INDEX"}
         | {"--folder": "DIR", "--list": "", "-o": "FILE", "-q": "", "-v": ""}
+        | {"--job": "FILE", "--bench": "FILE"}
         | ALWAYS,
     ),
     "mcp": (

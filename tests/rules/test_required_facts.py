@@ -56,7 +56,7 @@ def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_sec
     awake = {rule.CODE for rule in rules.applicable_rules(Facts([]))}
     asleep = set(rules.list_codes()) - awake
     assert all(
-        key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet."))
+        key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.", "import."))
         for code in asleep
         for key in rules.required_facts(code)
     )

@@ -14,9 +14,10 @@ ROOT = Path(__file__).parents[2]
 PLAYED = {"simulated_fleet", "fit_memtracker", "fit_play", "fit_sharded_recorder", "soak_loads"}
 """Modules of other scripts."""
 BY_HAND = {
-    "fit_exam", "fit_measure", "fit_tape_diff", "locks", "mutate_logs", "score_fit", "score_log_exam", "score_logs", "screens",
+    "agreement_draws", "architecture_sweep", "fit_exam", "fit_measure", "fit_tape_diff", "locks", "mutate_logs", "score_fit",
+    "score_log_exam", "score_logs", "screens", "security_battery", "step_time", "step_time_public",
 }  # fmt: skip
-"""Scripts that take files of measured runs or logs, and make no record by themselves."""
+"""Scripts that take files of measured runs or logs, or longer than all others together."""
 
 
 def _module(path: Path):

@@ -18,7 +18,23 @@ _TEXT_COLUMN = 9
 """The column where a finding's text begins: after ``  found  ``."""
 
 _SAFETY_WORDS = {"safe": "safe", "ask": "asks first"}
-_SENTENCE_OPENERS = ("The", "A", "An", "No", "This", "These", "Two", "One", "Nothing", "Some", "More", "It", "There")
+_SENTENCE_OPENERS = (
+    "The",
+    "A",
+    "An",
+    "No",
+    "This",
+    "These",
+    "Two",
+    "One",
+    "Nothing",
+    "Some",
+    "More",
+    "It",
+    "There",
+    "Importing",
+    "Installed",
+)
 
 
 def format_finding(finding: Finding, screen: Screen) -> list[str]:

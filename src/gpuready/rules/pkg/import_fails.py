@@ -60,7 +60,8 @@ HEALTHY = BROKEN | {"import.outcome": {"demo": {"module": "demo", "error": "", "
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     rows = import_damage.damage_rows(facts, contract, (*import_damage.FILE_KINDS, *import_damage.NEED_KINDS))
     hidden = (facts.value("import.hidden") if "import.hidden" in facts else ()) or ()
-    if not (rows or hidden or "import.result" in facts):
+    result = facts.value("import.result") if "import.result" in facts else None
+    if not (rows or hidden or result):
         return None
     failed = import_damage.find_failed_root(facts, contract)
     if failed is None:
