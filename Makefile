@@ -33,22 +33,24 @@ check: $(VENV)/.installed
 # In parts, three at a time for two cores since many tests wait; each is shown whole when it is done, all are run, and any may fail it. What
 # takes longest goes first. A part is a process of its own: where other tests or a worker left threads, nothing may fork, and tests/system does.
 # A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
-ALONE := $(addprefix tests/,apply faults fit prove runtime launcher system rules plan)
+ALONE := $(addprefix tests/,apply faults fit prove runtime launcher system rules plan supply rollcall)
+STARTED := $(addprefix tests/,extensions fleet mcp imports workflow)
 PAGES := $(addprefix tests/,render web commands)
 TEXTS := $(addprefix tests/,fuzz logs machines contracts catalog containers secrets)
-OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
-FIRST := tests/apply tests/faults tests/fit test-others
-PARTS := $(FIRST) test-types test-pages test-texts $(filter-out $(FIRST),$(ALONE)) test-files
+OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS) $(STARTED),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
+FIRST := tests/apply tests/faults tests/fit tests/supply test-started tests/rollcall
+PARTS := $(FIRST) test-types test-pages test-texts test-others $(filter-out $(FIRST),$(ALONE)) test-files
 test: $(VENV)/.tested
 	$(BIN)/python -m tests.browser
 	@$(MAKE) --no-print-directory --keep-going --jobs 3 --output-sync=target $(PARTS)
 
 test-others: TESTS = $(OTHERS)
+test-started: TESTS = $(STARTED)
 test-pages: TESTS = $(PAGES)
 test-texts: TESTS = $(TEXTS)
 test-files: TESTS = $(wildcard tests/test_*.py)
 $(ALONE): TESTS = $@
-$(ALONE) test-others test-pages test-texts test-files: $(VENV)/.tested
+$(ALONE) test-others test-started test-pages test-texts test-files: $(VENV)/.tested
 	$(BIN)/python -m pytest $(TESTS)
 
 test-types: $(VENV)/.tested

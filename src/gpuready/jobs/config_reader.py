@@ -132,12 +132,21 @@ class ConfigReader:
                 return
 
     def to_job_settings(self) -> JobSettings:
-        lists: list[Any] = [self.nested_files, self.unmodelled, self.lessened, self.notes, self.supposed]
         return JobSettings(
-            self.kind, self.path, self.model, self.fields, self.sources, *map(tuple, lists), roles=self.roles,
+            self.kind,
+            self.path,
+            self.model,
+            self.fields,
+            self.sources,
+            inner=tuple(self.nested_files),
+            unmodelled=tuple(self.unmodelled),
+            lessened=tuple(self.lessened),
+            notes=tuple(self.notes),
+            supposed=tuple(self.supposed),
+            roles=self.roles,
             run_steps=next(filter(None, map(self._read_length, STEP_KEYS)), None),
             epochs=next(filter(None, map(self._read_length, EPOCH_KEYS)), None),
-        )  # fmt: skip
+        )
 
     def _read_length(self, key: str) -> Any:
         """Return a positive number that states the length of the run; a trainer takes others as not set."""

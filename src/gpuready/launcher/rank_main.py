@@ -178,7 +178,7 @@ class OutputBuffering:
             elif flood:
                 self.stream.flush()
         except (AttributeError, ValueError, OSError):
-            self.stream = None  # type: ignore[assignment]  # closed by the script
+            self.stream = None  # closed by the script
 
 
 def _count_written_bytes() -> int:

@@ -198,7 +198,7 @@ def _classify_stream(
     if (
         in_folder
         and os.path.basename(stream.name) == run_record.NAME
-        and (record := run_record.describe_file(stream.path))
+        and (record := run_record.describe_file(stream.path or ""))
     ):
         notes.append(record)
     elif flight_recorder.is_recorder_dump(head):

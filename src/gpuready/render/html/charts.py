@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.model.fit_time import format_time_span
 from gpuready.render import bench as benching
 from gpuready.render import fit as fitting
+from gpuready.render.fit_sizes import FIT_VERDICT_MARKS, format_gib, format_gib_range
 from gpuready.render.fit_time import BOUND_WORDS, describe_place_time, describe_proposal_time, describe_time
 from gpuready.render.html.check_view import finding_view, mark_view
 
@@ -100,7 +101,7 @@ def build_memory_chart(result: FitResult) -> dict[str, Any]:
     return {
         "found": result,
         "words": _job_setup_text(result),
-        "verdict": mark_view(fitting.FIT_VERDICT_MARKS[result.verdict]),
+        "verdict": mark_view(FIT_VERDICT_MARKS[result.verdict]),
         "because": fitting.explain_fit_verdict(result),
         "places": [_place_view(place, result) for place in result.places],
         "time": None if result.time is None else _time_text(result.time),
@@ -117,7 +118,7 @@ def _job_setup_text(result: FitResult) -> str:
 
 
 def _proposal_view(one: Proposal) -> dict[str, Any]:
-    needs = fitting.format_gib(one.minimum + one.peak_device - one.peak_reserved)
+    needs = format_gib(one.minimum + one.peak_device - one.peak_reserved)
     costs = one.costs + describe_proposal_time(one)
     return {"says": one.says, "costs": costs, "needs": needs, "settings": one.settings, "run": one.run}
 
@@ -131,9 +132,9 @@ def _place_view(place: GpuCandidate, result: FitResult) -> dict[str, Any]:
     count = f"{len(place.indexes)} x " if len(place.indexes) > 1 else ""
     verdict = place.verdict if result.minimum is not None else "undecided"
     return {
-        "mark": mark_view(fitting.FIT_VERDICT_MARKS.get(verdict, "undecided")),
+        "mark": mark_view(FIT_VERDICT_MARKS.get(verdict, "undecided")),
         "name": f"{count}{place.name}",
-        "memory": fitting.format_gib_range(*place.memory) if place.memory else "",
+        "memory": format_gib_range(*place.memory) if place.memory else "",
         "verdict": f"{verdict}{fitting.describe_spare_memory(place)}",
         "time": describe_place_time(place),
     }
@@ -155,7 +156,7 @@ def _stacked_chart(result: FitResult, stacks: dict[str, dict[str, int]]) -> dict
     kinds = list(dict.fromkeys(one["kind"] for row in rows for one in row["segments"]))
     marks = []  # each label has a line of its own, so that none overlap
     for n, (name, capacity) in enumerate(sorted(capacities.items(), key=lambda item: item[1])):
-        x, says = LABEL_WIDTH + capacity * scale, f"{name} {fitting.format_gib(capacity)}"
+        x, says = LABEL_WIDTH + capacity * scale, f"{name} {format_gib(capacity)}"
         mark = {"x": x, "says": says, "over": capacity < needed, "y": 20 + 18 * n, "end": x > CHART_WIDTH - 260}
         marks.append(mark)
     return {
@@ -165,7 +166,7 @@ def _stacked_chart(result: FitResult, stacks: dict[str, dict[str, int]]) -> dict
         "height": len(rows) * (ROW_HEIGHT + 10) + 24 + 18 * max(len(marks), 1),
         "top": 18 + 18 * max(len(marks), 1),
         "width": CHART_WIDTH,
-        "needed": fitting.format_gib(needed),
+        "needed": format_gib(needed),
         "moment": fitting.describe_peak_moment(result),
     }
 
@@ -178,10 +179,10 @@ def _stack_row(name: str, parts: dict[str, int], extra: int, fragmented: int, n:
     for kind, size in pieces:
         width = size * scale
         segment = {"kind": kind, "colour": _stack_colour_class(kind), "x": x, "w": width}
-        segments.append(segment | {"size": fitting.format_gib(size), "label": len(kind) * 6.6 + 8 < width})
+        segments.append(segment | {"size": format_gib(size), "label": len(kind) * 6.6 + 8 < width})
         x += width
     total = sum(size for _, size in pieces)
-    return {"name": name, "n": n, "segments": segments, "total": fitting.format_gib(total), "end": x}
+    return {"name": name, "n": n, "segments": segments, "total": format_gib(total), "end": x}
 
 
 def _stack_order(kind: str) -> int:
