@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gpuready.fit.tape.early_backward import EarlyBackward
+
     Backward = Callable[[list["Tensor"]], Sequence["Tensor | None"]]
 
 ACCUMULATE_SEQ = 1 << 62  # torch runs gradient accumulation before everything else
@@ -215,7 +217,7 @@ class AutogradGraph:
         before, self.grad_enabled = self.grad_enabled, False
         first = root.fn
         slot = root.slot
-        nodes = _count_dependencies(first)
+        nodes = count_dependencies(first)
         root.fn = None
         pushed = 0
         if early is not None and early.nodes:
@@ -239,7 +241,7 @@ class AutogradGraph:
                 flowing = list(run(grads))  # type: ignore[arg-type]
                 if self.frees_saved_early:
                     run = None
-                self._match_inputs(flowing, node.edges)
+                self.match_inputs(flowing, node.edges)
             del grads, run
             for index, edge in enumerate(node.edges):
                 if edge is None:
@@ -248,7 +250,7 @@ class AutogradGraph:
                 then, slot, _ = edge
                 one, flowing[index] = flowing[index], None
                 if one is not None:
-                    self._deliver_gradient(then, slot, one)
+                    self.deliver_gradient(then, slot, one)
                 one = None
                 then.waiting -= 1
                 if not then.waiting:
@@ -257,7 +259,7 @@ class AutogradGraph:
             node.edges = () if node.seq != ACCUMULATE_SEQ else node.edges
         self.grad_enabled = before
 
-    def _match_inputs(self, flowing: list[Tensor | None], edges: tuple[tuple[GraphNode, int, int] | None, ...]) -> None:
+    def match_inputs(self, flowing: list[Tensor | None], edges: tuple[tuple[GraphNode, int, int] | None, ...]) -> None:
         """Sum gradients to the shape of broadcast inputs, and cast them to their dtype.
 
         torch does so before it frees the incoming gradient and the operation's saved tensors (in a recomputed
@@ -285,7 +287,7 @@ class AutogradGraph:
         moved = elements * (old + new)
         self.tape.launch_kernel("spread", elements, moved) if new > old else self.tape.launch_kernel("move", moved)
 
-    def _deliver_gradient(self, node: GraphNode, slot: int, grad: Tensor) -> None:
+    def deliver_gradient(self, node: GraphNode, slot: int, grad: Tensor) -> None:
         """Store a gradient for a node; a second one is added, in place where torch may."""
         if not node.buffer:
             node.buffer = [None] * node.slots
@@ -334,70 +336,7 @@ def view_gradient(grad: Tensor, shape: tuple[int, ...], view: bool = True) -> Te
     return made
 
 
-class EarlyBackward:
-    """Operations at the end of a layer whose backward needs no saved tensors: they run before a recomputation."""
-
-    def __init__(self, graph: AutogradGraph, root: GraphNode) -> None:
-        self.graph, self.root = graph, root
-        every = _count_dependencies(root)
-        self.nodes: list[GraphNode] = []
-        ready = [(-root.seq, 0, root)]
-        while ready and not ready[0][2].saver and 0 < ready[0][2].seq < ACCUMULATE_SEQ:
-            node = heappop(ready)[2]
-            self.nodes.append(node)
-            for edge in node.edges:
-                if edge is not None:
-                    edge[0].waiting -= 1
-                    if not edge[0].waiting:
-                        heappush(ready, (-edge[0].seq, len(self.nodes), edge[0]))
-        ran = {id(node) for node in self.nodes}
-        for node in every:
-            node.waiting = 0
-            if id(node) not in ran and node.seq < ACCUMULATE_SEQ:  # free its saved tensors
-                node.run, node.edges = None, ()
-        self.outer_nodes = [e[0] for node in self.nodes for e in node.edges if e is not None and id(e[0]) not in ran]
-
-    def run_early(self, grads_in: list[Tensor | None]) -> None:
-        """Run backward from the gradient, which is popped from the list, to the first node that needs saved tensors."""
-        if not self.nodes:
-            return
-        graph, one = self.graph, grads_in.pop()
-        self.root.buffer = [None if one is None else view_gradient(one, one.shape, one.view)]
-        one = None
-        for node in self.nodes:
-            graph.tape.op = node.op
-            grads, node.buffer = node.buffer, []
-            assert node.run is not None
-            flowing = list(node.run(grads))  # type: ignore[arg-type]
-            graph._match_inputs(flowing, node.edges)
-            del grads
-            for index, edge in enumerate(node.edges):
-                one, flowing[index] = flowing[index], None
-                if edge is not None and one is not None:
-                    graph._deliver_gradient(edge[0], edge[1], one)
-            one = None
-
-    def hand_over(self, root: GraphNode, nodes: list[GraphNode]) -> list[tuple[int, int, GraphNode]]:
-        """Hand the gradients to the recomputed graph; return its ready nodes."""
-        offset = root.seq - self.root.seq
-        by_seq = {node.seq: node for node in nodes}
-        inside = {node.seq + offset for node in self.nodes}
-        ready: list[tuple[int, int, GraphNode]] = []
-        for old in self.outer_nodes:
-            new = old if old.seq == ACCUMULATE_SEQ else by_seq[old.seq + offset if old.seq else 0]
-            new.buffer, old.buffer = old.buffer or new.buffer, [] if new is not old else old.buffer
-        for old in self.nodes:
-            node = by_seq[old.seq + offset]
-            for edge in node.edges:
-                if edge is not None:
-                    edge[0].waiting -= 1
-                    if not edge[0].waiting and edge[0].seq not in inside:
-                        heappush(ready, (-edge[0].seq, len(ready), edge[0]))
-            node.edges, node.run = (), None
-        return ready
-
-
-def _count_dependencies(root: GraphNode) -> list[GraphNode]:
+def count_dependencies(root: GraphNode) -> list[GraphNode]:
     """Count the gradients that every node behind this one waits for; return all nodes, this one first."""
     todo, seen, every = [root], {id(root)}, [root]
     while todo:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuready.fit.tape.autograd import EarlyBackward, GraphNode, Tensor
+from gpuready.fit.tape.autograd import GraphNode, Tensor
+from gpuready.fit.tape.early_backward import EarlyBackward
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
