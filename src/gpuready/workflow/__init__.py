@@ -54,21 +54,16 @@ def check_machine(
     sees_packages = dockerfile is None and machine_facts.sees_packages(on, python)
     specs = [contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks]
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
-    if dockerfile is not None and (deep or run_import):
-        raise Refused("--deep and --import look at an environment of this machine, and --dockerfile describes another")
-    if dockerfile is not None:
-        collect, ready, stop = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
-    else:
-        collect, ready, stop = machine_facts.start_probing(
-            on,
-            python,
-            what_if or {},
-            seconds,
-            *machine_facts.metadata_to_read(specs, own_contract),
-            run_python,
-            deep,
-            run_import,
+    metadata = machine_facts.metadata_to_read(specs, own_contract)
+    if dockerfile is None:
+        looked = machine_facts.start_probing(
+            on, python, what_if or {}, seconds, *metadata, run_python, deep, run_import
         )
+    elif deep or run_import:
+        raise Refused("--deep and --import look at an environment of this machine, and --dockerfile describes another")
+    else:
+        looked = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
+    collect, ready, stop = looked
     try:
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
         file = machine_facts.load_job_file(config)
@@ -86,23 +81,33 @@ def check_machine(
     if settings is not None and settings.applied:
         facts = facts.with_facts(*settings.to_facts())
     try:
-        chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
-        contracts_used = [
-            *(contract_choice.choose_contract(facts, *spec) for spec in chosen_specs),
-            *([contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []),
-        ]
-        return [
-            judge_with_plan(
-                _add_job_placement(add_other_contracts(facts, c, contracts_used), c, file), c, with_reasons, strict
-            )
-            for c in contracts_used
-        ]
+        return _judge_contracts(facts, _choose_contracts(facts, specs, own_contract), file, with_reasons, strict)
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         if on is None or not machine_facts.is_machine_file(on):
             raise
-        raise Refused(
-            _malformed_recording_message(on, error)
-        ) from error  # GPUREADY_DEBUG=1 shows it: it may be our own bug
+        # GPUREADY_DEBUG=1 shows it: it may be our own bug
+        raise Refused(_malformed_recording_message(on, error)) from error
+
+
+def _choose_contracts(
+    facts: Facts, specs: list[contract_choice.FrameworkSpec], own_contract: Contract | None
+) -> list[Contract]:
+    """Return the contracts to judge by: of the named frameworks, of the user's file, or of what is installed."""
+    chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
+    return [
+        *(contract_choice.choose_contract(facts, *spec) for spec in chosen_specs),
+        *([contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []),
+    ]
+
+
+def _judge_contracts(
+    facts: Facts, contracts_used: list[Contract], file: JobFile | None, ignored: Mapping[str, str], strict: bool
+) -> list[Report]:
+    """Judge the facts by each contract, which sees the others."""
+    return [
+        judge_with_plan(_add_job_placement(add_other_contracts(facts, c, contracts_used), c, file), c, ignored, strict)
+        for c in contracts_used
+    ]
 
 
 def _malformed_recording_message(path: str, error: BaseException) -> str:
