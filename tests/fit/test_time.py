@@ -152,3 +152,11 @@ def test_the_report_shows_memory_and_time_side_by_side(tmp_path):
 
     page = report("transformers", on="h200", fit=["llama-3.2-1b"]).html()
     assert "tokens a second. Bound by" in page and "tokens/s" in page
+
+
+def test_a_gpu_whose_rates_are_not_known_is_said(monkeypatch):
+    from gpuready.workflow import fit_time
+
+    monkeypatch.setattr(fit_time, "speed_from_row", lambda row: None)
+    data = json.loads(fit("llama-3.2-1b", on="h200").json())
+    assert data["time"] is None and any("the rates of NVIDIA H200 are not known" in note for note in data["notes"])

@@ -84,6 +84,9 @@ def add_times(result: FitResult, job: FitJob, clock: RunClock) -> FitResult:
     """Add the time to a result: on the GPU that decides, on every GPU listed, and for every proposal."""
     tightest = min(result.places, key=lambda one: one.available_memory[0] - one.needs[1], default=None)
     time = None if tightest is None else clock.predict(job, tightest)
+    if tightest is not None and time is None and job.task in ("train", "generate"):
+        unknown = f"no time: the rates of {tightest.name} are not known to the catalogue"
+        result = result.replace(notes=(*result.notes, unknown))
     places = tuple(_add_place_time(place, job, clock) for place in result.places)
     listed = tuple(_add_place_time(place, job, clock) for place in result.gpus)
     if clock.prices:
