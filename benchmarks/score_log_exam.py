@@ -31,11 +31,13 @@ def main() -> int:
     texts = {row["id"]: row["log"].encode() for row in rows}
     answers = [score_case(case, texts[case["id"]], exam.get("names", {})) for case in exam["cases"]]
     failures = [answer for answer in answers if answer["failure"]]
+    ranked = [answer for answer in answers if answer["first_failed_rank"] is not None]
     score = {
         "exam": asked.exam.name,
         "logs": len(answers),
         "right": sum(answer["right"] for answer in answers),
         "percent": round(100 * sum(answer["right"] for answer in answers) / len(answers), 1),
+        "first ranks": f"{sum(answer['rank'] == answer['first_failed_rank'] for answer in ranked)}/{len(ranked)}",
         "failures called healthy": sum(answer["got"] == "healthy" for answer in failures),
         "misses": {answer["id"]: f"{answer['truth']}: {answer['got']}" for answer in answers if not answer["right"]},
     }
@@ -57,7 +59,7 @@ def score_case(case: dict[str, Any], log: bytes, names: dict[str, list[str]]) ->
         accepted |= {"healthy", "unknown"}
     elif case["truth"].startswith("new:"):
         accepted.add("unknown")
-    return {**case, "got": got, "right": got in accepted}
+    return {**case, "got": got, "rank": found.rank, "right": got in accepted}
 
 
 if __name__ == "__main__":

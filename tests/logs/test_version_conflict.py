@@ -130,8 +130,9 @@ def test_a_name_that_left_is_cured_by_an_older_release_and_never_by_an_upgrade()
     )  # fmt: skip
     assert one.conflict["package"] == "huggingface_hub" and one.conflict["other"] == "gradio" and one.conflict["gone"]
     runs = [step.run for step in one.fix if step.run]
-    assert runs[0] == ("uv", "pip", "install", f"huggingface-hub<{one.conflict['gone']}")
-    assert not any("--upgrade" in run and "huggingface-hub" in run for run in runs)
+    python = SITE.partition("/lib/python")[0] + "/bin/python"
+    assert runs[0] == ("uv", "pip", "install", "--python", python, f"huggingface-hub<{one.conflict['gone']}")
+    assert not any("--upgrade-package" in run and "huggingface-hub" in run for run in runs)
 
 
 def test_both_directions_are_offered_where_it_cannot_be_known():
@@ -139,7 +140,7 @@ def test_both_directions_are_offered_where_it_cannot_be_known():
         "AttributeError: 'FooBarConfig' object has no attribute 'never_heard_of'", OWN, f"{SITE}/lmdeploy/model.py"
     )
     assert (one.cause, one.code) == ("version-conflict", "PKG037")
-    upgraded = [step.run[-1] for step in one.fix if "--upgrade" in step.run]
+    upgraded = [step.run[-1] for step in one.fix if "--upgrade-package" in step.run]
     assert upgraded == ["lmdeploy", "transformers"]
     assert one.confidence <= 0.6
     assert "FooBarConfig.never_heard_of" in one.says

@@ -129,9 +129,15 @@ def find_wrap_width(sample: Sequence[str]) -> int:
         return 0
     full = [i for i, text in enumerate(sample[:-1]) if len(text) == width and not text.rstrip().endswith(_FRAMED)]
     shapes = {sample[i].translate(_DIGITS) for i in full}
-    begun = sum(bool(_BEGINS.match(sample[i + 1])) for i in full)
+    begun = sum(bool(_BEGINS.match(sample[i + 1])) or _begins_alike(sample[i], sample[i + 1]) for i in full)
     is_torn = any(_OPEN_FRAME.match(sample[i]) for i in full)
     return width if (len(shapes) >= 2 or is_torn) and begun * 4 <= len(full) else 0
+
+
+def _begins_alike(text: str, after: str) -> bool:
+    """Whether two lines begin with the same word: both are lines of their own, of one length by chance."""
+    word = text.split(" ", 1)[0]
+    return len(word) > 2 and after.startswith(f"{word} ")
 
 
 def _join_wrapped(rows: Sequence[Row], width: int) -> list[Row]:
@@ -153,6 +159,12 @@ _LAST = LazyRegex(
     r"(?:\\n|(?<=\S)) {0,4}(?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{1,60}(?:Error|Exception|Interrupt|Exit): )"
 )
 
+_NOTEBOOK = LazyRegex(
+    r" {1,60}(?=-{2,4}> ?\d{1,6} |<ipython-input-[\w-]{1,60}> in |[~.\w-]{0,80}/[\w./@+-]{1,300}\.py in [<\w]|File [^\s,\"]{1,300}:\d{1,7}, in "
+    r"|(?:Cell |Input )In ?\[\d{1,6}\]|The above exception |During handling of |[A-Z]\w{1,60}(?:Error|Exception) {1,60}Traceback \(most recent)"
+)
+"""Where the lines of a notebook's traceback began: ``KeyError Traceback (most recent call last) <ipython-input-1> in <module> ----> 1 x[2]``."""
+
 
 def _split_collapsed(row: Row) -> list[Row]:
     """A traceback whose newlines were written as ``\\n`` or lost."""
@@ -163,6 +175,8 @@ def _split_collapsed(row: Row) -> list[Row]:
         head, mark, rest = text.partition("Traceback (most recent call last):")
         broken = _FRAME.compiled.sub("\n  ", " " + rest.strip())
         parts = [f"{head}{mark}", *_LAST.compiled.sub("\n", broken).split("\n")]
+    elif _NOTEBOOK.search(text):
+        parts = _LAST.compiled.sub("\n", _NOTEBOOK.compiled.sub("\n", text)).split("\n")
     else:
         return [row]
     return [(number, part, fields) for part in parts[:MAX_PARTS] if part.strip()]

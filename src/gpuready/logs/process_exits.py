@@ -48,6 +48,12 @@ _MPI_RANK = LazyRegex(r"= RANK (\d{1,6}) PID (\d{1,9}) RUNNING AT (\S{1,64})")
 _HYDRA_END = LazyRegex(r"KILLED BY SIGNAL: (\d{1,2})\b|EXIT STRING: .{1,60}\(signal (\d{1,2})\)")
 _POD_END = LazyRegex(r"\s{0,20}Exit Code: {1,12}([1-9]\d{0,2})$")
 """``kubectl describe pod``: how a container ended."""
+_EXITED = LazyRegex(r"\bexited with (?:exit )?code:? ([1-9]\d{0,2})\b")
+"""docker compose and the operators of Kubernetes: ``worker-1 exited with code 137``."""
+_SHARD_END = LazyRegex(
+    r"[Ss]hard process was signaled to shutdown with signal (\d{1,2}) rank=(\d{1,6})|Worker proc VllmWorker-(\d{1,6}) died unexpectedly"
+)
+"""Servers that start a process per rank."""
 _FORCED = LazyRegex(r"process (\d{1,9}) via ")
 _FIELD = LazyRegex(r"\s*(rank|host|exitcode|time)\s*: (.{1,120})")
 _PID = LazyRegex(r"pid: (\d{1,9})")
@@ -80,6 +86,9 @@ def find_exits(lines: Iterable[LogLine]) -> list[ProcessExit]:
             table = _FailureTable(found, first="Root Cause" in words)
         elif (mpi := _parse_mpi_exit(line, words)) is not None:
             found.append(mpi)
+        elif (shard := _SHARD_END.search(words[:400])) is not None:
+            code = -int(shard[1]) if shard[1] else 1
+            found.append(ProcessExit(line.number, line.source, code, int(shard[2] or shard[3]), line.host))
         elif "xit" in words or "terminated with" in words or "rror: " in words:
             found.extend(_parse_exit_line(line, words))
         elif (shell := _match_shell_exit(line, words)) is not None:
@@ -150,7 +159,7 @@ def _parse_exit_line(line: LogLine, words: str) -> Iterator[ProcessExit]:
         yield ProcessExit(
             line.number, line.source, int(returned[2] or returned[3]), pid=int(returned[1]) if returned[1] else None
         )
-    elif pod := _POD_END.match(line.text):
+    elif pod := _POD_END.match(line.text) or _EXITED.search(words):
         yield ProcessExit(line.number, line.source, int(pod[1]), line.rank, line.host)
     elif _USAGE.match(words):
         yield ProcessExit(line.number, line.source, 2, line.rank, line.host)

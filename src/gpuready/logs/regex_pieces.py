@@ -7,6 +7,7 @@ one of the literals: only lines with one are tried.
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ _ASSERTIONS = ("ASSERT", "ASSERT_NOT")
 _ONE_CHARACTER = ("LITERAL", "NOT_LITERAL", "ANY", "IN", "CATEGORY", "RANGE")
 
 
-def parse_regex(source: str) -> list[Any]:
-    """The nodes of a regular expression. ValueError where it is none, or could be slow."""
+@cache
+def parse_regex(source: str) -> tuple[Any, ...]:
+    """The nodes of a regular expression, parsed once. ValueError where it is none, or could be slow."""
     try:
         tree = _parser().parse(source)
     except Exception as error:  # re.error, and a RecursionError or OverflowError of a strange one
@@ -30,7 +32,7 @@ def parse_regex(source: str) -> list[Any]:
     ways = _count_ways(tree, source)
     if ways > MAX_WAYS:
         raise ValueError(f"{source!r} can match in {ways} ways: shorten its repeats, or part it by a gap {{}}")
-    return list(tree)
+    return tuple(tree)
 
 
 def _parser() -> Any:

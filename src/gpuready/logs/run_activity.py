@@ -34,14 +34,16 @@ _ENDED_WELL = LazyRegex(
     _IGNORE_CASE,
 )
 _NOT_YET = LazyRegex(
-    r"\b(?:not|never|no|cannot|unable|before|until|once|when|if|wait(?:ing)?|will|deprecated|partially|unsuccessful)\b|n't\b|%[|]",
+    r"\b(?:not|never|no|cannot|unable|before|until|once|when|if|wait(?:ing)?|will|deprecated|partially|unsuccessful)\b|n't\b|%[|]"
+    r"|\bREADY +STATUS\b|\b(?:succeeded|completed|finished|ready|done|saved)[=:] ?0\b",
     _IGNORE_CASE,
 )
 _COMPLAINT = LazyRegex(
     r"(?:error(?:ed|s)?|exception|(?<![\w/.-])(?:fatal|fail(?:ed|s|ure|ures|ing)?|abort(?:ed|ing)?|killed|crash(?:ed|es)?|segfault"
     r"|segmentation|core dumped|panick?(?:ed)?|cannot|can't|could not|couldn't|unable|traceback|denied|refused|time[d]?[ -]?out|no such"
     r"|not found|unsupported|incompatible|mismatch|corrupt(?:ed)?|diverged|terminat(?:ed|ing)|unexpected(?:ly)?|undefined symbol"
-    r"|out of memory|oom|cancelled|interrupted|stuck|hangs?|unreachable|lost|died|dead|exceeded|illegal|invalid|violation))(?![\w/])",
+    r"|out of memory|oom|cancelled|interrupted|stuck|hangs?|unreachable|lost|died|dead|exceeded|illegal|invalid|violation|evicted|oomkilled|crashloopbackoff|imagepullbackoff|errimagepull|back-off"
+    r"|failedscheduling|unschedulable|insufficient))(?![\w/])",
     _IGNORE_CASE,
 )
 _HARMLESS = LazyRegex(

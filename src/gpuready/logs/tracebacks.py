@@ -73,7 +73,8 @@ _PYTHON = LazyRegex(r"/lib(?:64)?/python3?(?:\.\d{1,12})?/|/Lib/[a-z_]+\.py$|/(?
 _FILE = LazyRegex(r'\s*File "([^"]{1,400})", line (\d{1,7})(?:, in ([^\n]{1,200}))?')
 _CELL = LazyRegex(
     r"\s*(?:File )([^\s,]{1,300}?)(?::| line )(\d{1,7}), in ([^\n(]{1,120})|\s*Cell (In ?\[\d{1,6}\]),? line (\d{1,7})(?:, in ([^\n(]{1,120}))?"
-    r"|\s*(<ipython-input-[\w-]{1,60}>|(?:[~.\w-]{0,80}/)[\w./@+-]{1,300}\.py) in ([<\w>.]{1,120})\(?"
+    r"|\s*File ([^\s,\"]{1,300}\.py):(\d{1,7})\s{0,4}$"
+    r"|\s*(<ipython-input-[\w-]{1,60}>|(?:[~.\w-]{0,80}/)[\w./@+-]{1,300}\.pyc?) in ([<\w>.]{1,120})\(?"
 )
 _TYPE = LazyRegex(
     r"\s*([A-Za-z_][\w.]{0,120}?(?:Error|Exception|Interrupt|Exit|Timeout|Fault|NotFound|Failed|ExceptionGroup)(?:\([\w.]{1,60}\))?|Exception)(?:: ?|$)"
