@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import systems
 from gpuready.containers import base_image, dockerfile, install_commands
 from gpuready.containers.dockerfile import UNKNOWN, BuildValues
-from gpuready.containers.shell_commands import parse_shell_commands
+from gpuready.containers.python_installs import DEFAULT_PATH, PythonInstall, PythonPrograms
+from gpuready.containers.script_simulation import ScriptRunner, Toolkit, join_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,39 +15,77 @@ if TYPE_CHECKING:
 
     ReadFile = Callable[[str], "str | None"]
 
-ENVIRONMENT_PATHS = ("venv", "site-packages", "/usr/local", "/opt/conda", "/opt/python", "/app", "/workspace", "/root")
-"""Copying one of these from another stage also copies its packages."""
-
 MAX_STAGE_DEPTH = 40
+
+
+INSTRUCTIONS = {
+    "GLOBALS", "ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "ONBUILD",
+    "RUN", "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR",
+}  # fmt: skip
 
 
 class SimulatedImage:
     """The contents of an image after the instructions so far."""
 
     def __init__(self, base: base_image.BaseImage, line: int):
-        self.base, self.line = base, line
+        self.base, self.line, self.folder = base, line, "/"
         self.values = BuildValues()
         self.variables: dict[str, tuple[str, int]] = {}
-        self.packages: dict[str, tuple[install_commands.PackagePin, int]] = {}
-        self.python: tuple[str, int] = (base.python, line)
-        self.toolkit: tuple[str, int] = ("", line)
-        self.kind: tuple[str, int] = (base.kind, line)
+        self.toolkit = Toolkit(base.cuda, "/usr/local/cuda", line) if base.toolkit else None
         self.files: dict[str, str] = {}
+        self.pythons = PythonPrograms()
+        self.unknown_python = PythonInstall("", base.python if base.python and not base.interpreter else "", base.kind)
+        self.conda = base.interpreter.partition("/envs/")[0].removesuffix("/bin/python") if base.kind == "conda" else ""
+        self.manager, self.uv_python = "", ""
+        self.refused: list[tuple[str, int]] = []
+        self._add_base_python()
+
+    def _add_base_python(self) -> None:
+        """Register the Python of the base image, with the torch and the framework that it brings."""
+        base = self.base
+        if base.interpreter:
+            python = PythonInstall(base.interpreter, base.python, base.kind, base.managed, self.line)
+            self.pythons.add_python(base.interpreter.rpartition("/")[0], python)
+        else:
+            python = self.unknown_python
+            python.line = self.line
+            self.pythons.unplaced = python if base.python or not base.system else None
         if base.torch:
-            pin = install_commands.PackagePin("torch", base.torch, base.build)
-            self.packages["torch"] = (pin, line)
+            python.packages["torch"] = (install_commands.PackagePin("torch", base.torch, base.build), self.line)
+        if base.brings:
+            pin = install_commands.PackagePin(base.brings, base.release_of_package)
+            python.packages[base.brings] = (pin, self.line)
+
+    @property
+    def default_path(self) -> str:
+        """PATH as the base image sets it, as far as it is known."""
+        folder = self.base.interpreter.rpartition("/")[0]
+        return DEFAULT_PATH if not folder or folder in DEFAULT_PATH else f"{folder}:{DEFAULT_PATH}"
 
     def copy_image(self) -> SimulatedImage:
         other = SimulatedImage(self.base, self.line)
         for name, value in vars(self).items():
-            setattr(other, name, dict(value) if isinstance(value, dict) else value)
+            setattr(other, name, value.copy() if isinstance(value, (dict, list)) else value)
+        other.pythons = self.pythons.copy_programs()
+        other.unknown_python = other.pythons.unplaced or self.unknown_python.copy_install("")
         return other
 
-    def merge_stage(self, other: SimulatedImage) -> None:
-        """Copy the environment of another stage."""
-        self.packages |= other.packages
-        self.python = other.python if other.python[0] else self.python
-        self.kind = other.kind if other.kind[0] else self.kind
+    def copy_folder(self, other: SimulatedImage, source: str, target: str) -> None:
+        """Copy the Pythons, conda and the toolkit below a folder of another stage."""
+        self.pythons.copy_folder(other.pythons, source, target)
+        if other.conda and f"{other.conda}/".startswith(f"{source.rstrip('/')}/"):
+            self.conda = target.rstrip("/") + other.conda[len(source.rstrip("/")) :]
+        if other.toolkit is not None and f"{other.toolkit.folder}/".startswith(f"{source.rstrip('/')}/"):
+            self.toolkit = other.toolkit
+
+    def find_environment(self) -> PythonInstall:
+        """Return the Python that the image is for: the one on PATH, unless only another has packages."""
+        folders = self.values.get("PATH", self.default_path).split(":")
+        on_path = self.pythons.find_program("python3", folders) or self.pythons.find_program("python", folders)
+        if on_path is not None and (on_path.last_install or on_path.packages):
+            return on_path
+        used = [python for python in (*self.pythons.list_pythons(), self.unknown_python) if python.last_install]
+        return max(used, key=lambda python: python.last_install) if used else on_path or self.unknown_python
 
 
 class DockerfileSimulator:
@@ -73,8 +111,8 @@ class DockerfileSimulator:
             built = self.build_stage(stages, base_index, depth + 1).copy_image()
         else:
             built = SimulatedImage(base_image.parse_image_name(stage.base.replace(UNKNOWN, "?")), stage.line)
-        set_before = {name: value for name, (value, _) in built.variables.items()}
-        built.values = BuildValues(self.platform_args | set_before, self.build_values)
+        set_before = dict(built.values)  # the ARGs of a parent stage too
+        built.values = BuildValues({"PATH": built.default_path} | self.platform_args | set_before, self.build_values)
         global_args: dict[str, str] = {}
         for step in stage.steps:
             if step.word == "GLOBALS":
@@ -85,8 +123,14 @@ class DockerfileSimulator:
                 self._apply_env(step, built)
             elif step.word in ("COPY", "ADD"):
                 self._apply_copy(step, built, stages, index, depth)
+            elif step.word == "WORKDIR":
+                built.folder = join_path(
+                    built.folder, dockerfile.expand_variables(step.text.strip("\"'"), built.values)
+                )
             elif step.word == "RUN":
                 self._apply_run(step, built)
+            elif step.word not in INSTRUCTIONS:
+                raise ValueError(f"line {step.line}: {step.word[:20]!r} is not a Dockerfile instruction")
         return built
 
     def _apply_env(self, step: DockerInstruction, built: SimulatedImage) -> None:
@@ -106,8 +150,9 @@ class DockerfileSimulator:
         origin = flags.get("from", "").lower()
         for i in range(index):
             if origin and (stages[i].name == origin or origin == str(i)):
-                if any(part in path for path in paths for part in ENVIRONMENT_PATHS):
-                    built.merge_stage(self.build_stage(stages, i, depth + 1))
+                other = self.build_stage(stages, i, depth + 1)
+                for source in paths[:-1]:
+                    built.copy_folder(other, source, join_path(built.folder, paths[-1]))
                 return
         if step.bodies and paths:
             built.files[paths[-1]] = step.bodies[-1][1]
@@ -127,32 +172,23 @@ class DockerfileSimulator:
             script = step.bodies[0][1]
         else:
             script = text
-        self._run_script(script, built, step.line)
 
-    def _run_script(self, script: str, built: SimulatedImage, line: int, depth: int = 0) -> None:
-        for command in parse_shell_commands(script, built.values):
-            inner = _inner_shell_script(command.words)
-            if inner is not None and depth < 3:
-                self._run_script(inner, built, line, depth + 1)
-                continue
-            effects = install_commands.parse_install_command(command, built.values)
-            for pin in effects.pins:
-                install_commands.record_pin(built.packages, pin, line)
-            for name in effects.gone:
-                built.packages.pop(name, None)
-            for name in effects.files:
-                self._install_requirements(name, effects.build, built, line)
-            _record_effects(built, effects, line)
+        def install_file(name: str, build: str, python: PythonInstall) -> None:
+            self._install_requirements(name, build, built, python, step.line)
 
-    def _install_requirements(self, name: str, build: str, built: SimulatedImage, line: int, depth: int = 0) -> None:
+        ScriptRunner(built, step.line, install_file).run_script(script)
+
+    def _install_requirements(
+        self, name: str, build: str, built: SimulatedImage, python: PythonInstall, line: int, depth: int = 0
+    ) -> None:
         text = self._read_copied_file(name, built)
         if text is None or depth > 4:
             return
         pins, more = install_commands.parse_requirements_file(text, build)
         for pin in pins:
-            install_commands.record_pin(built.packages, pin, line)
+            install_commands.record_pin(python.packages, pin, line)
         for other in more:
-            self._install_requirements(other, build, built, line, depth + 1)
+            self._install_requirements(other, build, built, python, line, depth + 1)
 
     def _read_copied_file(self, name: str, built: SimulatedImage) -> str | None:
         """A file written by the Dockerfile, or copied from beside it; never one outside its folder."""
@@ -166,23 +202,6 @@ class DockerfileSimulator:
         if not last or last in (".", "..") or UNKNOWN in last:
             return None
         return self.read_file(f"{self.folder}/{source.removeprefix('./')}" if self.folder else source)
-
-
-def _record_effects(built: SimulatedImage, effects: install_commands.InstallEffects, line: int) -> None:
-    """Record the Python, toolkit and environment kind that a command installs."""
-    if effects.toolkit:
-        built.toolkit = (effects.toolkit, line)
-    if effects.kind:
-        built.kind = (effects.kind, line)
-    version = effects.python
-    if version.startswith("system "):
-        version = version.removeprefix("system ")
-        if built.python[0]:
-            return  # a virtual environment or the image's own Python takes precedence
-        default_python = systems.system_python(built.base.system, built.base.release)
-        version = (default_python or "") if version == "3" else version
-    if version:
-        built.python = (version, line)
 
 
 def _strip_run_flags(text: str) -> tuple[str, list[str]]:
@@ -208,12 +227,3 @@ def _parse_exec_form(text: str) -> list[str]:
     except (ValueError, RecursionError):
         return []
     return decoded if isinstance(decoded, list) and all(isinstance(word, str) for word in decoded) else []
-
-
-def _inner_shell_script(words: tuple[str, ...]) -> str | None:
-    """Return the script passed to a shell: ``bash -lc 'pip install …'``."""
-    if words and words[0].rpartition("/")[2] in ("sh", "bash", "dash", "zsh"):
-        for at, word in enumerate(words[1:-1], 1):
-            if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
-                return words[at + 1]
-    return None

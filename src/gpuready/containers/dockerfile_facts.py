@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuready.containers.base_image import BaseImage
     from gpuready.containers.build_simulation import ReadFile, SimulatedImage
     from gpuready.containers.install_commands import PackagePin
+    from gpuready.containers.python_installs import PythonInstall
 
 HOST_FACT_PREFIXES = (
     "gpu.", "driver.", "platform.", "host.", "memory.", "fabric.", "accelerator.", "kernel.", "net.ib",
@@ -64,10 +65,13 @@ def image_facts(built: SimulatedImage, path: str, arch: str) -> list[Fact]:
     if "NVIDIA_VISIBLE_DEVICES" in built.variables or built.base.shows is not None:
         value = built.variables.get("NVIDIA_VISIBLE_DEVICES", ("all" if built.base.shows else "", 0))[0]
         stated.append(Fact("container.shows", value not in ("", "none", "void"), first, "stated"))
+    python = built.find_environment()
     stated += (
-        _image_system_facts(built, first) + _image_toolkit_facts(built, path, first) + _image_python_facts(built, path)
+        _image_system_facts(built, first)
+        + _image_toolkit_facts(built, path, first)
+        + _image_python_facts(built, python, path)
     )
-    for name, (pin, line) in built.packages.items():
+    for name, (pin, line) in python.packages.items():
         source = f"{path}:{line}"
         if name == "torch":
             stated += _pinned_torch_facts(pin, source, arch, built.base)
@@ -98,30 +102,48 @@ def _image_system_facts(built: SimulatedImage, source: str) -> list[Fact]:
     name, release = built.base.system, built.base.release
     stated: dict[str, Any] = {"os.system": "linux"}
     if name:
-        stated |= {"os.name": name, "os.version": release, "os.pretty": f"{name} {release}"}
-        if library := systems.system_glibc(name, release):
-            stated["os.glibc"] = library
+        stated |= {"os.name": name, "os.pretty": f"{name} {release}".strip()}
+        stated |= {"os.version": release} if release else {}
+        library = systems.system_glibc(name, release)
+        stated |= {"os.glibc": library} if library or systems.has_musl(name) else {}
+    if manager := built.manager or systems.system_manager(name):
+        stated["os.manager"] = manager
     return [Fact(key, value, source, "stated") for key, value in stated.items()]
 
 
 def _image_toolkit_facts(built: SimulatedImage, path: str, first: str) -> list[Fact]:
-    """The toolkit of the image, or one installed by apt; none if the image is known to lack it."""
-    version, line = built.toolkit
-    if version:
-        source, where = f"{path}:{line}", f"/usr/local/cuda-{version}"
-    elif built.base.toolkit:
-        version, source, where = built.base.cuda, first, "/usr/local/cuda"
-    elif built.base.toolkit is False:
+    """The toolkit of the image, one installed or one copied; none if the image is known to lack it."""
+    toolkit = built.toolkit
+    if toolkit is None and built.base.toolkit is False:
         return [Fact("toolkit.version", None, first, "stated"), Fact("toolkit.nvcc", None, first, "stated")]
-    else:
+    if toolkit is None or not toolkit.version:
         return []
-    stated = {"toolkit.version": version, "toolkit.path": where, "toolkit.nvcc": f"{where}/bin/nvcc"}
-    return [Fact(key, value, source, "stated") for key, value in stated.items()]
+    stated = {"toolkit.version": toolkit.version, "toolkit.path": toolkit.folder}
+    stated["toolkit.nvcc"] = f"{toolkit.folder}/bin/nvcc"
+    return [Fact(key, value, f"{path}:{toolkit.line}", "stated") for key, value in stated.items()]
 
 
-def _image_python_facts(built: SimulatedImage, path: str) -> list[Fact]:
-    stated = [("python.version", built.python), ("python.kind", built.kind)]
-    return [Fact(key, value, f"{path}:{line}", "stated") for key, (value, line) in stated if value]
+def _image_python_facts(built: SimulatedImage, python: PythonInstall, path: str) -> list[Fact]:
+    """The Python that the packages go into; what an unknown base decides is a gap, and not merely left out."""
+    source = f"{path}:{python.line or built.line}"
+    stated = {"python.version": python.version, "python.path": python.path, "python.kind": python.kind}
+    facts = [Fact(key, value, source, "stated") for key, value in stated.items() if value]
+    if python.managed is not None:
+        facts.append(Fact("python.managed", python.managed, source, "stated"))
+    if built.refused:
+        rows = tuple({"line": line, "why": why} for why, line in dict.fromkeys(built.refused))
+        facts.append(Fact("container.refused", rows, f"{path}:{rows[0]['line']}", "stated"))
+    return facts + _unknown_base_facts(built, python, path)
+
+
+def _unknown_base_facts(built: SimulatedImage, python: PythonInstall, path: str) -> list[Fact]:
+    """What nobody can tell of an image that the catalogue does not know."""
+    if built.base.system:
+        return []
+    gap = f"the catalogue does not know the image {built.base.name}"
+    keys = ["os.glibc", *([] if python.version else ["python.version"])]
+    torch_keys = ["package.torch", "torch.version", "torch.cuda"] if "torch" not in python.packages else []
+    return [Fact(key, None, f"{path}:{built.line}", "stated", gap) for key in (*keys, *torch_keys)]
 
 
 def _pinned_torch_facts(pin: PackagePin, source: str, arch: str, base: BaseImage) -> list[Fact]:

@@ -30,6 +30,10 @@ INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "--index", "--default
 OTHER_TARGET_OPTIONS = ("-t", "--target", "--prefix", "--root", "--dry-run")
 """With one of these options nothing is installed where the program would find it."""
 
+SYSTEM_MANAGERS = {"apt": "apt", "apt-get": "apt", "aptitude": "apt", "dnf": "dnf", "microdnf": "dnf", "yum": "yum",
+                   "zypper": "zypper", "apk": "apk"}  # fmt: skip
+"""Programs that install the distribution's packages, and the package manager of each."""
+
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX",
                     "UV_INDEX", "UV_TORCH_BACKEND")  # fmt: skip
 
@@ -46,53 +50,90 @@ class PackagePin(Record):
 
 
 class InstallEffects(Record):
+    """What one command installs, and how it names the Python that it installs into."""
+
     pins: tuple[PackagePin, ...] = ()
     gone: tuple[str, ...] = ()
-    python: str = ""
+    python: str = ""  # the version of a Python that it installs; ``system`` for the distribution's own
     toolkit: str = ""
-    kind: str = ""  # conda, venv
     files: tuple[str, ...] = ()
     build: str = ""  # torch build of the index used for the files
+    installer: str = ""  # pip, uv, conda, venv (it makes an environment), system, toolchain (uv python install)
+    program: str = ""  # the program that is run: pip3, python3.12, /opt/venv/bin/pip
+    target: str = ""  # what it names: the folder of a new venv, --python of uv, -n or -p of conda
+    system: bool = False  # --system of uv
+    allowed: bool = False  # --break-system-packages
+    inherits: bool = False  # --system-site-packages
 
 
 def parse_install_command(command: ShellCommand, environment: Mapping[str, str]) -> InstallEffects:
     """Return what a command installs; empty if it installs nothing."""
     words = list(command.words)
     name = words[0].rpartition("/")[2].lower() if words else ""
-    version = name.removeprefix("python") if name.startswith("python3.") else ""
-    if name.startswith("python") and words[1:3] == ["-m", "venv"]:
-        return InstallEffects(python=version, kind="venv") if command.sure else InstallEffects()
+    if (name.startswith("python") and words[1:3] in (["-m", "venv"], ["-m", "virtualenv"])) or name == "virtualenv":
+        return _parse_venv_command(words, name) if command.sure else InstallEffects()
     if name.startswith("python") and words[1:3] == ["-m", "pip"]:
-        return _parse_pip_command(words[3:], command.sure, environment).replace(python=version if command.sure else "")
+        return _parse_pip_command(words[3:], command.sure, environment).replace(program=words[0])
     if name.startswith("pip") and name[3:].replace(".", "").isdigit() | (name == "pip"):
-        return _parse_pip_command(words[1:], command.sure, environment)
+        return _parse_pip_command(words[1:], command.sure, environment).replace(program=words[0])
     if name == "uv":
         return _parse_uv_command(words[1:], command.sure, environment)
     if name in ("conda", "mamba", "micromamba"):
         return _parse_conda_command(words[1:], command.sure)
-    if name in ("apt", "apt-get", "aptitude", "dnf", "yum", "microdnf", "zypper"):
+    if name in SYSTEM_MANAGERS:
         return _parse_system_install(words[1:], command.sure)
     return InstallEffects()
+
+
+def _parse_venv_command(words: list[str], name: str) -> InstallEffects:
+    """Parse ``python3.12 -m venv /opt/venv`` and ``virtualenv -p python3.12 venv``."""
+    own_program = words[0] if name.startswith("python") else "python3"
+    rest = words[3:] if name.startswith("python") else words[1:]
+    plain, options = _split_options(rest)
+    inherits = any(option == "--system-site-packages" for option, _ in options)
+    program = next((value for option, value in options if option in ("-p", "--python")), own_program)
+    return InstallEffects(
+        installer="venv", program=program, target=plain[-1] if plain else "", inherits=inherits, allowed=True
+    )
 
 
 def _parse_uv_command(words: list[str], sure: bool, environment: Mapping[str, str]) -> InstallEffects:
     plain = [w for w in words if not w.startswith("-")]
     if plain[:1] == ["pip"]:
-        return _parse_pip_command(words[words.index("pip") + 1 :], sure, environment)
+        rest = words[words.index("pip") + 1 :]
+        effects = _parse_pip_command(rest, sure, environment)
+        target, system = _find_option(rest, "-p", "--python"), "--system" in rest
+        return effects.replace(installer=effects.installer and "uv", target=target, system=system)
     if plain[:1] == ["add"]:
-        return _parse_pip_install(words[words.index("add") + 1 :], sure, environment)
+        effects = _parse_pip_install(words[words.index("add") + 1 :], sure, environment)
+        return effects.replace(installer="uv project")
+    if plain[:1] == ["sync"] and sure:
+        return InstallEffects(installer="uv project")
     if plain[:1] == ["venv"] and sure:
-        return InstallEffects(python=_parse_python_release(_find_option(words, "-p", "--python")), kind="venv")
-    if plain[:2] == ["python", "install"] and sure and len(plain) == 3:
-        return InstallEffects(python=_parse_python_release(plain[2]))
+        return _parse_uv_venv(words[words.index("venv") + 1 :])
+    if plain[:1] == ["python"] and plain[1:2] in (["install"], ["pin"]) and sure and len(plain) == 3:
+        return InstallEffects(installer="toolchain", python=_parse_python_release(plain[2]))
     return InstallEffects()
+
+
+def _parse_uv_venv(words: list[str]) -> InstallEffects:
+    plain, options = _split_options(words)
+    asked = next((value for name, value in options if name in ("-p", "--python")), "")
+    return InstallEffects(
+        installer="venv",
+        program="uv",
+        python=_parse_python_release(asked),
+        target=plain[-1] if plain else ".venv",
+        inherits=any(name == "--system-site-packages" for name, _ in options),
+    )
 
 
 def _parse_pip_command(words: list[str], sure: bool, environment: Mapping[str, str]) -> InstallEffects:
     verb = next((w for w in words if not w.startswith("-")), "")
     rest = words[words.index(verb) + 1 :] if verb else []
     if verb == "uninstall":
-        return InstallEffects(gone=tuple(_normalize_name(w) for w in rest if not w.startswith("-")))
+        gone = tuple(_normalize_name(w) for w in rest if not w.startswith("-"))
+        return InstallEffects(gone=gone, installer="pip", allowed=True)
     return _parse_pip_install(rest, sure, environment) if verb == "install" else InstallEffects()
 
 
@@ -106,7 +147,21 @@ def _parse_pip_install(words: list[str], sure: bool, environment: Mapping[str, s
     pins += [parse_requirement(value, build, sure) for name, value in options if name in ("-e", "--editable")]
     accepted = [p.replace(spec="<0") if upgrade and p.version is None and not p.spec else p for p in pins if p]
     files = [value for name, value in options if name in ("-r", "--requirement", "--requirements")]
-    return InstallEffects(pins=tuple(accepted), files=tuple(files) if sure else (), build=build)
+    return InstallEffects(
+        pins=tuple(accepted),
+        files=tuple(files) if sure else (),
+        build=build,
+        installer="pip",
+        allowed=not sure or _may_break_system(options, environment),
+    )
+
+
+def _may_break_system(options: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> bool:
+    """Return whether an install may write into a Python that its distribution manages (PEP 668)."""
+    variables = ("PIP_BREAK_SYSTEM_PACKAGES", "UV_BREAK_SYSTEM_PACKAGES")
+    return any(name == "--break-system-packages" for name, _ in options) or any(
+        environment.get(name, "0").lower() not in ("", "0", "false", "no") for name in variables
+    )
 
 
 def _split_options(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -217,19 +272,48 @@ def _parse_conda_command(words: list[str], sure: bool) -> InstallEffects:
     if torch := by_name.pop("pytorch", None):
         by_name["torch"] = torch.replace(name="torch", build=build)
     version = python.version if python and python.version and sure else ""
-    return InstallEffects(pins=tuple(by_name.values()), python=version or "", kind="conda" if sure else "")
+    named = _find_option(words, "-n", "--name", "-p", "--prefix")
+    return InstallEffects(
+        pins=tuple(by_name.values()),
+        python=version or "",
+        toolkit=_conda_toolkit(by_name) if sure else "",
+        installer="conda new" if verb == "create" else "conda",
+        target=named,
+        allowed=True,
+    )
+
+
+def _conda_toolkit(pins: Mapping[str, PackagePin]) -> str:
+    """Return the CUDA release of a toolkit from conda: ``cuda==11.8.0``, ``cuda-toolkit=12.4``."""
+    pin = pins.get("cuda") or pins.get("cuda-toolkit") or pins.get("cuda-nvcc")
+    return ".".join(pin.version.split(".")[:2]) if pin is not None and pin.version else ""
 
 
 def _parse_system_install(words: list[str], sure: bool) -> InstallEffects:
     """Toolkits and Pythons from the distribution's packages."""
-    if not {"install", "in"} & set(words) or not sure:
+    if not {"install", "in", "add"} & set(words) or not sure:
         return InstallEffects()
     plain, _ = _split_options(words)
-    toolkit = [version for word in plain if (version := _parse_toolkit_package(word.partition("=")[0]))]
-    pythons = [w.removeprefix("python").removesuffix("-venv").removesuffix("-dev").removesuffix("-full") for w in plain]
-    exact = {p for p in pythons if p.startswith("3.") and versions.parse_plain_release(p) is not None}
-    python = exact.pop() if len(exact) == 1 else ("3" if "3" in pythons and not exact else "")
-    return InstallEffects(python=f"system {python}" if python else "", toolkit=toolkit[-1] if toolkit else "")
+    names = [word.partition("=")[0] for word in plain]
+    toolkit = [version for name in names if (version := _parse_toolkit_package(name))]
+    exact = {version for name in names if (version := _parse_python_package(name))}
+    own = (
+        "system"
+        if any(name.startswith(("python3-", "py3-", "py-")) or name in ("python3", "pip") for name in names)
+        else ""
+    )
+    python = " ".join((own, *sorted(exact)[-1:])).strip()
+    return InstallEffects(installer="system", python=python, toolkit=toolkit[-1] if toolkit else "")
+
+
+def _parse_python_package(package: str) -> str:
+    """Map ``python3.12-venv``, ``python3.12`` and Red Hat's ``python39`` to 3.12 and 3.9; empty if it is none."""
+    name = package.partition("-")[0].removeprefix("python")
+    if name == package.partition("-")[0]:
+        return ""
+    if name[:1] == "3" and len(name) > 1 and name.isdigit():
+        name = f"3.{name[1:]}"
+    return name if name.startswith("3.") and versions.parse_plain_release(name) is not None else ""
 
 
 def _parse_toolkit_package(package: str) -> str:

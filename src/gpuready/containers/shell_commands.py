@@ -25,6 +25,8 @@ class ShellCommand(Record):
 
     words: tuple[str, ...]
     sure: bool = True
+    path: str = ""  # PATH as the script has it there
+    assigned: tuple[tuple[str, str], ...] = ()  # variables for this command alone: A=1 pip install x
 
 
 def parse_shell_commands(script: str, known: BuildValues) -> Iterator[ShellCommand]:
@@ -40,7 +42,7 @@ def parse_shell_commands(script: str, known: BuildValues) -> Iterator[ShellComma
         if not body or body[0] in ("export", "declare", "readonly", "local"):
             values.update({name: value if sure else UNKNOWN for name, value in _list_assignments(assigned, body)})
         elif depth >= 0:
-            yield ShellCommand(tuple(body), sure)
+            yield ShellCommand(tuple(body), sure, values.get("PATH", ""), tuple(assigned.items()))
         doubt = end == "||" or (doubt and end == "&&")
 
 
