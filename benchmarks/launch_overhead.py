@@ -4,7 +4,8 @@
 
 A start is timed from the first process to the end of the first all-reduce on the last rank, one Python for each rank.
 The two ways are run in turn, and each pair gives one ratio; the median has its interval of 95 % by bootstrap.
-``group`` is the part after the imports: from the call to the end of the first all-reduce, on the slowest rank.
+``group`` is the part after the imports: from the call to the end of the first all-reduce, on the slowest rank. ``cpu`` is the processor time of all ranks
+until their end, which other work on the machine hardly changes.
 The roll-call alone has ranks that are forks waiting at one signal; the crowd are connections of one other process.
 """
 
@@ -43,12 +44,17 @@ def free_port() -> int:
         return made.getsockname()[1]
 
 
-def start(python: str, way: str, size: int) -> tuple[float, float]:
-    """Seconds of one start: the whole, and the part after the imports."""
+def children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def start(python: str, way: str, size: int) -> tuple[float, float, float]:
+    """Seconds of one start: the whole, the part after the imports, and the processor time of all ranks until they end."""
     shared = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(size)}
     shared |= {"LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     code = WAYS[way] + END + (BARE_END if way == "bare" else "")
-    begun = time.monotonic()
+    begun, used = time.monotonic(), children_seconds()
     running = [
         subprocess.Popen(
             [python, "-c", code], env=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}, stdout=subprocess.PIPE, text=True
@@ -58,7 +64,8 @@ def start(python: str, way: str, size: int) -> tuple[float, float]:
     told = [one.communicate(timeout=120)[0].split() for one in running]
     if any(one.returncode for one in running):
         raise SystemExit(f"{way} with {size} ranks failed")
-    return max(float(row[1]) for row in told) - begun, max(float(row[0]) for row in told)
+    slowest = max(float(row[1]) for row in told) - begun, max(float(row[0]) for row in told)
+    return (*slowest, children_seconds() - used)
 
 
 def interval(ratios: list[float]) -> list[float]:
@@ -68,12 +75,12 @@ def interval(ratios: list[float]) -> list[float]:
 
 
 def pairs(python: str, size: int, count: int) -> dict[str, object]:
-    rows: dict[str, list[tuple[float, float]]] = {"bare": [], "launch": []}
+    rows: dict[str, list[tuple[float, float, float]]] = {"bare": [], "launch": []}
     for number in range(count):
         for way in ("bare", "launch") if number % 2 else ("launch", "bare"):
             rows[way].append(start(python, way, size))
     found: dict[str, object] = {"ranks": size, "pairs": count}
-    for at, name in enumerate(("whole", "group")):
+    for at, name in enumerate(("whole", "group", "cpu")):
         ratios = [a[at] / b[at] for a, b in zip(rows["launch"], rows["bare"], strict=True)]
         found[name] = {way: round(statistics.median(row[at] for row in rows[way]), 4) for way in rows}
         found[name] |= {"ratio": round(statistics.median(ratios), 3), "interval": interval(ratios)}  # type: ignore[operator]

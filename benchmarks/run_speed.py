@@ -3,7 +3,8 @@
     python benchmarks/run_speed.py --python VENV [--ranks 1,2,4,8] [--pairs 10] [--out FILE]
 
 The two take turns, and who begins changes from pair to pair, so that what else the machine does hits both alike. The figure is the median
-of the ratios of the pairs, with a bootstrap interval of 95 %.
+of the ratios of the pairs, with a bootstrap interval of 95 %. ``cpu_`` is processor time of the whole run with all of its processes, which other work on
+the machine hardly changes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import platform
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -43,8 +45,13 @@ def command(kind: str, python: str, ranks: int, script: str, told: str) -> list[
     return [sys.executable, "-c", main, "run", "--python", python, "--nproc", str(ranks), "-q", "--", script, told]
 
 
-def seconds(kind: str, python: str, ranks: int, folder: Path) -> float:
-    """From the start of the command to the first all-reduce of rank 0."""
+def children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def seconds(kind: str, python: str, ranks: int, folder: Path) -> tuple[float, float]:
+    """From the start of the command to the first all-reduce of rank 0, and the processor time of the whole run."""
     script, told = folder / "first.py", folder / "told"
     script.write_text(SCRIPT)
     told.unlink(missing_ok=True)
@@ -53,11 +60,11 @@ def seconds(kind: str, python: str, ranks: int, folder: Path) -> float:
         if kind == "gpuready"
         else {**os.environ, "OMP_NUM_THREADS": "1"}
     )
-    began = time.time()
+    began, used = time.time(), children_seconds()
     subprocess.run(
         command(kind, python, ranks, str(script), str(told)), check=True, capture_output=True, cwd=folder, env=env
     )
-    return float(told.read_text()) - began
+    return float(told.read_text()) - began, children_seconds() - used
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -67,19 +74,24 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def measure(python: str, ranks: int, pairs: int, folder: Path) -> dict[str, object]:
-    taken: dict[str, list[float]] = {"gpuready": [], "torchrun": []}
+    taken: dict[str, list[tuple[float, float]]] = {"gpuready": [], "torchrun": []}
     for pair in range(pairs):
         for kind in ("gpuready", "torchrun") if pair % 2 else ("torchrun", "gpuready"):
             taken[kind].append(seconds(kind, python, ranks, folder))
-    ratios = [a / b for a, b in zip(taken["gpuready"], taken["torchrun"], strict=True)]
+    ratios, cpu_ratios = (
+        [a[at] / b[at] for a, b in zip(taken["gpuready"], taken["torchrun"], strict=True)] for at in (0, 1)
+    )
     low, high = interval(ratios)
-    medians = {kind: round(statistics.median(values), 3) for kind, values in taken.items()}
+    medians = {kind: round(statistics.median(one[0] for one in values), 3) for kind, values in taken.items()}
+    cpu = {f"cpu_{kind}": round(statistics.median(one[1] for one in values), 3) for kind, values in taken.items()}
     row = {
         "ranks": ranks,
         "pairs": pairs,
         **medians,
         "ratio": round(statistics.median(ratios), 3),
         "interval": [round(low, 3), round(high, 3)],
+        **cpu,
+        "cpu_ratio": round(statistics.median(cpu_ratios), 3),
     }
     print(row, flush=True)
     return row

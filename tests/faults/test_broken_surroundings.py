@@ -214,13 +214,15 @@ def test_d52_a_log_that_may_not_be_read(open_machine):
 
 @pytest.mark.parametrize(
     ("xids", "severity"),
-    [((13, 31, 43, 45), None), ((63, 94), "info"), ((79,), "warning"), ((48, 31), "warning"), ((64, 95), "warning")],
+    [((13, 31, 43, 45), None), ((63, 94), "warning"), ((79,), "error"), ((74, 31), "error"), ((64, 95), "error")],
 )
 def test_d53_faults_of_programs_and_faults_of_gpus(machine, xids, severity):
     machine.file("/var/log/kern.log", "".join(XID.format(xid) for xid in xids))
     found = machine.check()
     assert {row["xid"] for row in found.value("kernel.xids")} == set(xids)
-    assert found.code == 0 and [f["severity"] for f in found.found["findings"]] == ([severity] if severity else [])
+    assert found.code == (severity == "error") and [f["severity"] for f in found.found["findings"]] == (
+        [severity] if severity else []
+    )
 
 
 @pytest.mark.parametrize(("text", "fires"), [("from 0x0 (None) to 0x1 (GPU Reset)", True), ("to 0x0 (None)", False)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 from tests.fleet.faked import SSH
@@ -12,7 +13,7 @@ from tests.fleet.test_command import Desk
 from gpuready.fleet import outliers, pair_search
 from gpuready.fleet.pair_search import PairSearch
 from gpuready.fleet.slurm import classify_srun_failure
-from gpuready.fleet.ssh_hosts import classify_ssh_failure
+from gpuready.fleet.ssh_hosts import SshTransport, classify_ssh_failure
 from gpuready.model.bench import BenchMeasure
 from gpuready.model.fleet import PASSED, SLOW, FleetReport, NodePair
 from gpuready.render.fleet import render_fleet_screen
@@ -71,6 +72,26 @@ def test_a_host_that_hangs_up_every_time_is_unknown_and_not_excluded(desk):
 )
 def test_what_ssh_says(err, kind):
     assert classify_ssh_failure(ProgramEnd("n1", 255, err, 1.0), False, "python3")[0] == kind
+
+
+@pytest.mark.parametrize(
+    ("ended", "begun", "again"),
+    [
+        (ProgramEnd("n1", 255, "Exceeded MaxStartups", 1.0), False, True),
+        (ProgramEnd("n1", 255, "ssh: connect to host n1 port 22: No route to host", 1.0), False, True),
+        (ProgramEnd("n1", None, "", 30.0, end="deadline"), False, False),
+        (ProgramEnd("n1", None, "", 30.0, end="deadline"), True, False),
+        (ProgramEnd("n1", 255, "Permission denied (publickey).", 1.0), False, False),
+    ],
+)
+def test_a_host_that_used_its_deadline_is_not_asked_again(ended, begun, again):
+    """--timeout holds with --retries: only what failed at once is asked again."""
+    told = []
+    tracker = SimpleNamespace(
+        needing_gpuready=set(), has_begun=lambda name: begun, report_answer=lambda *words, **more: told.append(more)
+    )
+    SshTransport([], "t")._handle_ssh_end(ended, tracker, None, {})
+    assert [one["for_now"] for one in told] == [again]
 
 
 @pytest.mark.parametrize(

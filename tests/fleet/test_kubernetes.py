@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -65,9 +66,15 @@ else:
 """
 
 
-def validate(kind: str, row: dict) -> dict:
+@cache
+def validator(kind: str) -> jsonschema.Draft202012Validator:
+    """Made once: jsonschema.validate() checks the whole schema at each call, which takes a second."""
     name = next(name for name in SCHEMA["$defs"] if name.endswith(f".{kind}"))
-    jsonschema.validate(row, SCHEMA | {"$ref": f"#/$defs/{name}"})
+    return jsonschema.Draft202012Validator(SCHEMA | {"$ref": f"#/$defs/{name}"})
+
+
+def validate(kind: str, row: dict) -> dict:
+    validator(kind).validate(row)
     return row
 
 

@@ -65,6 +65,15 @@ def test_g04_drift_in_any_facet_is_found_on_exactly_the_nodes_that_have_it(facet
     assert report.findings
 
 
+def test_a_fact_that_differs_on_nearly_every_node_blames_no_node():
+    every = names(40)
+    own = {name: {"os.release": f"6.1.{number}"} for number, name in enumerate(every)}
+    report = judge_all(SimulatedTransport(every, machine(), own))
+    (drift,) = report.drift
+    assert drift.split and drift.facet == "kernel" and "different values" in drift.groups[0].value
+    assert not report.exclude and not report.blames
+
+
 def test_the_sentence_of_the_drift():
     every = names(1024)
     odd = [every[16], every[411], every[997]]

@@ -126,6 +126,17 @@ def test_when_ranks_may_be_forked(tmp_path, text, nproc, torch, forks, why):
     assert script.can_fork_ranks("program", ["x"], 2, True)[0] is False
 
 
+def test_torchrun_does_not_take_the_operators_variables_for_flags():
+    """PET_STANDALONE or PET_RDZV_BACKEND=c10d would win over --master-addr; scripts that read them still find them."""
+    environ = {"PET_RDZV_BACKEND": "c10d", "PET_NNODES": "2", "HOME": "/root"}
+    kept, more = engines.split_torchrun_defaults(job("torchrun"), environ)
+    assert kept == {"HOME": "/root"} and {v.name: v.value for v in more} == {
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_NNODES": "2",
+    }
+    assert engines.split_torchrun_defaults(job("local"), environ) == (environ, [])
+
+
 SLURM = {"SLURM_JOB_ID": "77", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "gpu-[1-2]", "SLURM_NODEID": "1"}
 
 

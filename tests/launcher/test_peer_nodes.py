@@ -47,7 +47,7 @@ def nodes(monkeypatch):
     monkeypatch.setattr(peer_nodes, "StoreClient", Store)
     both = [PeerNodes(JOB.replace(node_rank=node), 0) for node in (0, 1)]
     for node in both:
-        node.announce(f"gpu-{node.job.node_rank}")
+        assert not node.claim_place(f"gpu-{node.job.node_rank}")
     return both
 
 
@@ -79,6 +79,12 @@ def test_a_store_that_is_gone_is_node_0(nodes):
     assert nodes[1].is_settled(victim, 1.0)
     first = nodes[1].find_first()
     assert first is not None and first.lost and first.rank == 0 and first.host == "gpu-0"
+
+
+def test_a_node_that_comes_twice_is_told_who_has_its_place(nodes):
+    late = PeerNodes(JOB.replace(node_rank=1), 0)
+    assert late.claim_place("gpu-9") == "gpu-1" and nodes[0]._host_of(1) == "gpu-1", "the first keeps it"
+    assert not PeerNodes(JOB.replace(node_rank=1), 1).claim_place("gpu-1"), "a restart is another attempt"
 
 
 def test_a_cable_that_is_pulled_is_named_on_both_sides(nodes):

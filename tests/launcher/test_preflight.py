@@ -94,6 +94,14 @@ def test_a02_a_master_that_does_not_resolve():
     )
     sight = said(made, torch__version="2.13.0")["peers"]
     assert sight.severity == "error" and "does not resolve" in sight.says and "/etc/hosts" in sight.fix
+    pod = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    found = preflight.run_preflight(made, Facts([], "here"), str, True, pod)
+    assert [sight.severity for sight in found if sight.what == "peers"] == ["warning"], "names of pods appear late"
+    assert not [
+        s
+        for s in preflight.run_preflight(made.replace(node_rank=0), Facts([], "here"), str, True, pod)
+        if s.what == "peers"
+    ]
 
 
 def test_who_is_connected(tmp_path):

@@ -305,6 +305,16 @@ def test_b16_a_rank_that_the_others_wait_for_step_after_step():
     assert note.kind == "slow" and note.rank == 1 and not note.sure and "computes" in note.says
 
 
+@pytest.mark.parametrize(("state", "said"), [("R", ["slow"]), ("S", [])])
+def test_b16_a_straggler_on_a_busy_machine_is_one_too(state, said):
+    """Recorded at a load of 14 on two cores: ready to run all the time, and without a processor for 16 s."""
+    made = ledger(2)
+    for second in range(25):
+        slow = row(state, cpu=0.04 * second, still=min(second, 16.0), waits=second % 10 == 0)
+        beat(made, 1.0 + second, r0=row(waits=1), r1=slow)
+    assert [note.kind for note in liveness.find_liveness_notes(made, 26.0)] == said
+
+
 def test_ranks_that_all_compute_are_well():
     assert not beaten({"r0": "R", "r1": "R"}, {"r0": 0.9, "r1": 0.97}, {}, 30)
 

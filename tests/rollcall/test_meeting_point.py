@@ -6,10 +6,14 @@ import os
 import re
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from gpuready.rollcall import endpoint
+from gpuready.cluster import Rendezvous
+from gpuready.rollcall import _check_master_address, endpoint
+from gpuready.rollcall.client import PATIENCE_SECONDS, RollcallClient
+from gpuready.rollcall.hello import Hello
 from tests.ranks import free_port, world
 from tests.rollcall.meeting import ended, meet, refused, start, together
 
@@ -21,6 +25,21 @@ def test_a02_a_name_that_does_not_resolve():
     answers = meet(*[w | {"MASTER_ADDR": "no-such-host.invalid", "WINDOW": 30} for w in world(2)])
     refused(answers, "no-such-host.invalid", code="NET016")
     assert "/etc/hosts" in answers[1]["said"] and all(a["s"] < 5 + 3 for a in answers)
+
+
+def test_in_kubernetes_a_name_may_appear_late():
+    """The name of a pod is known when it is ready: rank 0 listens meanwhile, and the others try for the whole window."""
+    unknown, own = OSError("Name or service not known"), Hello(0, 2, 0, "pod-0", 1, "m")
+    pods, hosts = (
+        Rendezvous(0, 2, address="sft-0.sft", port=1, nodes=2, launcher=name) for name in ("kubernetes", "slurm")
+    )
+    assert not _check_master_address(pods, own, unknown)[0].trouble
+    assert "does not resolve" in _check_master_address(hosts, own, unknown)[0].trouble
+    for rendezvous, seconds in ((pods, 60.0), (hosts, PATIENCE_SECONDS)):
+        caller = SimpleNamespace(
+            until=60.0, started=0.0, reached=endpoint.ReachResult(why="name"), rendezvous=rendezvous
+        )
+        assert RollcallClient._seconds_to_try(caller) == seconds
 
 
 @together

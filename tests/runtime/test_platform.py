@@ -147,7 +147,7 @@ def test_roll_on_rocm_and_on_npu():
     ("torch", "name", "value"),
     [
         ("2.8.0+cu128", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,roundup_power2_divisions:16"),
-        ("2.9.1", "PYTORCH_ALLOC_CONF", "expandable_segments:True"),
+        ("2.9.1", "PYTORCH_ALLOC_CONF", "expandable_segments:True,roundup_power2_divisions:16"),
     ],
 )
 def test_axolotl_names_the_allocator_by_the_torch(torch, name, value):

@@ -110,11 +110,12 @@ def _read_claims(reader: EnvironReader, forced: str | None, framework: str) -> l
         return []
     if forced in TORCH_STYLE_LAUNCHERS:
         claims = [sources.read_torch_style(reader, forced, framework)]
+        claims += [sources.read_pod(reader)] if forced == "kubernetes" and claims == [None] else []
     elif forced:
         claims = [getattr(sources, f"read_{forced}")(reader)]
     else:
-        claims = [sources.read_torch_style(reader, "", framework), sources.read_openmpi(reader)]
-        claims += [sources.read_mpich(reader), sources.read_slurm(reader)]
+        claims = [sources.read_torch_style(reader, "", framework) or sources.read_pod(reader)]
+        claims += [sources.read_openmpi(reader), sources.read_mpich(reader), sources.read_slurm(reader)]
     present = [claim for claim in claims if claim is not None]
     if forced and not present:
         reader.add_problem(f"the launcher is said to be {forced}, and none of its variables is set")
@@ -265,13 +266,20 @@ def _find_run_id(reader: EnvironReader, chosen: LauncherClaim) -> str:
     return own or ("" if chosen.key == "none" else chosen.key)
 
 
+def _master_variable(reader: EnvironReader, chosen: LauncherClaim, which: str) -> str:
+    """MASTER_ADDR or MASTER_PORT; in a TrainJob's pod only torchrun's own variable is set."""
+    plain = f"MASTER_{which}"
+    return f"PET_{plain}" if chosen.launcher == "kubernetes" and plain not in reader.environ else plain
+
+
 def _find_address(
     reader: EnvironReader, chosen: LauncherClaim, arguments_set: Mapping[str, object], alone: bool
 ) -> tuple[str, str]:
     """Return the normalized MASTER_ADDR, or the job's first host if the launcher names its hosts."""
-    if "host" in arguments_set or "MASTER_ADDR" in reader.environ:
-        name = "the argument host" if "host" in arguments_set else "MASTER_ADDR"
-        text = str(arguments_set["host"]) if "host" in arguments_set else reader.environ["MASTER_ADDR"]
+    variable = _master_variable(reader, chosen, "ADDR")
+    if "host" in arguments_set or variable in reader.environ:
+        name = "the argument host" if "host" in arguments_set else variable
+        text = str(arguments_set["host"]) if "host" in arguments_set else reader.environ[variable]
         try:
             return parse_host_address(text, name)
         except ValueError as error:
@@ -289,10 +297,11 @@ def _find_address(
 
 def _find_port(reader: EnvironReader, chosen: LauncherClaim, arguments_set: Mapping[str, object], alone: bool) -> int:
     """Return MASTER_PORT, or one that all ranks derive from the job's name if the launcher gives none."""
-    text = str(arguments_set["port"]) if "port" in arguments_set else reader.environ.get("MASTER_PORT")
+    variable = _master_variable(reader, chosen, "PORT")
+    text = str(arguments_set["port"]) if "port" in arguments_set else reader.environ.get(variable)
     if text is not None:
         try:
-            return parse_port(text, "the argument port" if "port" in arguments_set else "MASTER_PORT")
+            return parse_port(text, "the argument port" if "port" in arguments_set else variable)
         except ValueError as error:
             if not alone or "port" in arguments_set:
                 reader.add_problem(str(error))

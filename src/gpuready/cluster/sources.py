@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.cluster.address import parse_whole_number
+from gpuready.cluster.pod_nodes import is_pod, read_pod_nodes
 from gpuready.model import node_names
 from gpuready.model.record import Record
 
@@ -81,7 +82,7 @@ def read_torch_style(reader: EnvironReader, launcher: str = "", framework: str =
     counts_nodes = rank_counts_nodes(reader.environ, framework)
     claim = LauncherClaim(
         launcher or _torch_style_launcher(reader.environ),
-        reader.read_number("RANK"),
+        reader.read_number("RANK", *(["JOB_COMPLETION_INDEX"] if is_pod(reader.environ) else [])),
         reader.read_number("WORLD_SIZE", least=1),
         reader.read_number("LOCAL_RANK"),
         reader.read_number("LOCAL_WORLD_SIZE", least=1),
@@ -90,9 +91,31 @@ def read_torch_style(reader: EnvironReader, launcher: str = "", framework: str =
         names=reader.take_names_read(),
         key=reader.read_text("TORCHELASTIC_RUN_ID", "RAY_JOB_ID"),
     )
-    if counts_nodes or (claim.launcher == "kubernetes" and claim.local_rank is None):
+    in_pod = claim.launcher == "kubernetes" and claim.local_rank is None
+    if in_pod and not counts_nodes:
+        _check_processes_per_pod(reader)
+    if counts_nodes or in_pod:
         return claim.replace(local_rank=0, local_world_size=1, node=claim.rank, nodes=claim.world_size)
     return _derive_nodes(claim)
+
+
+def read_pod(reader: EnvironReader) -> LauncherClaim | None:
+    """A TrainJob's pod, which has torchrun's PET_* variables alone: one process in a pod is a rank."""
+    found = read_pod_nodes(reader.environ)
+    if "PET_NNODES" not in reader.environ or not is_pod(reader.environ):
+        return None
+    if found.problem:
+        reader.add_problem(found.problem)
+    _check_processes_per_pod(reader)
+    names = ("PET_NNODES", "PET_NODE_RANK")
+    return LauncherClaim("kubernetes", found.node, found.nodes, 0, 1, found.node, found.nodes, names=names)
+
+
+def _check_processes_per_pod(reader: EnvironReader) -> None:
+    each = reader.environ.get("PET_NPROC_PER_NODE", "").strip()
+    if each.isdigit() and int(each) > 1:
+        start = "start the script with gpuready run or torchrun, which start them"
+        reader.add_problem(f"PET_NPROC_PER_NODE is {each}, and this process is alone in its pod: {start}")
 
 
 def rank_counts_nodes(environ: Mapping[str, str], framework: str) -> bool:
@@ -105,7 +128,7 @@ def _torch_style_launcher(environ: Mapping[str, str]) -> str:
         return "torchrun"
     if any(name in environ for name in RAY_VARIABLES):
         return "ray"
-    in_pod = "KUBERNETES_SERVICE_HOST" in environ and "LOCAL_RANK" not in environ
+    in_pod = is_pod(environ) and "LOCAL_RANK" not in environ
     return "kubernetes" if in_pod else "torchrun"
 
 

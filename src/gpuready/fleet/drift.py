@@ -25,6 +25,8 @@ MAJORITY_SHARE = 0.6
 """Above this share the most common value is the expected one."""
 SPLIT_SHARE, SPLIT_NODES = 0.25, 10
 """A second value on this share of the nodes, and on at least this many, is the other part of a split."""
+EVERYWHERE_SHARE = 0.75
+"""With more different values than this share of the nodes, the fact is odd and no node is."""
 MAX_GROUPS = 64
 """Groups of one facet that are asked for details; more mean that the fact differs everywhere."""
 
@@ -170,6 +172,8 @@ def _split_from_rest(
     difference: FacetDifference, key: str, want: str, values: NodesByValue, others: NodesByValue
 ) -> list[Drift]:
     node_count = sum(map(len, values.values()))
+    if difference.reference is None and len(values) > max(2, EVERYWHERE_SHARE * node_count):
+        return [_make_everywhere_drift(difference, key, len(values), [n for nodes in values.values() for n in nodes])]
     against = "majority" if difference.reference is None else "reference"
     parts = (
         {}
@@ -226,17 +230,14 @@ def _drift_everywhere(difference: FacetDifference, details_by_print: Mapping[str
     rows = list(details_by_print.values())
     keys = [key for key in rows[0] if len({format_value(row.get(key)) for row in rows}) > len(rows) // 2]
     everyone = [node for nodes in difference.members.values() for node in nodes]
-    value = f"{len(difference.members)} different values"
-    key = ", ".join(keys[:3]) or difference.facet
-    return Drift(
-        difference.facet,
-        key,
-        "one value",
-        (NodeGroup(value, fold_node_names(everyone), difference.node_count),),
-        difference.node_count,
-        difference.stratum,
-        split=True,
+    return _make_everywhere_drift(
+        difference, ", ".join(keys[:3]) or difference.facet, len(difference.members), everyone
     )
+
+
+def _make_everywhere_drift(difference: FacetDifference, key: str, count: int, nodes: list[str]) -> Drift:
+    group = NodeGroup(f"{count} different values", fold_node_names(sorted(nodes)), len(nodes))
+    return Drift(difference.facet, key, "one value", (group,), len(nodes), difference.stratum, split=True)
 
 
 def format_value(value: Any) -> str:

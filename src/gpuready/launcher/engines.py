@@ -69,6 +69,13 @@ def secret_variables(job: LaunchJob, environ: Mapping[str, str]) -> list[RankVar
     return [RankVariable(TOKEN_VARIABLE, token, "the secret that keeps strangers out of this run")] if token else []
 
 
+def split_torchrun_defaults(job: LaunchJob, environ: Mapping[str, str]) -> tuple[dict[str, str], list[RankVariable]]:
+    """Return the engine's environment, and what only the ranks get: torchrun takes PET_* for flags, and ours count."""
+    own = [name for name in environ if name.startswith("PET_")] if job.engine == "torchrun" else []
+    kept = {name: value for name, value in environ.items() if name not in own}
+    return kept, [RankVariable(name, environ[name], "set by the operator of this pod") for name in own]
+
+
 def local_rank_variables(job: LaunchJob) -> list[dict[str, str]]:
     """Return the variables of each rank of this node, under torchrun's names."""
     first = job.node_rank * job.nproc

@@ -132,7 +132,8 @@ def _slow_rank_notes(alive: list[RankState], ledger: RankLedger) -> list[RunNote
     if len(alive) < 2 or len(alive) < len(ledger.ranks) or any(len(state.beats) < SLOW_SECONDS for state in alive):
         return []
     recent = {state.rank: list(state.beats)[-int(SLOW_SECONDS) :] for state in alive}
-    if any(beat.stuck >= standstill.STILL_SECONDS / 4 for beats in recent.values() for beat in beats):
+    still = [beat for beats in recent.values() for beat in beats if beat.stuck >= standstill.STILL_SECONDS / 4]
+    if any(beat.state != "R" for beat in still):  # who is ready to run and gets no processor does not stand still
         return []
     waiting = {rank: sum(beat.in_collective for beat in beats) / len(beats) for rank, beats in recent.items()}
     rank = min(waiting, key=lambda r: waiting[r])

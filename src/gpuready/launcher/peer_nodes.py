@@ -64,9 +64,13 @@ class PeerNodes:
         host = self._call(lambda store: store.get_value(f"{self.prefix}/host/{node}"))
         return str(host.decode("utf-8", "replace")) if host else self.job.master if not node else "unknown host"
 
-    def announce(self, host: str) -> None:
-        """Say on which host this node is."""
-        self._call(lambda store: store.set_value(f"{self.prefix}/host/{self.job.node_rank}", host.encode()))
+    def claim_place(self, host: str) -> str:
+        """Say on which host this node is; return the host that has this place in the job already, else nothing."""
+        place = f"{self.prefix}/host/{self.job.node_rank}"
+        if (self._call(lambda store: store.add_one(f"{place}/claims")) or 0) > 1:
+            return self._host_of(self.job.node_rank)
+        self._call(lambda store: store.set_value(place, host.encode()))
+        return ""
 
     def is_settled(self, ledger: RankLedger, now: float) -> bool:
         """Publish what failed here, read what failed elsewhere; whether all nodes have reported, or had the time to."""

@@ -42,7 +42,7 @@ def run_preflight(
         _check_engine(job, facts, which),
         _check_ranks(job, facts),
         _check_port(job, port_requested),
-        _check_peers(job),
+        _check_peers(job, in_pod="KUBERNETES_SERVICE_HOST" in (environ or {})),
         _check_shared_memory(job, facts),
         _check_limits(job, facts),
         _check_gpu_memory(facts),
@@ -113,19 +113,16 @@ def _check_port(job: LaunchJob, port_requested: bool) -> Iterator[PreflightItem]
                 f"--master {job.master}:{endpoint.find_free_port()} is free, or leave out the port: then a free one is chosen")  # fmt: skip
 
 
-def _check_peers(job: LaunchJob) -> Iterator[PreflightItem]:
+def _check_peers(job: LaunchJob, in_pod: bool) -> Iterator[PreflightItem]:
+    """Check the way to node 0. In Kubernetes names appear late, and the address of a service is no node's own."""
     if job.nnodes < 2 or job.engine != "torchrun":
         return
     if job.node_rank == 0:
-        if endpoint.is_loopback_address(job.master):
-            yield PreflightItem("peers", ERROR, f"--master {job.master} is this host's loopback: other nodes cannot reach it",
-                        f"--master {next(iter(endpoint.list_own_addresses()), 'HOST')}:{job.port}", usage=True, code="NET008")  # fmt: skip
-        elif not endpoint.is_local_address(job.master):
-            yield PreflightItem("peers", ERROR, f"--master {job.master} is not an address of this node, which is node 0",
-                        f"its addresses are {', '.join(endpoint.list_own_addresses()) or 'none'}; or this is not node 0: --node-rank R")  # fmt: skip
+        if not in_pod:
+            yield from _check_own_address(job)
         return
     reached = endpoint.test_reachability(job.master, job.port, 1.5)
-    if reached.why == "name":
+    if reached.why == "name" and not in_pod:
         yield PreflightItem("peers", ERROR, f"the name {job.master} of node 0 does not resolve: {reached.detail}",
                     f"add a line to /etc/hosts, or give its address: --master ADDRESS:{job.port}")  # fmt: skip
     elif not reached.ok and reached.why != "refused":
@@ -133,6 +130,16 @@ def _check_peers(job: LaunchJob) -> Iterator[PreflightItem]:
                     "start node 0, or open the port between the nodes")  # fmt: skip
     else:
         yield PreflightItem("peers", OK, f"node 0 is there: {job.master}:{job.port}")
+
+
+def _check_own_address(job: LaunchJob) -> Iterator[PreflightItem]:
+    """Check on node 0 that others can reach it by --master."""
+    if endpoint.is_loopback_address(job.master):
+        yield PreflightItem("peers", ERROR, f"--master {job.master} is this host's loopback: other nodes cannot reach it",
+                    f"--master {next(iter(endpoint.list_own_addresses()), 'HOST')}:{job.port}", usage=True, code="NET008")  # fmt: skip
+    elif not endpoint.is_local_address(job.master):
+        yield PreflightItem("peers", ERROR, f"--master {job.master} is not an address of this node, which is node 0",
+                    f"its addresses are {', '.join(endpoint.list_own_addresses()) or 'none'}; or this is not node 0: --node-rank R")  # fmt: skip
 
 
 def _check_shared_memory(job: LaunchJob, facts: Facts) -> Iterator[PreflightItem]:

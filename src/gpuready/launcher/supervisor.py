@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from gpuready.launcher import engines, flight_dumps, process_status, rank_process, stack_places
+from gpuready.launcher import engines, flight_dumps, process_session, process_status, rank_process, stack_places
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
@@ -85,10 +85,11 @@ class Supervisor:
     def _start_engine(self, hosts: list[str]) -> subprocess.Popen[bytes]:
         variables = [*engines.common_variables(self.job, self.environ, self.number), *self.job.variables]
         variables += engines.secret_variables(self.job, self.environ)
+        environ, kept_from_engine = engines.split_torchrun_defaults(self.job, self.environ)
         settings_json = engines.agent_settings_json(
-            self.job, hosts, self.hub.port, self.hub.token, self.number, variables
+            self.job, hosts, self.hub.port, self.hub.token, self.number, [*variables, *kept_from_engine]
         )
-        env = {**self.environ, **{v.name: v.value for v in variables}, "GPUREADY_ATTEND": settings_json}
+        env = {**environ, **{v.name: v.value for v in variables}, "GPUREADY_ATTEND": settings_json}
         process = subprocess.Popen(
             engines.engine_command(self.job, self.mpi), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True,
@@ -119,7 +120,7 @@ class Supervisor:
                 self.hub.close()
             time.sleep(0.005)
         if process is not None:
-            _kill_session(process, 2.0 if self.job.engine in ("local", "torchrun") else 10.0)
+            process_session.end_session(process, 2.0 if self.job.engine in ("local", "torchrun") else 10.0)
             self._read_engine_output()
             process.stdout.close()
         self.hub.close()
@@ -188,10 +189,8 @@ class Supervisor:
                 return
             self.hello_of_rank[rank] = {**message, "link": link}
         all_came = len(self.hello_of_rank) == len(self.ledger.ranks)
-        if all_came and self.started_ranks_at is None and self._nodes_are_fit():
+        if all_came and self.started_ranks_at is None and self._nodes_are_fit() and self._place_is_free(message):
             self.started_ranks_at = time.monotonic()
-            if self.peers is not None:
-                self.peers.announce(str(message["host"]))
             self.hub.broadcast_order(t="go", env=self._rendezvous_variables())
 
     def _nodes_are_fit(self) -> bool:
@@ -205,6 +204,16 @@ class Supervisor:
         if message_text:
             self.stop_with_reason("unfit", message_text, fix, rule=code)
         return not message_text
+
+    def _place_is_free(self, message: dict[str, Any]) -> bool:
+        """Whether no other gpuready is this node of the job; one that comes late is refused, and the job continues."""
+        other = self.peers.claim_place(str(message["host"])) if self.peers is not None else ""
+        if other:
+            job = self.job
+            message_text = f"node {job.node_rank} of this job is running already, on {other}: this is another one, on {message['host']}"
+            fix = f"give each node its own --node-rank, and another job its own port: {job.master}:{job.port} is taken by this one"
+            self.stop_with_reason("claimed", message_text, fix)
+        return not other
 
     def _refuse_rank(self, rank: int, message: dict[str, Any], other: dict[str, Any] | None) -> None:
         here = f"{message['host']} (pid {message['pid']})"
@@ -232,6 +241,8 @@ class Supervisor:
         except (BlockingIOError, ValueError, OSError):
             return
         *lines, self.partial_line = (self.partial_line + data).split(b"\n")
+        if self.job.engine == "torchrun" and self.why and self.stopped_at is not None:
+            return  # the traceback of the signal that we have sent
         for line in lines:
             text = redact_text(line.decode("utf-8", "surrogateescape"))
             self.engine_lines = [*self.engine_lines[-199:], text]
@@ -299,7 +310,7 @@ class Supervisor:
         self.kill_at = time.monotonic() + grace
         self.hub.broadcast_order(t="stop", signal=int(number), grace=grace)
         if not self.hub.links or self.started_ranks_at is None:
-            _signal_session(self.process, number)
+            process_session.signal_session(self.process, number)
 
     def stop_with_reason(
         self, why: str, message_text: str, fix: str = "", code: int = FAILURE, rule: str = "", rank: int | None = None
@@ -370,24 +381,6 @@ def _own_addresses() -> list[str]:
     from gpuready.rollcall import endpoint
 
     return [*endpoint.list_own_addresses(), "127.0.0.1"]
-
-
-def _signal_session(process: subprocess.Popen[bytes], number: int) -> None:
-    try:
-        os.killpg(process.pid, number)
-    except OSError:
-        return
-
-
-def _kill_session(process: subprocess.Popen[bytes], patience: float) -> None:
-    """Kill the engine and its session. srun and mpirun need time to end what runs on other nodes."""
-    if process.poll() is None:
-        _signal_session(process, signal.SIGTERM)
-        deadline = time.monotonic() + patience
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-    _signal_session(process, signal.SIGKILL)
-    process.wait()
 
 
 def _format_ranks(ranks: list[int]) -> str:

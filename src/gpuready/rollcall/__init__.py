@@ -293,6 +293,8 @@ def _check_master_address(
     if own_hello.trouble:
         return own_hello, None
     if isinstance(resolved, OSError):
+        if rendezvous.launcher == "kubernetes":  # the name of a pod appears when it is ready
+            return own_hello, None
         why = endpoint.escape_text(resolved.strerror or resolved)
         message = f"MASTER_ADDR {endpoint.escape_text(rendezvous.address)} does not resolve ({why})"
         fix = f"{_suggest_own_address()}; or add a line 'ADDRESS {endpoint.escape_text(rendezvous.address)}' to /etc/hosts of every host"

@@ -17,7 +17,7 @@ from gpuready.rollcall.server_message import parse_server_message, quote_server_
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from gpuready.cluster import Rendezvous
     from gpuready.rollcall.hello import Hello
@@ -36,6 +36,20 @@ if TYPE_CHECKING:
 SLACK_SECONDS = 4.0
 
 
+def has_store_keys(store: Any, keys: list[str]) -> bool:
+    """Whether a store of torch has all these keys. ``check`` came to Python with torch 2.3; before, a short wait tells."""
+    check = getattr(store, "check", None)
+    if check is not None:
+        return bool(check(keys))
+    from datetime import timedelta
+
+    try:
+        store.wait(keys, timedelta(milliseconds=20))
+    except RuntimeError:
+        return False
+    return True
+
+
 class SealedStore:
     """A store of JSON values, each with a seal made of the job's token and its key; without a token, of plain ones."""
 
@@ -50,7 +64,7 @@ class SealedStore:
 
     def has(self, key: str) -> bool:
         """Whether there is a value, by whomever."""
-        return self.store.check([key])
+        return has_store_keys(self.store, [key])
 
     def find(self, key: str) -> object:
         """Return the value; None if there is none, or none with the seal of the job."""

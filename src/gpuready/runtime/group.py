@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+from gpuready.model.versions import major_minor
 from gpuready.rollcall import RollcallFault, endpoint, job_identity
 from gpuready.rollcall.rank_register import format_rank_ranges
+from gpuready.rollcall.store_rollcall import has_store_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Mapping
     from typing import Any
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 JOB_KEY = "gpuready/job"
 CONNECT_TRY_S = 2.0
+LISTEN_FD_ERROR = "does not support initialization with an listen fd"
+"""What a build before torch 2.8 says: The libuv TCPStore backend does not support initialization with an listen fd."""
 
 
 class GroupBroken(Exception):
@@ -91,6 +96,43 @@ def _timedelta(count: float) -> Any:
     return timedelta(seconds=count)
 
 
+def _open_store_on_socket(torch: Any, host: str, port: int, listener: socket.socket, options: dict[str, Any]) -> Any:
+    """Open rank 0's store on a listening socket."""
+    store_class, number = torch.distributed.TCPStore, listener.detach()
+    options |= {"use_libuv": False} if _needs_old_server(str(torch.__version__)) else {}
+    try:
+        return store_class(host, port, None, True, master_listen_fd=number, **options)
+    except TypeError:  # this torch cannot take over a socket: the port is free for a moment
+        import os
+
+        os.close(number)
+        return store_class(host, port, None, True, **options)
+    except RuntimeError as error:
+        if LISTEN_FD_ERROR not in str(error):
+            raise
+        return store_class(host, port, None, True, master_listen_fd=number, **options | {"use_libuv": False})
+
+
+def _needs_old_server(torch_version: str) -> bool:
+    """Whether this torch takes a socket only into its server without libuv: https://github.com/pytorch/pytorch/pull/150215."""
+    return (2, 4) <= major_minor(torch_version) < (2, 8)
+
+
+def guard_process_group(dist: Any, make_refusal: Callable[[], Exception]) -> None:
+    """Make ``init_process_group`` refuse a second group, while there is one, in our words instead of torch's."""
+    from functools import wraps
+
+    init_process_group = dist.init_process_group
+
+    @wraps(init_process_group)
+    def init_once(*arguments: Any, **options: Any) -> Any:
+        if dist.is_initialized():
+            raise make_refusal()
+        return init_process_group(*arguments, **options)
+
+    dist.init_process_group = init_once
+
+
 class JobGroup:
     """The default process group of this process."""
 
@@ -161,15 +203,7 @@ class JobGroup:
         here = endpoint.listening_address(listener)
         here = here if endpoint.is_local_address(here) else self.rendezvous.address
         options = {"timeout": timedelta(seconds=self.window), "wait_for_workers": False}
-        made = self.torch.distributed.TCPStore
-        try:
-            number = listener.detach()
-            store = made(here, self.rendezvous.port, None, True, master_listen_fd=number, **options)
-        except TypeError:  # this torch cannot take over a socket: the port is free for a moment
-            import os
-
-            os.close(number)
-            store = made(here, self.rendezvous.port, None, True, **options)
+        store = _open_store_on_socket(self.torch, here, self.rendezvous.port, listener, options)
         store.set(JOB_KEY, json.dumps(job_identity.describe_this_job(self.rendezvous, attendance.host_names[0])))
         return store
 
@@ -254,7 +288,7 @@ class JobGroup:
         from gpuready.runtime import group_proof
 
         size = self.rendezvous.world_size
-        absent = [rank for rank in range(size) if not self.store.check([f"gpuready/proof/{rank}"])]
+        absent = [rank for rank in range(size) if not has_store_keys(self.store, [f"gpuready/proof/{rank}"])]
         if absent:
             return RollcallFault(
                 "NET014",

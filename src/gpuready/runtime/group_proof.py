@@ -12,6 +12,7 @@ import time
 
 from gpuready.rollcall import RollcallFault, endpoint
 from gpuready.rollcall.rank_register import format_rank_ranges
+from gpuready.rollcall.store_rollcall import has_store_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,14 +92,14 @@ class GroupProof:
         end = time.monotonic() + RETEST_S + 2
         while len(results) < self.size and time.monotonic() < end:
             for rank in range(self.size):
-                if rank not in results and self.store.check([f"gpuready/{name}/{rank}"]):
+                if rank not in results and has_store_keys(self.store, [f"gpuready/{name}/{rank}"]):
                     results[rank] = json.loads(self.store.get(f"gpuready/{name}/{rank}"))
             time.sleep(0.01)
         return results
 
     def _rank_names(self) -> dict[int, str]:
         keys = {rank: f"gpuready/proof/{rank}" for rank in range(self.size)}
-        there = {rank: key for rank, key in keys.items() if self.store.check([key])}
+        there = {rank: key for rank, key in keys.items() if has_store_keys(self.store, [key])}
         addresses = {
             rank: self.store.get(key).decode("utf-8", "replace").rpartition(":") for rank, key in there.items()
         }

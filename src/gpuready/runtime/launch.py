@@ -18,6 +18,7 @@ from gpuready.rollcall.job_secret import find_job_token
 from gpuready.rollcall.rank_register import own_trouble_fault
 from gpuready.runtime import device as devices
 from gpuready.runtime import group, seeds
+from gpuready.runtime.code_fingerprints import code_fingerprints
 from gpuready.runtime.world import ACTIVE_WORLD, World
 
 TYPE_CHECKING = False
@@ -33,9 +34,6 @@ DEFAULT_SEED = 1024
 WINDOW_VARIABLE = "GPUREADY_START_WINDOW"
 LONGEST_WINDOW_S = 86400.0
 OUT_OF_TURN_CODE, OWN_FAULT_CODE = "RUN021", "RUN019"
-PATCHING_MODULES = ("accelerate", "apex", "bitsandbytes", "colossalai", "deepspeed", "flash_attn", "horovod", "liger_kernel",
-                    "lightning", "megatron", "peft", "transformer_engine", "transformers", "unsloth", "vllm", "xformers")  # fmt: skip
-"""Modules that change what torch does: ranks should all have imported them, or none."""
 EXPORTED_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -145,7 +143,11 @@ def _import_torch_checked() -> Any:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         message = "a process group exists already: somebody called init_process_group before gpuready.launch()"
         raise LaunchRefused(
-            RollcallFault(OUT_OF_TURN_CODE, message, "remove that call; gpuready.launch() makes the group")
+            RollcallFault(
+                OUT_OF_TURN_CODE,
+                message,
+                "keep one of the two: remove that call (colossalai.launch… makes it too), or gpuready.launch()",
+            )
         )
     for kind in devices.DEVICE_ORDER[:-1]:
         device_module = getattr(torch, kind, None)
@@ -275,37 +277,6 @@ class LaunchState:
         return hellos.make_hello(self.rendezvous, self.environ, code=code, **self.about)
 
 
-def code_fingerprints() -> dict[str, str]:
-    """Return short hashes of the script and the packages, which reveal ranks that run other code."""
-    import hashlib
-
-    digests = {}
-    script = sys.argv[0] if sys.argv and os.path.isfile(sys.argv[0]) else ""
-    if script:
-        with open(script, "rb") as file:
-            digests["script"] = hashlib.sha256(file.read(1 << 22)).hexdigest()[:12]
-    names = sorted(name for path in sys.path if path.endswith("-packages") for name in _list_distributions(path))
-    digests["set of packages"] = hashlib.sha256("\n".join(names).encode("utf-8", "replace")).hexdigest()[:12]
-    digests["arguments"] = hashlib.sha256("\n".join(_shared_arguments()).encode("utf-8", "replace")).hexdigest()[:12]
-    digests["imported modules"] = " ".join(name for name in PATCHING_MODULES if name in sys.modules)
-    return digests
-
-
-def _shared_arguments() -> list[str]:
-    """The script's arguments but for those that tell its rank, in one word or two."""
-    words = [word for word in sys.argv[1:] if not ("rank" in word.partition("=")[0] and "=" in word)]
-    return [
-        word for before, word in zip(["", *words], words, strict=False) if "rank" not in before and "rank" not in word
-    ]
-
-
-def _list_distributions(path: str) -> list[str]:
-    try:
-        return [name for name in os.listdir(path) if name.endswith(".dist-info")]
-    except OSError:
-        return []
-
-
 # -- joining the group ------------------------------------------------------------------------------------------
 
 
@@ -359,7 +330,15 @@ def _join_group(start: LaunchState, job_group: group.JobGroup, attendance: Atten
     if rendezvous.launcher != "single":
         _export_rank_variables(start.environ, rendezvous, world)
     ACTIVE_WORLD.register_world(world, job_group.store, attendance.listener is not None)
+    group.guard_process_group(job_group.torch.distributed, _refuse_second_group)
     return world
+
+
+def _refuse_second_group() -> LaunchRefused:
+    """Return the refusal of a second start in one script, such as colossalai.launch_from_torch() after ours."""
+    message = "init_process_group was called after gpuready.launch(), which has made the process group"
+    fix = "keep one of the two: remove that call (colossalai.launch… makes it too), or gpuready.launch()"
+    return LaunchRefused(RollcallFault(OUT_OF_TURN_CODE, message, fix))
 
 
 def _export_rank_variables(environ: MutableMapping[str, str], rendezvous: Rendezvous, world: World) -> None:

@@ -138,11 +138,13 @@ class ActiveWorld:
         """Report that this rank is done; the rank that serves the store leaves last."""
         import time
 
+        from gpuready.rollcall.store_rollcall import has_store_keys
+
         try:
             store.set(f"gpuready/bye/{world.rank}", "1")
             keys = [f"gpuready/bye/{rank}" for rank in range(world.world_size)]
             until = time.monotonic() + (GOODBYE_S if self.serves_store else 0.0)
-            while time.monotonic() < until and not store.check(keys):
+            while time.monotonic() < until and not has_store_keys(store, keys):
                 time.sleep(0.005)
         except RuntimeError:
             return  # the process that served the store has left already

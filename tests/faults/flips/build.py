@@ -64,4 +64,5 @@ FAULTS: dict[str, Fault] = {
     "BLD015": stale_lock,
     "BLD016": lambda p: (p.set(FORCE_CUDA="0"), setattr(p, "frameworks", ["colossalai"])),
     "BLD017": lambda p: (p.set(BUILD_EXT="yes"), setattr(p, "frameworks", ["colossalai"])),
+    "BLD022": lambda p: (p.set(TORCH_CUDA_ARCH_LIST="9.0a"), p.package("deepspeed", "0.19.8")),
 }

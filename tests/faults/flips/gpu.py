@@ -56,5 +56,7 @@ FAULTS: dict[str, Fault] = {
     "GPU015": more_ranks_than_gpus,
     "GPU016": lambda p: p.gpus({}, {"name": "NVIDIA A100-SXM4-80GB", "capability": "8.0"}),
     "GPU017": lambda p: (p.machine.file("/.dockerenv"), p.machine.gone("/dev/nvidia-uvm")),
+    "GPU020": lambda p: p.gpu(nvlink_errors=3),
     "GPU023": compose_without_gpus,
+    "GPU025": lambda p: p.gpu(recovery=1),
 }

@@ -32,6 +32,11 @@ def another_cudnn_comes_first(p: BreakableMachine) -> None:
     p.set(LD_LIBRARY_PATH="/opt/cudnn")
 
 
+def dockerfile_that_pip_refuses(p: BreakableMachine) -> None:
+    p.machine.file("/Dockerfile", "FROM ubuntu:24.04\nRUN apt-get install -y python3-pip\nRUN pip install numpy\n")
+    p.asked.update(dockerfile="/Dockerfile", on="h100", what_if={"driver": "580.95.05"})
+
+
 FAULTS: dict[str, Fault] = {
     "PKG010": linked_to_another_cuda,
     "PKG011": built_for_another_spelling,
@@ -67,4 +72,5 @@ FAULTS: dict[str, Fault] = {
     "PKG022": lambda p: p.machine.packages("nvidia_cublas_cu12-12.6.4.1", "nvidia_cublas_cu11-11.10.3.66"),
     "PKG023": lambda p: (p.torch("2.10.0+cu128", "12.8"), p.package("vllm", "0.11.2", "torch==2.9.0"), p.wants("vllm")),
     "PKG024": lambda p: setattr(p, "frameworks", ["roll:torch260-vllm"]),
+    "PKG045": dockerfile_that_pip_refuses,
 }

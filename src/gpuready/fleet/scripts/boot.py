@@ -70,7 +70,7 @@ def run_with_deadline(orders, node, home):
     import signal
     import time
 
-    until = time.time() + orders["deadline"]
+    until = time.monotonic() + orders["deadline"]
     child = os.fork()
     if child == 0:
         code = 1
@@ -89,7 +89,7 @@ def run_with_deadline(orders, node, home):
             )
         finally:
             os._exit(code)
-    while time.time() < until:
+    while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             if os.WIFSIGNALED(status):
