@@ -214,6 +214,7 @@ TABLES: tuple[tuple[str, tuple[str, ...], Callable[[Record], Rows]], ...] = (
     ("`gpuready fit` beside other predictors", ("fit-rivals",), _rivals),
     ("`gpuready.launch()` beside a bare `init_process_group`", ("launch-overhead-2core", "launch-overhead-2core-short"), _launched),
     ("`gpuready run` beside torchrun, seconds", ("run-speed-2core",), _rows()),
+    ("What watching a run costs", ("watch-overhead-2core",), _rows()),
     ("Installs that were killed", ("kill-install-2core", "kill-install-2core-short"), _rows("results")),
     ("A fleet's controller", ("fleet-scale-2core",), _rows()),
     ("The search for bad nodes and links", ("fleet-search",), _rows()),

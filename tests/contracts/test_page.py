@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuready.contracts import read_contract_file
 from gpuready.contracts.page import import_page
 from gpuready.contracts.validate import find_problems
+from gpuready.render.contract_toml import render_contract_toml
 
 PAGES = Path(__file__).resolve().parents[1] / "pages"
 
@@ -277,3 +279,71 @@ def test_tables_with_marks_between_cells_are_read_too():
     assert needs(contract, "package.torch") == [(">=2.4", "", "required")]
     assert needs(contract, "package.rye") == [("==1.0", "", "required")]
     assert contract.framework == "kiosk" and unplaced == []
+
+
+RST_PAGE = """Installation
+============
+
+Requirements
+------------
+
+- **Python**: Version >= 3.10
+
+.. code:: bash
+
+    # first
+    # second
+    docker run --shm-size="16g" -e KITE_HOME=/data -e KITE_TOKEN image
+    MAX_JOBS=4 NVCC_THREADS=2 pip install kite-ml[fast]  # all of it
+    git clone https://git.example/sky/kite-ml
+    # the last word
+"""
+
+
+def test_a_page_in_rst_keeps_commands_variables_and_shared_memory():
+    contract, unplaced = import_page(RST_PAGE, "install.rst")
+    assert contract.framework == "kite-ml"
+    assert {(n.key, n.want, n.level) for n in contract.needs} == {
+        ("python.version", ">=3.10", "required"),
+        ("system.shm", ">=16GB", "recommended"),
+    }
+    values = {v.name: v.value for v in contract.variables}
+    assert values == {"KITE_HOME": "/data", "KITE_TOKEN": "", "MAX_JOBS": "4", "NVCC_THREADS": "2"}
+    assert contract.steps[0].does == "first: second"
+    assert contract.steps[-1].does == "the last word" and not unplaced
+
+
+def test_columns_of_minimum_and_recommended_versions():
+    table = "## Requirement\n\n| Optional | Minimum | Recommend |\n|---|---|---|\n| CUDA | 11.6 | 12.2 |\n"
+    table += (
+        "\n|  | Range | Recommended |\n|---|---|---|\n| datasets | >=3.0, <4.8 | 3.6.0/4.7.1 |\n| torch | 2.0 | |\n"
+    )
+    contract, _ = import_page(table, "readme.md")
+    assert [(n.key, n.want, n.level) for n in contract.needs] == [
+        ("torch.cuda", ">=11.6", "optional"),
+        ("torch.cuda", ">=12.2", "optional"),
+        ("package.datasets", ">=3.0,<4.8", "required"),
+        ("package.datasets", ">=3.6.0", "recommended"),
+        ("package.torch", ">=2.0", "required"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("title", "framework"),
+    [
+        ("Environment:NVIDIA Megatron LM CUDA", "megatron-lm"),
+        ("Environment:OpenRLHF vLLM GPU", "openrlhf"),
+        ("Environment:Vllm project Vllm CUDA", "vllm"),
+    ],
+)
+def test_a_title_names_the_framework_of_the_page(title, framework):
+    contract, _ = import_page(f"{title}\n\n== Requirements ==\n\n* Python 3.10+\n", "page.wiki")
+    assert contract.framework == framework
+
+
+def test_an_imported_page_is_what_contract_takes(tmp_path):
+    contract, _ = import_page(RST_PAGE + "\n\nElsewhere\n---------\n\nwords ' \" {x}\n", "install.rst")
+    file = tmp_path / "mine.toml"
+    file.write_text(render_contract_toml(contract, [(3, "a line")]), encoding="utf-8")
+    assert read_contract_file(str(file)) == contract
+    assert "# 3: a line" in file.read_text(encoding="utf-8")

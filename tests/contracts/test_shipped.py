@@ -104,13 +104,18 @@ def test_the_gpu_is_required_and_cuda_is_to_be_proved(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_compact_form_is_the_same_contract(name):
+    """What was read from its release is added: needs of the start of its commands, variables, notes."""
     one = contract(name)
-    assert contracts.load_contract(one.framework, one.version, one.variant or None) == one
+    loaded = contracts.load_contract(one.framework, one.version, one.variant or None)
+    assert set(one.needs) <= set(loaded.needs) and set(one.notes) <= set(loaded.notes)
+    plain = tuple(row.replace(traits=tuple(t for t in row.traits if t != "own-default")) for row in loaded.variables)
+    written = {"needs": one.needs, "notes": one.notes, "variables": plain, "other_variables": ()}
+    assert loaded.replace(**written) == one
 
 
 def test_the_index_has_a_row_for_each_and_knows_the_pages():
     rows = {(r["framework"], r["version"], r["variant"]): r["page"] for r in contracts.list_contract_rows()}
-    assert set(rows) == {(one.framework, one.version, one.variant) for one in map(contract, NAMES)}
+    assert set(rows) >= {(one.framework, one.version, one.variant) for one in map(contract, NAMES)}
     assert {name for name, page in rows.items() if page} == {
         ("transformers", "5.0", ""),
         ("axolotl", "0.14", ""),

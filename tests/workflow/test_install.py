@@ -81,3 +81,24 @@ def test_a_check_of_a_cpu_environment_agrees_with_its_install(tmp_path):
     with_gpu = facts.with_facts(Fact("gpu.count", 1, "test"))
     assert add_environment_purpose(with_gpu).value_if_known("job.wants") is None
     assert add_environment_purpose(Facts((Fact("gpu.count", 0, "test"),))).value_if_known("job.wants") is None
+
+
+@pytest.mark.parametrize(
+    ("framework", "lock", "gpus", "start"),
+    [
+        ("", ("torch", "axolotl"), 1, "axolotl"),
+        ("transformers", ("transformers",), 8, "torchrun --nproc-per-node 8"),
+        ("", ("numpy",), 0, ""),
+    ],
+)
+def test_a_lock_ends_in_the_frameworks_own_command_and_never_in_its_own(framework, lock, gpus, start):
+    from gpuready.model import Contract, Report
+    from gpuready.model.plan import InstallResult, LockedPackage
+
+    order = InstallOrder.__new__(InstallOrder)
+    rows = tuple(LockedPackage(name, "1.0") for name in lock)
+    order.framework, order.plan = framework, Plan("", "", "plan", lock=rows, start=("rm", "-rf", "/"))
+    facts = Facts([Fact("gpu.count", gpus, "test", "stated")])
+    done = InstallResult("installed", "env", report=Report(Contract("x", "1"), facts))
+    found = " ".join(order._add_start_of_lock(done).plan.start)
+    assert found.startswith(start) and bool(found) == bool(start) and "rm" not in found.split()

@@ -25,7 +25,8 @@ class BenchOptions(TypedDict, total=False):
     ]
     quick: Annotated[bool, Parameter("the first GPU, in a few seconds")]
     only: Annotated[
-        WordList, Parameter("these measures or groups, such as matmul,memory-copy,disk", "LIST", kind="list")
+        WordList,
+        Parameter("measure only these, by name or group, such as matmul,memory-copy,disk", "LIST", kind="list"),
     ]
     repeat: Annotated[int, Parameter("number of passes of each (2)", "N", kind="count", most=20, default=2)]
     gpu: Annotated[int, Parameter("this GPU only, by its index", "INDEX", kind="count", least=0, most=1023)]

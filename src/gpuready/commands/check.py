@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 class _Judged(shared.TypedDict, total=False):
     contract: shared.Annotated[
-        shared.PathArgument, shared.contract_parameter("also check this contract, or only this one")
+        shared.PathArgument,
+        shared.contract_parameter("also judge by this contract file; without a FRAMEWORK, only by it"),
     ]
     dockerfile: shared.Annotated[
         shared.PathArgument,
         Parameter(
-            "a Dockerfile or compose file, on the host of --on and --driver",
+            "judge this Dockerfile or compose file; --on and --driver describe its host",
             "FILE",
             mcp=True,
             path="file",
@@ -108,6 +109,8 @@ def run(request: Request) -> Result:
         deep=request.has_switch("deep"),
         run_import=request.has_switch("run_import"),
     )
+    here = request.get_option("on") is None and request.get_option("dockerfile") is None
+    reports = workflow.make_fixes_runnable(reports, here)
     verdict = worst_verdict(report.verdict for report in reports)
 
     is_single = len(request.arguments) + (request.get_option("contract") is not None) == 1
@@ -212,6 +215,7 @@ CHECK = Command(
         _Ignored,
         _SHOWN,
         shared.WHAT_IF,
+        shared.KNOWLEDGE,
         shared.COMMON,
     ),
     "[FRAMEWORK ...]",

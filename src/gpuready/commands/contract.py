@@ -46,6 +46,10 @@ def _import_contract(request: Request) -> Result:
     from gpuready.render import json_results
 
     imported, unplaced = workflow.contract_import(request.first_argument)
+    if (path := request.get_option("output")) is not None:
+        from gpuready.render.contract_toml import render_contract_toml
+
+        workflow.save_text_file(path, render_contract_toml(imported, unplaced))
     return Result(
         imported,
         lambda imported: json_results.render_contract_import_json(imported, unplaced),
@@ -57,6 +61,7 @@ def _import_contract(request: Request) -> Result:
 
 _COMMON = collect_parameters(COMMON)
 _FILE = Parameter("a contract in a file", "FILE", flag="--contract")
+_OUTPUT = Parameter("write the contract to a file that --contract takes", "FILE", flag="-o", python=False)
 LIST = Command(
     "contract list",
     "list the known frameworks and versions",
@@ -92,11 +97,11 @@ COMMANDS = (
         "contract import",
         "turn an environment page into a contract",
         _import_contract,
-        _COMMON,
+        collect_parameters({"output": _OUTPUT}, COMMON),
         "PAGE",
         1,
         1,
-        examples=("environment.md", "environment.md --json", "docs/install.md --color never"),
+        examples=("environment.md", "docs/install.md -o mine.toml", "environment.md --json"),
     ),
 )
 

@@ -3,7 +3,15 @@
 import sys
 
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
-from gpuready.commands.parameters import COMMON, CONFIG_DETAILS, Annotated, PathArgument, TypedDict, quiet_and_verbose
+from gpuready.commands.parameters import (
+    COMMON,
+    CONFIG_DETAILS,
+    KNOWLEDGE,
+    Annotated,
+    PathArgument,
+    TypedDict,
+    quiet_and_verbose,
+)
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -138,7 +146,7 @@ DIAGNOSE = Command(
     "diagnose",
     "find out why a run failed, from its logs",
     run,
-    collect_parameters(DiagnoseOptions, _SHOWN, COMMON),
+    collect_parameters(DiagnoseOptions, _SHOWN, KNOWLEDGE, COMMON),
     "[LOG ...]",
     most=99999,
     argument=Parameter(

@@ -74,7 +74,14 @@ ENV = Command(
     "the environment variables that a framework needs",
     run,
     collect_parameters(
-        shared.Machine, shared.Environment, shared.RunPython, _Wanted, shared.Wants, shared.WHAT_IF, shared.COMMON
+        shared.Machine,
+        shared.Environment,
+        shared.RunPython,
+        _Wanted,
+        shared.Wants,
+        shared.WHAT_IF,
+        shared.KNOWLEDGE,
+        shared.COMMON,
     ),
     "FRAMEWORK",
     1,

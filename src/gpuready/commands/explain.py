@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
-from gpuready.commands.parameters import COMMON
+from gpuready.commands.parameters import COMMON, KNOWLEDGE
 from gpuready.commands.result import Result
 
 
@@ -23,7 +23,7 @@ EXPLAIN = Command(
     "explain",
     "what a code means, why it matters and how to fix it; or all codes",
     run,
-    collect_parameters(COMMON),
+    collect_parameters(KNOWLEDGE, COMMON),
     "[CODE]",
     most=1,
     argument=Parameter(

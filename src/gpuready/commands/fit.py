@@ -12,7 +12,7 @@ from gpuready.commands.declaration import (
     reject_together,
 )
 from gpuready.commands.job_fields import AUTOCAST, CHECKPOINTING, KBIT, job_fields, job_parameter
-from gpuready.commands.parameters import COMMON, ON_DETAILS, quiet_and_verbose
+from gpuready.commands.parameters import COMMON, KNOWLEDGE, ON_DETAILS, quiet_and_verbose
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -32,9 +32,9 @@ _JOB = (
     ("gradient_checkpointing", "", ""),
     ("attention", "the attention implementation", "KIND"),
     ("accumulation", "micro-batches per step", "N"),
-    ("loss", "plain, or fused without logits in memory", "KIND"),
+    ("loss", "how the loss is computed; fused ones keep no logits in memory", "KIND"),
     ("lora_r", "the rank of the adapter", "N"),
-    ("lora_targets", "all, qv, or names separated by commas", "all|qv|LIST"),
+    ("lora_targets", "the layers with an adapter: all linear ones, q and v, or names with commas", "all|qv|LIST"),
     ("lora_dtype", "the dtype of the adapter", "DTYPE"),
     ("lora_dropout", "the dropout before the adapter", "P"),
     ("dora", "weight-decomposed adapters (DoRA)", ""),
@@ -42,12 +42,12 @@ _JOB = (
     ("double_quant", "quantize the scales of a 4-bit base too", ""),
     ("kbit", "", ""),
     ("autocast", "", ""),
-    ("trainer", "whose defaults hold; a job's file decides it", "NAME"),
+    ("trainer", "whose defaults apply, where no job's file decides it", "NAME"),
     ("keep_outputs", "the loop keeps the model's outputs during the backward pass", ""),
     ("padded", "sequences are padded, with an attention mask", ""),
     ("dpo", "preference training with a reference model", ""),
     ("alloc_conf", "the value of PYTORCH_ALLOC_CONF", "CONF"),
-    ("task", "train, or generate with a cache", "TASK"),
+    ("task", "train, generate with a KV cache, or score without one", "TASK"),
     ("new_tokens", "number of generated tokens", "N"),
     ("cache", "the kind of KV cache", "KIND"),
     ("on", "", ""),
@@ -168,6 +168,7 @@ FIT = Command(
         {name: _SPECIAL.get(name) or job_parameter(name, help, metavar) for name, help, metavar in _JOB},
         _SERVING,
         _QUESTIONS,
+        KNOWLEDGE,
         COMMON,
     ),
     "MODEL|FILE ...",

@@ -110,6 +110,7 @@ FIX = Command(
         _Source,
         _FixActions,
         shared.quiet_and_verbose("also every command and every reason"),
+        shared.KNOWLEDGE,
         shared.COMMON,
     ),
     "[FRAMEWORK]",

@@ -31,6 +31,7 @@ _REACH = {
         "how often nodes that fail for now are asked again (default 3)", "N", kind="count", least=0, most=6
     ),
     "resume": Parameter("resume an interrupted run: its folder", "DIR"),
+    "runs": Parameter("also tell which hosts stood out in earlier runs: the folder with their logs", "DIR"),
     "exclude": Parameter("print only the nodes to keep away from, as Slurm, Ray and kubectl take them"),
 }
 _SHOWN = {
@@ -76,6 +77,7 @@ def _make_fleet_task(request: Request) -> Any:
         request.has_switch("strict"),
         {name: request.options[name] for name in ("wants", "only") if name in request.options},
         request.get_option("retries", RETRIES),
+        request.get_option("runs", ""),
     )
 
 

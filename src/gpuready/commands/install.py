@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters, reject_together
-from gpuready.commands.parameters import COMMON, WHAT_IF, Environment, Machine, Resolve, framework_argument
+from gpuready.commands.parameters import COMMON, KNOWLEDGE, WHAT_IF, Environment, Machine, Resolve, framework_argument
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from gpuready.model.plan import InstallResult
 
 _FOLDER = {"environment": Parameter("the folder of the environment (default .venv)", "DIR", flag="-e", path="folder")}
+_PYTHON = {
+    name: one.replace(help="plan for this Python: an interpreter, a venv or a conda prefix", details="")
+    for name, one in collect_parameters(Environment).items()
+}
 _ACTIONS = {
     "lock": Parameter("install what this lock says", "FILE", path="file"),
     "dry_run": Parameter("show what would run; changes nothing"),
@@ -81,7 +85,7 @@ INSTALL = Command(
     "install",
     "install a framework atomically: all of it or nothing",
     run,
-    collect_parameters(_FOLDER, Machine, Environment, Resolve, _ACTIONS, WHAT_IF, COMMON),
+    collect_parameters(_FOLDER, Machine, _PYTHON, Resolve, _ACTIONS, WHAT_IF, KNOWLEDGE, COMMON),
     "[FRAMEWORK]",
     0,
     1,

@@ -22,7 +22,7 @@ CHECKPOINTING = Parameter(
 """``gradient_checkpointing``, as trainers write the field ``checkpointing``."""
 AUTOCAST = Parameter("autocast over the weights", "DTYPE", ("bf16", "fp16", "off"), group="job", web="any")
 KBIT = Parameter(
-    "peft's k-bit preparation: what is not quantised becomes fp32", "on|off", ("on", "off"), group="job", web="any"
+    "peft's k-bit preparation: what is not quantized becomes fp32", "on|off", ("on", "off"), group="job", web="any"
 )
 
 

@@ -123,7 +123,9 @@ class Resolve(TypedDict, total=False):
     wants: Annotated[WordList, _WANTS]
     contract: Annotated[PathArgument, contract_parameter("plan by this contract")]
     config: Annotated[PathArgument, CONFIG]
-    source: Annotated[PathArgument, Parameter("the folder of the framework's sources, if no index has it", "DIR")]
+    source: Annotated[
+        PathArgument, Parameter("the checkout of a framework that is on no index: a folder or a git address", "DIR|GIT")
+    ]
     find_links: Annotated[PathList, FIND_LINKS]
     offline: Annotated[bool, OFFLINE]
     allow_build: Annotated[bool, ALLOW_BUILD]
@@ -153,6 +155,12 @@ WHAT_IF = {
 }
 COLOR = {"color": Parameter("colour the answer", "WHEN", ("auto", "always", "never"), python=False)}
 COMMON = {"json": Parameter("the same answer as a JSON document", python=False), **COLOR}
+KNOWLEDGE = {
+    "knowledge": Parameter(
+        "use the knowledge in this file, such as a newer one; FILE#sha256=HEX verifies it", "FILE", python=False
+    )
+}
+"""Never for MCP or the web: only who starts the command says what it believes."""
 
 
 def quiet_and_verbose(verbose: str, quiet: str = "one line") -> dict[str, Parameter]:

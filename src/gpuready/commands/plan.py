@@ -174,6 +174,7 @@ PLAN = Command(
         _Asked,
         _SHOWN,
         shared.WHAT_IF,
+        shared.KNOWLEDGE,
         shared.COMMON,
     ),
     "[FRAMEWORK ...]",

@@ -88,7 +88,14 @@ REPORT = Command(
     "an HTML page: verdict, machine, findings, proofs, memory, plan",
     run,
     collect_parameters(
-        _Output, shared.Machine, shared.Environment, shared.RunPython, _Parts, shared.WHAT_IF, shared.COMMON
+        _Output,
+        shared.Machine,
+        shared.Environment,
+        shared.RunPython,
+        _Parts,
+        shared.WHAT_IF,
+        shared.KNOWLEDGE,
+        shared.COMMON,
     ),
     "[FRAMEWORK ...]",
     most=999,

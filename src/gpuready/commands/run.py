@@ -22,16 +22,19 @@ _PARAMETERS = {
     "master": Parameter("where rank 0 listens; without it a free port is chosen", "HOST:PORT"),
     "engine": Parameter("the engine that starts the ranks", "ENGINE", _ENGINES),
     "python": Parameter("the environment that the script runs in", "PATH"),
+    "wants": Parameter("what the job asks for, such as cpu or fp8,flash-attn; with a FRAMEWORK", "LIST"),
     "log_dir": Parameter("where each rank's log is kept (default gpuready-logs/RUN)", "DIR"),
     "restarts": Parameter("restart after a failure, if that can help", "N"),
     "hang_timeout": Parameter("end a run that stands still or writes nothing for so long; 0: never look", "SECONDS"),
-    "on_hang": Parameter("what a run that stands still gets (default: report; kill with a time-out)", "WHAT", _HANGS),
-    "grace": Parameter("from Ctrl-C, SIGTERM or a failure to the end of ranks that go on (default 30)", "SECONDS"),
+    "on_hang": Parameter(
+        "what to do with a run that stands still (default: report; kill with a time-out)", "WHAT", _HANGS
+    ),
+    "grace": Parameter("how long ranks may go on after Ctrl-C, SIGTERM or a failure (default 30)", "SECONDS"),
     "window": Parameter("how long to wait for every rank to begin (default 60)", "SECONDS"),
     "check_collectives": Parameter("name collectives that differ between ranks, with their shapes; slower"),
-    "fork": Parameter("import torch once and fork the ranks, or refuse"),
+    "fork": Parameter("import torch once and fork the ranks; refused where that is not safe"),
     "reap": Parameter("first end your ranks that outlived their launcher"),
-    "no_preflight": Parameter("start without the checks before the start"),
+    "no_preflight": Parameter("skip the checks before the start"),
     "dry_run": Parameter("show what would start where, with every variable"),
     "quiet": Parameter("only the output of the ranks, and one line at the end", flag="-q"),
 }

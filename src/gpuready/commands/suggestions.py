@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _FORMAT_OPTIONS = ("verbose", "quiet", "json", "format", "color", "output", "since")
 """How an answer is shown, not what was asked for."""
-_FIX_OPTIONS = ("python", "wants", "contract", "config")
+_FIX_OPTIONS = ("python", "wants", "contract", "config", "knowledge")
 _PROVE_OPTIONS = ("python", "wants", "config")
 
 
@@ -36,7 +36,11 @@ def suggest_after_check(request: Request, reports: list[Report]) -> list[Command
 def _machine_options(request: Request) -> list[str]:
     """The options that name a machine and an environment: plan takes them too."""
     known = request.command.parameters
-    return [name for name in request.options if name in ("on", "wants", "contract") or known[name].group == "what_if"]
+    return [
+        name
+        for name in request.options
+        if name in ("on", "wants", "contract", "knowledge") or known[name].group == "what_if"
+    ]
 
 
 def _asked_options(request: Request) -> list[str]:

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _BORROWED = "no contract for "
+RELEASE_NOTE = "made from its release"
 
 
 def list_contract_rows() -> list[dict[str, Any]]:
@@ -112,6 +113,11 @@ def covers_version(line: str, version: str) -> bool:
 def is_borrowed(contract: Contract) -> bool:
     """Return whether a contract is that of another version, for want of one of its own."""
     return contract.says.startswith(_BORROWED)
+
+
+def is_made_from_release(contract: Contract) -> bool:
+    """Return whether a contract was read from a release of its line: another patch has pins of its own."""
+    return contract.says.startswith(RELEASE_NOTE)
 
 
 def with_metadata_pins(

@@ -37,6 +37,25 @@ def _read_with_parents(path: str, seen: tuple[str, ...]) -> dict[str, Any]:
     return extend_contract(_read_with_parents(_find_parent_file(parent, path, name), (*seen, parent)), own)
 
 
+def make_index_row(file: str, contract: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a contract in the index."""
+    row = {key: contract.get(key, "") for key in ("framework", "version", "variant", "distribution")}
+    return row | {"page": contract.get("page", False), "file": file}
+
+
+def freeze_contract_rows(contract: dict[str, Any]) -> dict[str, Any]:
+    """Return a contract whose rows hold tuples, as the records do: nothing has to be converted when it is loaded."""
+    return {
+        key: [_freeze_row(row) for row in value] if value and isinstance(value[0], dict) else tuple(value)
+        for key, value in contract.items()
+        if isinstance(value, list)
+    } | {key: value for key, value in contract.items() if not isinstance(value, list)}
+
+
+def _freeze_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+
+
 def extend_contract(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Merge a contract over its base: rows are added, and replace those with the same subject."""
     both = {**base, **{k: v for k, v in own.items() if k not in TABLES}}

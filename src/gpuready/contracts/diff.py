@@ -32,7 +32,12 @@ def diff_contract_rows(a: Contract, b: Contract) -> list[dict[str, str]]:
     rows = _table_changes("contract", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)})
     for table in KEY_FIELDS:
         rows += _table_changes(table, _rows_by_name(table, getattr(a, table)), _rows_by_name(table, getattr(b, table)))
-    return rows
+    return rows + _table_changes("other variables", _uses_by_name(a), _uses_by_name(b))
+
+
+def _uses_by_name(contract: Contract) -> dict[str, str]:
+    """Return how the code uses a variable that no row has: ``NAME read path:line`` -> read."""
+    return {words[0]: words[1] for text in contract.other_variables if len(words := text.split(" ")) > 1}
 
 
 def _table_changes(table: str, before: dict[str, str], after: dict[str, str]) -> list[dict[str, str]]:

@@ -6,11 +6,17 @@ row cites its line, so that nothing is lost where the text says more than a need
 
 from __future__ import annotations
 
+import json
 import re
 
 import gpuready.contracts.page_rows as rows
 import gpuready.contracts.phrases as phrases
+from gpuready.contracts.page_commands import find_command_needs, find_command_variables
 from gpuready.contracts.page_layout import is_content_heading, is_site_furniture, parse_blocks
+from gpuready.contracts.page_markup import normalize_markup
+from gpuready.contracts.page_name import name_framework
+from gpuready.contracts.toml import TABLES
+from gpuready.contracts.validate import find_problems
 from gpuready.model import Capability, Contract, ContractVariable, FixStep, KnownError, Requirement
 
 TYPE_CHECKING = False
@@ -28,7 +34,6 @@ MAX_CITE_LENGTH = 2000
 PAGE_DESCRIPTION = (
     "an environment page has a title and sections such as System Requirements, Dependencies or Credentials"
 )
-TOPIC_WORDS = "cuda|gpu|nvidia|python|pytorch|distributed|environment|runtime|docker|training|rocm|multi|kubernetes"
 
 
 def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
@@ -38,7 +43,7 @@ def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
     if any(len(line) > MAX_LINE_LENGTH for line in text.splitlines()):
         raise ValueError(f"{name} has a line of more than {MAX_LINE_LENGTH} characters, which no environment page has")
     _check_is_text(text, name)
-    page_blocks = parse_blocks(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n")))
+    page_blocks = parse_blocks(normalize_markup(_plain_lines(text)))
     if any(b.kind == "row" and (len(b.text) > MAX_LINE_LENGTH or len(b.cells) > MAX_CELLS) for b in page_blocks):
         raise ValueError(
             f"{name} has a row of more than {MAX_LINE_LENGTH} characters or {MAX_CELLS} cells, which no environment page has"
@@ -47,13 +52,16 @@ def import_page(text: str, name: str) -> tuple[Contract, list[tuple[int, str]]]:
         raise ValueError(f"{name} is not an environment page, it has no section of one: {PAGE_DESCRIPTION}")
     titles = [b.text for b in page_blocks if b.kind == "title"]
     dates = re.findall(r"\b(20\d\d-\d\d-\d\d)\b", " ".join(b.text for b in page_blocks if b.kind in ("head", "chrome")))
-    framework = _framework_from_title(titles[0] if titles else _file_stem(name))
+    title = titles[0] if titles else _file_stem(name)
+    framework = name_framework(title, [b.text for b in page_blocks if b.kind == "code"], _file_stem(name))
     page = _PageImport(f"environment page ({framework}{', ' + dates[0] if dates else ''})", _site_name(page_blocks))
     for block in page_blocks:
         page.place_block(block)
-    return page.build_contract(
-        framework, dates[0] if dates else "", titles[0] if titles else _file_stem(name)
-    ), page.unplaced
+    return page.build_contract(framework, dates[0] if dates else "", title), sorted(page.unplaced)
+
+
+def _plain_lines(text: str) -> str:
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _check_is_text(text: str, name: str) -> None:
@@ -70,13 +78,6 @@ def _site_name(page_blocks: Iterable[PageBlock]) -> str:
     """Return the name of the site that a page was copied from, as in its banners (``From NAME``)."""
     heads = (b.text for b in page_blocks if b.kind == "head" and not b.section)
     return next((text.removeprefix("From ") for text in heads if text.startswith("From ")), "")
-
-
-def _framework_from_title(title: str) -> str:
-    """Parse ``Environment:Org Name CUDA GPU`` -> ``name``: the last word before the first topic word."""
-    words = re.findall(r"[A-Za-z][A-Za-z0-9.-]*", title.partition(":")[2].replace("_", " ") or title.replace("_", " "))
-    topic = next((i for i, w in enumerate(words) if re.fullmatch(TOPIC_WORDS, w, re.I)), len(words))
-    return (words[topic - 1] if topic else words[0] if words else "page").lower()
 
 
 def _file_stem(name: str) -> str:
@@ -101,15 +102,24 @@ class _PageImport:
         """Place one block by its section; list it as unplaced where nothing takes it."""
         if block.kind in ("title", "heading") or self._is_site_text(block):
             return
+        if block.kind == "code" and "evidence" not in block.section.casefold():
+            self.needs += find_command_needs(block.text, self._cite_block(block))
+            self.variables += find_command_variables(block.text, self._cite_block(block))
         if not is_content_heading(block.section):
             self.unplaced.append((block.line, block.text))
             return
         is_placed = self._section_handler(block)(block)
         if not is_placed:
             self.unplaced.append((block.line, block.text))
-        self.capabilities += (
-            phrases.find_capabilities(block.text, self._cite_block(block)) if block.kind != "code" else []
-        )
+        if block.kind != "code":
+            self._add_mentions(block)
+
+    def _add_mentions(self, block: PageBlock) -> None:
+        """Add what words mention in passing, wherever they stand: features, and variables."""
+        cite = self._cite_block(block)
+        self.capabilities += phrases.find_capabilities(block.text, cite)
+        self.variables += rows.variables_with_values(block, cite)
+        self.named_variables += rows.variables_without_values(block, cite)
 
     def _is_site_text(self, block: PageBlock) -> bool:
         """Return whether a block is the site's own text; before the first heading it must look like that."""
@@ -119,9 +129,14 @@ class _PageImport:
         return bool(banner or (block.kind != "code" and is_site_furniture(block.text)))
 
     def _section_handler(self, block: PageBlock) -> Callable[[PageBlock], bool]:
-        section = block.section.casefold()
         if block.kind == "item":
             return self._place_item
+        own = block.section.casefold().rpartition(": ")[2]
+        handler = self._find_handler(own) or self._find_handler(block.section.casefold()) or self._place_prose
+        is_table = handler in (self._place_requirement, self._place_dependency)
+        return self._place_install if block.kind == "code" and is_table else handler
+
+    def _find_handler(self, section: str) -> Callable[[PageBlock], bool] | None:
         for words, handler in (
             ("error|troubleshoot", self._place_error),
             ("credential|variable", self._place_variable),
@@ -129,11 +144,12 @@ class _PageImport:
             ("evidence", self._place_evidence),
             ("compatib", self._place_compatibility),
             ("package|dependenc|optional|inherit|additional", self._place_dependency),
-            ("requirement|hardware", self._place_requirement),
+            ("requirement|hardware|software|pre-?requisite|environment", self._place_requirement),
+            ("docker|container", self._place_install),
         ):
             if re.search(words, section):
                 return handler
-        return self._place_prose
+        return None
 
     def _cite_block(self, block: PageBlock) -> str:
         words = " ".join(block.text[:MAX_CITE_LENGTH].split())
@@ -143,6 +159,7 @@ class _PageImport:
 
     def _place_requirement(self, block: PageBlock) -> bool:
         if block.kind == "text":
+            self.needs += phrases.find_stated_minimums(block.text, self._cite_block(block))
             return self._place_prose(block)
         return self._add_rows(self.needs, rows.parse_requirement_row(block, self._cite_block(block)))
 
@@ -184,8 +201,7 @@ class _PageImport:
 
     def _place_prose(self, block: PageBlock) -> bool:
         self.notes.append([block.text])
-        self.variables += rows.variables_with_values(block, self._cite_block(block))
-        self.named_variables += rows.variables_without_values(block, self._cite_block(block))
+        self.needs += phrases.find_package_advice(block.text, self._cite_block(block))
         return True
 
     def _add_rows(self, table: list[Any], rows_found: Iterable[Record]) -> bool:
@@ -199,7 +215,21 @@ class _PageImport:
 
     # -- the contract --------------------------------------------------------------------------------------
 
+    def _drop_unsound_rows(self) -> None:
+        """Move rows that no contract may have, such as a step with signs of a shell, to the unplaced lines."""
+        for table in TABLES:
+            rows_found = getattr(self, table)
+            unsound = [bool(find_problems(_single_row(table, row), "")) for row in rows_found]
+            setattr(self, table, [row for row, bad in zip(rows_found, unsound, strict=True) if not bad])
+            texts = [
+                json.dumps(row.to_json(), ensure_ascii=False)
+                for row, bad in zip(rows_found, unsound, strict=True)
+                if bad
+            ]
+            self.unplaced += [(_cited_line(text), text) for text in texts]
+
     def build_contract(self, framework: str, date: str, title: str) -> Contract:
+        self._drop_unsound_rows()
         digits = [str(int(part)) for part in date.split("-") if part]
         notes = ["\n".join(note) for note in self.notes]
         whole = " ".join([*notes, *dict.fromkeys(n.cite for n in self.needs)])
@@ -222,6 +252,17 @@ class _PageImport:
             steps=tuple(self.steps),
             notes=tuple(notes),
         )
+
+
+def _single_row(table: str, row: Record) -> dict[str, Any]:
+    fields: dict[str, Any] = row.to_json()
+    return {"framework": "page", "version": "0", table: [fields]}
+
+
+def _cited_line(text: str) -> int:
+    """Return the line that a row cites: ``..., line 12: words``."""
+    found = re.search(r", line (\d+)", text)
+    return int(found[1]) if found else 0
 
 
 def _find_platform(words: str) -> tuple[str, ...]:

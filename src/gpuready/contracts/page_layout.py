@@ -26,7 +26,8 @@ SITE_HEADINGS = (
 CONTENT_HEADINGS = (
     "overview", "description", "usage", "requirement", "dependenc", "package", "credential", "variable",
     "install", "evidence", "error", "compatib", "basis", "step", "optional", "inherit", "note",
-    "troubleshoot", "hardware",
+    "troubleshoot", "hardware", "software", "prerequisite", "pre-requisite", "environment", "docker", "container",
+    "getting started", "quick start", "quickstart", "faq",
 )  # fmt: skip
 TABLE_COLUMNS = (
     "requirement", "value", "notes", "note", "category", "package", "version", "constraint", "source",
@@ -81,6 +82,9 @@ class _PageReader:
     def __init__(self, lines: list[str]):
         self.lines, self.at = lines, 0
         self.section, self.ended, self.titled = "", False, False
+        self.parents: list[tuple[int, str]] = []
+        self.is_marked = any(line.startswith("## ") for line in lines)
+        self.is_fenced = any(line.lstrip().startswith("```") for line in lines)
 
     def read_blocks(self) -> Iterator[PageBlock]:
         while self.at < len(self.lines):
@@ -92,7 +96,9 @@ class _PageReader:
             elif line.startswith("{|"):
                 yield from self._read_wiki_table()
             elif self._heading_text(line) is not None:
-                yield self._enter_section(self._heading_text(line) or "")
+                yield self._enter_section(self._heading_text(line) or "", line)
+            elif not (self.titled or re.fullmatch(_TITLE, line)) and (match := re.fullmatch(r"#\s+(\S.*)", line)):
+                yield self._enter_page(strip_markup(match[1]))
             elif self.ended or not (self.titled or re.fullmatch(_TITLE, line)):
                 yield self._take_line("chrome", line)
             else:
@@ -111,7 +117,7 @@ class _PageReader:
             yield self._take_line("item", strip_markup(match[1]))
         elif line.startswith("|"):
             yield from self._read_pipe_table()
-        elif ("install" in section or "evidence" in section) and not self._starts_evidence(line):
+        elif not self.is_fenced and re.search("install|evidence", section) and not self._starts_evidence(line):
             yield from self._read_loose_code()
         elif _parse_column_heads(line) and self._next_line():
             yield from self._read_loose_table(_parse_column_heads(line))
@@ -135,17 +141,34 @@ class _PageReader:
         raw = self.lines[self.at]
         if not self.titled or not alone or raw[:1].isspace() or len(line) > 60:
             return None
+        if self.is_marked:
+            return None
         titled = re.fullmatch(r"[A-Z][\w()/&' -]*", line) and _contains_any(line, CONTENT_HEADINGS + SITE_HEADINGS)
         under_chrome = self.ended and re.fullmatch(r"[A-Z][\w ]*", line)
         return line if titled or under_chrome else None
 
-    def _enter_section(self, heading: str) -> PageBlock:
+    def _enter_page(self, title: str) -> PageBlock:
+        """Begin a Markdown page by its title, which is a section where it names one: ``# Installation``."""
+        self.titled = True
+        block = self._take_line("title", title)
+        self.section = title if is_content_heading(title) else ""
+        return block
+
+    def _enter_section(self, heading: str, line: str) -> PageBlock:
         if _contains_any(heading, SITE_HEADINGS):
             self.ended = True
         elif _contains_any(heading, CONTENT_HEADINGS):
             self.ended = False
-        self.titled, self.section = True, strip_markup(heading)
+        self.titled, self.section = True, self._section_in_parents(strip_markup(heading), line)
         return self._take_line("chrome" if self.ended else "heading", self.section)
+
+    def _section_in_parents(self, heading: str, line: str) -> str:
+        """Return ``System Requirements: Software`` for a heading that says little without the one above it."""
+        level = len(line) - len(line.lstrip(line[:1])) if line[:1] in "=#" else 2
+        self.parents = [one for one in self.parents if one[0] < level]
+        parent = next((text for _, text in reversed(self.parents) if is_content_heading(text)), "")
+        self.parents.append((level, heading))
+        return f"{parent}: {heading}" if parent and not is_content_heading(heading) else heading
 
     def _starts_evidence(self, line: str) -> bool:
         """Return whether a line is a caption in an evidence section: it ends the code before it."""

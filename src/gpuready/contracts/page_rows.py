@@ -30,6 +30,8 @@ _SHELL = r"[;&|$`\\\"'{}\n]|[<>](?!=?\s*\d)"
 
 def parse_requirement_row(block: PageBlock, cite: str) -> list[Requirement]:
     """Return the needs of one row of a requirements table."""
+    if columns := parse_version_columns(block, cite):
+        return columns
     cells = [c for c in block.cells if c] or [block.text]
     head = cells[0][:MAX_HEAD_LENGTH]
     when = phrases.parse_condition_phrase(head) if len(cells) > 1 else ""
@@ -43,8 +45,44 @@ def parse_requirement_row(block: PageBlock, cite: str) -> list[Requirement]:
     return needs or _need_without_version(block.text, "required", cite)
 
 
+def parse_version_columns(block: PageBlock, cite: str) -> list[Requirement]:
+    """Parse the row of a table whose columns are versions: ``torch | 2.0.0 | 2.6.0`` below Minimum and Recommended."""
+    ranks = [_column_level(column) for column in block.columns]
+    if not any(ranks[1:]) or not block.cells or len(block.cells[0].split()) != 1:
+        return []
+    key = _column_fact(block.cells[0])
+    is_optional = "optional" in block.columns[0]
+    return [
+        Requirement(key, want, "", "optional" if is_optional else level, cite)
+        for level, cell in zip(ranks, block.cells, strict=False)
+        if level and (want := _column_want(cell))
+    ]
+
+
+def _column_level(column: str) -> str:
+    if re.search(r"recommend|prefer|tested", column):
+        return "recommended"
+    return "required" if re.search(r"minimum|range|least|required version", column) else ""
+
+
+def _column_fact(name: str) -> str:
+    """Return the fact that a row is about: a version of the machine's, else a package."""
+    plain = name.strip("`").lower()
+    facts = [key for pattern, key in phrases.VERSION_FACTS if re.fullmatch(pattern, plain)]
+    return facts[0] if facts else f"package.{re.sub(r'[-_.]+', '-', plain)}"
+
+
+def _column_want(cell: str) -> str:
+    """``>=3.0, <4.8.5`` as it is; ``3.12`` and the first of ``cuda12.8/13.0`` as the oldest version."""
+    clauses = [re.sub(r"\s", "", clause) for clause in re.findall(_SPEC, cell)]
+    number = re.search(r"(?<![\w.])(?:[a-z]+)?v?(\d+(?:\.\d+)+(?:\.?(?:post|b|rc|a)\d+)?)", cell)
+    return ",".join(clauses) or (f">={number[1]}" if number else "")
+
+
 def parse_dependency_row(block: PageBlock, level: str, cite: str) -> list[Requirement]:
     """Return the needs of a package row or bullet; what is not a Python package is a fact of the machine."""
+    if columns := parse_version_columns(block, cite):
+        return columns
     text = " ".join(c for c in block.cells if c) or block.text
     if block.columns and "package" not in block.columns[0] and "name" not in block.columns[0]:
         return parse_requirement_row(block, cite)
@@ -139,7 +177,7 @@ def _stated_value(text: str) -> str:
 def variables_with_values(block: PageBlock, cite: str) -> list[ContractVariable]:
     """Return variables with a value in prose or code: ``NAME=value``, ``"NAME": "value"``, ``environ["NAME"]``."""
     patterns = (
-        r"`([A-Z][A-Z0-9_]{2,})\s*=\s*([^`\s]+)`",
+        r"`(?:export\s+)?([A-Z][A-Z0-9_]{2,})\s*=\s*([^`\s]+)`",
         r"environ\[[\"']([A-Z]\w+)[\"']\]\s*=\s*[\"']([^\"']*)[\"']",
         r"[\"']([A-Z][A-Z0-9]+_\w+)[\"']\s*:\s*[\"']([^\"']*)[\"']",
         r"[\"']([A-Z][A-Z0-9]+_\w+)[\"']\s*:\s*os\.getenv\([\"']\w+[\"'],\s*[\"']([^\"']*)[\"']\)",
@@ -197,22 +235,35 @@ def _cell_starts(words: list[str]) -> list[int]:
 
 
 def parse_commands(block: PageBlock, origin: str) -> Iterator[FixStep]:
-    """Yield the commands of a shell block, each with the comment above it."""
-    import shlex
-
-    does, where = "", f"{origin}, {block.section.casefold()}, line {block.line}"
+    """Yield the commands of a shell block, each with the comments above and beside it."""
+    comments, is_used, where = list[str](), False, f"{origin}, {block.section.casefold()}, line {block.line}"
     for line in re.sub(r"\\\n\s*", " ", block.text).splitlines():
         text = line.strip()
         if text.startswith("#"):
             inner = re.match(r"#+\s*(?:Alternative|Or)\s*:\s*((?:pip|conda|docker|uv)\s.*)", text, re.I)
-            does = does if inner else text.lstrip("# ").rstrip(":")
+            comments = [
+                *(comments if not is_used or inner else ()),
+                *([] if inner else [text.lstrip("# ").rstrip(":")]),
+            ]
+            is_used = is_used and bool(inner)
             text = inner[1] if inner else ""
         if text:
-            try:
-                argv = shlex.split(text)
-            except ValueError:
-                argv = []
-            yield _command_step(does or text, text, argv, where)
+            beside = re.search(r"\s#\s*(.*)", text)
+            words = [*comments, beside[1] if beside else ""]
+            yield _command_step(": ".join(w for w in words if w) or text, text, _split_command(text), where)
+            is_used = True
+    if any(comments) and not is_used:
+        yield FixStep(": ".join(w for w in comments if w), note=where)
+
+
+def _split_command(text: str) -> list[str]:
+    """Return the arguments of a command without its comment; none where the quotes do not match."""
+    import shlex
+
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return []
 
 
 def _command_step(does: str, text: str, argv: list[str], where: str) -> FixStep:

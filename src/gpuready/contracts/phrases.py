@@ -59,9 +59,20 @@ SUBJECT_FACTS = (
 )
 """What a line is about when it names a thing without a version."""
 
-_BOUND = (
-    r"`?\s{0,4}(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}v?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
+ADVISED_PACKAGES = (
+    "vllm",
+    "sglang",
+    "deepspeed",
+    "flash[-_]attn",
+    "transformers",
+    "accelerate",
+    "xformers",
+    "peft",
+    "trl",
 )
+"""Packages whose oldest version prose may name."""
+
+_BOUND = r"`?:?\s{0,4}(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}v?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
 _SIZE = r"(?<!\d)(\d+)\s*(GB|GiB|TB)\b\+?"
 
 
@@ -191,6 +202,30 @@ def _find_versions(part: str) -> Iterator[PhraseNeed]:
                 continue
             taken.update(range(*match.span()))
             yield PhraseNeed(match.start(), key, _normalize_operator(operator) + version)
+            if better := re.match(r"\s*\((\d+(?:\.\d+)+)\+?\s+(?:is\s+)?(?:recommend|prefer)", part[match.end() :]):
+                yield PhraseNeed(match.end() + better.start(1), key, f">={better[1]}")
+
+
+def find_package_advice(text: str, cite: str) -> list[Requirement]:
+    """Parse ``We recommend vLLM 0.27.1+``: packages of which prose names an oldest version."""
+    found = re.findall(
+        rf"\b({'|'.join(ADVISED_PACKAGES)})`?\s+v?(\d+(?:\.\d+)+)(?:\+|\s+(?:and|or)\s+(?:later|newer|above))",
+        text,
+        re.I,
+    )
+    names = [(re.sub(r"[\s_]+", "-", name.lower()), version) for name, version in found]
+    return [Requirement(f"package.{name}", f">={v}", f"wants={name}", "recommended", cite) for name, v in names]
+
+
+def find_stated_minimums(text: str, cite: str) -> list[Requirement]:
+    """Parse ``the Driver Version needs to be greater than 550.127``, where a sentence has words between name and number."""
+    found = []
+    for name, key in VERSION_FACTS:
+        pattern = rf"\b(?:{name})[^.;\n]{{0,60}}?\b(at least|greater than|newer than|higher than)\s+`?v?(\d+(?:\.\d+)+)"
+        for words, version in re.findall(pattern, text, re.I):
+            sign = ">=" if words.lower() == "at least" else ">"
+            found.append(Requirement(key, f"{sign}{version}", "", "required", cite))
+    return found
 
 
 def _normalize_operator(text: str | None) -> str:

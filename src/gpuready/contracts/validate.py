@@ -36,10 +36,10 @@ TOP_KEYS = {key: kind for key, kind in _field_types(Contract).items() if key != 
 ALLOWED_VALUES = {"level": LEVELS, "access": ("read", "set", "read and set"), "safety": ("safe", "ask", "manual")}
 
 
-TRAITS = {"capabilities": ("falls-back", "moe-by-block"), "variables": ("forced", "emptied-for-vllm")}
+TRAITS = {"capabilities": ("falls-back", "moe-by-block"), "variables": ("forced", "emptied-for-vllm", "own-default")}
 """What rules need to know of a row beyond its fields: the framework silently does without a capability it
 lacks; fp8 for experts goes by block only; its own value of a variable overrides the user's; it empties the
-variable before a vLLM engine is made.
+variable before a vLLM engine is made; its code chooses among values where the variable is unset.
 """
 
 
@@ -121,7 +121,7 @@ def _check_types(row: dict[str, Any], known: dict[str, type]) -> Iterator[str]:
             yield f"the key {_quote_text(key)} is not known: {_suggest_keys(key, known)}"
         elif not isinstance(value, kind) or not _is_all_text(key, value):
             yield f"{key} must be {words[kind]}"
-        elif any(_has_control_characters(text) for text in [key, *_text_items(value)]):
+        elif any(has_control_characters(text) for text in [key, *_text_items(value)]):
             yield f"{key} holds a control character or an invisible one, which a contract may not"
 
 
@@ -197,7 +197,7 @@ def _text_items(value: object) -> list[str]:
     return [one for one in many if isinstance(one, str)]
 
 
-def _has_control_characters(text: str) -> bool:
+def has_control_characters(text: str) -> bool:
     """Find control characters, and those that reorder or hide text on a screen."""
     return re.search(_INVISIBLE, text) is not None
 

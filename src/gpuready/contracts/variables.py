@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gpuready.catalog import roles as processes
 from gpuready.catalog import torch as catalogue
+from gpuready.contracts import is_borrowed
 from gpuready.contracts import when as conditions
 from gpuready.model import Fact, Record, UnknownFactError, versions
 from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
@@ -138,6 +139,8 @@ def _wanted_variable(
     applies, unclear_reason = _applies_with_torches(facts, variable, torches)
     if not applies:
         return [made.replace(open=unclear_reason)] if unclear_reason and is_ours else []
+    if is_ours and _framework_chooses(contract, variable):
+        return [made.replace(left=f"{contract.framework} chooses its value itself where it is unset")]
     if not is_ours:
         return [made.replace(left=passing or variable.note or "it differs from process to process")]
     return _apply_hardware_gate(facts, _use_torch_name(made, torches))
@@ -162,6 +165,11 @@ def _variable_reason(contract: Contract, variable: ContractVariable, role: str) 
 def _is_same_everywhere(contract: Contract, variable: ContractVariable) -> bool:
     """Return whether all processes get the same value, so that it can be written down."""
     return bool(variable.value) or processes.is_emptied_variable(contract.framework, variable.name)
+
+
+def _framework_chooses(contract: Contract, variable: ContractVariable) -> bool:
+    """Return whether a fixed value could override a better one: the code has several, or another version of it may have another."""
+    return "own-default" in variable.traits or (is_borrowed(contract) and "read" in variable.access)
 
 
 def _override_consequence(contract: Contract, variable: ContractVariable) -> str:

@@ -42,7 +42,7 @@ class ContractVariable(Record):
     required: bool = False
     cite: str = ""
     note: str = ""
-    traits: tuple[str, ...] = ()  # forced, emptied-for-vllm
+    traits: tuple[str, ...] = ()  # forced, emptied-for-vllm, own-default
 
 
 class KnownError(Record):
@@ -82,6 +82,7 @@ class Contract(Record):
     errors: tuple[KnownError, ...] = ()
     steps: tuple[FixStep, ...] = ()
     notes: tuple[str, ...] = ()
+    other_variables: tuple[str, ...] = ()  # what its code uses and no row has: NAME read path:line
 
     @property
     def name(self) -> str:

@@ -61,7 +61,8 @@ class Report(Record):
     judged: tuple[PassedRule, ...] = ()
     ignored: tuple[IgnoredFinding, ...] = ()
     strict: bool = False
-    catalog: str = ""
+    catalog: str = ""  # the day of the knowledge it was judged by
+    catalog_days: int | None = None  # its age when it was judged
 
     @property
     def verdict(self) -> str:

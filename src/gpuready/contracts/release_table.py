@@ -1,0 +1,217 @@
+"""Contracts made from releases: a row per version, read from its wheel, over the contract that people wrote nearest to it.
+
+A row has what files tell: pins, Python, what commands import at their start, variables, version gates. What they cannot tell (gates
+on hardware and on jobs, capabilities, errors) comes from the base; that of another version only advises.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gpuready.catalog.packages import canonical_package_name
+from gpuready.contracts import RELEASE_NOTE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+SYSTEMS = {"linux": ("linux", "Linux", "posix"), "darwin": ("darwin", "Darwin", "posix")}
+ARCHITECTURES = ("x86_64", "aarch64")
+USUAL_PYTHON = "3.12"
+WHERE = {
+    frozenset({("linux", "x86_64"), ("linux", "aarch64")}): "os.system!=darwin",
+    frozenset({("linux", "x86_64"), ("darwin", "x86_64")}): "arch!=aarch64",
+    frozenset({("linux", "x86_64")}): "os.system!=darwin,arch!=aarch64",
+    frozenset({("linux", "aarch64")}): "os.system!=darwin,arch=aarch64",
+    frozenset({("linux", "aarch64"), ("darwin", "aarch64")}): "arch=aarch64",
+    frozenset({("darwin", "x86_64"), ("darwin", "aarch64")}): "os.system=darwin",
+    frozenset({("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "aarch64")}): "",
+    frozenset({("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "x86_64")}): "",
+    frozenset({("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "x86_64"), ("darwin", "aarch64")}): "",
+}
+"""The condition of a requirement by where its marker holds; one that holds on a Mac alone is left out."""
+
+
+def expand_table(
+    framework: str, rows: Iterable[Mapping[str, Any]], written: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return the contracts of a table by the names of their files; one that people wrote, with its variants, is added to."""
+    found = {}
+    for row in rows:
+        own = {
+            stem: expand_release(contract, row, is_own=True)
+            for stem, contract in written.items()
+            if contract["framework"] == framework
+            and contract["version"] == row["line"]
+            and contract.get("variant") != "page"
+        }
+        new = {} if own else {f"{framework}-{row['line']}": expand_release(written[row["base"]], row, is_own=False)}
+        found.update(own or new)
+    return found
+
+
+def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool) -> dict[str, Any]:
+    """Return the contract of a release as plain data. ``is_own``: the base is the contract of this very version."""
+    uses = [text.split(" ") for text in row["variables"]]
+    named = {use[0] for use in uses}
+    started = start_needs(row)
+    contract: dict[str, Any] = {**base, "other_variables": _other_variables(uses, base.get("variables", []))}
+    contract["notes"] = [*base.get("notes", []), *_notes(row)]
+    if is_own:
+        return contract | {"needs": [*base.get("needs", []), *_new_needs(started, base)]}
+    borrowed = str(base.get("version", ""))
+    kept = [_advise(need, borrowed) for need in base.get("needs", []) if not _is_pin(need)]
+    contract["needs"] = [*_drop_unknown_extras(pin_needs(row), base), *started, *kept]
+    contract["variables"] = [_mark_own_default(one, uses) for one in base.get("variables", []) if one["name"] in named]
+    contract["steps"] = [_install_step(row)]
+    contract["origin"] = row["origin"]
+    contract["says"] = f"{RELEASE_NOTE}; what files cannot tell is of {borrowed}, and advises" if borrowed else ""
+    return contract | {"version": row["line"], "page": False}
+
+
+def _drop_unknown_extras(needs: Sequence[dict[str, str]], base: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Leave out what only an extra asks for that no word of a job stands for, such as ``dev`` or ``quality``."""
+    rows = [one for table in ("needs", "capabilities", "variables") for one in base.get(table, [])]
+    known = {word for one in rows for word in _wanted_words(one.get("when", ""))}
+    return [need for need in needs if _wanted_words(need.get("when", "")) <= known]
+
+
+def _wanted_words(when: str) -> set[str]:
+    found = re.findall(r"wants=([^,]{1,200})", when)
+    return {word.strip() for words in found for word in words.split("|")}
+
+
+def pin_needs(row: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what the metadata of a release requires, each with the condition of its marker.
+
+    Requirements that each build of a source archive works out anew only advise, and so does a package of any version.
+    """
+    cite = f"METADATA of {row['name']} {row['version']}"
+    needs = [{"key": "python.version", "want": row["python"], "cite": cite}] if row["python"] else []
+    for text in row["requires"]:
+        for name, want, when in _conditions(text):
+            need = {
+                "key": f"package.{name}",
+                "want": want,
+                "when": when,
+                "level": _pin_level(row, want, when),
+                "cite": cite,
+            }
+            need = {key: value for key, value in need.items() if value}
+            if need not in needs:
+                needs.append(need)
+    return needs
+
+
+def _pin_level(row: Mapping[str, Any], want: str, when: str) -> str:
+    return "recommended" if row.get("dynamic") or (want == "*" and not when) else ""
+
+
+def start_needs(row: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what commands import at their start where the metadata does not ask for it: on another architecture, or without an extra."""
+    needs = []
+    for text in row["starts"]:
+        module, place = text.split(" ")
+        lines = [line for line in row["requires"] if _requirement_name(line) == canonical_package_name(module)]
+        covered = {cell for line in lines for cell in _cells(line, "")}
+        missing = [arch for arch in ARCHITECTURES if ("linux", arch) not in covered]
+        if not lines or not missing:
+            continue
+        want = next((_parse(line)[1] for line in lines if "extra" not in line), "") or "*"
+        when = "" if len(missing) == len(ARCHITECTURES) else f"os.system!=darwin,arch={missing[0]}"
+        cite = f"{row['name']} {row['version']} {place} imports it at the start of every command; METADATA does not ask for it there"
+        need = {"key": f"package.{canonical_package_name(module)}", "want": want, "when": when, "cite": cite}
+        needs.append({key: value for key, value in need.items() if value})
+    return needs
+
+
+def _new_needs(needs: Iterable[dict[str, str]], base: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Leave out what people wrote with its conditions: they know better when it is needed."""
+    known = {(need["key"], need.get("when", "")) for need in base.get("needs", [])}
+    keys = {key for key, _ in known}
+    conditional = [need for need in needs if need.get("when") or need["key"] not in keys]
+    return [need for need in conditional if (need["key"], need.get("when", "")) not in known]
+
+
+def _is_pin(need: Mapping[str, Any]) -> bool:
+    """Whether a need is one that the metadata of the release has in its place."""
+    is_package = need["key"].startswith("package.") or need["key"] == "python.version"
+    return is_package and need.get("level", "required") == "required" and "METADATA" not in need.get("when", "")
+
+
+def _advise(need: Mapping[str, Any], version: str) -> dict[str, Any]:
+    if need.get("level", "required") != "required":
+        return dict(need)
+    return {**need, "level": "recommended", "cite": f"{need.get('cite', '')}; of {version}".lstrip("; ")}
+
+
+def _other_variables(uses: list[list[str]], important: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the variables that the code uses and no row has: ``NAME read path:line``."""
+    known = {one["name"] for one in important}
+    return [" ".join(use[:3]) for use in uses if use[0] not in known]
+
+
+def _mark_own_default(variable: Mapping[str, Any], uses: list[list[str]]) -> dict[str, Any]:
+    """Mark a variable of which the code chooses among values where it is unset: a fixed value would override its choice."""
+    values = {" ".join(use[3:]) for use in uses if use[0] == variable["name"] and "if-unset" in use[1]}
+    is_chosen = bool(values) and values != {variable.get("value", "")}
+    traits = [*variable.get("traits", []), *(["own-default"] if is_chosen else [])]
+    return {**variable, **({"traits": traits} if traits else {})}
+
+
+def _notes(row: Mapping[str, Any]) -> list[str]:
+    named = {_requirement_name(line) for line in row["requires"]}
+    unnamed = [text for text in row["starts"] if canonical_package_name(text.split(" ")[0]) not in named]
+    notes = (
+        [f"Its commands import at their start what its metadata does not name: {', '.join(unnamed)}."]
+        if unnamed
+        else []
+    )
+    return notes + ([f"Version gates in its code: {', '.join(row['gates'])}."] if row["gates"] else [])
+
+
+def _install_step(row: Mapping[str, Any]) -> dict[str, Any]:
+    run = ["pip", "install", f"{row['name']}=={row['version']}"]
+    return {"does": f"install {row['name']} {row['version']}", "run": run, "safety": "ask", "note": row["origin"]}
+
+
+def _requirement_name(text: str) -> str:
+    return _parse(text)[0]
+
+
+def _parse(text: str) -> tuple[str, str, Any]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        return "", "", None
+    clauses = sorted(str(one) for one in found.specifier)
+    return canonical_package_name(found.name), ",".join(sorted(clauses, key=lambda one: one[0] != ">")), found.marker
+
+
+def _conditions(text: str) -> Iterable[tuple[str, str, str]]:
+    """Yield name, versions and condition of a requirement; one for each extra that asks for it."""
+    name, want, _ = _parse(text)
+    extras = re.findall(r"extra\s*==\s*['\"]([\w.-]+)['\"]", text) or [""]
+    for extra in extras if name else ():
+        where = WHERE.get(frozenset(_cells(text, extra)))
+        if where is not None:
+            wanted = f"wants={canonical_package_name(extra)}" if extra else ""
+            yield name, want or "*", ",".join(part for part in (wanted, where) if part)
+
+
+def _cells(text: str, extra: str) -> set[tuple[str, str]]:
+    """Return the systems and architectures where a requirement applies."""
+    marker = _parse(text)[2]
+    if marker is None:
+        return {(system, arch) for system in SYSTEMS for arch in ARCHITECTURES}
+    found = set()
+    for system, (platform, name, os_name) in SYSTEMS.items():
+        for arch in ARCHITECTURES:
+            values = {"sys_platform": platform, "platform_system": name, "os_name": os_name, "platform_machine": arch}
+            values |= {"python_version": USUAL_PYTHON, "python_full_version": f"{USUAL_PYTHON}.0", "extra": extra}
+            if marker.evaluate(values):
+                found.add((system, arch))
+    return found
