@@ -33,6 +33,7 @@ def record(index: int = 0, name: str = "NVIDIA H100 80GB HBM3", **changes: Any) 
         "ecc_errors": 0,
         "remap_pending": False,
         "remap_failure": False,
+        "recovery": 0,
         "pcie_gen": 5,
         "pcie_width": 16,
         "pcie_gen_max": 5,
@@ -41,6 +42,7 @@ def record(index: int = 0, name: str = "NVIDIA H100 80GB HBM3", **changes: Any) 
         "power_limit_default": 700.0,
         "throttle": ["gpu_idle"],
         "nvlink": 18,
+        "nvlink_errors": 0,
         "processes": [],
         **changes,
     }

@@ -63,6 +63,22 @@ def test_a100_with_mig():
     assert facts["gpu.mig_devices"].value == ({"gpu": 0, **device},)
 
 
+@pytest.mark.parametrize(
+    ("said", "action"),
+    [
+        *((0, "none"), (4, "drain-and-reset"), (9, "9"), ("Reset", "gpu-reset"), ("Drain P2P", "drain-p2p")),
+        *((NOT, "unsupported"), ({"gap": "GPU requires restart"}, "gpu-reset")),
+    ],
+)
+def test_the_recovery_that_the_driver_asks_for(said, action):
+    assert with_gpus(record(0, recovery=said))["gpu.recovery"].value == (action,)
+
+
+def test_a_gpu_that_must_be_reset_before_it_answers():
+    facts = with_gpus(record(0), {"index": 1, "gap": "GPU requires restart (NVML 16)"})
+    assert (facts["gpu.recovery"].value, facts["gpu.recovery"].gap) == (("none", "gpu-reset"), "")
+
+
 def test_a_desktop_card_has_no_ecc_no_mig_and_no_nvlink():
     card = record(0, "NVIDIA GeForce RTX 4090", capability="8.9", ecc=NOT, mig=NOT, ecc_errors=NOT, nvlink=NOT)
     card |= {"remap_pending": NOT, "remap_failure": NOT, "persistence": False, "power_limit": 449.9}

@@ -35,6 +35,24 @@ def test_what_the_buffer_has():
     assert (found.source, found.gap) == ("/dev/kmsg", "")
 
 
+BOOT, LOAD = "Linux version 6.8.0-45 (buildd@x)", "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05"
+
+
+@pytest.mark.parametrize(
+    ("messages", "xids"),
+    [((LOST, BOOT, FAULT), [31]), ((BOOT, LOAD, LOST), [79]), ((LOST, LOAD), []), ((LOST, f"x {BOOT}"), [79])],
+)
+def test_only_lines_since_the_last_boot_and_load_count(messages, xids):
+    stamped = [f"Nov 15 03:06:11 gpu-07 kernel: [   {n}.1] {message}" for n, message in enumerate(messages)]
+    assert [row["xid"] for row in looked(kmsg(*messages)).value] == xids
+    assert [row["xid"] for row in looked({"/var/log/kern.log": stamped}).value] == xids
+
+
+def test_a_line_of_a_mig_instance_names_its_gpu():
+    line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No"
+    assert looked(kmsg(line)).value[0]["pci"] == "0000:01:00.0"
+
+
 def test_a_quiet_buffer():
     assert looked(kmsg("Linux version 6.8")).value == ()
 

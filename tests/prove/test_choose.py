@@ -36,7 +36,9 @@ def test_what_is_asked_for_is_required_and_what_is_not_is_left_out():
     asked = selection.select_capabilities(DEMO, facts(job__wants=("fp8", "no-such-kernel", "triton"), job__gpus=2))
     told = levels(asked)
     assert told["fp8"] == told["no-such-kernel"] == told["collectives"] == told["triton"] == "required"
-    assert selection.unproved_capabilities(asked) == ("no-such-kernel",)
+    assert selection.unproved_capabilities(asked) == ("no-such-kernel", "entry-point"), (
+        "demo has no entry point that is known"
+    )
 
 
 def test_no_framework_is_ready_without_a_training_step_and_its_data():

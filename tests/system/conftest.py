@@ -75,7 +75,7 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before, files = children(), set(os.listdir("/proc/self/fd"))
     yield
     monkeypatch.undo()
-    until = time.monotonic() + 1
+    until = time.monotonic() + 5
     while children() - before and time.monotonic() < until:
         time.sleep(0.01)
     assert children() - before == set()

@@ -124,9 +124,27 @@ int nvmlDeviceGetTotalEccErrors(gpu *g, int type, int counter, u64 *out) {
 }
 
 int nvmlDeviceGetRemappedRows(gpu *g, u32 *corrected, u32 *uncorrected, u32 *pending, u32 *failure) {
+    if (number("FAKE_RETIRED", -1) >= 0) return 3; /* a GPU before Ampere */
     *corrected = 2; *uncorrected = 1; *pending = 1; *failure = 0;
     return state(g, 1);
 }
+
+/* One nvmlFieldValue_t of 40 bytes: the recovery action (230) and the recoveries of NVLink (59). */
+int nvmlDeviceGetFieldValues(gpu *g, int count, char *row) {
+    u32 field, kind, code = 0;
+    u64 value;
+    memcpy(&field, row, 4);
+    kind = field == 230 ? 1 : 3;
+    value = field == 230 ? 0xffffffff00000000ull | (u64)number("FAKE_RECOVERY", 0) : 4;
+    if (count != 1 || (field != 230 && field != 59)) code = 2;
+    if (number("FAKE_HALF", 0)) code = 3;
+    memcpy(row + 24, &kind, 4);
+    memcpy(row + 28, &code, 4);
+    memcpy(row + 32, &value, 8);
+    return state(g, 0);
+}
+
+ONE(nvmlDeviceGetRetiredPagesPendingStatus, 0, (u32)number("FAKE_RETIRED", 0))
 
 int nvmlDeviceGetTemperature(gpu *g, int sensor, u32 *out) { *out = sensor == 0 ? 41 : 0; return state(g, 0); }
 int nvmlDeviceGetCurrentClocksThrottleReasons(gpu *g, u64 *out) { *out = 0x1 | 0x4 | 0x40; return state(g, 1); }

@@ -48,6 +48,7 @@ def test_two_healthy_gpus(ask, fake_nvml):
         "ecc_errors": 7,
         "remap_pending": True,
         "remap_failure": False,
+        "recovery": 0,
         "pcie_gen": 5,
         "pcie_width": 8,
         "pcie_gen_max": 5,
@@ -60,6 +61,7 @@ def test_two_healthy_gpus(ask, fake_nvml):
         "clock_sm": 345,
         "clock_sm_max": 1980,
         "nvlink": 11,
+        "nvlink_errors": 4,
         "numa": {"gap": "Function Not Found"},
         "minor": 0,
         "brand": "nvidia",
@@ -72,11 +74,17 @@ def test_half_of_the_calls_are_not_supported(ask):
     for gpu in ask(half=1)["gpus"]:
         refused = {name for name, value in gpu.items() if value == GAP}
         assert refused == {
-            *("persistence", "mig", "mig_devices", "ecc", "ecc_errors", "remap_pending", "remap_failure"),
+            *("persistence", "mig", "mig_devices", "ecc", "ecc_errors", "remap_failure", "recovery", "nvlink_errors"),
             *("pcie_gen", "pcie_width", "power_limit", "power_limit_default", "power_draw", "throttle", "nvlink"),
         }
         assert gpu["name"] == 'NVIDIA "H200", 141GB'
         assert gpu["memory_total"] == 141 << 30
+
+
+def test_a_recovery_that_is_due_and_pages_that_wait_before_ampere(ask):
+    first = ask(recovery=2, retired=1)["gpus"][0]
+    assert first["recovery"] == 2
+    assert (first["remap_pending"], first["remap_failure"]) == (True, GAP)
 
 
 def test_one_gpu_is_lost_and_the_others_are_well(ask):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuready.system import HostAccess
 
 GPU_KEYS = ("gpu.count", "gpu.vendor", *gpu_fields.LIST_FIELDS, "gpu.lost", "gpu.capability", "gpu.remap_pending")
-GPU_KEYS += ("gpu.remap_failure", "gpu.mig_devices", "gpu.processes")
+GPU_KEYS += ("gpu.remap_failure", "gpu.recovery", "gpu.mig_devices", "gpu.processes")
 KEYS = (*GPU_KEYS, *device_detection.KEYS, *driver.KEYS, *visibility.KEYS)
 
 
@@ -51,6 +51,7 @@ def gpu_facts(host: HostAccess, detected: device_detection.DetectedDevices, repl
         _compute_capability_fact(host, gpus, reply),
         _flagged_gpus_fact("gpu.remap_pending", gpus, "remap_pending", source),
         _flagged_gpus_fact("gpu.remap_failure", gpus, "remap_failure", source),
+        _recovery_fact(gpus, source),
         _mig_devices_fact(gpus, source),
         _gpu_processes_fact(host, gpus, source),
     ]
@@ -86,6 +87,12 @@ def _flagged_gpus_fact(key: str, gpus: list[GpuRecord], field: str, source: str)
     reasons = ["" if gpu_fields.is_unsupported(why) else why for _, why in readings]
     flagged = tuple(gpu["index"] for gpu, (value, _) in zip(gpus, readings, strict=True) if value is True)
     return Fact(key, flagged, source, gap=_format_gaps(gpus, reasons))
+
+
+def _recovery_fact(gpus: list[GpuRecord], source: str) -> Fact:
+    readings = [gpu_fields.read_recovery_action(gpu) for gpu in gpus]
+    gap = _format_gaps(gpus, [why for _, why in readings])
+    return Fact("gpu.recovery", tuple(value for value, _ in readings), source, gap=gap)
 
 
 def _compute_capability_fact(host: HostAccess, gpus: list[GpuRecord], reply: dict[str, Any]) -> Fact:

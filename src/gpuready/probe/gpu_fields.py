@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 FLAG_WORDS = {"yes": True, "enabled": True, "on": True, "no": False, "disabled": False, "off": False}
 COMPUTE_MODES = ("default", "exclusive-thread", "prohibited", "exclusive-process")
+RECOVERY_ACTIONS = {0: "none", 1: "gpu-reset", 2: "node-reboot", 3: "drain-p2p", 4: "drain-and-reset"}
+RECOVERY_ACTIONS |= {5: "recover-imex-domain", 6: "bus-reset", 7: "system-reboot"}
+"""Names of nvmlDeviceGpuRecoveryAction_t."""
+
+SMI_RECOVERY_WORDS = {"reset": "gpu-reset", "reboot": "node-reboot"}
+RESET_REQUIRED = ("NVML 16", "requires reset", "requires restart")
+"""How NVML's refusal to talk to a GPU before a reset is worded."""
+
 IDLE_REASONS = ("gpu_idle", "idle", "none", "")
 THROTTLE_REASONS = {0x2: "applications_clocks_setting", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost"}
 THROTTLE_REASONS |= {0x20: "sw_thermal_slowdown", 0x40: "hw_thermal_slowdown", 0x80: "hw_power_brake_slowdown"}
@@ -88,6 +96,18 @@ def read_throttle_reasons(raw: Any, gpu: GpuRecord) -> str:
     return ", ".join(word for word in words if word not in IDLE_REASONS) or "none"
 
 
+def read_recovery_action(gpu: GpuRecord) -> tuple[str | None, str]:
+    """Return the recovery that the driver asks for, or why it is unknown; ``unsupported`` by older drivers."""
+    raw = gpu.get("recovery", {"gap": gpu.get("gap", "not given")})
+    if not isinstance(raw, dict):
+        word = RECOVERY_ACTIONS.get(raw) or str(raw).strip().lower().replace(" ", "-")
+        return SMI_RECOVERY_WORDS.get(word, word), ""
+    reason = str(raw.get("gap"))
+    if any(words in reason for words in RESET_REQUIRED):
+        return "gpu-reset", ""
+    return (None, reason) if "gap" in gpu else ("unsupported", "")
+
+
 def make_link_reader(width: str) -> FieldReader:
     """Read generation and width together: ``5 x16``."""
 
@@ -114,5 +134,6 @@ LIST_FIELDS: dict[str, tuple[str, FieldReader]] = {
     "gpu.power_limit_default": ("power_limit_default", read_number_field),
     "gpu.throttle": ("throttle", read_throttle_reasons),
     "gpu.nvlink": ("nvlink", count_nvlinks),
+    "gpu.nvlink_errors": ("nvlink_errors", read_number_field),
 }
 """Facts with one item per GPU: the record field and its reader."""

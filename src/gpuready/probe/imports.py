@@ -44,8 +44,11 @@ def trace_imports(
     host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str] = (), deep: bool = False
 ) -> list[Fact]:
     """Return the same, and what following the import statements says; with ``deep``, by the contents of every file."""
+    from gpuready.catalog.proofs import list_start_modules
+
     source = ", ".join(target.site)
-    request = _survey_request(host, target, frameworks) | {"simulate": True, "deep": deep}
+    starts = list_start_modules()
+    request = _survey_request(host, target, frameworks) | {"simulate": True, "starts": starts, "deep": deep}
     try:
         answer = host.survey_imports(request)
     except AccessError as error:

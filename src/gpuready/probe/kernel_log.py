@@ -20,11 +20,14 @@ __all__ = ["KEYS", "probe_kernel_log"]
 
 KMSG, LOG_FILES = "/dev/kmsg", ("/var/log/kern.log", "/var/log/messages")
 XID_PREFIX = "NVRM: Xid ("
+START_MARKS = ("Linux version ", "NVRM: loading NVIDIA UNIX")
+"""How the kernel and the driver begin their logs."""
+
 MAX_LINE_LENGTH = 400
 
 
 def probe_kernel_log(host: HostAccess) -> list[Fact]:
-    """Return every Xid in the kernel's buffer, else in the log on disk."""
+    """Return every Xid since the last boot and load of the driver, from the kernel's buffer, else from a file."""
     reasons = []
     for path in (KMSG, *LOG_FILES):
         try:
@@ -33,14 +36,22 @@ def probe_kernel_log(host: HostAccess) -> list[Fact]:
             reasons.append(f"{path}: {error}")
             continue
         if lines is not None:
-            return [
-                Fact(
-                    "kernel.xids",
-                    parse_xids(lines, extract_message=_kmsg_message if path == KMSG else _syslog_message),
-                    path,
-                )
-            ]
+            extract_message = _kmsg_message if path == KMSG else _syslog_message
+            lines = _lines_since_start(host, path, lines, extract_message) if lines else ()
+            return [Fact("kernel.xids", parse_xids(lines, extract_message), path)]
     return [Fact("kernel.xids", None, KMSG, gap="; ".join(reasons) or "there is no log of the kernel here")]
+
+
+def _lines_since_start(
+    host: HostAccess, path: str, xid_lines: tuple[str, ...], extract_message: Callable[[str], str | None]
+) -> tuple[str, ...]:
+    """Return the lines after the last boot and load of the driver: both begin with healthy GPUs."""
+    try:
+        lines = host.find_log_lines(path, [XID_PREFIX, *START_MARKS]) or xid_lines
+    except AccessError:  # an old recording does not have this question
+        return xid_lines
+    starts = [at for at, line in enumerate(lines) if (extract_message(line) or "").startswith(START_MARKS)]
+    return lines[starts[-1] + 1 :] if starts else lines
 
 
 def parse_xids(lines: tuple[str, ...], extract_message: Callable[[str], str | None]) -> tuple[dict[str, Any], ...]:
@@ -64,9 +75,8 @@ def _syslog_message(line: str) -> str | None:
     head, tag, message = line.partition(" kernel: ")
     if not tag or any(word.endswith(":") for word in head.split()):  # the tag of another program
         return None
-    at = message.find(XID_PREFIX)
-    stamp = message[:at].strip()
-    return message[at:] if at >= 0 and (not stamp or (stamp[0] == "[" and stamp[-1] == "]")) else None
+    message = message.lstrip()
+    return message.partition("]")[2].lstrip() if message.startswith("[") else message
 
 
 def _parse_xid_message(message: str) -> dict[str, Any] | None:
@@ -77,7 +87,7 @@ def _parse_xid_message(message: str) -> dict[str, Any] | None:
     number = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     if not number or len(number) > 4:
         return None
-    address = where.removeprefix("PCI:").lower()
+    address = where.removeprefix("PCI:").lower().partition(" ")[0]  # MIG: PCI:0000:01:00 GPU-I:05
     return {
         "xid": int(number),
         "pci": f"{address}.0" if address.count(":") == 2 and "." not in address else address or None,

@@ -22,6 +22,7 @@ __all__ = ["KEYS", "TargetEnvironment", "probe_packages", "read_package_metadata
 KEYS = (
     "python.version", "python.path", "python.prefix", "python.kind", "python.chosen_by", "python.site", "python.packages",
     "python.half_installed", "python.duplicates", "python.shadowed", "python.requires", "python.disk_free",
+    "python.managed",
 )  # fmt: skip
 FRAMEWORKS = (
     "axolotl", "colossalai", "deepspeed", "llamafactory", "roll", "sglang", "transformers", "trl", "unsloth", "verl",
@@ -57,6 +58,7 @@ def probe_packages(host: HostAccess, target: TargetEnvironment, extra_names: Ite
         Fact("python.kind", target.kind, target.prefix),
         Fact("python.chosen_by", target.chosen_by, target.source),
         Fact("python.site", target.site, target.prefix),
+        _managed_fact(host, target),
         read_fact("python.disk_free", target.prefix, _free_disk_space, host, target.prefix),
         *([Fact("python.made_for", target.made_for, f"{target.prefix}/pyvenv.cfg")] if target.made_for else ()),
     ]
@@ -71,6 +73,17 @@ def probe_packages(host: HostAccess, target: TargetEnvironment, extra_names: Ite
     except AccessError as error:
         return [*facts, *(Fact(key, None, ", ".join(target.site), gap=str(error)) for key in rest)]
     return [*facts, *_package_list_facts(host, target, installed, extra_names), *_package_facts(installed)]
+
+
+def _managed_fact(host: HostAccess, target: TargetEnvironment) -> Fact:
+    """Whether the marker of PEP 668 lies in the standard library; a virtual environment is never managed."""
+    if target.kind == "venv":
+        return Fact("python.managed", False, f"{target.prefix}/pyvenv.cfg")
+    if not target.version:
+        return Fact("python.managed", None, target.prefix, gap=target.gap or "its version is not known")
+    minor = ".".join(target.version.split(".")[:2])
+    path = f"{target.prefix}/lib/python{minor}/EXTERNALLY-MANAGED"
+    return read_fact("python.managed", path, lambda: host.stat_path(path) is not None)
 
 
 def _free_disk_space(host: HostAccess, prefix: str) -> int | None:

@@ -6,7 +6,7 @@ never mixed in.
 
 from __future__ import annotations
 
-from gpuready.catalog import gpus, systems, torch
+from gpuready.catalog import machine_names, systems, torch
 from gpuready.model import NOT_STATED, Fact, Facts, sizes, versions
 
 TYPE_CHECKING = False
@@ -25,38 +25,55 @@ OS_ALIASES = {
 
 
 def stated_machine_facts(name: str, what_if: Mapping[str, str]) -> Facts:
-    """Return ``h100x8`` and the flags as facts. ValueError suggests the nearest GPU names."""
-    row, count = _parse_gpu_name(name)
-    source = f"catalogue: {row['name']}"
-    gpu_values = {
-        "gpu.name": row["name"],
-        "gpu.capability": row["compute_capability"],
-        "gpu.memory": int(row["vram_gib"] * 2**30),
-        "gpu.vendor": "nvidia",
+    """Return ``h100x8`` and the flags as facts. ValueError says what is wrong, with the nearest names."""
+    try:
+        devices = machine_names.parse_machine_name(name)
+    except ValueError as error:
+        raise ValueError(f"--on {name}: {error}") from None
+    vendor, row = devices[0].vendor, devices[0].row
+    facts = _nvidia_facts(devices) if vendor == "nvidia" else _other_vendor_facts(devices)
+    facts.append(Fact("platform.name", machine_names.describe_vendor_platform(vendor), _source(devices), "stated"))
+    arch = row.get("host", "x86_64")
+    usual = {"arch": arch} | ({"os": row["system"]} if "system" in row else {})
+    return Facts([*facts, *what_if_facts(usual | dict(what_if), what_if.get("arch") or arch)], name, NOT_STATED)
+
+
+def _source(devices: list[machine_names.NamedDevices]) -> str:
+    """Name the rows, and what of them only one source says: ``-v`` and JSON show it."""
+    return "catalogue: " + ", ".join(group.row["name"] + _describe_unconfirmed(group.row) for group in devices)
+
+
+def _describe_unconfirmed(row: Mapping[str, Any]) -> str:
+    fields = row.get("unconfirmed", ())
+    return f" (not confirmed by a second source: {', '.join(fields)})" if fields else ""
+
+
+def _nvidia_facts(devices: list[machine_names.NamedDevices]) -> list[Fact]:
+    every = [group for group in devices for _ in range(group.count)]
+    values: dict[str, object] = {
+        "gpu.name": tuple(one.name for one in every),
+        "gpu.capability": tuple(one.row["compute_capability"] for one in every),
+        "gpu.memory": tuple(one.memory for one in every),
+        "gpu.vendor": ("nvidia",) * len(every),
     }
-    facts = [Fact(key, (value,) * count, source, "stated") for key, value in gpu_values.items()]
-    facts += [
-        Fact("platform.name", "cuda", source, "stated"),
-        Fact("gpu.count", count, "--on", "stated"),
-        Fact("gpu.visible", tuple(range(count)), "--on", "stated"),
-        Fact("visibility.cuda", None, "--on", "stated"),
+    stated = {"gpu.count": len(every), "gpu.visible": tuple(range(len(every))), "visibility.cuda": None}
+    return [
+        *(Fact(key, value, _source(devices), "stated") for key, value in values.items()),
+        *(Fact(key, value, "--on", "stated") for key, value in stated.items()),
     ]
-    facts += what_if_facts(
-        {"arch": row.get("host", "x86_64")} | dict(what_if), what_if.get("arch") or row.get("host", "x86_64")
-    )
-    return Facts(facts, name, NOT_STATED)
 
 
-def _parse_gpu_name(name: str) -> tuple[dict[str, Any], int]:
-    parsed = gpus.parse_machine(name)
-    if parsed is None:
-        near = ", ".join(gpus.suggest_gpu_names(name) or gpus.suggest_gpu_names(name.lower().rpartition("x")[0]))
-        hint = f"nearest: {near}" if near else "write for example h100x8, rtx4090 or v100x4, or name a recording"
-        raise ValueError(f"--on {name!r}: no GPU of the catalogue has that name; {hint}")
-    row, count = parsed
-    if not 1 <= count <= 1024:
-        raise ValueError(f"--on {name}: a machine has between 1 and 1024 GPUs, not {count}")
-    return row, count
+def _other_vendor_facts(devices: list[machine_names.NamedDevices]) -> list[Fact]:
+    """Return a machine without a GPU of NVIDIA; how much memory its accelerators have is not judged."""
+    names = tuple(group.name for group in devices for _ in range(group.count))
+    values: dict[str, object] = {
+        "gpu.count": 0,
+        "gpu.visible": (),
+        "accelerator.vendor": devices[0].vendor,
+        "accelerator.count": len(names),
+        "accelerator.name": names,
+    }
+    return [Fact(key, value, _source(devices), "stated") for key, value in values.items()]
 
 
 def what_if_facts(what_if: Mapping[str, str], arch: str) -> list[Fact]:

@@ -89,6 +89,8 @@ def _describe_extension(
             row["carries"] = tuple(version for file in files if (version := parse_bitsandbytes_cuda(file)))
             files = [file for file in files if parse_bitsandbytes_cuda(file) == known.get("torch.cuda")]
         row["file"] = files[0] if files else None
+        if name == "torchaudio":
+            row["cuda"] = parse_build_cuda(host.read_text(f"{site}/torchaudio/version.py", 4096) or "")
         header = host.read_elf_headers(files[0]) if files else None
         return row | (_describe_linkage(host, site, files[0], header, known) if header else {})
     except AccessError as error:
@@ -104,6 +106,12 @@ def _find_compiled_files(host: HostAccess, site: str, name: str, names: tuple[st
         if matches:
             return matches
     return []
+
+
+def parse_build_cuda(text: str) -> str | None:
+    """``__version__ = '2.11.0+cu130'`` -> ``13.0``; None for a build for the CPU or one that does not say."""
+    digits = text.partition("__version__")[2].partition("\n")[0].partition("+cu")[2].rstrip("'\" ")
+    return f"{digits[:-1]}.{digits[-1]}" if digits.isdecimal() and len(digits) > 2 else None
 
 
 def parse_bitsandbytes_cuda(path: str) -> str | None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from gpuready.model import Facts
 
 GPU_OR_CPU = ("cuda", "cpu")
+ENTRY_POINT = "entry-point"
+"""Nothing is ready before this was executed; of a framework without such a proof, no problems are found at best."""
+
 JOB_CONDITIONS = ("wants", "gpus", "build")
 """Conditions that depend on the job: a capability they activate is required, not optional."""
 
@@ -30,6 +33,8 @@ def select_capabilities(contract: Contract, facts: Facts) -> Contract:
         if word != "cpu" and proofs.proofs_for_capability(word, contract.framework):
             capabilities[word] = capabilities.get(word, Capability(word, cite="--wants")).replace(level="required")
     on_cpu = is_cpu_requested(facts)
+    if contract.framework:
+        capabilities[ENTRY_POINT] = Capability(ENTRY_POINT, level="required", cite="the framework's own command")
     for row in proofs.proofs_for_framework(contract.framework):
         if on_cpu and row.device == "cuda":
             continue

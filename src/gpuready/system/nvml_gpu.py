@@ -23,6 +23,9 @@ _THROTTLE_BITS = (
     *("gpu_idle", "application_clocks", "sw_power_cap", "hw_slowdown", "sync_boost"),
     *("sw_thermal", "hw_thermal", "hw_power_brake", "display_clocks"),
 )
+_RECOVERY_ACTION, _NVLINK_RECOVERIES = 230, 59
+"""Field ids: NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, and NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL."""
+
 _MAX_NVLINKS, _PROCESS_SLOTS, _NOT_AVAILABLE = 18, 512, (1 << 64) - 1
 
 
@@ -68,6 +71,7 @@ def _read_fields(nvml: NvmlLibrary, device: tuple[Any]) -> dict[str, Any]:
         "ecc": read_field(lambda: bool(nvml.get_numbers(f"{get}EccMode", device, 2)[0])),
         "ecc_errors": read_field(lambda: _count_ecc_errors(nvml, device)),
         **remap,
+        "recovery": read_field(lambda: _field_value(nvml, device, _RECOVERY_ACTION)),
         "pcie_gen": read_field(lambda: number(f"{get}CurrPcieLinkGeneration", device)),
         "pcie_width": read_field(lambda: number(f"{get}CurrPcieLinkWidth", device)),
         "pcie_gen_max": read_field(lambda: number(f"{get}MaxPcieLinkGeneration", device)),
@@ -80,6 +84,7 @@ def _read_fields(nvml: NvmlLibrary, device: tuple[Any]) -> dict[str, Any]:
         "clock_sm": read_field(lambda: number(f"{get}ClockInfo", device, sm)),
         "clock_sm_max": read_field(lambda: number(f"{get}MaxClockInfo", device, sm)),
         "nvlink": read_field(lambda: _count_nvlinks(nvml, device)),
+        "nvlink_errors": read_field(lambda: _field_value(nvml, device, _NVLINK_RECOVERIES)),
         "numa": read_field(lambda: number(f"{get}NumaNodeId", device)),
         "minor": read_field(lambda: number(f"{get}MinorNumber", device)),
         "brand": read_field(lambda: _name_at(_BRANDS, number(f"{get}Brand", device))),
@@ -115,9 +120,33 @@ def _read_u64(raw: bytes, at: int) -> int:
     return int.from_bytes(raw[at : at + 8], sys.byteorder)
 
 
-def _remapped_rows(nvml: NvmlLibrary, device: tuple[Any]) -> dict[str, bool]:
-    _, _, pending, failure = nvml.get_numbers("nvmlDeviceGetRemappedRows", device, 4)
+def _remapped_rows(nvml: NvmlLibrary, device: tuple[Any]) -> dict[str, Any]:
+    """Pending and failed replacements of bad memory: rows since Ampere, pages before."""
+    try:
+        _, _, pending, failure = nvml.get_numbers("nvmlDeviceGetRemappedRows", device, 4)
+    except NvmlError as error:
+        if error.code == GPU_IS_LOST:
+            raise
+        retired = read_field(lambda: bool(nvml.get_number("nvmlDeviceGetRetiredPagesPendingStatus", device)))
+        gap = {"gap": error.message}
+        return {"remap_pending": gap if isinstance(retired, dict) else retired, "remap_failure": gap}
     return {"remap_pending": bool(pending), "remap_failure": bool(failure)}
+
+
+def _field_value(nvml: NvmlLibrary, device: tuple[Any], field: int) -> int:
+    """One unsigned number of nvmlDeviceGetFieldValues.
+
+    nvmlFieldValue_t: fieldId and scopeId (4 bytes each), timestamp and latency (8 each), type and return code
+    (4 each), value (8).
+    """
+    import sys
+
+    buffer = nvml.ctypes.create_string_buffer(field.to_bytes(4, sys.byteorder), 40 + 64)
+    nvml.call_newest("nvmlDeviceGetFieldValues", *device, nvml.ctypes.c_int(1), buffer)
+    kind, code = (int.from_bytes(buffer.raw[at : at + 4], sys.byteorder) for at in (24, 28))
+    if code:
+        raise NvmlError(code, nvml.error_text(code))
+    return int.from_bytes(buffer.raw[32 : 36 if kind == 1 else 40], sys.byteorder)
 
 
 def _count_ecc_errors(nvml: NvmlLibrary, device: tuple[Any]) -> int:

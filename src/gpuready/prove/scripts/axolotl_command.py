@@ -25,10 +25,11 @@ def run_proof(p):
     model = os.path.join(folder, "model")
     tiny.save_llama(p, model, **tiny.SMALL_SIZES)
     config_path = write_config(p, torch, folder, model, method)
-    p.begin_step("run axolotl train (%s)" % method)
-    code, text = run_axolotl(p, folder, config_path)
-    if code:
-        raise proof.WrongResult("axolotl train ended with %s: %s" % (code, find_last_error(text)))
+    for command in ("preprocess", "train"):
+        p.begin_step("run axolotl %s (%s)" % (command, method))
+        code, text = run_axolotl(p, folder, command, config_path)
+        if code:
+            raise proof.WrongResult("axolotl %s ended with %s: %s" % (command, code, find_last_error(text)))
     check_training_output(p, os.path.join(folder, "out"), method)
 
 
@@ -79,14 +80,15 @@ def write_config(p, torch, folder, model, method):
     return path
 
 
-def run_axolotl(p, folder, config_path):
-    """Run the command in this Python, with one process; its output is passed through."""
+def run_axolotl(p, folder, command, config_path):
+    """Run a command of Axolotl in this Python, with one process; its output is passed through."""
     import subprocess
 
     env = dict(os.environ)
     if not p.cuda:
         env.update(CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true")
-    words = [sys.executable, "-m", "axolotl.cli.main", "train", config_path, "--launcher", "python"]
+    words = [sys.executable, "-m", "axolotl.cli.main", command, config_path]
+    words += ["--launcher", "python"] if command == "train" else []
     done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode(errors="replace")
     sys.stdout.write(text)

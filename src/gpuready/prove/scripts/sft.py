@@ -1,4 +1,7 @@
-"""TRL's SFTTrainer on a tiny random Llama and sentences that are written here: the loss must fall."""
+"""TRL's SFTTrainer or DPOTrainer on a tiny random Llama and sentences that are written here: the loss must fall.
+
+Argument: dpo; without one, sft.
+"""
 
 import os
 
@@ -6,18 +9,50 @@ import package_import
 import proof
 import tiny_llama as tiny
 
+STEPS = 30
+
 
 def run_proof(p):
     tiny.set_offline(os.getcwd())
     p.torch()
     trl = package_import.import_compiled(p, "trl", "trl")
-    trainer_kind, config_kind = package_import.get_attributes(trl, "SFTTrainer", "SFTConfig")
+    name, rows = ("DPO", make_pairs()) if p.arguments == ["dpo"] else ("SFT", make_texts())
+    trainer_kind, config_kind = package_import.get_attributes(trl, name + "Trainer", name + "Config")
     from datasets import Dataset
 
-    model = tiny.make_llama(p, **tiny.SMALL_SIZES)
-    words = {
+    # By its path: DPOTrainer loads the model that it compares with from there.
+    model = os.path.join(os.getcwd(), "model")
+    tiny.save_llama(p, model, **tiny.SMALL_SIZES)
+    p.begin_step("make the %sTrainer" % name)
+    names = trainer_kind.__init__.__code__.co_varnames
+    read = "processing_class" if "processing_class" in names else "tokenizer"
+    args = config_kind(**choose_settings(p))
+    made = trainer_kind(model=model, args=args, train_dataset=Dataset.from_list(rows), **{read: tiny.make_tokenizer(p)})
+    p.begin_step("train")
+    made.train()
+    tiny.check_weight_device(p, made.model)
+    losses = [row["loss"] for row in made.state.log_history if "loss" in row]
+    p.record_number("steps", made.state.global_step, "equal", STEPS)
+    tiny.check_loss_fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3], 0.8)
+
+
+def make_texts():
+    return [{"text": text} for text in tiny.SENTENCES * 4]
+
+
+def make_pairs():
+    """Return rows whose preferred answer ends the sentence as it is written, and whose other one reverses it."""
+    rows = []
+    for text in tiny.SENTENCES * 4:
+        start, rest = text[:10], text[10:]
+        rows.append({"prompt": start, "chosen": rest, "rejected": rest[::-1]})
+    return rows
+
+
+def choose_settings(p):
+    settings = {
         "output_dir": os.path.join(os.getcwd(), "out"),
-        "max_steps": 30,
+        "max_steps": STEPS,
         "per_device_train_batch_size": 4,
         "learning_rate": 5e-3,
         "lr_scheduler_type": "constant",
@@ -29,18 +64,8 @@ def run_proof(p):
         "gradient_checkpointing": False,
     }
     if not p.cuda:
-        words["use_cpu"] = True
-    p.begin_step("make the SFTTrainer")
-    names = trainer_kind.__init__.__code__.co_varnames
-    read = "processing_class" if "processing_class" in names else "tokenizer"
-    data = Dataset.from_list([{"text": text} for text in tiny.SENTENCES * 4])
-    made = trainer_kind(model=model, args=config_kind(**words), train_dataset=data, **{read: tiny.make_tokenizer(p)})
-    p.begin_step("train")
-    made.train()
-    tiny.check_weight_device(p, made.model)
-    losses = [row["loss"] for row in made.state.log_history if "loss" in row]
-    p.record_number("steps", made.state.global_step, "equal", 30)
-    tiny.check_loss_fell(p, [sum(losses[:3]) / 3, sum(losses[-3:]) / 3], 0.8)
+        settings["use_cpu"] = True
+    return settings
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ STARTED_WITH = frozenset(
         "sys",
         "time",
         "zipimport",
+        "__main__",
         "_collections_abc",
         "_sitebuiltins",
     ]

@@ -57,12 +57,35 @@ def simulate_roots(survey: Survey, roots: Sequence[str]) -> dict[str, dict[str, 
     sys.setrecursionlimit(max(limit, 30000))
     try:
         simulation = Simulation(ModuleFinder(survey))
-        return {root: _simulate_root(simulation, survey.choose_module(root)) for root in roots}
+        starts = survey.request.get("starts") or {}
+        return {
+            root: _simulate_modules(simulation, [survey.choose_module(root), *starts.get(root, ())]) for root in roots
+        }
     finally:
         sys.setrecursionlimit(limit)
 
 
-def _simulate_root(simulation: Simulation, name: str) -> dict[str, Any]:
+def _simulate_modules(simulation: Simulation, names: Sequence[str]) -> dict[str, Any]:
+    """Return the outcome of the first module; if it imports, of the first that its commands start from and that fails."""
+    outcome = _simulate_module(simulation, names[0])
+    if not names[0] or outcome["error"]:
+        return outcome
+    for start in names[1:]:
+        later = _simulate_module(simulation, start)
+        if later["error"] and not _is_of_another_release(simulation, later):
+            return later
+    return outcome
+
+
+def _is_of_another_release(simulation: Simulation, outcome: dict[str, Any]) -> bool:
+    """Whether a start is not there because this release starts elsewhere, and not because a file is missing."""
+    start = outcome["module"]
+    own = [start, *(start[:at] for at, letter in enumerate(start) if letter == ".")]
+    names_start = outcome["error"] in [f"ModuleNotFoundError: No module named {name!r}" for name in own]
+    return names_start and outcome["cause"] not in simulation.finder.missing
+
+
+def _simulate_module(simulation: Simulation, name: str) -> dict[str, Any]:
     outcome: dict[str, Any] = {"module": name, "error": "", "cause": "", "chain": [], "modules": 0}
     if not name:  # no file says what it is imported by, and the survey says that it was not looked at
         return outcome

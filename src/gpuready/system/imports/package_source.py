@@ -1,0 +1,155 @@
+"""The sources of a release: the Python files of a wheel, a source archive or a checkout. Nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+
+from gpuready.model import Record
+from gpuready.model.metadata import parse_metadata, parse_requires_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+MAX_SOURCE_BYTES = 4 << 20
+_ASIDE = r"(?:^|/)(?:tests?|docs?[\w-]*|examples?|benchmarks?|scripts|cicd|\.github|build|third_party|applications)/|(?:^|/)(?:setup|conftest)\.py$"
+_METADATA = r"[^/]+\.dist-info/METADATA|PKG-INFO"
+
+
+class PackageSource(Record):
+    """A release as its files have it: sources by path, what its metadata requires, and its commands."""
+
+    name: str
+    version: str
+    requires_dist: tuple[str, ...]
+    requires_python: str
+    is_dynamic: bool  # its requirements are worked out anew by each build
+    commands: tuple[str, ...]  # modules of its entry points
+    files: dict[str, str]
+
+    def parse_modules(self, pattern: str = "") -> SourceModules:
+        """Return the modules whose text has a pattern; each is parsed when it is asked for."""
+        wanted = re.compile(pattern, re.M)
+        return SourceModules(
+            {module_name(path): path for path, text in self.files.items() if wanted.search(text)}, self.files
+        )
+
+
+class SourceModules:
+    """The path and the syntax tree of each module of a release, by its name; what this Python cannot parse has no statements."""
+
+    def __init__(self, paths: Mapping[str, str], files: Mapping[str, str]):
+        self.paths, self.files = paths, files
+        self.parsed: dict[str, ast.Module] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.paths)
+
+    def __getitem__(self, name: str) -> tuple[str, ast.Module]:
+        path = self.paths[name]
+        if name not in self.parsed:
+            try:
+                self.parsed[name] = ast.parse(self.files[path])
+            except (SyntaxError, ValueError, RecursionError):
+                self.parsed[name] = ast.Module([], [])
+        return path, self.parsed[name]
+
+    def values(self) -> Iterator[tuple[str, ast.Module]]:
+        return (self[name] for name in self.paths)
+
+
+def module_name(path: str) -> str:
+    """``axolotl/cli/__init__.py`` -> ``axolotl.cli``."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def read_package_source(path: str) -> PackageSource:
+    """Read a wheel, a source archive (tar.gz) or the folder of a checkout."""
+    if os.path.isdir(path):
+        return make_package_source(_folder_files(path), is_wheel=False)
+    return make_package_source(
+        _wheel_files(path) if path.endswith(".whl") else _archive_files(path), path.endswith(".whl")
+    )
+
+
+def make_package_source(members: Iterable[tuple[str, str]], is_wheel: bool) -> PackageSource:
+    """Make the source of a release of its members; those of an archive stand below ``src`` or beside its metadata."""
+    files = dict(members)
+    head = next((text for name, text in files.items() if re.fullmatch(_METADATA, name)), "")
+    metadata = parse_metadata(head)
+    listed = next((text for name, text in files.items() if name.endswith(".egg-info/requires.txt")), "")
+    entries = next((text for name, text in files.items() if name.endswith("entry_points.txt")), "")
+    sources = {name.removeprefix("src/"): text for name, text in files.items() if _is_source(name, is_wheel)}
+    return PackageSource(
+        name=_field(head, "Name"),
+        version=_field(head, "Version"),
+        requires_dist=tuple(metadata["requires_dist"] or parse_requires_file(listed)),
+        requires_python=metadata["requires_python"] or "",
+        is_dynamic=not is_wheel and re.search(r"^Dynamic: requires-dist$", head, re.M | re.I) is not None,
+        commands=tuple(
+            dict.fromkeys(
+                re.findall(
+                    r"^[ \t]{0,9}[\w.-]{1,100}[ \t]{0,9}=[ \t]{0,9}([\w.]{1,200}):\w", _console_scripts(entries), re.M
+                )
+            )
+        ),
+        files=sources,
+    )
+
+
+def _field(head: str, name: str) -> str:
+    found = re.search(rf"^{name}: (\S+)", head, re.M)
+    return found[1] if found else ""
+
+
+def _console_scripts(text: str) -> str:
+    return text.partition("[console_scripts]")[2].partition("\n[")[0]
+
+
+def _is_source(name: str, is_wheel: bool) -> bool:
+    return name.endswith(".py") and ".dist-info/" not in name and (is_wheel or re.search(_ASIDE, name) is None)
+
+
+def is_wanted_member(name: str) -> bool:
+    """Whether a member of a wheel tells anything: a source, the metadata, the entry points."""
+    return name.endswith((".py", ".dist-info/METADATA", "entry_points.txt"))
+
+
+def _wheel_files(path: str) -> Iterator[tuple[str, str]]:
+    import zipfile
+
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if is_wanted_member(info.filename) and info.file_size <= MAX_SOURCE_BYTES:
+                yield info.filename, archive.read(info).decode("utf-8", "replace")
+
+
+def _archive_files(path: str) -> Iterator[tuple[str, str]]:
+    import tarfile
+
+    with tarfile.open(path) as archive:
+        for entry in archive:
+            name = entry.name.removeprefix("./").partition("/")[2]
+            if entry.isfile() and entry.size <= MAX_SOURCE_BYTES and _is_readable_member(name):
+                stream = archive.extractfile(entry)
+                yield name, stream.read().decode("utf-8", "replace") if stream else ""
+
+
+def _is_readable_member(name: str) -> bool:
+    return name.endswith((".py", "entry_points.txt", ".egg-info/requires.txt")) or name == "PKG-INFO"
+
+
+def _folder_files(folder: str) -> Iterator[tuple[str, str]]:
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(one for one in folders if not one.startswith("."))
+        for name in sorted(names):
+            path = os.path.join(where, name)
+            relative = os.path.relpath(path, folder)
+            if _is_readable_member(relative) and os.path.getsize(path) <= MAX_SOURCE_BYTES:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    yield relative, file.read()

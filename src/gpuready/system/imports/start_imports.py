@@ -1,0 +1,111 @@
+"""What do the commands of a package import at their start, beyond the package itself? From its syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import sys
+
+from gpuready.model import Record
+from gpuready.system.imports.source_names import catches, evaluate_condition, suppresses
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gpuready.system.imports.package_source import SourceModules
+
+USUAL_PYTHON = "3.12"
+
+
+class StartImport(Record):
+    """A module of another package that a command cannot start without."""
+
+    module: str
+    path: str
+    line: int
+
+
+def find_start_imports(modules: SourceModules, commands: Sequence[str]) -> list[StartImport]:
+    """Return the first import of each other package that every start of a command meets.
+
+    A command imports its own module, and the modules that the functions of that module import: its subcommands. What a ``try``,
+    an unknown condition or a function guards does not count.
+    """
+    follower = _Follower(modules)
+    for name in commands:
+        if name in modules:
+            follower.follow(name)
+            for inner in _imports_in_functions(modules[name][1]):
+                follower.follow_statement(inner, name)
+    return list(follower.found.values())
+
+
+def _imports_in_functions(tree: ast.Module) -> Iterator[ast.stmt]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from (inner for inner in node.body if isinstance(inner, (ast.Import, ast.ImportFrom)))
+
+
+class _Follower:
+    """Follows the imports of a package's own modules, each once."""
+
+    def __init__(self, modules: SourceModules):
+        self.modules = modules
+        self.own = {name.partition(".")[0] for name in modules}
+        self.seen: set[str] = set()
+        self.found: dict[str, StartImport] = {}
+
+    def follow(self, name: str) -> None:
+        """Follow a module and the packages that it is in."""
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            module = ".".join(parts[:end])
+            if module in self.modules and module not in self.seen:
+                self.seen.add(module)
+                self._run(self.modules[module][1].body, module)
+
+    def _run(self, statements: Iterable[ast.stmt], module: str) -> None:
+        for statement in statements:
+            self.follow_statement(statement, module)
+
+    def follow_statement(self, node: ast.stmt, module: str) -> None:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                self._import_module(alias.name, node, module)
+        elif isinstance(node, ast.ImportFrom):
+            self._import_from(node, module)
+        elif isinstance(node, ast.If):
+            answer = evaluate_condition(node.test, USUAL_PYTHON)
+            self._run(node.body if answer else node.orelse if answer is False else (), module)
+        elif isinstance(node, ast.Try):
+            if not any(catches(handler.type, "ModuleNotFoundError") for handler in node.handlers):
+                self._run(node.body, module)
+        elif isinstance(node, ast.With):
+            if not any(suppresses(item.context_expr, "ModuleNotFoundError") for item in node.items):
+                self._run(node.body, module)
+        elif isinstance(node, ast.ClassDef):
+            self._run(node.body, module)
+
+    def _import_from(self, node: ast.ImportFrom, module: str) -> None:
+        name = self._absolute_name(node, module)
+        if not name:
+            return
+        self._import_module(name, node, module)
+        if name.partition(".")[0] in self.own:
+            for alias in node.names:
+                self.follow(f"{name}.{alias.name}")
+
+    def _absolute_name(self, node: ast.ImportFrom, module: str) -> str:
+        if not node.level:
+            return node.module or ""
+        is_package = self.modules[module][0].endswith("__init__.py")
+        parts = module.split(".")
+        kept = parts[: len(parts) - node.level + is_package]
+        return ".".join([*kept, *([node.module] if node.module else [])])
+
+    def _import_module(self, name: str, node: ast.stmt, module: str) -> None:
+        top = name.partition(".")[0]
+        if top in self.own:
+            self.follow(name)
+        elif top not in sys.stdlib_module_names:
+            self.found.setdefault(top, StartImport(top, self.modules[module][0], node.lineno))
