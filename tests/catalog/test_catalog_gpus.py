@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.catalog import gpus, load_catalog
+from gpuready.catalog import gpus, load_catalog, machine_names
 
 ROWS = load_catalog("gpus")["gpu"]
 
@@ -109,25 +111,30 @@ def test_memory_tells_cards_of_one_name_apart():
         ("v100x4", "Tesla V100-SXM2-16GB", 4),
         ("a100-80gbx16", "NVIDIA A100-SXM4-80GB", 16),
         ("NVIDIA H100 80GB HBM3 x8", "NVIDIA H100 80GB HBM3", 8),
-        ("h100x0", "NVIDIA H100 80GB HBM3", 0),  # whoever asks says what a machine may have
+        ("h100:8", "NVIDIA H100 80GB HBM3", 8),
     ],
 )
 def test_a_machine(text, name, count):
-    row, found = gpus.parse_machine(text)
-    assert (row["name"], found) == (name, count)
+    (group,) = machine_names.parse_machine_name(text)
+    assert (group.name, group.count) == (name, count)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x8", "rtx9999", "h100x", "h100x-1", "h100x8x8", "a100 80", "foox8", "h100x" + "9" * 5000]
+    "text",
+    [
+        *("", "x8", "rtx9999", "h100x", "h100x-1", "h100x8x8", "a100 80", "foox8", "h100x" + "9" * 5000, "h100x0"),
+        *("h100+", "+", "h100+mi300x", "h100x1024+h100", "t4 mig 1g.5gb", "h100:mig-1g.5gb", "mi300x:mig-1g.10gb"),
+    ],
 )
-def test_what_is_no_machine_is_none(text):
-    assert gpus.parse_machine(text) is None
+def test_what_is_no_machine_is_refused_in_one_sentence(text):
+    with pytest.raises(ValueError, match=r"^[^\n]{10,300}$"):
+        machine_names.parse_machine_name(text)
 
 
 @given(st.text(max_size=40))
 def test_no_text_is_too_strange(text):
-    found = gpus.parse_machine(text)
-    assert found is None or (found[0] in ROWS and found[1] >= 0)
+    with contextlib.suppress(ValueError):
+        assert all(group.count for group in machine_names.parse_machine_name(text))
     gpus.suggest_gpu_names(text)
 
 

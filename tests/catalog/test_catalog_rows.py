@@ -68,6 +68,7 @@ def test_the_files_are_all_there():
         "serving",
         "systems",
         "torch",
+        "xids",
     ]
 
 
@@ -199,7 +200,7 @@ def key(name: str) -> str:
 
 def test_gpus_are_told_apart_by_name_and_memory():
     found = [(row["name"], row["vram_gib"]) for row in rows("gpus", "gpu")]
-    assert len(set(found)) == len(found) == 114
+    assert len(set(found)) == len(found) == 119
     twice = {name for name, _ in found if [n for n, _ in found].count(name) > 1}
     assert all(row.get("differs_by") == "vram_gib" for row in rows("gpus", "gpu") if row["name"] in twice)
 
@@ -223,7 +224,7 @@ def test_two_cards_of_one_name_have_a_default():
 @pytest.mark.parametrize("row", rows("gpus", "gpu"), ids=lambda r: f"{r['name']}-{r['vram_gib']}")
 def test_a_gpu_row(row):
     assert CAPABILITY.fullmatch(row["compute_capability"])
-    assert row["market"] in ("geforce", "titan", "workstation", "datacenter")
+    assert row["market"] in ("geforce", "titan", "workstation", "datacenter", "jetson")
     assert 2 <= row["vram_gib"] <= 1024
     assert 50 < row["mem_bw_gbs"] < 20000
     assert all(row[k] > 0 for k in row if k.endswith("_tflops"))
@@ -232,7 +233,8 @@ def test_a_gpu_row(row):
     assert row.get("nvlink_gbs", 0) >= 0
     assert row.get("host", "aarch64") == "aarch64"
     assert set(row["features"]) <= {"tensor_cores", "bf16", "tf32", "fp8", "mxfp8", "fp4", "mig"}
-    assert ("mig" in row) == ("mig" in row["features"])
+    assert ("mig" in row) == ("mig" in row["features"]) == ("mig_profiles" in row)
+    assert all(re.fullmatch(r"[1-7]g\.\d{1,3}gb", name) for name in row.get("mig_profiles", ()))
     assert set(row.get("derived", ())) <= set(row)
 
 
@@ -241,7 +243,7 @@ def test_the_features_of_a_gpu_follow_its_capability(row):
     capability = versions.major_minor(row["compute_capability"])
     for feature, least in {"bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9), "mxfp8": (10, 0), "fp4": (10, 0)}.items():
         assert (feature in row["features"]) == (capability >= least), feature
-    architecture = {6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}.get(capability[0])
+    architecture = {6: "Pascal", 9: "Hopper", 10: "Blackwell", 11: "Blackwell", 12: "Blackwell"}.get(capability[0])
     architecture = architecture or {(7, 0): "Volta", (7, 5): "Turing", (8, 9): "Ada Lovelace"}.get(capability, "Ampere")
     assert row["arch"] == architecture
 

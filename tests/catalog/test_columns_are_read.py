@@ -15,7 +15,8 @@ HOME = Path(catalog.__file__).resolve().parents[3]
 TABLES = sorted(path.stem for path in (HOME / "src/gpuready/catalog").glob("*.toml"))
 OPEN = {
     "architectures": ("defaults",),
-    "systems": ("glibc", "python"),
+    "systems": ("glibc", "python", "codenames"),
+    "images": ("cudas",),
     "kernels": ("cuda", "built"),
     "programs": ("words",),
 }

@@ -379,3 +379,12 @@ def test_a_job_for_the_cpu_gets_the_cpu_build_of_torch():
     assert change.acts[0][0] == "torch" and change.acts[0][2] == "cpu"
     after = apply_changes(bare, [change])
     assert after.value("torch.build") == "cpu" and after.value("torch.version").endswith("+cpu")
+
+
+@pytest.mark.parametrize(("wants", "words"), [((), ()), (("cpu", "fp8"), ("--wants", "cpu,fp8"))])
+def test_a_new_environment_is_for_the_same_job(wants, words):
+    from gpuready.plan.fix_changes import _new_environment_change
+
+    known = Facts([Fact("job.wants", wants, "--wants", "stated")] if wants else [])
+    change = _new_environment_change("3.12", Finding("PKG004", "error", "old"), known, Contract("trl", "1.16"))
+    assert change.step.run == ("gpuready", "install", "trl", "-e", ".venv-3.12", "--python-version", "3.12", *words)

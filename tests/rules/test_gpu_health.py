@@ -80,7 +80,7 @@ def test_a_gpu_that_is_not_shown_is_not_judged(code):
 
 def test_errors_are_counted_for_each_gpu():
     found = judged("GPU008", gpus(3, ecc_errors=(0, 2, 0)))
-    assert found.severity == "warning" and "GPU 1" in found.says and "2 since" in found.says
+    assert found.severity == "error" and "GPU 1" in found.says and "2 since" in found.says
     assert any("-i 1" in step.does for step in found.fix)
 
 

@@ -253,7 +253,7 @@ def test_leftovers_take_room():
 def test_two_that_write_one_file():
     both = {"torch.cuda": "13.0", "package.nvidia-nccl-cu12": "2.27.3", "package.nvidia-nccl-cu13": "2.28.3"}
     found = judged("PKG022", H100 | both)
-    assert found.severity == "warning" and found.fix[1].run[-1] == "nvidia-nccl-cu13"
+    assert found.severity == "warning" and found.fix[1].run[-1] == "nvidia-nccl-cu13==2.28.3"
     apart = {"torch.cuda": "13.0", "package.nvidia-cublas-cu12": "1", "package.nvidia-cublas-cu13": "1"}
     assert judged("PKG022", H100 | apart).severity == "info"
 

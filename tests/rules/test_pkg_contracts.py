@@ -47,7 +47,7 @@ CLAUSES = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), RELEASE
 PINS = st.lists(CLAUSES, min_size=1, max_size=3).map(",".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(PINS, PINS, st.tuples(*[st.integers(0, 4)] * 3).map(lambda parts: ".".join(map(str, parts))))
 def test_pins_that_share_a_version_are_never_called_contradictory(a, b, version):
     if versions.satisfies_specifier(version, a) and versions.satisfies_specifier(version, b):

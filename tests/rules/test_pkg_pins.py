@@ -261,7 +261,7 @@ def test_what_is_there_twice_or_left_over_is_a_warning():
 def test_a_torch_without_its_files():
     found = judged("PKG006", H100 | {"torch.broken": "torch-2.8.0.dist-info is there, but torch/version.py is not"})
     assert found.severity == "error" and found.says == "partly installed: torch"
-    assert "--reinstall" in found.fix[0].run and found.fix[0].run[-1] == "torch"
+    assert found.fix[0].run[-5:] == ("--torch-backend", "cu128", "--reinstall", "--no-deps", "torch==2.8.0+cu128")
 
 
 # -- PKG007 -------------------------------------------------------------------------------------------

@@ -258,7 +258,7 @@ def xid(number, line="", pci="0000:3b:00.0"):
 @pytest.mark.parametrize("number", [48, 64, 74, 79, 95, 119, 120])
 def test_numbers_that_speak_of_hardware(number):
     found = judged("SYS021", {"kernel.xids": (xid(number),)})
-    assert found.severity == "warning" and f"Xid {number} on 0000:3b:00.0" in found.says
+    assert found.severity == "error" and f"Xid {number} on 0000:3b:00.0" in found.says
 
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45, 109])
@@ -266,9 +266,9 @@ def test_programs_never_speak_against_the_gpu(number):
     assert judged("SYS021", {"kernel.xids": (xid(number),)}) is None
 
 
-def test_what_the_gpu_has_mended_is_information():
-    assert judged("SYS021", {"kernel.xids": (xid(63), xid(94))}).severity == "info"
-    assert judged("SYS021", {"kernel.xids": (xid(63), xid(95))}).severity == "warning"
+def test_what_the_gpu_has_mended_is_a_warning():
+    assert judged("SYS021", {"kernel.xids": (xid(63), xid(94))}).severity == "warning"
+    assert judged("SYS021", {"kernel.xids": (xid(63), xid(95))}).severity == "error"
 
 
 def test_a_reset_that_is_due_and_one_that_was_done():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from gpuready.catalog import load_catalog
+from gpuready.model.memo import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,25 +44,6 @@ def _gpu_key(name: str) -> str:
     for brand in BRANDS:
         key = key.removeprefix(brand)
     return key
-
-
-def parse_machine(text: str) -> tuple[dict[str, Any], int] | None:
-    """Parse ``h100x8``, ``8xh100`` or ``h100`` into the GPU and a count; None for an unknown GPU."""
-    import re
-
-    row = find_gpu(text)
-    if row is not None:
-        return row, 1
-    # The x of rtx is not a multiplication sign: the other part must name a GPU.
-    for pattern, name, count in (
-        (r"(.{1,80}?)\s{0,8}[x*×]\s{0,8}(\d{1,9})", 1, 2),
-        (r"(\d{1,9})\s{0,8}[x*×]\s{0,8}(.{1,80})", 2, 1),
-    ):
-        match = re.fullmatch(pattern, text.strip().lower())
-        row = find_gpu(match[name]) if match else None
-        if match and row is not None:
-            return row, int(match[count])
-    return None
 
 
 def suggest_gpu_names(name: str, count: int = 3) -> list[str]:

@@ -28,6 +28,23 @@ def list_framework_images() -> list[dict[str, Any]]:
     return rows
 
 
+def find_base_image(name: str, version: str) -> dict[str, Any]:
+    """Return what the catalogue knows of an image at a release, with its CUDA; empty if unknown."""
+    for row in load_catalog("images")["base"]:
+        if row["image"] == name and _release_in_row(row, version):
+            known: dict[str, Any] = dict(row)
+            return known | ({"cuda": row["cudas"][version]} if version in row.get("cudas", {}) else {})
+    return {}
+
+
+def _release_in_row(row: dict[str, Any], version: str) -> bool:
+    if "since" not in row:
+        return True
+    if versions.parse_plain_release(version) is None or versions.compare_versions(version, row["since"]) < 0:
+        return False
+    return "before" not in row or versions.compare_versions(version, row["before"]) < 0
+
+
 def strip_image_registry(reference: str) -> str:
     """Return an image name without its digest and registry."""
     name = reference.partition("@")[0]

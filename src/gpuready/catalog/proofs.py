@@ -57,3 +57,9 @@ def list_proof_capabilities() -> tuple[str, ...]:
 def proofs_for_framework(framework: str) -> tuple[ProofSpec, ...]:
     """Return the proofs a framework always needs, whatever its contract lists."""
     return tuple(row for row in list_proofs() if framework in row.framework or "*" in row.framework)
+
+
+def list_start_modules() -> dict[str, tuple[str, ...]]:
+    """Return by distribution the modules that a framework's own commands start from."""
+    rows = [row for row in list_proofs() if "entry-point" in row.capability]
+    return {row.package or row.framework[0]: row.arguments for row in rows}

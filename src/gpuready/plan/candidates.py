@@ -41,13 +41,23 @@ def unstated_fact_options(facts: Facts, contract: Contract) -> Callable[[str], I
 def _allowed_torch_builds(facts: Facts, contract: Contract) -> Iterator[list[Fact]]:
     machine, python = facts.value_if_known("os.arch") or "x86_64", facts.value_if_known("python.version")
     torch_needs = [*contract.requirements_for("package.torch"), *contract.requirements_for("torch.cuda")]
-    for version in reversed(torch.list_torch_releases()):
-        for build in torch.list_torch_builds(version, machine):
-            build_facts_list = make_build_facts(build)
-            on = facts.with_facts(*build_facts_list)
-            fits = python is None or ".".join(python.split(".")[:2]) in build.python
-            if fits and all(_need_allows_build(need, on) for need in torch_needs if need.level == "required"):
-                yield build_facts_list
+    for build in _builds_of_platform(facts, str(machine)):
+        build_facts_list = make_build_facts(build)
+        on = facts.with_facts(*build_facts_list)
+        fits = python is None or ".".join(python.split(".")[:2]) in build.python
+        if fits and all(_need_allows_build(need, on) for need in torch_needs if need.level == "required"):
+            yield build_facts_list
+
+
+def _builds_of_platform(facts: Facts, machine: str) -> Iterable[torch.TorchBuild]:
+    """Return the builds for CUDA, or those of another platform; empty where the catalogue has none for it."""
+    platform = facts.value_if_known("platform.name")
+    if platform in ("rocm", "mps"):
+        return list_selectable_builds(machine, platform, facts.value_if_known("os.system") or "linux")
+    if platform not in (None, "cuda", "cpu"):
+        return ()
+    releases = reversed(torch.list_torch_releases())
+    return (build for version in releases for build in torch.list_torch_builds(version, machine))
 
 
 def _need_allows_build(need: Requirement, facts: Facts) -> bool:

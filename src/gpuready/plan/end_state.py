@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from gpuready.catalog.torch import TorchBuild
     from gpuready.model import Facts
     from gpuready.model.plan import Plan
 
@@ -30,7 +31,8 @@ def end_state_facts(facts: Facts, plan: Plan) -> Facts:
     installed = {name: version for name, version in plan.packages.items() if name not in ("torch", "python")}
     stated: dict[str, Any] = {"python.version": plan.python, **libraries}
     stated |= {f"package.{name}": version for name, version in installed.items()}
-    stated |= {"extension.linked": dict(_linked_extensions(plan, installed))}
+    linked = dict(_linked_extensions(plan, installed)) | _torchaudio_row(build, installed.get("torchaudio", ""))
+    stated |= {"extension.linked": linked}
     if (
         variant == "cpu" and machine.value_if_known("platform.name") != "mps"
     ):  # an environment that is made for the CPU is checked for it
@@ -48,3 +50,13 @@ def _linked_extensions(plan: Plan, installed: dict[str, str]) -> Iterator[tuple[
         major = index_major if index_major.isdigit() else str(catalogue.linked_cuda_major(row or {}) or "")
         if major:
             yield name, {"file": "", "cudart": major, "missing": (f"libcudart.so.{major}",)}
+
+
+def _torchaudio_row(build: TorchBuild | None, version: str) -> dict[str, dict[str, Any]]:
+    """Return the CUDA of the torchaudio beside a torch: that of the same index, else of PyPI, where it has one build."""
+    if build is None or not build.cuda or not version:
+        return {}
+    known = torches.list_torch_builds(version.partition("+")[0], build.machine)
+    same_index = [one for one in known if one.variant == build.variant and not build.pypi]
+    wanted = same_index or [one for one in known if one.pypi]
+    return {"torchaudio": {"file": "", "cuda": wanted[0].cuda}} if wanted else {}

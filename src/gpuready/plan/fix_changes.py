@@ -31,7 +31,8 @@ OTHER_MACHINE_STEPS = (
 )  # fmt: skip
 """Beginnings of steps that lead to another machine, framework or environment: they fix nothing here."""
 
-OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--index-url", "--extra-index-url", "--index", "-r", "-f", "-e")
+OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--index-url", "--extra-index-url", "--index", "--no-binary",
+                      "--reinstall-package", "--upgrade-package", "-r", "-f", "-e")  # fmt: skip
 HARDWARE_FACTS = ("gpu.capability", "gpu.name", "gpu.memory", "gpu.count", "gpu.pci_count", "gpu.vendor", "os.arch",
             "memory.total", "platform.name")  # fmt: skip
 FIXED_FACTS = (*HARDWARE_FACTS, "os.", "python.version", "job.", "package.", "torch.", "contract.")
@@ -224,9 +225,11 @@ def _dependency_actions(facts: Facts, contract: Contract, named: set[str]) -> li
 def _new_environment_change(python: str, finding: Finding, facts: Facts, contract: Contract) -> FixChange:
     """A new environment with a plan of its own: findings about the present packages end with it."""
     folder = f".venv-{python}"
+    wants = ",".join(facts.value_if_known("job.wants") or ())
     step = FixStep(
         f"make a new environment with Python {python} and install {contract.framework} there",
-        ("gpuready", "install", contract.framework, "-e", folder, "--python-version", python),
+        ("gpuready", "install", contract.framework, "-e", folder, "--python-version", python)
+        + (("--wants", wants) if wants else ()),
         "ask",
         note="the present one stays; the new one has a plan of its own",
     )

@@ -39,7 +39,13 @@ def plan_kernels(
     facts = facts.with_facts(*_planned_torch_facts(build, short.rstrip("t")))
     target = WheelTarget(facts, build, short, "TRUE" if catalogue.uses_cxx11_abi(build) else "FALSE")
     requested = _requested_packages(facts, contract, wanted)
-    return tuple(_plan_kernel(name, needs, target, contract, wanted) for name, needs in requested.items())
+    plans = (_plan_kernel(name, needs, target, contract, wanted) for name, needs in requested.items())
+    return tuple(plan for plan in plans if plan.how == "release" or not _comes_with_framework(plan.package))
+
+
+def _comes_with_framework(name: str) -> bool:
+    """Return whether a package is installed with the framework, unless a wheel of its release page fits better."""
+    return "beside" in (catalogue.find_kernel(name) or {})
 
 
 def _planned_torch_facts(build: TorchBuild, python: str) -> list[Fact]:
@@ -185,7 +191,7 @@ def _plan_project_wheel(row: KernelRow, version: str, target: WheelTarget) -> Ke
     if wheel_row is None or lacking:
         return _plan_source_build(row, wheel_row or {}, version, target, lacking)
     wheel = wheels.format_wheel_name(row["wheel"], version, target, wheel_row["cuda"][target.cuda_major])
-    address = row["address"].format(version=version, wheel=wheel)
+    address = row["address"].format(tag=wheel_row.get("tag", f"v{version}"), wheel=wheel)
     return KernelPlan(
         row["name"],
         version,
@@ -204,6 +210,8 @@ def _plan_index_wheel(row: KernelRow, version: str, target: WheelTarget, wanted:
     lacking = wheels.why_cuda_differs(release, target) or wheels.why_code_missing(
         wheels.list_wheel_archs(release, target), target, "the wheel of the index is there"
     )
+    if "address" in row:
+        return _plan_wheel_of_either(row, version, target, lacking)
     if not lacking and "version" in row:  # its wheels need one torch version, but the metadata does not say so
         lacking = wheels.why_no_wheel_fits(row, wheel_row, target)
     wheel = wheels.index_wheel_name(release, target)
@@ -220,6 +228,16 @@ def _plan_index_wheel(row: KernelRow, version: str, target: WheelTarget, wanted:
     if "toolkit_min" in row:
         return _plan_source_build(row, {}, version, target, lacking)
     return KernelPlan(name, version, "none", f"{lacking}; instead: {row['instead']}", _release_source(row, version))
+
+
+def _plan_wheel_of_either(row: KernelRow, version: str, target: WheelTarget, lacking: str) -> KernelPlan:
+    """Plan the wheel of the release page where that of the index does not fit or nobody knows its CUDA."""
+    wheel_row = catalogue.find_prebuilt_wheels(row["name"], version)
+    known = lacking or not catalogue.find_kernel_release(row["name"], version)
+    if known and not wheels.why_no_wheel_fits(row, wheel_row, target):
+        return _plan_project_wheel(row, version, target)
+    explanation = lacking or "the wheel of the index"
+    return KernelPlan(row["name"], version, "none" if lacking else "index", explanation, _release_source(row, version))
 
 
 # -- builds ---------------------------------------------------------------------------------------------

@@ -79,14 +79,19 @@ def _user_limits(request: PlanRequest) -> Iterator[Limit]:
 def _contract_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
     """Yield a limit for each required need on a chosen or an unchangeable machine fact."""
     for need in contract.needs:
-        if need.level == "required" and _is_plan_limit(need, platform.cpu):
+        if need.level == "required" and _is_plan_limit(need, platform.cpu or _has_other_accelerator(platform.facts)):
             yield _need_limit(platform, contract, need)
 
 
-def _is_plan_limit(need: Requirement, cpu: bool) -> bool:
+def _has_other_accelerator(facts: Facts) -> bool:
+    """Whether the machine computes on another platform than CUDA: needs on NVIDIA's GPUs say nothing of it."""
+    return facts.value_if_known("platform.name") not in (None, "cuda", "cpu")
+
+
+def _is_plan_limit(need: Requirement, no_nvidia: bool) -> bool:
     if need.key in CHOSEN_FACTS:
         return need.want != "*"
-    if cpu and need.key.startswith(("gpu.", "driver.")):
+    if no_nvidia and need.key.startswith(("gpu.", "driver.")):
         return False
     if need.key == "gpu.memory":
         return "wants" in need.when  # a floor for jobs of usual size is only advice, as in a check

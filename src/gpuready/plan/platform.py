@@ -82,6 +82,12 @@ def plan_device(facts: Facts, contract: Contract) -> str:
     return here if here in ("cpu", "rocm", "mps") and here in contract.platforms else "cuda"
 
 
+def lacks_catalogued_torch(facts: Facts, contract: Contract) -> bool:
+    """Whether the framework runs on this platform, and the catalogue has no torch for it: nothing is known then."""
+    here = facts.value_if_known("platform.name")
+    return here in contract.platforms and here not in ("cuda", "cpu", "rocm", "mps")
+
+
 class Limit:
     """One condition on a choice: ``fails`` returns why it is not met, or an empty string."""
 

@@ -209,7 +209,7 @@ def make_build_steps(
         *_toolkit_step(facts, row, recipe),
         *_compiler_step(facts, recipe),
         FixStep(
-            "install what the build stands on",
+            "install what the build needs",
             ("uv", "pip", "install", *needs),
             "ask",
             note="beside torch, which has to be there first",

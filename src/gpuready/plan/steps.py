@@ -41,7 +41,7 @@ def make_plan_steps(plan: Plan, contract: Contract, facts: Facts, folder: str = 
         venv_step,
         _torch_step(plan, folder),
         *framework_steps[:requirements_at],
-        *compiled,
+        *dict.fromkeys(compiled),  # several builds need one toolkit
         *framework_steps[requirements_at:],
     ]
     return (*install_steps, _variables_step(plan), _check_step(plan))

@@ -14,12 +14,30 @@ if TYPE_CHECKING:
 
     from gpuready.catalog.torch import TorchBuild
 
+TORCH_BUILDS = ("torch", "torchvision", "torchaudio")
+"""Packages whose builds (+cu128) are on PyTorch's indexes."""
+
 READS = ("python.path", "driver.version", "driver.compat", *contract_needs.READS)
 
 
 def install_step(facts: Facts, does: str, *words: str, note: str = "") -> FixStep:
     """Return a step that installs into the target's Python after confirmation."""
     return FixStep(does, _uv_pip_command(facts, "install", words), "ask", note=note)
+
+
+def reinstall_step(facts: Facts, does: str, *names: str) -> FixStep:
+    """Return a step that installs these packages again in their versions, and changes no other."""
+    words = [pin_installed(facts, name) for name in names]
+    builds = sorted({word.partition("+")[2] for word in words if "+" in word})
+    backend = ("--torch-backend", builds[0]) if len(builds) == 1 else ()  # only PyTorch's own indexes have them
+    return install_step(facts, does, *backend, "--reinstall", "--no-deps", *words)
+
+
+def pin_installed(facts: Facts, name: str) -> str:
+    """Return the requirement for the installed version; without the build of a package that no index has builds of."""
+    version = str(facts.value_if_known(f"package.{name}") or "")
+    known = version if name in TORCH_BUILDS else version.partition("+")[0]
+    return f"{name}=={known}" if known else name
 
 
 def uninstall_step(facts: Facts, does: str, *names: str) -> FixStep:
@@ -46,7 +64,11 @@ def install_packages_step(facts: Facts, contract: Contract, wants: Mapping[str, 
         return install_step(facts, "install " + " ".join(others), *others)
     variant = "cpu" if "cpu" in (facts.value_if_known("job.wants") or ()) else build.variant
     descriptions = [f"torch {build.version} built for {variant}", *others]
-    words = ("--torch-backend", variant, f"torch=={build.version}", *others)
+    installed = str(facts.value_if_known("package.torch") or "").partition("+")[0]
+    again = (
+        ("--reinstall-package", "torch") if installed == build.version else ()
+    )  # uv keeps another build of a release
+    words = ("--torch-backend", variant, *again, f"torch=={build.version}", *others)
     return install_step(facts, "install " + ", ".join(descriptions), *words, note="no root needed")
 
 

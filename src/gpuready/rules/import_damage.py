@@ -45,14 +45,8 @@ def reinstall_steps(facts: Facts, contract: Contract, rows: Iterable[dict[str, A
     names = list(dict.fromkeys(str(row["distribution"]) for row in rows if row["kind"] in REINSTALLED_KINDS))
     if not names:
         return ()
-    words = [_pinned(facts, name) for name in names]
     does = f"reinstall {visible_gpus.join_names(names)}, and nothing else"
-    return (fix_steps.install_step(facts, does, "--reinstall", "--no-deps", *words),)
-
-
-def _pinned(facts: Facts, name: str) -> str:
-    version = facts.value_if_known(f"package.{name}")
-    return f"{name}=={version}" if version else name
+    return (fix_steps.reinstall_step(facts, does, *names),)
 
 
 def install_needs_step(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:

@@ -1,9 +1,9 @@
 """The memory of a GPU has had uncorrectable errors.
 
 ## What it checks
-The count of uncorrected ECC errors since the driver was loaded. It is a warning, because the bad page is
-taken out of use and jobs continue. GPUs without ECC, or with ECC off, have no count. If the GPU waits for a
-reset or cannot replace bad rows any more, GPU009 reports it instead.
+The count of uncorrected ECC errors since the driver was loaded or the GPU was reset. It is an error until the
+GPU is reset. GPUs without ECC, or with ECC off, have no count. If the GPU waits for a reset to replace bad
+memory, or cannot replace it any more, GPU009 reports it instead.
 
 ## Why it matters
 The program that reads the bad memory is ended: ``uncorrectable ECC error encountered``, Xid 48, 94 or 95 in
@@ -11,10 +11,12 @@ the kernel log. A single error means little. A count that grows or returns after
 failing.
 
 ## How to fix
-Reset the GPU when it is idle, run ``dcgmi diag -r 3``, and have the GPU replaced if errors return.
+NVIDIA's action: drain the GPU and reset it, or reboot the node. Then run ``dcgmi diag -r 3``, and have the GPU
+replaced if errors return.
 
 ## References
 - NVIDIA GPU Memory Error Management
+- NVIDIA DCGM, dcgm_errors.h: DCGM_FR_VOLATILE_DBE_DETECTED
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU008"
-SEVERITY = "warning"
+SEVERITY = "error"
 FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
 READS = (*gpu_health.READS, "gpu.ecc_errors", *FLAGS)
 BROKEN = {
@@ -35,7 +37,7 @@ BROKEN = {
     "gpu.remap_failure": (),
 }
 HEALTHY = BROKEN | {"gpu.ecc_errors": (0,)}
-CITE = "NVIDIA GPU Memory Error Management"
+CITE = "NVIDIA DCGM, dcgm_errors.h: DCGM_FR_VOLATILE_DBE_DETECTED (drain the GPU and reset it)"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -52,11 +54,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"uncorrected memory errors on {visible_gpus.describe_gpus(facts, bad, bad)}",
         found=(facts.fact("gpu.ecc_errors"),),
-        needs=(Requirement("gpu.ecc_errors", "==0", level="recommended", cite=CITE),),
+        needs=(Requirement("gpu.ecc_errors", "==0", cite=CITE),),
         so="the program that hits such an error is ended; a GPU on which they return is failing",
         fix=(
             *gpu_health.hide_gpus_steps(facts, bad),
-            FixStep(f"reset it when idle: nvidia-smi --gpu-reset -i {gpu_health.join_indices(bad)}", note="needs root"),
+            FixStep(
+                f"drain it, then reset it: nvidia-smi --gpu-reset -i {gpu_health.join_indices(bad)}", note="needs root"
+            ),
             FixStep("run dcgmi diag -r 3, and have the GPU replaced if errors return", note="needs root"),
         ),
     )

@@ -1,20 +1,24 @@
 """A GPU has bad memory rows that are not replaced yet.
 
 ## What it checks
-Whether a row remapping is pending or has failed (data-centre GPUs from Ampere on). Pending is a warning: Xid
-63, ``Row Remapper: New row marked for remapping``. Failed is an error: Xid 64, no spare rows are left.
+Whether a row remapping is pending or has failed (data-centre GPUs from Ampere on), or the retirement of a page
+is pending (before Ampere). Pending: Xid 63, ``Row Remapper: New row marked for remapping``. Failed: Xid 64, no
+spare rows are left. Both are errors: NVIDIA's DCGM isolates such a GPU.
 
 ## Why it matters
-The replacement takes effect only after a reset; until then more errors may occur. After a failed remapping,
+The replacement takes effect only after a reset; until then more errors may occur. Running programs may
+finish. After a failed remapping,
 jobs crash or compute with wrong data.
 
 ## How to fix
-Reset the idle GPU as root (``nvidia-smi --gpu-reset``) or reboot. On a cloud VM, stop and start it, or
+NVIDIA's action is a reset, or an RMA after a failure. Reset the idle GPU as root (``nvidia-smi --gpu-reset``) or reboot. On a cloud VM, stop and start it, or
 request another host. If the remapping failed, have the GPU replaced; NVIDIA accepts this as a reason for
 return.
 
 ## References
 - NVIDIA GPU Memory Error Management, Row Remapping
+- NVIDIA GPU Memory Error Management, RMA Policy Thresholds for Row-Remapping
+- NVIDIA DCGM, dcgm_errors.c: DCGM_FR_PENDING_ROW_REMAP and DCGM_FR_ROW_REMAP_FAILURE are DCGM_ERROR_ISOLATE
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, Unkno
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU009"
-SEVERITY = "warning"
+SEVERITY = "error"
 FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
 READS = (*gpu_health.READS, *FLAGS)
 BROKEN = {
@@ -55,7 +59,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _remap_failed_finding(facts: Facts, failed: list[int]) -> Finding:
     return Finding(
         CODE,
-        "error",
+        SEVERITY,
         f"bad memory rows that cannot be replaced in {visible_gpus.describe_gpus(facts, failed)}",
         found=(facts.fact("gpu.remap_failure"),),
         needs=(Requirement("gpu.remap_failure", "none", cite=CITE),),
@@ -65,13 +69,13 @@ def _remap_failed_finding(facts: Facts, failed: list[int]) -> Finding:
 
 
 def _remap_pending_finding(facts: Facts, pending: list[int]) -> Finding:
-    reset = f"reset the GPU when it is idle: nvidia-smi --gpu-reset -i {gpu_health.join_indices(pending)}"
+    reset = f"drain the GPU, then reset it: nvidia-smi --gpu-reset -i {gpu_health.join_indices(pending)}"
     return Finding(
         CODE,
         SEVERITY,
-        f"bad memory rows need a reset of {visible_gpus.describe_gpus(facts, pending)}",
+        f"bad memory needs a reset of {visible_gpus.describe_gpus(facts, pending)}",
         found=(facts.fact("gpu.remap_pending"),),
-        needs=(Requirement("gpu.remap_pending", "none", level="recommended", cite=CITE),),
-        so="the rows are replaced only when the GPU is reset; until then more errors may occur",
+        needs=(Requirement("gpu.remap_pending", "none", cite=CITE),),
+        so="the bad memory is replaced only when the GPU is reset; until then more errors may occur",
         fix=(FixStep(reset, note="needs root"), *gpu_health.hide_gpus_steps(facts, pending)),
     )

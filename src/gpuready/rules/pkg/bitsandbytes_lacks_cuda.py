@@ -55,7 +55,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("package.bitsandbytes", f"a library for CUDA {cuda}", cite=CITE),),
         so="loading in 4 or 8 bits and 8-bit optimizers fail",
         fix=(
-            fix_steps.install_step(facts, "install the newest bitsandbytes", "--upgrade", "bitsandbytes"),
+            fix_steps.install_step(
+                facts, "install the newest bitsandbytes", "--upgrade-package", "bitsandbytes", "bitsandbytes"
+            ),
             FixStep("install a torch built for a CUDA that it supports"),
         ),
     )

@@ -81,5 +81,7 @@ def _symbols_citation(row: dict[str, Any]) -> str:
 
 
 def _rebuild_step(facts: Facts, names: list[str]) -> FixStep:
-    words = ("--no-build-isolation", "--no-deps", "--reinstall", *names)
+    source = [word for name in names for word in ("--no-binary", name)]
+    pins = [fix_steps.pin_installed(facts, name) for name in names]
+    words = ("--no-build-isolation", "--no-deps", "--no-cache", "--reinstall", *source, *pins)
     return fix_steps.install_step(facts, f"build {visible_gpus.join_names(names)} here, with this torch", *words)

@@ -22,7 +22,7 @@ from gpuready.rules import fix_steps, visible_gpus
 
 CODE = "PKG006"
 SEVERITY = "error"
-READS = ("python.half_installed", "python.duplicates", "torch.broken", "python.path")
+READS = ("python.half_installed", "python.duplicates", "torch.broken", "python.path", "package.*")
 BROKEN = {
     "python.half_installed": ("torch-2.8.0.dist-info",),
     "python.duplicates": (),
@@ -79,4 +79,4 @@ def _describe_damage(half: list[str], duplicates: list[str], leftovers: list[str
 
 
 def _reinstall_step(facts: Facts, names: list[str]) -> FixStep:
-    return fix_steps.install_step(facts, f"reinstall {visible_gpus.join_names(names)}", "--reinstall", *names)
+    return fix_steps.reinstall_step(facts, f"reinstall {visible_gpus.join_names(names)}", *names)

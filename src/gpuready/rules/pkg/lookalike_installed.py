@@ -102,6 +102,6 @@ def _pynvml_finding(facts: Facts) -> Finding | None:
         so="torch warns at import, and NVML calls use the older module",
         fix=(
             _uninstall_step(facts, ["pynvml"]),
-            fix_steps.install_step(facts, "reinstall nvidia-ml-py", "--reinstall", "nvidia-ml-py"),
+            fix_steps.reinstall_step(facts, "reinstall nvidia-ml-py", "nvidia-ml-py"),
         ),
     )

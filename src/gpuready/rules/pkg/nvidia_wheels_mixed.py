@@ -73,9 +73,5 @@ def _shares_one_file(name: str) -> bool:
 
 def _mixed_wheels_steps(facts: Facts, foreign: list[str], duplicated: list[str]) -> list[FixStep]:
     removed = fix_steps.uninstall_step(facts, "remove them, unless something needs them", *foreign)
-    again = [
-        fix_steps.install_step(
-            facts, f"reinstall {visible_gpus.join_names(duplicated)}", "--no-deps", "--reinstall", *duplicated
-        )
-    ]
+    again = [fix_steps.reinstall_step(facts, f"reinstall {visible_gpus.join_names(duplicated)}", *duplicated)]
     return [removed, *(again if duplicated else [])]

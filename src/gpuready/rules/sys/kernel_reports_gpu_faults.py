@@ -1,24 +1,30 @@
 """The kernel log has faults of a GPU.
 
 ## What it checks
-NVRM Xid lines in the kernel log that indicate hardware: 48, 94 and 95 (memory), 63 and 64 (row remapping), 74
-(NVLink), 79 (GPU fell off the bus), 119 and 120 (GSP), 154 (reset required). Xids that a faulty program
-causes (13, 31, 43, 45) are ignored. It is a warning; if only 63 and 94 are present it is information.
+NVRM Xid lines since the machine was booted and the driver loaded that indicate hardware: 48, 95 and 140 (memory),
+64 (row remapping), 74 (NVLink), 79 (GPU fell off the bus), 119 and 120 (GSP), 143 (initialisation), 154 (recovery
+required). They are errors. It is a warning if only 63 and 94 are present, which the GPU repairs itself. The
+present state comes before old lines: it is a warning as well if NVML reports that no recovery is due, if the
+driver logged so later, if no uncorrected memory error is counted any more, or if the GPU is not used here. Xids
+that a faulty program causes (13, 31, 43, 45) are ignored. A log that may not be read is a gap.
 
 ## Why it matters
-Unless the GPU was reset since, jobs on it may fail or stall again. The GPU rules report the present state.
+Unless the GPU was reset since, jobs on it may fail or stall again.
 
 ## How to fix
-Look up the Xids, reset the GPU or reboot, and run ``dcgmi diag -r 3`` if they return.
+Take the action that NVIDIA's catalogue names for the Xid: reset the GPU, drain and power-cycle the node, or have
+the GPU replaced. Run ``dcgmi diag -r 3`` before the machine gets jobs again.
 
 ## References
 - NVIDIA Xid Errors, Analyzing Xid Errors with the Xid Catalog
+- NVIDIA GPU Debug Guidelines
 """
 
 from __future__ import annotations
 
+from gpuready.catalog import xids
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import visible_gpus
+from gpuready.rules import gpu_health, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,61 +33,82 @@ if TYPE_CHECKING:
 
 CODE = "SYS021"
 SEVERITY = "warning"
-READS = ("kernel.xids",)
+READS = ("kernel.xids", "gpu.pci", "gpu.visible", "gpu.recovery", "gpu.ecc_errors", "os.container")
 BROKEN = {
     "kernel.xids": (
         {
-            "xid": 79,
+            "xid": 63,
             "pci": "0000:3b:00.0",
-            "line": "NVRM: Xid (PCI:0000:3b:00): 79, pid=<unknown>, GPU has fallen off the bus.",
+            "line": "NVRM: Xid (PCI:0000:3b:00): 63, pid=7, Row Remapper: New row marked for remapping",
         },
     )
 }
 HEALTHY = {
     "kernel.xids": ({"xid": 31, "pci": "0000:3b:00.0", "line": "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, MMU Fault"},)
 }
-XID_MEANINGS = {
-    48: "uncorrectable memory error",
-    63: "memory row marked as bad",
-    64: "bad memory row not replaced",
-    74: "NVLink",
-    79: "fallen off the bus",
-    94: "contained memory error",
-    95: "uncontained memory error",
-    119: "GSP did not answer",
-    120: "GSP failed",
-    140: "unrecoverable memory",
-    143: "initialisation failed",
-    154: "reset or reboot required",
-}
-SELF_REPAIRED_XIDS = (63, 94)
-"""Xids of faults that the GPU has repaired itself."""
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or "kernel.xids" not in facts:
         return None
-    faults = [row for row in facts.value("kernel.xids") or () if _is_reportable_xid(row)]
+    rows = [row for row in facts.value("kernel.xids") or () if isinstance(row, dict)]
+    faults = [(row, known) for row in rows if (known := xids.find_xid(row.get("xid"))) and not _is_all_clear(row)]
     if not faults:
         return None
-    kinds = sorted({(int(row["xid"]), str(row.get("pci") or "?")) for row in faults})
-    words = [f"Xid {xid} on {pci} ({XID_MEANINGS[xid]})" for xid, pci in kinds]
+    open_faults = [(row, known) for row, known in faults if _is_open(facts, rows, row, known)]
+    shown = open_faults or faults
     return Finding(
         CODE,
-        "info" if all(xid in SELF_REPAIRED_XIDS for xid, _ in kinds) else SEVERITY,
-        f"the kernel log has GPU faults: {visible_gpus.join_names(words, 2)}",
+        "error" if open_faults else SEVERITY,
+        f"the kernel log has GPU faults: {visible_gpus.join_names(_describe_faults(shown), 2)}",
         found=(facts.fact("kernel.xids"),),
-        needs=(Requirement("kernel.xids", "none", level="recommended", cite="NVIDIA Xid Errors, Xid Catalog"),),
+        needs=_requirements(shown),
         so="unless the GPU was reset since, jobs on it may fail or stall again",
-        fix=(
-            FixStep("reset the GPU or reboot, and check whether the lines return", note="needs root"),
-            FixStep("run dcgmi diag -r 3 before the machine gets jobs again"),
-        ),
+        fix=(*_action_steps(shown), FixStep("run dcgmi diag -r 3 before the machine gets jobs again")),
     )
 
 
-def _is_reportable_xid(row: dict[str, Any]) -> bool:
-    if row.get("xid") not in XID_MEANINGS:
+def _describe_faults(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:
+    kinds = sorted({(int(row["xid"]), str(row.get("pci") or "?"), str(known["means"])) for row, known in faults})
+    return [f"Xid {xid} on {pci} ({means})" for xid, pci, means in kinds]
+
+
+def _action_steps(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[FixStep]:
+    actions = {int(known["xid"]): f"{known['action']} (NVIDIA: {known['bucket']})" for _, known in faults}
+    return [FixStep(f"Xid {xid}: {action}", note="needs root") for xid, action in sorted(actions.items())]
+
+
+def _requirements(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[Requirement, ...]:
+    cites = dict.fromkeys(str(known["source"]) for _, known in faults)
+    return tuple(Requirement("kernel.xids", "none", level="recommended", cite=cite) for cite in cites)
+
+
+def _is_open(facts: Facts, rows: list[dict[str, Any]], row: dict[str, Any], known: dict[str, Any]) -> bool:
+    """Return whether nothing shows that a fault is repaired, or is none of a GPU used here."""
+    if known["level"] != "error":
         return False
-    # The driver also logs when no action is due any more.
-    return row["xid"] != 154 or not str(row.get("line", "")).rstrip().endswith("(None)")
+    after = rows[next(i for i, one in enumerate(rows) if one is row) + 1 :]
+    if any(_is_all_clear(later) and later.get("pci") == row.get("pci") for later in after):
+        return False
+    addresses = facts.value_if_known("gpu.pci") or ()
+    if row.get("pci") not in addresses:
+        return not (addresses and gpu_health.is_in_container(facts))
+    return _is_unrepaired(facts, addresses.index(row["pci"]), known)
+
+
+def _is_unrepaired(facts: Facts, index: int, known: dict[str, Any]) -> bool:
+    if index not in (facts.value_if_known("gpu.visible") or (index,)):
+        return False
+    if _value_at(facts, "gpu.recovery", index) == "none":
+        return False
+    return known.get("clears") != "memory" or _value_at(facts, "gpu.ecc_errors", index) != 0
+
+
+def _value_at(facts: Facts, key: str, index: int) -> Any:
+    values = (facts.fact(key).value if key in facts else None) or ()
+    return values[index] if index < len(values) else None
+
+
+def _is_all_clear(row: dict[str, Any]) -> bool:
+    """Return whether the driver logged that no recovery is due any more."""
+    return row.get("xid") == 154 and str(row.get("line", "")).rstrip().endswith("(None)")
