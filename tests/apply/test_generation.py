@@ -15,6 +15,7 @@ from gpuready.apply.generation import MANIFEST_FILE, EnvironmentHome
 from gpuready.apply.install_steps import format_lock_requirements, kernels_to_build, plan_identity
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
+from gpuready.apply.resolution_request import too_new_versions
 from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.system import durable_files
 from tests.apply.wheels import wheel
@@ -161,3 +162,29 @@ def test_room_is_measured_in_the_wheels_and_estimated_without(tmp_path):
     assert guess.estimated == 1 and guess.size > 1 << 30 and "1 of 1" in guess.how_measured
     told = disk_space.estimate_space(plan(ROW.replace(size=10 << 20)), [])
     assert told.size - disk_space.OVERHEAD[0] == 30 << 20
+
+
+CUDA_12 = "cublas cuda-cupti cuda-nvrtc cuda-runtime cudnn cufft curand cusolver cusparse nccl nvjitlink nvtx"
+SMALL = "numpy sympy networkx mpmath filelock fsspec jinja2 markupsafe typing-extensions"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "libraries", "others", "mib"),
+    [
+        ("12.4", CUDA_12, f"torch triton {SMALL}", 5064),
+        ("12.8", f"{CUDA_12} cufile cusparselt", f"torch triton setuptools {SMALL}", 6440),
+        ("", "", f"torch setuptools {SMALL}", 761),
+    ],
+)
+def test_sizes_are_within_a_fifth_of_what_was_measured(cuda, libraries, others, mib):
+    """Environments of torch 2.5.1, 2.8.0 and 2.13.0+cpu, their files added up."""
+    names = [*(f"nvidia-{name}-cu12" for name in libraries.split()), *others.split()]
+    rows = [LockedPackage(name, "1.0", ("sha256:x",)) for name in names]
+    told = disk_space.estimate_space(plan(*rows, cuda=cuda), [])
+    assert 0.8 <= (told.size >> 20) / mib <= 1.21
+
+
+def test_what_another_package_refuses_is_asked_for_older():
+    rows = [LockedPackage("pyarrow", "26.0.1", ("sha256:x",)), LockedPackage("numpy", "1.26.4", ("sha256:x",))]
+    assert too_new_versions(rows) == {"pyarrow": "26.0.0"}
+    assert too_new_versions([rows[0], rows[1].replace(version="2.2.6")]) == {}

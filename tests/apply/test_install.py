@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.apply import wheels
 from tests.apply.wheels import lock, owned, wheel
 
 
@@ -44,9 +46,10 @@ def test_the_first_install_and_one_on_top(bench):
 
 def test_it_is_used_like_any_environment(bench):
     bench.install()
-    inside = "source env/bin/activate && echo $VIRTUAL_ENV && which python && alpha && deactivate"
+    own_script = "import gpuready; print(gpuready.launch.__name__)"  # as the tutorial's train.py
+    inside = f"source env/bin/activate && echo $VIRTUAL_ENV && which python && alpha && python -c '{own_script}'"
     shell = subprocess.run(["bash", "-c", inside], cwd=bench.folder, capture_output=True, text=True)
-    assert shell.stdout.split() == [str(bench.home), f"{bench.home}/bin/python", "1.0"], shell.stderr
+    assert shell.stdout.split() == [str(bench.home), f"{bench.home}/bin/python", "1.0", "launch"], shell.stderr
     listed = subprocess.run(
         [sys.executable, "-m", "uv", "pip", "list", "-p", bench.home], capture_output=True, text=True, env=bench.env
     )
@@ -268,6 +271,26 @@ def test_f11_rollback(bench):
     bench.install("1.0")
     bench.run("install", "--rollback", "-e", str(bench.home))
     assert bench.version() == "2.0", "what was taken up again counts as the newest"
+
+
+def test_a_wheel_whose_own_record_is_wrong_is_noted(bench):
+    """As in vllm 0.32: the wheel has the hash of the lock, and its RECORD names a file that it does not have."""
+    (made,) = bench.wheels.glob("alpha-1.0-*.whl")
+    with zipfile.ZipFile(made) as file:
+        inside = {name: file.read(name) for name in file.namelist()}
+    record = inside["alpha-1.0.dist-info/RECORD"].replace(b",sha256=", b",sha256=x", 1)
+    inside["alpha-1.0.dist-info/RECORD"] = record + b"alpha/absent.py,sha256=abc,3\n"
+    with zipfile.ZipFile(made, "w") as file:
+        for name, data in inside.items():
+            file.writestr(name, data)
+    (beta,) = bench.wheels.glob("beta-1.0-*.whl")
+    bench.locks["1.0"] = wheels.lock(bench.folder / "1.0.lock", made, beta)
+    ran = bench.install("1.0", "--json")
+    assert ran.code == 0 and told(ran)["verdict"] == "installed", ran.out + ran.err
+    assert any("the RECORD in the wheel of alpha is wrong about" in note for note in told(ran)["notes"])
+    bench.whole()
+    (bench.site() / "alpha" / "absent.py").write_text("x")
+    assert bench.run("install", "--verify", "-e", str(bench.home)).code == 1
 
 
 def test_f13_a_damaged_cache_is_evicted_and_fetched_again(bench):

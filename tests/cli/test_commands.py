@@ -47,6 +47,7 @@ def workflow(monkeypatch):
     fake.__path__ = [f"{gpuready.__path__[0]}/workflow"]  # its modules are the real ones
     fake.answer = lambda name, answer: setattr(fake, name, noted(name, answer))
     fake.answer("check_machine", [VERDICTS["not-ready"]])
+    fake.make_fixes_runnable = lambda reports, here: reports
     fake.answer("explain_rule", STORY)
     fake.answer("explain_all_rules", [STORY])
     fake.answer("probe_machine", FACTS)
@@ -56,7 +57,7 @@ def workflow(monkeypatch):
     fake.answer("save_text_file", None)
     fake.answer("contract_list", [{"framework": "demo", "version": "1.0"}])
     fake.answer("contract_show", Contract("demo", "1.0"))
-    fake.answer("contract_diff", [{"change": "added", "name": "x"}])
+    fake.answer("contract_diff", [{"table": "needs", "change": "added", "name": "x"}])
     fake.answer("contract_import", (Contract("demo", "1.0"), [(3, "buy more")]))
     monkeypatch.setitem(sys.modules, "gpuready.workflow", fake)
     monkeypatch.setattr(gpuready, "workflow", fake, raising=False)
@@ -226,8 +227,10 @@ def test_contract(told, workflow):
     assert told("contract", "show", "demo==1.0")[1].startswith("demo 1.0 ")
     assert json.loads(told("contract", "show", "demo", "--json")[1])["framework"] == "demo"
     assert told("contract", "show", "--contract", "c.toml")[0] == 0
-    assert told("contract", "diff", "a", "b")[1] == "a -> b\n\nchange  name\nadded   x\n"
-    assert json.loads(told("contract", "diff", "a", "b", "--json")[1])["changes"] == [{"change": "added", "name": "x"}]
+    assert told("contract", "diff", "a", "b")[1] == "a -> b\n\nneeds\n  added x\n"
+    assert json.loads(told("contract", "diff", "a", "b", "--json")[1])["changes"] == [
+        {"table": "needs", "change": "added", "name": "x"}
+    ]
     assert "buy more" in told("contract", "import", "page.md")[1]
     assert json.loads(told("contract", "import", "page.md", "--json")[1])["unplaced"] == [[3, "buy more"]]
     shown = [args for name, args, _ in workflow.calls if name == "contract_show"]

@@ -134,7 +134,7 @@ def test_every_name_that_is_offered_is_taken(kind):
     if kind == "gpus":
         from gpuready.catalog import gpus
 
-        assert all(gpus.parse_machine(name) for name in names)
+        assert all(gpus.find_gpu(name) for name in names)
 
 
 def test_a_shell_that_is_unknown_is_refused():

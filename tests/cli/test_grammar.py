@@ -26,9 +26,10 @@ WHAT_IF = {
     "--shm": "SIZE",
     "--python-version": "VERSION",
 }
-RESOLVE = {"--wants": "LIST", "--contract": "FILE", "--config": "FILE", "--source": "DIR"}
+RESOLVE = {"--wants": "LIST", "--contract": "FILE", "--config": "FILE", "--source": "DIR|GIT"}
 RESOLVE |= {"--find-links": "DIR", "--offline": "", "--allow-build": "", "--use-project-config": ""}
 ALWAYS = {"--json": "", "--color": "WHEN"}
+KNOWING = {"--knowledge": "FILE"} | ALWAYS
 FLEET = {"--image": "IMAGE", "--namespace": "NAME", "--pods": "SELECTOR", "--retries": "N"} | {
     "--engine": "ENGINE",
     "--hosts": "LIST",
@@ -39,6 +40,7 @@ FLEET = {"--image": "IMAGE", "--namespace": "NAME", "--pods": "SELECTOR", "--ret
     "--timeout": "SECONDS",
     "--parallel": "N",
     "--resume": "DIR",
+    "--runs": "DIR",
     "--exclude": "",
     "--strict": "",
     "-o": "FILE",
@@ -54,7 +56,7 @@ FROZEN = {
         | {"--since": "FILE", "--format": "FORMAT", "--dockerfile": "FILE"}
         | WHAT_IF
         | {"--deep": "", "--import": ""}
-        | ALWAYS,
+        | KNOWING,
     ),
     "serve": (
         (0, 0),
@@ -73,7 +75,7 @@ FROZEN = {
         | {"--run-python": ""}
         | {"--fit": "MODEL|FILE", "--plan": "", "--fleet": "FILE"}
         | WHAT_IF
-        | ALWAYS,
+        | KNOWING,
     ),
     "prove": (
         (0, 999),
@@ -88,7 +90,7 @@ FROZEN = {
         | {"-o": "FILE", "--bundle": "DIR", "-q": "", "-v": ""}
         | RESOLVE
         | WHAT_IF
-        | ALWAYS,
+        | KNOWING,
     ),
     "install": (
         (0, 1),
@@ -96,7 +98,7 @@ FROZEN = {
         | {"--rollback": "", "--verify": "", "--keep": "N", "--yes": ""}
         | RESOLVE
         | WHAT_IF
-        | ALWAYS,
+        | KNOWING,
     ),
     "fix": (
         (0, 1),
@@ -104,7 +106,7 @@ FROZEN = {
         | {"--find-links": "DIR", "--offline": "", "--only": "CODES", "--dry-run": "", "--undo": "", "--yes": ""}
         | {"-q": "", "-v": ""}
         | {"--allow-build": "", "--use-project-config": ""}
-        | ALWAYS,
+        | KNOWING,
     ),
     "fit": (
         (1, 9),
@@ -147,7 +149,7 @@ FROZEN = {
             "--samples": "N",
             "--epochs": "N",
         }
-        | ALWAYS,
+        | KNOWING,
     ),
     "env": (
         (1, 1),
@@ -155,12 +157,12 @@ FROZEN = {
         | {"--run-python": ""}
         | {"--wants": "LIST"}
         | WHAT_IF
-        | ALWAYS,
+        | KNOWING,
     ),
     "run": (
         (0, 1),
         {"--nproc": "N", "--nnodes": "N", "--node-rank": "R", "--master": "HOST:PORT", "--engine": "ENGINE"}
-        | {"--python": "PATH", "--log-dir": "DIR", "--restarts": "N", "--hang-timeout": "SECONDS"}
+        | {"--python": "PATH", "--wants": "LIST", "--log-dir": "DIR", "--restarts": "N", "--hang-timeout": "SECONDS"}
         | {
             "--window": "SECONDS",
             "--check-collectives": "",
@@ -184,10 +186,10 @@ FROZEN = {
             "-q": "",
             "-v": "",
         }
-        | ALWAYS,
+        | KNOWING,
     ),
     "diff": ((2, 2), {"--for": "FRAMEWORK"} | ALWAYS),
-    "explain": ((0, 1), ALWAYS),
+    "explain": ((0, 1), KNOWING),
     "probe": ((0, 0), {"--on": "MACHINE", "--python": "PATH", "--run-python": "", "-o": "FILE"} | WHAT_IF | ALWAYS),
     "bench": (
         (0, 0),
@@ -211,7 +213,7 @@ FROZEN = {
     "contract list": ((0, 0), ALWAYS),
     "contract show": ((0, 1), {"--contract": "FILE"} | ALWAYS),
     "contract diff": ((2, 2), ALWAYS),
-    "contract import": ((1, 1), ALWAYS),
+    "contract import": ((1, 1), {"-o": "FILE"} | ALWAYS),
 }
 
 

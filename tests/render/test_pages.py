@@ -157,8 +157,12 @@ def test_rows_of_any_shape():
 
 def test_the_difference_of_two():
     assert contract.render_contract_diff("a==1", "a==2", []) == "a==1 and a==2 have the same requirements\n"
-    assert contract.render_contract_diff("a==1", "a==2", [{"change": "added", "name": "x"}]) == (
-        "a==1 -> a==2\n\nchange  name\nadded   x\n"
+    rows = [
+        {"change": "changed", "table": "needs", "name": "package.torch", "before": ">=2.6", "after": ">=2.8"},
+        {"change": "added", "table": "variables", "name": "KITE_X", "before": "", "after": "read"},
+    ]
+    assert contract.render_contract_diff("a==1", "a==2", rows) == (
+        "a==1 -> a==2\n\nneeds\n  changed package.torch: >=2.6 -> >=2.8\n\nvariables\n  added KITE_X: read\n"
     )
 
 

@@ -76,7 +76,7 @@ def tame(shown: str, screen: Screen) -> None:
         assert width(line) <= screen.width or is_one_command_word(line), line
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(REPORT, SCREEN, st.booleans())
 def test_any_report(report, screen, verbose):
     tame(check_report.render_check_screen(report, screen, elapsed=0.1, verbose=verbose, seconds={"nvml": 0.1}), screen)
@@ -89,12 +89,20 @@ def test_any_facts(known, screen):
     tame(listing.render_fact_list(known, screen), screen)
 
 
+CHANGE = st.fixed_dictionaries(dict.fromkeys(("change", "table", "name", "before", "after"), TEXT))
+
+
 @settings(deadline=None)
-@given(CONTRACT, st.lists(st.dictionaries(st.sampled_from("abc"), VALUE) | some(TEXT) | TEXT, max_size=4), SCREEN)
-def test_any_contract(contract, rows, screen):
+@given(
+    CONTRACT,
+    st.lists(st.dictionaries(st.sampled_from("abc"), VALUE) | some(TEXT) | TEXT, max_size=4),
+    st.lists(CHANGE, max_size=4),
+    SCREEN,
+)
+def test_any_contract(contract, rows, changes, screen):
     tame(contracts.render_contract_screen(contract, screen), screen)
     tame(contracts.format_row_table(rows, screen), screen)
-    tame(contracts.render_contract_diff(contract.framework, contract.version, rows, screen), screen)
+    tame(contracts.render_contract_diff(contract.framework, contract.version, changes, screen), screen)
     tame(contracts.format_unplaced_lines([(1, contract.title)], screen), screen)
 
 

@@ -9,10 +9,10 @@ from gpuready.model.bench import BenchMeasure, BenchResult
 from gpuready.model.diagnosis import AlternativeCause, Consequence, Diagnosis, ExceptionLink, LogEvidence, LogTotals
 from gpuready.model.fit import FitResult, GpuCandidate, Proposal
 from gpuready.model.fleet import Drift, FleetReport, NodeGroup
-from gpuready.model.plan import InstallResult
+from gpuready.model.plan import EnvironmentSettings, InstallResult, VariableConflict, VariableSetting
 from gpuready.model.proof import ProofRecord
 from gpuready.model.run import LaunchAttempt, LaunchJob, RankEnd, RunOutcome
-from gpuready.render import bench, diagnosis, fit, fleet, install, prove, run
+from gpuready.render import bench, diagnosis, env, fit, fleet, install, prove, run
 from gpuready.render.layout import Screen
 from tests.prove.test_screen import PROOFS, REPORT
 
@@ -107,6 +107,22 @@ def test_the_screen_is_the_golden_one(name, kind, request):
     held_to(f"{name}.{kind}.txt", shown, request)
 
 
+ENV = EnvironmentSettings(
+    "roll", "0.3.0", role="rollout", roles=("driver", "rollout"), machine="h100x8", torch="2.13.0+cu130",
+    variables=(VariableSetting("NCCL_CUMEM_ENABLE", "0", "roll", "weights are updated in place, which cuMem's handles do not survive", "roll 0.3.0 roll/platforms/cuda.py:12"),
+               VariableSetting("PYTORCH_ALLOC_CONF", "expandable_segments:True", "torch", "less memory is lost between allocations", state="held")),
+    conflicts=(VariableConflict("CUDA_DEVICE_MAX_CONNECTIONS", "8", "1", "roll", "communication may overlap wrongly", "kernels are queued in order"),),
+    left=(VariableSetting("RAY_CGRAPH_get_timeout", "600", "roll"),), notes=("the torch of this machine is not known",),
+)  # fmt: skip
+
+
+def test_a_script_of_variables_is_the_same_at_every_width(request):
+    """It is made for files and pipes: its comments keep to 80 columns, and only an assignment may be longer."""
+    shown = env.render_env_script(ENV, "bash", ("gpuready", "env", "roll", "--role", "rollout"))
+    assert all(width(line) <= 80 for line in shown.splitlines() if line.startswith("#"))
+    held_to("env.plain.txt", shown, request)
+
+
 def test_the_answer_comes_first():
     first = {name: draw(Screen()).splitlines()[0] for name, draw in DRAWN.items()}
     assert first["diagnose"].startswith("cause: the job needs more memory") and first["diagnose"].endswith("MEM001")
@@ -116,7 +132,7 @@ def test_the_answer_comes_first():
     assert first["fleet"].startswith("not ready: 3 of 64 nodes with problems")
     assert first["bench"].startswith("not ready: ") and first["run_failed"].startswith("failed: rank 1 on gpu-07")
     assert first["install"].startswith("installed") and first["prove"].startswith(
-        "no problems found: demo 1: 2 passed, 1 failed"
+        "some proofs failed: demo 1: 2 passed, 1 failed"
     )
 
 

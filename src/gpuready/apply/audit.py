@@ -9,7 +9,7 @@ from gpuready.system import durable_files, file_contents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     OnProgress = Callable[[], None]
@@ -140,12 +140,34 @@ def _is_startup_module(path: str, folder: str) -> bool:
     return below != path and is_named and (not rest or rest.startswith("__init__."))
 
 
+def hash_faulty_files(root: str, faults: Iterable[InstallFault]) -> dict[str, str]:
+    """Return the files inside of the environment that differ from their RECORD, by their hash; empty for one that is missing."""
+    differing = [fault for fault in faults if fault.kind in ("changed", "missing") and fault.path != fault.package]
+    paths = [fault.path for fault in differing if not _leads_out(fault.path)]
+    sizes = {path: file_contents.file_size(f"{root}/{path}") for path in paths}
+    return {path: "" if size is None else _record_hash(f"{root}/{path}") for path, size in sizes.items()}
+
+
+def _leads_out(path: str) -> bool:
+    """Whether a path of a RECORD lies outside of the environment."""
+    depth = 0
+    for part in path.split("/"):
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return True
+    return path.startswith("/") or "//" in path  # an absolute path below a folder
+
+
 def audit_environment(
     root: str, manifest: Mapping[str, Any], deep: bool = True, on_progress: OnProgress = lambda: None
 ) -> list[InstallFault]:
     """Return every difference from the published state. Not ``deep``: sizes only, no hashes."""
     inventory = DistributionInventory(root)
-    faults = [*inventory.faults, *_check_files(inventory, deep, on_progress), *_find_drift(inventory, manifest)]
+    published = manifest.get("misrecorded") or {}
+    differing = list(_check_files(inventory, deep, on_progress))
+    now = hash_faulty_files(root, [fault for fault in differing if fault.path in published])
+    faults = [*inventory.faults, *(f for f in differing if f.path not in now or now[f.path] != published[f.path])]
+    faults += _find_drift(inventory, manifest)
     own = manifest.get("own") or {}
     faults += [
         InstallFault("extra", path, says="no distribution brought it")

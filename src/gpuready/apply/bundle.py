@@ -52,6 +52,7 @@ def write_bundle(
     ensure_folder(draft)
     settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
     notes = list(_fetch_files(host, plan, draft, settings, note))
+    _fetch_build_requirements(host, plan, draft, settings)
     save_atomically(f"{draft}/{LOCK_FILE}", lock)
     save_atomically(f"{draft}/{REQUIREMENTS_FILE}", format_lock_requirements(plan.lock))
     save_atomically(f"{draft}/{README_FILE}", _format_readme(plan, name, notes))
@@ -108,16 +109,28 @@ def locate_files(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> dict[
 
 
 def _compile_pylock(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> list[dict[str, Any]]:
-    """Ask uv for the address of every file, under the rules of the resolution."""
+    """Ask uv for the address of every file of a lock, under the rules of the resolution."""
+    request, env = _lock_request(host, plan, settings)
+    return _ask_pylock(host, plan, request, settings, env, ("--no-deps",))
+
+
+def _ask_pylock(
+    host: HostAccess,
+    plan: Plan,
+    request: ResolutionRequest,
+    settings: uv.UvSettings,
+    env: dict[str, str | None],
+    flags: tuple[str, ...] = (),
+) -> list[dict[str, Any]]:
+    """Return the packages of uv's answer to a request, each with its files."""
     from gpuready.apply.uv_config import parse_toml
     from gpuready.system.own_folders import TemporaryFolder
     from gpuready.system.process.runner import unredacted_variables
 
-    request, env = _lock_request(host, plan, settings)
     path = uv.find_uv(host)
     with TemporaryFolder(unredacted_variables(host)) as scratch:
         save_atomically(f"{scratch}/pyproject.toml", request.format_project())
-        argv = [path, "pip", "compile", f"{scratch}/pyproject.toml", "--no-deps", "--format", "pylock.toml"]
+        argv = [path, "pip", "compile", f"{scratch}/pyproject.toml", *flags, "--format", "pylock.toml"]
         argv += [
             flag
             for flag in request.uv_flags(bool(plan.options.get("allow-build")))
@@ -135,6 +148,27 @@ def _compile_pylock(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> li
             f"the files of the lock cannot be found: {getattr(failure, 'why', '') or getattr(failure, 'says', '')}"
         )
     return [p for p in parse_toml(text).get("packages", ()) if isinstance(p, dict) and isinstance(p.get("name"), str)]
+
+
+def _fetch_build_requirements(host: HostAccess, plan: Plan, draft: str, settings: uv.UvSettings) -> None:
+    """Fetch what the sources in a bundle are built with, such as setuptools: offline nothing else brings it."""
+    from gpuready.apply.source_archive import read_build_requirements
+
+    archives = [name for name in host.list_directory(draft) or () if name.endswith((".tar.gz", ".zip"))]
+    requires = sorted({one for name in archives for one in read_build_requirements(f"{draft}/{name}")})
+    if not requires:
+        return
+    minor = python_minor_version(plan.python)
+    request = ResolutionRequest(tuple(requires), {}, {}, (), minor, plan.platform)
+    ranks = rank_target_tags(plan.python, plan.platform)
+    for package in _ask_pylock(host, plan, request, settings, {}):
+        files = [parse_file_entry(one) for one in package.get("wheels", ()) if isinstance(one, dict)]
+        hashes = tuple(digest for *_, digest in files)
+        row = LockedPackage(package["name"], str(package.get("version", "")), hashes)
+        name, url, _ = _choose_file(row, package, ranks)
+        if sha256_of_file(f"{draft}/{name}") not in hashes:
+            cafile = settings.env.get("SSL_CERT_FILE") or ""
+            download_file(url, f"{draft}/{name}", hashes, index_authorization(url, settings), cafile)
 
 
 def _lock_request(

@@ -2,7 +2,7 @@
 
 The environment may be replaced while a process runs. Its later imports must come from the files it started with,
 so its paths are changed to those of the generation. The lock tells gpuready that the generation is in use; it
-ends with the process.
+ends with the process. A script may ``import gpuready``: the one that made the environment, where no other is installed.
 """
 
 import os
@@ -41,8 +41,24 @@ def lock_generation(generation: str) -> None:
     os.close(fd)
 
 
-def begin() -> None:
-    """Run the hook; no failure may keep Python from starting."""
+class GpureadyFinder:
+    """Finds the package gpuready, and nothing else, in the folder of the gpuready that made this environment."""
+
+    def __init__(self, folder: str):
+        self.folder = folder
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> "object | None":
+        if name != "gpuready":
+            return None
+        from importlib.machinery import PathFinder
+
+        return PathFinder.find_spec(name, [self.folder])
+
+
+def begin(folder: str) -> None:
+    """Run the hook; no failure may keep Python from starting. ``folder``: that of the package gpuready."""
+    if not any(type(finder).__name__ == GpureadyFinder.__name__ for finder in sys.meta_path):
+        sys.meta_path.append(GpureadyFinder(folder))  # type: ignore[arg-type]
     try:
         pin_process_paths()
     except Exception:

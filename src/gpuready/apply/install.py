@@ -55,7 +55,7 @@ class Installer:
         self.host, self.home, self.plan, self.inputs, self.settings = host, home, plan, inputs, settings
         self.judge, self.show_progress, self.keep = judge, show_progress, keep
         self.until = time.monotonic() + deadline
-        self.identity = install_steps.plan_identity(plan)
+        self.identity = install_steps.plan_identity(plan, inputs.source_hash)
         self.journal = InstallJournal(home.path, host.get_wall_time)
         self.lease = Lease(home.join_path(".gpuready"), host.get_hostname())
         self.steps_taken: list[FixStep] = []
@@ -147,22 +147,42 @@ class Installer:
         known, faults = self._fill_once(generation)
         bad = sorted({fault.package for fault in faults if fault.package and fault.kind not in _HARMLESS_FAULTS})
         if bad:
-            self.show_progress(
-                f"damaged on arrival: {', '.join(bad)}; uv's cache of it is cleared, and it is fetched again"
-            )
-            self.journal.record_step("evicted", packages=bad)
-            self._run_uv(("cache", "clean", *bad), 120.0, check=False)
-            durable_files.remove_tree(generation.path)
-            known, faults = self._fill_once(generation)
-        wrong = [fault for fault in faults if fault.kind not in _HARMLESS_FAULTS]
+            first_time = audit.hash_faulty_files(generation.path, faults)
+            known, faults = self._fill_again(generation, bad)
+            known["misrecorded"] = dict(first_time.items() & audit.hash_faulty_files(generation.path, faults).items())
+        wrong = [f for f in faults if f.kind not in _HARMLESS_FAULTS and f.path not in known.get("misrecorded", {})]
         if wrong:
             message = f"{wrong[0].path} is {wrong[0].kind}" + (f": {wrong[0].says}" if wrong[0].says else "")
             raise InstallFailed(f"what was installed is not what its wheels say: {message}", 1, faults=wrong)
+        self._note_misrecorded(faults, known.get("misrecorded", {}))
+        faults = [fault for fault in faults if fault.kind in _HARMLESS_FAULTS]
         self.notes += [f"{f.path}: {f.says}" for f in faults[:5]]
         self.notes += [f"and {len(faults) - 5} more files that two packages bring"] if len(faults) > 5 else []
         runs = audit.list_startup_code(generation.path)
         self.notes += [f"runs code whenever this Python starts: {', '.join(runs)}"] if runs else []
         return known
+
+    def _fill_again(
+        self, generation: EnvironmentGeneration, bad: Sequence[str]
+    ) -> tuple[dict[str, Any], list[InstallFault]]:
+        """Clear uv's cache of packages and install anew: what differs again in the same way came in the wheel."""
+        self.show_progress(
+            f"damaged on arrival: {', '.join(bad)}; uv's cache of it is cleared, and it is fetched again"
+        )
+        self.journal.record_step("evicted", packages=list(bad))
+        self._run_uv(("cache", "clean", *bad), 120.0)
+        durable_files.remove_tree(generation.path)
+        return self._fill_once(generation)
+
+    def _note_misrecorded(self, faults: Sequence[InstallFault], misrecorded: dict[str, str]) -> None:
+        """Name the packages whose wheel, of the lock's hash, does not agree with its own RECORD."""
+        names = sorted({fault.package for fault in faults if fault.path in misrecorded})
+        for name in names:
+            paths = [fault.path for fault in faults if fault.package == name and fault.path in misrecorded]
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            self.notes.append(
+                f"the RECORD in the wheel of {name} is wrong about {paths[0]}{more}: installed as the wheel has it"
+            )
 
     def _fill_once(self, generation: EnvironmentGeneration) -> tuple[dict[str, Any], list[InstallFault]]:
         venv, packages, *others = install_steps.list_install_steps(self.plan, generation.path, self.inputs)
@@ -242,6 +262,7 @@ class Installer:
         modules = [module for name in own for module in audit.list_import_names(generation.path, name)]
         if not modules:
             return
+        modules += install_steps.list_entry_modules(self.plan)
         self.show_progress(f"importing {', '.join(modules)}")
         argv = install_steps.import_command(self.plan, modules, f"{generation.path}/bin/python")
         self.journal.record_step("import", run=list(argv))

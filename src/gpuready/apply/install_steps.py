@@ -36,16 +36,18 @@ class InstallInputs(Record):
     elsewhere: bool = False  # for another machine
     copies: bool = False  # the user's uv would link to its cache, which may be cleaned at any time
     allow_build: bool = False  # packages without a wheel may be built
+    source: str = ""  # the checkout of a framework that is on no index
+    source_hash: str = ""
 
 
-def plan_identity(plan: Plan) -> str:
+def plan_identity(plan: Plan, source_hash: str = "") -> str:
     """Return the first letters of a hash over everything that decides an environment's contents."""
     import json
     from hashlib import sha256
 
     rows = sorted([row.name, row.version, sorted(row.hashes), row.origin] for row in plan.lock)
     built = [[k.package, k.version, k.how, k.arch_list] for k in kernels_to_build(plan)]
-    text = json.dumps([plan.python, rows, built], sort_keys=True)
+    text = json.dumps([plan.python, rows, built, *([source_hash] if source_hash else [])], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:12]
 
 
@@ -85,6 +87,9 @@ def list_install_steps(plan: Plan, generation: str, inputs: InstallInputs) -> li
             "safe",
         ),
     ]
+    if inputs.source:
+        words = (inputs.uv, "pip", "install", "--python", python, "--no-deps", inputs.source)
+        steps.append(FixStep(f"install the checkout {inputs.source}", words, "safe"))
     for kernel in kernels_to_build(plan):
         steps += [_kernel_step(step, python, inputs) for step in kernel.steps if step.run]
     return steps
@@ -155,6 +160,14 @@ def import_command(plan: Plan, modules: Sequence[str], python: str) -> tuple[str
     return (python, "-I", "-c", f"import {', '.join(modules)}")
 
 
+def list_entry_modules(plan: Plan) -> list[str]:
+    """Return the modules that the framework's own command starts from; for the CPU without those that need a GPU."""
+    from gpuready.catalog.proofs import proofs_for_capability
+
+    rows = proofs_for_capability("entry-point", plan.framework)
+    return [module for row in rows if row.device == "any" or not is_for_cpu(plan) for module in row.arguments]
+
+
 def is_for_cpu(plan: Plan) -> bool:
     """Whether the plan took the CPU build of torch."""
     return bool(plan.torch) and not plan.cuda and "+rocm" not in plan.torch
@@ -170,15 +183,21 @@ def note_cpu_purpose(generation: str) -> None:
 def write_generation_hook(generation: str) -> None:
     """Write the startup hook, and make activate scripts lead to the home, not to one generation."""
     source = file_contents.read_text_file(__file__.replace("install_steps.py", "generation_hook.py")) or ""
+    start = f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin({_package_folder()!r})\n"
     for site in list_site_folders(generation):
         at = f"{generation}/{site}"
         durable_files.replace_file(f"{at}/{_HOOK_MODULE}.py", source)
         # First, so that other .pth files see the generation, and last, for the paths they added.
-        durable_files.replace_file(f"{at}/_0_gpuready.pth", f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin()\n")
-        durable_files.replace_file(f"{at}/~gpuready.pth", f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin()\n")
+        durable_files.replace_file(f"{at}/_0_gpuready.pth", start)
+        durable_files.replace_file(f"{at}/~gpuready.pth", start)
     durable_files.replace_file(f"{generation}/{IN_USE_LOCK}", "")
     for name in ("activate", "activate.fish"):
         path = f"{generation}/bin/{name}"
         text = file_contents.read_text_file(path)
         if text is not None:
             durable_files.replace_file(path, text.replace("realpath -- ", "realpath -s -- "))
+
+
+def _package_folder() -> str:
+    """Return the folder that has the package gpuready."""
+    return __file__.removesuffix("/gpuready/apply/install_steps.py")

@@ -7,6 +7,8 @@ wheels in local folders. An entry is valid for a day; then uv is asked again, wh
 from __future__ import annotations
 
 from gpuready.apply.uv_config import read_uv_configs
+from gpuready.model import validation
+from gpuready.model.plan import LockedPackage, PlanConflict
 from gpuready.system import AccessError, save_atomically
 from gpuready.system.durable_files import unlink_quietly
 from gpuready.system.own_folders import files_beyond_newest, make_cache_folder
@@ -103,3 +105,15 @@ def _answer_digest(answer: object) -> str:
     from hashlib import sha256
 
     return sha256(json.dumps(answer, sort_keys=True).encode()).hexdigest()
+
+
+def decode_answer(cached: dict[str, Any] | None) -> tuple[LockedPackage, ...] | PlanConflict | None:
+    """Return a kept answer of uv; None where there is none, or not one of ours."""
+    if cached is None:
+        return None
+    try:
+        if "conflict" in cached:
+            return validation.parse_record(PlanConflict, cached["conflict"])
+        return tuple(validation.parse_record(LockedPackage, row) for row in cached["rows"])
+    except (ValueError, KeyError, TypeError):
+        return None

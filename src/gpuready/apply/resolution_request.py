@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.model import Contract, Requirement
-    from gpuready.model.plan import Plan
+    from gpuready.model.plan import LockedPackage, Plan
 
 PROJECT_NAME = "gpuready-question"
 """The project name in the request; it appears in uv's messages."""
@@ -98,6 +98,7 @@ def make_resolution_request(
     folders: Mapping[str, str] | None = None,
     direct: Iterable[str] = (),
     avoid: Mapping[str, tuple[str, ...]] | None = None,
+    below: Mapping[str, str] | None = None,
     extra: Mapping[str, str] | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> ResolutionRequest:
@@ -105,7 +106,7 @@ def make_resolution_request(
 
     ``sources``: requirements from the framework's own files. ``folders``: packages for which a folder of wheels
     has exactly the intended version. ``direct``: packages that must be requested by name, to pin them to torch's
-    index. ``avoid``: versions to exclude. ``extra``: packages from an index of the user that supplies nothing
+    index. ``avoid``: versions to exclude; ``below``: the first version that is too new. ``extra``: packages from an index of the user that supplies nothing
     else; ``addresses`` has the addresses of those indexes.
     """
     collector = _RequirementCollector(plan, contract, tuple(sources))
@@ -115,6 +116,8 @@ def make_resolution_request(
     for name, bad in (avoid or {}).items():
         one = pins.get(name, "")
         pins[name] = ",".join([*([one] if one else []), *(f"!={version}" for version in bad)])
+    for name, version in (below or {}).items():
+        pins[name] = ",".join([*([pins[name]] if pins.get(name) else []), f"<{version}"])
     origins = _choose_sources(plan, contract, pins, folders or {}) | dict(extra or {})
     index_addresses = {index: indexes.index_url(index) for index in origins.values() if index in indexes.list_indexes()}
     index_addresses |= {index: index for index in origins.values() if index.startswith("/")} | dict(addresses or {})
@@ -188,8 +191,11 @@ class _RequirementCollector:
         self.notes: list[str] = []
         self.extras: dict[str, tuple[str, ...]] = {}
         self.distribution = packages.canonical_package_name(contract.distribution or contract.framework)
-        ready = {packages.canonical_package_name(k.package) for k in plan.kernels if k.how == "index"}
-        kernels = {packages.canonical_package_name(k.package) for k in plan.kernels if k.how != "index"}
+        from_index = [
+            k for k in plan.kernels if k.how in ("index", "jit")
+        ]  # what compiles on first use is an ordinary package
+        ready = {packages.canonical_package_name(k.package) for k in from_index}
+        kernels = {packages.canonical_package_name(k.package) for k in plan.kernels} - ready
         self.without = (set(indexes.packages_needing_torch()) | kernels) - ready - {"torch", self.distribution}
         self.facts = _facts_from_plan(plan)
 
@@ -227,6 +233,7 @@ class _RequirementCollector:
             if self._can_request(name, need.level):
                 pins.setdefault(name, []).extend(_split_want(need.want, name in pins and bool(pins[name])))
         self._add_decided_pins(pins)
+        self._add_kernel_extras(pins)
         if self.is_on_index():
             version = self.plan.packages.get(self.distribution) or self.plan.version
             pins[self.distribution] = [exact_specifier(version)]
@@ -259,6 +266,13 @@ class _RequirementCollector:
             exact = version.partition("+")[0] if bare else version
             if versions.is_version(exact):
                 pins.setdefault(name, []).append(f"=={exact}")
+
+    def _add_kernel_extras(self, pins: dict[str, list[str]]) -> None:
+        """Ask for the extras of kernels that compile on first use, such as ``flash-attn-4[cu13]``."""
+        for step in (step for kernel in self.plan.kernels if kernel.how == "jit" for step in kernel.steps[-1:]):
+            name, specifier = packages.split_requirement(step.run[-1] if step.run else "")
+            if name in pins and specifier.startswith("["):
+                self.extras[name] = tuple(specifier[1:].partition("]")[0].split(","))
 
     def _add_source_pins(self, pins: dict[str, list[str]]) -> None:
         if not self.sources:
@@ -325,3 +339,10 @@ def _marker_environment(plan: Plan) -> dict[str, str]:
         "platform_python_implementation": "CPython",
         "extra": "",
     }
+
+
+def too_new_versions(rows: Iterable[LockedPackage]) -> dict[str, str]:
+    """Return packages of an answer that another one of it refuses, by the catalogue, and from which version on."""
+    have = {row.name: row.version for row in rows if row.version}
+    sides = [packages.split_requirement(row["a"]) for row in packages.find_conflicts(have) if "when" not in row]
+    return {name: specifier[2:] for name, specifier in sides if specifier.startswith(">=") and "," not in specifier}

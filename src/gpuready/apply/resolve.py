@@ -10,15 +10,15 @@ from gpuready.apply.resolution_request import (
     format_stated_metadata,
     is_default_index,
     make_resolution_request,
+    too_new_versions,
 )
 from gpuready.catalog import indexes, packages
-from gpuready.model import Requirement, validation, versions
+from gpuready.model import Requirement, versions
 from gpuready.model.plan import LockedPackage, PlanConflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from gpuready.model import Contract
     from gpuready.model.plan import Plan
@@ -81,6 +81,7 @@ class _PlanResolver:
         self.folders = find_folder_wheels(host, plan, self.settings.folders)
         self.direct: set[str] = set()
         self.avoid: dict[str, tuple[str, ...]] = {}
+        self.below: dict[str, str] = {}
         self.extra: dict[str, int] = {}  # package -> number of the pip extra index used for it
         self.sources_read: set[tuple[str, str]] = set()
         self.source_rows = dict(indexes.source_only_packages())  # what is known of packages without a wheel
@@ -98,7 +99,7 @@ class _PlanResolver:
                 return self.mark_unresolved(answer.why)
             if isinstance(answer, PlanConflict):
                 return self.mark_impossible(answer)
-            if self.pin_strays(answer):
+            if self.pin_strays(answer) or self.limit_conflicts(answer):
                 continue
             violation = find_violation(self.plan, request, answer)
             return self.mark_impossible(violation) if violation else self.mark_resolved(answer, request)
@@ -114,6 +115,7 @@ class _PlanResolver:
             folders=self.folders,
             direct=sorted(self.direct),
             avoid=self.avoid,
+            below=self.below,
             extra={name: f"pip-{at}" for name, at in self.extra.items()},
             addresses={f"pip-{at}": self.extra_indexes()[at][0] for at in self.extra.values()},
         )
@@ -130,7 +132,7 @@ class _PlanResolver:
             self.uv_version,
         )
         name = resolution_cache.resolution_cache_key(self.host, text, self.settings)
-        cached = _decode_cached_answer(resolution_cache.load_cached_answer(self.host, name))
+        cached = resolution_cache.decode_answer(resolution_cache.load_cached_answer(self.host, name))
         if cached is not None:
             return cached
         answer = self.ask_uv(request)
@@ -261,6 +263,12 @@ class _PlanResolver:
         self.direct |= strays
         return bool(strays)
 
+    def limit_conflicts(self, rows: tuple[LockedPackage, ...]) -> bool:
+        """Ask for older releases of packages that others of the answer refuse; True where that is new."""
+        more = too_new_versions(rows).items() - self.below.items()
+        self.below |= dict(more)
+        return bool(more)
+
     def is_stray(self, row: LockedPackage) -> bool:
         return not is_default_index(self.plan.index) and row.index not in (self.plan.index, FOLDER_INDEX)
 
@@ -292,9 +300,9 @@ class _PlanResolver:
     def name_builds(self, rows: tuple[LockedPackage, ...]) -> list[str]:
         known = self.source_rows
         built = [f"{row.name} {row.version}" for row in rows if known.get(row.name, {}).get("version") == row.version]
-        if not built:
-            return []
-        return [f"no wheel, so that an install builds them, which runs their code (--allow-build): {', '.join(built)}"]
+        return built and [
+            f"no wheel, so that an install builds them, which runs their code (--allow-build): {', '.join(built)}"
+        ]
 
     def name_extra_indexes(self, rows: tuple[LockedPackage, ...]) -> list[str]:
         """Name pip's extra indexes that packages come from."""
@@ -358,17 +366,6 @@ def _add_citations(conflict: PlanConflict, contract: Contract) -> PlanConflict:
     citations = {(need.key, need.want): need.cite for need in contract.needs}
     needs = tuple(need.replace(cite=citations.get((need.key, need.want), need.cite)) for need in conflict.needs)
     return conflict.replace(needs=needs)
-
-
-def _decode_cached_answer(cached: dict[str, Any] | None) -> tuple[LockedPackage, ...] | PlanConflict | None:
-    if cached is None:
-        return None
-    try:
-        if "conflict" in cached:
-            return validation.parse_record(PlanConflict, cached["conflict"])
-        return tuple(validation.parse_record(LockedPackage, row) for row in cached["rows"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _exact_pins(request: ResolutionRequest) -> dict[str, str]:

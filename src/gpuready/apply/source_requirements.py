@@ -35,10 +35,10 @@ def read_source_requirements(
 
 
 def _requirement_file_names(contract: Contract) -> tuple[str, ...]:
-    """The requirement files named in the contract's steps, then requirements.txt."""
+    """The requirement files named in the contract's steps, then the usual ones."""
     steps = (step.run for step in contract.steps)
     names = [run[at + 1] for run in steps for at, word in enumerate(run[:-1]) if word == "-r"]
-    return tuple(dict.fromkeys([*names, "requirements.txt"]))
+    return tuple(dict.fromkeys([*names, "requirements.txt", "requirements_common.txt", "requirements/common.txt"]))
 
 
 def _read_source_file(host: HostAccess, path: str) -> str | None:

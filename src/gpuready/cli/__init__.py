@@ -79,6 +79,7 @@ def run_command_line(argv: Sequence[str]) -> int:
 
 def _run_command(argv: Sequence[str], started: float) -> int:
     from gpuready.cli import parser, terminal
+    from gpuready.commands.knowledge import apply_knowledge
     from gpuready.commands.settings import apply_settings
 
     terminal.reserve_standard_streams()
@@ -90,6 +91,7 @@ def _run_command(argv: Sequence[str], started: float) -> int:
     _require_answering_disks(argv)
     request = make_request(parsed, screen, started)
     apply_settings(request)
+    apply_knowledge(request)
     before = _set_signal_handlers(dict.fromkeys(_SIGNAL_NAMES, _raise_terminated))
     try:
         result = request.command.run(request)

@@ -28,7 +28,8 @@ def format_help(command: str, screen: Screen) -> str:
     rows = [(f"gpuready {c.name} {c.arguments}".rstrip(), c.help) for c in chosen]
     lines += ["", *_indent_table(rows, screen), ""]
     lines += screen.format_paragraph("Each takes --help, --json and --color.", 2)
-    lines += screen.format_paragraph(f"{_format_aliases()} `gpuready fit --help` lists the models.", 2)
+    if command == "help":
+        lines += screen.format_paragraph(f"{_format_aliases()} `gpuready fit --help` lists the models.", 2)
     lines += _format_known_names("FRAMEWORK", screen)
     return "\n".join([*lines, *screen.format_paragraph(_EXIT_CODES_LINE, 2)]) + "\n"
 

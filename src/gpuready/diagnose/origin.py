@@ -53,10 +53,12 @@ PLAIN_NAMES = ("data", "dataset", "datasets", "models", "model", "utils", "train
 ELISIONS = ("...", "…", "[...]", "[…]", "<...>", "..", "xxx", "***", "path", "{path}", "$CONDA_PREFIX", "$VIRTUAL_ENV")
 """What people write in place of the beginning of a path."""
 KNOWN_PACKAGES = frozenset((
-    "accelerate", "apex", "axolotl", "bitsandbytes", "colossalai", "datasets", "deepspeed", "diffusers", "flash_attn", "flashinfer",
-    "huggingface_hub", "hydra", "lightning", "llamafactory", "megatron", "mmcv", "mmengine", "numpy", "omegaconf", "openrlhf", "pandas",
-    "peft", "pyarrow", "pydantic", "pytorch_lightning", "ray", "requests", "roll", "safetensors", "sentence_transformers", "sglang",
-    "swift", "timm", "tokenizers", "torch", "torchvision", "torchaudio", "transformer_engine", "transformers", "triton", "trl", "unsloth",
+    "accelerate", "apex", "axolotl", "bitsandbytes", "colossalai", "cv2", "datasets", "deepspeed", "detectron2", "dgl", "diffusers",
+    "fairseq", "flash_attn", "flashinfer", "flax", "gradio", "gym", "gymnasium", "huggingface_hub", "hydra", "jax", "jaxlib", "keras",
+    "langchain", "lightning", "llamafactory", "matplotlib", "megatron", "mmcv", "mmdet", "mmengine", "nemo", "numpy", "omegaconf", "openai",
+    "openrlhf", "optax", "optimum", "paddle", "pandas", "peft", "pyarrow", "pydantic", "pytorch_lightning", "ray", "requests", "roll",
+    "safetensors", "scipy", "sentence_transformers", "setuptools", "sglang", "sklearn", "swift", "tensorflow", "timm", "tokenizers", "torch",
+    "torch_geometric", "torchvision", "torchaudio", "torchtext", "transformer_engine", "transformers", "triton", "trl", "unsloth",
     "unsloth_zoo", "urllib3", "verl", "vllm", "xformers"))  # fmt: skip
 _NETWORK_PACKAGES = ("requests", "urllib3", "httpx", "httpcore", "aiohttp", "anyio", "socket", "ssl", "grpc")
 _NETWORK_TYPES = LazyRegex(
@@ -175,7 +177,7 @@ _ENVIRONMENT_WORDS = LazyRegex(
     r"(?i)\bversion (?:of|mismatch|conflict|is|\d+\.)|[<>=~]=? ?v?\d+\.\d|\b\d+\.\d+\.\d+\b|incompatible|\binstall|\bupgrade|\bdrivers?\b"
     r"|\bcuda\b|\bgpus?\b|\bmemory\b|not (?:currently |yet )?(?:support|available|compiled|built|enabled|implemented for ')|unsupported(?! operand)|unavailable"
     r"|\barchitectures?\b|capability|\blibrary\b|recogni[sz]e|\bpermission|\btime(?:d )?out\b|\bconnect|\bnetwork\b|\bkernels?\b|/dev/|\.so\b"
-    r"|input/output|errno|\bdisk\b|\bmmap|\bnumpy\b|\bnccl\b|\bexited\b|\bdied\b|\bkilled\b|\bonly supports?\b|engine core"
+    r"|input/output|errno|\bdisk\b|\bmmap|\bnumpy\b|\bnccl\b|\bexited\b|\bdied\b|failed to (?:launch|start|spawn|communicate)|\bkilled\b|\bonly supports?\b|engine core"
 )
 _TENSOR_WORDS = LazyRegex(
     r"(?i)\bshapes?\b|size of tensor|out of (?:bounds|range)|requires? grad|through the graph|inplace operation|must match|scalar"
@@ -213,11 +215,13 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
         return True
     if kind == "compiler":
         return _is_users_source(summary, number)
-    if kind not in ("package", "torch", "unknown"):
+    if kind not in ("package", "torch", "unknown") or "::" in failure.type:  # of C++, of an installer, of a build
         return False
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
     if _CONSTRAINT_WORDS.search(failure.message[:600]):
         return True
+    if _is_missing_file(failure) and "-packages" in failure.message:
+        return False
     message = failure.message if not _is_missing_file(failure) else failure.message.partition("] ")[2]
     if names_environment(message) or "::" in failure.message[:80]:  # ``_Map_base::at``: thrown by C++
         return False

@@ -12,7 +12,7 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import PLAIN_NAMES, REMOTE_CODE, USER, calling_frames, package_of_frame
+from gpuready.diagnose.origin import KNOWN_PACKAGES, PLAIN_NAMES, REMOTE_CODE, USER, calling_frames, package_of_frame
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.tracebacks import StackFrame
 from gpuready.model.record import Record
@@ -91,7 +91,7 @@ class VersionConflict(Record):
     package: str
     caller: str  # the package that relies on the symbol; ``user`` for the user's own script
     symbol: str
-    direction: str = ""  # new, old, between, import
+    direction: str = ""  # new, old, between, import, mixed
     release: str = ""  # the release in which the symbol came or went
     until: str = ""  # where it came and went: the release in which it went
     added: bool = False  # too new because the symbol came, not because it went
@@ -115,6 +115,8 @@ class VersionConflict(Record):
         if self.direction == "import":
             words = f"cannot be imported: {package} fails" if package != self.symbol else "cannot be imported"
             return {"change": words, "imported": self.symbol, "imported_dist": self.symbol.replace("_", "-")}
+        if self.direction == "mixed":
+            return {"change": f"is not in {package}, which imports it itself", "mixed": self.symbol}
         if self.direction == "between":
             words = f"is in {package} from {release} to before {self.until}"
             return {"change": words, "from": release, "until": self.until}
@@ -172,6 +174,11 @@ def _function_name(said: str, failure: LoggedException) -> str:
     return str(called[-1]).rpartition(".")[2] if called else ""
 
 
+def _is_local_path(path: str) -> bool:
+    """Whether a file is in no folder of installed packages."""
+    return "-packages/" not in path.replace("\\", "/")
+
+
 def _is_local_file(path: str) -> bool:
     """Whether the module that lacks a name is a file of the user's, and not of an installed package."""
     return path.endswith(".py") and package_of_frame(StackFrame(path, 0)) == USER
@@ -196,7 +203,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if complaint is not None and complaint.kind in ("undefined", "passed"):
         return _conflict_of_foreign_name(complaint, failure, find_spans)
     if complaint is None or not complaint.owner:
-        return None
+        return _conflict_of_constructor(complaint, failure)
     own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
     caller = next((package for _, package in calling_frames(failure) if package != own), "")
     if spans := _find_spans(complaint, find_spans):
@@ -208,6 +215,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return _conflict_of_missing(complaint, failure, caller, find_spans)
     if not failure.frames:
         return _conflict_by_words(complaint)
+    if caller == package == "transformers" and _runs_remote_code(failure):
+        return VersionConflict(package, REMOTE_CODE, complaint.symbol)
     if caller in ("", USER, package):
         return None
     if not package and not _is_call_between_packages(complaint, failure):
@@ -223,10 +232,18 @@ def _conflict_of_missing(
     is_installed = (
         caller not in ("", USER)
         or "-packages" in failure.message
+        or package in KNOWN_PACKAGES
         or bool(find_spans("package", package))
         or (package.lower() not in PLAIN_NAMES and (not failure.frames or _is_part_of_installed(complaint, failure)))
     )
-    return VersionConflict(package, caller or USER, complaint.symbol) if is_installed and package != caller else None
+    if package == caller:
+        return VersionConflict(package, caller, complaint.symbol, "mixed") if _is_of_one_tree(failure) else None
+    return VersionConflict(package, caller or USER, complaint.symbol) if is_installed else None
+
+
+def _is_of_one_tree(failure: LoggedException) -> bool:
+    """Whether an installed package misses a part of its own: its files are of two releases, or not all of them are there."""
+    return bool(failure.frames) and not _is_local_path(failure.frames[-1].file)
 
 
 def _conflict_by_words(complaint: Complaint) -> VersionConflict | None:
@@ -235,6 +252,13 @@ def _conflict_by_words(complaint: Complaint) -> VersionConflict | None:
         return VersionConflict("transformers", USER, complaint.symbol)
     is_call = complaint.kind in ("parameter", "required") and _CLASS.match(complaint.owner)
     return VersionConflict("", USER, complaint.symbol) if is_call else None
+
+
+def _conflict_of_constructor(complaint: Complaint | None, failure: LoggedException) -> VersionConflict | None:
+    """``__init__() got an unexpected keyword argument 'x'`` without a stack: of a class that somebody called as another release has it."""
+    if complaint is None or complaint.kind != "parameter" or failure.frames:
+        return None
+    return VersionConflict("", USER, f"__init__({complaint.name})")
 
 
 def _conflict_of_foreign_name(
@@ -258,6 +282,11 @@ def _is_part_of_installed(complaint: Complaint, failure: LoggedException) -> boo
     package = complaint.owner.partition(".")[0]
     folders = {part for frame in failure.frames for part in frame.file.replace("\\", "/").split("/")[:-1]}
     return complaint.kind == "module" and package not in folders
+
+
+def _runs_remote_code(failure: LoggedException) -> bool:
+    """Whether code that came with a model is on the stack: transformers calls a class of it, as its release does."""
+    return any(package == REMOTE_CODE for _, package in calling_frames(failure))
 
 
 def _is_of_transformers(complaint: Complaint) -> bool:

@@ -12,7 +12,7 @@ MAX_SUMMARY = 8000
 """Letters of a summary. A document that is not longer stays whole."""
 MAX_SHORT_TEXT = 160
 """Letters of a value that stays in a row of a long list."""
-_BACKGROUND = ("facts", "contract", "judged", "fell", "tape", "stacks", "figures", "pairs")
+_BACKGROUND = ("facts", "contract", "other_variables", "judged", "fell", "tape", "stacks", "figures", "pairs")
 """What a document was made from: left out first."""
 _ANSWER = ("schema", "gpuready", "verdict", "exit", "host", "framework", "version", "code", "says", "so")
 """What stays in every summary."""

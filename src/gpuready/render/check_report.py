@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
+from gpuready.model.knowledge_age import old_knowledge_note
 from gpuready.model.verdict_words import UNSTATED_TEXT, verdict_words
 from gpuready.render import facts_summary, problem_list, units
 from gpuready.render import finding as findings
@@ -54,6 +55,8 @@ def render_check_screen(
         sections += [_format_counts(report, display, elapsed), _format_timings(seconds or {}, display)]
     else:
         sections.append(problem_list.format_problem_list(report, display))
+    old = old_knowledge_note(report.catalog_days or 0)
+    sections.append(display.format_paragraph(old, 2) if old else [])
     rows = list_next_commands(report) if commands is None else commands
     sections.append(display.format_labelled_commands([row for row in rows if not (verbose and row[0] == "details")]))
     return join_sections([*sections, _format_footer(report, display) if verbose else []])
@@ -268,6 +271,8 @@ def list_next_commands(
     elif is_stated or is_elsewhere:
         needs_plan = report.verdict == "not-ready" or report.unstated
         rows[:0] = [("plan", words("plan"))] if needs_plan and not _judges_container_file(report) else []
+    elif report.verdict == "not-ready" and report.facts.value_if_known("python.managed"):
+        rows.insert(0, ("fix it", words("install", "-e", ".venv")))  # no other Python may be installed into
     elif report.verdict in _NEXT_STEPS:
         label, command = _NEXT_STEPS[report.verdict]
         rows.insert(0, (label, words(command)))
@@ -278,7 +283,8 @@ def _format_footer(report: Report, screen: Screen) -> list[str]:
     codes = [f.code for f in report.findings if f.severity != "info"] or [u.code for u in report.undecided]
     lines = screen.format_paragraph(f"what a code means: gpuready explain {codes[0]}", 2) if codes else []
     if report.catalog:
-        lines += screen.format_paragraph(f"judged by the catalogue of {report.catalog}", 2)
+        age = "" if report.catalog_days is None else f", {units.format_count(report.catalog_days, 'day')} old"
+        lines += screen.format_paragraph(f"judged by the catalogue of {report.catalog}{age}", 2)
     if report.facts.value_if_known("user.root"):
         lines += screen.format_paragraph("ran as root; permissions of other users not checked", 2)
     return lines

@@ -13,7 +13,8 @@ OPTIONS_WITHOUT_FLAG = ("version", "capability", "fix")
 
 
 def build_install_command(plan: Plan) -> tuple[str, ...]:
-    return ("gpuready", "install", _plan_framework_spec(plan), *_iter_plan_flags(plan, plan.options), "-e", ".venv")
+    names = [name for name in plan.options if name != "no-resolve"]
+    return ("gpuready", "install", _plan_framework_spec(plan), *_iter_plan_flags(plan, names), "-e", ".venv")
 
 
 def build_plan_command(plan: Plan) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ def render_contract_screen(contract: Contract, screen: Screen | None = None) -> 
         _format_contract_section("needs", [_need_row(n) for n in contract.needs], display),
         _format_contract_section("capabilities", [_capability_row(c) for c in contract.capabilities], display),
         _format_contract_section("variables", [_variable_row(v) for v in contract.variables], display),
+        _format_other_variables(contract, display),
         _format_known_errors(contract.errors, display),
         _format_contract_steps(contract.steps, display),
         _format_titled_lines("notes", display.format_paragraphs(contract.notes, 2, 2), display),
@@ -53,8 +54,20 @@ def render_contract_diff(a: str, b: str, rows: Sequence[Any], screen: Screen | N
     display = screen or Screen()
     if not rows:
         return "\n".join(display.format_paragraph(f"{a} and {b} have the same requirements")) + "\n"
-    head = display.format_paragraph(f"{a} -> {b}")
-    return "\n".join(head) + "\n\n" + format_row_table(rows, display)
+    tables = list(dict.fromkeys(row.get("table", "") for row in rows))
+    sections = [
+        _format_changed_rows(table, [row for row in rows if row.get("table", "") == table], display) for table in tables
+    ]
+    return join_sections([display.format_paragraph(f"{a} -> {b}"), *sections])
+
+
+def _format_changed_rows(table: str, rows: Sequence[Mapping[str, str]], screen: Screen) -> list[str]:
+    """The changes of one table, a paragraph each: ``changed  package.peft: >=0.18 -> >=0.19``."""
+    lines: list[str] = []
+    for row in rows:
+        values = " -> ".join(text for text in (row.get("before"), row.get("after")) if text)
+        lines += screen.format_paragraph(f"{row['change']:<8} {row['name']}{': ' if values else ''}{values}", 2, 9)
+    return _format_titled_lines(table, lines, screen)
 
 
 def format_unplaced_lines(lines: Sequence[tuple[int, str]], screen: Screen | None = None) -> str:
@@ -109,6 +122,14 @@ def _format_contract_steps(steps: Iterable[FixStep], screen: Screen) -> list[str
         lines += screen.format_command(step.run, 6) if step.run else []
         lines += screen.dim_paragraph(step.note, 6) if step.note else []
     return _format_titled_lines("steps", lines, screen)
+
+
+def _format_other_variables(contract: Contract, screen: Screen) -> list[str]:
+    """Variables that the code uses and that seldom matter, by name."""
+    names = ", ".join(text.partition(" ")[0] for text in contract.other_variables)
+    return _format_titled_lines(
+        "other variables in its code", screen.format_paragraph(names, 2) if names else [], screen
+    )
 
 
 def _format_known_errors(errors: Iterable[KnownError], screen: Screen) -> list[str]:

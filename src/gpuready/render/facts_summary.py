@@ -98,7 +98,7 @@ def _describe_accelerators(facts: Facts) -> str:
         return "no GPU"
     names = [str(name) for name in _as_tuple(facts.value_if_known("accelerator.name") or ()) if name]
     named = units.count_each(names) if names else {"accelerator": count}
-    return ", ".join(f"{number}x {vendor} {name}" for name, number in named.items())
+    return ", ".join(f"{number}x {name if ' ' in name else f'{vendor} {name}'}" for name, number in named.items())
 
 
 def _describe_driver(facts: Facts) -> str:

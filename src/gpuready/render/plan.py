@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 KERNEL_INSTALL_WORDS = {
     "index": "ready-made, from an index",
     "release": "ready-made, from the project's releases",
-    "build": "built from source",
+    "build": "no wheel: build",
     "jit": "compiled on first use",
     "none": "left out",
 }
@@ -187,7 +187,8 @@ def describe_kernel_install(kernel: KernelPlan) -> str:
     if kernel.seconds:
         low, high = (max(1, round(count / 60)) for count in kernel.seconds)
         time = f", about {low} min" if low == high else f", about {low} to {high} min"
-    return KERNEL_INSTALL_WORDS.get(kernel.how, kernel.how) + time
+    jobs = f" with MAX_JOBS={kernel.max_jobs}" if kernel.how == "build" and kernel.max_jobs else ""
+    return KERNEL_INSTALL_WORDS.get(kernel.how, kernel.how) + time + jobs
 
 
 def _format_plan_steps(steps: Sequence[FixStep], screen: Screen, verbose: bool) -> list[str]:

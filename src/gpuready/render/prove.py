@@ -178,14 +178,20 @@ def _format_unproved_names(reports: Sequence[Report], screen: Screen) -> list[st
 # -- verdict ------------------------------------------------------------------------------------------------
 
 
+_FAILED_BEYOND_NEED = "some proofs failed"
+"""In the place of a good verdict: the framework does not require what failed, but nobody would call that no problem."""
+
+
 def _format_proof_verdict(report: Report, evidence: ProofRecord, screen: Screen, elapsed: float | None) -> list[str]:
     codes = dict.fromkeys(f.code for f in report.findings if f.severity == "error")
-    word = verdict_words(report.verdict)
+    word, role = verdict_words(report.verdict), check_report.VERDICT_ROLES[report.verdict]
+    if role == "ok" and any(_has_failed(proof) for proof in evidence.proofs):
+        word, role = _FAILED_BEYOND_NEED, "undecided"
     behind = f" ({', '.join(codes)})" if codes else ""
     counts = units.count_words(proof.verdict for proof in evidence.proofs)
     right = "" if elapsed is None else units.format_seconds(elapsed)
     left = f"{word}: {report.contract.name}: {counts}{behind}"
-    return screen.format_header(left, right, check_report.VERDICT_ROLES[report.verdict], word)
+    return screen.format_header(left, right, role, word)
 
 
 def _format_evidence_footer(evidence: ProofRecord, screen: Screen, saved_path: str, note: str) -> list[str]:

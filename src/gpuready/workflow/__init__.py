@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready import __version__, contracts, rules, system
 from gpuready.model import SCHEMA, Fact
+from gpuready.model.knowledge_age import days_since
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.judge import judge_contract as judge_contract
 from gpuready.workflow.judge import judge_with_plan
@@ -81,12 +82,30 @@ def check_machine(
     if settings is not None and settings.applied:
         facts = facts.with_facts(*settings.to_facts())
     try:
-        return _judge_contracts(facts, _choose_contracts(facts, specs, own_contract), file, with_reasons, strict)
+        reports = _judge_contracts(facts, _choose_contracts(facts, specs, own_contract), file, with_reasons, strict)
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         if on is None or not machine_facts.is_machine_file(on):
             raise
         # GPUREADY_DEBUG=1 shows it: it may be our own bug
         raise Refused(_malformed_recording_message(on, error)) from error
+    return reports if on else _add_knowledge_age(reports)
+
+
+def _add_knowledge_age(reports: list[Report]) -> list[Report]:
+    """Say how old the knowledge is; not of a recording, which is judged the same on every day."""
+    now = system.LiveHost().get_wall_time()
+    return [report.replace(catalog_days=days_since(report.catalog, now)) for report in reports]
+
+
+def make_fixes_runnable(reports: list[Report], here: bool) -> list[Report]:
+    """Return reports whose fixes use programs that are there; ``here``: it is this machine that was examined."""
+    if not any(step.run for report in reports for finding in report.findings for step in finding.fix):
+        return reports
+    from gpuready.system import LiveHost
+    from gpuready.workflow import fix_commands
+
+    find_program = LiveHost().find_program if here else None
+    return [fix_commands.make_fixes_runnable(report, find_program) for report in reports]
 
 
 def _choose_contracts(

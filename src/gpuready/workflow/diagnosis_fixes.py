@@ -9,6 +9,7 @@ from gpuready.model import Contract, Fact, Facts, Finding, FixStep
 from gpuready.model.diagnosis import VERSION_CONFLICT
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.fitting_fixes import fit_steps, fits_system
+from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +30,10 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
         diagnosis = _judge_on_machine(
             diagnosis, machine_facts.read_recording(on) if on is not None else _probe_this_machine(), contract, here
         )
-    return _fit_to_system(
-        diagnosis.replace(fix=tuple(dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary))))), summary
-    )
+    steps = dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary)))
+    target = InstallTarget(find_logged_python(summary))
+    runnable = tuple(dict.fromkeys(make_step_runnable(step, target) for step in steps))
+    return _fit_to_system(diagnosis.replace(fix=runnable), summary)
 
 
 def _fit_to_system(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:
@@ -156,6 +158,22 @@ def detect_framework(summary: LogSummary) -> str:
         counts.pop(name, None)
     best = max(counts, key=lambda name: counts[name], default="")
     return best if best and counts[best] else ""
+
+
+def find_logged_python(summary: LogSummary) -> str:
+    """Return the Python whose packages are most frequent in the tracebacks: /opt/venv/lib/python3.12/site-packages/..."""
+    counts: dict[str, int] = {}
+    for failure in summary.failures:
+        for frame in failure.frames:
+            prefix, lib, rest = frame.file.partition("/lib/python3")
+            if (
+                lib
+                and prefix.startswith("/")
+                and rest.partition("/")[2].startswith(("site-packages/", "dist-packages/"))
+            ):
+                counts[prefix] = counts.get(prefix, 0) + 1
+    best = max(counts, key=lambda name: counts[name], default="")
+    return "" if not best else "/usr/bin/python3" if best in ("/usr", "/usr/local") else f"{best}/bin/python"
 
 
 def _try_load_contract(framework: str, summary: LogSummary) -> Contract | None:

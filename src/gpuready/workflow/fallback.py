@@ -42,14 +42,8 @@ def resolve_or_fall_back(
         return _resolve_neighbour(first, choose, resolve, free, why) or resolved
     if "torch" in free:
         why = resolved.resolved.removeprefix("not resolved here: ")
-        return (
-            _first_resolved(
-                _plans_with_local_torch(first, choose, wheel_names),
-                resolve,
-                RejectedChoice(f"torch {first.torch}", why),
-            )
-            or resolved
-        )
+        others = (*_plans_with_local_torch(first, choose, wheel_names), *_plans_from_pypi(first, choose))
+        return _first_resolved(others, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     return resolved
 
 
@@ -139,6 +133,14 @@ def _plans_with_older_python(first: Plan, choose: ChoosePlan) -> Iterator[tuple[
         other = choose(first.torch, python, why)
         if other.verdict == "plan":
             yield other, why
+
+
+def _plans_from_pypi(first: Plan, choose: ChoosePlan) -> Iterator[tuple[Plan, str]]:
+    """Yield plans with an older torch that PyPI has, where the first one's is on an index of PyTorch."""
+    why = f"torch {first.torch} is on the index {first.index} alone"
+    if first.index != "pypi":
+        older = ((one, why) for one, _ in _plans_with_older_torch(first, choose, ""))
+        yield from ((one, reason) for one, reason in older if one.index == "pypi")
 
 
 def _plans_with_local_torch(first: Plan, choose: ChoosePlan, wheel_names: Sequence[str]) -> Iterator[tuple[Plan, str]]:

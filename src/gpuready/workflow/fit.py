@@ -115,13 +115,10 @@ def find_gpus(on: str | None, every: bool) -> list[GpuCandidate]:
     """Return the GPUs of a named or recorded machine, or of this one."""
     if on is None and every:
         return []
-    part = None if on is None or job_spec.is_job_file(on) else gpu_candidates.parse_mig_slice(on)
-    if on is not None and part is not None:
-        return gpu_candidates.apply_mig_slice(find_gpus(part[0], False), part[1], on)
     if on is not None:
         found = gpu_candidates.gpus_from_facts(machine_facts.start_probing(on, None, {}, None)[0]())
         if not found:
-            raise Refused(f"--on {on}: that machine shows no NVIDIA GPU")
+            raise Refused(f"--on {on}: that machine shows no NVIDIA GPU, and fit models the memory of no other")
         return found
     if not machine_facts.has_gpu_driver():
         return []

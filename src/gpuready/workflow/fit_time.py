@@ -88,11 +88,18 @@ def add_times(result: FitResult, job: FitJob, clock: RunClock) -> FitResult:
         unknown = f"no time: the rates of {tightest.name} are not known to the catalogue"
         result = result.replace(notes=(*result.notes, unknown))
     places = tuple(_add_place_time(place, job, clock) for place in result.places)
-    listed = tuple(_add_place_time(place, job, clock) for place in result.gpus)
+    listed = _add_listed_times(result.gpus, job, clock)
     if clock.prices:
         listed = tuple(sorted(listed, key=lambda one: (one.verdict != "fits", one.usd is None, one.usd or 0.0)))
     proposals = tuple(_add_proposal_time(one, job, clock, tightest, time) for one in result.proposals)
     return result.replace(time=time, places=places, gpus=listed, proposals=proposals)
+
+
+def _add_listed_times(places: Sequence[GpuCandidate], job: FitJob, clock: RunClock) -> tuple[GpuCandidate, ...]:
+    """Time every GPU, those of one capability together: they share a tape, and only the last few tapes are kept."""
+    order = sorted(range(len(places)), key=lambda at: places[at].capability)
+    timed = {at: _add_place_time(places[at], job, clock) for at in order}
+    return tuple(timed[at] for at in range(len(places)))
 
 
 def _add_place_time(place: GpuCandidate, job: FitJob, clock: RunClock) -> GpuCandidate:

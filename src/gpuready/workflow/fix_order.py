@@ -6,7 +6,9 @@ import time
 
 from gpuready import system
 from gpuready.apply import uv
+from gpuready.model import FixStep
 from gpuready.model.fix import FixOutcome
+from gpuready.workflow import fix_commands
 from gpuready.workflow.fix import compute_fix, make_judge
 from gpuready.workflow.fix_items import UNDO_COMMAND, FixTarget, describe_target, list_fix_tasks
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
@@ -15,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpuready.model import FixStep, Report
+    from gpuready.model import Report
     from gpuready.workflow.fix import FixRequest
     from gpuready.workflow.fix_items import FixTask
 
@@ -55,9 +57,20 @@ class FixOrder:
         if request.python:
             self.target = self.target.replace(undo=(*UNDO_COMMAND, "--python", request.python))
         spec = request.spec or self.before.contract.framework
-        self.tasks = list_fix_tasks(self.found, self.target, spec, _check_codes(only, self.before))
+        tasks = list_fix_tasks(self.found, self.target, spec, _check_codes(only, self.before))
+        self.tasks = [self._make_task_runnable(task) for task in tasks]
         self.began = time.perf_counter()
         self.python_after, self.settings_file, self.copy = "", "", ""
+
+    def _make_task_runnable(self, task: FixTask) -> FixTask:
+        """Return a task that is left to a person with commands that this person can run."""
+        if task.how or not task.item.commands:
+            return task
+        find_program = self.host.find_program if self.request.on is None else None
+        target = fix_commands.describe_install_target(self.before.facts, self.before.contract.framework, find_program)
+        steps = [FixStep(task.item.does, run, "ask") for run in task.item.commands]
+        commands = tuple(fix_commands.make_step_runnable(step, target.replace(kind="")).run for step in steps)
+        return task.replace(item=task.item.replace(commands=tuple(run for run in commands if run)))
 
     @property
     def changes_something(self) -> bool:

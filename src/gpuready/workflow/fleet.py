@@ -49,6 +49,7 @@ class FleetTask(Record):
     strict: bool = False
     options: dict[str, Any] = field(default_factory=dict)
     retries: int = RETRIES
+    runs: str = ""  # a folder with records of earlier runs
 
     @property
     def node_seconds(self) -> float:
@@ -160,7 +161,9 @@ def run_fleet(
 ) -> FleetReport:
     """Run on every node, compare, and judge. ``tell`` gets the folder to resume from, before any node is asked."""
     reference = _load_reference(task.reference) if task.reference else None
+    earlier = _describe_earlier_runs(task.runs) if task.runs else []
     run = FleetRun(task, reach, show_progress)
+    run.notes += earlier
     try:
         run.list_nodes()
         tell(
@@ -181,6 +184,12 @@ def run_fleet(
     finally:
         run.close()
     return report
+
+
+def _describe_earlier_runs(folder: str) -> list[str]:
+    from gpuready.workflow.run_history import describe_earlier_runs
+
+    return describe_earlier_runs(folder)
 
 
 def serve_torchrun_rank(reach: ReachOptions) -> int | None:

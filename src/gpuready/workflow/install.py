@@ -6,6 +6,7 @@ import time
 
 from gpuready import contracts, system
 from gpuready.model.plan import InstallResult
+from gpuready.workflow.foreign_files import explain_foreign_file
 from gpuready.workflow.lock_files import read_lock_file
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -57,25 +58,6 @@ def _time_install(do: Callable[[], InstallResult]) -> InstallResult:
     return done.replace(seconds=round(time.perf_counter() - began, 4))
 
 
-def _foreign_file_refusal(host: system.HostAccess, flag: str, path: str | None) -> str:
-    """Say why root refuses a file: another user may change it, and so what root installs. Empty where it is safe."""
-    if path is None or host.get_user().get("uid") != 0:
-        return ""
-    status = call_or_refuse(host.stat_path, path)
-    if status is None or status["kind"] != "file":
-        return ""  # reading it reports the error
-    if status["uid"]:
-        reason = f"belongs to uid {status['uid']}, who"
-    elif status["mode"] & 0o002:
-        reason = "may be written by everybody, and so anybody"
-    else:
-        return ""
-    return (
-        f"{flag} {path} {reason} could change what root installs: install as that file's owner, "
-        "or look at it and give a copy of your own (cp)"
-    )
-
-
 class InstallOrder:
     """One requested install: the plan, its environment, and what it needs. Nothing has been changed yet."""
 
@@ -103,23 +85,24 @@ class InstallOrder:
         """With ``acts`` (it will be installed), refuse now what the install would refuse."""
         self.framework, self.on, self.python = framework, on, python
         self.wants, self.contract, self.keep, self.show_step = wants, contract, keep, show_step
-        self.what_if, self.config = dict(what_if or {}), config
+        self.what_if, self.config, self.lock = dict(what_if or {}), config, lock
         self.allow_build, self.use_project_config = allow_build, use_project_config
         self.home = environment_home(environment)
         reason = self.home.explain_refusal()
         if reason:
             raise Refused(f"{environment} {reason}")
         self.host = system.LiveHost()
-        self.foreign_file_refusal = _foreign_file_refusal(self.host, "--lock", lock) or _foreign_file_refusal(
+        self.foreign_file_refusal = explain_foreign_file(self.host, "--lock", lock) or explain_foreign_file(
             self.host, "--contract", contract
         )
         if self.foreign_file_refusal and acts:
             raise Refused(self.foreign_file_refusal)
         self.uv_settings: UvSettings = _read_uv_settings(self.host, find_links, offline, use_project_config)
+        self.source = self._open_source(source)
         if lock is not None:
             self.plan = read_lock_file(lock, framework)
         else:
-            self.plan = self._make_plan(source, find_links, offline)
+            self.plan = self._make_plan(self.source or None, find_links, offline)
         self.notes = [
             *self._describe_cpu_plan(),
             *self.uv_settings.notes,
@@ -130,6 +113,20 @@ class InstallOrder:
         self.disk_need = self._check_disk_space()
 
     # -- the plan ---------------------------------------------------------------------------------------
+
+    def _open_source(self, source: str | None) -> str:
+        """Return the folder of the checkout; Refused where a framework is on no index and none was named."""
+        from gpuready.apply.source_checkout import open_checkout
+        from gpuready.catalog.packages import find_lookalike
+
+        if source:
+            return call_or_refuse(open_checkout, self.host, source)
+        name = contracts.parse_contract_spec(self.framework)[0] if self.framework else ""
+        if name and contracts.has_contract(name) and find_lookalike(contracts.distribution_name(name)):
+            raise Refused(
+                f"{name} is on no index: name its checkout with --source DIR, or its git address with --source https://…"
+            )
+        return ""
 
     def _make_plan(self, source: str | None, find_links: Sequence[str], offline: bool) -> Plan:
         if not self.framework:
@@ -218,6 +215,7 @@ class InstallOrder:
     def _make_ingredients(self) -> InstallInputs:
         from gpuready.apply import uv
         from gpuready.apply.install_steps import InstallInputs
+        from gpuready.apply.source_checkout import hash_checkout
 
         path = call_or_refuse(uv.find_uv, self.host)
         call_or_refuse(uv.check_uv_version, self.host, path)
@@ -231,10 +229,12 @@ class InstallOrder:
             self.on is not None,
             linked,
             self.allow_build,
+            self.source,
+            hash_checkout(self.source) if self.source else "",
         )
 
     def _find_interpreter(self, uv: str) -> str:
-        """Find the Python to build the environment from: the named one, else the one that uv finds."""
+        """Find the Python to build the environment from: the named one, else the one that uv finds or fetches."""
         from gpuready.apply.uv import find_python
 
         wanted = self.plan.python or self.what_if.get("python-version") or ""
@@ -243,8 +243,14 @@ class InstallOrder:
             found = call_or_refuse(find_python, self.host, uv, self.uv_settings, request)
             if found:
                 return found
+        if minor and not self.python and not self._is_offline():
+            self.notes.append(f"Python {minor} is not on this machine: uv fetches it")
+            return minor
         why = f"--python {self.python}" if self.python else f"Python {minor}"
         raise Refused(f"{why} is not to be found here: install it (uv python install {minor or '3.12'})")
+
+    def _is_offline(self) -> bool:
+        return bool(self.uv_settings.env.get("UV_OFFLINE") or self.host.get_env_var("UV_OFFLINE"))
 
     def _check_architecture(self) -> None:
         target = self.plan.platform.partition("-")[0]
@@ -264,7 +270,7 @@ class InstallOrder:
     def _is_already_built(self) -> bool:
         from gpuready.apply import install_steps
 
-        return bool(self.home.generations_of_plan(install_steps.plan_identity(self.plan)))
+        return bool(self.home.generations_of_plan(install_steps.plan_identity(self.plan, self.ingredients.source_hash)))
 
     # -- install ---------------------------------------------------------------------------------------
 
@@ -272,7 +278,7 @@ class InstallOrder:
         """Return what would run. Nothing is run or written."""
         from gpuready.apply import install_steps
 
-        identity = install_steps.plan_identity(self.plan)
+        identity = install_steps.plan_identity(self.plan, self.ingredients.source_hash)
         done = self.home.generations_of_plan(identity)
         generation = done[0] if done else self.home.next_generation(identity)
         now = self.home.current_generation()
@@ -324,7 +330,21 @@ class InstallOrder:
                 exit=failed.exit,
             )
         notes = tuple(dict.fromkeys((*self.notes, *done.notes)))
+        done = self._add_start_of_lock(done) if self.lock is not None else done
         return done.replace(seconds=round(time.perf_counter() - began, 3), need=self.disk_need, notes=notes)
+
+    def _add_start_of_lock(self, done: InstallResult) -> InstallResult:
+        """Add the framework's own command where a lock was installed: what the file says of it is not believed."""
+        from gpuready.catalog.launch import launch_command
+
+        named = self.framework or self.plan.framework or next(iter(self._known_frameworks()), "")
+        framework = contracts.parse_contract_spec(named)[0] if named else ""
+        gpus = done.report.facts.value_if_known("gpu.count") if done.report is not None else None
+        return done.replace(plan=self.plan.replace(start=launch_command(framework, int(gpus or 1))))
+
+    def _known_frameworks(self) -> list[str]:
+        """Return the packages of the lock that have a contract."""
+        return [row.name for row in self.plan.lock if contracts.has_contract(row.name)]
 
     def _install_deadline(self) -> float:
         from gpuready.apply.install import DEADLINE
@@ -348,7 +368,7 @@ class InstallOrder:
         options: dict[str, Any] = {"on": self.on, "wants": self.wants, "contract": self.contract}
         options |= {"what_if": {k: v for k, v in self.what_if.items() if k not in ("torch", "python-version")}}
         spec = self.framework or self.plan.framework
-        named = [spec] if spec else [row.name for row in self.plan.lock if contracts.has_contract(row.name)][:1]
+        named = [spec] if spec else self._known_frameworks()[:1]
         if named:
             return workflow.check_machine(named, python=generation, ignore=ignored, run_python=True, **options)[0]
         self.notes.append("the lock names no framework that gpuready knows: its files were looked over, and no more")

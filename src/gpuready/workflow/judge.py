@@ -50,8 +50,10 @@ def judge_with_plan(facts: Facts, contract: Contract, ignore: Mapping[str, str],
 def find_plan_conflict(facts: Facts, contract: Contract) -> PlanConflict | None:
     """Return why nothing can be planned with what is stated; None where something can."""
     from gpuready.plan.choose import choose_plan
-    from gpuready.plan.platform import PlanRequest
+    from gpuready.plan.platform import PlanRequest, lacks_catalogued_torch
 
+    if lacks_catalogued_torch(facts, contract):
+        return None
     stated = {key: str(facts.value_if_known(key) or "") for key in ("package.torch", "python.version")}
     request = PlanRequest(torch=stated["package.torch"], python=stated["python.version"])
     plan = choose_plan(facts, [contract], request, make_plan_judge(facts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from gpuready import system
+from gpuready.cluster import pod_nodes
 from gpuready.launcher import preflight, script
 from gpuready.model.run import ENGINES, HANG_ACTIONS, LaunchJob, RankVariable
 from gpuready.workflow import machine_facts
@@ -30,7 +31,7 @@ def make_launch_job(
     nodes, node = parse_count_flag(flags, "nnodes", None, 1), parse_count_flag(flags, "node-rank", None, 0)
     engine, nodes, node, slurm_master = choose_run_engine(flags.get("engine"), nodes, node, environ)
     nnodes, node_rank = nodes or 1, node or 0
-    nproc = _ranks_per_node(flags.get("nproc"), facts, engine, environ)
+    nproc = _ranks_per_node(flags.get("nproc") or _pod_nproc(engine, environ), facts, engine, environ)
     master, port, port_requested = parse_master(flags.get("master") or slurm_master, nnodes, engine)
     if nnodes > 1 and engine in ("local", "torchrun") and not port_requested:
         raise Refused(f"--nnodes {nnodes} needs --master HOST:PORT, the same on every node, and --node-rank R on each")
@@ -78,8 +79,26 @@ def choose_run_engine(
     if requested is not None:
         if requested == "local" and (nnodes or 1) > 1:
             raise Refused(f"--engine local starts ranks on this node alone: leave it out for --nnodes {nnodes}")
-        return requested, nnodes, node, ""
-    return ("torchrun" if (nnodes or 1) > 1 else "local"), nnodes, node, ""
+        if requested != "torchrun":
+            return requested, nnodes, node, ""
+    nnodes, node, master = _complete_from_pod(nnodes, node, environ)
+    return requested or ("torchrun" if (nnodes or 1) > 1 else "local"), nnodes, node, master
+
+
+def _complete_from_pod(
+    nnodes: int | None, node: int | None, environ: Mapping[str, str]
+) -> tuple[int | None, int | None, str]:
+    """Take what no flag says from the pod of a PyTorchJob, TrainJob or JobSet."""
+    pod = pod_nodes.read_pod_nodes(environ)
+    if pod.problem and (nnodes is None or node is None):
+        raise Refused(f"{pod.problem}; give --nnodes N and --node-rank R")
+    nnodes = nnodes if nnodes is not None else pod.nodes
+    return nnodes, node if node is not None else pod.node, pod.master if (nnodes or 1) > 1 else ""
+
+
+def _pod_nproc(engine: str, environ: Mapping[str, str]) -> str | None:
+    """Return torchrun's PET_NPROC_PER_NODE, where this gpuready starts the ranks itself."""
+    return (pod_nodes.read_pod_nodes(environ).nproc or None) if engine in ("local", "torchrun") else None
 
 
 def _nodes_in_slurm_step(environ: Mapping[str, str], nodes: int) -> tuple[str, int, int, str]:

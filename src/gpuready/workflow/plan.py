@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready import contracts, system, workflow
 from gpuready.model import Record
+from gpuready.model.knowledge_age import days_since, old_knowledge_note
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.index_contract import (
     choose_package_contract,
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from gpuready.workflow.index_contract import ReleaseFinder
 
     ShowNote = Callable[..., None]
-
-TRUSTED_DAYS = 180
-"""Age in days from which a plan mentions that the catalogue is old."""
 
 
 class PlanResult(Record):
@@ -83,12 +81,18 @@ def plan_frameworks(
     if not resolve:
         return _finish_plans(_mark_unresolved(result), facts, config)
     choose_again = _make_chooser(facts, contract_lines[0], request, specs[0]) if len(specs) == 1 else None
-    resolve_options = {"source": source, "find_links": find_links, "offline": offline, "note": note}
+    resolve_options = {"source": _open_source(source), "find_links": find_links, "offline": offline, "note": note}
     resolve_options |= {"allow_build": allow_build, "use_project_config": use_project_config}
     resolved = _resolve_plans(result, facts, choose_again, request, resolve_options)
     if choose_again and find_release and own_contract is None and resolved.verdict == "impossible":
         resolved = _resolve_by_release(resolved, facts, find_release, request, specs[0], resolve_options)
     return _finish_plans(resolved, facts, config)
+
+
+def _open_source(source: str | None) -> str | None:
+    from gpuready.apply.source_checkout import open_checkout
+
+    return call_or_refuse(open_checkout, system.LiveHost(), source) if source else None
 
 
 def _resolve_by_release(
@@ -257,7 +261,8 @@ def _mark_unresolved(result: PlanResult) -> PlanResult:
     def mark_plan(plan: Plan) -> Plan:
         if plan.verdict != "plan" or plan.resolved:
             return plan
-        return plan.replace(resolved="not resolved here: --no-resolve was asked for")
+        options = plan.options | {"no-resolve": True}
+        return plan.replace(resolved="not resolved here: --no-resolve was asked for", options=options)
 
     return result.replace(plans=tuple(mark_plan(plan) for plan in result.plans))
 
@@ -357,19 +362,11 @@ def _wheel_folders(host: system.HostAccess, resolve_options: Mapping[str, Any]) 
 
 
 def _note_catalog_age(result: PlanResult) -> PlanResult:
-    """Add a note where the catalogue is older than TRUSTED_DAYS."""
-    days = days_since(result.plans[0].catalog, system.LiveHost().get_wall_time())
-    if days <= TRUSTED_DAYS:
+    """Add a note where gpuready's knowledge is old."""
+    text = old_knowledge_note(days_since(result.plans[0].catalog, system.LiveHost().get_wall_time()))
+    if not text:
         return result
-    text = f"the catalogue is {days} days old: newer releases are not in it; upgrade gpuready"
     return result.replace(plans=tuple(plan.replace(notes=(*plan.notes, text)) for plan in result.plans))
-
-
-def days_since(day: str, now: float) -> int:
-    """Return how many days ago a day (``2026-11-15``) was."""
-    from datetime import date
-
-    return max(0, (date.fromtimestamp(now) - date.fromisoformat(day)).days)
 
 
 def add_file_details(result: PlanResult) -> Plan:

@@ -46,13 +46,17 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     """Do everything up to the start; nothing is started."""
     if not words:
         raise Refused("gpuready run needs a SCRIPT after --, such as gpuready run --nproc 2 -- train.py --lr 1e-4")
+    if flags.get("wants") and not framework:
+        raise Refused(
+            "--wants is judged by a framework's contract: name the framework, as in gpuready run trl --wants cpu"
+        )
     environ = dict(system.LiveHost().get_environment())
     kind, words, python = script.classify_command(words, flags.get("python"))
     report = None
     if framework and not flags.get("no-preflight") and not _starts_remote_ranks(flags, environ):
         from gpuready import workflow
 
-        report = workflow.check_machine([framework], python=python, run_python=True)[0]
+        report = workflow.check_machine([framework], python=python, wants=flags.get("wants"), run_python=True)[0]
     facts = report.facts if report else _probe_python(python)
     job, port_requested = launch_job.make_launch_job(kind, tuple(words), python, facts, environ, flags)
     job = launch_job.add_contract_variables(job, framework, python, environ, facts)
@@ -158,9 +162,19 @@ def run_job(
         )
         if useless_reason or len(attempts) > job.restarts or (last.why == "hung" and job.on_hang == "kill"):
             break
+    attempts[-1] = _add_pace(attempts[-1], folder, job)
     outcome = _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started)
     run_record.write_record(outcome, diagnosis, began)
     return outcome, diagnosis
+
+
+def _add_pace(attempt: LaunchAttempt, folder: str, job: LaunchJob) -> LaunchAttempt:
+    """Add a note whether the steps were as fast as fit predicts, where the command line has the job's file."""
+    from gpuready.workflow.step_pace import judge_run_pace
+
+    said = judge_run_pace(os.path.join(folder, f"rank-{job.expected_ranks[0]}.log"), job.words)
+    note = RunNote("pace", said, sure=False, seconds=attempt.seconds)
+    return attempt.replace(notes=(*attempt.notes, note)) if said else attempt
 
 
 def _redact_job(job: LaunchJob) -> LaunchJob:
@@ -199,7 +213,7 @@ def _temporary_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(environ.get("TMPDIR") or "/tmp", f"gpuready-{environ.get('USER') or 'runs'}")
 
 
-OUT_OF_MEMORY, SHARED_MEMORY = "MEM003", "SYS001"
+OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE = "MEM003", "SYS001", "RUN029"
 ROOM_SHARE = 0.1
 """With more of /dev/shm free than this, it was not full."""
 
@@ -220,6 +234,8 @@ def _diagnose_failure(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Di
 
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
     """Whether what was seen of the machine refutes a cause that only the end of a process suggests."""
+    if code == STOPPED_FROM_OUTSIDE:
+        return attempt.why in ("hung", "claimed", "missing", "unfit")  # gpuready itself ended it
     if code == OUT_OF_MEMORY:
         seen = [kills for end in attempt.ends for kills in (end.oom or None, end.memory_kills) if kills is not None]
         return bool(seen) and not any(seen)

@@ -27,14 +27,19 @@ def write_record(outcome: RunOutcome, diagnosis: Diagnosis | None, started: str)
         return
 
 
-def describe_file(path: str) -> str:
-    """Say in a sentence what a record says; empty if the file is none."""
+def read_record(path: str) -> RunOutcome | None:
+    """Return the run that a file records; None if it is no such file."""
     try:
         fields = json.loads(system.LiveHost().read_text(path, MAX_BYTES) or "")
-        if fields.get("record") != KIND:
-            return ""
-        outcome = RunOutcome.from_json({**fields, "diagnosis": {}})
+        return RunOutcome.from_json({**fields, "diagnosis": {}}) if fields.get("record") == KIND else None
     except (system.AccessError, ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def describe_file(path: str) -> str:
+    """Say in a sentence what a record says; empty if the file is none."""
+    outcome = read_record(path)
+    if outcome is None:
         return ""
     ends = outcome.last.first_ends
     if not ends:

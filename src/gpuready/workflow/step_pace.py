@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-import statistics
 
 from gpuready import system
 from gpuready.model.fit_time import format_time_span
-from gpuready.workflow import job_spec
-from gpuready.workflow.fit_time import RunClock
-from gpuready.workflow.refusal import call_or_refuse, host_for_named_files
+from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gpuready.jobs.config_reader import JobSettings
     from gpuready.model.diagnosis import Diagnosis
     from gpuready.model.fit import GpuCandidate
 
+SCRIPT_SUFFIXES = (".py", ".sh")  # a script may name its job too, but a file beside it says more
 MAX_LOG_BYTES = 64 << 20
 SKIPPED_STEPS = 3  # the first ones compile, allocate and fill caches
 SLOW = 1.3  # a step that takes this many times the upper end of its prediction's range is slow
@@ -60,23 +59,47 @@ def _add_rate(times: list[float], text: bytes, step: int, per_second: bool) -> N
 
 def add_pace(diagnosis: Diagnosis, logs: Sequence[str], config: str, machine: Sequence[GpuCandidate]) -> Diagnosis:
     """Add to a diagnosis whether the steps of its log take as long as they should."""
+    from gpuready.workflow import job_spec
+
     times, reasons = read_step_times(line for path in logs for line in _read_lines(path))
-    if not times or not machine:
-        return diagnosis
     _, spec = call_or_refuse(job_spec.read_job, [config], {})
+    said = _compare_pace(times, reasons, spec, machine)
+    return diagnosis.replace(notes=(*diagnosis.notes, said)) if said else diagnosis
+
+
+def judge_run_pace(log: str, words: Sequence[str], on: str | None = None) -> str:
+    """Say whether the steps of a run that has ended took as long as they should, where a file of its command line names its job."""
+    times, reasons = read_step_times(_read_lines(log))
+    if not times:
+        return ""  # most runs: nothing else is imported
+    from gpuready.workflow import fit, job_spec
+
+    files = sorted(filter(job_spec.is_job_file, words), key=lambda word: word.endswith(SCRIPT_SUFFIXES))
+    try:
+        _, spec = job_spec.read_job(files[:1], {})
+        return _compare_pace(times, reasons, spec, fit.find_gpus(on, False))
+    except (ValueError, Refused, system.AccessError):
+        return ""  # a file of another kind: the run's own answer stands without it
+
+
+def _compare_pace(
+    times: Sequence[float], reasons: Sequence[str], spec: JobSettings, machine: Sequence[GpuCandidate]
+) -> str:
+    if not times or not machine:
+        return ""
+    import statistics
+
+    from gpuready.workflow import job_spec
+    from gpuready.workflow.fit_time import RunClock
+
     try:
         job, _ = job_spec.make_fit_job(spec, list(machine))
         time = RunClock().predict(job, machine[0])
     except ValueError:
-        return diagnosis
+        return ""
     if time is None or time.step_seconds is None:
-        return diagnosis
-    return diagnosis.replace(
-        notes=(
-            *diagnosis.notes,
-            describe_pace(statistics.median(times), time.step_seconds, time.range, time.bound_by, reasons),
-        )
-    )
+        return ""
+    return describe_pace(statistics.median(times), time.step_seconds, time.range, time.bound_by, reasons)
 
 
 def describe_pace(

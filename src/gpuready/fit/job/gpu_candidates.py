@@ -7,7 +7,7 @@ a probed GPU the free memory is used, so memory of other processes is not counte
 
 from __future__ import annotations
 
-from gpuready.catalog import gpus, load_catalog
+from gpuready.catalog import gpus, load_catalog, machine_names
 from gpuready.fit.job.records import GpuCard
 from gpuready.model.fit import GpuCandidate
 
@@ -59,26 +59,6 @@ def _least_visible_gib(row: dict[str, Any], box: float) -> float:
     return float((box * 15 / 16 if guarded else box) - DRIVER_GIB - DRIVER_SHARE * box)
 
 
-def parse_mig_slice(name: str) -> tuple[str, float] | None:
-    """``h100-1g.10gb`` or ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` -> the GPU and the slice's GB; None if it is no
-    slice.
-    """
-    import re
-
-    match = re.search(
-        r"(?<![\s:/-])[\s:/-]*(?:mig[\s:/-]{0,8})?\b\dg\.(\d{1,3})gb(?:\+me(?:\.all)?|\+gfx)?\b", name, re.IGNORECASE
-    )
-    if match is None:
-        return None
-    return name[: match.start()] + name[match.end() :], float(match[1])
-
-
-def apply_mig_slice(places: Iterable[GpuCandidate], size: float, called: str) -> list[GpuCandidate]:
-    """Return the same GPUs reduced to one MIG slice."""
-    least, most = (int(size * part * GIB) for part in SLICE_SHARE)
-    return [gpu.replace(name=called, memory=(least, most), source="the name of the slice") for gpu in places]
-
-
 def gpus_from_facts(facts: Facts) -> list[GpuCandidate]:
     """Group the visible GPUs of a machine or a recording."""
     visible = facts.value_if_known("gpu.visible") or () if facts.value_if_known("gpu.count") else ()
@@ -101,9 +81,9 @@ def _read_gpu_facts(facts: Facts, index: int) -> tuple[str, str, tuple[int, int]
     capability = str(capability or (row or {}).get("compute_capability") or "")
     if _fact_at_index(facts, "gpu.mig", index) == "on":
         return str(name), capability, *_mig_slice_memory(facts, index, total)
-    part = parse_mig_slice(str(name))
+    part = machine_names.parse_mig_slice(str(name))
     if part is not None and not isinstance(free, int):
-        least, most = (int(part[1] * share * GIB) for share in SLICE_SHARE)
+        least, most = (int(part[2] * share * GIB) for share in SLICE_SHARE)
         return str(name), capability, (least, most), 0, "the name of the slice"
     if isinstance(total, int) and isinstance(free, int) and 0 <= free <= total:
         idle = total - free <= int(total * IDLE_SHARE)

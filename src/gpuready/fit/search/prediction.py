@@ -69,12 +69,18 @@ _RECENT_TAPES: list[tuple[FitJob, GpuCard, Tape]] = []
 def cached_job_tape(job: FitJob, card: GpuCard) -> Tape:
     """Return the tape of a job; allocator settings and micro-steps after the second do not change it."""
     job = job.replace(alloc_conf="", accumulation=min(job.accumulation, 2))
+    card = _card_of_tape(job, card)
     for other_job, other_card, tape in _RECENT_TAPES:
         if (other_job, other_card) == (job, card):
             return tape
     tape = record_job_tape(job, card)
     _RECENT_TAPES[:] = [(job, card, tape), *_RECENT_TAPES[:2]]
     return tape
+
+
+def _card_of_tape(job: FitJob, card: GpuCard) -> GpuCard:
+    """Return what a tape depends on: kernels go by the capability, and only ZeRO 1 and 2 look at the memory."""
+    return card.replace(name="") if job.zero in (1, 2) else GpuCard("", card.capability, 0)
 
 
 def fit_from_tape(

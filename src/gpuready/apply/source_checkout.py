@@ -1,0 +1,58 @@
+"""The checkout of a framework that is on no index: a folder, or a git address that is cloned into one."""
+
+from __future__ import annotations
+
+from gpuready.system import durable_files, file_contents
+from gpuready.system.own_folders import make_cache_folder
+from gpuready.system.process.runner import unredacted_variables
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.system import HostAccess
+
+CLONE_DEADLINE = 600.0
+_IGNORED_FOLDERS = ("/.git/", "/__pycache__/", "/build/", ".egg-info/")
+
+
+def is_git_address(source: str) -> bool:
+    """Whether ``--source`` is an address for git: ``https://host/ROLL.git``, ``git+ssh://…``, ``git@host:ROLL``."""
+    return "://" in source or source.startswith("git@")
+
+
+def open_checkout(host: HostAccess, source: str) -> str:
+    """Return the folder of a checkout; a git address, with ``@REVISION`` at its end if one is meant, is cloned into the cache."""
+    if not is_git_address(source):
+        return host.resolve_path(source)
+    address, revision = split_revision(source.removeprefix("git+"))
+    from hashlib import sha256
+
+    folder = f"{make_cache_folder(unredacted_variables(host), 'sources')}/{sha256(source.encode()).hexdigest()[:16]}"
+    if host.stat_path(f"{folder}/.git") is None:
+        words = ("git", "clone", "--quiet", "--depth", "1", *(("--branch", revision) if revision else ()))
+        _run_git(host, (*words, "--", address, folder), source)
+    return folder
+
+
+def split_revision(address: str) -> tuple[str, str]:
+    """``https://host/ROLL.git@v0.3`` -> the address and ``v0.3``."""
+    before, at, revision = address.rpartition("@")
+    return (before, revision) if at and "/" not in revision and "/" in before else (address, "")
+
+
+def _run_git(host: HostAccess, words: tuple[str, ...], source: str) -> None:
+    ran = host.run(words, deadline=CLONE_DEADLINE)
+    if ran.rc != 0:
+        lines = [line for line in ran.err.splitlines() if line.strip()]
+        why = ran.end or (lines[-1].strip() if lines else f"exit {ran.rc}")
+        raise ValueError(f"--source {source} cannot be cloned: {why[:300]}; clone it by hand and name the folder")
+
+
+def hash_checkout(folder: str) -> str:
+    """Return the first letters of a hash over the files of a checkout, without what git and builds leave there."""
+    from hashlib import sha256
+
+    digest = sha256()
+    for path in sorted(durable_files.walk_files(folder)):
+        if not any(part in path for part in _IGNORED_FOLDERS):
+            digest.update(f"{path[len(folder) :]} {file_contents.hash_file_contents(path)}\n".encode())
+    return digest.hexdigest()[:12]
