@@ -41,8 +41,13 @@ OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS) $(STARTED),$(patsubst %/,%,$(s
 FIRST := tests/apply tests/faults tests/fit tests/supply test-started tests/rollcall
 PARTS := $(FIRST) test-types test-pages test-texts test-others $(filter-out $(FIRST),$(ALONE)) test-files
 test: $(VENV)/.tested
+	@$(MAKE) --no-print-directory --keep-going --jobs 3 --output-sync=target $(VENV)/.browser $(PARTS)
+
+# Beside the first parts; those that open pages and complete words wait for it.
+$(VENV)/.browser: $(VENV)/.tested
 	$(BIN)/python -m tests.browser
-	@$(MAKE) --no-print-directory --keep-going --jobs 3 --output-sync=target $(PARTS)
+	@touch $@
+test-pages test-started test-others test-files: $(VENV)/.browser
 
 test-others: TESTS = $(OTHERS)
 test-started: TESTS = $(STARTED)
@@ -84,6 +89,12 @@ catalog: $(VENV)/.tested
 	$(BIN)/python tools/benchmark_pages.py
 	$(BIN)/python tools/terminal_svg.py
 	$(BIN)/python tools/install_lines.py
+
+# One dated file with all tables, for `--knowledge`.
+KNOWLEDGE ?=
+knowledge: $(VENV)/.tested
+	$(BIN)/python tools/compile_catalog.py
+	$(BIN)/python tools/pack_knowledge.py $(if $(KNOWLEDGE),-o $(KNOWLEDGE))
 
 # What gpuready says, kept whole: the samples of the docs, the golden screens, the golden reports. Read the difference.
 golden: $(VENV)/.tested
@@ -129,4 +140,4 @@ release-check: $(VENV)/.tested
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: check test $(PARTS) faults induce lint types docs docs-run catalog golden lock audit benchmarks release-check clean
+.PHONY: check test $(PARTS) faults induce lint types docs docs-run catalog knowledge golden lock audit benchmarks release-check clean

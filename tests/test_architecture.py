@@ -150,7 +150,8 @@ ACCESS_MODULES = {
     "render/sarif.py": "urllib",
     "runtime/configure.py": "os.environ os.listdir",
     "runtime/group.py": "open os.close",
-    "runtime/launch.py": "open os.environ os.listdir os.path.isfile",
+    "runtime/code_fingerprints.py": "open os.listdir os.path.isfile",
+    "runtime/launch.py": "os.environ",
     "web/server.py": "os.environ os.sched_getaffinity",
     "web/worker.py": "os.dup os.dup2 os.fdopen os.open",
 }

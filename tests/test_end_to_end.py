@@ -329,7 +329,7 @@ def test_what_is_stated_is_judged_by_all_that_is_known(argv, code, fires):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--on", "gb10", "--torch", "2.8.0+cu128"], "none for CUDA there"),
+        (["--on", "gb10", "--torch", "2.8.0+cu128"], "it has cu129"),
         (["--on", "h100", "--os", "amiga"], "ubuntu22.04"),
         (["--on", "h100", "--model", "7"], "write 7b"),
         (["--on", "h100", "--ram", "-5GB"], "--ram"),

@@ -8,9 +8,12 @@ import io
 import re
 import statistics
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.test_architecture import tree
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "gpuready"
@@ -36,9 +39,7 @@ KEPT_IDENTIFIERS = {"held": "key of the JSON document of fit: memory used by oth
 
 def _functions() -> list[str]:
     """Names of all functions, without those of an interface and dunders."""
-    names = [
-        node.name for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, FUNCTION)
-    ]
+    names = [node.name for path in FILES for node in ast.walk(tree(path)) if isinstance(node, FUNCTION)]
     return [name for name in names if name not in INTERFACE_NAMES and not name.startswith("__")]
 
 
@@ -54,7 +55,7 @@ def test_function_names_can_be_searched():
 def test_a_class_name_exists_once():
     places: dict[str, list[str]] = collections.defaultdict(list)
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(SRC)))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
@@ -69,6 +70,7 @@ def test_the_top_level_holds_packages_only():
 # -- plain words --------------------------------------------------------------------------------------------
 
 
+@cache
 def _dialect_words(text: str) -> set[str]:
     """The words of the dialect in a text or identifier; code in backticks, quoted values and ``not given``, a word of the
     screens, are left out."""
@@ -78,10 +80,10 @@ def _dialect_words(text: str) -> set[str]:
     return {word for word in DIALECT if words & {word, f"{word}s", f"{word.removesuffix('y')}ies"}}
 
 
-def _identifiers(tree: ast.AST) -> set[str]:
+def _identifiers(module: ast.AST) -> set[str]:
     """All identifiers of a module: what it defines, imports, reads and passes by name."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(module):
         for field in ("id", "attr", "arg", "name", "asname"):
             value = getattr(node, field, None)
             if isinstance(value, str):
@@ -94,9 +96,9 @@ def _comments(text: str) -> list[str]:
     return [token.string for token in tokens if token.type == tokenize.COMMENT]
 
 
-def _docstrings(tree: ast.Module) -> list[str]:
+def _docstrings(module: ast.Module) -> list[str]:
     """Docstrings, also those below an assignment."""
-    statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    statements = [node.value for node in ast.walk(module) if isinstance(node, ast.Expr)]
     return [node.value for node in statements if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
@@ -109,14 +111,12 @@ def test_no_dialect_in_names_and_docstrings(package):
     for path in FILES:
         if path.relative_to(SRC).parts[0] != package:
             continue
-        text = path.read_text()
-        tree = ast.parse(text)
-        for name in _identifiers(tree) - set(KEPT_IDENTIFIERS):
+        for name in _identifiers(tree(path)) - set(KEPT_IDENTIFIERS):
             assert not _dialect_words(name), f"{path.relative_to(SRC)}: {name}"
-        texts = _docstrings(tree)
+        texts = _docstrings(tree(path))
         if _is_rule(path):
             texts = texts[1:]  # the first is printed by `gpuready explain`, and is user text, not description of code
-        for one in texts + _comments(text):
+        for one in texts + _comments(path.read_text()):
             assert not _dialect_words(one), f"{path.relative_to(SRC)}: {one[:80]!r} has {_dialect_words(one)}"
 
 

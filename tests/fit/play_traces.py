@@ -26,7 +26,9 @@ def main():
     spec = importlib.util.spec_from_file_location("trace_job", f"{sys.argv[1]}/trace.py")  # not the standard library's
     trace_job = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(trace_job)
-    from transformers import generation, masking_utils, modeling_utils  # noqa: F401
+    import peft  # noqa: F401
+    from transformers import AutoModel, generation, masking_utils, modeling_utils  # noqa: F401
+    from transformers.models.llama import modeling_llama  # noqa: F401
 
     with open(sys.argv[2]) as file:
         requests = json.load(file)

@@ -310,7 +310,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(data=st.data())
 def test_any_value_under_any_key_is_an_answer_or_one_sentence(kind, data):
     base, more = KEYS[kind]
@@ -330,7 +330,7 @@ def test_any_value_under_any_key_is_an_answer_or_one_sentence(kind, data):
             assert "\n" not in str(bad) and len(str(bad)) < 400
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_an_answer_or_one_sentence(text):
     for name in ("a.yml", "a.json", "a.py"):

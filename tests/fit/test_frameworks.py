@@ -7,8 +7,9 @@ import json
 import pytest
 import yaml
 
+from gpuready.catalog import machine_names
 from gpuready.fit import FitJob, predict_memory
-from gpuready.fit.job import gpu_candidates, known_models
+from gpuready.fit.job import known_models
 from gpuready.fit.job.records import H200
 from gpuready.jobs import job_files, model_config
 from gpuready.workflow import Refused, fit
@@ -259,7 +260,8 @@ def test_a_quantised_checkpoint_is_not_trained_in_full(tmp_path):
     ],
 )  # fmt: skip
 def test_a_slice_by_its_name(name, gpu, size):
-    assert gpu_candidates.parse_mig_slice(name) == ((gpu, size) if size else None)
+    found = machine_names.parse_mig_slice(name)
+    assert (found and (found[0], found[2])) == ((gpu, size) if size else None)
 
 
 def test_a_slice_has_its_own_memory_and_not_the_gpus():

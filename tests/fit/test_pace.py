@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpuready.commands.diagnose import diagnose
-from gpuready.workflow.step_pace import describe_pace, read_step_times
+from gpuready.workflow.step_pace import describe_pace, judge_run_pace, read_step_times
 
 CONFIG = "base_model: llama-3.2-1b\nmicro_batch_size: 1\nsequence_len: 2048\nadapter: lora\nlora_r: 8\nbf16: true\n"
 
@@ -45,3 +45,14 @@ def test_diagnose_with_the_file_of_the_job(tmp_path):
     log.write_text("\n".join(f" {n}%|#| {n}/100 [00:{n:02d}<01:20, 4.00s/it]" for n in range(10, 60)) + "\n")
     found = json.loads(diagnose(str(log), config=str(config), on="h200", look=False).json())
     assert any("times as long as predicted" in note for note in found["notes"]), found["notes"]
+
+
+def test_run_tells_it_at_its_end_where_its_command_line_has_the_job(tmp_path):
+    log, config = tmp_path / "rank-0.log", tmp_path / "axolotl.yml"
+    config.write_text(CONFIG)
+    log.write_text("\n".join(f" {n}%|#| {n}/100 [00:{n:02d}<01:20, 4.00s/it]" for n in range(10, 60)) + "\n")
+    words = ("axolotl.cli.train", str(config))
+    assert "a step took 4 s" in judge_run_pace(str(log), words, "h200")
+    assert not judge_run_pace(str(log), ("train.py", "--lr", "1"), "h200"), "no job is known"
+    config.write_text("a: file\nof: another kind\n")
+    assert not judge_run_pace(str(log), words, "h200") and not judge_run_pace(str(tmp_path / "none"), words, "h200")

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuready.catalog import gpus
-from gpuready.fit import FitJob, predict_memory
+from gpuready.fit import H200, FitJob, predict_memory
 from gpuready.fit.job import gpu_candidates
-from gpuready.fit.job.records import FitPrediction
-from gpuready.fit.search import change_search
+from gpuready.fit.job.records import FitPrediction, GpuCard
+from gpuready.fit.search import change_search, prediction
 from gpuready.fit.search.tuning_steps import format_file_settings as words_of
 from gpuready.fit.search.tuning_steps import list_tuning_axes
 from gpuready.model import Fact, Facts
@@ -252,3 +252,12 @@ def test_fits_is_never_said_where_it_may_not(minimum, band, memory, less, held, 
         assert minimum + 2 * band <= max(max(memory - less, 0) - held, 0) and not more_open
     if verdict == "does not fit":
         assert minimum + band > max(memory - held, 0) and not less_open
+
+
+@pytest.mark.parametrize("fields", [{}, {"world": 4, "zero": 1}, {"world": 4, "zero": 2}, {"world": 4, "zero": 3}])
+def test_cards_that_share_a_tape_have_the_same_one(fields):
+    """Two cards of one capability and unlike memory: what the cache gives is what is recorded anew."""
+    job = FitJob(SMALL | {"num_hidden_layers": 1}, **fields).validate_fields()
+    for card in (H200, GpuCard("half", H200.capability, H200.memory // 2), GpuCard("tiny", H200.capability, 1)):
+        cached, fresh = prediction.cached_job_tape(job, card), prediction.record_job_tape(job, card)
+        assert cached.events == fresh.events

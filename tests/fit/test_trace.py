@@ -26,8 +26,8 @@ from tests import target_environment
 from tests.running import gpuready
 
 HOME = target_environment.ROOT / ".venv" / "traced"
-SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
 WANTED = ("transformers", "peft", "accelerate")
+SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
 LLAMA = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8,
     "num_key_value_heads": 2, "vocab_size": 2048, "tie_word_embeddings": False,
@@ -100,7 +100,7 @@ def has(interpreter: str) -> bool:
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    """the torch of the target environment with transformers and peft beside it: in a venv that sees the target environment's, made once and kept."""
+    """The target environment with peft beside it: a venv that sees the packages of both, made once and kept."""
     found, made = target_environment.python(), str(HOME / "bin" / "python")
     if has(found):
         return found
@@ -114,15 +114,14 @@ def python() -> str:
 
 def make(found: str, made: str) -> None:
     said = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-    subprocess.run([found, "-m", "venv", str(HOME)], check=True)
+    subprocess.run([found, "-m", "venv", "--without-pip", str(HOME)], check=True)
     theirs, own = (
         subprocess.run([p, "-c", said], capture_output=True, text=True).stdout.strip() for p in (found, made)
     )
     with open(f"{own}/patient.pth", "w") as file:
         file.write(theirs + "\n")
-    ran = subprocess.run(
-        [made, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *WANTED], capture_output=True, text=True
-    )  # fmt: skip
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", made, "install", "--quiet"]
+    ran = subprocess.run([*pip, *WANTED], capture_output=True, text=True)
     if ran.returncode:
         pytest.skip(f"NO TRANSFORMERS: no model is traced ({ran.stderr.strip()[-300:]})")
 

@@ -22,8 +22,9 @@ QUICK = 0.004
 ENDS = ("", "\x01\n")
 
 BUILT = {
-    "catalog/gpus.py", "contracts/page.py", "contracts/page_rows.py", "contracts/phrases.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py",
-    "render/files/quoting.py", "system/redaction/named_secrets.py", "system/redaction/text.py", "system/redaction/secret_patterns.py",
+    "catalog/gpus.py", "catalog/machine_names.py", "contracts/page.py", "contracts/page_commands.py", "contracts/page_rows.py", "contracts/phrases.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py",
+    "render/files/quoting.py", "system/imports/package_source.py", "system/imports/variable_uses.py", "system/imports/version_gates.py", "system/redaction/named_secrets.py", "system/redaction/text.py", "system/redaction/secret_patterns.py",
+    "workflow/knowledge_commands.py",
 }  # fmt: skip
 """Where expressions are put together while the program works, or come from a table: those are heard, or in `tables`."""
 
@@ -32,12 +33,12 @@ READ = [path.read_bytes() for path in (*sorted((CORPUS / "page").glob("*")), *so
 
 
 def _work() -> None:
-    from gpuready.catalog import gpus
+    from gpuready.catalog import machine_names
 
     for page in READ:
         feed("page", page)
     for name in ("h100x8", "8xh100", "rtx4090", "a100-40gb"):
-        gpus.parse_machine(name)
+        machine_names.parse_machine_name(name)
 
 
 def _seconds(pattern: re.Pattern[str], text: str, anywhere: bool) -> float:

@@ -104,11 +104,24 @@ def test_a_workflow_takes_every_action_by_its_commit(path):
 def test_a_workflow_may_only_read_and_keeps_no_credentials(path):
     text = path.read_text()
     assert re.search(r"^permissions:\n  contents: read\n(?! )", text, re.M)
-    signs = path.name == "release.yml"  # which jobs of it may write: test_verify_release
-    assert (text.count("permissions:") == 1 and "write" not in text) or signs
-    assert "contents: write" not in text and "secrets." not in text
+    # Which jobs of these may write: test_verify_release, and below.
+    writes = path.name in ("release.yml", "refresh.yml")
+    assert (text.count("permissions:") == 1 and ": write" not in text) or writes
+    assert ("contents: write" not in text or path.name == "refresh.yml") and "secrets." not in text
     assert text.count("persist-credentials: false") == text.count("actions/checkout@")
     assert "pull_request_target" not in text
+
+
+def test_a_refresh_writes_only_where_nothing_of_it_runs():
+    """The job that reads the index may not write; the one that pushes runs git and gh, and applies tables only."""
+    import yaml
+
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "refresh.yml").read_text())["jobs"]
+    assert "permissions" not in jobs["read"]
+    assert jobs["propose"]["permissions"] == {"contents": "write", "pull-requests": "write"}
+    lines = [line.split() for step in jobs["propose"]["steps"] for line in step.get("run", "").splitlines()]
+    assert {words[0] for words in lines} == {"day=$(date", "git", "gh"}
+    assert ["git", "apply", "--include='src/gpuready/catalog/*.toml'", '"$PARTS/refresh.patch"'] in lines
 
 
 def test_ci_is_the_locked_test_command():

@@ -1,0 +1,139 @@
+"""From a bare machine to a training step, framework by framework: plan, install, import, step, prove, check, time beside uv.
+
+    python benchmarks/framework_table.py SPEC … [--work FOLDER] [--source DIR] [--wants cpu] [--on h100x8 gh200] [-o FILE]
+
+Each framework is planned here and for each machine of ``--on``, installed here, checked and proved; then it is installed once more
+with everything in uv's cache, beside ``uv pip install`` of the same lock. Environments are removed when they have been measured.
+A record that is there is kept: rows of the named frameworks are replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMIT_S = 1200
+
+
+def gpuready(*words: str) -> tuple[int, dict[str, object], str, float]:
+    """Run a command; return its exit code, its JSON, its last line and its seconds."""
+    argv = [sys.executable, "-m", "gpuready", *words, "--json"]
+    begun = time.monotonic()
+    try:
+        ran = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return 124, {}, f"no answer in {LIMIT_S} s", LIMIT_S
+    seconds = round(time.monotonic() - begun, 1)
+    lines = [line for line in ran.stderr.splitlines() if line.strip()]
+    try:
+        told = json.loads(ran.stdout) if ran.stdout.strip() else {}
+    except ValueError:
+        told = {}
+    return ran.returncode, told, lines[-1] if lines else "", seconds
+
+
+def describe_plan(spec: str, *options: str) -> dict[str, object]:
+    code, told, last, seconds = gpuready("plan", spec, *options)
+    plan = (told.get("plans") or [told])[0] if told else {}
+    row = {"exit": code, "seconds": seconds, "torch": plan.get("torch", ""), "packages": len(plan.get("lock") or ())}
+    if not plan.get("lock"):
+        conflicts = plan.get("conflicts") or [{}]
+        row["says"] = str(conflicts[0].get("says") or plan.get("resolved") or last)[:300]
+    return row
+
+
+def describe_install(spec: str, home: Path, *options: str) -> dict[str, object]:
+    code, told, last, seconds = gpuready("install", spec, "-e", str(home), "--allow-build", "--yes", *options)
+    row: dict[str, object] = {"exit": code, "seconds": seconds, "verdict": told.get("verdict", "refused")}
+    need = told.get("need") or {}
+    if code == 0:
+        row |= {"told GiB": round(need.get("size", 0) / 2**30, 2), "real GiB": measure_size(home)}
+        row["check"] = (told.get("report") or {}).get("verdict", "")
+    return row if code == 0 else row | {"says": str(told.get("says") or told.get("error") or last)[:400]}
+
+
+def measure_size(home: Path) -> float:
+    used = sum(path.lstat().st_blocks * 512 for path in (home / "generations").rglob("*"))
+    return round(used / 2**30, 2)
+
+
+def describe_prove(spec: str, home: Path, *options: str) -> dict[str, object]:
+    code, told, last, seconds = gpuready("prove", spec, "--python", str(home), *options)
+    reports = told.get("reports") or [told]
+    proofs = (told.get("evidence") or told).get("proofs") or ()
+    passed = [p["name"] for p in proofs if p.get("verdict") == "passed"]
+    failed = [f"{p['name']}: {p.get('why') or p.get('verdict')}"[:200] for p in proofs if p.get("verdict") not in ("passed", "skipped")]  # fmt: skip
+    verdict = str((reports[0] or {}).get("verdict") or last[:200])
+    return {"exit": code, "seconds": seconds, "verdict": verdict, "passed": passed, "failed": failed}
+
+
+def time_beside_uv(spec: str, home: Path, work: Path, *options: str) -> dict[str, object]:
+    """Install the same lock twice with a warm cache: by uv alone, and by gpuready."""
+    (lock,) = (home / "current").resolve().glob("requirements.lock")
+    python = (home / "bin" / "python").resolve()
+    bare, again = work / "bare", work / "again"
+    uv = [sys.executable, "-m", "uv"]
+    begun = time.monotonic()
+    subprocess.run([*uv, "venv", "-q", "--python", python, bare], check=True)
+    words = ["pip", "install", "-q", "--python", bare / "bin/python", "--no-deps", "--require-hashes", "-r", lock]
+    ran = subprocess.run([*uv, *words, "--find-links", "/opt/wheels"], capture_output=True, text=True)
+    alone = round(time.monotonic() - begun, 1)
+    ours = describe_install(spec, again, *options)["seconds"]
+    for folder in (bare, again):
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"uv": alone if ran.returncode == 0 else None, "gpuready": ours}
+
+
+def try_framework(spec: str, asked: argparse.Namespace) -> dict[str, object]:
+    options = (["--wants", asked.wants] if asked.wants else []) + (["--source", asked.source] if asked.source else [])
+    wants = ["--wants", asked.wants] if asked.wants else []
+    row: dict[str, object] = {"framework": spec, "plan here": describe_plan(spec, *options)}
+    for machine in asked.on:
+        row[f"plan {machine}"] = describe_plan(spec, "--on", machine, *options[2 if asked.wants else 0 :])
+    home = asked.work / "env"
+    shutil.rmtree(home, ignore_errors=True)
+    if row["plan here"]["packages"]:
+        row["install"] = describe_install(spec, home, *options)
+        if row["install"]["exit"] == 0:
+            row["check"] = gpuready("check", spec, "--python", str(home), *wants)[1].get("verdict", "")
+            row["prove"] = describe_prove(spec, home, *wants)
+            row["warm install"] = time_beside_uv(spec, home, asked.work, *options)
+    shutil.rmtree(home, ignore_errors=True)
+    return row
+
+
+def write_record(path: Path, rows: list[dict[str, object]]) -> None:
+    known = json.loads(path.read_text())["rows"] if path.exists() else []
+    fresh = {row["framework"] for row in rows}
+    kept = [row for row in known if row["framework"] not in fresh]
+    head = {"date": str(date.today()), "machine": platform.machine(), "python": platform.python_version()}
+    path.write_text(json.dumps(head | {"rows": [*kept, *rows]}, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("specs", nargs="+")
+    parser.add_argument("--work", type=Path, default=Path("build/frameworks"))
+    parser.add_argument("--source", default="")
+    parser.add_argument("--wants", default="cpu")
+    parser.add_argument("--on", nargs="*", default=["h100x8", "gh200"])
+    parser.add_argument("-o", dest="out", type=Path)
+    asked = parser.parse_args()
+    asked.work.mkdir(parents=True, exist_ok=True)
+    for spec in asked.specs:
+        row = try_framework(spec, asked)
+        print(json.dumps(row), flush=True)
+        if asked.out:
+            write_record(asked.out, [row])
+
+
+if __name__ == "__main__":
+    main()
