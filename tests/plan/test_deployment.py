@@ -30,10 +30,10 @@ def test_the_machine_as_far_as_it_is_known():
 
 
 def test_the_allocator_variable_has_the_name_that_the_planned_torch_reads():
-    axolotl = contracts.load_contract("axolotl", None, None)
+    roll = contracts.load_contract("roll", None, None)
     old, new = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
     for torch, wanted, other in (("2.8.0+cu126", old, new), ("2.13.0+cu126", new, old)):
-        found = add_deployment(PLAN.replace(framework="axolotl", torch=torch), axolotl, facts(H100)).variables
+        found = add_deployment(PLAN.replace(framework="roll", torch=torch), roll, facts(H100)).variables
         assert wanted in found and other not in found
 
 

@@ -39,15 +39,33 @@ def values(found) -> dict[str, str]:
         ("2.13.0", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
     ],
 )
-@pytest.mark.parametrize("framework", ["axolotl", "roll", "llama-factory", "unsloth"])
+@pytest.mark.parametrize("framework", ["roll", "llama-factory", "unsloth"])
 def test_the_allocator_has_the_name_that_this_torch_reads(framework, torch, name, other):
     found = values(recommend_variables(on(torch=torch), of(framework)))
     assert "expandable_segments:True" in found[name] and other not in found
 
 
+@pytest.mark.parametrize("version", ["0.14", "0.16", "0.18", "0.21"])
+@pytest.mark.parametrize("torch", [None, "2.8.0", "2.13.0"])
+def test_what_the_command_computes_itself_is_left_to_it(version, torch):
+    """With PYTORCH_ALLOC_CONF exported, axolotl's command sets PYTORCH_CUDA_ALLOC_CONF as well: its ``elif``."""
+    found = recommend_variables(on(**({"torch": torch} if torch else {})), of(f"axolotl=={version}"))
+    assert not any("ALLOC_CONF" in name for name in values(found))
+    assert any("ALLOC_CONF" in one.name and "itself" in one.why for one in found.left)
+    assert not any("ALLOC_CONF" in note for note in found.notes)
+
+
+def test_no_written_value_stands_for_one_that_the_code_computes():
+    """Every contract with a table of its release: what is exported has the value that the code itself has."""
+    for framework, version, variant in ALL:
+        contract = contracts.load_contract(framework, version, variant)
+        own = {one.name for one in contract.variables if "own-default" in one.traits}
+        assert not own & set(values(recommend_variables(on(torch="2.13.0"), contract)))
+
+
 def test_without_torch_the_name_is_given_where_all_that_the_contract_takes_agree():
-    """axolotl 0.21 takes no torch before 2.9; llama-factory takes both kinds."""
-    assert "PYTORCH_ALLOC_CONF" in values(recommend_variables(on(), of("axolotl")))
+    """A variant of ROLL takes one torch; llama-factory takes those of both names."""
+    assert "PYTORCH_ALLOC_CONF" in values(recommend_variables(on(), of("roll:torch291-vllm")))
     found = recommend_variables(on(), of("llama-factory"))
     assert not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(values(found))
     assert any("PYTORCH_CUDA_ALLOC_CONF" in note and "--torch" in note for note in found.notes)
@@ -76,7 +94,7 @@ def test_the_old_name_counts_for_a_new_torch():
     assert [c.name for c in found.conflicts] == ["PYTORCH_CUDA_ALLOC_CONF"]
     assert "PYTORCH_ALLOC_CONF" not in values(found)
     older = recommend_variables(on(torch="2.8.0"), of("axolotl"), None, {"PYTORCH_ALLOC_CONF": "x"})
-    assert "PYTORCH_CUDA_ALLOC_CONF" in values(older) and not older.conflicts
+    assert "PYTORCH_CUDA_ALLOC_CONF" in {one.name for one in older.left} and not older.conflicts
 
 
 def test_a_forced_value_wins_all_the_same_and_that_is_said():
@@ -119,7 +137,7 @@ def test_a_role_that_is_not_there(framework, role):
 def test_a_machine_without_a_gpu_still_gets_the_variables():
     bare = Facts([Fact("gpu.count", 0), Fact("platform.name", "cpu"), Fact("package.torch", None)])
     assert "NCCL_NVLS_ENABLE" in values(recommend_variables(bare, of("roll")))
-    assert "PYTORCH_ALLOC_CONF" in values(recommend_variables(bare, of("axolotl")))
+    assert "TOKENIZERS_PARALLELISM" in values(recommend_variables(bare, of("axolotl")))
 
 
 # -- what the machine asks for --------------------------------------------------------------------------

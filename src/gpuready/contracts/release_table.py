@@ -59,6 +59,7 @@ def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool
     contract: dict[str, Any] = {**base, "other_variables": _other_variables(uses, base.get("variables", []))}
     contract["notes"] = [*base.get("notes", []), *_notes(row)]
     if is_own:
+        contract["variables"] = [_mark_own_default(one, uses) for one in base.get("variables", [])]
         return contract | {"needs": [*base.get("needs", []), *_new_needs(started, base)]}
     borrowed = str(base.get("version", ""))
     kept = [_advise(need, borrowed) for need in base.get("needs", []) if not _is_pin(need)]

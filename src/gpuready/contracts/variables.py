@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gpuready.catalog import roles as processes
 from gpuready.catalog import torch as catalogue
-from gpuready.contracts import is_borrowed
+from gpuready.contracts import is_borrowed, is_made_from_release
 from gpuready.contracts import when as conditions
 from gpuready.model import Fact, Record, UnknownFactError, versions
 from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
@@ -42,6 +42,7 @@ class WantedVariable(Record):
     then: str  # the consequence where the user has set another value
     open: str = ""  # why it could not be decided
     left: str = ""  # why it cannot be set in a shell
+    own: bool = False  # the framework's command chooses a value itself where it is unset
 
 
 def choose_role(contract: Contract, role: str | None) -> str:
@@ -62,12 +63,18 @@ def framework_settings(
     role: str | None,
     environment: Mapping[str, str],
     more: Sequence[WantedVariable] = (),
+    in_process: bool = False,
 ) -> EnvironmentSettings:
-    """Return what to set, what is set already, and where the user's value conflicts. Pure."""
+    """Return what to set, what is set already, and where the user's value conflicts. Pure.
+
+    ``in_process``: for this very process, which is not the framework's command, and gets none of its own defaults.
+    """
     chosen = choose_role(contract, role)
     facts = _add_condition_facts(facts, contract, chosen)
     torches = _possible_torches(facts, contract)
-    wishes = _unique_by_name([*_wanted_variables(facts, contract, chosen, torches), *more])
+    found = _wanted_variables(facts, contract, chosen, torches)
+    found = found if in_process else [_leave_own_default(wish, contract, environment) for wish in found]
+    wishes = _unique_by_name([*found, *more])
     wanted = [w for w in wishes if not (w.open or w.left)]
     known = torches[0] if facts.value_if_known("package.torch") else ""
     return EnvironmentSettings(
@@ -136,11 +143,12 @@ def _wanted_variable(
     )
     passing = processes.why_not_in_shell(contract.framework, variable.name)
     is_ours = not passing and _is_same_everywhere(contract, variable)
+    made = made.replace(own="own-default" in variable.traits)
     applies, unclear_reason = _applies_with_torches(facts, variable, torches)
     if not applies:
         return [made.replace(open=unclear_reason)] if unclear_reason and is_ours else []
-    if is_ours and _framework_chooses(contract, variable):
-        return [made.replace(left=f"{contract.framework} chooses its value itself where it is unset")]
+    if is_ours and _is_value_of_another_version(contract, variable):
+        return [made.replace(left=_own_choice(contract))]
     if not is_ours:
         return [made.replace(left=passing or variable.note or "it differs from process to process")]
     return _apply_hardware_gate(facts, _use_torch_name(made, torches))
@@ -167,9 +175,22 @@ def _is_same_everywhere(contract: Contract, variable: ContractVariable) -> bool:
     return bool(variable.value) or processes.is_emptied_variable(contract.framework, variable.name)
 
 
-def _framework_chooses(contract: Contract, variable: ContractVariable) -> bool:
-    """Return whether a fixed value could override a better one: the code has several, or another version of it may have another."""
-    return "own-default" in variable.traits or (is_borrowed(contract) and "read" in variable.access)
+def _is_value_of_another_version(contract: Contract, variable: ContractVariable) -> bool:
+    """Return whether the code has a default of its own that only a contract of another version tells."""
+    if is_borrowed(contract):
+        return "own-default" in variable.traits or "read" in variable.access
+    return "own-default" in variable.traits and is_made_from_release(contract)
+
+
+def _leave_own_default(wish: WantedVariable, contract: Contract, environment: Mapping[str, str]) -> WantedVariable:
+    """Leave an unset variable to the framework's command where its code computes the value: it can know better."""
+    if not wish.own or wish.left or (not wish.open and _current_value(wish, environment) is not None):
+        return wish
+    return wish.replace(open="", left=_own_choice(contract))
+
+
+def _own_choice(contract: Contract) -> str:
+    return f"{contract.framework} chooses its value itself where it is unset"
 
 
 def _override_consequence(contract: Contract, variable: ContractVariable) -> str:

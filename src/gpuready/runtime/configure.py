@@ -43,7 +43,7 @@ def configure(
     target = os.environ if environ is None else environ
     installed = _installed_version(contracts.distribution_name(name))
     contract = contracts.load_contract(name, version, variant, installed)
-    settings = variables.framework_settings(_process_facts(target), contract, role, target)
+    settings = variables.framework_settings(_process_facts(target), contract, role, target, in_process=True)
     for one in settings.variables:
         if one.state == "set":
             target[one.name] = one.value
