@@ -125,6 +125,37 @@ def test_a_python_version_file_is_not_followed(world, project, tmp_path):
     assert named and mark.exists(), "a path that the user names is meant"
 
 
+@pytest.fixture
+def inactive_shim(world, tmp_path):
+    """pyenv's launcher of a Python that is not active, alone on PATH."""
+    root = tmp_path / "pyenv"
+    (root / "shims").mkdir(parents=True)
+    shim = root / "shims" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    shim.write_text('#!/bin/sh\necho "pyenv: python: command not found" >&2\nexit 127\n')
+    shim.chmod(0o755)
+    world.variables["PATH"] = f"{root}/shims"
+    world.variables["UV_PYTHON_INSTALL_DIR"] = str(tmp_path / "none")
+    return shim
+
+
+def test_behind_a_pyenv_launcher_that_is_not_active_its_python_is_found(world, inactive_shim):
+    version = ".".join(map(str, sys.version_info[:3]))
+    real = inactive_shim.parents[1] / "versions" / version / "bin"
+    real.mkdir(parents=True)
+    (real / "python").symlink_to(Path(sys.executable).resolve())
+    minor = version.rpartition(".")[0]
+    for request in (minor, version, f"{minor}.99"):
+        found = uv.find_python(world, uv.find_uv(world), uv.make_uv_settings(world), request)
+        assert found == str(real / "python")
+
+
+def test_a_launcher_that_starts_no_python_is_named_in_one_sentence(world, inactive_shim):
+    minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    with pytest.raises(ValueError, match=r"is first on PATH for Python .* and starts none") as refused:
+        uv.find_python(world, uv.find_uv(world), uv.make_uv_settings(world), minor)
+    assert str(refused.value).startswith(str(inactive_shim)) and "--python PATH" in str(refused.value)
+
+
 # -- sources --------------------------------------------------------------------------------------------------
 
 

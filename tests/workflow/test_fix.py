@@ -160,6 +160,19 @@ def test_a_change_that_fails_leaves_the_environment_alone(place):
     assert not (place / "env.gpuready-fix/draft").exists() and not (place / "env.gpuready-fix/before").exists()
 
 
+def test_where_no_index_can_be_reached_it_says_which_why_and_what_to_do(place):
+    (place / "wheels" / "other_kit-2.5-py3-none-any.whl").unlink()
+    before, no_index = (
+        tree(place / "env"),
+        {"UV_DEFAULT_INDEX": "http://user:s3cr3t@127.0.0.1:9/private", "UV_HTTP_RETRIES": "0"},
+    )
+    words = ("--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--yes")
+    ran = gpuready("fix", *words, cwd=place, KITE_STRING="wide", UV_NO_CACHE="1", **no_index)
+    said = "failed: nothing could be fetched from 127.0.0.1:9: it refuses the connection; check the network and the proxy, "
+    assert ran.code == 2 and said + "or name a folder of wheels with --find-links DIR" in " ".join(ran.out.split())
+    assert "cause:" not in ran.out and not {"s3cr3t", "private"} & {*ran.out.split()} and tree(place / "env") == before
+
+
 def test_a_copy_with_a_new_problem_is_not_taken(place):
     """The new kit brings files of another package in two versions: what the check finds in the copy decides."""
     bad = "import gpuready.workflow.fix_order as o\nfrom gpuready.model import Finding\nreal = o.FixOrder._check\n"

@@ -10,6 +10,29 @@ if TYPE_CHECKING:
     from gpuready.model.plan import InstallFault
     from gpuready.system import RunResult
 
+_NETWORK_CAUSES = (
+    ("failed to lookup address", "its name does not resolve from here"),
+    ("dns error", "its name does not resolve from here"),
+    ("Connection refused", "it refuses the connection"),
+    ("connection closed", "it closed the connection in the middle of an answer"),
+    ("connection reset", "it broke the connection off"),
+    ("Connection reset", "it broke the connection off"),
+    ("IncompleteMessage", "it closed the connection in the middle of an answer"),
+    ("end of file before message length", "it closed the connection in the middle of an answer"),
+    ("operation timed out", "it does not answer in time"),
+    ("timed out", "it does not answer in time"),
+    ("invalid peer certificate", "its certificate is not trusted here"),
+    ("certificate", "its certificate is not trusted here"),
+    ("401 Unauthorized", "it asks for a password (401)"),
+    ("403 Forbidden", "it refuses the request (403)"),
+    ("500 Internal", "it fails (500)"),
+    ("502 Bad Gateway", "it fails (502)"),
+    ("503 Service", "it is not in service (503)"),
+)
+
+_FETCH_PHRASES = ("Failed to fetch", "Failed to download", "error sending request")
+_OFFLINE_PHRASES = ("etwork connectivity is disabled", "etwork was disabled", "etwork is disabled")
+
 
 class InstallFailed(Exception):
     """The install failed and the old environment is unchanged. ``exit``: 1 not fit, 2 could not be made."""
@@ -45,11 +68,51 @@ def explain_uv_failure(ran: RunResult, what: str) -> str:
             f"uv {what} failed: a package of the lock has no wheel for this machine, and building one runs its code: "
             f"agree with --allow-build, or make a wheel of it first and name its folder with --find-links; {text[:300]}"
         )
+    unreachable = _explain_unreachable(ran.err, what)
+    if unreachable:
+        return unreachable
+    if "No solution found" in ran.err:
+        return f"uv {what} failed: {_explain_no_solution(ran.err)}"
     match = re.search(r"os error (\d+)", ran.err)
     if match:
         number = int(match[1])
         return f"uv {what} failed: {format_os_error(OSError(number, os.strerror(number)))}; {text[:300]}"
     return f"uv {what} failed: {text[:600]}"
+
+
+def _explain_no_solution(err: str) -> str:
+    from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
+
+    found = parse_uv_failure(err, "this request", {})
+    if isinstance(found, InconclusiveResolution):
+        return f"{found.why}; name a folder of wheels that has it with --find-links DIR"
+    return found.says
+
+
+def _explain_unreachable(err: str, what: str) -> str:
+    """Say which host cannot be reached, why, and what to do; empty if the failure has another reason."""
+    output = " ".join(err.split())
+    cause = find_network_cause(err) if any(phrase in output for phrase in _FETCH_PHRASES) else ""
+    ways = "install that Python first" if what == "venv" else "name a folder of wheels with --find-links DIR"
+    if cause:
+        host = find_host(err) or "the package index"
+        return f"nothing could be fetched from {host}: {cause}; check the network and the proxy, or {ways}"
+    if any(phrase in output for phrase in _OFFLINE_PHRASES):
+        return f"uv {what} failed: the network is off, and what is missing is not in uv's cache; allow the network, or {ways}"
+    return ""
+
+
+def find_network_cause(output: str) -> str:
+    """Return why a host did not answer, from uv's error; empty if that is not the reason."""
+    return next((cause for phrase, cause in _NETWORK_CAUSES if phrase in output), "")
+
+
+def find_host(output: str) -> str:
+    """Return the host of the first address in uv's error, without login and path: both may be secret."""
+    import re
+
+    match = re.search(r"https?://(?:[^/\s`]*@)?([^/\s`):]+(?::\d+)?)", output)
+    return match[1] if match else ""
 
 
 def _extract_uv_error(err: str) -> str:

@@ -238,11 +238,42 @@ def run_uv(
 
 
 def find_python(host: HostAccess, path: str, settings: UvSettings, request: str) -> str:
-    """Return the interpreter that uv finds for a version or a path; empty if there is none, ValueError if uv does not run."""
+    """Return the interpreter that uv finds for a version or a path; empty if there is none.
+
+    ValueError, in a sentence, if uv does not run, or stops at a launcher that starts no Python.
+    """
     is_path = bool(request) and not request.startswith("/") and host.stat_path(request) is not None
     named = f"{host.get_cwd()}/{request}" if is_path else request
     # A request in any case: without one uv would take a path from a .python-version file above.
-    ran = run_uv(host, (path, "python", "find", "--system", "--no-project", named or "3"), settings, deadline=30.0)
+    words = (path, "python", "find", "--system", "--no-project")
+    ran = run_uv(host, (*words, named or "3"), settings, deadline=30.0)
+    launcher = _find_broken_launcher(ran.err) if ran.rc else ""
+    behind = _find_behind_shim(host, launcher, request) if launcher else ""
+    if behind:
+        ran = run_uv(host, (*words, behind), settings, deadline=30.0)
     if ran.end:
         raise ValueError(explain_uv_failure(ran, "python find"))
+    if ran.rc and launcher:
+        raise ValueError(
+            f"{launcher} is first on PATH for Python {request} and starts none: install that version "
+            "(pyenv install, uv python install), take the launcher off PATH, or name a Python with --python PATH"
+        )
     return ran.out.strip() if ran.rc == 0 else ""
+
+
+def _find_broken_launcher(err: str) -> str:
+    """``error: Failed to inspect Python interpreter from first executable in the search path at `/…/shims/python3.12` ``."""
+    _, found, rest = err.partition("Failed to inspect Python interpreter from first executable in the search path at `")
+    return rest.partition("`")[0] if found else ""
+
+
+def _find_behind_shim(host: HostAccess, shim: str, request: str) -> str:
+    """Return the newest Python of this version among pyenv's, which its shim does not start unless it is active."""
+    from gpuready.model import versions
+
+    root, found, _ = shim.partition("/shims/")
+    names = (host.list_directory(f"{root}/versions") if found else None) or ()
+    minor = ".".join(request.split(".")[:2])
+    fitting = [name for name in names if versions.is_version(name) and f"{name}.".startswith(f"{minor}.")]
+    chosen = request if request in fitting else max(fitting, key=versions.parse_release, default="")
+    return f"{root}/versions/{chosen}/bin/python" if chosen else ""

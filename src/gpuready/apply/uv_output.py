@@ -7,6 +7,7 @@ is proved.
 
 from __future__ import annotations
 
+from gpuready.apply.install_errors import find_host, find_network_cause
 from gpuready.apply.resolution_request import FOLDER_INDEX, PROJECT_NAME
 from gpuready.apply.uv_config import strip_login
 from gpuready.catalog import packages
@@ -204,31 +205,10 @@ def _replace_index_addresses(text: str, names: Mapping[str, str]) -> str:
 def _describe_failure(output: str, names: Mapping[str, str]) -> str:
     """Describe a failure that proves nothing: the index and the underlying cause."""
     index = next((name for address, name in names.items() if address in output), "")
-    deepest = next((cause for phrase, cause in _NETWORK_CAUSES if phrase in output), "")
-    if deepest:
-        return (f"the index {index}: " if index else "an index: ") + deepest
+    cause = find_network_cause(output)
+    if cause:
+        return f"the index {index or find_host(output) or 'that was asked'}: {cause}"
     return _replace_index_addresses(output, names)[:240] or "uv failed without a word"
-
-
-_NETWORK_CAUSES = (
-    ("failed to lookup address", "its name does not resolve from here"),
-    ("dns error", "its name does not resolve from here"),
-    ("Connection refused", "it refuses the connection"),
-    ("connection closed", "it closed the connection in the middle of an answer"),
-    ("connection reset", "it broke the connection off"),
-    ("Connection reset", "it broke the connection off"),
-    ("IncompleteMessage", "it closed the connection in the middle of an answer"),
-    ("end of file before message length", "it closed the connection in the middle of an answer"),
-    ("operation timed out", "it does not answer in time"),
-    ("timed out", "it does not answer in time"),
-    ("invalid peer certificate", "its certificate is not trusted here"),
-    ("certificate", "its certificate is not trusted here"),
-    ("401 Unauthorized", "it asks for a password (401)"),
-    ("403 Forbidden", "it refuses the request (403)"),
-    ("500 Internal", "it fails (500)"),
-    ("502 Bad Gateway", "it fails (502)"),
-    ("503 Service", "it is not in service (503)"),
-)
 
 
 def _describe_tag_mismatch(proof: str) -> str:
