@@ -7,9 +7,12 @@ import json
 import pytest
 
 from gpuready import rules
+from gpuready.catalog.proofs import find_proof, list_proofs
 from gpuready.check.evaluate import judge
+from gpuready.contracts import load_contract, parse_contract_spec
 from gpuready.model import Capability, Contract, Fact, Facts, proof
 from gpuready.model.proof import ProofRecord, ProofResult
+from gpuready.probe.job import parse_wants
 from gpuready.workflow import prove
 from gpuready.workflow.refusal import Refused
 
@@ -74,6 +77,37 @@ RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is
     (found,) = report([proof]).findings
     assert "SYS001" in found.so and len(found.fix) > 1
     assert found.fix[-1].run == ("gpuready", "prove", "matmul-bf16", "-v")
+
+
+def missing_steps(framework: str, proof: str, package: str) -> list[tuple[str, ...]]:
+    """What CAP016 says to run where a package is missing that a proof needs."""
+    row = find_proof(proof)
+    contract = load_contract(*parse_contract_spec(framework)) if framework else Contract("", "")
+    gone = ProofResult(row.name, "absent", why=f"{package} is not installed", capability=row.capability)
+    facts = Facts([Fact("python.path", "/venv/bin/python")], "host").with_facts(*prove._proof_facts([gone], [contract]))
+    (found,) = judge([rules.load_rule("CAP016")], facts, contract).findings
+    return [step.run for step in found.fix]
+
+
+@pytest.mark.parametrize(
+    ("framework", "proof", "package", "words"),
+    [
+        ("axolotl", "entry-axolotl", "axolotl", "gpuready plan axolotl"),
+        ("axolotl", "axolotl-train", "torch", "gpuready plan axolotl"),
+        ("axolotl", "flash-attn", "flash-attn", "gpuready plan axolotl --wants flash-attn"),
+        ("axolotl", "trainer-lora", "peft", "uv pip install --python /venv/bin/python peft"),
+        ("", "bnb-optimizer", "bitsandbytes", "uv pip install --python /venv/bin/python bitsandbytes"),
+    ],
+)
+def test_what_is_missing_is_installed_by_a_command_that_there_is(framework, proof, package, words):
+    assert missing_steps(framework, proof, package) == [tuple(words.split())]
+
+
+def test_every_word_that_a_missing_package_is_planned_with_is_one_of_plan():
+    for row in list_proofs():
+        for framework in ("axolotl", "roll", "colossalai", "transformers", "trl", "verl") if row.package else ():
+            for run in missing_steps(framework, row.name, row.package):
+                assert run and (run[0] == "uv" or "--wants" not in run or parse_wants(run[-1]))
 
 
 def test_rules_of_proofs_sleep_under_a_check():

@@ -9,8 +9,8 @@ for it, else information.
 What did not run is not proven. A run on the CPU does not count for a GPU.
 
 ## How to fix
-Install what is missing (``gpuready plan FRAMEWORK --wants NAME`` chooses the version), make the GPU visible,
-or leave the feature out.
+Install what is missing (``gpuready plan FRAMEWORK`` chooses the versions, with ``--wants NAME`` those of a feature),
+make the GPU visible, or leave the feature out.
 
 ## References
 - gpuready guide: prove (docs/how-to/prove.md)
@@ -18,8 +18,9 @@ or leave the feature out.
 
 from __future__ import annotations
 
+from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, Finding, FixStep
-from gpuready.rules import proof_results
+from gpuready.rules import fix_steps, proof_results
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 CODE = "CAP016"
 SEVERITY = "error"
-READS = proof_results.READS
+READS = (*proof_results.READS, *fix_steps.READS)
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
 BROKEN, HEALTHY = proof_results.proof_examples("absent", "no GPU")
 
@@ -49,18 +50,36 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     so = "what did not run is not proven, and a run on the CPU does not count for a GPU"
     finding = proof_results.proof_finding(facts, contract, CODE, proofs, message, so)
     lowered = finding.severity if finding.severity == "error" else "info"
-    return finding.replace(severity=lowered, fix=tuple(_missing_capability_steps(proofs, contract)))
+    return finding.replace(severity=lowered, fix=tuple(_missing_capability_steps(facts, contract, proofs)))
 
 
-def _missing_capability_steps(proofs: list[dict[str, Any]], contract: Contract) -> list[FixStep]:
-    steps = []
-    if any(str(row.get("why", "")).endswith("is not installed") for row in proofs):
-        names = ",".join(dict.fromkeys(str(row["capability"][0]) for row in proofs))
-        steps.append(
-            FixStep(
-                "show which version is compatible", ("gpuready", "plan", contract.framework, "--wants", names), "safe"
-            )
-        )
+def _missing_capability_steps(facts: Facts, contract: Contract, proofs: list[dict[str, Any]]) -> list[FixStep]:
+    missing = {_missing_package(row): str(row["capability"][0]) for row in proofs if _missing_package(row)}
+    steps = _install_steps(facts, contract, missing)
     if any("GPU" in str(row.get("why", "")) for row in proofs):
         steps.append(FixStep("run it on a machine with such a GPU, or make the GPU visible"))
     return steps or [FixStep("do not ask for it")]
+
+
+def _missing_package(row: dict[str, Any]) -> str:
+    package, found, _ = str(row.get("why", "")).partition(" is not installed")
+    return package if found else ""
+
+
+def _install_steps(facts: Facts, contract: Contract, missing: dict[str, str]) -> list[FixStep]:
+    """Plan what the plan of the framework knows: itself, torch, and its features by name; install the other packages."""
+    rows = (*contract.needs, *contract.capabilities)
+    known = {word for row in rows for word in conditions.wanted_words(row.when)}
+    is_own = bool(contract.framework) and not {contract.distribution, "torch"}.isdisjoint(missing)
+    words = ",".join(dict.fromkeys(word for word in missing.values() if contract.framework and word in known))
+    steps = []
+    if is_own or words:
+        wants = ("--wants", words) if words else ()
+        steps.append(
+            FixStep("show which versions to install", ("gpuready", "plan", contract.framework, *wants), "safe")
+        )
+    planned = {contract.distribution, "torch"} if is_own else set()
+    others = [name for name, word in missing.items() if name not in planned and word not in words.split(",")]
+    if others:
+        steps.append(fix_steps.install_packages_step(facts, contract, dict.fromkeys(others, "*")))
+    return steps
