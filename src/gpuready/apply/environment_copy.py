@@ -14,9 +14,10 @@ import os
 from contextlib import contextmanager
 
 from gpuready.apply import uv
-from gpuready.apply.install_errors import InstallFailed, explain_uv_failure, format_os_error
+from gpuready.apply.install_errors import InstallFailed, format_os_error
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError
+from gpuready.apply.uv_failure import explain_uv_failure
 from gpuready.apply.wheel_contents import find_overreach
 from gpuready.system import durable_files, file_contents
 

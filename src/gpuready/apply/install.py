@@ -9,9 +9,10 @@ import time
 
 from gpuready.apply import audit, install_steps, uv, wheel_contents
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome
-from gpuready.apply.install_errors import InstallFailed, explain_uv_failure, format_os_error
+from gpuready.apply.install_errors import InstallFailed, format_os_error
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
+from gpuready.apply.uv_failure import explain_uv_failure
 from gpuready.contracts import distribution_name
 from gpuready.model.plan import InstallResult
 from gpuready.model.verdict_words import verdict_words

@@ -8,7 +8,7 @@ argument lists are public.
 from __future__ import annotations
 
 from gpuready.apply import uv_config
-from gpuready.apply.install_errors import explain_uv_failure
+from gpuready.apply.uv_failure import explain_uv_failure
 from gpuready.system import AccessError, RunResult
 from gpuready.system.process.runner import run_with_progress, unredacted_variables
 

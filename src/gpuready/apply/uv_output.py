@@ -7,7 +7,7 @@ is proved.
 
 from __future__ import annotations
 
-from gpuready.apply.install_errors import find_host, find_network_cause
+from gpuready.apply.network_errors import find_host, find_network_cause
 from gpuready.apply.resolution_request import FOLDER_INDEX, PROJECT_NAME
 from gpuready.apply.uv_config import strip_login
 from gpuready.catalog import packages
