@@ -1,61 +1,112 @@
-"""What Ctrl-C says in prove and fleet: what was done, what was stopped, and how to go on."""
+"""Ctrl-C in prove and fleet, as a process: what was done, what was stopped, how to go on, and that nothing half is left."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from gpuready.model import Facts
-from gpuready.prove.session import ProofSession
-from gpuready.workflow import fleet
+from tests.faults.bench import strays
+from tests.fleet.faked import SSH, Bin
+from tests.running import QUIET, SRC
+
+WITHIN = 60.0
+HANGING_TORCH = "import os, subprocess\nchild = subprocess.Popen(['sleep', '98765'])\nopen(os.environ['BEGUN'], 'w').close()\nchild.wait()\n"
 
 
-def test_prove_says_how_far_it_was_and_that_nothing_was_written(monkeypatch):
-    closed = []
-
-    class Running:
-        def close(self):
-            closed.append(True)
-
-    session = ProofSession(Facts(()), "python3", {})
-
-    def run_turn():
-        session.count, session.done = 9, [None, None]
-        session.running = [(None, Running())]
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("gpuready.prove.placement.place_proof", lambda row, facts, cpus: [])
-    monkeypatch.setattr(session, "_run_turn", run_turn)
-    monkeypatch.setattr(session, "waiting", [])
-    with pytest.raises(KeyboardInterrupt) as error:
-        session.running = [(None, Running())]
-        session.run([])
-    assert str(error.value) == "2 of 9 proofs had ended, the running ones were stopped, and no evidence was written"
-    assert closed == [True]
+def start(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
+    env = {**QUIET, "PYTHONPATH": str(SRC), "HOME": str(folder), "TMPDIR": str(folder / "tmp"), **variables}
+    (folder / "tmp").mkdir()
+    command = [sys.executable, "-c", "from gpuready.cli import main; main()", *words]
+    return subprocess.Popen(
+        command,
+        env={**env, "MARK": mark(folder)},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
-def test_fleet_says_where_the_answers_are_and_how_to_resume(monkeypatch):
-    closed, told = [], []
+def mark(folder: Path) -> str:
+    return f"interrupt-{os.getpid()}-{folder.name}"
 
-    class Run:
-        folder, notes = "/home/me/fleet-1", []
 
-        def __init__(self, *args):
-            pass
+def interrupt_after(process: subprocess.Popen[str], line: str, is_begun: Callable[[str], bool]) -> tuple[int, str, str]:
+    """Press Ctrl-C once the process has written a line and its work has begun; return its exit code and all that it wrote."""
+    assert process.stderr is not None
+    said = ""
+    while line not in said:
+        more = process.stderr.readline()
+        assert more, said
+        said += more
+    until = time.monotonic() + WITHIN
+    while not is_begun(said) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert process.poll() is None and is_begun(said)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=WITHIN)
+    return process.returncode, out, said + err
 
-        def list_nodes(self):
-            pass
 
-        def query_nodes(self):
-            raise KeyboardInterrupt
+def assert_nothing_left(folder: Path) -> None:
+    until = time.monotonic() + 2
+    while strays(mark(folder)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert strays(mark(folder)) == [] and os.listdir(folder / "tmp") == []
 
-        def close(self):
-            closed.append(True)
 
-    class Task:
-        reference, runs, do = "", "", "check"
+@pytest.fixture
+def hanging_torch(tmp_path):
+    """An environment whose torch starts a program and never ends."""
+    site = tmp_path / "env/lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    for name, text in (
+        ("torch/__init__.py", HANGING_TORCH),
+        ("torch/version.py", "__version__ = '2.15.0'\ncuda = None\n"),
+        ("torch-2.15.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 2.15.0\n"),
+    ):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    (tmp_path / "env/bin").mkdir()
+    (tmp_path / "env/bin/python").symlink_to(Path(sys.executable).resolve())
+    (tmp_path / "env/pyvenv.cfg").write_text(f"home = {Path(sys.executable).resolve().parent}\n")
+    return tmp_path
 
-    monkeypatch.setattr(fleet, "FleetRun", Run)
-    with pytest.raises(KeyboardInterrupt) as error:
-        fleet.run_fleet(Task(), None, tell=told.append)
-    sentence = "the answers so far are kept in /home/me/fleet-1; --resume /home/me/fleet-1 asks the other nodes"
-    assert str(error.value) == sentence and closed == [True] and "--resume /home/me/fleet-1" in told[0]
+
+def test_prove_says_how_far_it_was_and_leaves_no_process_and_no_evidence(hanging_torch):
+    folder = hanging_torch
+    begun = folder / "begun"
+    words = ("prove", "matmul-fp8", "matmul-fp16", "--python", "env", "-o", "evidence.json")
+    code, out, err = interrupt_after(start(folder, *words, BEGUN=str(begun)), "[2/", lambda said: begun.exists())
+    sentence = "2 of 3 proofs had ended, the running ones were stopped, and no evidence was written"
+    assert code == 130 and out == "" and err.splitlines()[-1] == f"gpuready: interrupted: {sentence}", err
+    assert "Traceback" not in err
+    assert_nothing_left(folder)
+    assert not (folder / "evidence.json").exists()
+
+
+def has_answer(said: str) -> bool:
+    folder = Path(said.partition("answers are kept in ")[2].partition(";")[0])
+    return any("good1" in path.read_text() for path in folder.glob("*.jsonl"))
+
+
+def test_fleet_keeps_the_answers_and_says_how_to_resume(tmp_path):
+    programs = Bin(tmp_path)
+    programs.put("ssh", SSH)
+    keep = {name: programs.variables[name] for name in ("PATH", "SSH_LOG", "LONE_TMP")}
+    words = ("fleet", "drift", "--hosts", "good1,dns2", "--retries", "0")
+    code, out, err = interrupt_after(start(tmp_path, *words, **keep), "answers are kept in ", has_answer)
+    assert code == 130 and out == "" and "Traceback" not in err, err
+    last = err.splitlines()[-1]
+    folder = last.partition("the answers so far are kept in ")[2].partition(";")[0]
+    assert last.startswith("gpuready: interrupted: ") and last.endswith(f"--resume {folder} asks the other nodes")
+    assert_nothing_left(tmp_path)
+    answers = [json.loads(line) for path in Path(folder).glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert [answer["node"] for answer in answers] == ["good1"] and json.loads((Path(folder) / "run.json").read_text())
