@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import json
 import re
 import subprocess
@@ -48,8 +49,19 @@ def package(path: Path) -> str:
 
 
 @functools.cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a module, the module itself first; frozen, or the collector would walk over all that is kept again and again."""
+    gc.disable()
+    try:
+        return tuple(ast.walk(ast.parse(path.read_text())))
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@functools.cache
+def nodes_of(path: Path, *kinds: type[ast.AST]) -> tuple[ast.AST, ...]:
+    return tuple(node for node in nodes(path) if isinstance(node, kinds))
 
 
 def dotted(node: ast.AST) -> str:
@@ -62,23 +74,17 @@ def dotted(node: ast.AST) -> str:
 @functools.cache
 def imports(path: Path, *, typing_too: bool = False) -> frozenset[str]:
     """The modules a file imports, without those that only the type checker sees."""
+    typing = [node for node in nodes_of(path, ast.If) if dotted(node.test) == "TYPE_CHECKING" and not typing_too]
+    hidden = {inner for node in typing for child in node.body for inner in ast.walk(child)}
     found: set[str] = set()
-
-    def walk(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and dotted(node.test) == "TYPE_CHECKING" and not typing_too:
-            for child in node.orelse:
-                walk(child)
-            return
+    for node in nodes_of(path, ast.Import, ast.ImportFrom):
+        if node in hidden:
+            continue
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        elif node.level == 0 and node.module:
             found.add(node.module)
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, ast.expr):  # no expression imports anything
-                walk(child)
-
-    walk(tree(path))
     return frozenset(found)
 
 
@@ -171,11 +177,11 @@ def machine_access(path: Path) -> set[str]:
     """The functions and modules by which a file touches files, processes, the network or the environment."""
     found = {name.split(".")[0] for name in imports(path)} & ACCESS_IMPORTS
     found |= {name for name in imports(path) if name.startswith("os.")}
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Call) and dotted(node.func) in {"open", "io.open"}:
-            found.add("open")
-        if isinstance(node, ast.Attribute) and dotted(node).startswith("os."):
-            parts = dotted(node).split(".")
+    if {"open", "io.open"} & {dotted(node.func) for node in nodes_of(path, ast.Call)}:
+        found.add("open")
+    for name in map(dotted, nodes_of(path, ast.Attribute)):
+        if name.startswith("os."):
+            parts = name.split(".")
             found.add(".".join(parts[: 3 if parts[1] == "path" else 2]))
     return {name for name in found - HARMLESS if not name.removeprefix("os.").isupper()}
 
@@ -184,9 +190,8 @@ def test_all_access_to_the_machine_goes_through_system():
     for path in FILES:
         if path.parent.name in {"scripts", "data"}:
             continue  # the scripts run in the target environment, started by system; data is made of literals
-        nodes = ast.walk(tree(path))
         if package(path) not in ACCESS_PACKAGES:
-            assert not RUNS_CODE & {dotted(node.func) for node in nodes if isinstance(node, ast.Call)}, path
+            assert not RUNS_CODE & {dotted(node.func) for node in nodes_of(path, ast.Call)}, path
             allowed = set(ACCESS_MODULES.get(path.relative_to(SRC).as_posix(), "").split())
             assert machine_access(path) == allowed, path
 
@@ -301,19 +306,18 @@ def test_a_verdict_of_a_check_is_computed_in_one_place():
     """Others read ``Report.verdict`` or take the worst of several; nobody else writes one down."""
     found = set()
     for path in FILES:
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.Return | ast.Assign | ast.AnnAssign) and node.value is not None:
-                if isinstance(node.value, ast.Tuple) and isinstance(node, ast.Assign):
-                    continue  # a list of the words
-                if produced_strings(node.value) & CHECK_VERDICTS:
-                    found.add(path.relative_to(SRC).as_posix())
+        for node in nodes_of(path, ast.Return, ast.Assign, ast.AnnAssign):
+            if isinstance(node.value, ast.Tuple) and isinstance(node, ast.Assign):
+                continue  # a list of the words
+            if node.value is not None and produced_strings(node.value) & CHECK_VERDICTS:
+                found.add(path.relative_to(SRC).as_posix())
     assert found == {"model/report.py"}
 
 
 def test_exit_codes_follow_from_verdicts():
     """Tables of exit codes and ``exit`` properties are in the records; a workflow only takes the worst of several."""
     for path in FILES:
-        for node in ast.walk(tree(path)):
+        for node in nodes_of(path, ast.FunctionDef, ast.Assign):
             if isinstance(node, ast.FunctionDef) and node.name == "exit" and package(path) != "model":
                 text = ast.unparse(node)
                 assert ".exit" in text or "EXIT_CODES[" in text, f"{path.relative_to(SRC)} computes an exit code"
