@@ -75,6 +75,9 @@ for line in sys.stdin:
     print(json.dumps(found), flush=True)
 """
 
+WINDOW_S = 60
+"""How long ranks wait for each other: no rank of a good start comes too late on a slow machine. A test of the window has its own."""
+
 LAUNCH = """
 import sys, gpuready
 try:
@@ -103,13 +106,13 @@ class Ranks:
         assert self.server.stdout.readline() == "ready\n"
 
     def run(
-        self, *each: dict, code: str = LAUNCH.format(arguments=""), timeout: float = 40, **everyone: str
+        self, *each: dict, code: str = LAUNCH.format(arguments=""), timeout: float = 300, **everyone: str
     ) -> list[Rank]:
         """Start a rank for each set of variables; ``_code``, ``_delay``, ``_limits``, ``_script`` and ``_whole`` are none."""
         shared = {
             "OMP_NUM_THREADS": "1",
             "GPUREADY_HOSTNAME": "here",
-            "GPUREADY_START_WINDOW": "4",
+            "GPUREADY_START_WINDOW": str(WINDOW_S),
             "PATH": "/usr/bin:/bin",
         }
         ranks = []

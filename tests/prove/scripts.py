@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,6 +47,11 @@ def fake_torch(folder: Path, code: str) -> str:
 PYTHON = sys.executable
 
 
+def dump_soon(body: str) -> str:
+    """A body whose stack is printed a second and a half after its begin, whatever the deadline of its process."""
+    return "os.environ['GPUREADY_PROOF_DEADLINE'] = '2.1'\n" + body
+
+
 def run_single_proof(
     row: ProofSpec,
     python: str = "",
@@ -54,8 +60,9 @@ def run_single_proof(
     *,
     deadline: float = 0.0,
     ranks: int = 1,
+    hung_at: str = "",
 ) -> ProofResult:
-    """Run one proof and wait for its verdict."""
+    """Run one proof and wait for its verdict; its deadline is reached when it has written ``hung_at``."""
     child_environment = os.environ if variables is None else variables
     running = RunningProof(row, python or sys.executable, device, child_environment, deadline=deadline, ranks=ranks)
     try:
@@ -63,6 +70,8 @@ def run_single_proof(
             proof = running.poll_proof()
             if proof is not None:
                 return proof
-            wait_for_any(running.processes, 0.5)
+            if hung_at and hung_at in running.processes[0].output_text():
+                running.processes[0].ends_at = time.monotonic()
+            wait_for_any(running.processes, 0.1 if hung_at else 0.5)
     finally:
         running.close()
