@@ -8,16 +8,19 @@ import json
 import os
 import pickle
 import resource
+import shutil
+import struct
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
 
 from gpuready.logs.safe_pickle import safe_unpickle
 from gpuready.system import redact_text
-from tests.running import QUIET, SRC, gpuready
+from tests.running import QUIET, SRC, call_gpuready, gpuready
 from tests.secrets.seeded import leaked, seeds
 
 MEBI = 1 << 20
@@ -92,14 +95,14 @@ def test_e03_words_of_a_shell_are_refused_wherever_they_stand(tmp_path, canary, 
     path = tmp_path / "mine.toml"
     for said in SHELL:
         path.write_text(GOOD.replace(old, new.format(said.format(canary)), 1))
-        refused(gpuready("check", "--contract", str(path), cwd=tmp_path), "mine.toml")
+        refused(call_gpuready("check", "--contract", str(path), cwd=tmp_path), "mine.toml")
     assert not canary.exists() and [p.name for p in tmp_path.iterdir()] == ["mine.toml"]
 
 
 def test_e03_hosts_and_paths_with_words_of_a_shell(tmp_path, canary):
     for host in (f"a;touch {canary}", f"$(touch {canary})", "-oProxyCommand=id", "a\nb"):
-        refused(gpuready("fleet", "check", "transformers", "--hosts", host, cwd=tmp_path))
-    refused(gpuready("check", "transformers", "--python", f"$(touch {canary})", cwd=tmp_path))
+        refused(call_gpuready("fleet", "check", "transformers", "--hosts", host, cwd=tmp_path))
+    refused(call_gpuready("check", "transformers", "--python", f"$(touch {canary})", cwd=tmp_path))
     assert not canary.exists()
 
 
@@ -116,14 +119,14 @@ CODE = [
 def test_e04_an_expression_is_text_or_refused_and_never_evaluated(tmp_path, canary, said):
     text = said.format(canary)
     (tmp_path / "mine.toml").write_text(GOOD.replace('">=2.2"', json.dumps(text)))
-    refused(gpuready("check", "--contract", "mine.toml", cwd=tmp_path), "mine.toml")
+    refused(call_gpuready("check", "--contract", "mine.toml", cwd=tmp_path), "mine.toml")
     (tmp_path / "hooks.toml").write_text(GOOD + f"[hooks]\nbefore = {json.dumps(text)}\n")
-    refused(gpuready("check", "--contract", "hooks.toml", cwd=tmp_path), "hooks")
+    refused(call_gpuready("check", "--contract", "hooks.toml", cwd=tmp_path), "hooks")
     (tmp_path / "job.yml").write_text(f"base_model: {text}\nmicro_batch_size: {text}\n")
-    ran = gpuready("check", "axolotl", "--on", "h100", "--config", "job.yml", "--json", cwd=tmp_path)
+    ran = call_gpuready("check", "axolotl", "--on", "h100", "--config", "job.yml", "--json", cwd=tmp_path)
     assert ran.code in (0, 1, 2, 3) and "Traceback" not in ran.err
     (tmp_path / "compose.yml").write_text(f"services:\n  a:\n    image: {text}\n    command: {text}\n")
-    ran = gpuready("check", "axolotl", "--on", "h100", "--dockerfile", "compose.yml", "--json", cwd=tmp_path)
+    ran = call_gpuready("check", "axolotl", "--on", "h100", "--dockerfile", "compose.yml", "--json", cwd=tmp_path)
     assert ran.code in (0, 1, 2, 3) and "Traceback" not in ran.err
     assert not canary.exists()
 
@@ -285,7 +288,7 @@ def test_e08_no_command_loads_a_checkpoint(tmp_path, canary, command):
                 file.writestr("archive/data.pkl", data)
         else:
             path.write_bytes(data)
-        ran = gpuready(*(word.format(path) for word in command), cwd=tmp_path)
+        ran = call_gpuready(*(word.format(path) for word in command), cwd=tmp_path)
         assert ran.code in (2, 3) and "Traceback" not in ran.out + ran.err, (name, ran.code, ran.out[:200])
         assert not canary.exists(), name
 
@@ -313,23 +316,40 @@ ASKED = (
 )
 
 
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory) -> Path:
+    return slipping(tmp_path_factory.mktemp("made") / "bundle.zip")
+
+
 @pytest.mark.parametrize("command", ASKED, ids=lambda words: " ".join(words[:3]))
-def test_e24_an_archive_is_never_unpacked(tmp_path, command):
+def test_e24_an_archive_is_never_unpacked(tmp_path, bundle, command):
     inside = tmp_path / "inside"
     inside.mkdir()
-    path = slipping(inside / "bundle.zip")
+    path = Path(shutil.copy(bundle, inside))
     ran = gpuready(*(word.format(path) for word in command), cwd=inside)
     assert ran.code in (2, 3) and "Traceback" not in ran.err
     assert [p.name for p in inside.iterdir()] == ["bundle.zip"] and [p.name for p in tmp_path.iterdir()] == ["inside"]
 
 
+def zeros_and(end: bytes, mebibytes: int) -> bytes:
+    """One stream of gzip: a piece of zeros that is compressed once and stands there again and again, and an end."""
+    zeros, stream = b"\0" * MEBI, zlib.compressobj(9, zlib.DEFLATED, -15)
+    piece = stream.compress(zeros) + stream.flush(zlib.Z_FULL_FLUSH)
+    total = 0
+    for part in (*[zeros] * mebibytes, end):
+        total = zlib.crc32(part, total)
+    trailer = struct.pack("<II", total, mebibytes * MEBI + len(end))
+    return gzip.compress(b"")[:10] + piece * mebibytes + stream.compress(end) + stream.flush() + trailer
+
+
+def test_e24_a_stream_of_zeros_is_gzip():
+    assert gzip.decompress(zeros_and(b"end", 2)) == b"\0" * 2 * MEBI + b"end"
+
+
 def test_e24_a_compressed_log_is_read_in_a_little_memory(tmp_path):
     """A quarter of a GiB in a quarter of a MB: the stream is cut off, never kept, and nothing is called healthy."""
     path = tmp_path / "train.log.gz"
-    with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=9) as file:
-        for _ in range(256):
-            file.write(b"\0" * (1 * MEBI))
-        file.write(b"\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    path.write_bytes(zeros_and(b"\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n", 256))
     code, said, peak, _ = measured("diagnose", str(path), cwd=tmp_path)
     assert code == 3 and peak < 128 * MEBI, (code, said[:200], peak >> 20)  # cut short, and so never healthy
 
