@@ -6,6 +6,7 @@ The pages themselves are not here; their statements are, in our own words, in ``
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 from collections import Counter
@@ -193,13 +194,17 @@ def test_the_error_has_a_cause_a_fix_and_the_code_of_the_rule_that_knows_it(stat
         assert not error.code or error.code in rules.list_codes()
 
 
+@functools.cache
+def sure_signs():
+    signs = [sign for code in rules.list_codes() for sign in compile_patterns(code, causes.list_patterns(code))]
+    return [sign for sign in signs if sign.strength == "root" and not (sign.near or sign.also or sign.place)]
+
+
 @pytest.mark.parametrize("row", contracts.list_contract_rows(), ids=lambda row: row["file"])
 def test_an_error_that_a_rule_has_a_sign_for_carries_its_code(row):
     one = contracts.load_contract(row["framework"], row["version"], row["variant"] or None)
-    signs = [sign for code in rules.list_codes() for sign in compile_patterns(code, causes.list_patterns(code))]
-    sure = [sign for sign in signs if sign.strength == "root" and not (sign.near or sign.also or sign.place)]
     for error in one.errors:
-        knowing = {sign.code for sign in sure if sign.match_text(fold_whitespace(error.message)) is not None}
+        knowing = {sign.code for sign in sure_signs() if sign.match_text(fold_whitespace(error.message)) is not None}
         # The rule that predicts it may be another than the one that reads it in a log.
         assert not knowing or error.code, f"{error.message!r} is a sign of {knowing}"
 
