@@ -36,13 +36,18 @@ def gpuready(*argv: str, cwd: Path | None = None, timeout: float = 60, **environ
 
 
 def call_gpuready(*argv: str, cwd: Path) -> Run:
-    """Run the command in this process, for questions that are asked dozens of times: a process of its own costs ten times as much."""
+    """Run the command in this process, for questions that are asked dozens of times: a process of its own costs ten times as much.
+
+    Disks are asked in a thread: to fork a process as large as this one costs more than the question.
+    """
     from gpuready.cli import run_command_line
+    from gpuready.system.process import isolation
 
     out, err, before = io.StringIO(), io.StringIO(), Path.cwd()
+    threads = mock.patch.object(isolation, "is_single_threaded", return_value=False)
     os.chdir(cwd)
     try:
-        with mock.patch.dict(os.environ, QUIET, clear=True), redirect_stdout(out), redirect_stderr(err):
+        with threads, mock.patch.dict(os.environ, QUIET, clear=True), redirect_stdout(out), redirect_stderr(err):
             code = run_command_line(argv)
     finally:
         os.chdir(before)

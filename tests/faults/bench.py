@@ -57,7 +57,7 @@ def patience() -> float:
 
     The deadlines themselves are held to half a second by `make faults`, on a machine where nothing else runs.
     """
-    return 6.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return 20.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def noted(text: str) -> None:

@@ -16,8 +16,8 @@ from tests.faults.bench import ELF, patience, strays
 from tests.probe.samples import smi_gpu, smi_xml, uuid
 
 HANG = "exec sleep 98765"
-SHORT = 0.1
-"""The pace at which a program may hang for 0.3 s."""
+SHORT, SHORT_S = 0.5, 1.5
+"""The pace at which a program may hang for 1.5 s: those beside it answer within that on a slow machine."""
 
 MODULE = ("/sys/module/nvidia", "/proc/driver", "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm")
 """Everything that the loaded module of a driver shows."""
@@ -47,7 +47,7 @@ def test_d01_nvidia_smi_hangs(machine):
     machine.pace = SHORT
     found = machine.check()
     unknown(found, "nvidia-smi: deadline", "PCI 0000:04:00.0")
-    assert 0.3 <= found.seconds < 0.3 + 0.5 + patience()
+    assert SHORT_S <= found.seconds < SHORT_S + 0.5 + patience()
 
 
 def test_d02_a_process_that_cannot_be_killed_is_left_and_named(machine):
@@ -73,16 +73,16 @@ def test_d03_it_hangs_after_half_of_its_output(machine):
     assert found.value("gpu.count") == 3
     assert found.facts["gpu.uuid"]["value"] == [uuid(0), uuid(1), None]
     assert found.gap("gpu.uuid") == "GPU 2: nvidia-smi stopped before it was told (deadline)"
-    assert found.code == 3 and found.seconds < 0.3 + 0.5 + patience()
+    assert found.code == 3 and found.seconds < SHORT_S + 0.5 + patience()
 
 
 @pytest.mark.parametrize("leader", ["", "sleep 98764"])
 def test_d04_a_grandchild_holds_the_pipe(machine, leader):
     machine.says("nvidia-smi", smi_xml(smi_gpu(0)), then=f"sleep 98765 &\n{leader}")
-    machine.pace = SHORT
+    machine.pace = SHORT if leader else 1.0
     found = machine.check()  # the bench finds a sleep that is left
     assert found.value("gpu.count") == 1
-    assert found.seconds < (0.3 if leader else 0) + 0.5 + patience()
+    assert found.seconds < (SHORT_S if leader else 0) + 0.5 + patience()
 
 
 def test_d05_it_crashes(machine):
@@ -324,7 +324,7 @@ def test_d23_an_nvcc_that_hangs(machine):
     machine.pace = SHORT
     found = machine.check()
     assert found.gap("toolkit.version") == "deadline" and found.value("toolkit.nvcc") == "/usr/bin/nvcc"
-    assert found.value("compiler.gcc") == "12.3.0" and found.seconds < 0.3 + 0.5 + patience()
+    assert found.value("compiler.gcc") == "12.3.0" and found.seconds < SHORT_S + 0.5 + patience()
 
 
 def test_d24_a_libcuda_of_another_version_inside_the_container(machine):

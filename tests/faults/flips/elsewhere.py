@@ -10,6 +10,7 @@ ELSEWHERE = {
     "PKG042": "tests/imports/test_breakages.py::test_a_broken_environment_is_judged_as_python_judges_it",
     "PKG043": "tests/imports/test_breakages.py::test_a_broken_environment_is_judged_as_python_judges_it",
     "PKG044": "tests/imports/test_breakages.py::test_a_broken_environment_is_judged_as_python_judges_it",
+    "PKG046": "tests/imports/test_numpy_abi.py::test_a_module_for_numpy_one_is_judged_as_numpy_judges_it",
     "PKG041": "tests/plan/test_agreement.py::test_a_described_machine_that_nothing_fits_is_not_clear",
     "SYS031": "tests/rules/test_crossed_facts.py::test_the_kernel_that_accelerate_recommends",
     "GPU021": "tests/prove/test_bench_judged.py::test_clocks_locked_low",
