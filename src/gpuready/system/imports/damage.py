@@ -61,21 +61,34 @@ class Survey:
         for name in names:
             self._look_at(name)
         self.hidden = self._find_hidden(names)
-        answer: dict[str, Any] = {
+        answer: dict[str, Any] = {}
+        if self.request.get("simulate"):
+            from gpuready.system.imports import simulation
+
+            answer["outcome"] = simulation.simulate_roots(self, roots)
+        on_demand = self._find_on_demand({row["cause"] for row in answer.get("outcome", {}).values()})
+        rows = [row for row in self.rows if row not in on_demand]
+        return answer | {
             "roots": roots,
             "distributions": len(names),
-            "rows": [row | {"roots": self._roots_of(row)} for row in self.rows[:MAX_ROWS]],
+            "rows": [row | {"roots": self._roots_of(row)} for row in rows[:MAX_ROWS]],
             "hidden": self.hidden,
             "files": self.files,
             "skipped": self.skipped,
             "extensions": self.extensions,
             "unchecked": self.unchecked,
+            "on_demand": {row["path"]: row["detail"] for row in on_demand},
         }
-        if self.request.get("simulate"):
-            from gpuready.system.imports import simulation
 
-            answer["outcome"] = simulation.simulate_roots(self, roots)
-        return answer
+    def _find_on_demand(self, causes: set[str]) -> list[dict[str, Any]]:
+        """The rows of extension modules that cannot be loaded, and that no import needs."""
+        rows = [row for row in self.rows if row["kind"] in ("library", "python") and row["path"] not in causes]
+        if not rows:
+            return []
+        from gpuready.system.imports.on_demand import is_on_demand
+
+        copies = {row["path"]: self.copies[row["distribution"]][0] for row in rows}
+        return [row for row in rows if is_on_demand(copies[row["path"]], row["kind"], row["path"], self.minor)]
 
     def _roots_of(self, row: dict[str, Any]) -> list[str]:
         """The roots that need what a row is about."""
@@ -197,7 +210,7 @@ class Survey:
 
     def _look_at_extensions(self, copy: Distribution) -> None:
         files = [f"{copy.site}/{name}" for name, _, _ in copy.rows if name.endswith(".so") or ".so." in name]
-        others = []
+        others, loadable = [], []
         for path in files:
             kind = extension_kind(path, self.minor)
             if kind == "other":
@@ -207,9 +220,24 @@ class Survey:
             self.extensions += 1
             if fault := self.loader.find_fault(path, files):
                 self._report(copy.name, "library", path, fault)
+            else:
+                loadable.append(path)
+        self._look_for_numpy_one(copy, loadable, files)
         for path in others:
             if not self._has_variant(path):
                 self._report(copy.name, "python", path, f"an extension module for another Python than {self.minor}")
+
+    def _look_for_numpy_one(self, copy: Distribution, modules: list[str], files: list[str]) -> None:
+        """Report modules that numpy 2 refuses. torch goes on without numpy, and has a rule of its own."""
+        version = self.copies["numpy"][0].get_version() if "numpy" in self.copies else ""
+        if not modules or copy.name == "torch" or not version or not is_satisfied(version, ">=2"):
+            return
+        from gpuready.system.imports import numpy_abi
+
+        if not any(map(numpy_abi.leaves_numpy_open, copy.list_requirements())):
+            return
+        for path in numpy_abi.list_modules_for_numpy_one(modules, files, self.loader):
+            self._report(copy.name, "numpy", path, f"compiled for numpy 1, and numpy {version} is installed")
 
     def _has_variant(self, path: str) -> bool:
         """Whether a module has a file for this Python beside one for another."""

@@ -41,6 +41,8 @@ STARTED_WITH = frozenset(
 STARTUP_FILES = {"torch": ("lib/libtorch_global_deps.so", "bin/torch_shm_manager")}
 """Files that a package opens by their path when it is imported; no import statement names them."""
 MAX_SCANNED_BYTES = 64 << 20
+LOAD_KINDS = ("library", "numpy")
+"""Kinds of rows of extension modules that cannot be loaded."""
 
 
 class FoundModule:
@@ -156,7 +158,7 @@ class ModuleFinder:
         return FoundModule(path, folders, source=True)
 
     def _library_fault(self, path: str) -> str:
-        row = next((row for row in self.survey.rows if row["path"] == path and row["kind"] == "library"), None)
+        row = next((row for row in self.survey.rows if row["path"] == path and row["kind"] in LOAD_KINDS), None)
         return f"{path}: {row['detail']}" if row else ""
 
     # -- what differs
@@ -165,7 +167,7 @@ class ModuleFinder:
         """Whether a file or a name is one that differs from what was installed."""
         if cause in self.changed or cause in self.missing or cause in self.hidden or cause in self.other:
             return True
-        if any(row["path"] == cause for row in self.survey.rows if row["kind"] == "library"):
+        if any(row["path"] == cause for row in self.survey.rows if row["kind"] in LOAD_KINDS):
             return True
         top = self._top_of(cause)
         return top in self.odd_tops

@@ -7,6 +7,7 @@ be known (TYPE_CHECKING, the system, the version of Python); what other conditio
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 
 from gpuready.system.imports.module_finder import ModuleFinder
@@ -53,8 +54,9 @@ class Module:
 
 def simulate_roots(survey: Survey, roots: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return for each root whether its import fails: error, module, cause, and the chain of imports that leads there."""
-    limit = sys.getrecursionlimit()
+    limit, collects = sys.getrecursionlimit(), gc.isenabled()
     sys.setrecursionlimit(max(limit, 30000))
+    gc.disable()  # thousands of trees, none of them garbage until the end
     try:
         simulation = Simulation(ModuleFinder(survey))
         starts = survey.request.get("starts") or {}
@@ -63,6 +65,8 @@ def simulate_roots(survey: Survey, roots: Sequence[str]) -> dict[str, dict[str, 
         }
     finally:
         sys.setrecursionlimit(limit)
+        if collects:
+            gc.enable()
 
 
 def _simulate_modules(simulation: Simulation, names: Sequence[str]) -> dict[str, Any]:
@@ -163,7 +167,7 @@ class Simulation:
             return self._keep(Module(name, path, folders))
         is_open = not self.finder.is_suspect(path) or is_dynamic(text)  # names are only asked of what differs
         module = self._keep(Module(name, path, folders, () if is_open else collect_names(tree, name), is_open))
-        module.attributes = find_lazy_attributes(tree)
+        module.attributes = find_lazy_attributes(tree, text)
         module.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         Body(self, module).run(tree.body, certain=True)
         return module
@@ -173,9 +177,9 @@ class Simulation:
         try:
             with open(path, "rb") as file:
                 data = file.read()
-            if not self.finder.is_suspect(path) and (short := _parse_short(data)):
-                return short, ""
-            return ast.parse(data), data.decode("utf-8", "replace")
+            text = data.decode("utf-8", "replace")
+            short = None if self.finder.is_suspect(path) else _parse_short(text)
+            return short or ast.parse(data), text
         except (SyntaxError, ValueError) as error:
             if self.finder.is_suspect(path):
                 raise ImportFailure("SyntaxError", f"{path}: {error}"[:200], path) from None
@@ -184,10 +188,10 @@ class Simulation:
         return None, ""
 
 
-def _parse_short(data: bytes) -> ast.Module | None:
+def _parse_short(text: str) -> ast.Module | None:
     """Parse a source without the bodies of its functions, several times faster; None where that does not parse."""
     try:
-        return ast.parse(drop_function_bodies(data.decode("utf-8")))
+        return ast.parse(drop_function_bodies(text))
     except (SyntaxError, ValueError, RecursionError):
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
 
 IMPORT_ERRORS = {"ImportError": ("ModuleNotFoundError", "ImportError"), "ModuleNotFoundError": ("ModuleNotFoundError",)}
 ALL_ERRORS = ("Exception", "BaseException")
+CALLS = re.compile(r"(?:\n|= )(\w+)\(")
+"""A function that a statement calls at the start of a line, or for its value."""
 DYNAMIC_SIGNS = (
     "extend_path",
     "declare_namespace",
@@ -53,6 +56,7 @@ def drop_function_bodies(text: str) -> str:
     kept: list[str] = []
     skipped = -1
     signature: list[str] = []
+    called = set(CALLS.findall(text))
     for line in text.split("\n"):
         words = line.lstrip()
         indent = len(line) - len(words)
@@ -66,20 +70,21 @@ def drop_function_bodies(text: str) -> str:
             if whole.count("(") == whole.count(")"):
                 first, signature = signature[0], []
                 start = len(first) - len(first.lstrip())
-                if line.partition(" #")[0].rstrip().endswith(":") and not _is_called(text, first):
+                if line.partition(" #")[0].rstrip().endswith(":") and _defined_name(first) not in called:
                     line, skipped = f"{line.partition(' #')[0]} pass", start
         kept.append(line)
     return "\n".join(kept)
 
 
-def _is_called(text: str, definition: str) -> bool:
-    name = definition.partition("def ")[2].partition("(")[0]
-    return f"\n{name}(" in text or f"= {name}(" in text
+def _defined_name(definition: str) -> str:
+    return definition.partition("def ")[2].partition("(")[0].rstrip()
 
 
-def find_lazy_attributes(tree: ast.Module) -> dict[str, str]:
+def find_lazy_attributes(tree: ast.Module, text: str) -> dict[str, str]:
     """Return the submodule of each attribute that a package imports on demand: ``{"hf_api": ["HfApi", "login"]}``."""
     found: dict[str, str] = {}
+    if "__getattr__" not in text and "azy" not in text:
+        return found
     if not any(_binds_getattr(node) or _names_lazy(node) for node in tree.body):
         return found
     for node in tree.body:
