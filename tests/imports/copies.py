@@ -22,7 +22,7 @@ from gpuready.system import LiveHost
 WHEELS: tuple[str, ...] = ("numpy", "tokenizers", "safetensors", "pyyaml", "pydantic", "pydantic-core")
 WHEELS += ("typing-extensions", "annotated-types", "typing-inspection")
 MINOR = f"3.{sys.version_info.minor}"
-CODES = ("PKG006", "PKG020", "PKG042", "PKG043", "PKG044")
+CODES = ("PKG006", "PKG020", "PKG042", "PKG043", "PKG044", "PKG046")
 DEMO = {
     "__init__.py": "from demo import plain, guarded\nimport yaml\n",
     "plain.py": "import random\nimport tokenizers\nimport safetensors\nfrom yaml import safe_load\n\ndef late():\n    import left_pad\n",

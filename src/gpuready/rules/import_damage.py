@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 READS = ("import.damage", "import.hidden", *fix_steps.READS)
 FILE_KINDS = ("missing", "resized", "short", "changed", "library", "python", "source")
 NEED_KINDS = ("absent", "version")
+NUMPY_KINDS = ("numpy",)
+"""Extension modules that were compiled for another numpy: PKG046."""
 REINSTALLED_KINDS = ("missing", "resized", "short", "changed", "python", "library")
+NUMPY_ERRORS = ("numpy.core.multiarray failed to import", "numpy.dtype size changed", "compiled using NumPy 1")
 
 
 def roots_of_contract(contract: Contract) -> tuple[str, ...]:
@@ -38,6 +41,13 @@ def find_failed_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
             if (known or {}).get(root, {}).get("error"):
                 return {"root": root, **known[root]}
     return None
+
+
+def is_numpy_failure(rows: Iterable[dict[str, Any]], failed: dict[str, Any]) -> bool:
+    """Return whether an import fails because of modules that were compiled for another numpy."""
+    paths = [str(row["path"]) for row in rows if row["kind"] in NUMPY_KINDS]
+    error = str(failed["error"])
+    return str(failed.get("cause") or "") in paths or (bool(paths) and any(text in error for text in NUMPY_ERRORS))
 
 
 def reinstall_steps(facts: Facts, contract: Contract, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:

@@ -67,6 +67,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if failed is None:
         _require_outcome(facts, contract, bool(rows or hidden))
         return None
+    if import_damage.is_numpy_failure(import_damage.damage_rows(facts, contract, import_damage.NUMPY_KINDS), failed):
+        return None  # PKG046 reports it
     at_fault = [row for row in rows if _is_cause(row, failed)] or rows
     return Finding(
         CODE,

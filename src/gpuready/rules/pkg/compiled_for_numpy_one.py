@@ -1,0 +1,80 @@
+"""The installed numpy 2 is incompatible with a compiled package.
+
+## What it checks
+Whether an extension module of a package that torch or the framework requires was compiled with the headers of numpy 1,
+read from its file, while numpy 2 is installed. It is an error if importing torch or the framework meets it, else a
+warning. torch itself is checked by PKG021.
+
+## Why it matters
+The import of that package fails with ``numpy.core.multiarray failed to import`` or ``numpy.dtype size changed, may
+indicate binary incompatibility``. Old releases set no upper bound for numpy, so that installers call the pair satisfied.
+
+## How to fix
+Install a newer release of the package, which is compiled for numpy 2, or numpy below 2 if the package must stay.
+
+## References
+- NumPy documentation, NumPy 2.0 migration guide, C-API changes
+- pyarrow 14 and numpy 2.2, imported
+"""
+
+from __future__ import annotations
+
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.rules import fix_steps, import_damage, visible_gpus
+
+CODE = "PKG046"
+SEVERITY = "error"
+READS = (*import_damage.READS, "import.outcome", "import.result")
+CONTRACT = {"distribution": "demo"}
+ROW = {
+    "distribution": "pyarrow",
+    "kind": "numpy",
+    "path": "/venv/lib/python3.12/site-packages/pyarrow/lib.cpython-312-x86_64-linux-gnu.so",
+    "detail": "compiled for numpy 1, and numpy 2.2.6 is installed",
+    "roots": ("demo",),
+}
+BROKEN = {
+    "import.damage": (ROW,),
+    "import.hidden": (),
+    "import.outcome": {
+        "demo": {
+            "module": "demo",
+            "error": f"ImportError: {ROW['path']}: {ROW['detail']}",
+            "cause": ROW["path"],
+            "chain": ("demo", "pyarrow"),
+        }
+    },
+    "package.pyarrow": "14.0.2",
+    "python.path": "/venv/bin/python",
+}
+HEALTHY = BROKEN | {"import.damage": (), "import.outcome": {}}
+
+
+def judge(facts: Facts, contract: Contract) -> Finding | None:
+    rows = import_damage.damage_rows(facts, contract, import_damage.NUMPY_KINDS)
+    if not rows:
+        return None
+    failed = import_damage.find_failed_root(facts, contract)
+    is_met = failed is not None and import_damage.is_numpy_failure(rows, failed)
+    names = list(dict.fromkeys(str(row["distribution"]) for row in rows))
+    return Finding(
+        CODE,
+        SEVERITY if is_met else "warning",
+        f"{visible_gpus.join_names(names)}: {rows[0]['detail']}",
+        found=(facts.fact("import.damage"),),
+        needs=tuple(
+            Requirement(f"package.{name}", "compiled for numpy 2", cite=_first_path(rows, name)) for name in names
+        ),
+        so=f"import {failed['module']} fails" if failed and is_met else f"import {names[0].replace('-', '_')} fails",
+        fix=_fix_steps(facts, names),
+    )
+
+
+def _first_path(rows: list[dict[str, object]], name: str) -> str:
+    return next(str(row["path"]) for row in rows if row["distribution"] == name)
+
+
+def _fix_steps(facts: Facts, names: list[str]) -> tuple[FixStep, ...]:
+    upgraded = [word for name in names for word in ("--upgrade-package", name)]
+    newer = fix_steps.install_step(facts, f"install a newer {visible_gpus.join_names(names)}", *upgraded, *names)
+    return newer, fix_steps.install_step(facts, "or keep it, and install numpy below 2", "numpy<2")

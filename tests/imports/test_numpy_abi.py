@@ -1,0 +1,70 @@
+"""Modules that were compiled for numpy 1, beside numpy 2: found in their files, and refused by a real import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuready.system.imports.numpy_abi import leaves_numpy_open
+from tests.imports.copies import EnvironmentCopy
+
+NEW, OLD = b"numpy._core._multiarray_umath\0", b"numpy.core._multiarray_umath\0\0"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> EnvironmentCopy:
+    return EnvironmentCopy(tmp_path_factory.mktemp("numpy") / "whole").make()
+
+
+def add_arrow(env: EnvironmentCopy, requirement: str, is_old: bool) -> None:
+    """Install a package with an extension module that uses numpy: one of numpy's own; an old one imports ``numpy.core``."""
+    source = env.path("numpy/linalg/_umath_linalg*.so")
+    env.install("arrow", "14.0", {"arrow/__init__.py": "from arrow.lib import _umath_linalg\n"}, (requirement,))
+    data = source.read_bytes()
+    assert NEW in data
+    (env.site / "arrow/lib").mkdir()  # as deep as numpy's, for its RPATH
+    old = data.replace(NEW, OLD).replace(b"numpy._core.", b"numpy.-core.")  # the others are in messages
+    (env.site / "arrow/lib" / source.name).write_bytes(old if is_old else data)
+    record = env.site / "arrow-14.0.dist-info" / "RECORD"
+    record.write_text(record.read_text() + f"arrow/lib/{source.name},,{len(data)}\n")
+    metadata = env.site / "demo-1.0.dist-info" / "METADATA"
+    text = metadata.read_text()
+    metadata.unlink()
+    metadata.write_text(text + "Requires-Dist: arrow\n")
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_module_for_numpy_one_is_judged_as_numpy_judges_it(
+    whole: EnvironmentCopy, tmp_path: Path, is_old: bool
+) -> None:
+    copy = whole.clone(tmp_path / "copy")
+    add_arrow(copy, "numpy>=1.16.6", is_old)
+    copy.use("import arrow")
+    assert copy.judge() == ({"PKG046": "error"} if is_old else {})
+    assert copy.really_imports() is not is_old
+
+
+def test_a_module_that_nobody_imports_is_a_warning(whole: EnvironmentCopy, tmp_path: Path) -> None:
+    copy = whole.clone(tmp_path / "copy")
+    add_arrow(copy, "numpy", is_old=True)
+    assert copy.judge() == {"PKG046": "warning"}
+    assert copy.really_imports() and not copy.really_imports("arrow")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "is_open"),
+    [
+        ("numpy", True),
+        ("numpy>=1.16.6", True),
+        ("numpy (<2,>=1.21)", True),
+        ('numpy<2.0,>=1.17.3; python_version >= "3.8"', True),
+        ("numpy!=1.21.0,>=1.17", True),
+        ("numpy>=1.23.5,<2.3", False),
+        ("numpy<3,>=1.26", False),
+        ("numpy>=2", False),
+        ("numpydoc>=1.2", False),
+    ],
+)
+def test_who_says_numpy_two_knows_it(requirement: str, is_open: bool) -> None:
+    assert leaves_numpy_open(requirement) is is_open
