@@ -8,6 +8,7 @@ change of a TOML file. ``--check`` writes nothing and exits with 1 where somethi
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,10 +77,15 @@ def derived_tables(root: Path) -> dict[Path, str]:
 
 def read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parse_toml(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as bad:
         raise SystemExit(f"{path} is not TOML: {bad}") from None
-    return found
+
+
+@functools.cache
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Parse a file once; several tables are made of one, and none changes what was read."""
+    return tomllib.loads(text)
 
 
 def mark_unconfirmed(value: Any) -> Any:

@@ -6,6 +6,7 @@ on hardware and on jobs, capabilities, errors) comes from the base; that of anot
 
 from __future__ import annotations
 
+import functools
 import re
 
 from gpuready.catalog.packages import canonical_package_name
@@ -181,6 +182,7 @@ def _requirement_name(text: str) -> str:
     return _parse(text)[0]
 
 
+@functools.lru_cache(maxsize=4096)  # each line is asked for once per module that a command imports
 def _parse(text: str) -> tuple[str, str, Any]:
     from packaging.requirements import InvalidRequirement, Requirement
 
