@@ -30,7 +30,7 @@ class Bench(live_host.LiveHost):
     def _answer_run(self, argv, deadline, limit, changes):
         return super()._answer_run(argv, deadline * float(os.environ.get("BENCH_PACE", "1")), limit, changes)
     def _answer_nvml(self, deadline=20.0):
-        return super()._answer_nvml(deadline * float(os.environ.get("BENCH_PACE", "1")))
+        return super()._answer_nvml(deadline * float(os.environ.get("BENCH_NVML_PACE", "1")))
     def _disk(self, path):
         return super()._disk(path) and {"free": 1 << 41, "total": 1 << 42, "free_inodes": 1 << 20}
 
@@ -40,7 +40,7 @@ class ReadOnlyBench(Bench, live_host.ReadOnlyHost):
 if os.environ["BENCH_ROOT"]:
     system.LiveHost, system.ReadOnlyHost = Bench, ReadOnlyBench
 """
-"""Moves the door below the root, onto a roomy disk. BENCH_PACE shortens how long a program may hang."""
+"""Moves the door below the root, onto a roomy disk. BENCH_PACE shortens how long a program may hang, BENCH_NVML_PACE how long NVML may."""
 
 MAIN = "from gpuready.cli import main\nmain()\n"
 SITE = "/venv/lib/python3.12/site-packages"
@@ -121,7 +121,7 @@ class Machine:
         for path in (self.root, self.home, self.tmp):
             path.mkdir()
         self.variables = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "/venv", "HOME": "/home/ada", "TMPDIR": "/tmp"}
-        self.pace = 1.0
+        self.pace = self.nvml_pace = 1.0
         self._host()
         self._patient()
         self.gpus(1)
@@ -233,7 +233,12 @@ class Machine:
         """Start the command and do not wait for it."""
         env = QUIET | {"PYTHONPATH": str(SRC)}
         env |= self.variables if rooted else {"HOME": str(self.home), "TMPDIR": str(self.tmp)}
-        env |= {"BENCH_ROOT": str(self.root) if rooted else "", "BENCH_PACE": str(self.pace), "BENCH_ID": marker}
+        env |= {
+            "BENCH_ROOT": str(self.root) if rooted else "",
+            "BENCH_PACE": str(self.pace),
+            "BENCH_NVML_PACE": str(self.nvml_pace),
+            "BENCH_ID": marker,
+        }
         env |= options.pop("env", {})
         prefix = options.pop("prefix", ())
         kept = {name: value for name, value in env.items() if value is not None}

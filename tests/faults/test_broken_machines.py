@@ -213,7 +213,7 @@ def test_d17_one_gpu_of_eight_is_lost(nvml):
 
 def test_d18_nvml_hangs_and_nvidia_smi_answers(nvml):
     nvml.variables["FAKE_HANG"] = "init"
-    nvml.pace = 0.025
+    nvml.nvml_pace = 0.025
     found = nvml.check()
     assert found.value("gpu.count") == 1 and found.facts["gpu.count"]["source"] == "nvidia-smi -q -x"
     assert found.code == 3 and found.undecided == ["DRV004"]
@@ -224,10 +224,10 @@ def test_d18_nvml_hangs_and_nvidia_smi_answers(nvml):
 def test_d18_nvml_hangs_at_one_gpu(nvml):
     nvml.variables |= {"FAKE_HANG": "gpu1", "FAKE_PROCESSES": "0"}
     nvml.gpus(2)
-    nvml.pace = 0.025
+    nvml.nvml_pace = 0.1
     found = nvml.check()
     assert found.facts["gpu.memory"]["value"] == [141 << 30, None]
-    assert found.gap("gpu.memory") == "GPU 1: no answer within 0.5 s"
+    assert found.gap("gpu.memory") == "GPU 1: no answer within 2 s"
     assert found.facts["gpu.lost"]["value"] == [] and "GPU 1" in found.gap("gpu.lost")
 
 

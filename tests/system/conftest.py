@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuready.system import LiveHost
+from tests.deadlines import PATIENT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ def _search() -> set[int]:
     return found
 
 
-def _alive(marker: str, patience: float = 2) -> list[int]:
+def _alive(marker: str, patience: float = PATIENT_S) -> list[int]:
     until = time.monotonic() + patience  # killed is not yet gone on a busy machine: a signal takes until the next turn
     while (found := _running(marker)) and time.monotonic() < until:
         time.sleep(0.01)
@@ -75,7 +76,7 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before, files = children(), set(os.listdir("/proc/self/fd"))
     yield
     monkeypatch.undo()
-    until = time.monotonic() + 5
+    until = time.monotonic() + PATIENT_S
     while children() - before and time.monotonic() < until:
         time.sleep(0.01)
     assert children() - before == set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.model import Fact
 from gpuready.system import run_probes
+from tests.deadlines import PATIENT_S
 
 
 def well(key, value="fine"):
@@ -14,6 +15,6 @@ def raises(_):
     raise ValueError("cannot read token=abcdefgh12345678\nand a second line")
 
 
-def one(door, look, *keys, deadline=5.0):
+def one(door, look, *keys, deadline=PATIENT_S):
     facts = run_probes(door, [("probe", look, keys or ("a.key",), deadline)])
     return facts[0]

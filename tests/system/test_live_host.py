@@ -195,9 +195,10 @@ def test_nothing_heavy_is_imported():
 
 
 def test_the_import_is_cheap():
-    code = "import re, time; begun = time.perf_counter(); import gpuready.system;print(time.perf_counter() - begun)"
+    """A tenth of what a large module of Python's own takes: the processor's time, so that no other process counts."""
+    code = "import re, time; a = time.process_time(); import gpuready.system; b = time.process_time(); import asyncio; print((b - a) / (time.process_time() - b))"
     fresh(code)  # the first run compiles
-    assert min(float(fresh(code)) for _ in range(5)) < 0.006
+    assert min(float(fresh(code)) for _ in range(3)) < 0.1
 
 
 def test_the_names_are_there_and_no_others():
