@@ -17,7 +17,7 @@ from tests.mcp.agents import EVIL, START, Asked, open_fence
 MACHINES = Path(__file__).parent.parent / "machines"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def place(tmp_path_factory):
     """A project, and beside it what nobody may read."""
     outside, inside = tmp_path_factory.mktemp("outside"), tmp_path_factory.mktemp("project")
@@ -43,23 +43,23 @@ def place(tmp_path_factory):
     return inside
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bench(tmp_path_factory):
     return Bench(tmp_path_factory.mktemp("bench"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def portal():
     with anyio.from_thread.start_blocking_portal() as found:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def person():
     return Asked()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def agent(portal, place, bench, person):
     """One server over real stdio, with everything allowed; the client can ask its person."""
     words = ["mcp", "--allow-changes", "--root", str(bench.folder), "--python", sys.executable]

@@ -36,7 +36,7 @@ def served(place):
     assert TOKEN not in line
     yield int(line.rpartition(":")[2].partition("/")[0])
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) in (0, 143, -15)
+    assert process.wait(60) in (0, 143, -15)
 
 
 BODY = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "explain", "arguments": {}}})
@@ -47,7 +47,7 @@ def asked(port, method="POST", path="/mcp", socket_of=None, **heads):
     given = {"Host": f"127.0.0.1:{port}", "Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     given |= {"Accept": "application/json, text/event-stream"}
     given |= {name.replace("_", "-"): value for name, value in heads.items()}
-    link = socket_of or http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    link = socket_of or http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     for name, value in given.items():
         if value is not None:
@@ -98,7 +98,7 @@ def test_what_a_browser_or_a_stranger_sends_is_refused(served, given, status):
 
 
 def test_a_name_that_is_rebound_is_refused_on_a_connection_that_was_good(served):
-    link = http.client.HTTPConnection("127.0.0.1", served, timeout=20)
+    link = http.client.HTTPConnection("127.0.0.1", served, timeout=60)
     assert asked(served, socket_of=link)[0] != 403
     assert asked(served, socket_of=link, Host=f"evil.example:{served}")[0] == 403
     assert asked(served, socket_of=link, Host=f"localhost:{served}")[0] != 403

@@ -48,7 +48,7 @@ def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):
         ("plan", {"frameworks": ["axolotl", "vllm", "trl"], "on": "h100"}, "plans"),
         ("contract", {"framework": "axolotl"}, "needs"),
         ("explain", {}, "rules"),
-        ("fit", {"model": ["llama-3.1-8b"], "on": "h100", "gpus": True}, "gpus"),
+        ("fit", {"model": ["qwen2.5-0.5b"], "on": "h100", "gpus": True}, "gpus"),
     ],
 )
 def test_an_answer_is_short_and_says_what_it_left_out(agent, name, given, kept):
