@@ -1,4 +1,7 @@
-"""A Python with a real torch for the tests that start real ranks: an environment that gpuready itself installs, once, in .venv/transformers."""
+"""A Python with a real torch for every test that needs one: an environment that gpuready itself installs, once, in .venv/torch.
+
+It holds torch and numpy alone, by a contract of the tests: the smallest real install. ``make faults`` makes one with transformers as well.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HOME = ROOT / ".venv" / "transformers"
+HOME = ROOT / ".venv" / "torch"
+TRANSFORMERS = ROOT / ".venv" / "transformers"
 TORCH = "2.13.0+cpu"
-WARM = "import numpy, torch.distributed, torch.utils.data, transformers; transformers.Trainer"
+CONTRACT = Path(__file__).with_name("torch_contract.toml")
 
 
 @cache
@@ -31,25 +35,25 @@ def python() -> str:
 
 
 def install() -> subprocess.CompletedProcess[str]:
-    """The command that makes the patient, and finds it as it should be where it is there already."""
-    words = ["install", "transformers", "--torch", TORCH, "-e", str(HOME), "--python", sys.executable, "--json"]
+    """Make the environment that all share; where it is there already, the command finds it unchanged."""
+    return run_install("numpy", HOME, "--contract", str(CONTRACT))
+
+
+def install_transformers() -> subprocess.CompletedProcess[str]:
+    """Make the environment of a real framework, which takes three times as long."""
+    return run_install("transformers", TRANSFORMERS)
+
+
+def run_install(framework: str, home: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Install into this folder, one process at a time. The import at the end of an install leaves torch compiled."""
+    words = ["install", framework, *more, "--torch", TORCH, "-e", str(home), "--python", sys.executable, "--json"]
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env["PYTHONPATH"] = str(ROOT / "src")
-    HOME.parent.mkdir(exist_ok=True)
-    with open(HOME.parent / "transformers.lock", "w") as lock:
+    home.parent.mkdir(exist_ok=True)
+    with open(f"{home}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        fresh = not HOME.exists()
         code = [sys.executable, "-c", "from gpuready.cli import main; main()", *words]
-        ran = subprocess.run(code, env=env, capture_output=True, text=True, timeout=900)
-        if fresh and not ran.returncode:
-            _warm()
-    return ran
-
-
-def _warm() -> None:
-    """Nothing that uv installs is compiled, and a proof leaves nothing behind: each would compile torch for itself."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    subprocess.run([HOME / "bin" / "python", "-c", WARM], env=env, check=True)
+        return subprocess.run(code, env=env, capture_output=True, text=True, timeout=900)
 
 
 def _has_torch(interpreter: str) -> bool:

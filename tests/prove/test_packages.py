@@ -1,4 +1,4 @@
-"""Proofs of packages: broken ones are named, good ones pass. tests/apply/test_real.py runs that of a real Trainer."""
+"""Proofs of packages: broken ones are named, good ones pass. tests/apply/test_real.py runs that of a real Trainer in ``make faults``."""
 
 from __future__ import annotations
 
