@@ -21,6 +21,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 CALLS = ("compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 OURS = ("LazyRegex", "compile_cached", "_matches")
 """What compiles an expression later, or once."""
+_CALLED = re.compile(rf"\bre\.(?:{'|'.join(CALLS)})\(|\b(?:{'|'.join(OURS)})\(")
 SOME = 300
 """Repeats of more than so many count as endless."""
 
@@ -38,18 +39,17 @@ def every() -> tuple[list[Expression], list[str]]:
     """All of them, and the calls whose expression is not known before the program runs."""
     found, unknown = [], []
     for path in sorted((SOURCE / "gpuready").rglob("*.py")):
-        text = path.read_text()
-        if "scripts" in path.parts or not any(word in text for word in ("re.", "LazyRegex(", "compile_cached(")):
+        if "scripts" in path.parts or "data" in path.parts:  # tables made from TOML: `tables` has theirs
             continue
-        name, whole = str(path.relative_to(SOURCE / "gpuready")), ast.parse(text)
-        kept = {id(one.value): one.targets[0] for one in ast.walk(whole) if isinstance(one, ast.Assign)}
-        for call in ast.walk(whole):
+        text = path.read_text()
+        if not _CALLED.search(text):
+            continue
+        name, nodes = str(path.relative_to(SOURCE / "gpuready")), list(ast.walk(ast.parse(text)))
+        kept = {id(one.value): one.targets[0] for one in nodes if isinstance(one, ast.Assign)}
+        for call in nodes:
             if isinstance(call, ast.Call) and (how := _how(call)) and call.args:
-                if id(call) in kept and how in (
-                    "LazyRegex",
-                    "compile",
-                ):  # under a name: how it is used is found by that
-                    how = _used(text, ast.unparse(kept[id(call)]))
+                if how in ("LazyRegex", "compile"):  # under a name, or in a table: how it is used is found by that
+                    how = _used(text, ast.unparse(kept[id(call)]) if id(call) in kept else "")
                 try:
                     found.append(_read(path, name, call, how))
                 except (NameError, AttributeError, TypeError):
